@@ -1,0 +1,3 @@
+//! Executors: what runs a plan.
+
+pub mod cpu;

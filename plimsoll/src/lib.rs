@@ -1,0 +1,3 @@
+//! plimsoll: a training step is a static program, so its memory can be laid out before it runs.
+
+pub mod exec;
