@@ -1,3 +1,9 @@
 //! plimsoll: a training step is a static program, so its memory can be laid out before it runs.
 
+pub mod graph;
+pub mod ops;
+
+pub mod autodiff;
+pub mod plan;
+
 pub mod exec;

@@ -1,0 +1,209 @@
+//! Building a graph: declare inputs, add nodes, keep names unique and types checked.
+
+use super::*;
+use crate::ops::{Copy, OpError};
+use thiserror::Error;
+
+#[derive(Debug, Error, Clone, PartialEq)]
+pub enum GraphError {
+    #[error("{node}: {cause}")]
+    Op { node: String, cause: OpError },
+    #[error("{name}: {ty} is too large to address")]
+    TooLarge { name: String, ty: String },
+    #[error("{0}")]
+    Broken(String),
+}
+
+impl Graph {
+    pub fn new(name: &str, float: DType) -> Self {
+        Graph {
+            name: name.into(),
+            float,
+            nodes: Vec::new(),
+            values: Vec::new(),
+            scope: Vec::new(),
+            role: Role::Forward,
+            segment: None,
+            segments: 0,
+            kept: Vec::new(),
+            names: HashMap::new(),
+        }
+    }
+
+    /// Names made by `body` start with `path.`.
+    pub fn scope<R>(&mut self, path: &str, body: impl FnOnce(&mut Graph) -> R) -> R {
+        self.scope.push(path.into());
+        let result = body(self);
+        self.scope.pop();
+        result
+    }
+
+    /// A layer: names start with `path.`, and its inner values can be recomputed as one.
+    pub fn layer<R>(&mut self, path: &str, body: impl FnOnce(&mut Graph) -> R) -> R {
+        let before = self.segment.replace(self.segments);
+        self.segments += 1;
+        let result = self.scope(path, body);
+        self.segment = before;
+        result
+    }
+
+    /// Nodes added by `body` belong to `role`.
+    pub fn with_role<R>(&mut self, role: Role, body: impl FnOnce(&mut Graph) -> R) -> R {
+        let before = std::mem::replace(&mut self.role, role);
+        let result = body(self);
+        self.role = before;
+        result
+    }
+
+    /// The name in the current scope: `layers.3` + `ffn.up` → `layers.3.ffn.up`.
+    pub fn path(&self, name: &str) -> String {
+        self.scope.iter().map(String::as_str).chain([name]).filter(|s| !s.is_empty()).collect::<Vec<_>>().join(".")
+    }
+
+    /// A trained weight; `decay` as its default decay group.
+    pub fn parameter(&mut self, name: &str, shape: &[usize], init: Init, decay: bool) -> Result<ValueId, GraphError> {
+        let name = self.path(name);
+        let ty = Type::new(self.float, shape);
+        self.input(&name, ty, InputKind::Parameter { trained: true, decay, init })
+    }
+
+    /// Something that lives over phases. Declaring the same one again gives the same value.
+    pub fn resident(&mut self, name: &str, ty: Type, component: Component, init: Init) -> Result<ValueId, GraphError> {
+        self.input(name, ty, InputKind::Resident { component, init })
+    }
+
+    /// A tensor the host writes before the phase runs.
+    pub fn data(&mut self, name: &str, ty: Type) -> Result<ValueId, GraphError> {
+        self.input(name, ty, InputKind::Data)
+    }
+
+    /// A float that the host sets before the phase runs: learning rate, 1/N, …
+    pub fn scalar(&mut self, name: &str) -> Result<ValueId, GraphError> {
+        let ty = Type::scalar(self.float);
+        self.resident(name, ty, Component::Inputs, Init::Zeros)
+    }
+
+    /// An input by its full name. A tied weight is declared twice and exists once.
+    pub fn input(&mut self, name: &str, ty: Type, kind: InputKind) -> Result<ValueId, GraphError> {
+        if let Some(known) = self.find_input(name) {
+            return match self.ty(known) == &ty {
+                true => Ok(known),
+                false => Err(GraphError::Broken(format!("{name} is declared as {} and as {ty}", self.ty(known)))),
+            };
+        }
+        check_size(name, &ty)?;
+        let component = match &kind {
+            InputKind::Parameter { .. } => Component::Weights,
+            InputKind::Resident { component, .. } => *component,
+            InputKind::Data => Component::Inputs,
+        };
+        self.names.insert(name.into(), 1);
+        Ok(self.push_value(Value { name: name.into(), ty, source: Source::Input, input: Some(kind), component }))
+    }
+
+    fn find_input(&self, name: &str) -> Option<ValueId> {
+        if !self.names.contains_key(name) {
+            return None;
+        }
+        let same = |v: &Value| v.source == Source::Input && v.name == name;
+        self.values.iter().position(same).map(|i| ValueId(i as u32))
+    }
+
+    /// Adds a forward node with one output. Only differentiable ops are accepted, so no gradient can silently stop.
+    pub fn apply(&mut self, name: &str, op: impl Differentiable + 'static, inputs: &[ValueId]) -> Result<ValueId, GraphError> {
+        Ok(self.apply_all(name, op, inputs)?[0])
+    }
+
+    /// Adds a forward node and returns all of its outputs.
+    pub fn apply_all(
+        &mut self,
+        name: &str,
+        op: impl Differentiable + 'static,
+        inputs: &[ValueId],
+    ) -> Result<Vec<ValueId>, GraphError> {
+        self.push_node(name, OpRef::Forward(Arc::new(op)), inputs)
+    }
+
+    /// Adds a node that is not differentiated: gradients, updates, metrics.
+    pub fn add(&mut self, name: &str, op: impl Op + 'static, inputs: &[ValueId]) -> Result<Vec<ValueId>, GraphError> {
+        self.push_node(name, OpRef::Plain(Arc::new(op)), inputs)
+    }
+
+    /// The same node again, reading other values (recompute).
+    pub(crate) fn push_node(&mut self, name: &str, op: OpRef, inputs: &[ValueId]) -> Result<Vec<ValueId>, GraphError> {
+        let inputs = self.legal_inputs(name, op.op(), inputs)?;
+        let types: Vec<Type> = inputs.iter().map(|&v| self.ty(v).clone()).collect();
+        let path = self.path(name);
+        let outputs = op.op().outputs(&types).map_err(|cause| GraphError::Op { node: path.clone(), cause })?;
+        let path = self.unique(path);
+        let node = NodeId(self.nodes.len() as u32);
+        let mut ids = Vec::with_capacity(outputs.len());
+        for (index, ty) in outputs.into_iter().enumerate() {
+            check_size(&path, &ty)?;
+            let name = if index == 0 { path.clone() } else { format!("{path}:{index}") };
+            let component = op.op().component(index).unwrap_or(Component::Activations);
+            let source = Source::Output { node, index };
+            ids.push(self.push_value(Value { name, ty, source, input: None, component }));
+        }
+        self.nodes.push(Node { name: path, op, inputs, outputs: ids.clone(), role: self.role, segment: self.segment });
+        Ok(ids)
+    }
+
+    /// A view that the op cannot read through its strides is copied first.
+    fn legal_inputs(&mut self, name: &str, op: &dyn Op, inputs: &[ValueId]) -> Result<Vec<ValueId>, GraphError> {
+        let mut legal = Vec::with_capacity(inputs.len());
+        for (index, &input) in inputs.iter().enumerate() {
+            legal.push(match op.accepts(index, self.ty(input)) {
+                true => input,
+                false => self.apply(&format!("{name}.contiguous"), Copy, &[input])?,
+            });
+        }
+        Ok(legal)
+    }
+
+    /// An empty graph with the same name, element type and number of segments.
+    pub(crate) fn empty_copy(&self) -> Graph {
+        let mut graph = Graph::new(&self.name, self.float);
+        graph.segments = self.segments;
+        graph
+    }
+
+    /// Adds `node` of another graph again, reading `inputs`, with its name, role and segment.
+    pub(crate) fn push_again(&mut self, node: &Node, name: &str, role: Role, inputs: &[ValueId]) -> Result<Vec<ValueId>, GraphError> {
+        self.segment = node.segment;
+        let outputs = self.with_role(role, |graph| graph.push_node(name, node.op.clone(), inputs));
+        self.segment = None;
+        outputs
+    }
+
+    /// The host will read `value` after the phase.
+    pub fn keep(&mut self, value: ValueId) {
+        self.kept.push(value);
+    }
+
+    pub fn set_component(&mut self, value: ValueId, component: Component) {
+        self.values[value.index()].component = component;
+    }
+
+    fn push_value(&mut self, value: Value) -> ValueId {
+        self.values.push(value);
+        ValueId(self.values.len() as u32 - 1)
+    }
+
+    /// `name`, or `name#2`, `name#3`, … if it is taken.
+    fn unique(&mut self, name: String) -> String {
+        let count = self.names.entry(name.clone()).or_insert(0);
+        *count += 1;
+        match *count {
+            1 => name,
+            n => format!("{name}#{n}"),
+        }
+    }
+}
+
+fn check_size(name: &str, ty: &Type) -> Result<(), GraphError> {
+    match ty.checked_bytes() {
+        Some(_) => Ok(()),
+        None => Err(GraphError::TooLarge { name: name.into(), ty: ty.to_string() }),
+    }
+}

@@ -1,0 +1,231 @@
+//! The training step as data: typed values, nodes that compute them, and stable names.
+
+mod build;
+mod text;
+mod types;
+mod verify;
+
+pub use build::GraphError;
+pub use types::{DType, Dims, Type, row_major};
+
+use crate::ops::{Differentiable, Op};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ValueId(pub u32);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u32);
+
+impl ValueId {
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl NodeId {
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What memory is spent on; the rows of every breakdown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Component {
+    Weights,
+    Gradients,
+    Optimizer,
+    Activations,
+    AttentionScores,
+    Inputs,
+    Workspace,
+}
+
+impl Component {
+    pub const ALL: [Component; 7] = [
+        Component::Weights,
+        Component::Gradients,
+        Component::Optimizer,
+        Component::Activations,
+        Component::AttentionScores,
+        Component::Inputs,
+        Component::Workspace,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Component::Weights => "weights",
+            Component::Gradients => "gradients",
+            Component::Optimizer => "optimizer",
+            Component::Activations => "activations",
+            Component::AttentionScores => "attention_scores",
+            Component::Inputs => "inputs",
+            Component::Workspace => "workspace",
+        }
+    }
+}
+
+/// How a parameter starts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Init {
+    Zeros,
+    Ones,
+    /// Uniform in ±bound.
+    Uniform(f64),
+    /// Normal with this standard deviation.
+    Normal(f64),
+}
+
+/// A value that comes from outside the graph.
+#[derive(Clone, Debug, PartialEq)]
+pub enum InputKind {
+    /// A weight. A frozen one gets no gradient; `decay` says whether weight decay applies by default.
+    Parameter { trained: bool, decay: bool, init: Init },
+    /// Lives over phases: accumulators, moments, running statistics, metrics, runtime scalars.
+    Resident { component: Component, init: Init },
+    /// Written by the host before each run of the phase; dead after its last reader.
+    Data,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    Input,
+    Output { node: NodeId, index: usize },
+}
+
+#[derive(Clone, Debug)]
+pub struct Value {
+    pub name: String,
+    pub ty: Type,
+    pub source: Source,
+    pub input: Option<InputKind>,
+    pub component: Component,
+}
+
+impl Value {
+    /// Inputs that keep their content between phases.
+    pub fn is_resident(&self) -> bool {
+        matches!(self.input, Some(InputKind::Parameter { .. } | InputKind::Resident { .. }))
+    }
+}
+
+/// Which part of the step a node belongs to. The order of nodes depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Role {
+    Forward,
+    Backward,
+    /// A copy of a forward node, run again in the backward pass just before its first reader.
+    Recompute,
+    Update,
+}
+
+#[derive(Clone, Debug)]
+pub enum OpRef {
+    Forward(Arc<dyn Differentiable>),
+    Plain(Arc<dyn Op>),
+}
+
+impl OpRef {
+    pub fn op(&self) -> &dyn Op {
+        match self {
+            OpRef::Forward(op) => op.as_op(),
+            OpRef::Plain(op) => op.as_ref(),
+        }
+    }
+}
+
+/// One use of an op.
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub name: String,
+    pub op: OpRef,
+    pub inputs: Vec<ValueId>,
+    pub outputs: Vec<ValueId>,
+    pub role: Role,
+    /// The repeated layer it belongs to, if any: the unit of recompute by layers.
+    pub segment: Option<u32>,
+}
+
+/// A graph in single-assignment form. Nodes are stored so that every input precedes its readers.
+#[derive(Clone, Debug)]
+pub struct Graph {
+    pub name: String,
+    /// Element type of parameters and activations.
+    pub float: DType,
+    nodes: Vec<Node>,
+    values: Vec<Value>,
+    scope: Vec<String>,
+    role: Role,
+    segment: Option<u32>,
+    segments: u32,
+    kept: Vec<ValueId>,
+    names: HashMap<String, u32>,
+}
+
+impl Graph {
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    pub fn values(&self) -> &[Value] {
+        &self.values
+    }
+
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.index()]
+    }
+
+    pub fn value(&self, id: ValueId) -> &Value {
+        &self.values[id.index()]
+    }
+
+    pub fn ty(&self, id: ValueId) -> &Type {
+        &self.values[id.index()].ty
+    }
+
+    pub fn shape(&self, id: ValueId) -> &[usize] {
+        &self.values[id.index()].ty.shape
+    }
+
+    /// Values the host reads after the phase has run: they stay intact to its end.
+    pub fn kept(&self) -> &[ValueId] {
+        &self.kept
+    }
+
+    /// How many segments there are.
+    pub fn segments(&self) -> u32 {
+        self.segments
+    }
+
+    pub fn value_ids(&self) -> impl Iterator<Item = ValueId> + use<> {
+        (0..self.values.len() as u32).map(ValueId)
+    }
+
+    pub fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..self.nodes.len() as u32).map(NodeId)
+    }
+
+    pub fn producer(&self, value: ValueId) -> Option<NodeId> {
+        match self.value(value).source {
+            Source::Input => None,
+            Source::Output { node, .. } => Some(node),
+        }
+    }
+
+    pub fn input_types(&self, node: NodeId) -> Vec<Type> {
+        self.node(node).inputs.iter().map(|&v| self.ty(v).clone()).collect()
+    }
+
+    pub fn find(&self, name: &str) -> Option<ValueId> {
+        self.values.iter().position(|v| v.name == name).map(|i| ValueId(i as u32))
+    }
+
+    /// Trained parameters, in the order they were declared.
+    pub fn trained(&self) -> Vec<ValueId> {
+        let trained = |v: &ValueId| matches!(self.value(*v).input, Some(InputKind::Parameter { trained: true, .. }));
+        self.value_ids().filter(trained).collect()
+    }
+}

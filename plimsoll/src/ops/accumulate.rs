@@ -1,0 +1,24 @@
+//! `total += part`, in place: gradients over micro-steps, metrics over batches.
+
+use super::*;
+use crate::exec::cpu::elementwise::combine;
+use crate::with_float;
+
+/// Inputs (part, total); the total comes last, as [`Op::accumulating`] wants it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Accumulate;
+
+impl Op for Accumulate {
+    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+        match inputs[0].shape == inputs[1].shape && inputs[0].dtype == inputs[1].dtype {
+            true => Ok(vec![inputs[1].clone()]),
+            false => OpError::new(format!("cannot add {} to {}", inputs[0], inputs[1])),
+        }
+    }
+    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
+        vec![Alias::must(0, 1)]
+    }
+    fn cpu(&self, io: &CpuIo<'_>) {
+        with_float!(io.output_type(0).dtype, T => combine::<T>(io.output(0), io.input(0), |total, part| total + part))
+    }
+}

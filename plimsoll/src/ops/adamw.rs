@@ -1,0 +1,65 @@
+//! AdamW with decoupled weight decay, as PyTorch computes it, in one pass over (w, m, v, g).
+
+use super::*;
+use crate::exec::cpu::Element;
+use crate::exec::cpu::elementwise::ranges;
+use crate::exec::cpu::float::Float;
+use crate::exec::cpu::parallel::SharedMut;
+use crate::exec::cpu::simd::simd;
+use crate::with_float;
+
+/// Inputs: w, m, v, g, learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ, clip factor. Overwrites w, m and v; g too, with zeros, if it
+/// is an accumulator that the next step starts from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdamW {
+    pub beta1: f64,
+    pub beta2: f64,
+    pub eps: f64,
+    pub weight_decay: f64,
+    pub zero_gradient: bool,
+}
+
+impl Op for AdamW {
+    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+        if inputs.len() != 8 || inputs[1..4].iter().any(|t| *t != inputs[0]) {
+            return OpError::new("w, m, v and g differ in type");
+        }
+        Ok(inputs[..if self.zero_gradient { 4 } else { 3 }].to_vec())
+    }
+    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
+        (0..if self.zero_gradient { 4 } else { 3 }).map(|i| Alias::must(i, i)).collect()
+    }
+    fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
+        Cost { flops: 15.0 * inputs[0].elements() as f64, bytes: Cost::traffic(inputs, outputs) }
+    }
+    fn cpu(&self, io: &CpuIo<'_>) {
+        with_float!(io.output_type(0).dtype, T => self.run::<T>(io))
+    }
+}
+
+impl AdamW {
+    fn run<T: Float + Element>(&self, io: &CpuIo<'_>) {
+        let [lr, correction1, correction2, clip] = [4, 5, 6, 7].map(|i| io.scalar::<T>(i));
+        let pointer = |i: usize| SharedMut::new(io.output_ptr(i).cast::<T>());
+        let (w, m, v, g) = (pointer(0), pointer(1), pointer(2), SharedMut::new(io.input_ptr(3) as *mut T));
+        let decay = T::ONE - lr * T::of(self.weight_decay);
+        let (step, root) = (lr / correction1, correction2.sqrt());
+        let (b1, b2, eps) = (T::of(1.0 - self.beta1), T::of(self.beta2), T::of(self.eps));
+        let b2_rest = T::of(1.0 - self.beta2);
+        ranges(io.output_type(0).elements(), |range| {
+            // SAFETY: ranges are disjoint and inside all four tensors.
+            let [w, m, v, g] = [w, m, v, g].map(|p| unsafe { p.slice(range.start, range.len()) });
+            simd(|| {
+                for i in 0..w.len() {
+                    let grad = g[i] * clip;
+                    m[i] = b1.mul_add(grad - m[i], m[i]);
+                    v[i] = (b2_rest * grad).mul_add(grad, b2 * v[i]);
+                    w[i] = w[i] * decay - step * m[i] / (v[i].sqrt() / root + eps);
+                }
+                if self.zero_gradient {
+                    g.fill(T::ZERO);
+                }
+            });
+        });
+    }
+}

@@ -1,0 +1,54 @@
+//! The global norm of all gradients and the factor that clips it.
+
+use super::*;
+use crate::exec::cpu::float::Float;
+use crate::exec::cpu::simd::simd;
+use crate::exec::cpu::{Element, elementwise};
+use crate::with_float;
+
+/// Inputs: every gradient. Outputs: their joint 2-norm, and `min(1, max_norm / (norm + 1e-6))`, or 1 without a limit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClipNorm {
+    pub max_norm: Option<f64>,
+}
+
+impl Op for ClipNorm {
+    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+        match inputs.first() {
+            Some(first) => Ok(vec![Type::scalar(first.dtype); 2]),
+            None => OpError::new("there are no gradients to clip"),
+        }
+    }
+    fn workspace(&self, inputs: &[Type], _: &Target) -> usize {
+        8 * inputs.iter().map(|t| elementwise::partial_sums(t.elements())).max().unwrap_or(0)
+    }
+    fn cost(&self, inputs: &[Type], _: &[Type]) -> Cost {
+        Cost::elementwise(&[], inputs, 2.0)
+    }
+    fn cpu(&self, io: &CpuIo<'_>) {
+        with_float!(io.output_type(0).dtype, T => {
+            let total: f64 = (0..io.inputs()).map(|i| sum_of_squares(io.input::<T>(i), io.workspace())).sum();
+            let norm = total.sqrt();
+            let factor = self.max_norm.map_or(1.0, |limit| (limit / (norm + 1e-6)).min(1.0));
+            io.output::<T>(0)[0] = T::of(norm);
+            // A norm that is not a number must not be hidden by `min`.
+            io.output::<T>(1)[0] = T::of(if norm.is_nan() { norm } else { factor });
+        })
+    }
+}
+
+fn sum_of_squares<T: Float + Element>(data: &[T], partials: &mut [f64]) -> f64 {
+    elementwise::sum(data.len(), partials, |range| {
+        simd(|| {
+            let mut lanes = [0f64; 8];
+            let blocks = data[range].chunks_exact(8);
+            let tail: f64 = blocks.remainder().iter().map(|x| x.to_f64() * x.to_f64()).sum();
+            for block in blocks {
+                for (lane, x) in lanes.iter_mut().zip(block) {
+                    *lane += x.to_f64() * x.to_f64();
+                }
+            }
+            lanes.iter().sum::<f64>() + tail
+        })
+    })
+}

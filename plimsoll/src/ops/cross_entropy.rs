@@ -1,0 +1,131 @@
+//! Cross-entropy over rows of logits: a weighted sum, whose gradient is written over the logits.
+
+use super::*;
+use crate::exec::cpu::float::Float;
+use crate::exec::cpu::parallel::{SharedMut, parallel};
+use crate::exec::cpu::simd::simd;
+use crate::exec::cpu::Element;
+use crate::graph::DType;
+use crate::{as_op, with_float};
+
+/// Inputs: logits (M, V), targets i32 (M), weights (M). Outputs: Σ weight · −log p(target), and log Σ exp per row.
+/// A row of weight 0 counts nothing, whatever its target. A target outside 0..V makes the loss NaN.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CrossEntropy;
+
+impl CrossEntropy {
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        let (rows, classes) = (rng.size(1, 20), rng.size(2, 50));
+        let inputs = vec![
+            SampleInput::float(&[rows, classes], Fill::Normal),
+            SampleInput::new(Type::new(DType::I32, &[rows]), Fill::Ids(classes)),
+            SampleInput::constant(&[rows], Fill::Mask),
+        ];
+        vec![Sample::new(CrossEntropy, inputs).scalar_loss()]
+    }
+}
+
+impl Op for CrossEntropy {
+    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+        let [logits, targets, weights] = inputs else { return OpError::new("needs logits, targets and weights") };
+        let rows = [logits.shape[0]];
+        if logits.rank() != 2 || targets.shape[..] != rows || weights.shape[..] != rows || targets.dtype != DType::I32 {
+            return OpError::new(format!("{logits}, {targets} and {weights} do not belong together"));
+        }
+        Ok(vec![Type::scalar(logits.dtype), logits.with_shape(&rows)])
+    }
+    fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
+        Cost { flops: 12.0 * inputs[0].elements() as f64, bytes: Cost::traffic(inputs, outputs) }
+    }
+    fn cpu(&self, io: &CpuIo<'_>) {
+        with_float!(io.input_type(0).dtype, T => forward::<T>(io))
+    }
+}
+
+impl Differentiable for CrossEntropy {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+        let inputs = [cx.input(0), cx.output(1), cx.input(1), cx.input(2), cx.grad0()];
+        Ok(vec![Some(cx.add1(CrossEntropyGrad, &inputs)?), None, None])
+    }
+    as_op!();
+}
+
+/// `dlogits = (softmax − onehot) · weight · dloss`, over the logits if nothing else reads them.
+#[derive(Debug, Clone, PartialEq)]
+struct CrossEntropyGrad;
+
+impl Op for CrossEntropyGrad {
+    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+        Ok(vec![inputs[0].clone()])
+    }
+    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
+        vec![Alias::may(0, 0)]
+    }
+    fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
+        Cost::elementwise(inputs, outputs, 12.0)
+    }
+    fn cpu(&self, io: &CpuIo<'_>) {
+        with_float!(io.output_type(0).dtype, T => backward::<T>(io))
+    }
+}
+
+fn forward<T: Float + Element>(io: &CpuIo<'_>) {
+    let classes = io.input_type(0).shape[1];
+    let (logits, targets, weights) = (io.input::<T>(0), io.input::<i32>(1), io.input::<T>(2));
+    let lse = io.output::<T>(1);
+    let slots = SharedMut::new(lse.as_mut_ptr());
+    parallel(targets.len(), |row| {
+        let value = simd(|| log_sum_exp(&logits[row * classes..][..classes]));
+        // SAFETY: task `row` writes slot `row` only.
+        unsafe { slots.slice(row, 1)[0] = value };
+    });
+    let row_loss = |row: usize| match logits[row * classes..][..classes].get(targets[row] as usize) {
+        Some(&logit) => (weights[row] * (lse[row] - logit)).to_f64(),
+        None => f64::NAN,
+    };
+    let counted = (0..targets.len()).filter(|&row| weights[row] != T::ZERO);
+    io.output::<T>(0)[0] = T::of(counted.map(row_loss).sum());
+}
+
+fn backward<T: Float + Element>(io: &CpuIo<'_>) {
+    let classes = io.input_type(0).shape[1];
+    let (lse, targets, weights, dloss) = (io.input::<T>(1), io.input::<i32>(2), io.input::<T>(3), io.scalar::<T>(4));
+    // Read through a raw pointer: logits and gradient may be the same memory, element by element.
+    let (logits, grads) = (SharedMut::new(io.input_ptr(0) as *mut T), SharedMut::new(io.output_ptr(0).cast::<T>()));
+    parallel(targets.len(), |row| {
+        let factor = weights[row] * dloss;
+        // SAFETY: rows are disjoint; each element is read before it is written.
+        unsafe {
+            let (x, y) = (logits.ptr().add(row * classes), grads.ptr().add(row * classes));
+            if factor == T::ZERO {
+                return grads.slice(row * classes, classes).fill(T::ZERO);
+            }
+            simd(|| (0..classes).for_each(#[inline(always)] |i| *y.add(i) = factor * (*x.add(i) - lse[row]).exp()));
+            if let Some(at) = grads.slice(row * classes, classes).get_mut(targets[row] as usize) {
+                *at -= factor;
+            }
+        }
+    });
+}
+
+/// log Σ exp(x), shifted by the maximum.
+#[inline(always)]
+pub(crate) fn log_sum_exp<T: Float>(row: &[T]) -> T {
+    const LANES: usize = 16;
+    let mut highest = [T::NEG_INFINITY; LANES];
+    for block in row.chunks(LANES) {
+        block.iter().zip(&mut highest).for_each(|(x, h)| *h = h.max(*x));
+    }
+    let max = highest.iter().copied().fold(T::NEG_INFINITY, T::max);
+    if max == T::NEG_INFINITY {
+        return max;
+    }
+    let mut sums = [T::ZERO; LANES];
+    for block in row.chunks_exact(LANES) {
+        block.iter().zip(&mut sums).for_each(|(x, s)| *s += (*x - max).exp());
+    }
+    for (x, s) in row.chunks_exact(LANES).remainder().iter().zip(&mut sums) {
+        *s += (*x - max).exp();
+    }
+    max + sums.iter().copied().sum::<T>().ln()
+}

@@ -1,0 +1,193 @@
+//! Matrix products: batched, operands through any strides, bias and activation folded in.
+
+use super::*;
+use crate::exec::cpu::Element;
+use crate::exec::cpu::float::Float;
+use crate::exec::cpu::gemm::{self, Dims as Extents, Epilogue, Matrix};
+use crate::{as_op, with_float};
+
+/// `y = act(a · b + bias)`, with `b` of shape (…, K, N), or (…, N, K) if transposed as linear layers store it.
+/// With `accumulate`, a last input is overwritten by itself plus the product.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MatMul {
+    pub transpose_b: bool,
+    pub bias: bool,
+    pub activation: Activation,
+    pub accumulate: bool,
+}
+
+impl MatMul {
+    pub const PLAIN: MatMul =
+        MatMul { transpose_b: false, bias: false, activation: Activation::None, accumulate: false };
+    pub const TRANSPOSED: MatMul = MatMul { transpose_b: true, ..MatMul::PLAIN };
+    /// `x · Wᵀ + bias`, as a linear layer.
+    pub const LINEAR: MatMul = MatMul { transpose_b: true, bias: true, ..MatMul::PLAIN };
+
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        let (m, n, k, batch) = (rng.size(1, 40), rng.size(1, 40), rng.size(1, 40), rng.size(1, 4));
+        let float = |shape: &[usize]| SampleInput::float(shape, Fill::Normal);
+        let mut samples = vec![
+            Sample::new(MatMul::PLAIN, vec![float(&[m, k]), float(&[k, n])]),
+            Sample::new(MatMul::TRANSPOSED, vec![float(&[batch, 2, m, k]), float(&[batch, 2, n, k])]),
+            Sample::new(MatMul::LINEAR, vec![float(&[m, k]), float(&[n, k]), float(&[n])]),
+        ];
+        for activation in [Activation::Relu, Activation::Gelu, Activation::Tanh, Activation::Sigmoid, Activation::Silu] {
+            let op = MatMul { activation, ..MatMul::LINEAR };
+            samples.push(Sample::new(op, vec![float(&[5, 3]), float(&[4, 3]), float(&[4])]));
+        }
+        let op = MatMul { accumulate: true, ..MatMul::PLAIN };
+        samples.push(Sample::new(op, vec![float(&[3, 70]), float(&[70, 5]), float(&[3, 5])]));
+        samples
+    }
+
+    /// (m, n, k) of one product.
+    fn extents(&self, a: &Type, b: &Type) -> Extents {
+        let [m, k] = [a.shape[a.rank() - 2], a.shape[a.rank() - 1]];
+        Extents { m, n: b.shape[b.rank() - if self.transpose_b { 2 } else { 1 }], k }
+    }
+
+    fn batch(a: &Type) -> &[usize] {
+        &a.shape[..a.rank() - 2]
+    }
+}
+
+impl Op for MatMul {
+    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+        let (a, b) = (&inputs[0], &inputs[1]);
+        let wrong = || OpError::new(format!("cannot multiply {a} by {b}{}", if self.transpose_b { " transposed" } else { "" }));
+        if inputs.len() != 2 + self.bias as usize + self.accumulate as usize || a.rank() < 2 || a.rank() != b.rank() {
+            return wrong();
+        }
+        let Extents { m, n, k } = self.extents(a, b);
+        let inner = b.shape[b.rank() - if self.transpose_b { 1 } else { 2 }];
+        if inner != k || MatMul::batch(a) != MatMul::batch(b) || a.dtype != b.dtype {
+            return wrong();
+        }
+        if self.bias && inputs[2].shape[..] != [n] {
+            return OpError::new(format!("bias {} does not fit {n} columns", inputs[2]));
+        }
+        let shape: Vec<usize> = MatMul::batch(a).iter().copied().chain([m, n]).collect();
+        if self.accumulate && inputs[inputs.len() - 1].shape[..] != shape[..] {
+            return OpError::new("the accumulator has another shape than the product");
+        }
+        Ok(vec![a.with_shape(&shape)])
+    }
+    fn aliases(&self, inputs: &[Type]) -> Vec<Alias> {
+        if self.accumulate { vec![Alias::must(0, inputs.len() - 1)] } else { Vec::new() }
+    }
+    fn accepts(&self, input: usize, ty: &Type) -> bool {
+        input < 2 || ty.is_contiguous()
+    }
+    fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
+        let flops = 2.0 * outputs[0].elements() as f64 * self.extents(&inputs[0], &inputs[1]).k as f64;
+        Cost { flops, bytes: Cost::traffic(inputs, outputs) }
+    }
+    fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
+        let dims = self.extents(&inputs[0], &inputs[1]);
+        let elements = match MatMul::batch(&inputs[0]).last() {
+            None => gemm::scratch_len(dims, target.threads),
+            Some(&count) => gemm::batch_scratch_len(count, dims, target.threads),
+        };
+        elements * inputs[0].dtype.bytes()
+    }
+    fn accumulating(&self) -> Option<Box<dyn Op>> {
+        let plain = !self.bias && self.activation == Activation::None && !self.accumulate;
+        plain.then(|| Box::new(MatMul { accumulate: true, ..self.clone() }) as Box<dyn Op>)
+    }
+    fn cpu(&self, io: &CpuIo<'_>) {
+        with_float!(io.output_type(0).dtype, T => self.run::<T>(io))
+    }
+}
+
+impl MatMul {
+    fn run<T: Float + Element>(&self, io: &CpuIo<'_>) {
+        let (ta, tb, ty) = (io.input_type(0), io.input_type(1), io.output_type(0));
+        let dims = self.extents(ta, tb);
+        let epilogue = Epilogue {
+            alpha: T::ONE,
+            bias: self.bias.then(|| io.input::<T>(2).as_ptr()),
+            activation: self.activation,
+            accumulate: self.accumulate,
+        };
+        let batch = MatMul::batch(ta);
+        let (count, outer) = (batch.last().copied().unwrap_or(1), batch.len().saturating_sub(1));
+        let stride = |t: &Type| if batch.is_empty() { 0 } else { t.strides[outer] };
+        let scratch = io.workspace::<T>();
+        for index in 0..batch[..outer].iter().product() {
+            let at = |t: &Type| offset(index, &batch[..outer], t);
+            // SAFETY: the types describe the operands' memory; the output is apart from both.
+            unsafe {
+                let a = matrix(io.input_ptr(0).cast::<T>().add(at(ta)), ta, false);
+                let b = matrix(io.input_ptr(1).cast::<T>().add(at(tb)), tb, self.transpose_b);
+                let c = io.output_ptr(0).cast::<T>().add(at(ty));
+                match batch.is_empty() {
+                    true => gemm::gemm(dims, a, b, c, dims.n, epilogue, scratch),
+                    false => gemm::gemm_batch(
+                        count, dims, a, stride(ta), b, stride(tb), c, dims.n, stride(ty), epilogue, scratch,
+                    ),
+                }
+            }
+        }
+    }
+}
+
+/// The last two dimensions as a matrix.
+fn matrix<T>(ptr: *const T, ty: &Type, transposed: bool) -> Matrix<T> {
+    let [row_stride, col_stride] = [ty.strides[ty.rank() - 2], ty.strides[ty.rank() - 1]];
+    match transposed {
+        false => Matrix { ptr, row_stride, col_stride },
+        true => Matrix { ptr, row_stride: col_stride, col_stride: row_stride },
+    }
+}
+
+/// Where product `index` of the leading dimensions starts.
+fn offset(index: usize, leading: &[usize], ty: &Type) -> usize {
+    let (mut rest, mut offset) = (index, 0);
+    for (i, &dim) in leading.iter().enumerate().rev() {
+        offset += rest % dim * ty.strides[i];
+        rest /= dim;
+    }
+    offset
+}
+
+impl Differentiable for MatMul {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+        let (a, b) = (cx.input(0), cx.input(1));
+        let dy = self.activation_grad(cx)?;
+        let rank = cx.graph.shape(a).len();
+        let mut grads = vec![None; cx.inputs().len()];
+        if cx.wants(0) {
+            // dA = dY · Bᵀ
+            grads[0] = Some(cx.add1(MatMul { transpose_b: !self.transpose_b, ..MatMul::PLAIN }, &[dy, b])?);
+        }
+        if cx.wants(1) {
+            // dB = Aᵀ · dY, or dYᵀ · A if B is stored transposed
+            let (left, right) = if self.transpose_b { (dy, a) } else { (a, dy) };
+            let left = cx.add1(Permute::transpose(rank), &[left])?;
+            grads[1] = Some(cx.add1(MatMul::PLAIN, &[left, right])?);
+        }
+        if self.bias && cx.wants(2) {
+            let n = cx.graph.shape(cx.input(2)).to_vec();
+            grads[2] = Some(reduce::sum_to(cx, dy, &n)?);
+        }
+        if self.accumulate {
+            grads[cx.inputs().len() - 1] = Some(dy);
+        }
+        Ok(grads)
+    }
+    as_op!();
+}
+
+impl MatMul {
+    /// The gradient before the folded activation, whose input is computed again: folding is for passes that keep
+    /// nothing.
+    fn activation_grad(&self, cx: &mut Vjp<'_>) -> Result<ValueId, GraphError> {
+        let dy = cx.grad0();
+        if self.activation == Activation::None {
+            return Ok(dy);
+        }
+        let inputs = cx.inputs();
+        let input = cx.add1(MatMul { activation: Activation::None, ..self.clone() }, &inputs)?;
+        cx.add1(activation::ActivateGrad(self.activation), &[input, dy])
+    }
+}

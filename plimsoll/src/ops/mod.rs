@@ -1,0 +1,213 @@
+//! The op traits and the ops: one op, one file, one line in the registry.
+
+mod accumulate;
+mod activation;
+mod adamw;
+mod binary;
+mod clip;
+mod concat;
+mod copy;
+mod cross_entropy;
+mod matmul;
+mod reduce;
+mod registry;
+mod sample;
+mod scale;
+mod view;
+
+pub use crate::exec::cpu::gemm::Activation;
+pub use accumulate::Accumulate;
+pub use activation::Activate;
+pub use adamw::AdamW;
+pub use binary::{Arithmetic, Binary};
+pub use clip::ClipNorm;
+pub use concat::Concat;
+pub use copy::Copy;
+pub use cross_entropy::CrossEntropy;
+pub use matmul::MatMul;
+pub use reduce::Sum;
+pub use registry::registry;
+pub use sample::{Fill, Sample, SampleInput, SampleRng};
+pub use scale::Scale;
+pub use view::{Permute, Reshape, Slice, Split};
+
+use crate::exec::cpu::CpuIo;
+use crate::graph::{Component, Graph, GraphError, NodeId, Type, ValueId};
+use std::fmt::Debug;
+use thiserror::Error;
+
+/// What an op costs, for the planner's prediction of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    pub flops: f64,
+    pub bytes: f64,
+}
+
+impl Cost {
+    /// Reads every input and writes every output once, with `flops_per_output` operations per output element.
+    pub fn elementwise(inputs: &[Type], outputs: &[Type], flops_per_output: f64) -> Cost {
+        let elements: usize = outputs.iter().map(Type::elements).sum();
+        Cost { flops: flops_per_output * elements as f64, bytes: Cost::traffic(inputs, outputs) }
+    }
+
+    pub fn traffic(inputs: &[Type], outputs: &[Type]) -> f64 {
+        inputs.iter().chain(outputs).map(|t| (t.elements() * t.dtype.bytes()) as f64).sum()
+    }
+}
+
+/// How an output may share memory with an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AliasKind {
+    /// The output is the input overwritten (an update in place). Other readers of the input run before.
+    Must,
+    /// The output may overwrite the input if nothing reads it afterwards.
+    May,
+    /// The output is a window on the input, starting `offset` elements in. Nothing is computed.
+    View { offset: usize },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alias {
+    pub output: usize,
+    pub input: usize,
+    pub kind: AliasKind,
+}
+
+impl Alias {
+    pub fn must(output: usize, input: usize) -> Alias {
+        Alias { output, input, kind: AliasKind::Must }
+    }
+    pub fn may(output: usize, input: usize) -> Alias {
+        Alias { output, input, kind: AliasKind::May }
+    }
+    pub fn view(output: usize, input: usize, offset: usize) -> Alias {
+        Alias { output, input, kind: AliasKind::View { offset } }
+    }
+}
+
+/// What a plan may know about the machine it is for. Planning never asks a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Threads that kernels occupy at once; sizes of workspaces depend on it, results do not.
+    pub threads: usize,
+}
+
+#[derive(Debug, Error, Clone, PartialEq)]
+#[error("{0}")]
+pub struct OpError(pub String);
+
+impl OpError {
+    pub fn new<T>(message: impl Into<String>) -> Result<T, OpError> {
+        Err(OpError(message.into()))
+    }
+}
+
+/// The definition of an operation. `Debug` prints its settings: it is part of the graph's fingerprint.
+pub trait Op: Debug + Send + Sync {
+    /// The types of the outputs, or why these inputs cannot be.
+    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError>;
+
+    fn aliases(&self, _inputs: &[Type]) -> Vec<Alias> {
+        Vec::new()
+    }
+
+    /// Whether this input can be read through these strides. What is not accepted is copied first.
+    fn accepts(&self, _input: usize, ty: &Type) -> bool {
+        ty.is_contiguous()
+    }
+
+    /// Operations and bytes moved, for the prediction of time.
+    fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
+        Cost::elementwise(inputs, outputs, 1.0)
+    }
+
+    /// Scratch bytes needed while it runs.
+    fn workspace(&self, _inputs: &[Type], _target: &Target) -> usize {
+        0
+    }
+
+    /// What an output counts as in the breakdown, if not as an activation.
+    fn component(&self, _output: usize) -> Option<Component> {
+        None
+    }
+
+    /// The op that computes `accumulator + self(inputs)` in place, the accumulator being its last input.
+    fn accumulating(&self) -> Option<Box<dyn Op>> {
+        None
+    }
+
+    /// Whether computing it again is cheap next to keeping its result (recompute = "cheap").
+    fn is_cheap(&self) -> bool {
+        false
+    }
+
+    fn cpu(&self, io: &CpuIo<'_>);
+}
+
+/// An op that a forward pass may use.
+pub trait Differentiable: Op {
+    /// Adds the nodes that compute the gradient of each wanted input; `None` where it is not wanted or is zero.
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError>;
+
+    fn as_op(&self) -> &dyn Op;
+}
+
+/// Implements the trivial part of [`Differentiable`].
+#[macro_export]
+macro_rules! as_op {
+    () => {
+        fn as_op(&self) -> &dyn $crate::ops::Op {
+            self
+        }
+    };
+}
+
+/// What an op sees when it is differentiated.
+pub struct Vjp<'a> {
+    pub graph: &'a mut Graph,
+    pub(crate) node: NodeId,
+    pub(crate) grads: Vec<Option<ValueId>>,
+    pub(crate) wanted: Vec<bool>,
+}
+
+impl Vjp<'_> {
+    pub fn input(&self, index: usize) -> ValueId {
+        self.graph.node(self.node).inputs[index]
+    }
+
+    pub fn inputs(&self) -> Vec<ValueId> {
+        self.graph.node(self.node).inputs.clone()
+    }
+
+    pub fn output(&self, index: usize) -> ValueId {
+        self.graph.node(self.node).outputs[index]
+    }
+
+    /// The gradient of an output; `None` if nothing depends on it.
+    pub fn grad(&self, output: usize) -> Option<ValueId> {
+        self.grads[output]
+    }
+
+    /// The gradient of output 0, which every differentiated node has unless the op has several outputs.
+    pub fn grad0(&self) -> ValueId {
+        self.grads[0].expect("a node is differentiated only if one of its outputs has a gradient")
+    }
+
+    pub fn wants(&self, input: usize) -> bool {
+        self.wanted[input]
+    }
+
+    pub fn ty(&self, value: ValueId) -> &Type {
+        self.graph.ty(value)
+    }
+
+    /// Adds a gradient node named after the forward node: `ffn.up` → `ffn.up.grad`.
+    pub fn add(&mut self, op: impl Op + 'static, inputs: &[ValueId]) -> Result<Vec<ValueId>, GraphError> {
+        let name = format!("{}.grad", self.graph.node(self.node).name);
+        self.graph.add(&name, op, inputs)
+    }
+
+    pub fn add1(&mut self, op: impl Op + 'static, inputs: &[ValueId]) -> Result<ValueId, GraphError> {
+        Ok(self.add(op, inputs)?[0])
+    }
+}

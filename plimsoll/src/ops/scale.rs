@@ -1,0 +1,41 @@
+//! Multiplication by a constant.
+
+use super::*;
+use crate::exec::cpu::elementwise::map1;
+use crate::exec::cpu::float::Float;
+use crate::{as_op, with_float};
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scale(pub f64);
+
+impl Scale {
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        vec![Sample::new(Scale(-1.7), vec![SampleInput::float(&[rng.size(1, 90), 3], Fill::Normal)])]
+    }
+}
+
+impl Op for Scale {
+    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+        Ok(vec![inputs[0].contiguous()])
+    }
+    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
+        vec![Alias::may(0, 0)]
+    }
+    fn is_cheap(&self) -> bool {
+        true
+    }
+    fn cpu(&self, io: &CpuIo<'_>) {
+        with_float!(io.output_type(0).dtype, T => {
+            let factor = T::of(self.0);
+            map1::<T>(io, 0, move |x| x * factor)
+        })
+    }
+}
+
+impl Differentiable for Scale {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+        let dy = cx.grad0();
+        Ok(vec![Some(cx.add1(self.clone(), &[dy])?)])
+    }
+    as_op!();
+}

@@ -1,0 +1,40 @@
+//! Planning: pure functions from a program to an address for every buffer. No device is asked.
+
+mod file;
+mod layout;
+mod lifetimes;
+mod order;
+mod place;
+mod program;
+mod recompute;
+mod summary;
+mod verify;
+
+pub use file::{PlanFile, PlanFileError};
+pub use layout::{Buffer, Layout, LayoutOptions, Owner, PhaseLayout, Place, Slot, Storage, lay_out, live_peak};
+pub use order::order;
+pub use program::{Phase, Program, Resident};
+pub use recompute::{Recompute, recompute, recomputed_nodes};
+pub use summary::{LiveBuffer, Peak, Summary, live_by_tick};
+pub use verify::verify;
+
+use crate::graph::GraphError;
+use thiserror::Error;
+
+/// Every slot starts at a multiple of this: a cache line, and the width of the widest vector.
+pub const ALIGN: usize = 64;
+
+#[derive(Debug, Error)]
+pub enum PlanError {
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    #[error("{0}")]
+    Broken(String),
+    #[error("the plan is too large to address")]
+    TooLarge,
+}
+
+/// `bytes` rounded up to the alignment of slots.
+pub fn aligned(bytes: usize) -> usize {
+    bytes.next_multiple_of(ALIGN)
+}

@@ -1,0 +1,266 @@
+//! The independent check of a layout. It shares no code with what made it: it walks every phase in order, keeps a map
+//! of which value owns which bytes, and refuses any read of bytes that someone else has written since.
+
+use super::{ALIGN, Layout, LayoutOptions, PlanError, Program};
+use crate::graph::{Graph, InputKind, NodeId, Source, Value, ValueId};
+use crate::ops::AliasKind;
+use std::collections::{BTreeMap, HashMap};
+
+pub fn verify(program: &Program, layout: &Layout, options: LayoutOptions) -> Result<(), PlanError> {
+    let slots = program.residents.len() == layout.residents.len() && program.phases.len() == layout.phases.len();
+    if !slots {
+        return Err(PlanError::Broken("the layout is for another program".into()));
+    }
+    for phase in 0..program.phases.len() {
+        let graph = &program.phases[phase].graph;
+        let complete = layout.phases[phase].places.len() == graph.values().len()
+            && layout.phases[phase].workspaces.len() == graph.nodes().len();
+        if !complete {
+            return Err(PlanError::Broken(format!("{}: the layout is for another graph", graph.name)));
+        }
+        Walk { program, layout, options, phase, graph, owners: BTreeMap::new(), roots: HashMap::new() }.run()?;
+    }
+    Ok(())
+}
+
+/// Who wrote a stretch of the arena last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Writer {
+    Resident(usize),
+    Value(ValueId),
+    Workspace(NodeId),
+}
+
+struct Walk<'p> {
+    program: &'p Program,
+    layout: &'p Layout,
+    options: LayoutOptions,
+    phase: usize,
+    graph: &'p Graph,
+    /// start → (end, writer); stretches do not overlap.
+    owners: BTreeMap<usize, (usize, Writer)>,
+    /// The value whose write a view reads.
+    roots: HashMap<ValueId, Writer>,
+}
+
+impl Walk<'_> {
+    fn run(mut self) -> Result<(), PlanError> {
+        self.place_residents()?;
+        self.write_inputs()?;
+        let order = &self.layout.phases[self.phase].order;
+        let mut done = vec![false; self.graph.nodes().len()];
+        for &id in order {
+            if id.index() >= done.len() || std::mem::replace(&mut done[id.index()], true) {
+                return self.broken("the order names a node twice or a node that is not there");
+            }
+            self.step(id)?;
+        }
+        if done.contains(&false) {
+            return self.broken("the order leaves nodes out");
+        }
+        for &value in self.graph.kept() {
+            self.check_intact(value, "the host")?;
+        }
+        self.check_residents()
+    }
+
+    fn broken<T>(&self, what: &str) -> Result<T, PlanError> {
+        Err(PlanError::Broken(format!("phase {}: {what}", self.program.phases[self.phase].name)))
+    }
+
+    fn place_residents(&mut self) -> Result<(), PlanError> {
+        for (index, slot) in self.layout.residents.iter().enumerate() {
+            let needed = self.program.residents[index].ty.span_bytes();
+            if slot.offset % ALIGN != 0 || slot.bytes < needed {
+                return self.broken(&format!("resident {} has a bad slot", self.program.residents[index].name));
+            }
+            let range = (slot.offset, slot.offset.saturating_add(slot.bytes));
+            if range.1 > self.layout.resident_bytes.min(self.layout.arena_bytes) || self.is_taken(range) {
+                return self.broken(&format!("resident {} overlaps another", self.program.residents[index].name));
+            }
+            self.take(range, Writer::Resident(index));
+        }
+        Ok(())
+    }
+
+    fn write_inputs(&mut self) -> Result<(), PlanError> {
+        for id in self.graph.value_ids() {
+            let value = self.graph.value(id);
+            if value.source != Source::Input {
+                continue;
+            }
+            if let Some(InputKind::Data) = value.input {
+                let range = self.range(id)?;
+                if range.0 % ALIGN != 0 || self.is_taken(range) {
+                    return self.broken(&format!("input {} overlaps another", value.name));
+                }
+                self.write(id, range);
+            } else {
+                self.bind_resident(id, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn bind_resident(&mut self, id: ValueId, value: &Value) -> Result<(), PlanError> {
+        let index = self.program.resident(&value.name);
+        let Some(index) = index.filter(|&i| self.layout.residents[i].offset == self.layout.address(self.phase, id)) else {
+            return self.broken(&format!("{} is not where its resident is", value.name));
+        };
+        self.roots.insert(id, Writer::Resident(index));
+        Ok(())
+    }
+
+    /// One node: its inputs are intact, and its outputs destroy nothing it still reads.
+    fn step(&mut self, id: NodeId) -> Result<(), PlanError> {
+        let node = self.graph.node(id);
+        for &input in &node.inputs {
+            self.check_intact(input, &node.name)?;
+        }
+        let aliases = node.op.op().aliases(&self.graph.input_types(id));
+        let mut written: Vec<(usize, usize)> = Vec::new();
+        for (index, &output) in node.outputs.iter().enumerate() {
+            let range = self.range(output)?;
+            let same_start = |input: usize, skip: usize| {
+                self.layout.address(self.phase, node.inputs[input]) + skip == range.0
+            };
+            let fixed = aliases.iter().find(|a| a.output == index && a.kind != AliasKind::May);
+            match fixed.map(|a| (a.kind, a.input)) {
+                Some((AliasKind::View { offset }, input)) => {
+                    if !same_start(input, offset * self.graph.ty(output).dtype.bytes()) {
+                        return self.broken(&format!("{} is not inside what it is a view of", node.name));
+                    }
+                    let root = self.roots[&node.inputs[input]];
+                    self.roots.insert(output, root);
+                    continue;
+                }
+                Some((_, input)) if !same_start(input, 0) => {
+                    return self.broken(&format!("{} is not over what it updates", node.name));
+                }
+                _ => {}
+            }
+            for &input in &node.inputs {
+                let allowed = aliases.iter().any(|a| {
+                    a.output == index && node.inputs[a.input] == input && !matches!(a.kind, AliasKind::View { .. })
+                }) && self.range(input)?.0 == range.0;
+                if overlap(range, self.range(input)?) && !allowed {
+                    return self.broken(&format!("{} overwrites its own input", node.name));
+                }
+            }
+            let aligned = fixed.is_some() || range.0 % ALIGN == 0;
+            if !aligned || written.iter().any(|&other| overlap(range, other)) {
+                return self.broken(&format!("outputs of {} overlap or are not aligned", node.name));
+            }
+            written.push(range);
+        }
+        self.check_workspace(id, &mut written)?;
+        for &output in &node.outputs {
+            if !self.roots.contains_key(&output) {
+                let range = self.range(output)?;
+                self.write(output, range);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_workspace(&mut self, id: NodeId, written: &mut Vec<(usize, usize)>) -> Result<(), PlanError> {
+        let node = self.graph.node(id);
+        let needed = node.op.op().workspace(&self.graph.input_types(id), &self.options.target);
+        let buffer = self.layout.phases[self.phase].workspaces[id.index()];
+        let slot = buffer.and_then(|b| self.layout.phases[self.phase].buffers.get(b)).map(|b| b.slot);
+        let Some(slot) = slot else {
+            return if needed == 0 { Ok(()) } else { self.broken(&format!("{} has no workspace", node.name)) };
+        };
+        let range = (slot.offset, slot.offset.saturating_add(slot.bytes));
+        if slot.bytes < needed || range.1 > self.layout.arena_bytes || slot.offset % ALIGN != 0 {
+            return self.broken(&format!("the workspace of {} is too small or not aligned", node.name));
+        }
+        let mut touched = written.clone();
+        for &input in &node.inputs {
+            touched.push(self.range(input)?);
+        }
+        if touched.iter().any(|&other| overlap(range, other)) {
+            return self.broken(&format!("the workspace of {} overlaps what it reads or writes", node.name));
+        }
+        self.take(range, Writer::Workspace(id));
+        Ok(())
+    }
+
+    /// The bytes a value spans, inside the arena.
+    fn range(&self, id: ValueId) -> Result<(usize, usize), PlanError> {
+        let start = self.layout.address(self.phase, id);
+        let end = start.checked_add(self.graph.ty(id).span_bytes());
+        match end.filter(|&end| end <= self.layout.arena_bytes) {
+            Some(end) => Ok((start, end)),
+            None => self.broken(&format!("{} lies outside the arena", self.graph.value(id).name)),
+        }
+    }
+
+    fn write(&mut self, id: ValueId, range: (usize, usize)) {
+        self.take(range, Writer::Value(id));
+        self.roots.insert(id, Writer::Value(id));
+    }
+
+    fn check_intact(&self, id: ValueId, reader: &str) -> Result<(), PlanError> {
+        let range = self.range(id)?;
+        let intact = self.roots.get(&id).is_some_and(|&root| {
+            let mut at = range.0;
+            while at < range.1 {
+                match self.owners.range(..=at).next_back() {
+                    Some((_, &(end, writer))) if end > at && writer == root => at = end,
+                    _ => return false,
+                }
+            }
+            true
+        });
+        match intact {
+            true => Ok(()),
+            false => self.broken(&format!("{reader} reads {} after it was lost", self.graph.value(id).name)),
+        }
+    }
+
+    fn is_taken(&self, range: (usize, usize)) -> bool {
+        self.owners.range(..range.1).next_back().is_some_and(|(_, &(end, _))| end > range.0)
+    }
+
+    /// `writer` owns `range` from now on; what others owned there is cut away.
+    fn take(&mut self, range: (usize, usize), writer: Writer) {
+        if range.0 >= range.1 {
+            return;
+        }
+        while let Some((&start, &(end, owner))) = self.owners.range(..range.1).next_back().filter(|(_, o)| o.0 > range.0) {
+            self.owners.remove(&start);
+            if start < range.0 {
+                self.owners.insert(start, (range.0, owner));
+            }
+            if end > range.1 {
+                self.owners.insert(range.1, (end, owner));
+            }
+        }
+        self.owners.insert(range.0, (range.1, writer));
+    }
+
+    /// After the phase every resident holds one of its own versions.
+    fn check_residents(&self) -> Result<(), PlanError> {
+        let mut versions: HashMap<Writer, usize> = HashMap::new();
+        for (&value, &writer) in &self.roots {
+            let at = self.layout.address(self.phase, value);
+            if let Ok(index) = self.layout.residents.binary_search_by_key(&at, |slot| slot.offset) {
+                versions.insert(writer, index);
+            }
+        }
+        for (&start, &(end, writer)) in &self.owners {
+            let touched = self.layout.residents.partition_point(|s| s.offset + s.bytes <= start);
+            let Some(slot) = self.layout.residents.get(touched).filter(|s| s.offset < end && s.bytes > 0) else { continue };
+            let own = writer == Writer::Resident(touched) || versions.get(&writer) == Some(&touched);
+            if !own || end > slot.offset + slot.bytes {
+                return self.broken(&format!("{} is overwritten by a temporary", self.program.residents[touched].name));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn overlap(a: (usize, usize), b: (usize, usize)) -> bool {
+    a.0 < b.1 && b.0 < a.1 && a.0 < a.1 && b.0 < b.1
+}
