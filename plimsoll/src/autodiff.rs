@@ -35,7 +35,9 @@ pub fn gradients(
                 }
             }
         }
-        wrt.iter().map(|value| grads.get(value).map(|&grad| parameter_gradient(graph, *value, grad)).transpose()).collect()
+        wrt.iter()
+            .map(|value| grads.get(value).map(|&grad| parameter_gradient(graph, *value, grad)).transpose())
+            .collect()
     })
 }
 

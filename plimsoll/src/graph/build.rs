@@ -110,7 +110,12 @@ impl Graph {
     }
 
     /// Adds a forward node with one output. Only differentiable ops are accepted, so no gradient can silently stop.
-    pub fn apply(&mut self, name: &str, op: impl Differentiable + 'static, inputs: &[ValueId]) -> Result<ValueId, GraphError> {
+    pub fn apply(
+        &mut self,
+        name: &str,
+        op: impl Differentiable + 'static,
+        inputs: &[ValueId],
+    ) -> Result<ValueId, GraphError> {
         Ok(self.apply_all(name, op, inputs)?[0])
     }
 
@@ -169,7 +174,13 @@ impl Graph {
     }
 
     /// Adds `node` of another graph again, reading `inputs`, with its name, role and segment.
-    pub(crate) fn push_again(&mut self, node: &Node, name: &str, role: Role, inputs: &[ValueId]) -> Result<Vec<ValueId>, GraphError> {
+    pub(crate) fn push_again(
+        &mut self,
+        node: &Node,
+        name: &str,
+        role: Role,
+        inputs: &[ValueId],
+    ) -> Result<Vec<ValueId>, GraphError> {
         self.segment = node.segment;
         let outputs = self.with_role(role, |graph| graph.push_node(name, node.op.clone(), inputs));
         self.segment = None;

@@ -131,7 +131,7 @@ pub enum OpRef {
 impl OpRef {
     pub fn op(&self) -> &dyn Op {
         match self {
-            OpRef::Forward(op) => op.as_op(),
+            OpRef::Forward(op) => op.as_ref(),
             OpRef::Plain(op) => op.as_ref(),
         }
     }

@@ -113,8 +113,11 @@ impl Type {
     /// Rows are row-major inside, but may lie `row stride` apart: the shape of a slice of columns.
     pub fn is_row_strided(&self) -> bool {
         let Some(split) = self.rank().checked_sub(1) else { return true };
-        let leading = Type { dtype: self.dtype, shape: self.shape[..split].into(), strides: row_major(&self.shape[..split]) };
-        let Some(&step) = self.strides[..split].last() else { return self.shape[split] == 1 || self.strides[split] == 1 };
+        let leading =
+            Type { dtype: self.dtype, shape: self.shape[..split].into(), strides: row_major(&self.shape[..split]) };
+        let Some(&step) = self.strides[..split].last() else {
+            return self.shape[split] == 1 || self.strides[split] == 1;
+        };
         (self.shape[split] == 1 || self.strides[split] == 1)
             && (0..split).all(|i| self.shape[i] == 1 || self.strides[i] == leading.strides[i] * step)
     }

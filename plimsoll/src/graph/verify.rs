@@ -26,7 +26,8 @@ impl Graph {
             let sound = match value.source {
                 Source::Input => value.input.is_some() && value.ty.is_contiguous(),
                 Source::Output { node, index } => {
-                    value.input.is_none() && self.nodes.get(node.index()).and_then(|n| n.outputs.get(index)) == Some(&id)
+                    value.input.is_none()
+                        && self.nodes.get(node.index()).and_then(|n| n.outputs.get(index)) == Some(&id)
                 }
             };
             if !sound {
@@ -56,8 +57,7 @@ impl Graph {
             let fits = match alias.kind {
                 AliasKind::Must | AliasKind::May => output.span_bytes() <= input.span_bytes(),
                 AliasKind::View { offset } => {
-                    output.elements() == 0
-                        || offset * output.dtype.bytes() + output.span_bytes() <= input.span_bytes()
+                    output.elements() == 0 || offset * output.dtype.bytes() + output.span_bytes() <= input.span_bytes()
                 }
             };
             if !fits {

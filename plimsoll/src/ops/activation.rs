@@ -3,7 +3,7 @@
 use super::*;
 use crate::exec::cpu::elementwise::{map1, map2};
 use crate::exec::cpu::float::Float;
-use crate::{as_op, with_float};
+use crate::with_float;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Activate(pub Activation);
@@ -54,7 +54,6 @@ impl Differentiable for Activate {
         let (x, dy) = (cx.input(0), cx.grad0());
         Ok(vec![Some(cx.add1(ActivateGrad(self.0), &[x, dy])?)])
     }
-    as_op!();
 }
 
 /// `dx = act'(x) · dy`.

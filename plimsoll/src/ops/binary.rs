@@ -4,8 +4,8 @@ use super::*;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::simd::simd;
 use crate::exec::cpu::{Element, elementwise, parallel};
-use crate::graph::{DType, Dims};
-use crate::{as_op, with_float};
+use crate::graph::Dims;
+use crate::with_float;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arithmetic {
@@ -28,8 +28,12 @@ impl Binary {
         let mut samples = Vec::new();
         for op in [Binary::ADD, Binary::SUB, Binary::MUL, Binary::DIV] {
             let (a, b, c) = (rng.size(1, 5), rng.size(1, 5), rng.size(1, 37));
-            let shapes: [(Vec<usize>, Vec<usize>); 4] =
-                [(vec![a, b, c], vec![a, b, c]), (vec![a, b, c], vec![c]), (vec![a, 1, c], vec![b, 1]), (vec![1], vec![a, c])];
+            let shapes: [(Vec<usize>, Vec<usize>); 4] = [
+                (vec![a, b, c], vec![a, b, c]),
+                (vec![a, b, c], vec![c]),
+                (vec![a, 1, c], vec![b, 1]),
+                (vec![1], vec![a, c]),
+            ];
             for (left, right) in shapes {
                 let divisor = SampleInput::float(&right, Fill::Uniform(0.5, 2.0));
                 samples.push(Sample::new(op.clone(), vec![SampleInput::float(&left, Fill::Normal), divisor]));
@@ -93,7 +97,6 @@ impl Differentiable for Binary {
         }
         Ok(grads)
     }
-    as_op!();
 }
 
 /// The shape two shapes broadcast to.
@@ -118,7 +121,8 @@ fn run<T: Float + Element>(io: &CpuIo<'_>, f: impl Fn(T, T) -> T + Sync) {
     let width = y.shape.last().copied().unwrap_or(1);
     let rows_per_task = (16384 / width.max(1)).max(1);
     let (strides_a, strides_b) = (broadcast_strides(a, y), broadcast_strides(b, y));
-    let (pa, pb) = (parallel::SharedMut::new(io.input_ptr(0) as *mut T), parallel::SharedMut::new(io.input_ptr(1) as *mut T));
+    let (pa, pb) =
+        (parallel::SharedMut::new(io.input_ptr(0) as *mut T), parallel::SharedMut::new(io.input_ptr(1) as *mut T));
     parallel::parallel_chunks(io.output::<T>(0), rows_per_task * width.max(1), |task, piece| {
         for (row, out) in piece.chunks_mut(width.max(1)).enumerate() {
             let row = task * rows_per_task + row;
@@ -135,19 +139,41 @@ fn run<T: Float + Element>(io: &CpuIo<'_>, f: impl Fn(T, T) -> T + Sync) {
 }
 
 /// One row; a stride is 0 (one value for the row) or 1.
-unsafe fn row_loop<T: Float>(out: &mut [T], a: *const T, step_a: usize, b: *const T, step_b: usize, f: &impl Fn(T, T) -> T) {
+unsafe fn row_loop<T: Float>(
+    out: &mut [T],
+    a: *const T,
+    step_a: usize,
+    b: *const T,
+    step_b: usize,
+    f: &impl Fn(T, T) -> T,
+) {
     let (n, y) = (out.len(), out.as_mut_ptr());
     unsafe {
         match (step_a, step_b) {
             (0, _) => {
                 let x = *a;
-                simd(|| (0..n).for_each(#[inline(always)] |i| *y.add(i) = f(x, *b.add(i * step_b))))
+                simd(|| {
+                    (0..n).for_each(
+                        #[inline(always)]
+                        |i| *y.add(i) = f(x, *b.add(i * step_b)),
+                    )
+                })
             }
             (_, 0) => {
                 let x = *b;
-                simd(|| (0..n).for_each(#[inline(always)] |i| *y.add(i) = f(*a.add(i), x)))
+                simd(|| {
+                    (0..n).for_each(
+                        #[inline(always)]
+                        |i| *y.add(i) = f(*a.add(i), x),
+                    )
+                })
             }
-            _ => simd(|| (0..n).for_each(#[inline(always)] |i| *y.add(i) = f(*a.add(i), *b.add(i)))),
+            _ => simd(|| {
+                (0..n).for_each(
+                    #[inline(always)]
+                    |i| *y.add(i) = f(*a.add(i), *b.add(i)),
+                )
+            }),
         }
     }
 }
@@ -171,6 +197,7 @@ fn row_offset(row: usize, whole: &Type, strides: &[usize]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::DType;
 
     #[test]
     fn shapes_broadcast_as_in_numpy() {

@@ -85,5 +85,4 @@ impl Differentiable for Concat {
         }
         Ok(grads)
     }
-    as_op!();
 }

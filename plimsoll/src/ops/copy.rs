@@ -26,5 +26,4 @@ impl Differentiable for Copy {
     fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
         Ok(vec![cx.grad(0)])
     }
-    as_op!();
 }

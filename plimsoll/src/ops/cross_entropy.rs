@@ -1,12 +1,12 @@
 //! Cross-entropy over rows of logits: a weighted sum, whose gradient is written over the logits.
 
 use super::*;
+use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::{SharedMut, parallel};
 use crate::exec::cpu::simd::simd;
-use crate::exec::cpu::Element;
 use crate::graph::DType;
-use crate::{as_op, with_float};
+use crate::with_float;
 
 /// Inputs: logits (M, V), targets i32 (M), weights (M). Outputs: Σ weight · −log p(target), and log Σ exp per row.
 /// A row of weight 0 counts nothing, whatever its target. A target outside 0..V makes the loss NaN.
@@ -47,7 +47,6 @@ impl Differentiable for CrossEntropy {
         let inputs = [cx.input(0), cx.output(1), cx.input(1), cx.input(2), cx.grad0()];
         Ok(vec![Some(cx.add1(CrossEntropyGrad, &inputs)?), None, None])
     }
-    as_op!();
 }
 
 /// `dlogits = (softmax − onehot) · weight · dloss`, over the logits if nothing else reads them.
@@ -100,7 +99,12 @@ fn backward<T: Float + Element>(io: &CpuIo<'_>) {
             if factor == T::ZERO {
                 return grads.slice(row * classes, classes).fill(T::ZERO);
             }
-            simd(|| (0..classes).for_each(#[inline(always)] |i| *y.add(i) = factor * (*x.add(i) - lse[row]).exp()));
+            simd(|| {
+                (0..classes).for_each(
+                    #[inline(always)]
+                    |i| *y.add(i) = factor * (*x.add(i) - lse[row]).exp(),
+                )
+            });
             if let Some(at) = grads.slice(row * classes, classes).get_mut(targets[row] as usize) {
                 *at -= factor;
             }

@@ -4,7 +4,7 @@ use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::gemm::{self, Dims as Extents, Epilogue, Matrix};
-use crate::{as_op, with_float};
+use crate::with_float;
 
 /// `y = act(a · b + bias)`, with `b` of shape (…, K, N), or (…, N, K) if transposed as linear layers store it.
 /// With `accumulate`, a last input is overwritten by itself plus the product.
@@ -31,7 +31,8 @@ impl MatMul {
             Sample::new(MatMul::TRANSPOSED, vec![float(&[batch, 2, m, k]), float(&[batch, 2, n, k])]),
             Sample::new(MatMul::LINEAR, vec![float(&[m, k]), float(&[n, k]), float(&[n])]),
         ];
-        for activation in [Activation::Relu, Activation::Gelu, Activation::Tanh, Activation::Sigmoid, Activation::Silu] {
+        for activation in [Activation::Relu, Activation::Gelu, Activation::Tanh, Activation::Sigmoid, Activation::Silu]
+        {
             let op = MatMul { activation, ..MatMul::LINEAR };
             samples.push(Sample::new(op, vec![float(&[5, 3]), float(&[4, 3]), float(&[4])]));
         }
@@ -54,7 +55,8 @@ impl MatMul {
 impl Op for MatMul {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         let (a, b) = (&inputs[0], &inputs[1]);
-        let wrong = || OpError::new(format!("cannot multiply {a} by {b}{}", if self.transpose_b { " transposed" } else { "" }));
+        let wrong =
+            || OpError::new(format!("cannot multiply {a} by {b}{}", if self.transpose_b { " transposed" } else { "" }));
         if inputs.len() != 2 + self.bias as usize + self.accumulate as usize || a.rank() < 2 || a.rank() != b.rank() {
             return wrong();
         }
@@ -123,7 +125,17 @@ impl MatMul {
                 match batch.is_empty() {
                     true => gemm::gemm(dims, a, b, c, dims.n, epilogue, scratch),
                     false => gemm::gemm_batch(
-                        count, dims, a, stride(ta), b, stride(tb), c, dims.n, stride(ty), epilogue, scratch,
+                        count,
+                        dims,
+                        a,
+                        stride(ta),
+                        b,
+                        stride(tb),
+                        c,
+                        dims.n,
+                        stride(ty),
+                        epilogue,
+                        scratch,
                     ),
                 }
             }
@@ -175,7 +187,6 @@ impl Differentiable for MatMul {
         }
         Ok(grads)
     }
-    as_op!();
 }
 
 impl MatMul {

@@ -148,18 +148,6 @@ pub trait Op: Debug + Send + Sync {
 pub trait Differentiable: Op {
     /// Adds the nodes that compute the gradient of each wanted input; `None` where it is not wanted or is zero.
     fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError>;
-
-    fn as_op(&self) -> &dyn Op;
-}
-
-/// Implements the trivial part of [`Differentiable`].
-#[macro_export]
-macro_rules! as_op {
-    () => {
-        fn as_op(&self) -> &dyn $crate::ops::Op {
-            self
-        }
-    };
 }
 
 /// What an op sees when it is differentiated.

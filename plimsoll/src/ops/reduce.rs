@@ -1,11 +1,11 @@
 //! Sums over one dimension, in an order that depends on the shape alone.
 
 use super::*;
+use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::{SharedMut, parallel};
 use crate::exec::cpu::simd::simd;
-use crate::exec::cpu::Element;
-use crate::{as_op, with_float};
+use crate::with_float;
 
 /// Removes dimension `axis` by summing over it; the last dimension of a rank-1 value leaves shape `[1]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,7 +61,6 @@ impl Differentiable for Sum {
         let (dy, shape) = (cx.grad0(), cx.graph.shape(cx.input(0)).to_vec());
         Ok(vec![Some(cx.add1(Repeat { axis: self.axis, shape }, &[dy])?)])
     }
-    as_op!();
 }
 
 /// The gradient of a sum: dimension `axis` put back by repeating.
@@ -132,7 +131,12 @@ fn sum_middle<T: Float + Element>(x: &[T], outer: usize, n: usize, inner: usize,
         out.copy_from_slice(&partial[o * chunks * inner..][..inner]);
         for chunk in 1..chunks {
             let add = &partial[(o * chunks + chunk) * inner..][..inner];
-            simd(|| out.iter_mut().zip(add).for_each(#[inline(always)] |(a, b)| *a += *b));
+            simd(|| {
+                out.iter_mut().zip(add).for_each(
+                    #[inline(always)]
+                    |(a, b)| *a += *b,
+                )
+            });
         }
     }
 }
@@ -141,7 +145,10 @@ fn sum_middle<T: Float + Element>(x: &[T], outer: usize, n: usize, inner: usize,
 fn sum_rows<T: Float>(data: &[T], sum: &mut [T]) {
     sum.fill(T::ZERO);
     for row in data.chunks_exact(sum.len()) {
-        sum.iter_mut().zip(row).for_each(#[inline(always)] |(s, x)| *s += *x);
+        sum.iter_mut().zip(row).for_each(
+            #[inline(always)]
+            |(s, x)| *s += *x,
+        );
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::exec::cpu::elementwise::map1;
 use crate::exec::cpu::float::Float;
-use crate::{as_op, with_float};
+use crate::with_float;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scale(pub f64);
@@ -37,5 +37,4 @@ impl Differentiable for Scale {
         let dy = cx.grad0();
         Ok(vec![Some(cx.add1(self.clone(), &[dy])?)])
     }
-    as_op!();
 }

@@ -1,7 +1,7 @@
 //! Views: reshape, permute, slice and split see their input's memory differently and compute nothing.
 
-use super::*;
 use super::concat::Concat;
+use super::*;
 use crate::graph::Dims;
 
 /// The same elements in another shape. Where strides do not allow it without moving data, the input is copied first.
@@ -35,7 +35,6 @@ impl Differentiable for Reshape {
         let (dy, shape) = (cx.grad0(), cx.graph.shape(cx.input(0)).to_vec());
         Ok(vec![Some(cx.add1(Reshape { shape }, &[dy])?)])
     }
-    as_op!();
 }
 
 /// Dimensions in another order: output dimension `i` is input dimension `order[i]`.
@@ -85,7 +84,6 @@ impl Differentiable for Permute {
         let dy = cx.grad0();
         Ok(vec![Some(cx.add1(Permute { order }, &[dy])?)])
     }
-    as_op!();
 }
 
 /// `start..start + len` of one dimension.
@@ -126,7 +124,6 @@ impl Differentiable for Slice {
         let (dy, whole) = (cx.grad0(), cx.graph.shape(cx.input(0))[self.axis]);
         Ok(vec![Some(cx.add1(Concat::padding(self, whole), &[dy])?)])
     }
-    as_op!();
 }
 
 /// One dimension cut into consecutive parts of these lengths, each an output.
@@ -179,5 +176,4 @@ impl Differentiable for Split {
         let op = Concat { axis: self.axis, lens: self.lens.clone(), present };
         Ok(vec![Some(cx.add1(op, &grads)?)])
     }
-    as_op!();
 }

@@ -152,7 +152,15 @@ fn buffer_file(graph: &Graph, buffer: &Buffer) -> BufferFile {
         Owner::Workspace(id) => (None, Some(graph.node(id).name.clone())),
     };
     let Slot { offset, bytes } = buffer.slot;
-    BufferFile { offset, bytes, first: buffer.first, last: buffer.last, component: buffer.component, value, workspace_of }
+    BufferFile {
+        offset,
+        bytes,
+        first: buffer.first,
+        last: buffer.last,
+        component: buffer.component,
+        value,
+        workspace_of,
+    }
 }
 
 impl PhaseFile {
@@ -175,7 +183,8 @@ impl PhaseFile {
         for (name, &buffer) in &self.workspaces {
             workspaces[node(name)?.index()] = Some(buffer);
         }
-        let places = graph.value_ids().map(|id| self.place(program, &graph.value(id).name)).collect::<Result<_, _>>()?;
+        let places =
+            graph.value_ids().map(|id| self.place(program, &graph.value(id).name)).collect::<Result<_, _>>()?;
         let order = self.order.iter().map(|name| node(name)).collect::<Result<_, _>>()?;
         Ok(PhaseLayout { order, buffers, places, workspaces, live_bytes: self.live_bytes, peak_tick: self.peak_tick })
     }

@@ -112,8 +112,7 @@ pub fn lay_out(program: &Program, options: LayoutOptions) -> Result<Layout, Plan
         phases.push(phase_layout(order, lives, placement, resident_bytes));
     }
     let live = phases.iter().map(|p| p.live_bytes).max().unwrap_or(0);
-    let layout =
-        Layout { residents, phases, resident_bytes, arena_bytes: end, live_peak_bytes: resident_bytes + live };
+    let layout = Layout { residents, phases, resident_bytes, arena_bytes: end, live_peak_bytes: resident_bytes + live };
     super::verify(program, &layout, options)?;
     Ok(layout)
 }

@@ -182,12 +182,7 @@ impl<'g> Pass<'g> {
 }
 
 /// A workspace lives for the one tick of its node.
-fn add_workspaces(
-    graph: &Graph,
-    order: &[NodeId],
-    target: &Target,
-    buffers: &mut Vec<Lifetime>,
-) -> Vec<Option<usize>> {
+fn add_workspaces(graph: &Graph, order: &[NodeId], target: &Target, buffers: &mut Vec<Lifetime>) -> Vec<Option<usize>> {
     let mut workspaces = vec![None; graph.nodes().len()];
     for (tick, &id) in order.iter().enumerate() {
         let bytes = aligned(graph.node(id).op.op().workspace(&graph.input_types(id), target));

@@ -52,9 +52,8 @@ impl<'g> Scheduler<'g> {
         };
         scheduler.link_inputs();
         scheduler.link_overwrites();
-        for id in graph.node_ids().filter(|id| scheduler.missing[id.index()] == 0) {
-            scheduler.offer(id);
-        }
+        let ready: Vec<NodeId> = graph.node_ids().filter(|id| scheduler.missing[id.index()] == 0).collect();
+        ready.into_iter().for_each(|id| scheduler.offer(id));
         scheduler
     }
 

@@ -31,7 +31,11 @@ pub fn pack(buffers: &[Lifetime]) -> Placement {
 /// Every buffer at its own address: what memory would be without sharing.
 pub fn side_by_side(buffers: &[Lifetime]) -> Placement {
     let mut end = 0;
-    let offsets = buffers.iter().map(|b| std::mem::replace(&mut end, end + b.bytes)).collect();
+    let mut next = |b: &Lifetime| {
+        end += b.bytes;
+        end - b.bytes
+    };
+    let offsets = buffers.iter().map(&mut next).collect();
     Placement { offsets, end }
 }
 

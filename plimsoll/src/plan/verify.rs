@@ -104,7 +104,8 @@ impl Walk<'_> {
 
     fn bind_resident(&mut self, id: ValueId, value: &Value) -> Result<(), PlanError> {
         let index = self.program.resident(&value.name);
-        let Some(index) = index.filter(|&i| self.layout.residents[i].offset == self.layout.address(self.phase, id)) else {
+        let Some(index) = index.filter(|&i| self.layout.residents[i].offset == self.layout.address(self.phase, id))
+        else {
             return self.broken(&format!("{} is not where its resident is", value.name));
         };
         self.roots.insert(id, Writer::Resident(index));
@@ -121,9 +122,8 @@ impl Walk<'_> {
         let mut written: Vec<(usize, usize)> = Vec::new();
         for (index, &output) in node.outputs.iter().enumerate() {
             let range = self.range(output)?;
-            let same_start = |input: usize, skip: usize| {
-                self.layout.address(self.phase, node.inputs[input]) + skip == range.0
-            };
+            let same_start =
+                |input: usize, skip: usize| self.layout.address(self.phase, node.inputs[input]) + skip == range.0;
             let fixed = aliases.iter().find(|a| a.output == index && a.kind != AliasKind::May);
             match fixed.map(|a| (a.kind, a.input)) {
                 Some((AliasKind::View { offset }, input)) => {
@@ -228,7 +228,9 @@ impl Walk<'_> {
         if range.0 >= range.1 {
             return;
         }
-        while let Some((&start, &(end, owner))) = self.owners.range(..range.1).next_back().filter(|(_, o)| o.0 > range.0) {
+        while let Some((&start, &(end, owner))) =
+            self.owners.range(..range.1).next_back().filter(|(_, o)| o.0 > range.0)
+        {
             self.owners.remove(&start);
             if start < range.0 {
                 self.owners.insert(start, (range.0, owner));
@@ -251,7 +253,9 @@ impl Walk<'_> {
         }
         for (&start, &(end, writer)) in &self.owners {
             let touched = self.layout.residents.partition_point(|s| s.offset + s.bytes <= start);
-            let Some(slot) = self.layout.residents.get(touched).filter(|s| s.offset < end && s.bytes > 0) else { continue };
+            let Some(slot) = self.layout.residents.get(touched).filter(|s| s.offset < end && s.bytes > 0) else {
+                continue;
+            };
             let own = writer == Writer::Resident(touched) || versions.get(&writer) == Some(&touched);
             if !own || end > slot.offset + slot.bytes {
                 return self.broken(&format!("{} is overwritten by a temporary", self.program.residents[touched].name));

@@ -62,12 +62,7 @@ unsafe fn copy_elements<T: Copy>(source: *const T, target: *mut T, len: usize, s
 
 /// Walks two equal shapes in order and calls `run(offset a, offset b, length, (step a, step b))` for stretches along
 /// the innermost dimensions, which are merged as long as both sides step evenly through them.
-fn runs(
-    a: &Type,
-    b: &Type,
-    outer: std::ops::Range<usize>,
-    mut run: impl FnMut(usize, usize, usize, (usize, usize)),
-) {
+fn runs(a: &Type, b: &Type, outer: std::ops::Range<usize>, mut run: impl FnMut(usize, usize, usize, (usize, usize))) {
     let rank = a.rank();
     if rank == 0 {
         return run(0, 0, 1, (1, 1));
