@@ -45,12 +45,12 @@ def named_mu_sota():
 
 
 def workload_hybrid():
-    return [hybrid("workload", 8, features=64, window=60, channels=(128, 256), hidden=256, heads=4, classes=3)]
+    return [hybrid("hybrid-workload", 8, features=64, window=60, channels=(128, 256), hidden=256, heads=4, classes=3)]
 
 
 def workload_mu_sota():
     small = dict(vocab=1000, layers=4, blocks=16, block_width=4, block_heads=2, cross_heads=8, ffn=640, max_length=512)
-    return [mu_sota("workload-small", 4, 128, **small), mu_sota("workload-small-ragged", 4, 128, ragged=True, **small)]
+    return [mu_sota("mu-sota-workload-small", 4, 128, **small), mu_sota("mu-sota-workload-small-ragged", 4, 128, ragged=True, **small)]
 
 
 def odd(rng, low, high):

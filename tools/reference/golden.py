@@ -180,7 +180,7 @@ def cases_of(arguments):
     if not arguments.random:
         return family["named"]()
     rng = random.Random(f"{arguments.family} {arguments.seed}")
-    return [family["random"](rng, f"random-{arguments.seed}-{i:02}") for i in range(arguments.random)]
+    return [family["random"](rng, f"{arguments.family}-random-{arguments.seed}-{i:02}") for i in range(arguments.random)]
 
 
 def main():
