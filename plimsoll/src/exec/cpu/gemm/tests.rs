@@ -1,5 +1,6 @@
 use super::driver::{Product, Right};
 use super::*;
+use crate::exec::cpu::parallel::with_threads;
 use proptest::prelude::*;
 
 /// Reproducible values in ±1 that are not representable in a few bits.
@@ -171,13 +172,8 @@ fn bits_do_not_depend_on_threads() {
             let case = Case::<f32>::new(Dims { m, n, k }, layouts, Activation::Gelu, true, true, 1.0);
             let serial = bits(&case.serial());
             for threads in [1, 2, 3, 7] {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                assert_eq!(
-                    serial,
-                    bits(&pool.install(|| case.parallel(threads))),
-                    "{threads} threads, {:?}",
-                    case.dims
-                );
+                let parallel = with_threads(threads, || case.parallel(threads));
+                assert_eq!(serial, bits(&parallel), "{threads} threads, {:?}", case.dims);
             }
         }
     }
