@@ -6,6 +6,7 @@ mod executor;
 pub mod float;
 pub mod gemm;
 mod io;
+pub mod kernels;
 pub mod parallel;
 pub mod random;
 pub mod simd;
