@@ -3,7 +3,7 @@
 use super::Shape;
 use super::slide::{Tiles, copy_rows};
 use crate::exec::cpu::float::Float;
-use crate::exec::cpu::kernels::gemm_stand_in::{Activation, Dims, Epilogue, Matrix, gemm, scratch_len};
+use crate::exec::cpu::gemm::{Activation, Dims, Epilogue, Matrix, gemm, scratch_len};
 use crate::exec::cpu::parallel::{SharedMut, parallel};
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
@@ -47,7 +47,9 @@ impl Layout {
 pub fn backward_weight_scratch(shape: Shape, threads: usize) -> usize {
     let layout = Layout::new(&shape);
     let copies = layout.group * (layout.dy_tile(&shape) + layout.x_tile(&shape)) + Layout::overhang(&shape);
-    shape.weights() + copies + scratch_len(layout.dims(&shape, layout.group), threads)
+    let last = layout.tiles.count - layout.tiles.count.saturating_sub(1) / layout.group * layout.group;
+    let product = [layout.group, last].map(|tiles| scratch_len(layout.dims(&shape, tiles), threads));
+    shape.weights() + copies + product[0].max(product[1])
 }
 
 /// dw (channels_out, channels_in, kernel), the gradient of the weight.

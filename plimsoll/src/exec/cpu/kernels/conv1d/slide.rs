@@ -2,9 +2,7 @@
 //! gradient.
 
 use crate::exec::cpu::float::Float;
-use crate::exec::cpu::kernels::gemm_stand_in::{
-    Activation, Dims, Epilogue, Matrix, gemm_packed_b, pack_b, packed_b_len, scratch_len,
-};
+use crate::exec::cpu::gemm::{Activation, Dims, Epilogue, Matrix, gemm_packed_b, pack_b, packed_b_len, scratch_len};
 use crate::exec::cpu::parallel::{SharedMut, parallel, threads};
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
@@ -48,6 +46,11 @@ impl Tiles {
         Tiles { rows, tile, per_sample, count: samples * per_sample }
     }
 
+    /// Rows of a sample's last tile.
+    fn last(&self) -> usize {
+        self.rows - self.per_sample.saturating_sub(1) * self.tile
+    }
+
     /// Sample, first row and number of rows of tile `index`.
     pub fn get(&self, index: usize) -> (usize, usize, usize) {
         let first = index % self.per_sample * self.tile;
@@ -77,10 +80,11 @@ impl<T> Slide<T> {
         packed_b_len(self.target_width, self.window())
     }
 
-    /// Per worker: the padded rows of a tile, and what the product wants.
+    /// Per worker: the padded rows of a tile, and what the product wants for a full tile or a sample's last one.
     fn worker_len(&self) -> usize {
-        let tile = self.tiles().tile;
-        self.span(tile) * self.source_width + scratch_len(self.dims(tile), 1)
+        let tiles = self.tiles();
+        let product = [tiles.tile, tiles.last()].map(|rows| scratch_len(self.dims(rows), 1));
+        self.span(tiles.tile) * self.source_width + product[0].max(product[1])
     }
 }
 

@@ -1,11 +1,11 @@
 //! The recurrence backwards: gradients of the gates step by step, then the weight gradient as one product.
 
-use super::{Piece, Shape};
+use super::{Piece, Shape, share_out};
 use crate::exec::cpu::float::Float;
-use crate::exec::cpu::kernels::gemm_stand_in::{
+use crate::exec::cpu::gemm::{
     Activation, Dims, Epilogue, Matrix, gemm, gemm_packed_b, pack_b, packed_b_len, scratch_len,
 };
-use crate::exec::cpu::parallel::{SharedMut, parallel};
+use crate::exec::cpu::parallel::{SharedMut, parallel, threads};
 use crate::exec::cpu::simd::simd;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
@@ -28,7 +28,7 @@ pub struct Backward<T> {
 
 /// Elements of scratch that [`backward`] needs.
 pub fn backward_scratch(shape: Shape, threads: usize) -> usize {
-    let recurrence = shape.dirs * packed_len(&shape) + shape.tasks() * task_len(&shape);
+    let recurrence = shape.dirs * packed_len(&shape) + shape.workers(threads) * worker_len(&shape);
     let weights = scratch_len(weight_dims(&shape), threads).max(scratch_len(straddle_dims(&shape), threads));
     recurrence.max(weights)
 }
@@ -51,7 +51,7 @@ fn straddle_dims(shape: &Shape) -> Dims {
 }
 
 /// One block of gate gradients, the gradients of both states, and what the product wants.
-fn task_len(shape: &Shape) -> usize {
+fn worker_len(shape: &Shape) -> usize {
     let rows = shape.piece_rows();
     rows * (shape.gates() + 2 * shape.hidden) + scratch_len(step_dims(shape, rows), 1)
 }
@@ -67,13 +67,14 @@ pub unsafe fn backward<T: Float>(shape: Shape, io: Backward<T>, scratch: &mut [T
         // SAFETY: the whole of `dw_hh`.
         return unsafe { from_raw_parts_mut(io.dw_hh, len).fill(T::ZERO) };
     }
-    let (packed, tasks) = scratch.split_at_mut(shape.dirs * packed_len(&shape));
-    let weights = SharedMut::new(packed.as_mut_ptr());
-    let run = Run { shape, io, packed: weights, tasks: SharedMut::new(tasks.as_mut_ptr()) };
-    // SAFETY: a direction packs only its own part; tasks own disjoint rows and disjoint parts of the scratch.
+    let workers = shape.workers(threads());
+    assert!(scratch.len() >= backward_scratch(shape, threads()), "scratch is smaller than backward_scratch says");
+    let (packed, rest) = scratch.split_at_mut(shape.dirs * packed_len(&shape));
+    let run = Run { shape, io, packed: SharedMut::new(packed.as_mut_ptr()), rest: SharedMut::new(rest.as_mut_ptr()) };
+    // SAFETY: a direction packs only its own part; tasks own disjoint rows, workers disjoint parts of the scratch.
     unsafe {
         parallel(shape.dirs, |dir| run.pack(dir));
-        parallel(shape.tasks(), |task| run.task(task));
+        share_out(workers, shape.tasks(), |worker, task| run.task(worker, task));
         (0..shape.dirs).for_each(|dir| weight_gradient(&shape, &io, dir, scratch));
     }
 }
@@ -82,7 +83,7 @@ struct Run<T> {
     shape: Shape,
     io: Backward<T>,
     packed: SharedMut<T>,
-    tasks: SharedMut<T>,
+    rest: SharedMut<T>,
 }
 
 // SAFETY: tasks write disjoint parts of the outputs and of the scratch.
@@ -97,12 +98,12 @@ impl<T: Float> Run<T> {
         }
     }
 
-    unsafe fn task(&self, task: usize) {
-        let (shape, len) = (&self.shape, task_len(&self.shape));
+    unsafe fn task(&self, worker: usize, task: usize) {
+        let (shape, len) = (&self.shape, worker_len(&self.shape));
         let piece = Piece::new(shape, task);
         let size = piece.rows * shape.hidden;
-        // SAFETY: this task's part of the scratch.
-        let own = unsafe { self.tasks.slice(task * len, len) };
+        // SAFETY: this worker's part of the scratch.
+        let own = unsafe { self.rest.slice(worker * len, len) };
         let (dgates, own) = own.split_at_mut(4 * size);
         let (dc, own) = own.split_at_mut(size);
         let (dh, product) = own.split_at_mut(size);

@@ -1,11 +1,9 @@
 //! The recurrence forwards in its direction of time.
 
-use super::{Piece, Shape};
+use super::{Piece, Shape, share_out};
 use crate::exec::cpu::float::Float;
-use crate::exec::cpu::kernels::gemm_stand_in::{
-    Activation, Dims, Epilogue, Matrix, gemm_packed_b, pack_b, packed_b_len, scratch_len,
-};
-use crate::exec::cpu::parallel::{SharedMut, parallel};
+use crate::exec::cpu::gemm::{Activation, Dims, Epilogue, Matrix, gemm_packed_b, pack_b, packed_b_len, scratch_len};
+use crate::exec::cpu::parallel::{SharedMut, parallel, threads};
 use crate::exec::cpu::simd::simd;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
@@ -26,9 +24,9 @@ pub struct Forward<T> {
     pub c: *mut T,
 }
 
-/// Elements of scratch that [`forward`] needs; the same for every number of threads.
-pub fn forward_scratch(shape: Shape, _threads: usize) -> usize {
-    shape.dirs * packed_len(&shape) + shape.tasks() * task_len(&shape)
+/// Elements of scratch that [`forward`] needs.
+pub fn forward_scratch(shape: Shape, threads: usize) -> usize {
+    shape.dirs * packed_len(&shape) + shape.workers(threads) * worker_len(&shape)
 }
 
 fn packed_len(shape: &Shape) -> usize {
@@ -40,7 +38,7 @@ fn step_dims(shape: &Shape, rows: usize) -> Dims {
 }
 
 /// One block of gates, the hidden state, and what the product wants.
-fn task_len(shape: &Shape) -> usize {
+fn worker_len(shape: &Shape) -> usize {
     let rows = shape.piece_rows();
     rows * (shape.gates() + shape.hidden) + scratch_len(step_dims(shape, rows), 1)
 }
@@ -54,13 +52,14 @@ pub unsafe fn forward<T: Float>(shape: Shape, io: Forward<T>, scratch: &mut [T])
     if shape.is_empty() {
         return;
     }
-    let (packed, tasks) = scratch.split_at_mut(shape.dirs * packed_len(&shape));
-    let weights = SharedMut::new(packed.as_mut_ptr());
-    let run = Run { shape, io, packed: weights, tasks: SharedMut::new(tasks.as_mut_ptr()) };
-    // SAFETY: a direction packs only its own part; tasks own disjoint rows and disjoint parts of the scratch.
+    let workers = shape.workers(threads());
+    assert!(scratch.len() >= forward_scratch(shape, threads()), "scratch is smaller than forward_scratch says");
+    let (packed, rest) = scratch.split_at_mut(shape.dirs * packed_len(&shape));
+    let run = Run { shape, io, packed: SharedMut::new(packed.as_mut_ptr()), rest: SharedMut::new(rest.as_mut_ptr()) };
+    // SAFETY: a direction packs only its own part; tasks own disjoint rows, workers disjoint parts of the scratch.
     unsafe {
         parallel(shape.dirs, |dir| run.pack(dir));
-        parallel(shape.tasks(), |task| run.task(task));
+        share_out(workers, shape.tasks(), |worker, task| run.task(worker, task));
     }
 }
 
@@ -68,7 +67,7 @@ struct Run<T> {
     shape: Shape,
     io: Forward<T>,
     packed: SharedMut<T>,
-    tasks: SharedMut<T>,
+    rest: SharedMut<T>,
 }
 
 // SAFETY: tasks write disjoint parts of the outputs and of the scratch.
@@ -83,11 +82,11 @@ impl<T: Float> Run<T> {
         }
     }
 
-    unsafe fn task(&self, task: usize) {
-        let (shape, len) = (&self.shape, task_len(&self.shape));
+    unsafe fn task(&self, worker: usize, task: usize) {
+        let (shape, len) = (&self.shape, worker_len(&self.shape));
         let piece = Piece::new(shape, task);
-        // SAFETY: this task's part of the scratch.
-        let own = unsafe { self.tasks.slice(task * len, len) };
+        // SAFETY: this worker's part of the scratch.
+        let own = unsafe { self.rest.slice(worker * len, len) };
         let (gates, own) = own.split_at_mut(piece.rows * shape.gates());
         let (hidden, product) = own.split_at_mut(piece.rows * shape.hidden);
         for step in 0..shape.time {

@@ -1,7 +1,7 @@
 //! One LSTM layer, one or both directions at once, with PyTorch's equations and gate order (i, f, g, o).
 //!
 //! The input projection is a product outside; here is the recurrence. A direction and a piece of the batch form a task
-//! that runs through all time steps alone: states and one block of gates stay in its part of the scratch.
+//! that runs through all time steps alone: states and one block of gates stay in its worker's part of the scratch.
 
 mod backward;
 mod forward;
@@ -10,6 +10,8 @@ mod tests;
 
 pub use backward::{Backward, backward, backward_scratch};
 pub use forward::{Forward, forward, forward_scratch};
+
+use crate::exec::cpu::parallel::parallel;
 
 /// Rows of the batch one task carries through time. A constant, so that results do not depend on the threads.
 const PIECE: usize = 32;
@@ -43,9 +45,21 @@ impl Shape {
         self.dirs * self.pieces()
     }
 
+    /// Workers share out the tasks in contiguous ranges; each has its own part of the scratch.
+    fn workers(&self, threads: usize) -> usize {
+        threads.min(self.tasks())
+    }
+
     fn is_empty(&self) -> bool {
         self.batch == 0 || self.time == 0 || self.hidden == 0
     }
+}
+
+/// Runs `task(worker, index)` for every index below `tasks`, each worker taking a contiguous range.
+fn share_out(workers: usize, tasks: usize, task: impl Fn(usize, usize) + Sync) {
+    parallel(workers, |worker| {
+        (worker * tasks / workers..(worker + 1) * tasks / workers).for_each(|index| task(worker, index));
+    });
 }
 
 /// The part of the work one task does: a direction and some rows of the batch.

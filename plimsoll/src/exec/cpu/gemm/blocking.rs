@@ -1,0 +1,135 @@
+//! How a product is cut: pure functions of its shape (and of the thread count, for the cut into tasks).
+
+use super::Dims;
+use std::ops::Range;
+
+/// Columns of a packed panel of B, and of a tile of C.
+pub const NR: usize = 32;
+/// The tallest tile that any kernel has.
+pub const MAX_ROWS: usize = 14;
+/// Longest run of k summed in registers before C is touched.
+const MAX_K_BLOCK: usize = 512;
+/// Elements of a packed block of B: it stays in half of a 2 MiB second-level cache.
+const B_BLOCK: usize = 256 * 1024;
+/// Rows of A packed at a time.
+const MAX_M_BLOCK: usize = 4 * MAX_ROWS;
+/// Room to start the scratch at a cache line, and for whole-vector writes past the end of a packed panel of A.
+const SLACK: usize = 32;
+/// Below this many multiply-adds, waking another thread costs more than it gives.
+const SERIAL_WORK: usize = 1 << 18;
+
+/// `len` cut into the fewest pieces of at most `max`, all of one `size` (a multiple of `unit`) but the last.
+#[derive(Clone, Copy)]
+pub struct Split {
+    len: usize,
+    size: usize,
+}
+
+impl Split {
+    pub fn new(len: usize, max: usize, unit: usize) -> Self {
+        let pieces = len.div_ceil(max).max(1);
+        Split { len, size: len.div_ceil(pieces).next_multiple_of(unit).max(1) }
+    }
+
+    /// The blocks of the sum over k: they fix the order of summation, so they depend on k alone.
+    pub fn k_blocks(k: usize) -> impl Iterator<Item = Range<usize>> {
+        Split::new(k, MAX_K_BLOCK, 8).pieces()
+    }
+
+    pub fn pieces(self) -> impl Iterator<Item = Range<usize>> {
+        let Split { len, size } = self;
+        // One empty piece for a length of zero: with k = 0 there is still an epilogue to apply.
+        (0..len.div_ceil(size).max(1)).map(move |i| i * size..((i + 1) * size).min(len))
+    }
+
+    fn largest(self) -> usize {
+        self.size.min(self.len)
+    }
+}
+
+/// Blocks of columns, given the length of a block of k.
+pub fn n_split(n: usize, k: usize) -> Split {
+    let depth = Split::new(k, MAX_K_BLOCK, 8).largest().max(1);
+    Split::new(n, (B_BLOCK / depth / NR).max(1) * NR, NR)
+}
+
+/// Blocks of rows.
+pub fn m_split(m: usize) -> Split {
+    Split::new(m, MAX_M_BLOCK, 1)
+}
+
+/// `rows` cut into the fewest panels of at most `tallest` rows, as equal as can be.
+pub fn panels(rows: usize, tallest: usize) -> impl Iterator<Item = Range<usize>> {
+    let count = rows.div_ceil(tallest);
+    (0..count).map(move |i| i * rows / count..(i + 1) * rows / count)
+}
+
+/// Elements of packed A and of packed B that the serial driver keeps.
+pub fn packed_lens(dims: Dims) -> (usize, usize) {
+    let depth = Split::new(dims.k, MAX_K_BLOCK, 8).largest();
+    let width = n_split(dims.n, dims.k).largest().next_multiple_of(NR);
+    (m_split(dims.m).largest() * depth + SLACK, width * depth)
+}
+
+pub fn serial_scratch(dims: Dims) -> usize {
+    let (a, b) = packed_lens(dims);
+    (a + b + SLACK).next_multiple_of(SLACK)
+}
+
+/// Tasks for a batch: 1 means one product after the other, each on all threads.
+pub fn batch_tasks(count: usize, dims: Dims, threads: usize) -> usize {
+    let even = count >= 4 * threads || (count >= threads && count.is_multiple_of(threads));
+    if even && count * dims.m * dims.n * dims.k > SERIAL_WORK { threads } else { 1 }
+}
+
+/// A cut of C into one rectangle per task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    down: usize,
+    across: usize,
+}
+
+impl Grid {
+    /// The cut whose largest task is estimated the cheapest.
+    pub fn choose(dims: Dims, threads: usize) -> Grid {
+        let serial = Grid { down: 1, across: 1 };
+        if dims.m * dims.n * dims.k <= SERIAL_WORK {
+            return serial;
+        }
+        let grids = (1..=threads).flat_map(|down| (1..=threads / down).map(move |across| Grid { down, across }));
+        grids.min_by_key(|grid| (grid.cost(dims), grid.tasks())).unwrap_or(serial)
+    }
+
+    /// The cut for the most threads, up to `threads`, whose scratch fits into `available`.
+    pub fn fitting(dims: Dims, threads: usize, available: usize) -> Grid {
+        let fits = |grid: &Grid| grid.tasks() * serial_scratch(grid.task_dims(dims)) <= available;
+        let mut grids = (1..=threads).rev().map(|threads| Grid::choose(dims, threads));
+        grids.find(fits).unwrap_or(Grid { down: 1, across: 1 })
+    }
+
+    pub fn tasks(self) -> usize {
+        self.down * self.across
+    }
+
+    /// The shape of the largest task.
+    pub fn task_dims(self, dims: Dims) -> Dims {
+        let n = dims.n.div_ceil(self.across).next_multiple_of(NR).min(dims.n);
+        Dims { m: dims.m.div_ceil(self.down), n, k: dims.k }
+    }
+
+    /// Rows and columns of C that are the task's; empty when the shape has run out.
+    pub fn rectangle(self, dims: Dims, task: usize) -> (Range<usize>, Range<usize>) {
+        let size = self.task_dims(dims);
+        let piece = |i: usize, size: usize, len: usize| (i * size).min(len)..((i + 1) * size).min(len);
+        (piece(task / self.across, size.m, dims.m), piece(task % self.across, size.n, dims.n))
+    }
+
+    /// Estimated time of the largest task, in units of one packed element per k (packing moves about 4 elements in
+    /// the time of a step of 32 multiply-adds).
+    fn cost(self, dims: Dims) -> usize {
+        let Dims { m, n, k } = self.task_dims(dims);
+        let width = n.next_multiple_of(NR);
+        let passes = n_split(n, k).pieces().count();
+        m * width / 8 + width + m * passes
+    }
+}
