@@ -4,6 +4,7 @@
 pub mod batch_norm;
 pub mod column_sums;
 pub mod conv1d;
+pub mod grouped_linear;
 pub mod lstm;
 #[cfg(test)]
 mod testing;
