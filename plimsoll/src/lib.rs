@@ -1,3 +1,5 @@
 //! plimsoll: a training step is a static program, so its memory can be laid out before it runs.
 
 pub mod exec;
+pub mod recipe;
+pub mod units;
