@@ -18,7 +18,7 @@ pub struct Data {
     pub validation: Validation,
     #[serde(flatten)]
     pub kind: Kind,
-    /// Threads that prepare batches.
+    /// Threads that prepare batches; with 0 the training thread does.
     pub workers: usize,
     /// Effective batches prepared ahead, at most.
     pub prefetch: usize,
@@ -128,7 +128,7 @@ impl Data {
             _ => (Kind::Text(Text::read(section, task, input)), 0.1),
         };
         let validation = Validation::read(section, part);
-        let workers = section.size("workers", 1..=256).unwrap_or(2);
+        let workers = section.size("workers", 0..=256).unwrap_or(2);
         let prefetch = section.size("prefetch", 1..=1024).unwrap_or(2);
         section.finish();
         let data = Self { source: source?, validation, kind, workers, prefetch };

@@ -162,7 +162,7 @@ impl Quote {
         let before = text[line_start..start].chars().count();
         let marked = text[start..end.min(line_end)].chars().count().max(1);
         // Keep some of what precedes the place, so that a long line still shows the key.
-        let skipped = if before > QUOTE_WIDTH / 2 { before - QUOTE_WIDTH / 2 } else { 0 };
+        let skipped = before.saturating_sub(QUOTE_WIDTH / 2);
         let line = text[line_start..line_end].trim_end_matches('\r');
         Self {
             line: text[..line_start].matches('\n').count() + 1,

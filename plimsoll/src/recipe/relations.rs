@@ -46,7 +46,7 @@ fn check_groups(recipe: &Recipe, memory: &Section<'_>) {
 fn check_batch_size(recipe: &Recipe, train: &Section<'_>) {
     let batch = recipe.train.effective_batch;
     let bytes = recipe.model.family().largest_value().and_then(|n| n.checked_mul(batch as u64)?.checked_mul(4));
-    if !bytes.is_some_and(|b| b <= ADDRESSABLE_BYTES) {
+    if bytes.is_none_or(|b| b > ADDRESSABLE_BYTES) {
         let size = bytes.map_or("more than 16 EiB".into(), format_bytes);
         train.refuse(
             "effective_batch",

@@ -101,7 +101,7 @@ impl Model {
     fn check_parameters(&self, section: &Section<'_>) {
         // Weight, gradient and two moments, four bytes each: what plain AdamW keeps.
         let bytes = self.family().parameters().and_then(|p| p.checked_mul(16));
-        if !bytes.is_some_and(|b| b <= ADDRESSABLE_BYTES) {
+        if bytes.is_none_or(|b| b > ADDRESSABLE_BYTES) {
             let size = bytes.map_or("more than 16 EiB".into(), format_bytes);
             section.refuse(
                 "family",
