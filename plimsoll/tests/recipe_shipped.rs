@@ -2,9 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use plimsoll::recipe::{
-    Budget, Choice, Every, Family, Input, Kind, Model, Recipe, Rule, Source, Task, Validation, Warmup,
-};
+use plimsoll::recipe::{Budget, Choice, Every, Input, Kind, Model, Recipe, Rule, Source, Task, Validation, Warmup};
 
 fn recipes() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes")
