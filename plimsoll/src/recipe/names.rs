@@ -63,7 +63,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 
 #[cfg(test)]
 mod tests {
-    use super::{Named, named, nearest};
+    use super::{Named, nearest};
 
     named! {
         enum Colour { Red = "red", DeepBlue = "deep-blue" }
