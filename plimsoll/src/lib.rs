@@ -1,3 +1,4 @@
 //! plimsoll: a training step is a static program, so its memory can be laid out before it runs.
 
+pub mod data;
 pub mod exec;
