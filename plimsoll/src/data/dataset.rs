@@ -121,13 +121,16 @@ impl Batch {
     pub fn new(fields: &[FieldSpec], capacity: usize) -> Result<Self, DataError> {
         batch_bytes(fields, capacity)?;
         let sizes: Vec<usize> = fields.iter().map(|field| field.elements().unwrap_or(0)).collect();
-        let buffers = fields.iter().zip(&sizes).map(|(field, size)| match field.element {
-            Element::F32 => Buffer::F32(vec![0.0; size * capacity]),
-            Element::I32 => Buffer::I32(vec![0; size * capacity]),
-        });
+        let mut buffers = Vec::with_capacity(fields.len());
+        for (field, size) in fields.iter().zip(&sizes) {
+            buffers.push(match field.element {
+                Element::F32 => Buffer::F32(zeros(size * capacity)?),
+                Element::I32 => Buffer::I32(zeros(size * capacity)?),
+            });
+        }
         Ok(Batch {
             names: fields.iter().map(|field| field.name.clone()).collect(),
-            buffers: buffers.collect(),
+            buffers,
             sizes,
             capacity,
             samples: Vec::with_capacity(capacity),
@@ -212,6 +215,15 @@ impl Batch {
     }
 }
 
+/// Memory that is not there is an error of the options, not the end of the process.
+fn zeros<T: Copy + Default>(count: usize) -> Result<Vec<T>, DataError> {
+    let mut data = Vec::new();
+    data.try_reserve_exact(count)
+        .map_err(|error| DataError::option("batch", format!("a buffer of {count} values: {error}")))?;
+    data.resize(count, T::default());
+    Ok(data)
+}
+
 /// Bytes of the buffers of one batch, sample numbers included.
 pub fn batch_bytes(fields: &[FieldSpec], capacity: usize) -> Result<usize, DataError> {
     let sample = fields.iter().try_fold(size_of::<usize>(), |sum, field| sum.checked_add(field.bytes()?));
@@ -276,6 +288,8 @@ pub(super) mod tests {
         let huge = [FieldSpec::new("x", Element::F32, &[usize::MAX / 2, 3])];
         assert!(matches!(Batch::new(&huge, 1), Err(DataError::BadOption { .. })));
         let field = [FieldSpec::new("x", Element::F32, &[1 << 20])];
-        assert!(matches!(Batch::new(&field, 1 << 60), Err(DataError::BadOption { .. })));
+        for capacity in [1 << 60, 1 << 36] {
+            assert!(matches!(Batch::new(&field, capacity), Err(DataError::BadOption { .. })), "{capacity}");
+        }
     }
 }

@@ -17,6 +17,7 @@ mod normalizer;
 mod order;
 mod report;
 mod series;
+mod synthetic;
 mod table;
 mod text;
 mod vocabulary;
@@ -31,6 +32,7 @@ pub use normalizer::Normalizer;
 pub use order::Order;
 pub use report::{ClassReport, CorpusReport, DataReport, FeatureReport, SeriesReport};
 pub use series::{Labels, SeriesData, SeriesOptions, load_series, read_windows};
+pub use synthetic::{GrammarOptions, RegimesOptions, grammar, regimes};
 pub use vocabulary::{FileVocabulary, Vocabulary, VocabularyChoice};
 pub use windows::{NO_LABEL, Windows};
 

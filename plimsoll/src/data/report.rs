@@ -64,7 +64,6 @@ impl SeriesReport {
         train: &Windows,
         validation: &Windows,
         normalizer: &Normalizer,
-        best_accuracy: Option<f64>,
     ) -> Self {
         let classes = normalizer.classes.len();
         let counts = train.class_counts(classes).into_iter().zip(validation.class_counts(classes));
@@ -83,7 +82,7 @@ impl SeriesReport {
             train_windows: train.len(),
             validation_windows: validation.len(),
             resident_bytes: train.resident_bytes() + validation.resident_bytes(),
-            best_accuracy,
+            best_accuracy: None,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A series file becomes windows: columns chosen, split by time, normalized by what the training rows show, cut.
 
 use super::{
-    DataError, Dataset, LabelRule, Normalizer, Windows,
+    DataError, LabelRule, Normalizer, Windows,
     normalizer::moments,
     report::{DataReport, SeriesReport},
     table::{Selection, Table, Values},
@@ -57,22 +57,30 @@ pub struct SeriesData {
 
 /// Reads, splits, normalizes and cuts the files of `options`.
 pub fn load_series(options: &SeriesOptions) -> Result<SeriesData, DataError> {
+    check(options)?;
+    let selection = selection(&options.features, Some(&options.label), options.time.as_deref());
+    assemble(&Table::read(&options.train, &selection)?, options, &selection)
+}
+
+pub(super) fn check(options: &SeriesOptions) -> Result<(), DataError> {
     check_cuts(options.window, options.stride)?;
     check_fraction(options.validation_fraction)?;
-    options.label.check()?;
-    let selection = selection(&options.features, Some(&options.label), options.time.as_deref());
-    let table = Table::read(&options.train, &selection)?;
-    check_time(&table, options.time.as_deref())?;
-    let (train_rows, validation_rows) = split_rows(&table, options);
-    let normalizer = fit(&table, train_rows.clone(), options, &selection)?;
-    let train = cut(&table, train_rows, &normalizer, Labels::Read, "training")?;
+    options.label.check()
+}
+
+/// From the training table to windows of both parts.
+pub(super) fn assemble(table: &Table, options: &SeriesOptions, selection: &Selection) -> Result<SeriesData, DataError> {
+    check_time(table, options.time.as_deref())?;
+    let (train_rows, validation_rows) = split_rows(table, options);
+    let normalizer = fit(table, train_rows.clone(), options, selection)?;
+    let train = cut(table, train_rows, &normalizer, Labels::Read, "training")?;
     let validation = match (&options.validation, validation_rows) {
         (Some(file), _) => read_windows(file, &normalizer, Labels::Read)?,
-        (None, Some(rows)) => cut(&table, rows, &normalizer, Labels::Read, "validation")?,
+        (None, Some(rows)) => cut(table, rows, &normalizer, Labels::Read, "validation")?,
         (None, None) => Windows::new(Vec::new(), normalizer.width(), Some(Vec::new()), options.window, options.stride),
     };
     let source = options.train.display().to_string();
-    let report = DataReport::Series(SeriesReport::new(source, table.rows, &train, &validation, &normalizer, None));
+    let report = DataReport::Series(SeriesReport::new(source, table.rows, &train, &validation, &normalizer));
     Ok(SeriesData { train, validation, normalizer, best_accuracy: None, report })
 }
 
@@ -196,9 +204,7 @@ fn cut(
         Labels::Absent => None,
     };
     let values = normalizer.apply(table, rows)?;
-    let windows = Windows::new(values, normalizer.width(), row_labels, normalizer.window, normalizer.stride);
-    debug_assert!(!windows.is_empty());
-    Ok(windows)
+    Ok(Windows::new(values, normalizer.width(), row_labels, normalizer.window, normalizer.stride))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::data::{Batch, Place, table::tests::file};
+use crate::data::{Batch, Dataset, Place, table::tests::file};
 
 /// `rows` rows of two features, a word label and an integer time; `edit` may change a row.
 fn csv(rows: usize, edit: impl Fn(usize) -> f64) -> String {

@@ -85,6 +85,18 @@ impl Table {
         Ok(Table { file: file.into(), rows: 0, columns: columns.collect(), lines: Vec::new() })
     }
 
+    /// A table made by code; all columns have the same length and hold finite values.
+    pub fn made(source: &str, columns: Vec<(String, Vec<f64>)>) -> Table {
+        let rows = columns.first().map_or(0, |(_, values)| values.len());
+        let columns = columns.into_iter().map(|(name, values)| Column {
+            name,
+            role: Role::Number,
+            values: Some(Values::Numbers(values)),
+            missing: 0,
+        });
+        Table { file: source.into(), rows, columns: columns.collect(), lines: Vec::new() }
+    }
+
     pub fn place(&self, row: usize) -> Place {
         self.lines.get(row).map_or(Place::Row(row as u64 + 1), |&line| Place::Line(line))
     }
