@@ -53,7 +53,7 @@ pub fn dot(a: &[f64], b: &[f64]) -> f64 {
 
 /// Runs `f` where kernels see `threads` threads.
 pub fn on_threads<R: Send>(threads: usize, f: impl FnOnce() -> R + Send) -> R {
-    rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool").install(f)
+    crate::exec::cpu::parallel::with_threads(threads, f)
 }
 
 /// Fails unless `f` gives the same bits on 1, 2 and 5 threads.

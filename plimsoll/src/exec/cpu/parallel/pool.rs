@@ -62,6 +62,7 @@ impl Worker {
 
     fn serve(&self) -> ! {
         super::IN_TASK.set(true);
+        crate::heap::count_this_thread();
         loop {
             let job = self.receive();
             // SAFETY: the caller of the job waits until the mailbox is empty again.
