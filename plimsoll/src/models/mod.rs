@@ -8,9 +8,11 @@ pub use hybrid::HybridCnnLstm;
 pub use mu_sota::MuSota;
 
 use crate::graph::{Graph, GraphError, ValueId};
+use serde::{Deserialize, Serialize};
 
 /// How attention is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum AttentionForm {
     /// The T × T scores exist as a value.
     Materialized,

@@ -1,5 +1,6 @@
 //! The choice of a plan: the largest micro-batch that fits, then recompute. What the recipe pins is kept.
 
+use super::Device;
 use super::step::{Settings, StepSpec, program};
 use crate::models::{AttentionForm, Family};
 use crate::ops::Cost;
@@ -76,7 +77,12 @@ pub struct Speed {
 }
 
 impl Speed {
-    /// Two cores with wide vectors; `calibrate` replaces the guess by a measurement.
+    /// What a device of this kind reaches in practice.
+    pub fn of(device: &Device) -> Speed {
+        device.speed
+    }
+
+    /// Cores with wide vectors, as measured on a server processor.
     pub fn cpu(threads: usize) -> Speed {
         Speed { flops: 1.1e11 * threads as f64, bytes: 1.0e10 * threads as f64, launch: 4e-6 }
     }
@@ -110,7 +116,7 @@ pub fn choose(
             let layout = lay_out(&program, options)?;
             if layout.arena_bytes <= arena_budget {
                 let mut choice = finish(settings, program, layout, options, speed);
-                choice.decisions = explain(family, spec, pins, &choice, micro_batches.len(), speed)?;
+                choice.decisions = explain(family, spec, pins, &choice, micro_batches.len())?;
                 return Ok(choice);
             }
         }
@@ -196,8 +202,7 @@ fn explain(
     pins: &Pins,
     choice: &Choice,
     tried: usize,
-    speed: Speed,
-) -> Result<Vec<Decision>, ChooseError> {
+    ) -> Result<Vec<Decision>, ChooseError> {
     let s = choice.settings;
     let here = live_peak(&choice.program, &choice.options.target)? as i64;
     let mut decisions = Vec::new();
@@ -231,6 +236,5 @@ fn explain(
         let other = Settings { loss_chunk: rows, ..s };
         add("loss_chunk", s.loss_chunk.to_string(), Some(other), pins.loss_chunk.is_some(), "logits of one chunk at a time")?;
     }
-    let _ = speed;
     Ok(decisions)
 }

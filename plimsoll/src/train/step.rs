@@ -5,6 +5,7 @@ use crate::autodiff::gradients;
 use crate::graph::{Component, DType, Graph, GraphError, Init, InputKind, Role, Type, ValueId};
 use crate::models::{AttentionForm, Build, Family};
 use crate::ops::{Adafactor, AdamW, ClipNorm, Sgd};
+use serde::{Deserialize, Serialize};
 use crate::plan::{Phase, PlanError, Program, Recompute, recompute, recomputed_nodes};
 
 /// Phase names.
@@ -39,7 +40,7 @@ pub struct StepSpec {
 }
 
 /// How it is computed: what a plan may move.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     pub micro_batch: usize,
     pub accumulation: usize,
