@@ -36,11 +36,6 @@ unsafe impl<T: Sync> Sync for Matrix<T> {}
 
 impl<T: Copy> Matrix<T> {
     #[inline(always)]
-    unsafe fn at(self, row: usize, col: usize) -> *const T {
-        unsafe { self.ptr.add(row * self.row_stride + col * self.col_stride) }
-    }
-
-    #[inline(always)]
     unsafe fn offset(self, row: usize, col: usize) -> Self {
         unsafe { self.further(row * self.row_stride + col * self.col_stride) }
     }
