@@ -94,7 +94,7 @@ pub unsafe fn gemm<T: Float>(
                 a: a.offset(rows.start, 0),
                 c: c.ptr().add(rows.start * ldc + cols.start),
                 ldc,
-                epilogue: epilogue.from_column(cols.start),
+                epilogue: epilogue.at_column(cols.start),
             };
             product.run(Right::Plain(b.offset(0, cols.start)), pool.slice(task * share, share));
         }
