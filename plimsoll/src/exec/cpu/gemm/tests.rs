@@ -69,8 +69,9 @@ impl<T: Float> Case<T> {
 
     /// The definition: the sum in f64, the activation in T (how exact it is there is for the tests of `vecmath`).
     fn expected(&self, i: usize, j: usize) -> f64 {
-        let product: f64 =
-            (0..self.dims.k).map(|p| unsafe { (*self.a.at(i, p)).to_f64() * (*self.b.at(p, j)).to_f64() }).sum();
+        let product: f64 = (0..self.dims.k)
+            .map(|p| unsafe { (*self.a.offset(i, p).ptr).to_f64() * (*self.b.offset(p, j).ptr).to_f64() })
+            .sum();
         let bias = self.epilogue.bias.map_or(0.0, |bias| unsafe { (*bias.add(j)).to_f64() });
         let held = if self.epilogue.accumulate { self.c[i * self.ldc + j].to_f64() } else { 0.0 };
         self.epilogue.activation.apply(T::of(self.epilogue.alpha.to_f64() * product + bias + held)).to_f64()

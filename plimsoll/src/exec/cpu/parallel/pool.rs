@@ -10,9 +10,13 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
-/// Looks into the mailbox before a worker sleeps: some tens of microseconds, the usual gap between two kernels.
-const IDLE_SPINS: usize = 1000;
+/// How long a worker looks into its mailbox before it sleeps: longer than the usual gap between two kernels of a step,
+/// because waking a sleeping thread takes as long as a small kernel.
+const IDLE: Duration = Duration::from_micros(500);
+/// Looks at the mailbox between two looks at the clock.
+const LOOKS: usize = 64;
 /// Looks at a busy mailbox before a caller gives its time slice away.
 const WAIT_SPINS: usize = 1000;
 
@@ -74,12 +78,15 @@ impl Worker {
     /// Waits for a job and opens the mailbox.
     fn receive(&self) -> *mut Job<'static> {
         loop {
-            for _ in 0..IDLE_SPINS {
-                let job = self.mailbox.load(Ordering::Relaxed);
-                if !job.is_null() && self.replace(job, opened()) {
-                    return job;
+            let idle_since = Instant::now();
+            while idle_since.elapsed() < IDLE {
+                for _ in 0..LOOKS {
+                    let job = self.mailbox.load(Ordering::Relaxed);
+                    if !job.is_null() && self.replace(job, opened()) {
+                        return job;
+                    }
+                    std::hint::spin_loop();
                 }
-                std::hint::spin_loop();
             }
             // `post` writes the mailbox before it reads `asleep`; here it is the other way round, so that one of the
             // two sees the other, and an early unpark makes the park return at once.
