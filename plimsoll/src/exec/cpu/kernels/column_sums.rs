@@ -66,22 +66,34 @@ pub unsafe fn column_sums<T: Float>(rows: usize, cols: usize, x: *const T, out: 
         // SAFETY: each chunk has its own row of partial sums.
         let sums = unsafe { shared.slice(chunk * cols, cols) };
         let range = chunks.range(chunk);
-        simd(|| sum_rows(cols, &x[range.start * cols..range.end * cols], sums));
+        simd(
+            #[inline(always)]
+            || sum_rows(cols, &x[range.start * cols..range.end * cols], sums),
+        );
     });
-    simd(|| sum_rows(cols, partial, out));
+    simd(
+        #[inline(always)]
+        || sum_rows(cols, partial, out),
+    );
 }
 
 /// The column sums of the rows in `x`, one after the other.
 #[inline(always)]
 pub fn sum_rows<T: Float>(cols: usize, x: &[T], out: &mut [T]) {
-    column_blocks(cols, |first, width| {
-        let mut sums = [T::ZERO; LANES];
-        for row in x.chunks_exact(cols) {
-            let row = &row[first..first + width];
-            (0..width).for_each(|j| sums[j] += row[j]);
-        }
-        out[first..first + width].copy_from_slice(&sums[..width]);
-    });
+    column_blocks(
+        cols,
+        #[inline(always)]
+        |first, width| {
+            let mut sums = [T::ZERO; LANES];
+            for row in x.chunks_exact(cols) {
+                let row = &row[first..first + width];
+                for j in 0..width {
+                    sums[j] += row[j];
+                }
+            }
+            out[first..first + width].copy_from_slice(&sums[..width]);
+        },
+    );
 }
 
 #[cfg(test)]

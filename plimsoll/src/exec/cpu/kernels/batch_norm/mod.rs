@@ -31,7 +31,10 @@ impl<T: Float> Rows<'_, T> {
 
     /// How many of `rows` count.
     pub fn count(&self, rows: Range<usize>) -> usize {
-        rows.filter(|&row| self.counts(row)).count()
+        match self.weights {
+            Some(_) => rows.filter(|&row| self.counts(row)).count(),
+            None => rows.len(),
+        }
     }
 }
 
@@ -67,16 +70,42 @@ pub fn forward<T: Float>(
 ) {
     let n = shape.channels;
     let Statistics { mean, var, rstd } = statistics;
-    per_chunk(shape, scratch, |range, means, squares| moments(n, x, rows, range, means, squares));
-    combine_moments(shape, rows, scratch, mean, var);
+    per_chunk(
+        shape,
+        scratch,
+        #[inline(always)]
+        |range, means, squares| moments(n, x, rows, range, means, squares),
+    );
+    simd(
+        #[inline(always)]
+        || combine_moments(shape, rows, scratch, mean, var),
+    );
     rstd.iter_mut().zip(&*var).for_each(|(rstd, &var)| *rstd = T::ONE / (var + layer.eps).sqrt());
-    normalize(shape, x, rows, layer, mean, |j| rstd[j], y);
+    normalize(
+        shape,
+        x,
+        rows,
+        layer,
+        (mean, rstd),
+        #[inline(always)]
+        |rstd| rstd,
+        y,
+    );
 }
 
 /// Normalizes every row with running statistics.
 pub fn evaluate<T: Float>(shape: Shape, x: &[T], layer: Layer<T>, running_mean: &[T], running_var: &[T], y: &mut [T]) {
     let all = Rows { weights: None, rows_per_weight: 1 };
-    normalize(shape, x, all, layer, running_mean, |j| T::ONE / (running_var[j] + layer.eps).sqrt(), y);
+    normalize(
+        shape,
+        x,
+        all,
+        layer,
+        (running_mean, running_var),
+        #[inline(always)]
+        |var| T::ONE / (var + layer.eps).sqrt(),
+        y,
+    );
 }
 
 /// Moves running statistics towards those of a batch with `count` counting rows, as PyTorch does: by the unbiased
@@ -120,24 +149,35 @@ pub fn backward<T: Float>(
     scratch: &mut [T],
 ) {
     let n = shape.channels;
-    per_chunk(shape, scratch, |range, sums, products| slopes(n, dy, saved, range, sums, products));
-    dgamma.fill(T::ZERO);
-    dbeta.fill(T::ZERO);
-    for partial in scratch[..self::scratch(shape)].chunks_exact(2 * n) {
-        (0..n).for_each(|j| dbeta[j] += partial[j]);
-        (0..n).for_each(|j| dgamma[j] += partial[n + j]);
-    }
+    per_chunk(
+        shape,
+        scratch,
+        #[inline(always)]
+        |range, sums, products| slopes(n, dy, saved, range, sums, products),
+    );
+    let partial = &scratch[..self::scratch(shape)];
+    simd(
+        #[inline(always)]
+        || combine_slopes(n, partial, dgamma, dbeta),
+    );
     let (dgamma, dbeta) = (&*dgamma, &*dbeta);
     let share = T::ONE / T::of(saved.rows.count(0..shape.rows).max(1) as f64);
-    per_row(shape, saved.rows, dx, |at, dx| {
-        let (x, dy) = (&saved.x[at..at + n], &dy[at..at + n]);
-        let Saved { gamma, mean, rstd, .. } = saved;
-        for j in 0..n {
-            let normal = (x[j] - mean[j]) * rstd[j];
-            let common = normal.mul_add(dgamma[j], dbeta[j]) * share;
-            dx[j] = gamma[j] * rstd[j] * (dy[j] - common);
-        }
-    });
+    per_row(
+        shape,
+        saved.rows,
+        dx,
+        #[inline(always)]
+        |at, dx| {
+            let (x, dy) = (&saved.x[at..at + n], &dy[at..at + n]);
+            let (gamma, mean, rstd) = (&saved.gamma[..n], &saved.mean[..n], &saved.rstd[..n]);
+            let (dgamma, dbeta) = (&dgamma[..n], &dbeta[..n]);
+            for j in 0..n {
+                let normal = (x[j] - mean[j]) * rstd[j];
+                let common = normal.mul_add(dgamma[j], dbeta[j]) * share;
+                dx[j] = gamma[j] * rstd[j] * (dy[j] - common);
+            }
+        },
+    );
 }
 
 /// Runs `chunk(rows, first results, second results)` on every chunk, each with its own pair of rows in the scratch.
@@ -176,36 +216,57 @@ fn per_row<T: Float>(shape: Shape, rows: Rows<T>, target: &mut [T], row: impl Fn
 #[inline(always)]
 fn moments<T: Float>(n: usize, x: &[T], rows: Rows<T>, range: Range<usize>, means: &mut [T], squares: &mut [T]) {
     let share = T::ONE / T::of(rows.count(range.clone()).max(1) as f64);
-    column_blocks(n, |first, width| {
-        let mut mean = [T::ZERO; LANES];
-        for row in range.clone().filter(|&row| rows.counts(row)) {
-            let x = &x[row * n + first..][..width];
-            (0..width).for_each(|j| mean[j] += x[j]);
-        }
-        (0..width).for_each(|j| mean[j] *= share);
-        let mut square = [T::ZERO; LANES];
-        for row in range.clone().filter(|&row| rows.counts(row)) {
-            let x = &x[row * n + first..][..width];
-            (0..width).for_each(|j| square[j] = (x[j] - mean[j]).mul_add(x[j] - mean[j], square[j]));
-        }
-        means[first..first + width].copy_from_slice(&mean[..width]);
-        squares[first..first + width].copy_from_slice(&square[..width]);
-    });
+    column_blocks(
+        n,
+        #[inline(always)]
+        |first, width| {
+            let mut mean = [T::ZERO; LANES];
+            for row in range.clone() {
+                if !rows.counts(row) {
+                    continue;
+                }
+                let x = &x[row * n + first..][..width];
+                for j in 0..width {
+                    mean[j] += x[j];
+                }
+            }
+            for j in 0..width {
+                mean[j] *= share;
+            }
+            let mut square = [T::ZERO; LANES];
+            for row in range.clone() {
+                if !rows.counts(row) {
+                    continue;
+                }
+                let x = &x[row * n + first..][..width];
+                for j in 0..width {
+                    square[j] = (x[j] - mean[j]).mul_add(x[j] - mean[j], square[j]);
+                }
+            }
+            means[first..first + width].copy_from_slice(&mean[..width]);
+            squares[first..first + width].copy_from_slice(&square[..width]);
+        },
+    );
 }
 
 /// Mean and variance over all chunks: squared deviations are moved from the chunk's mean to the common one.
+#[inline(always)]
 fn combine_moments<T: Float>(shape: Shape, rows: Rows<T>, partial: &[T], mean: &mut [T], var: &mut [T]) {
     let (chunks, n) = (Chunks::new(shape.rows), shape.channels);
     let share = T::ONE / T::of(rows.count(0..shape.rows).max(1) as f64);
-    let weight = |chunk: usize| T::of(rows.count(chunks.range(chunk)) as f64) * share;
+    let (mean, var) = (&mut mean[..n], &mut var[..n]);
     mean.fill(T::ZERO);
     for chunk in 0..chunks.count() {
-        let (weight, means) = (weight(chunk), &partial[2 * chunk * n..][..n]);
-        (0..n).for_each(|j| mean[j] = weight.mul_add(means[j], mean[j]));
+        let weight = T::of(rows.count(chunks.range(chunk)) as f64) * share;
+        let means = &partial[2 * chunk * n..][..n];
+        for j in 0..n {
+            mean[j] = weight.mul_add(means[j], mean[j]);
+        }
     }
     var.fill(T::ZERO);
     for chunk in 0..chunks.count() {
-        let (weight, (means, squares)) = (weight(chunk), partial[2 * chunk * n..][..2 * n].split_at(n));
+        let weight = T::of(rows.count(chunks.range(chunk)) as f64) * share;
+        let (means, squares) = (&partial[2 * chunk * n..][..n], &partial[(2 * chunk + 1) * n..][..n]);
         for j in 0..n {
             let apart = means[j] - mean[j];
             var[j] += squares[j].mul_add(share, weight * apart * apart);
@@ -213,38 +274,74 @@ fn combine_moments<T: Float>(shape: Shape, rows: Rows<T>, partial: &[T], mean: &
     }
 }
 
+/// The sums over all chunks.
+#[inline(always)]
+fn combine_slopes<T: Float>(n: usize, partial: &[T], dgamma: &mut [T], dbeta: &mut [T]) {
+    let (dgamma, dbeta) = (&mut dgamma[..n], &mut dbeta[..n]);
+    dgamma.fill(T::ZERO);
+    dbeta.fill(T::ZERO);
+    for partial in partial.chunks_exact(2 * n) {
+        let (sums, products) = (&partial[..n], &partial[n..2 * n]);
+        for j in 0..n {
+            dbeta[j] += sums[j];
+            dgamma[j] += products[j];
+        }
+    }
+}
+
 /// Σ dy and Σ dy · normalized x of the counting rows of one chunk.
 #[inline(always)]
 fn slopes<T: Float>(n: usize, dy: &[T], saved: Saved<T>, range: Range<usize>, sums: &mut [T], products: &mut [T]) {
-    column_blocks(n, |first, width| {
-        let (mean, rstd) = (&saved.mean[first..][..width], &saved.rstd[first..][..width]);
-        let (mut sum, mut product) = ([T::ZERO; LANES], [T::ZERO; LANES]);
-        for row in range.clone().filter(|&row| saved.rows.counts(row)) {
-            let (x, dy) = (&saved.x[row * n + first..][..width], &dy[row * n + first..][..width]);
-            (0..width).for_each(|j| sum[j] += dy[j]);
-            (0..width).for_each(|j| product[j] = dy[j].mul_add(x[j] - mean[j], product[j]));
-        }
-        (0..width).for_each(|j| product[j] *= rstd[j]);
-        sums[first..first + width].copy_from_slice(&sum[..width]);
-        products[first..first + width].copy_from_slice(&product[..width]);
-    });
+    column_blocks(
+        n,
+        #[inline(always)]
+        |first, width| {
+            let (mean, rstd) = (&saved.mean[first..][..width], &saved.rstd[first..][..width]);
+            let (mut sum, mut product) = ([T::ZERO; LANES], [T::ZERO; LANES]);
+            for row in range.clone() {
+                if !saved.rows.counts(row) {
+                    continue;
+                }
+                let (x, dy) = (&saved.x[row * n + first..][..width], &dy[row * n + first..][..width]);
+                for j in 0..width {
+                    sum[j] += dy[j];
+                }
+                for j in 0..width {
+                    product[j] = dy[j].mul_add(x[j] - mean[j], product[j]);
+                }
+            }
+            for j in 0..width {
+                product[j] *= rstd[j];
+            }
+            sums[first..first + width].copy_from_slice(&sum[..width]);
+            products[first..first + width].copy_from_slice(&product[..width]);
+        },
+    );
 }
 
-/// y = (x − mean) · rstd · gamma + beta on the counting rows.
+/// y = (x − mean) · rstd · gamma + beta on the counting rows, `rstd` being computed from the channel's `spread`.
 fn normalize<T: Float>(
     shape: Shape,
     x: &[T],
     rows: Rows<T>,
     layer: Layer<T>,
-    mean: &[T],
-    rstd: impl Fn(usize) -> T + Sync,
+    (mean, spread): (&[T], &[T]),
+    rstd: impl Fn(T) -> T + Sync,
     y: &mut [T],
 ) {
     let n = shape.channels;
-    per_row(shape, rows, y, |at, y| {
-        let (x, Layer { gamma, beta, .. }) = (&x[at..at + n], layer);
-        for j in 0..n {
-            y[j] = ((x[j] - mean[j]) * rstd(j)).mul_add(gamma[j], beta[j]);
-        }
-    });
+    per_row(
+        shape,
+        rows,
+        y,
+        #[inline(always)]
+        |at, y| {
+            // Slices of one known length: without them every element would be checked, and nothing vectorized.
+            let (x, gamma, beta) = (&x[at..at + n], &layer.gamma[..n], &layer.beta[..n]);
+            let (mean, spread) = (&mean[..n], &spread[..n]);
+            for j in 0..n {
+                y[j] = ((x[j] - mean[j]) * rstd(spread[j])).mul_add(gamma[j], beta[j]);
+            }
+        },
+    );
 }

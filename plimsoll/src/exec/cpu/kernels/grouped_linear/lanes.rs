@@ -31,8 +31,8 @@ fn load<T: Float>(from: &[T], vector: usize) -> Vector<T> {
 #[inline(always)]
 fn spread<T: Float, const WIDTH: usize>(x: &Vector<T>, i: usize) -> Vector<T> {
     let mut lanes = [T::ZERO; LANES];
-    for (lane, to) in lanes.iter_mut().enumerate() {
-        *to = x[lane / WIDTH * WIDTH + i];
+    for lane in 0..LANES {
+        lanes[lane] = x[lane / WIDTH * WIDTH + i];
     }
     lanes
 }
@@ -246,7 +246,9 @@ impl Narrow {
                 for i in 0..WIDTH {
                     multiply_add(&spread::<T, WIDTH>(&x, i), &dy, &mut weight[i]);
                 }
-                (0..LANES).for_each(|lane| bias[lane] += dy[lane]);
+                for lane in 0..LANES {
+                    bias[lane] += dy[lane];
+                }
             }
             let first = self.weight_vector(v, p, 0) * LANES;
             weights[first..first + WIDTH * LANES].copy_from_slice(weight.as_flattened());

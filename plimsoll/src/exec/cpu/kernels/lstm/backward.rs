@@ -112,7 +112,10 @@ impl<T: Float> Run<T> {
         for step in (0..shape.time).rev() {
             // SAFETY: as the caller of `backward` promises.
             unsafe {
-                simd(|| self.differentiate(piece, step, dh, dc, dgates));
+                simd(
+                    #[inline(always)]
+                    || self.differentiate(piece, step, dh, dc, dgates),
+                );
                 if step > 0 {
                     self.recur(piece, dgates, dh, product);
                 }

@@ -93,7 +93,10 @@ impl<T: Float> Run<T> {
             // SAFETY: as the caller of `forward` promises.
             unsafe {
                 self.recur(piece, step, hidden, gates, product);
-                simd(|| self.activate(piece, step, hidden, gates));
+                simd(
+                    #[inline(always)]
+                    || self.activate(piece, step, hidden, gates),
+                );
             }
         }
     }
@@ -159,15 +162,33 @@ fn cell<T: Float>(z: &mut [T], c_before: Option<&[T]>, c: &mut [T], state: &mut 
     squash(i);
     squash(f);
     squash(o);
-    g.iter_mut().for_each(|g| *g = g.tanh());
-    match c_before {
-        Some(before) => (0..h).for_each(|j| c[j] = f[j].mul_add(before[..h][j], i[j] * g[j])),
-        None => (0..h).for_each(|j| c[j] = i[j] * g[j]),
+    for g in g.iter_mut() {
+        *g = g.tanh();
     }
-    (0..h).for_each(|j| state[j] = o[j] * c[j].tanh());
+    match c_before {
+        Some(before) => keep(i, f, g, &before[..h], c),
+        None => {
+            for j in 0..h {
+                c[j] = i[j] * g[j];
+            }
+        }
+    }
+    for j in 0..h {
+        state[j] = o[j] * c[j].tanh();
+    }
+}
+
+/// c = f · c_before + i · g
+#[inline(always)]
+fn keep<T: Float>(i: &[T], f: &[T], g: &[T], before: &[T], c: &mut [T]) {
+    for j in 0..c.len() {
+        c[j] = f[j].mul_add(before[j], i[j] * g[j]);
+    }
 }
 
 #[inline(always)]
 fn squash<T: Float>(values: &mut [T]) {
-    values.iter_mut().for_each(|v| *v = v.sigmoid());
+    for value in values {
+        *value = value.sigmoid();
+    }
 }
