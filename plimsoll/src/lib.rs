@@ -7,3 +7,5 @@ pub mod autodiff;
 pub mod plan;
 
 pub mod exec;
+pub mod recipe;
+pub mod units;

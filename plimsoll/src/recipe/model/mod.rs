@@ -1,0 +1,151 @@
+//! `[model]`: one file per family. A new family is a file that implements `Family`, and a line in `families!`.
+
+mod hybrid_cnn_lstm;
+mod mu_sota;
+
+use serde::Serialize;
+
+pub use hybrid_cnn_lstm::{BatchNormMode, HybridCnnLstm};
+pub use mu_sota::MuSota;
+
+use super::error::Problem;
+use super::names::{Named, named, nearest};
+use super::section::Section;
+use super::train::Task;
+use crate::units::{ADDRESSABLE_BYTES, format_bytes};
+
+/// What the rest of the recipe must know about a family's sizes.
+pub trait Family {
+    /// Reads every key of the family, with defaults.
+    fn read(section: &Section<'_>) -> Self
+    where
+        Self: Sized;
+
+    /// Reports sizes that do not go together.
+    fn check(&self, section: &Section<'_>);
+
+    /// Tasks it can learn; the first is the default.
+    fn tasks(&self) -> &'static [Task];
+
+    /// What one sample looks like.
+    fn input(&self) -> Input;
+
+    /// Trained numbers; `None` beyond `u64`.
+    fn parameters(&self) -> Option<u64>;
+
+    /// Numbers in the largest value that one sample makes on its way through the model; `None` beyond `u64`.
+    fn largest_value(&self) -> Option<u64>;
+
+    /// How many blocks or heads `memory.block_group` can divide.
+    fn groups(&self) -> usize;
+
+    /// Whether batch statistics tie the micro-batch to the effective batch.
+    fn needs_whole_batch(&self) -> bool;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    Series { features: usize, window: usize, classes: usize },
+    Tokens { max_length: usize, vocab: usize },
+}
+
+/// Declares `Model` and its dispatch to the families.
+macro_rules! families {
+    ($($variant:ident = $name:literal),+ $(,)?) => {
+        #[derive(Clone, Debug, PartialEq, Serialize)]
+        #[serde(tag = "family")]
+        pub enum Model { $(#[serde(rename = $name)] $variant($variant)),+ }
+
+        named! {
+            /// The families that can be trained.
+            pub enum FamilyName { $($variant = $name),+ }
+        }
+
+        impl Model {
+            pub fn family(&self) -> &dyn Family {
+                match self { $(Self::$variant(sizes) => sizes),+ }
+            }
+
+            pub fn name(&self) -> &'static str {
+                match self { $(Self::$variant(_) => $name),+ }
+            }
+
+            fn read_sizes(name: FamilyName, section: &Section<'_>) -> Self {
+                match name { $(FamilyName::$variant => Self::$variant($variant::read(section))),+ }
+            }
+        }
+    };
+}
+
+families! {
+    HybridCnnLstm = "hybrid-cnn-lstm",
+    MuSota = "mu-sota",
+}
+
+/// Families that recipes may name but this version cannot train.
+const LATER: [&str; 6] = ["bert", "roberta", "xlm-roberta", "deberta-v3", "t5", "clip"];
+
+impl Model {
+    /// `None` where anything was refused.
+    pub(super) fn read(section: &Section<'_>) -> Option<Self> {
+        let name = family_name(section)?;
+        let model = Self::read_sizes(name, section);
+        section.finish();
+        if section.is_clean() {
+            model.family().check(section);
+            model.check_parameters(section);
+        }
+        section.is_clean().then_some(model)
+    }
+
+    fn check_parameters(&self, section: &Section<'_>) {
+        // Weight, gradient and two moments, four bytes each: what plain AdamW keeps.
+        let bytes = self.family().parameters().and_then(|p| p.checked_mul(16));
+        if !bytes.is_some_and(|b| b <= ADDRESSABLE_BYTES) {
+            let size = bytes.map_or("more than 16 EiB".into(), format_bytes);
+            section.refuse(
+                "family",
+                format!("these sizes are absurd: weights, gradients and moments take {size}"),
+                format!("a process can address {}: make the sizes smaller", format_bytes(ADDRESSABLE_BYTES)),
+            );
+        }
+    }
+}
+
+fn family_name(section: &Section<'_>) -> Option<FamilyName> {
+    let available = FamilyName::names().collect::<Vec<_>>().join(", ");
+    let node = section.require("family", section.get("family"), &format!("available: {available}"))?;
+    let text = section.text_of("family", node, &available)?;
+    let found = FamilyName::from_name(text);
+    if found.is_none() {
+        let cause = if LATER.contains(&text) {
+            format!("family `{text}` is not available in this version")
+        } else {
+            format!("unknown family {}", section.excerpt(node))
+        };
+        let hint = nearest(text, FamilyName::names()).map(|n| format!("did you mean \"{n}\"?"));
+        section.report(Problem::new(section.path("family"), cause, node.place).allowed(available).maybe_hint(hint));
+    }
+    found
+}
+
+/// Σ of products, checked: how parameters and values are counted.
+fn sum_of_products(terms: &[&[usize]]) -> Option<u64> {
+    terms.iter().try_fold(0u64, |sum, term| {
+        let product = term.iter().try_fold(1u64, |p, &n| p.checked_mul(n as u64))?;
+        sum.checked_add(product)
+    })
+}
+
+/// Reports heads that do not divide a width.
+fn check_divides(section: &Section<'_>, key: &str, heads: usize, width: usize, width_name: &str) {
+    if !width.is_multiple_of(heads) {
+        let options = (1..=width.min(1024)).filter(|h| width.is_multiple_of(*h));
+        let nearest = options.min_by_key(|h| h.abs_diff(heads)).unwrap_or(1);
+        section.refuse(
+            key,
+            format!("{heads} heads do not divide the width {width} ({width_name})"),
+            format!("the nearest number that does is {nearest}"),
+        );
+    }
+}
