@@ -8,4 +8,5 @@ pub mod plan;
 
 pub mod exec;
 pub mod recipe;
+pub mod report;
 pub mod units;
