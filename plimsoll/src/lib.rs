@@ -23,3 +23,4 @@ pub mod heap;
 pub mod data;
 
 pub mod train;
+pub mod report;

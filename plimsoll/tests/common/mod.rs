@@ -1,6 +1,8 @@
 //! Shared by the integration tests: run a graph once, with or without sharing memory.
 #![allow(dead_code)]
 
+pub mod random_graph;
+
 use plimsoll::exec::cpu::CpuExecutor;
 use plimsoll::graph::{DType, Graph};
 use plimsoll::ops::Target;

@@ -1,0 +1,122 @@
+//! The few SVG elements that pictures are made of.
+
+use std::fmt::{self, Write};
+
+/// An SVG document that grows element by element.
+pub(super) struct Svg {
+    body: String,
+    width: f64,
+    height: f64,
+}
+
+/// Where a text stands relative to its point.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct TextStyle {
+    pub size: u32,
+    pub bold: bool,
+    pub colour: &'static str,
+    pub anchor: Anchor,
+}
+
+impl Svg {
+    pub fn new(width: f64, height: f64) -> Svg {
+        Svg { body: String::new(), width, height }
+    }
+
+    /// Writing to a string cannot fail.
+    fn put(&mut self, element: fmt::Arguments<'_>) {
+        let _ = self.body.write_fmt(element);
+        self.body.push('\n');
+    }
+
+    pub fn rect(&mut self, x: f64, y: f64, width: f64, height: f64, fill: &str) {
+        self.put(format_args!(
+            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" fill="{fill}"/>"#
+        ));
+    }
+
+    /// `dash` as SVG writes it; empty for a solid line.
+    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), colour: &str, width: f64, dash: &str) {
+        let dash = if dash.is_empty() { String::new() } else { format!(r#" stroke-dasharray="{dash}""#) };
+        let ((x1, y1), (x2, y2)) = (from, to);
+        self.put(format_args!(
+            r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" stroke="{colour}" stroke-width="{width}"{dash}/>"#
+        ));
+    }
+
+    /// A filled outline with a tooltip.
+    pub fn area(&mut self, outline: &str, fill: &str, tooltip: &str) {
+        let tooltip = escaped(tooltip);
+        self.put(format_args!(r#"<path d="{outline}" fill="{fill}"><title>{tooltip}</title></path>"#));
+    }
+
+    pub fn dot(&mut self, x: f64, y: f64, radius: f64, fill: &str) {
+        self.put(format_args!(
+            r##"<circle cx="{x:.1}" cy="{y:.1}" r="{radius}" fill="{fill}" stroke="#ffffff" stroke-width="1.5"/>"##
+        ));
+    }
+
+    pub fn text(&mut self, x: f64, y: f64, style: TextStyle, text: &str) {
+        let anchor = match style.anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        let weight = if style.bold { r#" font-weight="bold""# } else { "" };
+        let (size, colour, text) = (style.size, style.colour, escaped(text));
+        // The white outline keeps letters readable over areas and lines.
+        self.put(format_args!(
+            r##"<text x="{x:.1}" y="{y:.1}" font-size="{size}" fill="{colour}" text-anchor="{anchor}"{weight} paint-order="stroke" stroke="#ffffff" stroke-width="3" stroke-linejoin="round">{text}</text>"##
+        ));
+    }
+
+    pub fn finish(self, title: &str) -> String {
+        let Svg { body, width, height } = self;
+        let title = escaped(title);
+        format!(
+            r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" font-family="system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif" role="img">
+<title>{title}</title>
+<rect width="{width}" height="{height}" fill="#ffffff"/>
+{body}</svg>
+"##
+        )
+    }
+}
+
+/// Text that XML reads as text. Characters that XML forbids altogether become a replacement mark.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            c if c.is_control() => out.push('\u{FFFD}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_cannot_break_out_of_the_document() {
+        let style = TextStyle { size: 12, bold: false, colour: "#000000", anchor: Anchor::Start };
+        let mut svg = Svg::new(10.0, 10.0);
+        svg.text(0.0, 0.0, style, "</text><script>\u{1}&\"");
+        let text = svg.finish("a<b");
+        assert!(text.contains("&lt;/text&gt;&lt;script&gt;\u{FFFD}&amp;&quot;</text>"), "{text}");
+        assert!(text.contains("<title>a&lt;b</title>"));
+    }
+}
