@@ -8,6 +8,7 @@ pub mod gemm;
 mod io;
 pub mod parallel;
 pub mod random;
+pub mod rows;
 pub mod simd;
 pub mod strided;
 pub mod vecmath;
