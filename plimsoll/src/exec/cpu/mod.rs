@@ -9,6 +9,7 @@ mod io;
 pub mod kernels;
 pub mod parallel;
 pub mod random;
+pub mod rows;
 pub mod simd;
 pub mod strided;
 pub mod vecmath;
