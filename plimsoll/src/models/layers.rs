@@ -79,7 +79,7 @@ pub fn attention(graph: &mut Graph, name: &str, qkv: ValueId, causal: bool, form
     };
     let scale = (width as f64).powf(-0.5);
     if form == AttentionForm::Fused {
-        return Ok(graph.apply_all(name, Attention { scale, causal }, &[qkv])?[0]);
+        return Ok(graph.apply_all(name, Attention { scale, causal, key_mask: false, dropout: None }, &[qkv])?[0]);
     }
     graph.scope(name, |graph| {
         // (3, B, H, T, D), seen through strides
@@ -87,7 +87,7 @@ pub fn attention(graph: &mut Graph, name: &str, qkv: ValueId, causal: bool, form
         let split = graph.apply_all("split", Split::even(0, 3, 3), &[parts])?;
         let scores = graph.apply("scores", MatMul::TRANSPOSED, &[split[0], split[1]])?;
         graph.set_component(scores, Component::AttentionScores);
-        let weights = graph.apply("softmax", Softmax { scale, causal, key_mask: false, scores: true }, &[scores])?;
+        let weights = graph.apply("softmax", Softmax { scale, causal, scores: true }, &[scores])?;
         let mixed = graph.apply("mix", MatMul::PLAIN, &[weights, split[2]])?;
         let by_time = graph.apply("by_time", Permute { order: vec![0, 1, 3, 2, 4] }, &[mixed])?;
         reshape(graph, "out", by_time, &[batch, time, heads, width])

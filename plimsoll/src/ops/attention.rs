@@ -36,7 +36,7 @@ impl Attention {
             if dropout.is_some() {
                 inputs.push(SampleInput::new(Type::new(DType::I64, &[3]), Fill::Ids(100)));
             }
-            samples.push(Sample::new(op, inputs).first_output_only());
+            samples.push(Sample::new(op, inputs).first_output());
         }
         samples
     }

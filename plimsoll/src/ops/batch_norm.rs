@@ -31,7 +31,7 @@ impl BatchNorm {
             SampleInput::float(&[channels], Fill::Normal),
             SampleInput::constant(&[batch], Fill::Mask),
         ];
-        vec![Sample::new(BatchNorm { eps: 1e-5 }, inputs).first_output_only()]
+        vec![Sample::new(BatchNorm { eps: 1e-5 }, inputs).first_output()]
     }
 }
 

@@ -8,6 +8,12 @@ pub type Samples = fn(&mut SampleRng) -> Vec<Sample>;
 pub fn registry() -> Vec<(&'static str, Samples)> {
     vec![
         ("activation", Activate::samples),
+        ("attention", Attention::samples),
+        ("batch_norm", BatchNorm::samples),
+        ("batch_norm_fixed", BatchNormFixed::samples),
+        ("conv1d", Conv1d::samples),
+        ("grouped_linear", GroupedLinear::samples),
+        ("lstm", Lstm::samples),
         ("binary", Binary::samples),
         ("cross_entropy", CrossEntropy::samples),
         ("dropout", Dropout::samples),
