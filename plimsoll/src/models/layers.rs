@@ -68,7 +68,7 @@ pub fn dropout(graph: &mut Graph, name: &str, x: ValueId, p: f32, samples: usize
         return Ok(x);
     }
     let rng = rng(graph)?;
-    let op = Dropout { p, site: site(&graph.path(name)), samples };
+    let op = Dropout { p: p.into(), site: site(&graph.path(name)), samples };
     graph.apply(name, op, &[x, rng])
 }
 

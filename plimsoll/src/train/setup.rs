@@ -282,7 +282,7 @@ fn load_text(recipe: &Recipe, model: &recipe::MuSota, text: &recipe::Text) -> Re
             validation_fraction: fraction(&recipe.data.validation),
             text_field: text.text_field.clone(),
             vocabulary: match &text.tokenizer {
-                Some(file) => VocabularyChoice::File(recipe.resolve_path(file)),
+                Some(file) => VocabularyChoice::Tokenizer(recipe.resolve_path(file)),
                 None => VocabularyChoice::Bytes,
             },
             ..CorpusOptions::new(recipe.resolve_path(train), text.max_length, model.vocab)

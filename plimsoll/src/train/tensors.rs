@@ -125,7 +125,8 @@ pub fn write_tensors(path: &Path, tensors: &[TensorToWrite<'_>], metadata: &BTre
     }
     let mut end = 0u64;
     for tensor in tensors {
-        let start = std::mem::replace(&mut end, end + tensor.data.len() as u64);
+        let start = end;
+        end += tensor.data.len() as u64;
         let (dtype, shape) = (tensor.dtype.to_string(), tensor.shape.to_vec());
         let info = TensorInfo { dtype, shape, data_offsets: (start, end) };
         header.insert(tensor.name.into(), serde_json::to_value(info)?);
