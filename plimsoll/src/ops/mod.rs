@@ -2,11 +2,13 @@
 
 mod accumulate;
 mod activation;
+mod adafactor;
 mod adamw;
 mod binary;
 mod clip;
 mod concat;
 mod copy;
+mod correct;
 mod cross_entropy;
 mod dropout;
 mod embedding;
@@ -17,17 +19,21 @@ mod registry;
 mod rms_norm;
 mod sample;
 mod scale;
+mod select_row;
+mod sgd;
 mod softmax;
 mod view;
 
 pub use crate::exec::cpu::gemm::Activation;
 pub use accumulate::Accumulate;
 pub use activation::Activate;
+pub use adafactor::Adafactor;
 pub use adamw::AdamW;
 pub use binary::{Arithmetic, Binary};
 pub use clip::ClipNorm;
 pub use concat::Concat;
 pub use copy::Copy;
+pub use correct::Correct;
 pub use cross_entropy::CrossEntropy;
 pub use dropout::Dropout;
 pub use embedding::Embedding;
@@ -38,6 +44,8 @@ pub use registry::registry;
 pub use rms_norm::RmsNorm;
 pub use sample::{Fill, Sample, SampleInput, SampleRng};
 pub use scale::Scale;
+pub use select_row::SelectRow;
+pub use sgd::Sgd;
 pub use softmax::Softmax;
 pub use view::{Permute, Reshape, Slice, Split};
 

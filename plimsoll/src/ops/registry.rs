@@ -8,7 +8,9 @@ pub type Samples = fn(&mut SampleRng) -> Vec<Sample>;
 pub fn registry() -> Vec<(&'static str, Samples)> {
     vec![
         ("activation", Activate::samples),
+        ("adafactor", Adafactor::samples),
         ("binary", Binary::samples),
+        ("correct", Correct::samples),
         ("cross_entropy", CrossEntropy::samples),
         ("dropout", Dropout::samples),
         ("embedding", Embedding::samples),
@@ -17,6 +19,8 @@ pub fn registry() -> Vec<(&'static str, Samples)> {
         ("reduce", Sum::samples),
         ("rms_norm", RmsNorm::samples),
         ("scale", Scale::samples),
+        ("select_row", SelectRow::samples),
+        ("sgd", Sgd::samples),
         ("softmax", Softmax::samples),
     ]
 }
