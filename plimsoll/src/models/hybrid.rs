@@ -56,7 +56,14 @@ impl Family for HybridCnnLstm {
 
 impl HybridCnnLstm {
     /// Convolution → batch norm → GELU → dropout.
-    fn convolve(&self, g: &mut Graph, build: &Build, x: ValueId, weight: ValueId, out: usize) -> Result<ValueId, GraphError> {
+    fn convolve(
+        &self,
+        g: &mut Graph,
+        build: &Build,
+        x: ValueId,
+        weight: ValueId,
+        out: usize,
+    ) -> Result<ValueId, GraphError> {
         let from = g.shape(x)[2];
         let init = fan_in(from * KERNEL);
         let kernel = g.parameter("weight", &[out, from, KERNEL], init, true)?;

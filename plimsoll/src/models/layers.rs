@@ -22,15 +22,15 @@ pub fn linear(graph: &mut Graph, name: &str, x: ValueId, to: usize) -> Built {
     graph.apply(name, MatMul::LINEAR, &[x, weight, bias])
 }
 
-/// The same without a bias.
-pub fn project(graph: &mut Graph, name: &str, x: ValueId, to: usize) -> Built {
-    let from = graph.shape(x)[1];
-    let weight = graph.parameter(&format!("{name}.weight"), &[to, from], fan_in(from), true)?;
-    graph.apply(name, MatMul::TRANSPOSED, &[x, weight])
-}
-
 /// `act(x · Wᵀ + b)`: as one node where nothing has to be kept for a backward pass.
-pub fn linear_activated(graph: &mut Graph, name: &str, x: ValueId, to: usize, act: Activation, training: bool) -> Built {
+pub fn linear_activated(
+    graph: &mut Graph,
+    name: &str,
+    x: ValueId,
+    to: usize,
+    act: Activation,
+    training: bool,
+) -> Built {
     let (weight, bias) = linear_weights(graph, name, graph.shape(x)[1], to)?;
     if !training {
         return graph.apply(name, MatMul { activation: act, ..MatMul::LINEAR }, &[x, weight, bias]);

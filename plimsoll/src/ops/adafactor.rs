@@ -4,7 +4,7 @@ use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::elementwise::{self, ranges};
 use crate::exec::cpu::float::Float;
-use crate::exec::cpu::parallel::{SharedMut, parallel};
+use crate::exec::cpu::parallel::{SharedMut, parallel, parallel_chunks};
 use crate::exec::cpu::rows;
 use crate::exec::cpu::simd::simd;
 use crate::with_float;
@@ -67,6 +67,10 @@ impl Adafactor {
         if weight.rank() > 1 { 3 } else { 2 }
     }
 
+    fn matrices(weight: &Type) -> usize {
+        weight.shape[..weight.rank().saturating_sub(2)].iter().product()
+    }
+
     /// How many leading inputs are overwritten.
     fn overwritten(&self, weight: &Type) -> usize {
         Adafactor::gradient(weight) + self.zero_gradient as usize
@@ -88,7 +92,7 @@ impl Op for Adafactor {
         (0..self.overwritten(&inputs[0])).map(|i| Alias::must(i, i)).collect()
     }
     fn workspace(&self, inputs: &[Type], _: &Target) -> usize {
-        8 * elementwise::partial_sums(inputs[0].elements())
+        8 * (elementwise::partial_sums(inputs[0].elements()) + Adafactor::matrices(&inputs[0]))
     }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         // Weight and gradient are read once more each for their norms and means.
@@ -103,17 +107,18 @@ impl Adafactor {
     fn run<T: Float + Element>(&self, io: &CpuIo<'_>) {
         let (ty, gradient) = (io.input_type(0), Adafactor::gradient(io.input_type(0)));
         let [lr, step, clip] = [1, 2, 3].map(|i| io.scalar::<T>(gradient + i).to_f64());
-        let (elements, partials) = (ty.elements(), io.workspace::<f64>());
+        let elements = ty.elements();
         if elements == 0 {
             return;
         }
+        let (scales, partials) = io.workspace::<f64>().split_at_mut(Adafactor::matrices(ty));
         let w = SharedMut::new(io.output_ptr(0).cast::<T>());
-        // SAFETY: w and g are not written before this last reading of the slices.
-        let weight = unsafe { w.slice(0, elements) };
-        let weight_rms = root_mean_square(elements, partials, |range| squares(&weight[range]));
+        // SAFETY: the range lies inside w, which is not written before the norm is known.
+        let squares_of = |range: Range<usize>| squares(unsafe { &*w.slice(range.start, range.len()) });
+        let weight_rms = root_mean_square(elements, partials, squares_of);
         let alpha = weight_rms.max(self.eps_weight) * lr.min(1.0 / step.sqrt());
         self.update_moments::<T>(io, T::of(step.powf(self.beta2_decay)), T::of(clip));
-        let update = Update::<T>::new(io, clip, self.eps_moment);
+        let update = Update::<T>::new(io, clip, self.eps_moment, scales);
         let update_rms = root_mean_square(elements, partials, |range| update.squares(range));
         let factor = alpha / (update_rms / self.limit).max(1.0);
         update.apply(w, T::of(1.0 - lr * self.weight_decay), T::of(factor), self.zero_gradient);
@@ -151,7 +156,7 @@ fn root_mean_square(len: usize, partials: &mut [f64], squares: impl Fn(Range<usi
 /// Each row's mean square over its columns.
 fn row_moments<T: Float + Element>(g: &[T], columns: usize, moments: &mut [T], rate: T, clip: T) {
     let step = rows::rows_per_task(columns);
-    crate::exec::cpu::parallel::parallel_chunks(moments, step, |task, moments| {
+    parallel_chunks(moments, step, |task, moments| {
         let g = &g[task * step * columns..][..moments.len() * columns];
         for (moment, row) in moments.iter_mut().zip(g.chunks_exact(columns)) {
             let mean = simd(|| rows::sum(row, |x| x * clip * (x * clip))) / T::of(columns as f64);
@@ -199,17 +204,102 @@ fn tile_squares<T: Float>(g: &[T], columns: usize, first: usize, width: usize, c
     totals
 }
 
-/// The update before it is scaled: g / √max(row · column / mean row, eps²). A vector is one row whose columns are its
-/// own second moment.
+/// The update before it is scaled: g / √max(row · column, eps²), where rows are relative to their matrix's mean. A
+/// vector is one row whose columns are its own second moment.
 struct Update<'a, T> {
-    row_moments: Option<&'a [T]>,
-    column_moments: &'a [T],
+    /// The rows' moments, and for each matrix one over the mean of its rows' moments.
+    rows: Option<(&'a [T], &'a [f64])>,
+    columns: &'a [T],
     g: SharedMut<T>,
     elements: usize,
-    rows: usize,
-    columns: usize,
+    rows_per_matrix: usize,
+    width: usize,
     clip: T,
-    /// The least second moment, and the least mean of row moments.
-    least: T,
-    least_mean: T,
+    least_moment: T,
+}
+
+impl<'a, T: Float + Element> Update<'a, T> {
+    /// `scales` is scratch for one number per matrix.
+    fn new(io: &CpuIo<'a>, clip: f64, eps: f64, scales: &'a mut [f64]) -> Self {
+        let ty = io.input_type(0);
+        let matrix = ty.rank() > 1;
+        // SAFETY: the moments are not written any more.
+        let moments =
+            |i: usize| unsafe { &*SharedMut::new(io.output_ptr(i).cast::<T>()).slice(0, io.output_type(i).elements()) };
+        let rows_per_matrix = if matrix { ty.shape[ty.rank() - 2] } else { 1 };
+        if matrix {
+            for (scale, rows) in scales.iter_mut().zip(moments(1).chunks_exact(rows_per_matrix)) {
+                let mean = rows::sum(rows, |x| x).to_f64() / rows_per_matrix as f64;
+                *scale = 1.0 / mean.max(eps);
+            }
+        }
+        Update {
+            rows: matrix.then(|| (moments(1), &*scales)),
+            columns: moments(if matrix { 2 } else { 1 }),
+            g: SharedMut::new(io.input_ptr(Adafactor::gradient(ty)) as *mut T),
+            elements: ty.elements(),
+            rows_per_matrix,
+            width: ty.shape.last().copied().unwrap_or(1),
+            clip: T::of(clip),
+            least_moment: T::of(eps * eps),
+        }
+    }
+
+    /// The parts of rows that make up a range of elements: where each starts, its row's factor, its columns' moments.
+    #[inline(always)]
+    fn parts(&self, range: Range<usize>) -> impl Iterator<Item = (usize, T, &'a [T])> {
+        let mut at = range.start;
+        std::iter::from_fn(move || {
+            if at == range.end {
+                return None;
+            }
+            let (row, column) = (at / self.width, at % self.width);
+            let len = (self.width - column).min(range.end - at);
+            let matrix = row / self.rows_per_matrix;
+            let scale = self.rows.map_or(T::ONE, |(rows, scales)| T::of(rows[row].to_f64() * scales[matrix]));
+            let part = (at, scale, &self.columns[matrix * self.width + column..][..len]);
+            at += len;
+            Some(part)
+        })
+    }
+
+    #[inline(always)]
+    fn value(&self, g: T, scale: T, column: T) -> T {
+        g * self.clip / (scale * column).max(self.least_moment).sqrt()
+    }
+
+    /// Σ update² over a range of elements.
+    fn squares(&self, range: Range<usize>) -> f64 {
+        simd(|| self.parts(range).map(|(at, scale, columns)| self.part_squares(at, scale, columns)).sum())
+    }
+
+    #[inline(always)]
+    fn part_squares(&self, at: usize, scale: T, columns: &[T]) -> f64 {
+        // SAFETY: the part lies inside g, which nothing writes here.
+        let g = unsafe { &*self.g.slice(at, columns.len()) };
+        let square = |g, column| {
+            let update = self.value(g, scale, column);
+            update * update
+        };
+        rows::sum2(g, columns, square).to_f64()
+    }
+
+    /// `w = w · keep − factor · update`.
+    fn apply(&self, w: SharedMut<T>, keep: T, factor: T, zero_gradient: bool) {
+        ranges(self.elements, |range| {
+            simd(|| {
+                for (at, scale, columns) in self.parts(range) {
+                    // SAFETY: ranges are disjoint and inside w and g.
+                    let [w, g] = [w, self.g].map(|p| unsafe { p.slice(at, columns.len()) });
+                    w.iter_mut().zip(&*g).zip(columns).for_each(
+                        #[inline(always)]
+                        |((w, g), column)| *w = *w * keep - factor * self.value(*g, scale, *column),
+                    );
+                    if zero_gradient {
+                        g.fill(T::ZERO);
+                    }
+                }
+            })
+        });
+    }
 }

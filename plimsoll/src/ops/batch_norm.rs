@@ -38,7 +38,9 @@ impl BatchNorm {
 impl Op for BatchNorm {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         let channels = [rows_of(&inputs[0]).channels];
-        let fits = inputs[1].shape[..] == channels && inputs[2].shape[..] == channels && inputs[3].shape[..] == inputs[0].shape[..1];
+        let fits = inputs[1].shape[..] == channels
+            && inputs[2].shape[..] == channels
+            && inputs[3].shape[..] == inputs[0].shape[..1];
         if !fits {
             return OpError::new(format!("{inputs:?} do not belong together"));
         }

@@ -1,29 +1,53 @@
-//! One position of a sequence, chosen at run time.
+//! One position of every sequence, chosen at run time: the hidden state that generation continues from.
 
 use super::*;
+use crate::exec::cpu::Element;
+use crate::exec::cpu::float::Float;
+use crate::exec::cpu::parallel::parallel_chunks;
+use crate::exec::cpu::rows;
 use crate::graph::DType;
+use crate::with_float;
 
-/// Inputs: x (B, T, D), position i64 (1). Output: (B, D).
+/// Inputs: x (B, T, D), position i64[1]. Output: x[:, position] (B, D), or NaN if there is no such position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SelectRow;
 
+impl SelectRow {
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        let shape = [rng.size(1, 4), rng.size(1, 9), rng.size(1, 40)];
+        let position = SampleInput::new(Type::new(DType::I64, &[1]), Fill::Ids(shape[1]));
+        vec![Sample::plain(SelectRow, vec![SampleInput::constant(&shape, Fill::Normal), position])]
+    }
+}
+
 impl Op for SelectRow {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        match inputs[0].rank() == 3 && inputs[1].dtype == DType::I64 {
-            true => Ok(vec![inputs[0].with_shape(&[inputs[0].shape[0], inputs[0].shape[2]])]),
-            false => OpError::new(format!("cannot select a row of {}", inputs[0])),
+        match inputs {
+            [x, position] if x.rank() == 3 && position.dtype == DType::I64 && position.shape[..] == [1] => {
+                Ok(vec![x.with_shape(&[x.shape[0], x.shape[2]])])
+            }
+            _ => OpError::new(format!("needs x (B, T, D) and a position i64[1], not {inputs:?}")),
         }
+    }
+    fn cost(&self, _: &[Type], outputs: &[Type]) -> Cost {
+        Cost { flops: 0.0, bytes: Cost::traffic(outputs, outputs) }
     }
     fn cpu(&self, io: &CpuIo<'_>) {
-        let [batch, time, width] = io.input_type(0).shape[..] else { return };
-        let row = (io.input::<i64>(1)[0].max(0) as usize).min(time - 1);
-        let bytes = width * io.input_type(0).dtype.bytes();
-        for b in 0..batch {
-            // SAFETY: row (b, row) lies inside x, row b inside the output.
-            unsafe {
-                let from = io.input_ptr(0).add((b * time + row) * bytes);
-                std::ptr::copy_nonoverlapping(from, io.output_ptr(0).add(b * bytes), bytes);
+        with_float!(io.output_type(0).dtype, T => select::<T>(io))
+    }
+}
+
+fn select<T: Float + Element>(io: &CpuIo<'_>) {
+    let (x, position) = (io.input::<T>(0), io.input::<i64>(1)[0]);
+    let [_, steps, width] = io.input_type(0).shape[..] else { return };
+    let position = usize::try_from(position).ok().filter(|&at| at < steps);
+    let (width, step) = (width.max(1), rows::rows_per_task(width));
+    parallel_chunks(io.output::<T>(0), step * width, |task, piece| {
+        for (row, to) in piece.chunks_exact_mut(width).enumerate() {
+            match position {
+                Some(at) => to.copy_from_slice(&x[((task * step + row) * steps + at) * width..][..width]),
+                None => to.fill(T::of(f64::NAN)),
             }
         }
-    }
+    });
 }

@@ -74,20 +74,18 @@ impl Sgd {
             // SAFETY: ranges are disjoint and inside all tensors.
             let [w, g] = [w, g].map(|p| unsafe { p.slice(range.start, range.len()) });
             let buffer = buffer.map(|p| unsafe { p.slice(range.start, range.len()) });
-            let slope = #[inline(always)]
-            |w: T, g: T| decay.mul_add(w, g * clip);
             simd(|| {
                 match buffer {
                     Some(buffer) => w.iter_mut().zip(buffer).zip(&*g).for_each(
                         #[inline(always)]
                         |((w, b), g)| {
-                            *b = momentum.mul_add(*b, slope(*w, *g));
+                            *b = momentum.mul_add(*b, slope(*w, *g, clip, decay));
                             *w -= lr * *b;
                         },
                     ),
                     None => w.iter_mut().zip(&*g).for_each(
                         #[inline(always)]
-                        |(w, g)| *w -= lr * slope(*w, *g),
+                        |(w, g)| *w -= lr * slope(*w, *g, clip, decay),
                     ),
                 }
                 if self.zero_gradient {
@@ -96,4 +94,10 @@ impl Sgd {
             });
         });
     }
+}
+
+/// The clipped gradient plus that of the decay.
+#[inline(always)]
+fn slope<T: Float>(w: T, g: T, clip: T, decay: T) -> T {
+    decay.mul_add(w, g * clip)
 }

@@ -5,8 +5,8 @@ use crate::autodiff::gradients;
 use crate::graph::{Component, DType, Graph, GraphError, Init, InputKind, Role, Type, ValueId};
 use crate::models::{AttentionForm, Build, Family};
 use crate::ops::{Adafactor, AdamW, ClipNorm, Sgd};
-use serde::{Deserialize, Serialize};
 use crate::plan::{Phase, PlanError, Program, Recompute, recompute, recomputed_nodes};
+use serde::{Deserialize, Serialize};
 
 /// Phase names.
 pub const STEP: &str = "step";
@@ -231,8 +231,12 @@ fn evaluate(family: &dyn Family, spec: &StepSpec, settings: &Settings, batch: us
 fn next_token(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Option<Result<Graph, PlanError>> {
     let mut graph = Graph::new(NEXT_TOKEN, spec.float);
     let logits = family.next_token(&mut graph, &settings.build(1, spec.length, false))?;
-    Some(logits.map(|logits| {
-        graph.keep(logits);
-        graph
-    }).map_err(PlanError::from))
+    Some(
+        logits
+            .map(|logits| {
+                graph.keep(logits);
+                graph
+            })
+            .map_err(PlanError::from),
+    )
 }

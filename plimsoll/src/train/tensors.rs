@@ -118,7 +118,11 @@ pub struct TensorToWrite<'a> {
 }
 
 /// Writes a file and makes sure it is on disk. Returns its size.
-pub fn write_tensors(path: &Path, tensors: &[TensorToWrite<'_>], metadata: &BTreeMap<String, String>) -> io::Result<u64> {
+pub fn write_tensors(
+    path: &Path,
+    tensors: &[TensorToWrite<'_>],
+    metadata: &BTreeMap<String, String>,
+) -> io::Result<u64> {
     let mut header = serde_json::Map::new();
     if !metadata.is_empty() {
         header.insert("__metadata__".into(), serde_json::to_value(metadata)?);
