@@ -12,11 +12,18 @@ const CHEAP_BYTES: u64 = 1 << 20;
 /// the data is not here or not sound: that is for training to say.
 pub fn expected_data(recipe: &Recipe) -> Option<ExpectedData> {
     match (&recipe.data.source, &recipe.model, &recipe.data.kind) {
-        (Source::Synthetic { name: Synthetic::Regimes, samples, .. }, Model::HybridCnnLstm(model), Kind::Series(series)) => {
+        (
+            Source::Synthetic { name: Synthetic::Regimes, samples, .. },
+            Model::HybridCnnLstm(model),
+            Kind::Series(series),
+        ) => {
             let Validation::Fraction(fraction) = recipe.data.validation else { return None };
             let held_out = (*samples as f64 * fraction).round() as usize;
             let train_samples = window_count(samples.saturating_sub(held_out), model.window, series.stride);
-            Some(ExpectedData { train_samples, resident_bytes: samples.checked_mul(model.features + 1)?.checked_mul(4)? })
+            Some(ExpectedData {
+                train_samples,
+                resident_bytes: samples.checked_mul(model.features + 1)?.checked_mul(4)?,
+            })
         }
         (Source::Synthetic { samples, .. }, ..) => (*samples as u64 <= CHEAP_BYTES).then(|| counted(recipe)).flatten(),
         (Source::File { train, .. }, ..) => is_cheap(recipe, train).then(|| counted(recipe)).flatten(),
@@ -61,10 +68,9 @@ fn sample_fields(recipe: &Recipe) -> [FieldSpec; 2] {
             FieldSpec::new("x", Element::F32, &[model.window, model.features]),
             FieldSpec::new("label", Element::I32, &[]),
         ],
-        Model::MuSota(_) => [
-            FieldSpec::new("ids", Element::I32, &[length(recipe)]),
-            FieldSpec::new("length", Element::I32, &[]),
-        ],
+        Model::MuSota(_) => {
+            [FieldSpec::new("ids", Element::I32, &[length(recipe)]), FieldSpec::new("length", Element::I32, &[])]
+        }
     }
 }
 

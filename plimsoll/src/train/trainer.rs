@@ -150,7 +150,12 @@ impl<'r> Trainer<'r> {
             Some(batch) => batch?,
             None => return Err(crate::data::DataError::option("data", "the stream of batches ended").into()),
         };
-        let lr = learning_rate(&self.run.recipe.train.schedule, self.run.recipe.train.optimizer.lr, self.state.step, self.steps);
+        let lr = learning_rate(
+            &self.run.recipe.train.schedule,
+            self.run.recipe.train.optimizer.lr,
+            self.state.step,
+            self.steps,
+        );
         let stepped = self.stepper.step(&mut self.executor, batch, self.state.step, lr, Executor::run);
         let (samples, position) = (batch.len(), batch.end());
         let stall_ms = (loader.stats().stall - stalled).as_secs_f64() * 1e3;
@@ -165,7 +170,15 @@ impl<'r> Trainer<'r> {
         self.tell_step(loss, norm, lr, samples, began.elapsed().as_secs_f64(), stall_ms)
     }
 
-    fn tell_step(&mut self, loss: f64, norm: f64, lr: f64, samples: usize, seconds: f64, stall_ms: f64) -> Result<(), TrainError> {
+    fn tell_step(
+        &mut self,
+        loss: f64,
+        norm: f64,
+        lr: f64,
+        samples: usize,
+        seconds: f64,
+        stall_ms: f64,
+    ) -> Result<(), TrainError> {
         let done = self.state.step - self.first_step;
         let per_step = self.began.elapsed().as_secs_f64() / done.max(1) as f64;
         self.measured_peak = self.measured_peak.max(self.executor.measured_bytes());
@@ -207,7 +220,8 @@ impl<'r> Trainer<'r> {
 
     /// One pass over the validation data inside the same arena. True if it is the best so far.
     fn evaluate(&mut self) -> Result<bool, TrainError> {
-        let (Some(dataset), Some(phase)) = (self.run.data.validation.clone(), self.run.program().phase(EVALUATE)) else {
+        let (Some(dataset), Some(phase)) = (self.run.data.validation.clone(), self.run.program().phase(EVALUATE))
+        else {
             return Ok(false);
         };
         let began = Instant::now();
@@ -232,7 +246,9 @@ impl<'r> Trainer<'r> {
     /// Lets the model write a little, if it writes text.
     fn write_sample(&mut self) -> Result<(), TrainError> {
         let run = self.run;
-        let (Extras::Text(vocabulary), Some(sample)) = (&run.data.extras, &run.recipe.train.sample) else { return Ok(()) };
+        let (Extras::Text(vocabulary), Some(sample)) = (&run.data.extras, &run.recipe.train.sample) else {
+            return Ok(());
+        };
         let Some(phase) = run.program().phase(NEXT_TOKEN) else { return Ok(()) };
         let mut prompt = vocabulary.encode(&sample.prompt)?;
         if prompt.is_empty() {
