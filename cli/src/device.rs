@@ -17,7 +17,10 @@ pub fn processor(machine: &Machine) -> Result<(Device, CpuFacts), Failure> {
         name => {
             card(name).map_err(|error| Failure::bad_input(error.to_string(), error.hint()))?;
             let hint = format!("plan for it with `plimsoll plan RECIPE --device {name}`; run with --device cpu");
-            Err(Failure::bad_input(format!("`{name}` is a card of the catalog: this version can only plan for it"), hint))
+            Err(Failure::bad_input(
+                format!("`{name}` is a card of the catalog: this version can only plan for it"),
+                hint,
+            ))
         }
     }
 }
@@ -40,10 +43,7 @@ fn is_cuda(name: &str) -> bool {
 }
 
 fn no_cuda() -> Failure {
-    Failure::bad_input(
-        "this version runs on the CPU; GPU support is not in it yet",
-        "`--device h200` plans for a card",
-    )
+    Failure::bad_input("this version runs on the CPU; GPU support is not in it yet", "`--device h200` plans for a card")
 }
 
 fn cpu(machine: &Machine, facts: &CpuFacts) -> Device {
@@ -104,7 +104,7 @@ mod tests {
         for name in ["cuda", "cuda:1", "h200", "h2000"] {
             let failure = processor(&machine(name)).unwrap_err();
             assert_eq!(failure.code, crate::failure::Code::BadInput, "{name}");
-            assert!(failure.hints[0].contains("h200") , "{failure:?}");
+            assert!(failure.hints[0].contains("h200"), "{failure:?}");
         }
     }
 }

@@ -79,7 +79,9 @@ impl From<DataError> for Failure {
 impl From<PlanError> for Failure {
     fn from(error: PlanError) -> Failure {
         match error {
-            PlanError::TooLarge => Failure::bad_input(error.to_string(), "make the model, the batch or the length smaller"),
+            PlanError::TooLarge => {
+                Failure::bad_input(error.to_string(), "make the model, the batch or the length smaller")
+            }
             _ => Failure::failed(error.to_string(), "this is a defect of plimsoll: please report it with the recipe"),
         }
     }
@@ -111,9 +113,10 @@ impl From<TrainError> for Failure {
                 let enough = format!("--memory {} is enough", smallest.planned_peak_bytes());
                 Failure::does_not_fit(&smallest, vec![enough])
             }
-            TrainError::PlanFile { .. } => {
-                Failure::bad_input(message, "the file is damaged or of another recipe: train without --plan makes a new one")
-            }
+            TrainError::PlanFile { .. } => Failure::bad_input(
+                message,
+                "the file is damaged or of another recipe: train without --plan makes a new one",
+            ),
             TrainError::Io { path, cause } => Failure::writing(&path, cause),
             TrainError::Arena { bytes, cause } => Failure::failed(
                 format!("cannot take the arena of {}: {cause}", format_bytes(bytes)),

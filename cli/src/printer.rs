@@ -12,8 +12,9 @@ pub fn out(text: &str) -> bool {
 
 /// One JSON value on one line.
 pub fn json(value: &impl Serialize) -> Result<bool, Failure> {
-    let mut text = serde_json::to_string(value)
-        .map_err(|e| Failure::failed(format!("the answer is not JSON: {e}"), "this is a defect of plimsoll: please report it"))?;
+    let mut text = serde_json::to_string(value).map_err(|e| {
+        Failure::failed(format!("the answer is not JSON: {e}"), "this is a defect of plimsoll: please report it")
+    })?;
     text.push('\n');
     Ok(out(&text))
 }
