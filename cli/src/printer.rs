@@ -70,10 +70,13 @@ fn allowed(no_color: Option<&std::ffi::OsStr>) -> bool {
     no_color.is_none_or(|value| value.is_empty())
 }
 
-/// `0.00231` → `2.31 ms`, `75` → `1 min 15 s`.
+/// `0.00231` → `2.3 ms`, `75` → `1 min 15 s`.
 pub fn duration(seconds: f64) -> String {
+    if seconds < 0.01 {
+        return format!("{:.1} ms", seconds * 1e3);
+    }
     if seconds < 1.0 {
-        return format!("{:.3} ms", seconds * 1e3);
+        return format!("{:.0} ms", seconds * 1e3);
     }
     if seconds < 60.0 {
         return format!("{seconds:.1} s");
@@ -108,7 +111,8 @@ mod tests {
     #[test]
     fn times_as_people_read_them() {
         let cases = [
-            (0.00231, "2.310 ms"),
+            (0.00231, "2.3 ms"),
+            (0.9461, "946 ms"),
             (5.25, "5.2 s"),
             (75.0, "1 min 15 s"),
             (7260.0, "2 h 1 min"),

@@ -85,9 +85,8 @@ impl Progress {
     /// The last lines of a run.
     pub fn summary(&self, finished: &Finished) -> String {
         let mut text = format!(
-            "{} steps ({} epochs) in {}, {:.1} samples/s\n",
+            "{} steps in {}, {:.1} samples/s\n",
             finished.steps,
-            finished.epochs,
             duration(finished.seconds),
             finished.samples_per_s
         );

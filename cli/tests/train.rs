@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Desk, events};
+use common::Desk;
+use serde_json::Value;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -33,7 +34,7 @@ fn a_run_trains_and_is_used() {
     let answer = desk.run(&["predict", "runs/series-1", "rows.csv"]);
     answer.must(0, &[]);
     assert_eq!(answer.stdout.lines().count(), 20 - 12 + 1);
-    let first: serde_json::Value = serde_json::from_str(answer.stdout.lines().next().unwrap()).unwrap();
+    let first: Value = serde_json::from_str(answer.stdout.lines().next().unwrap()).unwrap();
     let sum: f64 = first["probabilities"].as_array().unwrap().iter().map(|p| p.as_f64().unwrap()).sum();
     assert!((sum - 1.0).abs() < 1e-6 && first["label"].is_string() && first["row"] == 11, "{first}");
     desk.write("short.csv", "channel-0,channel-1,channel-2\n1,2,3\n");
@@ -50,7 +51,8 @@ fn a_language_model_writes_the_same_text_for_the_same_seed() {
     answer.must(0, &["ready to train", "planned peak", "sample:"]);
     assert!(answer.stdout.contains("4 steps") && answer.stdout.contains("measured"), "{}", answer.stdout);
     let generate = |seed: &str| {
-        let flags = ["generate", "runs/text-1", "--prompt", "the", "--tokens", "6", "--temperature", "1", "--seed", seed];
+        let flags =
+            ["generate", "runs/text-1", "--prompt", "the", "--tokens", "6", "--temperature", "1", "--seed", seed];
         let answer = desk.run(&flags);
         answer.must(0, &[]);
         answer.stdout
@@ -81,10 +83,16 @@ fn an_interrupted_run_goes_on_to_the_same_bits() {
     let outcome = desk.json(&["train", "torn/recipe.toml", "--out", "torn", "--resume", "--json"]);
     assert_eq!(outcome["end"], "completed");
     let text = fs::read_to_string(torn.join("events.jsonl")).unwrap();
-    assert!(text.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()), "a torn line stayed");
+    assert!(text.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "a torn line stayed");
     assert!(events(&torn).iter().any(|event| event["event"] == "resumed"));
     let model = "model/model.safetensors";
     assert!(fs::read(torn.join(model)).unwrap() == fs::read(desk.path("whole").join(model)).unwrap(), "bits differ");
+}
+
+/// Events of a run, by line.
+fn events(run: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(run.join("events.jsonl")).unwrap_or_default();
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
 fn wait_for_steps(run: &Path, steps: usize) {
@@ -119,8 +127,8 @@ fn a_stored_plan_can_be_used_again_but_not_damaged() {
 #[test]
 fn missing_data_is_bad_input() {
     let desk = Desk::new();
-    let recipe = common::SERIES
-        .replace("source = \"synthetic:regimes\"\nsamples = 500", "train = \"gone.csv\"\nlabel = \"y\"");
+    let recipe =
+        common::SERIES.replace("source = \"synthetic:regimes\"\nsamples = 500", "train = \"gone.csv\"\nlabel = \"y\"");
     desk.write("file.toml", &recipe);
     desk.run(&["train", "file.toml"]).must(2, &["gone.csv", "hint:"]);
     assert!(!desk.path("runs").exists(), "nothing is written before the data was read");
@@ -135,7 +143,9 @@ fn bench_answers_with_the_fields_of_the_reference() {
     let answer = desk.run(&flags);
     answer.must(0, &["GFLOP/s", "MatMul"]);
     let row = answer.json();
-    for field in ["peer", "workload", "batch", "seq", "prec", "device", "recompute", "compile", "params", "ms", "ms_min"] {
+    for field in
+        ["peer", "workload", "batch", "seq", "prec", "device", "recompute", "compile", "params", "ms", "ms_min"]
+    {
         assert!(row.get(field).is_some(), "no {field}");
     }
     assert_eq!((&row["recompute"], &row["step_allocations"]), (&false.into(), &0.into()));

@@ -1,7 +1,7 @@
 //! Runs the built command on small recipes.
 
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 /// A classifier so small that a step takes about a millisecond.
@@ -122,10 +122,4 @@ impl From<Output> for Answer {
             stderr: String::from_utf8(output.stderr).unwrap(),
         }
     }
-}
-
-/// Events of a run, by line.
-pub fn events(run: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(run.join("events.jsonl")).unwrap_or_default();
-    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
