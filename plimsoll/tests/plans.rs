@@ -220,7 +220,7 @@ fn forget_workspace(_: &Program, layout: &mut Layout, phase: usize, rng: &mut Sa
 fn the_arena_is_resident_and_no_larger_than_planned() {
     for_random_steps(40, |step, _| {
         let (program, layout) = laid_out(step, SHARED);
-        let executor = CpuExecutor::new(&program, &layout).unwrap();
+        let executor = CpuExecutor::new(&program, &layout, TARGET.threads).unwrap();
         let pages = layout.arena_bytes.next_multiple_of(page_bytes());
         assert_eq!((executor.arena().bytes(), executor.arena().resident_bytes()), (pages, pages));
     });

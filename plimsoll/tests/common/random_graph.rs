@@ -305,7 +305,7 @@ impl Builder<'_> {
 
 /// Runs two whole steps from values that depend only on names, and returns the bits of every resident and kept value.
 pub fn bits_after_two_steps(program: &Program, layout: &Layout, poison: bool) -> Vec<(String, Vec<u32>)> {
-    let mut executor = CpuExecutor::new(program, layout).unwrap();
+    let mut executor = CpuExecutor::new(program, layout, TARGET.threads).unwrap();
     if poison {
         executor.poison_dead_slots();
     }
