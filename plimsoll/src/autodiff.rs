@@ -67,6 +67,9 @@ fn add_gradient(
             graph.add(&name, Binary::ADD, &[known, grad])?[0]
         }
     };
+    if graph.value(value).component == Component::AttentionScores {
+        graph.set_component(total, Component::AttentionScores);
+    }
     grads.insert(value, total);
     Ok(())
 }

@@ -62,13 +62,14 @@ impl Case {
         (graph, outputs, grads)
     }
 
-    /// Σ coefficient · output over all float outputs, or output 0 itself.
+    /// Σ coefficient · output over all float outputs or output 0, or output 0 itself.
     fn loss(&self, graph: &mut Graph, outputs: &[ValueId]) -> ValueId {
         if self.sample.scalar_loss {
             return outputs[0];
         }
         let mut total = None;
-        for (index, &output) in outputs.iter().enumerate() {
+        let differentiated = if self.sample.first_output { &outputs[..1] } else { outputs };
+        for (index, &output) in differentiated.iter().enumerate() {
             let (ty, n) = (graph.ty(output).contiguous(), graph.ty(output).elements());
             let kind = InputKind::Resident { component: Component::Inputs, init: Init::Zeros };
             let c = graph.input(&format!("c.{index}"), ty, kind).unwrap();
@@ -94,7 +95,7 @@ impl Case {
             run.write(&format!("in.{index}"), values);
         }
         for (index, values) in self.coefficients.iter().enumerate() {
-            if !self.sample.scalar_loss {
+            if !self.sample.scalar_loss && (index == 0 || !self.sample.first_output) {
                 run.write(&format!("c.{index}"), values);
             }
         }

@@ -1,7 +1,7 @@
 //! Building a graph: declare inputs, add nodes, keep names unique and types checked.
 
 use super::*;
-use crate::ops::{Copy, OpError};
+use crate::ops::{Accumulate, Copy, OpError};
 use thiserror::Error;
 
 #[derive(Debug, Error, Clone, PartialEq)]
@@ -185,6 +185,23 @@ impl Graph {
         let outputs = self.with_role(role, |graph| graph.push_node(name, node.op.clone(), inputs));
         self.segment = None;
         outputs
+    }
+
+    /// Adds `part` to the resident `total` in place: folded into the node that computes the part where its op can do
+    /// that and nothing else reads the part, as a node of its own otherwise.
+    pub fn accumulate(&mut self, name: &str, part: ValueId, total: ValueId) -> Result<ValueId, GraphError> {
+        let read = self.nodes.iter().any(|n| n.inputs.contains(&part)) || self.kept.contains(&part);
+        let producer = self.producer(part).filter(|_| !read);
+        let folded = producer.and_then(|id| Some((id, self.node(id).op.op().accumulating()?)));
+        match folded {
+            Some((id, op)) => {
+                let node = &mut self.nodes[id.index()];
+                node.op = OpRef::Plain(Arc::from(op));
+                node.inputs.push(total);
+                Ok(part)
+            }
+            None => Ok(self.add(name, Accumulate, &[part, total])?[0]),
+        }
     }
 
     /// The host will read `value` after the phase.

@@ -10,8 +10,13 @@ pub fn registry() -> Vec<(&'static str, Samples)> {
         ("activation", Activate::samples),
         ("binary", Binary::samples),
         ("cross_entropy", CrossEntropy::samples),
+        ("dropout", Dropout::samples),
+        ("embedding", Embedding::samples),
+        ("layer_norm", LayerNorm::samples),
         ("matmul", MatMul::samples),
         ("reduce", Sum::samples),
+        ("rms_norm", RmsNorm::samples),
         ("scale", Scale::samples),
+        ("softmax", Softmax::samples),
     ]
 }

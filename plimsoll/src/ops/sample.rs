@@ -50,21 +50,28 @@ pub struct Sample {
     pub inputs: Vec<SampleInput>,
     /// Differentiate output 0 as it is, instead of a random combination of all outputs.
     pub scalar_loss: bool,
+    /// Differentiate a random combination of output 0 alone.
+    pub first_output: bool,
 }
 
 impl Sample {
     pub fn new(op: impl Differentiable + 'static, inputs: Vec<SampleInput>) -> Sample {
-        Sample { op: OpRef::Forward(Arc::new(op)), inputs, scalar_loss: false }
+        Sample { op: OpRef::Forward(Arc::new(op)), inputs, scalar_loss: false, first_output: false }
     }
 
     /// A sample of an op that is not differentiated.
     pub fn plain(op: impl Op + 'static, inputs: Vec<SampleInput>) -> Sample {
-        Sample { op: OpRef::Plain(Arc::new(op)), inputs, scalar_loss: false }
+        Sample { op: OpRef::Plain(Arc::new(op)), inputs, scalar_loss: false, first_output: false }
     }
 
     /// For ops whose other outputs are by-products (log-sum-exp, statistics) that take no gradient.
     pub fn scalar_loss(self) -> Sample {
         Sample { scalar_loss: true, ..self }
+    }
+
+    /// The same where output 0 is not a scalar.
+    pub fn first_output(self) -> Sample {
+        Sample { first_output: true, ..self }
     }
 }
 

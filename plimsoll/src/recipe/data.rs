@@ -18,7 +18,7 @@ pub struct Data {
     pub validation: Validation,
     #[serde(flatten)]
     pub kind: Kind,
-    /// Threads that prepare batches.
+    /// Threads that prepare batches; with 0 the training thread does.
     pub workers: usize,
     /// Effective batches prepared ahead, at most.
     pub prefetch: usize,
@@ -118,28 +118,23 @@ const TEXT_KEYS: [&str; 3] = ["max_length", "text_field", "tokenizer"];
 pub const BYTE_VOCABULARY: usize = 257;
 
 impl Data {
-    /// `None` where anything was refused.
+    /// `None` where there is no source; where other values were refused, defaults stand in for them.
     pub(super) fn read(section: &Section<'_>, task: Task, model: Option<&Model>) -> Option<Self> {
         let input = model.map(|m| m.family().input());
         let source = Source::read(section, task);
-        let is_file = !matches!(source, Some(Source::Synthetic { .. }));
         let (kind, part) = match task {
-            Task::Series => (Kind::Series(Series::read(section, is_file)), 0.2),
+            Task::Series => (Kind::Series(Series::read(section, source.as_ref())), 0.2),
             _ => (Kind::Text(Text::read(section, task, input)), 0.1),
         };
         let validation = Validation::read(section, part);
-        let workers = section.size("workers", 1..=256).unwrap_or(2);
+        let workers = section.size("workers", 0..=256).unwrap_or(2);
         let prefetch = section.size("prefetch", 1..=1024).unwrap_or(2);
         section.finish();
-        let data = Self { source: source?, validation, kind, workers, prefetch };
-        if let (Some(input), true) = (input, section.is_clean()) {
-            data.check(section, input);
-        }
-        section.is_clean().then_some(data)
+        Some(Self { source: source?, validation, kind, workers, prefetch })
     }
 
     /// Reports data that does not go with the model.
-    fn check(&self, section: &Section<'_>, input: Input) {
+    pub(super) fn check(&self, section: &Section<'_>, input: Input) {
         match (&self.kind, input) {
             (Kind::Series(series), Input::Series { features, classes, .. }) => series.check(section, features, classes),
             (Kind::Text(text), Input::Tokens { max_length, vocab }) => text.check(section, max_length, vocab),
@@ -241,12 +236,12 @@ impl Validation {
 }
 
 impl Series {
-    fn read(section: &Section<'_>, is_file: bool) -> Self {
+    fn read(section: &Section<'_>, source: Option<&Source>) -> Self {
         section.know(&SERIES_KEYS);
         for key in TEXT_KEYS {
             section.not_with(key, "a series");
         }
-        if !is_file {
+        if let Some(Source::Synthetic { .. }) = source {
             for key in ["columns", "time", "label", "label_from"] {
                 section.not_with(key, "data made by code");
             }
@@ -254,7 +249,7 @@ impl Series {
         Self {
             columns: section.names("columns", 1..=65_536),
             time: section.name("time"),
-            label: if is_file { Label::read(section) } else { None },
+            label: if let Some(Source::File { .. }) = source { Label::read(section) } else { None },
             stride: section.size("stride", 1..=1_000_000).unwrap_or(1),
         }
     }

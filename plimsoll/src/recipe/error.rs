@@ -12,6 +12,8 @@ pub enum RecipeError {
     Read { path: PathBuf, cause: io::Error, hint: &'static str },
     #[error("{0}")]
     Invalid(Problems),
+    #[error("the recipe cannot be written as text: {0}\n  = hint: paths must be UTF-8")]
+    Store(String),
 }
 
 /// All problems found in one reading, in the order of the file; each prints as a paragraph.
@@ -161,8 +163,8 @@ impl Quote {
         let line_end = text[start..].find('\n').map_or(text.len(), |i| start + i);
         let before = text[line_start..start].chars().count();
         let marked = text[start..end.min(line_end)].chars().count().max(1);
-        // Keep some of what precedes the place, so that a long line still shows the key.
-        let skipped = if before > QUOTE_WIDTH / 2 { before - QUOTE_WIDTH / 2 } else { 0 };
+        // Where the place would be off the quote, keep as much before it as after it.
+        let skipped = if before + marked > QUOTE_WIDTH { before.saturating_sub(QUOTE_WIDTH / 2) } else { 0 };
         let line = text[line_start..line_end].trim_end_matches('\r');
         Self {
             line: text[..line_start].matches('\n').count() + 1,

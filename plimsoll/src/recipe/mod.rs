@@ -85,20 +85,20 @@ impl Recipe {
 
         let model = model_section.and_then(|s| Model::read(&s));
         let memory = Memory::read(&memory_section);
-        let train_section = train_section?;
+        let (data_section, train_section) = (data_section?, train_section?);
         let task = Task::read(&train_section, model.as_ref())?;
         let train = Train::read(&train_section, task, model.as_ref());
-        let data = data_section.and_then(|s| Data::read(&s, task, model.as_ref()));
+        let data = Data::read(&data_section, task, model.as_ref());
         let stem = || file.file_stem().map_or("recipe".into(), |s| s.to_string_lossy().into_owned());
         let recipe = Self { name: name.unwrap_or_else(stem), dir, model: model?, data: data?, train, memory };
         if issues.count() == 0 {
-            relations::check(&recipe, &train_section, &memory_section);
+            relations::check(&recipe, &data_section, &train_section, &memory_section);
         }
         Some(recipe)
     }
 
     /// The resolved recipe as a file that reads back as an equal one.
-    pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
+    pub fn to_toml(&self) -> Result<String, RecipeError> {
         #[derive(Serialize)]
         struct Stored<'a> {
             name: &'a str,
@@ -117,14 +117,16 @@ impl Recipe {
             train: &self.train,
             memory: &self.memory,
         })
+        .map_err(|e| RecipeError::Store(e.to_string()))
     }
 
     /// SHA-256, in hex, of everything that decides the plan or what is learned. Left out: name, folder, loader
     /// threads and depth, and checkpoints, which may change between a run and its resumption.
-    pub fn hash(&self) -> Result<String, serde_json::Error> {
+    pub fn hash(&self) -> Result<String, RecipeError> {
         let data = Data { workers: 0, prefetch: 0, ..self.data.clone() };
         let train = Train { checkpoint: Checkpoint { every: Every::Never, keep: 0 }, ..self.train.clone() };
-        let canonical = serde_json::to_vec(&("plimsoll recipe 1", &self.model, data, train, &self.memory))?;
+        let canonical = serde_json::to_vec(&("plimsoll recipe 1", &self.model, data, train, &self.memory))
+            .map_err(|e| RecipeError::Store(e.to_string()))?;
         Ok(Sha256::digest(canonical).iter().map(|byte| format!("{byte:02x}")).collect())
     }
 

@@ -38,6 +38,14 @@ macro_rules! named {
                 serializer.serialize_str($crate::recipe::names::Named::name(*self))
             }
         }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let name = <std::borrow::Cow<'_, str> as serde::Deserialize>::deserialize(deserializer)?;
+                $crate::recipe::names::Named::from_name(&name)
+                    .ok_or_else(|| serde::de::Error::unknown_variant(&name, &[$($text),+]))
+            }
+        }
     };
 }
 pub(super) use named;
@@ -55,7 +63,21 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 
 #[cfg(test)]
 mod tests {
-    use super::nearest;
+    use super::{Named, nearest};
+
+    named! {
+        enum Colour { Red = "red", DeepBlue = "deep-blue" }
+    }
+
+    #[test]
+    fn names_survive_files_and_strangers_are_refused() {
+        for colour in Colour::ALL {
+            let text = serde_json::to_string(colour).unwrap();
+            assert_eq!(serde_json::from_str::<Colour>(&text).unwrap(), *colour);
+        }
+        let error = serde_json::from_str::<Colour>("\"green\"").unwrap_err().to_string();
+        assert!(error.contains("deep-blue"), "{error}");
+    }
 
     #[test]
     fn nearest_finds_typing_errors_and_leaves_strangers_alone() {

@@ -1,13 +1,13 @@
 //! What only several tables together tell.
 
 use super::Recipe;
-use super::data::Validation;
 use super::section::Section;
 use super::train::{Every, Task};
 use crate::units::{ADDRESSABLE_BYTES, format_bytes};
 
 /// Reports choices that are fine alone and do not go together.
-pub fn check(recipe: &Recipe, train: &Section<'_>, memory: &Section<'_>) {
+pub fn check(recipe: &Recipe, data: &Section<'_>, train: &Section<'_>, memory: &Section<'_>) {
+    recipe.data.check(data, recipe.model.family().input());
     check_micro_batch(recipe, memory);
     check_groups(recipe, memory);
     check_batch_size(recipe, train);
@@ -44,9 +44,10 @@ fn check_groups(recipe: &Recipe, memory: &Section<'_>) {
 }
 
 fn check_batch_size(recipe: &Recipe, train: &Section<'_>) {
-    let batch = recipe.train.effective_batch;
+    let (batch, evaluated) = (recipe.train.effective_batch, recipe.train.evaluate.batch.pinned());
+    let batch = batch.max(evaluated.unwrap_or(0));
     let bytes = recipe.model.family().largest_value().and_then(|n| n.checked_mul(batch as u64)?.checked_mul(4));
-    if !bytes.is_some_and(|b| b <= ADDRESSABLE_BYTES) {
+    if bytes.is_none_or(|b| b > ADDRESSABLE_BYTES) {
         let size = bytes.map_or("more than 16 EiB".into(), format_bytes);
         train.refuse(
             "effective_batch",
@@ -60,7 +61,7 @@ fn check_batch_size(recipe: &Recipe, train: &Section<'_>) {
 }
 
 fn check_evaluation(recipe: &Recipe, train: &Section<'_>) {
-    if recipe.data.validation == Validation::Fraction(0.0) && recipe.train.evaluate.every != Every::Never {
+    if recipe.data.validation.is_none() && recipe.train.evaluate.every != Every::Never {
         train.refuse(
             "evaluate",
             "there is nothing to evaluate on: data.validation is 0",

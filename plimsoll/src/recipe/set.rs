@@ -28,8 +28,11 @@ fn split_keys(text: &str, source: usize) -> Result<Vec<(&str, Place)>, Problem> 
         let key = part.trim();
         let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         if key.is_empty() || !key.chars().all(bare) {
-            return Err(Problem::new("", format!("`{key}` is not a key"), place)
-                .hint("keys are joined by dots, as in `--set train.optimizer.lr=1e-4`"));
+            let cause =
+                if key.is_empty() { "a part of the key is empty".into() } else { format!("`{key}` is not a key") };
+            return Err(
+                Problem::new("", cause, place).hint("keys are joined by dots, as in `--set train.optimizer.lr=1e-4`")
+            );
         }
         keys.push((key, place));
     }
@@ -68,7 +71,7 @@ fn insert(root: &mut Table, keys: &[(&str, Place)], mut value: Node) -> Result<(
         let kind = node.value.kind();
         let Value::Table(inner) = &mut node.value else {
             let path = keys[..=i].iter().map(|(k, _)| *k).collect::<Vec<_>>().join(".");
-            let cause = format!("`{path}` is {kind}, not a table: nothing can be set inside it");
+            let cause = format!("this is {kind}, not a table: nothing can be set inside it");
             return Err(Problem::new(path, cause, *place));
         };
         table = inner;

@@ -1,9 +1,13 @@
 //! Runs a verified layout on the processor. Everything a step needs is prepared here; a step allocates nothing.
 
 use super::arena::Arena;
+use super::parallel::with_threads;
 use super::{CpuIo, Element, Tensor};
+use crate::exec::Executor;
+use crate::heap;
 use crate::graph::{DType, InputKind, OpRef, ValueId};
 use crate::plan::{Layout, Program, Slot};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io;
 
@@ -12,6 +16,7 @@ pub struct CpuExecutor {
     arena: Arena,
     phases: Vec<Compiled>,
     residents: HashMap<String, (Slot, DType, usize)>,
+    threads: usize,
     poison: bool,
 }
 
@@ -35,13 +40,13 @@ struct Launch {
 unsafe impl Send for CpuExecutor {}
 
 impl CpuExecutor {
-    /// Takes the arena. The layout was verified when it was made or read.
-    pub fn new(program: &Program, layout: &Layout) -> io::Result<CpuExecutor> {
+    /// Takes the arena. The layout was verified when it was made or read; `threads` are those it was made for.
+    pub fn new(program: &Program, layout: &Layout, threads: usize) -> io::Result<CpuExecutor> {
         let arena = Arena::new(layout.arena_bytes)?;
         let phases = (0..program.phases.len()).map(|i| compile(program, layout, i, arena.base())).collect();
         let slots = program.residents.iter().zip(&layout.residents);
         let residents = slots.map(|(r, &slot)| (r.name.clone(), (slot, r.ty.dtype, r.ty.elements()))).collect();
-        Ok(CpuExecutor { arena, phases, residents, poison: false })
+        Ok(CpuExecutor { arena, phases, residents, threads, poison: false })
     }
 
     /// From now on a slot is filled with NaN patterns as soon as it is dead. For tests: a stale read shows.
@@ -55,28 +60,28 @@ impl CpuExecutor {
 
     /// Runs all nodes of a phase in order. Inputs have been written since its last run.
     pub fn run(&mut self, phase: usize) {
-        for launch in &self.phases[phase].launches {
-            let workspace = self.arena.base().wrapping_add(launch.workspace.offset);
-            launch.op.op().cpu(&CpuIo {
-                inputs: &launch.inputs,
-                outputs: &launch.outputs,
-                workspace,
-                workspace_bytes: launch.workspace.bytes,
-            });
-            if self.poison {
-                launch.dying.iter().for_each(|slot| self.fill(*slot, 0xFF));
-            }
-        }
+        self.run_watched(phase, |_| {});
     }
 
-    /// The same, with the seconds each node took: for profiles.
-    pub fn run_timed(&mut self, phase: usize, mut report: impl FnMut(usize, std::time::Duration)) {
-        for (tick, launch) in self.phases[phase].launches.iter().enumerate() {
-            let start = std::time::Instant::now();
-            let workspace = self.arena.base().wrapping_add(launch.workspace.offset);
-            let (inputs, outputs) = (&launch.inputs[..], &launch.outputs[..]);
-            launch.op.op().cpu(&CpuIo { inputs, outputs, workspace, workspace_bytes: launch.workspace.bytes });
-            report(tick, start.elapsed());
+    /// The same; `watch` is told after each node that its tick is over. For profiles.
+    pub fn run_watched(&mut self, phase: usize, mut watch: impl FnMut(usize)) {
+        with_threads(self.threads, || {
+            for (tick, launch) in self.phases[phase].launches.iter().enumerate() {
+                self.launch(launch);
+                watch(tick);
+            }
+        });
+    }
+
+    fn launch(&self, launch: &Launch) {
+        launch.op.op().cpu(&CpuIo {
+            inputs: &launch.inputs,
+            outputs: &launch.outputs,
+            workspace: self.arena.base().wrapping_add(launch.workspace.offset),
+            workspace_bytes: launch.workspace.bytes,
+        });
+        if self.poison {
+            launch.dying.iter().for_each(|slot| self.fill(*slot, 0xFF));
         }
     }
 
@@ -137,5 +142,48 @@ fn compile(program: &Program, layout: &Layout, phase: usize, base: *mut u8) -> C
         launches,
         inputs: graph.value_ids().filter(is_data).map(named).collect(),
         outputs: graph.kept().iter().map(|&id| named(id)).collect(),
+    }
+}
+
+impl CpuExecutor {
+    fn bytes_of(&self, tensor: &Tensor) -> &[u8] {
+        // SAFETY: the slot holds the tensor's bytes.
+        unsafe { std::slice::from_raw_parts(tensor.ptr, tensor.ty.span_bytes()) }
+    }
+
+    fn resident_range(&self, name: &str) -> Option<(*mut u8, usize)> {
+        let &(slot, dtype, elements) = self.residents.get(name)?;
+        Some((self.arena.base().wrapping_add(slot.offset), elements * dtype.bytes()))
+    }
+}
+
+/// Copies `data` to `to` if the sizes agree.
+fn write(to: Option<(*mut u8, usize)>, data: &[u8]) -> bool {
+    let Some((pointer, bytes)) = to.filter(|(_, bytes)| *bytes == data.len()) else { return false };
+    // SAFETY: the pointer leads to that many bytes of the arena.
+    unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), pointer, bytes) };
+    true
+}
+
+impl Executor for CpuExecutor {
+    fn run(&mut self, phase: usize) {
+        heap::counted(|| CpuExecutor::run(self, phase));
+    }
+    fn write_input(&mut self, phase: usize, name: &str, data: &[u8]) -> bool {
+        write(self.phases[phase].inputs.get(name).map(|t| (t.ptr, t.ty.span_bytes())), data)
+    }
+    fn write_resident(&mut self, name: &str, data: &[u8]) -> bool {
+        write(self.resident_range(name), data)
+    }
+    fn read_resident(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        let (pointer, bytes) = self.resident_range(name)?;
+        // SAFETY: the slot holds these bytes.
+        Some(Cow::Borrowed(unsafe { std::slice::from_raw_parts(pointer, bytes) }))
+    }
+    fn read_output(&self, phase: usize, name: &str) -> Option<Cow<'_, [u8]>> {
+        Some(Cow::Borrowed(self.bytes_of(self.phases[phase].outputs.get(name)?)))
+    }
+    fn measured_bytes(&self) -> u64 {
+        self.arena.resident_bytes() as u64 + heap::used().peak_growth_bytes
     }
 }

@@ -1,15 +1,17 @@
 //! exp, tanh and erf without branches or table look-ups, so that a loop over them vectorizes. Errors are a few units
 //! in the last place over the whole range; the tests state them.
 
-/// e^x: range reduction to r in ±ln2/2, a degree-6 polynomial, and the exponent added to the bits.
+/// e^x: range reduction to r in ±ln2/2, a degree-6 polynomial, and n added to the exponent bits. A result below the
+/// normal range becomes 0, one above the largest float becomes infinite, NaN stays NaN.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     const LOG2E: f32 = std::f32::consts::LOG2_E;
     const LN2_HI: f32 = 0.693_359_4;
     const LN2_LO: f32 = -2.121_944_4e-4;
-    // Below -87.3 the result would be subnormal: it becomes 0. Above 88.7 it is infinite. NaN stays NaN.
-    let clamped = if x < -87.3 { -87.3 } else { x };
-    let clamped = if clamped > 88.7 { 88.7 } else { clamped };
+    const LOWEST: f32 = -87.3;
+    const HIGHEST: f32 = 88.722_83;
+    let clamped = if x < LOWEST { LOWEST } else { x };
+    let clamped = if clamped > HIGHEST { HIGHEST } else { clamped };
     let magic = 12_582_912.0f32; // 1.5 · 2^23: adding it rounds to the nearest integer
     let shifted = clamped.mul_add(LOG2E, magic);
     let n = shifted - magic;
@@ -22,13 +24,12 @@ pub fn exp(x: f32) -> f32 {
     let p = p.mul_add(r, 0.5);
     let p = p.mul_add(r, 1.0);
     let p = p.mul_add(r, 1.0);
-    // Two steps of scaling keep 2^n in range for n = 128.
-    let exponent = (shifted.to_bits() as i32).wrapping_sub(magic.to_bits() as i32);
-    let half = exponent >> 1;
-    let scale = |e: i32| f32::from_bits((e.wrapping_add(127) as u32) << 23);
-    let y = p * scale(half) * scale(exponent - half);
-    let y = if x < -87.3 { 0.0 } else { y };
-    if x > 88.73 { f32::INFINITY } else { y }
+    // The low nine bits of `shifted` hold n (those of `magic` are 0). n = 128 only meets p < 1, so no bit is carried
+    // into the sign.
+    let y = f32::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 23));
+    let outside = if x < LOWEST { 0.0 } else { x };
+    let y = if x >= LOWEST { y } else { outside };
+    if x > HIGHEST { f32::INFINITY } else { y }
 }
 
 /// tanh by e^2x - 1 for large |x| and an odd polynomial near zero, blended without branches.
@@ -47,30 +48,30 @@ pub fn tanh(x: f32) -> f32 {
     if a < 0.625 { small } else { large }
 }
 
-/// erf: an odd polynomial below 0.921875·…, and 1 - e^(…) above; blended without branches.
+/// erf: x + x·q(x²) near zero, and 1 - e^p(|x|) with p ≈ ln erfc above; blended without branches. Both polynomials are
+/// minimax fits of the relative error, q on |x| ≤ 0.9 and p on 0.9 ≤ |x| ≤ 4, from where on erf rounds to ±1.
 #[inline(always)]
 pub fn erf(x: f32) -> f32 {
     let a = x.abs();
-    let s = x * x;
-    // |x| ≥ 0.921875: 1 - exp(p(|x|))
-    let p = -1.728_53e-5f32;
-    let p = p.mul_add(a, 3.839_767_7e-4);
-    let p = p.mul_add(a, -3.883_964_4e-3);
-    let p = p.mul_add(a, 2.427_698_5e-2);
-    let p = p.mul_add(a, -1.065_437e-1);
-    let p = p.mul_add(a, -6.348_467e-1);
-    let p = p.mul_add(a, -1.286_897_2e-1);
-    let p = p.mul_add(a, -a);
+    let a = if a > 4.0 { 4.0 } else { a };
+    let p = -2.082_862e-5f32;
+    let p = p.mul_add(a, 4.313_936e-4);
+    let p = p.mul_add(a, -4.156_255e-3);
+    let p = p.mul_add(a, 2.508_061_8e-2);
+    let p = p.mul_add(a, -1.082_203_8e-1);
+    let p = p.mul_add(a, -6.334_008_6e-1);
+    let p = p.mul_add(a, -1.129_488_3);
+    let p = p.mul_add(a, 1.692_051_7e-4);
     let large = (1.0 - exp(p)).copysign(x);
-    // |x| < 0.921875: x + x·q(x²)
-    let q = -5.961_3e-4f32;
-    let q = q.mul_add(s, 4.991_197e-3);
-    let q = q.mul_add(s, -2.676_819_9e-2);
-    let q = q.mul_add(s, 1.128_199_6e-1);
-    let q = q.mul_add(s, -3.761_259_6e-1);
-    let q = q.mul_add(s, 1.283_791_7e-1);
+    let s = x * x;
+    let q = -6.090_358e-4f32;
+    let q = q.mul_add(s, 5.011_962_3e-3);
+    let q = q.mul_add(s, -2.677_890_8e-2);
+    let q = q.mul_add(s, 1.128_214_1e-1);
+    let q = q.mul_add(s, -3.761_252_5e-1);
+    let q = q.mul_add(s, 1.283_791_5e-1);
     let small = q.mul_add(x, x);
-    if a >= 0.921_875 { large } else { small }
+    if a < 0.9 { small } else { large }
 }
 
 /// erf in f64 (for gradient tests), by its series below 3 and its continued fraction above; about 1e-15.
@@ -110,7 +111,9 @@ mod tests {
     fn exp_is_within_two_units() {
         assert!(worst(exp, f64::exp, -87.0..88.5) < 2.0);
         assert_eq!((exp(-200.0), exp(f32::NEG_INFINITY), exp(200.0), exp(0.0)), (0.0, 0.0, f32::INFINITY, 1.0));
-        assert!(exp(f32::NAN).is_nan());
+        let payload = f32::from_bits(0x7fc0_0001);
+        assert!(exp(f32::NAN).is_nan() && exp(payload).is_nan());
+        assert!(worst(exp, f64::exp, 88.5..88.722) < 2.0);
     }
 
     #[test]
@@ -123,6 +126,8 @@ mod tests {
     fn erf_is_within_three_units() {
         let units = worst(erf, erf_f64, -5.0..5.0);
         assert!(units < 3.0, "{units}");
+        assert_eq!((erf(9.0), erf(f32::NEG_INFINITY), erf(0.0)), (1.0, -1.0, 0.0));
+        assert!(erf(f32::NAN).is_nan());
         assert!((erf_f64(0.5) - 0.5204998778130465).abs() < 1e-15);
         assert!((erf_f64(3.5) - 0.9999992569016276).abs() < 1e-15);
     }

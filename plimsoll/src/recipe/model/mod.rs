@@ -86,7 +86,7 @@ families! {
 const LATER: [&str; 6] = ["bert", "roberta", "xlm-roberta", "deberta-v3", "t5", "clip"];
 
 impl Model {
-    /// `None` where anything was refused.
+    /// `None` where the family is not known; where sizes were refused, defaults stand in for them.
     pub(super) fn read(section: &Section<'_>) -> Option<Self> {
         let name = family_name(section)?;
         let model = Self::read_sizes(name, section);
@@ -95,13 +95,13 @@ impl Model {
             model.family().check(section);
             model.check_parameters(section);
         }
-        section.is_clean().then_some(model)
+        Some(model)
     }
 
     fn check_parameters(&self, section: &Section<'_>) {
         // Weight, gradient and two moments, four bytes each: what plain AdamW keeps.
         let bytes = self.family().parameters().and_then(|p| p.checked_mul(16));
-        if !bytes.is_some_and(|b| b <= ADDRESSABLE_BYTES) {
+        if bytes.is_none_or(|b| b > ADDRESSABLE_BYTES) {
             let size = bytes.map_or("more than 16 EiB".into(), format_bytes);
             section.refuse(
                 "family",
@@ -118,13 +118,13 @@ fn family_name(section: &Section<'_>) -> Option<FamilyName> {
     let text = section.text_of("family", node, &available)?;
     let found = FamilyName::from_name(text);
     if found.is_none() {
-        let cause = if LATER.contains(&text) {
-            format!("family `{text}` is not available in this version")
+        let problem = |cause| Problem::new(section.path("family"), cause, node.place);
+        section.report(if LATER.contains(&text) {
+            problem(format!("family `{text}` is not available in this version; available: {available}"))
         } else {
-            format!("unknown family {}", section.excerpt(node))
-        };
-        let hint = nearest(text, FamilyName::names()).map(|n| format!("did you mean \"{n}\"?"));
-        section.report(Problem::new(section.path("family"), cause, node.place).allowed(available).maybe_hint(hint));
+            let hint = nearest(text, FamilyName::names()).map(|n| format!("did you mean \"{n}\"?"));
+            problem(format!("unknown family {}", section.excerpt(node))).allowed(available).maybe_hint(hint)
+        });
     }
     found
 }

@@ -7,8 +7,9 @@ use std::ops::Range;
 pub const NR: usize = 32;
 /// The tallest tile that any kernel has.
 pub const MAX_ROWS: usize = 14;
-/// Longest run of k summed in registers before C is touched.
-const MAX_K_BLOCK: usize = 512;
+/// Longest run of k summed in registers before C is touched: a panel of B (32 KiB) and one of A (14 KiB) then share a
+/// first-level cache of 48 KiB.
+const MAX_K_BLOCK: usize = 256;
 /// Elements of a packed block of B: it stays in half of a 2 MiB second-level cache.
 const B_BLOCK: usize = 256 * 1024;
 /// Rows of A packed at a time.
@@ -56,6 +57,16 @@ pub fn n_split(n: usize, k: usize) -> Split {
 /// Blocks of rows.
 pub fn m_split(m: usize) -> Split {
     Split::new(m, MAX_M_BLOCK, 1)
+}
+
+/// Whether rows of A that lie along k are read in place: with few columns, packing them does not pay back.
+pub fn leave_a(n: usize) -> bool {
+    n <= 4 * NR
+}
+
+/// Whether rows of B that lie along n are read in place: with few rows of A, packing them does not pay back.
+pub fn leave_b(m: usize) -> bool {
+    m <= MAX_ROWS
 }
 
 /// `rows` cut into the fewest panels of at most `tallest` rows, as equal as can be.

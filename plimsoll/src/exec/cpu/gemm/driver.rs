@@ -22,11 +22,26 @@ pub struct Product<'a, T> {
     pub epilogue: Epilogue<T>,
 }
 
-/// A block of B ready for the kernel: panels of NR columns.
+/// A block of B ready for the kernel: whole panels of NR columns packed or in place, a last narrow one packed.
 struct BlockB<T> {
-    ptr: *const T,
+    panels: *const T,
+    /// From one panel to the next, and from one row of a panel to the next.
+    panel_stride: usize,
+    step: usize,
+    narrow: *const T,
     columns: Range<usize>,
     depth: Range<usize>,
+}
+
+impl<T> BlockB<T> {
+    /// Start and step of the panel at `column` of the block, which has `cols` columns.
+    #[inline(always)]
+    unsafe fn panel(&self, column: usize, cols: usize) -> (*const T, usize) {
+        match cols == NR {
+            true => (unsafe { self.panels.add(column / NR * self.panel_stride) }, self.step),
+            false => (self.narrow, NR),
+        }
+    }
 }
 
 /// Where the kernel finds a block of A: panel by panel, or in place.
@@ -70,24 +85,35 @@ impl<T: Float> Product<'_, T> {
     }
 
     unsafe fn block_b(&self, b: Right<T>, columns: Range<usize>, depth: Range<usize>, space: &mut [T]) -> BlockB<T> {
-        let ptr = match b {
-            Right::Packed(packed) => {
-                let width = self.dims.n.next_multiple_of(NR);
-                // A column block starts at a multiple of NR, so its panels are those from columns.start / NR on.
-                unsafe { packed.add(depth.start * width + columns.start * depth.len()) }
-            }
-            Right::Plain(b) => {
-                let part = unsafe { b.offset(depth.start, columns.start) };
-                unsafe { pack::block_b(self.kernel, depth.len(), columns.len(), part, space) };
-                space.as_ptr()
-            }
-        };
-        BlockB { ptr, columns, depth }
+        let whole = columns.len() / NR * NR;
+        let panel_stride = depth.len() * NR;
+        unsafe {
+            let panels = match b {
+                Right::Packed(packed) => {
+                    let width = self.dims.n.next_multiple_of(NR);
+                    // A block of columns starts at a multiple of NR, so whole panels precede it.
+                    packed.add(depth.start * width + columns.start * depth.len())
+                }
+                Right::Plain(b) => {
+                    let part = b.offset(depth.start, columns.start);
+                    if blocking::leave_b(self.dims.m) && b.col_stride == 1 {
+                        // Only the narrow panel is packed: the kernel would read past its columns.
+                        pack::block_b(self.kernel, depth.len(), columns.len() - whole, part.offset(0, whole), space);
+                        let (panels, narrow, step) = (part.ptr, space.as_ptr(), b.row_stride);
+                        return BlockB { panels, panel_stride: NR, step, narrow, columns, depth };
+                    }
+                    pack::block_b(self.kernel, depth.len(), columns.len(), part, space);
+                    space.as_ptr()
+                }
+            };
+            let narrow = panels.add(whole * depth.len());
+            BlockB { panels, panel_stride, step: NR, narrow, columns, depth }
+        }
     }
 
     unsafe fn block_a(&self, rows: Range<usize>, depth: &Range<usize>, space: &mut [T]) -> BlockA<T> {
         let part = unsafe { self.a.offset(rows.start, depth.start) };
-        if self.a.col_stride == 1 && self.dims.n <= 4 * NR {
+        if self.a.col_stride == 1 && blocking::leave_a(self.dims.n) {
             return BlockA { ptr: part.ptr, rows, packed: false };
         }
         for panel in blocking::panels(rows.len(), self.kernel.max_rows.min(MAX_ROWS)) {
@@ -112,14 +138,15 @@ impl<T: Float> Product<'_, T> {
                     false => (1, self.a.row_stride, panel.start * self.a.row_stride),
                 };
                 unsafe {
+                    let (b, b_step) = right.panel(column, cols);
                     let c = self.c.add((left.rows.start + panel.start) * self.ldc + at);
                     let tile = Tile {
                         depth,
                         a: left.ptr.add(start),
                         a_row: row,
                         a_step: step,
-                        b: right.ptr.add(column * depth),
-                        b_step: NR,
+                        b,
+                        b_step,
                         c,
                         ldc: self.ldc,
                         cols,

@@ -39,7 +39,7 @@ impl<T: Float> Epilogue<T> {
     ///
     /// # Safety
     /// The bias has at least `first` values.
-    pub(super) unsafe fn from_column(self, first: usize) -> Self {
+    pub(super) unsafe fn at_column(self, first: usize) -> Self {
         Epilogue { bias: self.bias.map(|bias| unsafe { bias.add(first) }), ..self }
     }
 }

@@ -36,11 +36,6 @@ unsafe impl<T: Sync> Sync for Matrix<T> {}
 
 impl<T: Copy> Matrix<T> {
     #[inline(always)]
-    unsafe fn at(self, row: usize, col: usize) -> *const T {
-        unsafe { self.ptr.add(row * self.row_stride + col * self.col_stride) }
-    }
-
-    #[inline(always)]
     unsafe fn offset(self, row: usize, col: usize) -> Self {
         unsafe { self.further(row * self.row_stride + col * self.col_stride) }
     }
@@ -99,7 +94,7 @@ pub unsafe fn gemm<T: Float>(
                 a: a.offset(rows.start, 0),
                 c: c.ptr().add(rows.start * ldc + cols.start),
                 ldc,
-                epilogue: epilogue.from_column(cols.start),
+                epilogue: epilogue.at_column(cols.start),
             };
             product.run(Right::Plain(b.offset(0, cols.start)), pool.slice(task * share, share));
         }

@@ -21,33 +21,15 @@ unsafe fn panel_b<T: Float>(kernel: &Kernel<T>, depth: usize, width: usize, b: M
     if width < NR {
         panel.fill(T::ZERO);
     }
-    unsafe {
-        if b.col_stride == 1 {
-            for (row, line) in panel.chunks_exact_mut(NR).enumerate() {
-                copy_line(b.at(row, 0), line, width);
-            }
-        } else {
-            let lanes = Lanes {
-                src: b.ptr,
-                lane_stride: b.col_stride,
-                step_stride: b.row_stride,
-                lanes: width,
-                steps: depth,
-                dst_step: NR,
-            };
-            kernel.transpose(&lanes, panel);
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn copy_line<T: Float>(src: *const T, line: &mut [T], width: usize) {
-    if width == NR {
-        // A length known at compile time becomes a few vector moves.
-        unsafe { std::ptr::copy_nonoverlapping(src, line.as_mut_ptr(), NR) };
-    } else {
-        unsafe { std::ptr::copy_nonoverlapping(src, line.as_mut_ptr(), width) };
-    }
+    let lanes = Lanes {
+        src: b.ptr,
+        lane_stride: b.col_stride,
+        step_stride: b.row_stride,
+        lanes: width,
+        steps: depth,
+        dst_step: NR,
+    };
+    unsafe { kernel.transpose(&lanes, panel) };
 }
 
 /// Packs a panel of A, `rows` × `depth`, as `depth` runs of `rows` elements. May write scratch up to a vector past it.

@@ -1,5 +1,6 @@
 use super::driver::{Product, Right};
 use super::*;
+use crate::exec::cpu::parallel::with_threads;
 use proptest::prelude::*;
 
 /// Reproducible values in ±1 that are not representable in a few bits.
@@ -68,8 +69,9 @@ impl<T: Float> Case<T> {
 
     /// The definition: the sum in f64, the activation in T (how exact it is there is for the tests of `vecmath`).
     fn expected(&self, i: usize, j: usize) -> f64 {
-        let product: f64 =
-            (0..self.dims.k).map(|p| unsafe { (*self.a.at(i, p)).to_f64() * (*self.b.at(p, j)).to_f64() }).sum();
+        let product: f64 = (0..self.dims.k)
+            .map(|p| unsafe { (*self.a.offset(i, p).ptr).to_f64() * (*self.b.offset(p, j).ptr).to_f64() })
+            .sum();
         let bias = self.epilogue.bias.map_or(0.0, |bias| unsafe { (*bias.add(j)).to_f64() });
         let held = if self.epilogue.accumulate { self.c[i * self.ldc + j].to_f64() } else { 0.0 };
         self.epilogue.activation.apply(T::of(self.epilogue.alpha.to_f64() * product + bias + held)).to_f64()
@@ -171,13 +173,8 @@ fn bits_do_not_depend_on_threads() {
             let case = Case::<f32>::new(Dims { m, n, k }, layouts, Activation::Gelu, true, true, 1.0);
             let serial = bits(&case.serial());
             for threads in [1, 2, 3, 7] {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                assert_eq!(
-                    serial,
-                    bits(&pool.install(|| case.parallel(threads))),
-                    "{threads} threads, {:?}",
-                    case.dims
-                );
+                let parallel = with_threads(threads, || case.parallel(threads));
+                assert_eq!(serial, bits(&parallel), "{threads} threads, {:?}", case.dims);
             }
         }
     }

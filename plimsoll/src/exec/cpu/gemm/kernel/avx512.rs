@@ -105,34 +105,34 @@ unsafe fn transpose(lanes: &Lanes<f32>, dst: *mut f32) {
 
 #[target_feature(enable = "avx512f")]
 unsafe fn transpose_lanes(lanes: &Lanes<f32>, dst: *mut f32) {
+    if lanes.lane_stride == 1 {
+        return unsafe { copy_lines(lanes, dst) };
+    }
     for first in (0..lanes.lanes).step_by(WIDTH) {
         let group = first..(first + WIDTH).min(lanes.lanes);
-        unsafe {
-            if lanes.lane_stride == 1 {
-                copy_group(lanes, group, dst);
-            } else if lanes.step_stride == 1 {
-                let whole = lanes.steps / WIDTH * WIDTH;
-                for step in (0..whole).step_by(WIDTH) {
-                    transpose_square(lanes, group.clone(), step, WIDTH, dst);
-                }
-                if whole < lanes.steps {
-                    transpose_square(lanes, group, whole, lanes.steps - whole, dst);
-                }
-            } else {
-                lanes.copy(0..lanes.steps, group, dst);
-            }
+        if lanes.step_stride != 1 {
+            unsafe { lanes.copy(0..lanes.steps, group, dst) };
+            continue;
+        }
+        for step in (0..lanes.steps).step_by(WIDTH) {
+            unsafe { transpose_square(lanes, group.clone(), step, WIDTH.min(lanes.steps - step), dst) };
         }
     }
 }
 
-/// Lanes that lie side by side already: a masked copy per step.
+/// Lanes that lie side by side already: a masked copy per step. The steps may be pages apart, where the hardware does
+/// not prefetch.
 #[inline(always)]
-unsafe fn copy_group(lanes: &Lanes<f32>, group: std::ops::Range<usize>, dst: *mut f32) {
-    let mask = lane_mask(group.len());
+unsafe fn copy_lines(lanes: &Lanes<f32>, dst: *mut f32) {
+    const AHEAD: usize = 16;
     for step in 0..lanes.steps {
-        unsafe {
-            let line = _mm512_maskz_loadu_ps(mask, lanes.source(group.start, step));
-            _mm512_storeu_ps(dst.add(step * lanes.dst_step + group.start), line);
+        for first in (0..lanes.lanes).step_by(WIDTH) {
+            unsafe {
+                let source = lanes.source(first, step);
+                _mm_prefetch::<_MM_HINT_T0>(source.wrapping_add(AHEAD * lanes.step_stride).cast());
+                let line = _mm512_maskz_loadu_ps(lane_mask(lanes.lanes - first), source);
+                _mm512_storeu_ps(dst.add(step * lanes.dst_step + first), line);
+            }
         }
     }
 }

@@ -1,0 +1,248 @@
+//! A corpus becomes one stream of token ids, cut into sequences. Inside a sequence the model predicts each id from
+//! those before it, so a sequence of n ids has n − 1 targets.
+
+use super::{
+    DataError, Dataset, Element, FieldSpec, RowMut, Vocabulary, VocabularyChoice,
+    report::{CorpusReport, DataReport},
+    series::check_fraction,
+    text::{self, JsonLines},
+};
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+
+/// Ids behind the real length of a sequence. The loss gives them no weight.
+const PADDING: i32 = 0;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct CorpusOptions {
+    /// Plain UTF-8 text (one document), or `.jsonl` with a document per line.
+    pub train: PathBuf,
+    /// Without it, the last `validation_fraction` of the training file.
+    pub validation: Option<PathBuf>,
+    pub validation_fraction: f64,
+    /// The key of the text in JSONL.
+    pub text_field: String,
+    pub vocabulary: VocabularyChoice,
+    pub max_length: usize,
+    /// Ids the model knows.
+    pub vocab: usize,
+}
+
+impl CorpusOptions {
+    /// Bytes as vocabulary, a tenth held out.
+    pub fn new(train: impl Into<PathBuf>, max_length: usize, vocab: usize) -> Self {
+        CorpusOptions {
+            train: train.into(),
+            validation: None,
+            validation_fraction: 0.1,
+            text_field: "text".into(),
+            vocabulary: VocabularyChoice::Bytes,
+            max_length,
+            vocab,
+        }
+    }
+}
+
+/// A corpus ready for training.
+#[derive(Debug)]
+pub struct CorpusData {
+    pub train: Sequences,
+    /// Empty when the validation fraction is 0.
+    pub validation: Sequences,
+    pub vocabulary: Vocabulary,
+    /// Nats per token of the best possible model, where the source knows it.
+    pub best_loss: Option<f64>,
+    pub report: DataReport,
+}
+
+/// Fields: `ids` (max_length, i32; padded with 0) and `length` (i32, real ids, at least 2).
+#[derive(Clone, Debug)]
+pub struct Sequences {
+    tokens: Vec<i32>,
+    max_length: usize,
+    fields: [FieldSpec; 2],
+}
+
+impl Sequences {
+    pub(super) fn new(tokens: Vec<i32>, max_length: usize) -> Self {
+        let fields = [FieldSpec::new("ids", Element::I32, &[max_length]), FieldSpec::new("length", Element::I32, &[])];
+        Sequences { tokens, max_length, fields }
+    }
+
+    pub fn tokens(&self) -> &[i32] {
+        &self.tokens
+    }
+}
+
+impl Dataset for Sequences {
+    /// The tail is a shorter sequence; a tail of one id has no target and is left out.
+    fn len(&self) -> usize {
+        let (whole, tail) = (self.tokens.len() / self.max_length, self.tokens.len() % self.max_length);
+        whole + usize::from(tail >= 2)
+    }
+
+    fn fields(&self) -> &[FieldSpec] {
+        &self.fields
+    }
+
+    fn fill(&self, sample: usize, row: &mut RowMut<'_>) -> Result<(), DataError> {
+        let rest = &self.tokens[sample * self.max_length..];
+        let real = &rest[..self.max_length.min(rest.len())];
+        let (ids, padding) = row.i32(0).split_at_mut(real.len());
+        ids.copy_from_slice(real);
+        padding.fill(PADDING);
+        row.i32(1)[0] = real.len() as i32;
+        Ok(())
+    }
+
+    fn resident_bytes(&self) -> usize {
+        4 * self.tokens.len()
+    }
+}
+
+/// Reads, tokenizes, splits and packs the files of `options`.
+pub fn load_corpus(options: &CorpusOptions) -> Result<CorpusData, DataError> {
+    check(options)?;
+    let vocabulary = Vocabulary::open(&options.vocabulary)?;
+    let mut stream = Stream::read(&options.train, options, &vocabulary)?;
+    let documents = stream.starts.len();
+    let held_out = match &options.validation {
+        Some(file) => Stream::read(file, options, &vocabulary)?.tokens,
+        None => stream.hold_out(options.validation_fraction),
+    };
+    assemble(Parts { train: stream.tokens, validation: held_out, documents }, vocabulary, options, None)
+}
+
+/// Token streams of the two parts.
+pub(super) struct Parts {
+    pub train: Vec<i32>,
+    pub validation: Vec<i32>,
+    pub documents: usize,
+}
+
+/// Checks what every source of tokens must fulfil and cuts the sequences.
+pub(super) fn assemble(
+    parts: Parts,
+    vocabulary: Vocabulary,
+    options: &CorpusOptions,
+    best_loss: Option<f64>,
+) -> Result<CorpusData, DataError> {
+    let validating = options.validation.is_some() || options.validation_fraction > 0.0;
+    let validation_file = options.validation.as_deref().unwrap_or(&options.train);
+    enough(&options.train, "training", &parts.train)?;
+    within(&options.train, &parts.train, options.vocab)?;
+    if validating {
+        enough(validation_file, "validation", &parts.validation)?;
+        within(validation_file, &parts.validation, options.vocab)?;
+    }
+    let train = Sequences::new(parts.train, options.max_length);
+    let validation = Sequences::new(parts.validation, options.max_length);
+    let report = DataReport::Corpus(CorpusReport {
+        source: options.train.display().to_string(),
+        vocabulary: vocabulary.name(),
+        vocabulary_size: vocabulary.size(),
+        documents: parts.documents,
+        max_length: options.max_length,
+        train_tokens: train.tokens.len(),
+        validation_tokens: validation.tokens.len(),
+        train_sequences: train.len(),
+        validation_sequences: validation.len(),
+        resident_bytes: train.resident_bytes() + validation.resident_bytes(),
+        best_loss,
+    });
+    Ok(CorpusData { train, validation, vocabulary, best_loss, report })
+}
+
+pub(super) fn check(options: &CorpusOptions) -> Result<(), DataError> {
+    check_fraction(options.validation_fraction)?;
+    if !(2..=i32::MAX as usize).contains(&options.max_length) {
+        return Err(DataError::option("max_length", format!("{} must be at least 2", options.max_length)));
+    }
+    Ok(())
+}
+
+fn enough(file: &Path, part: &'static str, tokens: &[i32]) -> Result<(), DataError> {
+    match tokens.len() {
+        0 | 1 => Err(DataError::TooFewTokens { file: file.into(), part, tokens: tokens.len() }),
+        _ => Ok(()),
+    }
+}
+
+fn within(file: &Path, tokens: &[i32], vocab: usize) -> Result<(), DataError> {
+    match tokens.iter().max() {
+        Some(&id) if id as usize >= vocab => {
+            Err(DataError::IdBeyondVocabulary { file: file.into(), id: id as u32, vocab })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Ids of all documents of a file, with where each begins.
+struct Stream {
+    tokens: Vec<i32>,
+    starts: Vec<usize>,
+}
+
+impl Stream {
+    fn read(file: &Path, options: &CorpusOptions, vocabulary: &Vocabulary) -> Result<Self, DataError> {
+        let mut stream = Stream { tokens: Vec::new(), starts: Vec::new() };
+        let extension = file.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
+        match extension.as_deref() {
+            Some("jsonl" | "ndjson") => stream.read_lines(file, &options.text_field, vocabulary)?,
+            Some("csv" | "parquet" | "pq") => {
+                return Err(DataError::UnknownFormat { file: file.into(), wanted: "a corpus" });
+            }
+            _ => stream.push(&text::read(file)?, vocabulary)?,
+        }
+        if stream.tokens.is_empty() {
+            return Err(DataError::Empty { file: file.into(), what: "text" });
+        }
+        Ok(stream)
+    }
+
+    fn read_lines(&mut self, file: &Path, field: &str, vocabulary: &Vocabulary) -> Result<(), DataError> {
+        let mut lines = JsonLines::open(file)?;
+        while let Some((line, record)) = lines.next::<Map<String, Value>>()? {
+            let place = super::Place::Line(line);
+            match record.get(field) {
+                Some(Value::String(text)) => self.push(text, vocabulary)?,
+                Some(_) => {
+                    let cause = format!("`{field}` is not a string");
+                    return Err(DataError::Malformed { file: file.into(), place, cause });
+                }
+                None => {
+                    let columns = record.keys().cloned().collect();
+                    return Err(DataError::MissingColumn { file: file.into(), column: field.into(), columns });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends a document; the end-of-text id goes between documents.
+    fn push(&mut self, text: &str, vocabulary: &Vocabulary) -> Result<(), DataError> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        if let (false, Some(end)) = (self.tokens.is_empty(), vocabulary.end_of_text()) {
+            self.tokens.push(end as i32);
+        }
+        self.starts.push(self.tokens.len());
+        vocabulary.encode_into(text, &mut self.tokens)
+    }
+
+    /// Splits off about the last `fraction` of the ids: whole documents, or a part of the only one.
+    fn hold_out(&mut self, fraction: f64) -> Vec<i32> {
+        if fraction == 0.0 {
+            return Vec::new();
+        }
+        let wanted = self.tokens.len() - (self.tokens.len() as f64 * fraction).round() as usize;
+        let later = self.starts.iter().copied().skip(1);
+        let split = later.min_by_key(|start| start.abs_diff(wanted)).unwrap_or(wanted);
+        self.tokens.split_off(split)
+    }
+}
+
+#[cfg(test)]
+#[path = "corpus_tests.rs"]
+mod tests;

@@ -1,0 +1,46 @@
+//! From files to batches:
+//!
+//! ```text
+//! csv, jsonl, parquet ─► table ─► series (labels, split, normalizer) ─► windows ──┐
+//! text, jsonl ─► vocabulary ─► corpus (split) ─► sequences ───────────────────────┼─► loader ─► batches
+//! seed ─► synthetic (regimes, grammar; the best result is known) ─────────────────┘    order
+//! ```
+//! Everything from outside is checked before memory is taken for it; whatever is wrong is a [`DataError`] with file,
+//! place, cause and hint.
+
+mod corpus;
+mod dataset;
+mod error;
+mod labels;
+mod loader;
+mod normalizer;
+mod order;
+mod report;
+mod series;
+mod synthetic;
+mod table;
+mod text;
+mod vocabulary;
+mod windows;
+
+pub use corpus::{CorpusData, CorpusOptions, Sequences, load_corpus};
+pub use dataset::{Batch, Dataset, Element, FieldMut, FieldSpec, Position, RowMut, batch_bytes};
+pub use error::{DataError, Place};
+pub use labels::LabelRule;
+pub use loader::{Loader, LoaderOptions, LoaderStats};
+pub use normalizer::Normalizer;
+pub use order::Order;
+pub use report::{ClassReport, CorpusReport, DataReport, FeatureReport, SeriesReport};
+pub use series::{Labels, SeriesData, SeriesOptions, load_series, read_windows};
+pub use synthetic::{GrammarOptions, RegimesOptions, grammar, regimes};
+pub use vocabulary::{FileVocabulary, Vocabulary, VocabularyChoice};
+pub use windows::{NO_LABEL, Windows};
+
+/// Runs code of a library that may panic on damaged files; the panic's message becomes the error.
+fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+        format!("damaged: {}", text.unwrap_or("the reader failed"))
+    })
+}

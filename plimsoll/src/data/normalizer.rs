@@ -1,0 +1,82 @@
+//! Mean and standard deviation per feature, fitted on training rows only, with the names that later files must match.
+
+use super::{DataError, LabelRule, table::Table};
+use serde::{Deserialize, Serialize};
+
+/// What evaluation and prediction need to read other files the way the training file was read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Normalizer {
+    pub features: Vec<String>,
+    pub mean: Vec<f64>,
+    /// 1 where a feature is constant.
+    pub std: Vec<f64>,
+    pub classes: Vec<String>,
+    pub label: LabelRule,
+    pub time: Option<String>,
+    pub window: usize,
+    pub stride: usize,
+}
+
+/// Mean and standard deviation of the population, in two passes and in row order.
+pub(super) fn moments(values: &[f64]) -> (f64, f64) {
+    let n = values.len().max(1) as f64;
+    let first = values.first().copied().unwrap_or(0.0);
+    // Exactly constant columns: rounding in the mean would otherwise leave a tiny spread to divide by.
+    if values.iter().all(|&value| value == first) {
+        return (first, 1.0);
+    }
+    let mean = values.iter().sum::<f64>() / n;
+    let std = (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / n).sqrt();
+    (mean, if std > 0.0 { std } else { 1.0 })
+}
+
+impl Normalizer {
+    pub(super) fn width(&self) -> usize {
+        self.features.len()
+    }
+
+    /// The rows `rows` of `table` normalized, row after row.
+    pub(super) fn apply(&self, table: &Table, rows: std::ops::Range<usize>) -> Result<Vec<f32>, DataError> {
+        let (width, count) = (self.width(), rows.len());
+        let cells = count.checked_mul(width).filter(|cells| *cells <= isize::MAX as usize / 4);
+        let cells = cells.ok_or_else(|| DataError::option("features", "rows × features overflow"))?;
+        let mut values = vec![0f32; cells]; // (rows, features)
+        for (feature, name) in self.features.iter().enumerate() {
+            let column = &table.numbers(name)?[rows.clone()];
+            for (row, &value) in column.iter().enumerate() {
+                let scaled = ((value - self.mean[feature]) / self.std[feature]) as f32;
+                if !scaled.is_finite() {
+                    let (file, place) = (table.file.clone(), table.place(rows.start + row));
+                    return Err(DataError::NotFinite { file, place, column: name.clone(), value: scaled.into() });
+                }
+                values[row * width + feature] = scaled;
+            }
+        }
+        Ok(values)
+    }
+
+    /// A stored normalizer comes from a file: its lists must agree before anything indexes them.
+    pub(super) fn check(&self) -> Result<(), DataError> {
+        let width = self.width();
+        if width == 0 || self.mean.len() != width || self.std.len() != width {
+            return Err(DataError::option("normalizer", "features, mean and std differ in length"));
+        }
+        let usable = |(mean, std): (&f64, &f64)| mean.is_finite() && std.is_finite() && *std > 0.0;
+        if !self.mean.iter().zip(&self.std).all(usable) {
+            return Err(DataError::option("normalizer", "mean and std must be finite, std positive"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_of_small_columns() {
+        assert_eq!(moments(&[1.0, 3.0]), (2.0, 1.0));
+        assert_eq!(moments(&[5.0; 7]), (5.0, 1.0));
+        assert_eq!(moments(&[0.1; 1_000_003]), (0.1, 1.0), "rounding must not make a constant column vary");
+    }
+}

@@ -1,0 +1,155 @@
+//! What was read, in numbers: for the screen and for the run's events.
+
+use super::{Dataset, Normalizer, Windows};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum DataReport {
+    Series(SeriesReport),
+    Corpus(CorpusReport),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SeriesReport {
+    pub source: String,
+    /// Rows of the training file, the part split off for validation included.
+    pub rows: usize,
+    pub window: usize,
+    pub stride: usize,
+    pub features: Vec<FeatureReport>,
+    pub classes: Vec<ClassReport>,
+    pub train_windows: usize,
+    pub validation_windows: usize,
+    pub resident_bytes: usize,
+    pub best_accuracy: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FeatureReport {
+    pub name: String,
+    pub mean: f64,
+    pub std: f64,
+}
+
+/// Windows with this label.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClassReport {
+    pub name: String,
+    pub train: u64,
+    pub validation: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CorpusReport {
+    pub source: String,
+    pub vocabulary: String,
+    pub vocabulary_size: usize,
+    pub documents: usize,
+    pub max_length: usize,
+    pub train_tokens: usize,
+    pub validation_tokens: usize,
+    pub train_sequences: usize,
+    pub validation_sequences: usize,
+    pub resident_bytes: usize,
+    /// Nats per token of the best possible model, where the source knows it.
+    pub best_loss: Option<f64>,
+}
+
+impl SeriesReport {
+    pub(super) fn new(
+        source: String,
+        rows: usize,
+        train: &Windows,
+        validation: &Windows,
+        normalizer: &Normalizer,
+    ) -> Self {
+        let classes = normalizer.classes.len();
+        let counts = train.class_counts(classes).into_iter().zip(validation.class_counts(classes));
+        let moments = normalizer.mean.iter().zip(&normalizer.std);
+        SeriesReport {
+            source,
+            rows,
+            window: normalizer.window,
+            stride: normalizer.stride,
+            features: (normalizer.features.iter().zip(moments))
+                .map(|(name, (&mean, &std))| FeatureReport { name: name.clone(), mean, std })
+                .collect(),
+            classes: (normalizer.classes.iter().zip(counts))
+                .map(|(name, (train, validation))| ClassReport { name: name.clone(), train, validation })
+                .collect(),
+            train_windows: train.len(),
+            validation_windows: validation.len(),
+            resident_bytes: train.resident_bytes() + validation.resident_bytes(),
+            best_accuracy: None,
+        }
+    }
+}
+
+impl fmt::Display for DataReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DataReport::Series(report) => report.fmt(f),
+            DataReport::Corpus(report) => report.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for SeriesReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "series {}: {} rows × {} features", self.source, self.rows, self.features.len())?;
+        writeln!(
+            f,
+            "  windows of {} rows, stride {}: {} train, {} validation ({})",
+            self.window,
+            self.stride,
+            self.train_windows,
+            self.validation_windows,
+            mebibytes(self.resident_bytes)
+        )?;
+        write!(f, "  classes (train/validation):")?;
+        for class in &self.classes {
+            write!(f, " {} {}/{}", class.name, class.train, class.validation)?;
+        }
+        const SHOWN: usize = 8;
+        for feature in self.features.iter().take(SHOWN) {
+            write!(f, "\n  {}: mean {:.4}, std {:.4}", feature.name, feature.mean, feature.std)?;
+        }
+        if self.features.len() > SHOWN {
+            write!(f, "\n  … and {} more features", self.features.len() - SHOWN)?;
+        }
+        match self.best_accuracy {
+            Some(best) => write!(f, "\n  best possible validation accuracy: {:.1} %", 100.0 * best),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for CorpusReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "corpus {}: {} documents, vocabulary {} of {} ids",
+            self.source, self.documents, self.vocabulary, self.vocabulary_size
+        )?;
+        write!(
+            f,
+            "  sequences of {}: {} train ({} tokens), {} validation ({} tokens), {}",
+            self.max_length,
+            self.train_sequences,
+            self.train_tokens,
+            self.validation_sequences,
+            self.validation_tokens,
+            mebibytes(self.resident_bytes)
+        )?;
+        match self.best_loss {
+            Some(best) => write!(f, "\n  best possible loss: {best:.4} nats per token"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn mebibytes(bytes: usize) -> String {
+    format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64)
+}

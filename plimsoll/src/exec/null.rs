@@ -1,0 +1,35 @@
+//! An executor that runs nothing and only counts, for tests of everything around it.
+
+use super::Executor;
+use std::borrow::Cow;
+
+#[derive(Default)]
+pub struct NullExecutor {
+    /// How often each phase was run.
+    pub runs: Vec<usize>,
+    pub arena_bytes: u64,
+}
+
+impl Executor for NullExecutor {
+    fn run(&mut self, phase: usize) {
+        if self.runs.len() <= phase {
+            self.runs.resize(phase + 1, 0);
+        }
+        self.runs[phase] += 1;
+    }
+    fn write_input(&mut self, _: usize, _: &str, _: &[u8]) -> bool {
+        true
+    }
+    fn write_resident(&mut self, _: &str, _: &[u8]) -> bool {
+        true
+    }
+    fn read_resident(&self, _: &str) -> Option<Cow<'_, [u8]>> {
+        None
+    }
+    fn read_output(&self, _: usize, _: &str) -> Option<Cow<'_, [u8]>> {
+        None
+    }
+    fn measured_bytes(&self) -> u64 {
+        self.arena_bytes
+    }
+}

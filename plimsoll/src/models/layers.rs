@@ -1,0 +1,108 @@
+//! Layers as plain functions that compose ops. Initial values are those of PyTorch's modules.
+
+use super::AttentionForm;
+use crate::exec::cpu::random::site;
+use crate::graph::{Component, DType, Graph, GraphError, Init, Type, ValueId};
+use crate::ops::*;
+
+type Built = Result<ValueId, GraphError>;
+
+/// (seed, step, index of the batch's first sample in the effective batch): what dropout is a function of.
+pub fn rng(graph: &mut Graph) -> Built {
+    graph.resident("rng", Type::new(DType::I64, &[3]), Component::Inputs, Init::Zeros)
+}
+
+pub fn reshape(graph: &mut Graph, name: &str, x: ValueId, shape: &[usize]) -> Built {
+    graph.apply(name, Reshape { shape: shape.into() }, &[x])
+}
+
+/// `x · Wᵀ + b` over rows: (M, from) → (M, to).
+pub fn linear(graph: &mut Graph, name: &str, x: ValueId, to: usize) -> Built {
+    let (weight, bias) = linear_weights(graph, name, graph.shape(x)[1], to)?;
+    graph.apply(name, MatMul::LINEAR, &[x, weight, bias])
+}
+
+/// The same without a bias.
+pub fn project(graph: &mut Graph, name: &str, x: ValueId, to: usize) -> Built {
+    let from = graph.shape(x)[1];
+    let weight = graph.parameter(&format!("{name}.weight"), &[to, from], fan_in(from), true)?;
+    graph.apply(name, MatMul::TRANSPOSED, &[x, weight])
+}
+
+/// `act(x · Wᵀ + b)`: as one node where nothing has to be kept for a backward pass.
+pub fn linear_activated(graph: &mut Graph, name: &str, x: ValueId, to: usize, act: Activation, training: bool) -> Built {
+    let (weight, bias) = linear_weights(graph, name, graph.shape(x)[1], to)?;
+    if !training {
+        return graph.apply(name, MatMul { activation: act, ..MatMul::LINEAR }, &[x, weight, bias]);
+    }
+    let y = graph.apply(name, MatMul::LINEAR, &[x, weight, bias])?;
+    graph.apply(&format!("{name}.act"), Activate(act), &[y])
+}
+
+fn linear_weights(graph: &mut Graph, name: &str, from: usize, to: usize) -> Result<(ValueId, ValueId), GraphError> {
+    let weight = graph.parameter(&format!("{name}.weight"), &[to, from], fan_in(from), true)?;
+    let bias = graph.parameter(&format!("{name}.bias"), &[to], fan_in(from), false)?;
+    Ok((weight, bias))
+}
+
+/// Uniform in ±1/√n, as PyTorch starts linear and convolution layers.
+pub fn fan_in(n: usize) -> Init {
+    Init::Uniform(1.0 / (n.max(1) as f64).sqrt())
+}
+
+pub fn layer_norm(graph: &mut Graph, name: &str, x: ValueId) -> Built {
+    let width = *graph.shape(x).last().unwrap_or(&1);
+    let (weight, bias) = norm_weights(graph, name, width)?;
+    Ok(graph.apply_all(name, LayerNorm { eps: 1e-5 }, &[x, weight, bias])?[0])
+}
+
+pub fn norm_weights(graph: &mut Graph, name: &str, width: usize) -> Result<(ValueId, ValueId), GraphError> {
+    let weight = graph.parameter(&format!("{name}.weight"), &[width], Init::Ones, false)?;
+    let bias = graph.parameter(&format!("{name}.bias"), &[width], Init::Zeros, false)?;
+    Ok((weight, bias))
+}
+
+/// Dropout over values whose leading dimension counts `samples` equal parts.
+pub fn dropout(graph: &mut Graph, name: &str, x: ValueId, p: f32, samples: usize, training: bool) -> Built {
+    if !training || p == 0.0 {
+        return Ok(x);
+    }
+    let rng = rng(graph)?;
+    let op = Dropout { p, site: site(&graph.path(name)), samples };
+    graph.apply(name, op, &[x, rng])
+}
+
+/// Self-attention over a packed qkv of shape (B, T, 3, H, D), giving (B, T, H, D).
+pub fn attention(graph: &mut Graph, name: &str, qkv: ValueId, causal: bool, form: AttentionForm) -> Built {
+    let &[batch, time, _, heads, width] = graph.shape(qkv) else {
+        return Err(GraphError::Broken(format!("{name}: qkv is not (batch, time, 3, heads, width)")));
+    };
+    let scale = (width as f64).powf(-0.5);
+    if form == AttentionForm::Fused {
+        return Ok(graph.apply_all(name, Attention { scale, causal }, &[qkv])?[0]);
+    }
+    graph.scope(name, |graph| {
+        // (3, B, H, T, D), seen through strides
+        let parts = graph.apply("parts", Permute { order: vec![2, 0, 3, 1, 4] }, &[qkv])?;
+        let split = graph.apply_all("split", Split::even(0, 3, 3), &[parts])?;
+        let scores = graph.apply("scores", MatMul::TRANSPOSED, &[split[0], split[1]])?;
+        graph.set_component(scores, Component::AttentionScores);
+        let weights = graph.apply("softmax", Softmax { scale, causal, key_mask: false, scores: true }, &[scores])?;
+        let mixed = graph.apply("mix", MatMul::PLAIN, &[weights, split[2]])?;
+        let by_time = graph.apply("by_time", Permute { order: vec![0, 1, 3, 2, 4] }, &[mixed])?;
+        reshape(graph, "out", by_time, &[batch, time, heads, width])
+    })
+}
+
+/// The two results of a loss head.
+pub struct Head {
+    pub loss: ValueId,
+    pub correct: ValueId,
+}
+
+/// Cross-entropy and right answers of (M, V) logits.
+pub fn classify(graph: &mut Graph, logits: ValueId, targets: ValueId, weights: ValueId) -> Result<Head, GraphError> {
+    let loss = graph.apply_all("loss", CrossEntropy, &[logits, targets, weights])?[0];
+    let correct = graph.add("correct", Correct, &[logits, targets, weights])?[0];
+    Ok(Head { loss, correct })
+}

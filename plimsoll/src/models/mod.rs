@@ -1,0 +1,82 @@
+//! Model families: functions from sizes, batch and length to a graph.
+
+mod hybrid;
+mod layers;
+mod mu_sota;
+
+pub use hybrid::HybridCnnLstm;
+pub use mu_sota::MuSota;
+
+use crate::graph::{Graph, GraphError, ValueId};
+use serde::{Deserialize, Serialize};
+
+/// How attention is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AttentionForm {
+    /// The T × T scores exist as a value.
+    Materialized,
+    /// The scores are never stored.
+    Fused,
+}
+
+/// What one forward graph is built for. Nothing here changes what is learned, except `training`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Build {
+    /// Samples in the batch.
+    pub batch: usize,
+    /// Steps of a series, tokens of a text.
+    pub length: usize,
+    /// Dropout and batch statistics on.
+    pub training: bool,
+    pub attention: AttentionForm,
+    /// Blocks computed at a time (mu-sota).
+    pub block_group: usize,
+    /// Tokens of the loss head computed at a time.
+    pub loss_chunk: usize,
+}
+
+/// What a forward graph gives.
+#[derive(Clone, Debug)]
+pub struct Outputs {
+    /// Σ weight · loss over the batch's samples or tokens.
+    pub loss: ValueId,
+    /// Σ weight · [right answer].
+    pub correct: ValueId,
+    /// One row per sample, where they are few.
+    pub logits: Option<ValueId>,
+}
+
+/// An architecture. `Send + Sync`: the page and the search plan from several threads.
+pub trait Family: Send + Sync {
+    /// The forward pass up to the loss. Declares its own inputs.
+    fn forward(&self, graph: &mut Graph, build: &Build) -> Result<Outputs, GraphError>;
+
+    /// The forward pass for one position of a text: logits of the next token. `None` if it writes no text.
+    fn next_token(&self, _graph: &mut Graph, _build: &Build) -> Option<Result<ValueId, GraphError>> {
+        None
+    }
+
+    /// Whether statistics over the batch make the micro-batch part of what is learned.
+    fn has_batch_statistics(&self) -> bool {
+        false
+    }
+
+    /// Rows of the loss per sample: 1, or tokens.
+    fn rows_per_sample(&self, length: usize) -> usize;
+
+    /// How many blocks can be grouped; 1 where there are none.
+    fn blocks(&self) -> usize {
+        1
+    }
+
+    /// Whether the loss head can be computed in chunks.
+    fn has_loss_chunks(&self) -> bool {
+        false
+    }
+
+    /// Whether there is attention at all, and so a form of it to choose.
+    fn has_attention(&self) -> bool {
+        true
+    }
+}

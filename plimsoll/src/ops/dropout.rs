@@ -1,0 +1,152 @@
+//! Dropout without a stored mask: whether an element is dropped follows from where it is.
+
+use super::*;
+use crate::exec::cpu::Element;
+use crate::exec::cpu::elementwise::ranges;
+use crate::exec::cpu::float::Float;
+use crate::exec::cpu::random::{Stream, drop_threshold};
+use crate::exec::cpu::rows::InPlace;
+use crate::exec::cpu::simd::simd;
+use crate::graph::DType;
+use crate::with_float;
+
+/// Inputs: x, and `rng` i64[3] = (seed, step, index of the first sample of x in the effective batch). Drops each
+/// element with probability `p` and divides the others by 1 − p.
+///
+/// The mask of element `e` of a sample depends on (seed, step, sample's index, site, e) alone, never on how many
+/// samples are computed together. The gradient is the same op applied to dy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dropout {
+    pub p: f64,
+    /// The hash of the layer path.
+    pub site: u64,
+    /// How many samples x holds, one after the other.
+    pub samples: usize,
+}
+
+impl Dropout {
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        let mut samples = Vec::new();
+        for p in [0.0, 0.1, 0.5] {
+            let (count, shape) = (rng.size(1, 4), [rng.size(1, 9), rng.size(1, 90)]);
+            let op = Dropout { p, site: 77, samples: count };
+            let x = SampleInput::float(&[&[count], &shape[..]].concat(), Fill::Normal);
+            samples.push(Sample::new(op, vec![x, SampleInput::new(Type::new(DType::I64, &[3]), Fill::Ids(1000))]));
+        }
+        samples
+    }
+}
+
+impl Op for Dropout {
+    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+        let [x, rng] = inputs else { return OpError::new("needs x and rng") };
+        if !(0.0..1.0).contains(&self.p) {
+            return OpError::new(format!("cannot drop with probability {}: it must lie in [0, 1)", self.p));
+        }
+        if self.samples == 0 || !x.elements().is_multiple_of(self.samples) {
+            return OpError::new(format!("{x} does not hold {} equal samples", self.samples));
+        }
+        match rng.dtype == DType::I64 && rng.shape[..] == [3] {
+            true => Ok(vec![x.contiguous()]),
+            false => OpError::new(format!("{rng} is not (seed, step, first sample) as i64[3]")),
+        }
+    }
+    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
+        vec![Alias::may(0, 0)]
+    }
+    fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
+        Cost::elementwise(inputs, outputs, 25.0)
+    }
+    fn is_cheap(&self) -> bool {
+        true
+    }
+    fn cpu(&self, io: &CpuIo<'_>) {
+        with_float!(io.output_type(0).dtype, T => self.run::<T>(io))
+    }
+}
+
+impl Differentiable for Dropout {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+        let (rng, dy) = (cx.input(1), cx.grad0());
+        let dx = if self.p == 0.0 { dy } else { cx.add1(self.clone(), &[dy, rng])? };
+        Ok(vec![Some(dx), None])
+    }
+}
+
+/// Elements whose random words are made together.
+const BLOCK: usize = 64;
+/// Words in a row of the generator's coordinates; a multiple of [`BLOCK`].
+const ROW: usize = 1 << 16;
+
+impl Dropout {
+    fn run<T: Float + Element>(&self, io: &CpuIo<'_>) {
+        let len = io.output_type(0).elements();
+        let data = InPlace::<T>::new(io, 0, 0);
+        let &[seed, step, first] = io.input::<i64>(1) else { return };
+        let mask = Mask {
+            stream: Stream::new(seed as u64, self.site, step as u64),
+            threshold: drop_threshold(self.p as f32),
+            first: first as u32,
+            per_sample: len / self.samples,
+        };
+        let scale = T::of(1.0 / (1.0 - self.p));
+        ranges(len, |range| {
+            // SAFETY: ranges are disjoint and inside the tensor.
+            let piece = unsafe { data.load(range.start, range.len()) };
+            if self.p > 0.0 {
+                simd(|| mask.apply(range.start, piece, scale));
+            }
+        });
+    }
+}
+
+struct Mask {
+    stream: Stream,
+    threshold: u32,
+    /// Index of the first sample in the effective batch.
+    first: u32,
+    per_sample: usize,
+}
+
+impl Mask {
+    /// Drops from `piece`, which starts at element `start` of all samples.
+    #[inline(always)]
+    fn apply<T: Float>(&self, start: usize, piece: &mut [T], scale: T) {
+        let (mut at, mut rest) = (start, piece);
+        while !rest.is_empty() {
+            let (sample, element) = (at / self.per_sample, at % self.per_sample);
+            let skip = element % BLOCK;
+            let len = (BLOCK - skip).min(self.per_sample - element).min(rest.len());
+            let words = self.words(self.first.wrapping_add(sample as u32), element - skip);
+            let (now, later) = rest.split_at_mut(len);
+            match <&mut [T; BLOCK]>::try_from(&mut *now) {
+                Ok(now) => self.drop(now, &words, scale),
+                Err(_) => self.drop(now, &words[skip..], scale),
+            }
+            (at, rest) = (at + len, later);
+        }
+    }
+
+    #[inline(always)]
+    fn drop<T: Float>(&self, data: &mut [T], words: &[u32], scale: T) {
+        data.iter_mut().zip(words).for_each(
+            #[inline(always)]
+            |(x, &word)| *x = if word < self.threshold { T::ZERO } else { *x * scale },
+        );
+    }
+
+    /// The words of the block that starts at `element`: word w of quad q belongs to element 16 w + q of the block, so
+    /// that sixteen quads are made and used lane by lane.
+    #[inline(always)]
+    fn words(&self, sample: u32, element: usize) -> [u32; BLOCK] {
+        let (row, quad) = ((element / ROW) as u32, (element % ROW / 4) as u32);
+        let mut words = [0; BLOCK];
+        for lane in 0..BLOCK / 4 {
+            let made = self.stream.quad(sample, row, quad + lane as u32);
+            for (part, word) in made.into_iter().enumerate() {
+                words[part * BLOCK / 4 + lane] = word;
+            }
+        }
+        words
+    }
+}

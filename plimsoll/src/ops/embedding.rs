@@ -1,0 +1,122 @@
+//! Rows of a table by index, and the gradient that adds rows back.
+
+use super::*;
+use crate::exec::cpu::Element;
+use crate::exec::cpu::float::Float;
+use crate::exec::cpu::parallel::{SharedMut, parallel, parallel_chunks};
+use crate::exec::cpu::rows;
+use crate::exec::cpu::simd::simd;
+use crate::graph::DType;
+use crate::with_float;
+
+/// Inputs: table (V, D), ids i32 of any shape. Output: (…, D). An id outside 0..V gives a row of NaN, so that bad data
+/// shows in the loss; its gradient goes nowhere.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Embedding;
+
+impl Embedding {
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        let sample = |vocabulary: usize, width: usize, ids: &[usize]| {
+            let ids = SampleInput::new(Type::new(DType::I32, ids), Fill::Ids(vocabulary));
+            Sample::new(Embedding, vec![SampleInput::float(&[vocabulary, width], Fill::Normal), ids])
+        };
+        vec![sample(5, 3, &[2, 7]), sample(rng.size(1, 30), rng.size(1, 150), &[rng.size(1, 4), rng.size(1, 40)])]
+    }
+}
+
+impl Op for Embedding {
+    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+        let [table, ids] = inputs else { return OpError::new("needs a table and ids") };
+        if table.rank() != 2 || ids.dtype != DType::I32 {
+            return OpError::new(format!("{ids} cannot pick rows of {table}"));
+        }
+        let shape: Vec<usize> = ids.shape.iter().copied().chain([table.shape[1]]).collect();
+        Ok(vec![table.with_shape(&shape)])
+    }
+    fn cost(&self, _: &[Type], outputs: &[Type]) -> Cost {
+        Cost { flops: 0.0, bytes: Cost::traffic(outputs, outputs) }
+    }
+    fn is_cheap(&self) -> bool {
+        true
+    }
+    fn cpu(&self, io: &CpuIo<'_>) {
+        with_float!(io.output_type(0).dtype, T => gather::<T>(io))
+    }
+}
+
+impl Differentiable for Embedding {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+        let (ids, dy, vocabulary) = (cx.input(1), cx.grad0(), cx.graph.shape(cx.input(0))[0]);
+        Ok(vec![Some(cx.add1(EmbeddingGrad { vocabulary, accumulate: false }, &[ids, dy])?), None])
+    }
+}
+
+/// Inputs: ids, dy and, to accumulate in place, the total so far. Output: (V, D).
+#[derive(Debug, Clone, PartialEq)]
+struct EmbeddingGrad {
+    vocabulary: usize,
+    accumulate: bool,
+}
+
+impl Op for EmbeddingGrad {
+    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+        let ty = inputs[1].with_shape(&[self.vocabulary, inputs[1].shape[inputs[1].rank() - 1]]);
+        match self.accumulate && inputs[2] != ty {
+            true => OpError::new(format!("{} cannot accumulate {ty}", inputs[2])),
+            false => Ok(vec![ty]),
+        }
+    }
+    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
+        if self.accumulate { vec![Alias::must(0, 2)] } else { Vec::new() }
+    }
+    fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
+        let written = if self.accumulate { &inputs[1..2] } else { outputs };
+        Cost { flops: inputs[1].elements() as f64, bytes: Cost::traffic(&inputs[..2], written) }
+    }
+    fn accumulating(&self) -> Option<Box<dyn Op>> {
+        (!self.accumulate).then(|| Box::new(EmbeddingGrad { accumulate: true, ..self.clone() }) as Box<dyn Op>)
+    }
+    fn cpu(&self, io: &CpuIo<'_>) {
+        with_float!(io.output_type(0).dtype, T => {
+            if !self.accumulate {
+                parallel_chunks(io.output::<T>(0), 64 << 10, |_, piece| piece.fill(T::ZERO));
+            }
+            scatter::<T>(io, self.vocabulary)
+        })
+    }
+}
+
+fn gather<T: Float + Element>(io: &CpuIo<'_>) {
+    let (table, ids, width) = (io.input::<T>(0), io.input::<i32>(1), io.input_type(0).shape[1].max(1));
+    let step = rows::rows_per_task(width);
+    parallel_chunks(io.output::<T>(0), step * width, |task, piece| {
+        for (row, &id) in piece.chunks_exact_mut(width).zip(&ids[task * step..]) {
+            match usize::try_from(id).ok().and_then(|id| table.chunks_exact(width).nth(id)) {
+                Some(from) => row.copy_from_slice(from),
+                None => row.fill(T::of(f64::NAN)),
+            }
+        }
+    });
+}
+
+/// A task owns a range of columns and goes through all ids in order: any distribution of ids keeps tasks equal, and
+/// each sum has one order. Ranges are whole cache lines.
+fn scatter<T: Float + Element>(io: &CpuIo<'_>, vocabulary: usize) {
+    let (ids, dy) = (io.input::<i32>(0), io.input::<T>(1));
+    let width = io.output_type(0).shape[1];
+    let columns = width.div_ceil(8).next_multiple_of(64 / size_of::<T>());
+    let table = SharedMut::new(io.output_ptr(0).cast::<T>());
+    parallel(width.div_ceil(columns.max(1)), |task| {
+        let first = task * columns;
+        let len = columns.min(width - first);
+        simd(|| {
+            for (at, &id) in ids.iter().enumerate() {
+                if let Some(row) = usize::try_from(id).ok().filter(|&row| row < vocabulary) {
+                    // SAFETY: the row exists, and its columns belong to this task.
+                    let to = unsafe { table.slice(row * width + first, len) };
+                    rows::add(to, &dy[at * width + first..][..len]);
+                }
+            }
+        })
+    });
+}

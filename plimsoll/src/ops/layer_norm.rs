@@ -1,0 +1,184 @@
+//! Layer norm over the last dimension, with a scale and a shift.
+
+use super::*;
+use crate::exec::cpu::Element;
+use crate::exec::cpu::float::Float;
+use crate::exec::cpu::parallel::{SharedMut, parallel};
+use crate::exec::cpu::rows::{self, InPlace};
+use crate::exec::cpu::simd::simd;
+use crate::with_float;
+
+/// Inputs: x (…, D), gamma (D), beta (D). Outputs: y = (x − mean) · rstd · gamma + beta, and per row mean and
+/// rstd = 1 / √(variance + eps), which take no gradient themselves.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerNorm {
+    pub eps: f64,
+}
+
+impl LayerNorm {
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        let sample = |rows: &[usize], width: usize| {
+            let vector = || SampleInput::float(&[width], Fill::Normal);
+            let x = SampleInput::float(&[rows, &[width]].concat(), Fill::Normal);
+            Sample::new(LayerNorm { eps: 1e-5 }, vec![x, vector(), vector()]).first_output()
+        };
+        vec![
+            sample(&[3], 8),
+            sample(&[2, 5], 33),
+            sample(&[rng.size(1, 3), rng.size(1, 70)], rng.size(2, 80)),
+            sample(&[], rng.size(2, 9)),
+        ]
+    }
+}
+
+/// The shapes of x without its last dimension, if x has one to normalize over and every vector has its length.
+pub(super) fn norm_rows(x: &Type, vectors: &[Type]) -> Result<Type, OpError> {
+    match x.shape.split_last() {
+        Some((&width, rows)) if width > 0 => {
+            match vectors.iter().find(|v| v.shape[..] != [width] || v.dtype != x.dtype) {
+                Some(vector) => OpError::new(format!("{vector} does not scale or shift the rows of {x}")),
+                None => Ok(x.with_shape(if rows.is_empty() { &[1] } else { rows })),
+            }
+        }
+        _ => OpError::new(format!("{x} has no elements in its rows to normalize")),
+    }
+}
+
+/// A gradient that arrives at a statistic has nowhere to go: say so rather than drop it.
+pub(super) fn refuse_statistics_gradient(cx: &Vjp<'_>, outputs: std::ops::Range<usize>) -> Result<(), GraphError> {
+    match outputs.into_iter().find(|&i| cx.grad(i).is_some()) {
+        Some(i) => {
+            let name = &cx.graph.value(cx.output(i)).name;
+            Err(GraphError::Broken(format!("{name} is a by-product without a gradient, but the loss depends on it")))
+        }
+        None => Ok(()),
+    }
+}
+
+impl Op for LayerNorm {
+    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+        let [x, _, _] = inputs else { return OpError::new("needs x, gamma and beta") };
+        let statistic = norm_rows(x, &inputs[1..])?;
+        Ok(vec![x.contiguous(), statistic.clone(), statistic])
+    }
+    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
+        vec![Alias::may(0, 0)]
+    }
+    fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
+        Cost::elementwise(inputs, outputs, 8.0)
+    }
+    fn is_cheap(&self) -> bool {
+        true
+    }
+    fn cpu(&self, io: &CpuIo<'_>) {
+        with_float!(io.output_type(0).dtype, T => forward::<T>(io, T::of(self.eps)))
+    }
+}
+
+impl Differentiable for LayerNorm {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+        refuse_statistics_gradient(cx, 1..3)?;
+        let inputs = [cx.grad0(), cx.input(0), cx.input(1), cx.output(1), cx.output(2)];
+        Ok(cx.add(LayerNormGrad, &inputs)?.into_iter().map(Some).collect())
+    }
+}
+
+/// Inputs: dy, x, gamma, mean, rstd. Outputs: dx, dgamma, dbeta.
+#[derive(Debug, Clone, PartialEq)]
+struct LayerNormGrad;
+
+impl Op for LayerNormGrad {
+    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+        Ok(vec![inputs[1].contiguous(), inputs[2].clone(), inputs[2].clone()])
+    }
+    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
+        vec![Alias::may(0, 0)]
+    }
+    fn workspace(&self, inputs: &[Type], _: &Target) -> usize {
+        2 * rows::stretches(inputs[3].elements()) * inputs[2].elements() * inputs[2].dtype.bytes()
+    }
+    fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
+        Cost::elementwise(inputs, outputs, 16.0)
+    }
+    fn cpu(&self, io: &CpuIo<'_>) {
+        with_float!(io.output_type(0).dtype, T => backward::<T>(io))
+    }
+}
+
+fn forward<T: Float + Element>(io: &CpuIo<'_>, eps: T) {
+    let (gamma, beta) = (io.input::<T>(1), io.input::<T>(2));
+    let (count, width) = (io.output_type(1).elements(), gamma.len());
+    let (y, step) = (InPlace::<T>::new(io, 0, 0), rows::rows_per_task(width));
+    let [means, rstds] = [1, 2].map(|i| SharedMut::new(io.output_ptr(i).cast::<T>()));
+    parallel(count.div_ceil(step), |task| {
+        simd(|| {
+            for row in task * step..((task + 1) * step).min(count) {
+                // SAFETY: a row belongs to one task.
+                unsafe {
+                    let (mean, rstd) = normalize(y.load(row * width, width), gamma, beta, eps);
+                    (means.slice(row, 1)[0], rstds.slice(row, 1)[0]) = (mean, rstd);
+                }
+            }
+        })
+    });
+}
+
+/// Normalizes one row in place; the variance comes from differences to the mean, so that a large mean cancels nothing.
+#[inline(always)]
+fn normalize<T: Float>(row: &mut [T], gamma: &[T], beta: &[T], eps: T) -> (T, T) {
+    let n = T::of(row.len() as f64);
+    let mean = rows::sum(row, |x| x) / n;
+    let variance = rows::sum(row, |x| (x - mean) * (x - mean)) / n;
+    let rstd = T::ONE / (variance + eps).sqrt();
+    row.iter_mut().zip(gamma.iter().zip(beta)).for_each(
+        #[inline(always)]
+        |(x, (g, b))| *x = ((*x - mean) * rstd).mul_add(*g, *b),
+    );
+    (mean, rstd)
+}
+
+fn backward<T: Float + Element>(io: &CpuIo<'_>) {
+    let (x, gamma, means, rstds) = (io.input::<T>(1), io.input::<T>(2), io.input::<T>(3), io.input::<T>(4));
+    let (count, width) = (means.len(), gamma.len());
+    let (dx, stretches) = (InPlace::<T>::new(io, 0, 0), rows::stretches(count));
+    let (dgammas, dbetas) = io.workspace::<T>()[..2 * stretches * width].split_at_mut(stretches * width);
+    let partials = [SharedMut::new(dgammas.as_mut_ptr()), SharedMut::new(dbetas.as_mut_ptr())];
+    parallel(stretches, |index| {
+        // SAFETY: a stretch of rows and its partial sums belong to one task.
+        let [dgamma, dbeta] = partials.map(|p| unsafe { p.slice(index * width, width) });
+        dgamma.fill(T::ZERO);
+        dbeta.fill(T::ZERO);
+        simd(|| {
+            for row in rows::stretch(count, index) {
+                let dx = unsafe { dx.load(row * width, width) };
+                let x = &x[row * width..][..width];
+                backward_row(dx, x, gamma, means[row], rstds[row], dgamma, dbeta);
+            }
+        });
+    });
+    simd(|| {
+        rows::add_up(dgammas, io.output(1));
+        rows::add_up(dbetas, io.output(2));
+    });
+}
+
+/// With h = dy · gamma and x̂ the normalized row: dx = rstd · (h − mean(h) − x̂ · mean(h · x̂)). `dx` starts as dy.
+#[inline(always)]
+fn backward_row<T: Float>(dx: &mut [T], x: &[T], gamma: &[T], mean: T, rstd: T, dgamma: &mut [T], dbeta: &mut [T]) {
+    let sums = dgamma.iter_mut().zip(dbeta);
+    dx.iter_mut().zip(x.iter().zip(gamma)).zip(sums).for_each(
+        #[inline(always)]
+        |((dx, (x, gamma)), (dgamma, dbeta))| {
+            *dgamma = dx.mul_add((*x - mean) * rstd, *dgamma);
+            *dbeta += *dx;
+            *dx *= *gamma;
+        },
+    );
+    let n = T::of(dx.len() as f64);
+    let mean_h = rows::sum(dx, |h| h) / n;
+    let slope = rows::sum2(dx, x, |h, x| h * ((x - mean) * rstd)) / n;
+    dx.iter_mut().zip(x).for_each(
+        #[inline(always)]
+        |(h, x)| *h = rstd * (*h - mean_h - (*x - mean) * rstd * slope),
+    );
+}

@@ -1,0 +1,39 @@
+//! Initial values: a function of the seed and the parameter's name alone.
+
+use crate::exec::Executor;
+use crate::exec::cpu::random::{Stream, site};
+use crate::graph::{DType, Init};
+use crate::plan::{Program, Resident};
+
+/// Sets every resident to its initial value.
+pub fn initialize(program: &Program, executor: &mut dyn Executor, seed: u64) {
+    for resident in &program.residents {
+        let bytes = match resident.ty.dtype {
+            DType::F32 => bytemuck::cast_slice::<f32, u8>(&floats(resident, seed)).to_vec(),
+            dtype => vec![0u8; resident.ty.elements() * dtype.bytes()],
+        };
+        let written = executor.write_resident(&resident.name, &bytes);
+        debug_assert!(written, "{} is not in the arena", resident.name);
+    }
+}
+
+fn floats(resident: &Resident, seed: u64) -> Vec<f32> {
+    let n = resident.ty.elements();
+    let stream = Stream::new(seed, site(&resident.name), 0);
+    match resident.init {
+        Init::Zeros => vec![0.0; n],
+        Init::Ones => vec![1.0; n],
+        Init::Uniform(bound) => (0..n).map(|i| ((2.0 * unit(&stream, i, 0) - 1.0) * bound) as f32).collect(),
+        Init::Normal(deviation) => (0..n).map(|i| (normal(&stream, i) * deviation) as f32).collect(),
+    }
+}
+
+/// Uniform in (0, 1).
+fn unit(stream: &Stream, index: usize, draw: u32) -> f64 {
+    (stream.word(draw, (index >> 20) as u32, (index & 0xF_FFFF) as u32) as f64 + 0.5) / 4294967296.0
+}
+
+/// Box–Muller.
+fn normal(stream: &Stream, index: usize) -> f64 {
+    (-2.0 * unit(stream, index, 0).ln()).sqrt() * (std::f64::consts::TAU * unit(stream, index, 1)).cos()
+}

@@ -1,0 +1,79 @@
+//! Training: the program of a step, the choice of a plan, and the loop that runs it.
+
+mod batch;
+pub mod checkpoint;
+mod choose;
+mod events;
+mod generate;
+mod initial;
+mod run;
+mod schedule;
+mod setup;
+mod step;
+pub mod tensors;
+mod trainer;
+
+pub use batch::Feeder;
+pub use choose::{Choice, ChooseError, Decision, Pins, RecomputePin, Speed, choose, predicted_ms};
+pub use events::{End, Evaluation, Event, EventLog, Finished, Started, StepEvent, read_events};
+pub use generate::{Sampling, generate};
+pub use initial::initialize;
+pub use run::{Run, RunOptions, StoredPlan};
+pub use schedule::learning_rate;
+pub use setup::{Extras, LoadedData, Planned, budget_bytes, family, length, load_data, loader_options, pins, plan, spec};
+pub use step::{EVALUATE, MICRO_STEP, NEXT_TOKEN, STEP, Settings, StepSpec, UPDATE, UpdateRule, program};
+
+use crate::data::DataError;
+use crate::plan::{PlanError, PlanFileError};
+use crate::recipe::RecipeError;
+use std::io;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// A device to plan for or train on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Device {
+    pub name: String,
+    pub threads: usize,
+    pub total_bytes: u64,
+    pub free_bytes: u64,
+    /// Bytes that the runtime takes beside the arena.
+    pub reserve_bytes: u64,
+    pub speed: Speed,
+}
+
+#[derive(Debug, Error)]
+pub enum TrainError {
+    #[error(transparent)]
+    Recipe(#[from] RecipeError),
+    #[error(transparent)]
+    Data(#[from] DataError),
+    #[error("{cause}")]
+    Refused { cause: String, hint: String },
+    #[error("the smallest plan does not fit the budget")]
+    DoesNotFit(Box<Planned>),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error("{path}: {cause}")]
+    PlanFile { path: PathBuf, cause: PlanFileError },
+    #[error(transparent)]
+    Checkpoint(#[from] checkpoint::CheckpointError),
+    #[error("{path}: {cause}")]
+    Io { path: PathBuf, cause: io::Error },
+    #[error("cannot take an arena of {bytes} bytes: {cause}")]
+    Arena { bytes: u64, cause: io::Error },
+    #[error("the loss became {loss} at step {step}")]
+    Diverged { step: usize, loss: f64, norm: f64, last_good: Option<PathBuf> },
+}
+
+impl std::fmt::Debug for Planned {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} for {}", self.choice, self.device.name)
+    }
+}
+
+impl TrainError {
+    pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> TrainError {
+        move |cause| TrainError::Io { path: path.into(), cause }
+    }
+}

@@ -1,0 +1,248 @@
+//! A run's folder: the resolved recipe, the plan, the events, the checkpoints, the model.
+
+use super::choose::{Choice, Decision, predicted_ms};
+use super::setup::{self, Extras, LoadedData, Planned};
+use super::step::{Settings, program};
+use super::{Device, TrainError, checkpoint};
+use crate::exec::cpu::CpuExecutor;
+use crate::plan::{PlanFile, Program};
+use crate::recipe::Recipe;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// The format of plan.json.
+const PLAN_VERSION: u32 = 1;
+
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    pub out: PathBuf,
+    pub resume: bool,
+    /// Use this plan.json instead of choosing one.
+    pub plan: Option<PathBuf>,
+}
+
+/// plan.json: the decisions and the layout of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoredPlan {
+    pub version: u32,
+    pub recipe_hash: String,
+    pub device: String,
+    pub settings: Settings,
+    pub decisions: Vec<Decision>,
+    pub layout: PlanFile,
+}
+
+impl StoredPlan {
+    pub fn new(recipe_hash: String, planned: &Planned) -> StoredPlan {
+        let Choice { settings, program, layout, options, decisions, .. } = &planned.choice;
+        StoredPlan {
+            version: PLAN_VERSION,
+            recipe_hash,
+            device: planned.device.name.clone(),
+            settings: *settings,
+            decisions: decisions.clone(),
+            layout: PlanFile::new(program, layout, *options),
+        }
+    }
+
+    pub fn read(path: &Path) -> Result<StoredPlan, TrainError> {
+        let text = fs::read(path).map_err(TrainError::io(path))?;
+        let damaged = |cause: String| TrainError::Refused {
+            cause: format!("{}: not a plan: {cause}", path.display()),
+            hint: "plans are written by `plimsoll train` into the run's folder; make a new one by training without --plan".into(),
+        };
+        let plan: StoredPlan = serde_json::from_slice(&text).map_err(|e| damaged(e.to_string()))?;
+        match plan.version {
+            PLAN_VERSION => Ok(plan),
+            other => Err(damaged(format!("version {other}, this program reads {PLAN_VERSION}"))),
+        }
+    }
+
+    /// Builds the graphs again and puts the stored layout under them, after checking that they belong together.
+    pub fn restore(&self, recipe: &Recipe, device: &Device, path: &Path) -> Result<Planned, TrainError> {
+        let (family, spec) = (setup::family(&recipe.model), setup::spec(recipe));
+        let refused = |cause: &str| TrainError::Refused {
+            cause: format!("{}: {cause}", path.display()),
+            hint: "use the plan with the recipe it was made for".into(),
+        };
+        if self.recipe_hash != recipe.hash()? {
+            return Err(refused("the plan was made for another recipe"));
+        }
+        let product = self.settings.micro_batch.checked_mul(self.settings.accumulation);
+        let sound = self.settings.accumulation > 0
+            && (1..=spec.effective_batch).contains(&self.settings.micro_batch)
+            && product.is_some_and(|n| n >= spec.effective_batch && n < spec.effective_batch + self.settings.micro_batch)
+            && self.settings.block_group > 0
+            && self.settings.loss_chunk > 0
+            && (1..=MOST_THREADS).contains(&self.layout.threads);
+        if !sound {
+            return Err(refused("its settings do not make up the effective batch"));
+        }
+        let program = program(family.as_ref(), &spec, &self.settings)?;
+        let layout =
+            self.layout.layout(&program).map_err(|cause| TrainError::PlanFile { path: path.into(), cause })?;
+        let predicted_step_ms = predicted_ms(&program, device.speed);
+        let options = self.layout.options();
+        let (settings, decisions) = (self.settings, self.decisions.clone());
+        let choice = Choice { settings, program, layout, options, decisions, predicted_step_ms };
+        let budget_bytes = setup::budget_bytes(recipe, device);
+        let peak = device.reserve_bytes + choice.layout.arena_bytes as u64;
+        Ok(Planned {
+            headroom_bytes: budget_bytes as i64 - peak as i64,
+            choice,
+            device: device.clone(),
+            budget_bytes,
+            reserve_bytes: device.reserve_bytes,
+        })
+    }
+}
+
+/// A plan asking for more threads than any machine has is damaged.
+const MOST_THREADS: usize = 4096;
+
+/// Everything ready: the plan is made, the data is loaded, the arena is not taken yet.
+pub struct Run {
+    pub recipe: Recipe,
+    pub out: PathBuf,
+    pub planned: Planned,
+    pub data: LoadedData,
+    /// The checkpoint to go on from.
+    pub from: Option<PathBuf>,
+    pub resumed: bool,
+    /// The stored plan did not fit any more and another was made: bits differ from here on.
+    pub replanned: bool,
+}
+
+impl Run {
+    /// Plans (or reads the stored plan of a run to resume) and loads the data. Writes nothing.
+    pub fn open(recipe: Recipe, device: &Device, options: &RunOptions) -> Result<Run, TrainError> {
+        let out = options.out.clone();
+        let exists = out.join("recipe.toml").exists();
+        if exists && !options.resume {
+            return Err(TrainError::Refused {
+                cause: format!("{} already holds a run", out.display()),
+                hint: "continue it with --resume, or choose another folder with --out".into(),
+            });
+        }
+        if exists {
+            check_same_recipe(&recipe, &out)?;
+        }
+        let stored = out.join("plan.json");
+        let (planned, replanned) = match &options.plan {
+            Some(path) => (StoredPlan::read(path)?.restore(&recipe, device, path)?, false),
+            None if exists && stored.exists() => resume_plan(&recipe, device, &stored)?,
+            None => (setup::plan(&recipe, device)?, false),
+        };
+        let data = setup::load_data(&recipe)?;
+        let from = if exists { checkpoint::list(&out.join("checkpoints")).pop().map(|(_, path)| path) } else { None };
+        Ok(Run { recipe, out, planned, data, from, resumed: exists, replanned })
+    }
+
+    pub fn program(&self) -> &Program {
+        &self.planned.choice.program
+    }
+
+    pub fn checkpoints(&self) -> PathBuf {
+        self.out.join("checkpoints")
+    }
+
+    pub fn steps_per_epoch(&self) -> usize {
+        self.data.train.len().div_ceil(self.recipe.train.effective_batch).max(1)
+    }
+
+    /// Updates of the whole run.
+    pub fn steps(&self) -> usize {
+        let by_epochs = self.recipe.train.epochs.saturating_mul(self.steps_per_epoch());
+        self.recipe.train.steps.map_or(by_epochs, |steps| steps.min(by_epochs))
+    }
+
+    /// Host memory beside the arena: the data, its batches ahead, and one tensor while loading.
+    pub fn host_peak_bytes(&self) -> u64 {
+        let loader = setup::loader_options(&self.recipe).host_bytes(self.data.train.fields()).unwrap_or(0);
+        let data = self.data.train.resident_bytes() + self.data.validation.as_ref().map_or(0, |v| v.resident_bytes());
+        let largest = self.program().residents.iter().map(|r| r.ty.span_bytes()).max().unwrap_or(0);
+        (loader + data + largest) as u64
+    }
+
+    /// Takes the arena.
+    pub fn executor(&self) -> Result<CpuExecutor, TrainError> {
+        let Choice { program, layout, options, .. } = &self.planned.choice;
+        let bytes = layout.arena_bytes as u64;
+        CpuExecutor::new(program, layout, options.target.threads).map_err(|cause| TrainError::Arena { bytes, cause })
+    }
+
+    /// Creates the folder with recipe and plan; a resumed run keeps its own.
+    pub fn write_start(&self) -> Result<(), TrainError> {
+        let checkpoints = self.checkpoints();
+        fs::create_dir_all(&checkpoints).map_err(TrainError::io(&checkpoints))?;
+        checkpoint::sweep(&checkpoints);
+        let plan = StoredPlan::new(self.recipe.hash()?, &self.planned);
+        let plan = serde_json::to_vec(&plan).map_err(|e| TrainError::Io { path: self.out.clone(), cause: e.into() })?;
+        write_atomically(&self.out.join("plan.json"), &plan)?;
+        // The recipe comes last: a folder with a recipe is a run that can be resumed.
+        write_atomically(&self.out.join("recipe.toml"), self.recipe.to_toml()?.as_bytes())
+    }
+
+    /// The folder `model/`: weights, sizes, and what turns inputs and outputs into something readable.
+    pub fn write_model(&self, executor: &CpuExecutor) -> Result<(), TrainError> {
+        let (model, draft) = (self.out.join("model"), self.out.join(".draft-model"));
+        let io = |cause| TrainError::Io { path: model.clone(), cause };
+        let _ = fs::remove_dir_all(&draft);
+        fs::create_dir_all(&draft).map_err(io)?;
+        checkpoint::write_model(&draft.join("model.safetensors"), self.program(), executor).map_err(io)?;
+        let config = serde_json::to_vec_pretty(&self.recipe.model).map_err(|e| io(e.into()))?;
+        fs::write(draft.join("config.json"), config).map_err(io)?;
+        match &self.data.extras {
+            Extras::Series(normalizer) => {
+                let text = serde_json::to_vec_pretty(normalizer).map_err(|e| io(e.into()))?;
+                fs::write(draft.join("normalizer.json"), text).map_err(io)?;
+            }
+            Extras::Text(_) => {
+                if let crate::recipe::Kind::Text(crate::recipe::Text { tokenizer: Some(file), .. }) = &self.recipe.data.kind {
+                    fs::copy(self.recipe.resolve_path(file), draft.join("tokenizer.json")).map_err(io)?;
+                }
+            }
+        }
+        let _ = fs::remove_dir_all(&model);
+        fs::rename(&draft, &model).map_err(io)
+    }
+}
+
+/// A resumed run uses its stored plan if that still fits; otherwise another plan is made, and that is said.
+fn resume_plan(recipe: &Recipe, device: &Device, stored: &Path) -> Result<(Planned, bool), TrainError> {
+    let planned = StoredPlan::read(stored)?.restore(recipe, device, stored)?;
+    match planned.headroom_bytes >= 0 {
+        true => Ok((planned, false)),
+        false => Ok((setup::plan(recipe, device)?, true)),
+    }
+}
+
+fn check_same_recipe(recipe: &Recipe, out: &Path) -> Result<(), TrainError> {
+    let path = out.join("recipe.toml");
+    let stored = Recipe::load(&path, &[])?;
+    match stored.hash()? == recipe.hash()? {
+        true => Ok(()),
+        false => Err(TrainError::Refused {
+            cause: format!("{} was started with another recipe", out.display()),
+            hint: format!("resume with `plimsoll train {} --resume --out {}`", path.display(), out.display()),
+        }),
+    }
+}
+
+/// The whole new content or the old one, never a mixture.
+fn write_atomically(path: &Path, content: &[u8]) -> Result<(), TrainError> {
+    let draft = path.with_extension("draft");
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&draft)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&draft, path)
+    };
+    write().map_err(|cause| {
+        let _ = fs::remove_file(&draft);
+        TrainError::Io { path: path.into(), cause }
+    })
+}

@@ -1,0 +1,233 @@
+//! The program of a training run: micro-step × k → update, or one step where nothing is accumulated; evaluation and
+//! text sampling beside it.
+
+use crate::autodiff::gradients;
+use crate::graph::{Component, DType, Graph, GraphError, Init, InputKind, Role, Type, ValueId};
+use crate::models::{AttentionForm, Build, Family};
+use crate::ops::{Adafactor, AdamW, ClipNorm, Sgd};
+use serde::{Deserialize, Serialize};
+use crate::plan::{Phase, PlanError, Program, Recompute, recompute, recomputed_nodes};
+
+/// Phase names.
+pub const STEP: &str = "step";
+pub const MICRO_STEP: &str = "micro-step";
+pub const UPDATE: &str = "update";
+pub const EVALUATE: &str = "evaluate";
+pub const NEXT_TOKEN: &str = "next-token";
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum UpdateRule {
+    AdamW { beta1: f64, beta2: f64, eps: f64 },
+    Sgd { momentum: f64 },
+    Adafactor,
+}
+
+/// What learning sees.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepSpec {
+    pub effective_batch: usize,
+    pub length: usize,
+    pub rule: UpdateRule,
+    pub weight_decay: f64,
+    /// Decay biases and norms too.
+    pub decay_all: bool,
+    pub clip_norm: Option<f64>,
+    /// Largest batch of the evaluation; none without one.
+    pub evaluate_batch: Option<usize>,
+    /// Whether text is sampled during the run.
+    pub samples_text: bool,
+    pub float: DType,
+}
+
+/// How it is computed: what a plan may move.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    pub micro_batch: usize,
+    pub accumulation: usize,
+    pub recompute: Recompute,
+    pub attention: AttentionForm,
+    pub block_group: usize,
+    pub loss_chunk: usize,
+    pub sharing: bool,
+}
+
+impl Settings {
+    fn build(&self, batch: usize, length: usize, training: bool) -> Build {
+        let Settings { attention, block_group, loss_chunk, .. } = *self;
+        Build { batch, length, training, attention, block_group, loss_chunk }
+    }
+}
+
+/// All phases of a run.
+pub fn program(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Program, PlanError> {
+    let mut phases = match settings.accumulation {
+        1 => vec![phase(STEP, step(family, spec, settings)?, 1)],
+        k => {
+            let micro = micro_step(family, spec, settings)?;
+            let update = update_phase(&micro, spec)?;
+            vec![phase(MICRO_STEP, micro, k), phase(UPDATE, update, 1)]
+        }
+    };
+    if let Some(batch) = spec.evaluate_batch {
+        phases.push(phase(EVALUATE, evaluate(family, spec, settings, batch)?, 0));
+    }
+    if spec.samples_text
+        && let Some(graph) = next_token(family, spec, settings)
+    {
+        phases.push(phase(NEXT_TOKEN, graph?, 0));
+    }
+    Program::new(phases)
+}
+
+fn phase(name: &str, graph: Graph, repeat: usize) -> Phase {
+    Phase { name: name.into(), graph, repeat }
+}
+
+/// Forward, backward and update in one: gradients are temporaries.
+fn step(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
+    let mut graph = Graph::new(STEP, spec.float);
+    let (parameters, grads) = learn(family, spec, settings, &mut graph)?;
+    update(&mut graph, spec, &parameters, &grads, false)?;
+    apply_recompute(graph, settings)
+}
+
+/// Forward and backward; gradients are added to accumulators that live until the update.
+fn micro_step(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
+    let mut graph = Graph::new(MICRO_STEP, spec.float);
+    let (parameters, grads) = learn(family, spec, settings, &mut graph)?;
+    for (&parameter, &grad) in parameters.iter().zip(&grads) {
+        let total = accumulator(&mut graph, parameter)?;
+        let name = format!("{}.accumulate", graph.value(parameter).name);
+        graph.with_role(Role::Update, |g| g.accumulate(&name, grad, total))?;
+    }
+    apply_recompute(graph, settings)
+}
+
+fn apply_recompute(graph: Graph, settings: &Settings) -> Result<Graph, PlanError> {
+    match settings.recompute {
+        Recompute::None => Ok(graph),
+        choice => recompute(&graph, &recomputed_nodes(&graph, choice)),
+    }
+}
+
+/// The forward and backward pass; the trained parameters the loss depends on, and their gradients.
+fn learn(
+    family: &dyn Family,
+    spec: &StepSpec,
+    settings: &Settings,
+    graph: &mut Graph,
+) -> Result<(Vec<ValueId>, Vec<ValueId>), PlanError> {
+    let outputs = family.forward(graph, &settings.build(settings.micro_batch, spec.length, true))?;
+    add_metric(graph, "metrics.loss", outputs.loss)?;
+    add_metric(graph, "metrics.correct", outputs.correct)?;
+    let scale = graph.scalar("loss.scale")?;
+    let trained = graph.trained();
+    let grads = gradients(graph, outputs.loss, scale, &trained)?;
+    Ok(trained.into_iter().zip(grads).filter_map(|(p, g)| Some((p, g?))).unzip())
+}
+
+/// Adds a sum of this batch to a resident that the host clears.
+fn add_metric(graph: &mut Graph, name: &str, value: ValueId) -> Result<(), GraphError> {
+    let total = graph.scalar(name)?;
+    graph.add(&format!("{name}.add"), crate::ops::Accumulate, &[value, total])?;
+    Ok(())
+}
+
+fn accumulator(graph: &mut Graph, parameter: ValueId) -> Result<ValueId, GraphError> {
+    let (name, ty) = (format!("gradient.{}", graph.value(parameter).name), graph.ty(parameter).clone());
+    graph.resident(&name, ty, Component::Gradients, Init::Zeros)
+}
+
+/// The update on its own: reads the accumulators and leaves them zero for the next step.
+fn update_phase(micro: &Graph, spec: &StepSpec) -> Result<Graph, PlanError> {
+    let mut graph = Graph::new(UPDATE, spec.float);
+    let (mut parameters, mut grads) = (Vec::new(), Vec::new());
+    for id in micro.trained() {
+        let value = micro.value(id);
+        if micro.find(&format!("gradient.{}", value.name)).is_none() {
+            continue;
+        }
+        let kind = value.input.clone().unwrap_or(InputKind::Data);
+        let parameter = graph.input(&value.name, value.ty.clone(), kind)?;
+        grads.push(accumulator(&mut graph, parameter)?);
+        parameters.push(parameter);
+    }
+    update(&mut graph, spec, &parameters, &grads, true)?;
+    Ok(graph)
+}
+
+/// Clip, then the optimizer's update of every parameter.
+fn update(
+    graph: &mut Graph,
+    spec: &StepSpec,
+    parameters: &[ValueId],
+    grads: &[ValueId],
+    zero_gradient: bool,
+) -> Result<(), GraphError> {
+    let norm = graph.scalar("metrics.norm")?;
+    graph.with_role(Role::Update, |graph| {
+        let clip = graph.add("clip", ClipNorm { max_norm: spec.clip_norm }, grads)?;
+        graph.add("norm.keep", crate::ops::Accumulate, &[clip[0], norm])?;
+        for (&parameter, &grad) in parameters.iter().zip(grads) {
+            update_one(graph, spec, parameter, grad, clip[1], zero_gradient)?;
+        }
+        Ok(())
+    })
+}
+
+fn update_one(
+    graph: &mut Graph,
+    spec: &StepSpec,
+    w: ValueId,
+    grad: ValueId,
+    clip: ValueId,
+    zero_gradient: bool,
+) -> Result<(), GraphError> {
+    let (name, ty) = (graph.value(w).name.clone(), graph.ty(w).clone());
+    let decayed = spec.decay_all || matches!(graph.value(w).input, Some(InputKind::Parameter { decay: true, .. }));
+    let weight_decay = if decayed { spec.weight_decay } else { 0.0 };
+    let lr = graph.scalar("lr")?;
+    let mut moment = |graph: &mut Graph, n: usize, ty: Type| {
+        graph.resident(&format!("moment{n}.{name}"), ty, Component::Optimizer, Init::Zeros)
+    };
+    let node = format!("{name}.update");
+    match spec.rule {
+        UpdateRule::AdamW { beta1, beta2, eps } => {
+            let (m, v) = (moment(graph, 1, ty.clone())?, moment(graph, 2, ty)?);
+            let (c1, c2) = (graph.scalar("adam.correction1")?, graph.scalar("adam.correction2")?);
+            let op = AdamW { beta1, beta2, eps, weight_decay, zero_gradient };
+            graph.add(&node, op, &[w, m, v, grad, lr, c1, c2, clip])?;
+        }
+        UpdateRule::Sgd { momentum } => {
+            let m = moment(graph, 1, ty)?;
+            graph.add(&node, Sgd { momentum, weight_decay, zero_gradient }, &[w, m, grad, lr, clip])?;
+        }
+        UpdateRule::Adafactor => {
+            let op = Adafactor { weight_decay, zero_gradient, ..Adafactor::default() };
+            let [row, column] = Adafactor::moment_types(&ty);
+            let (r, c) = (moment(graph, 1, row)?, moment(graph, 2, column)?);
+            let step = graph.scalar("adafactor.step")?;
+            graph.add(&node, op, &[w, r, c, grad, lr, step, clip])?;
+        }
+    }
+    Ok(())
+}
+
+/// The forward pass alone, with its own batch, adding to the same metrics.
+fn evaluate(family: &dyn Family, spec: &StepSpec, settings: &Settings, batch: usize) -> Result<Graph, PlanError> {
+    let mut graph = Graph::new(EVALUATE, spec.float);
+    let outputs = family.forward(&mut graph, &settings.build(batch, spec.length, false))?;
+    add_metric(&mut graph, "metrics.loss", outputs.loss)?;
+    add_metric(&mut graph, "metrics.correct", outputs.correct)?;
+    outputs.logits.into_iter().for_each(|logits| graph.keep(logits));
+    Ok(graph)
+}
+
+fn next_token(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Option<Result<Graph, PlanError>> {
+    let mut graph = Graph::new(NEXT_TOKEN, spec.float);
+    let logits = family.next_token(&mut graph, &settings.build(1, spec.length, false))?;
+    Some(logits.map(|logits| {
+        graph.keep(logits);
+        graph
+    }).map_err(PlanError::from))
+}

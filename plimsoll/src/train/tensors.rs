@@ -1,0 +1,183 @@
+//! Safetensors files: written in one stream, read tensor by tensor. Sizes in a file are checked before anything is
+//! allocated for them, and at most one tensor is in host memory at a time.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Larger headers are refused: a header is text about tensors, not tensors.
+const MOST_HEADER_BYTES: u64 = 64 << 20;
+
+#[derive(Debug, Error)]
+pub enum TensorFileError {
+    #[error("{path}: {cause}")]
+    Io { path: PathBuf, cause: io::Error },
+    #[error("{path}: not a whole safetensors file: {cause}")]
+    Damaged { path: PathBuf, cause: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorInfo {
+    pub dtype: String,
+    pub shape: Vec<usize>,
+    pub data_offsets: (u64, u64),
+}
+
+/// An open file: what is in it, and where.
+#[derive(Debug)]
+pub struct TensorFile {
+    path: PathBuf,
+    file: File,
+    data_start: u64,
+    tensors: BTreeMap<String, TensorInfo>,
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl TensorFile {
+    pub fn open(path: &Path) -> Result<TensorFile, TensorFileError> {
+        let io = |cause| TensorFileError::Io { path: path.into(), cause };
+        let damaged = |cause: String| TensorFileError::Damaged { path: path.into(), cause };
+        let mut file = File::open(path).map_err(io)?;
+        let len = file.metadata().map_err(io)?.len();
+        let mut size = [0u8; 8];
+        file.read_exact(&mut size).map_err(|_| damaged(format!("{len} bytes is too short")))?;
+        let header_bytes = u64::from_le_bytes(size);
+        if header_bytes > MOST_HEADER_BYTES || header_bytes > len.saturating_sub(8) {
+            return Err(damaged(format!("its header claims {header_bytes} of {len} bytes")));
+        }
+        let mut header = vec![0u8; header_bytes as usize];
+        file.read_exact(&mut header).map_err(io)?;
+        let (tensors, metadata) = parse_header(&header, len - 8 - header_bytes).map_err(damaged)?;
+        Ok(TensorFile { path: path.into(), file, data_start: 8 + header_bytes, tensors, metadata })
+    }
+
+    pub fn tensors(&self) -> &BTreeMap<String, TensorInfo> {
+        &self.tensors
+    }
+
+    /// The bytes of one tensor.
+    pub fn read(&self, info: &TensorInfo) -> Result<Vec<u8>, TensorFileError> {
+        let (start, end) = info.data_offsets;
+        let mut data = vec![0u8; (end - start) as usize];
+        let result = self.file.read_exact_at(&mut data, self.data_start + start);
+        result.map_err(|cause| TensorFileError::Io { path: self.path.clone(), cause })?;
+        Ok(data)
+    }
+}
+
+type Header = (BTreeMap<String, TensorInfo>, BTreeMap<String, String>);
+
+/// Every tensor lies inside the data, has as many bytes as its type and shape say, and overlaps no other.
+fn parse_header(header: &[u8], data_bytes: u64) -> Result<Header, String> {
+    let mut entries: BTreeMap<String, serde_json::Value> =
+        serde_json::from_slice(header).map_err(|e| format!("its header is not JSON: {e}"))?;
+    let metadata = match entries.remove("__metadata__") {
+        None => BTreeMap::new(),
+        Some(value) => serde_json::from_value(value).map_err(|e| format!("its metadata is not text: {e}"))?,
+    };
+    let mut tensors = BTreeMap::new();
+    for (name, value) in entries {
+        let info: TensorInfo = serde_json::from_value(value).map_err(|e| format!("{name}: {e}"))?;
+        check_tensor(&info, data_bytes).map_err(|cause| format!("{name}: {cause}"))?;
+        tensors.insert(name, info);
+    }
+    let mut ranges: Vec<(u64, u64)> = tensors.values().map(|t| t.data_offsets).collect();
+    ranges.sort_unstable();
+    match ranges.windows(2).all(|w| w[0].1 <= w[1].0) {
+        true => Ok((tensors, metadata)),
+        false => Err("two tensors overlap".into()),
+    }
+}
+
+fn check_tensor(info: &TensorInfo, data_bytes: u64) -> Result<(), String> {
+    let size: u64 = match info.dtype.as_str() {
+        "F64" | "I64" | "U64" => 8,
+        "F32" | "I32" | "U32" => 4,
+        "F16" | "BF16" | "I16" | "U16" => 2,
+        "I8" | "U8" | "BOOL" => 1,
+        other => return Err(format!("unknown element type {other}")),
+    };
+    let bytes = info.shape.iter().try_fold(size, |n, &d| n.checked_mul(d as u64));
+    let (start, end) = info.data_offsets;
+    match bytes {
+        Some(bytes) if end <= data_bytes && end.checked_sub(start) == Some(bytes) => Ok(()),
+        _ => Err(format!("bytes {start}..{end} do not fit {:?} of {}", info.shape, info.dtype)),
+    }
+}
+
+/// One tensor to write.
+pub struct TensorToWrite<'a> {
+    pub name: &'a str,
+    pub dtype: &'static str,
+    pub shape: &'a [usize],
+    pub data: std::borrow::Cow<'a, [u8]>,
+}
+
+/// Writes a file and makes sure it is on disk. Returns its size.
+pub fn write_tensors(path: &Path, tensors: &[TensorToWrite<'_>], metadata: &BTreeMap<String, String>) -> io::Result<u64> {
+    let mut header = serde_json::Map::new();
+    if !metadata.is_empty() {
+        header.insert("__metadata__".into(), serde_json::to_value(metadata)?);
+    }
+    let mut end = 0u64;
+    for tensor in tensors {
+        let start = std::mem::replace(&mut end, end + tensor.data.len() as u64);
+        let (dtype, shape) = (tensor.dtype.to_string(), tensor.shape.to_vec());
+        let info = TensorInfo { dtype, shape, data_offsets: (start, end) };
+        header.insert(tensor.name.into(), serde_json::to_value(info)?);
+    }
+    let mut header = serde_json::to_vec(&header)?;
+    // The data starts at a multiple of 8, as the format wants; spaces fill up.
+    header.resize(header.len().next_multiple_of(8), b' ');
+    let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+    file.write_all(&(header.len() as u64).to_le_bytes())?;
+    file.write_all(&header)?;
+    for tensor in tensors {
+        file.write_all(&tensor.data)?;
+    }
+    file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+    Ok(8 + header.len() as u64 + end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(dir: &Path) -> PathBuf {
+        let path = dir.join("a.safetensors");
+        let (a, b) = ([1u8; 24], [2u8; 8]);
+        let tensors = [
+            TensorToWrite { name: "a", dtype: "F32", shape: &[2, 3], data: a.as_slice().into() },
+            TensorToWrite { name: "b", dtype: "I64", shape: &[1], data: b.as_slice().into() },
+        ];
+        write_tensors(&path, &tensors, &BTreeMap::from([("k".into(), "v".into())])).unwrap();
+        path
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_is_a_safetensors_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = sample(dir.path());
+        let file = TensorFile::open(&path).unwrap();
+        assert_eq!(file.read(&file.tensors()["a"]).unwrap(), [1; 24]);
+        assert_eq!(file.metadata["k"], "v");
+        let bytes = std::fs::read(&path).unwrap();
+        let official = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        assert_eq!(official.tensor("b").unwrap().data(), [2; 8]);
+    }
+
+    #[test]
+    fn a_cut_file_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = sample(dir.path());
+        let bytes = std::fs::read(&path).unwrap();
+        for len in [0, 5, 8, 20, bytes.len() - 1] {
+            std::fs::write(&path, &bytes[..len]).unwrap();
+            assert!(matches!(TensorFile::open(&path), Err(TensorFileError::Damaged { .. })), "{len}");
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! The training loop. Everything it has to tell goes out as events.
+
+use super::batch::{Feeder, counted_rows};
+use super::checkpoint::{self, Best, State};
+use super::events::{End, Evaluation, Event, EventLog, Finished, Started, StepEvent};
+use super::generate::{Sampling, generate};
+use super::run::Run;
+use super::setup::{Extras, length, loader_options};
+use super::step::{EVALUATE, MICRO_STEP, NEXT_TOKEN, STEP, UPDATE};
+use super::{TrainError, initialize, learning_rate};
+use crate::data::{Batch, Loader, LoaderOptions, Position};
+use crate::exec::Executor;
+use crate::exec::cpu::CpuExecutor;
+use crate::heap;
+use crate::recipe::{Every, Model, Rule};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+impl Run {
+    /// Trains to the end, until evaluations stop getting better, or until `stop` is set. `sink` sees every event after
+    /// it was written to events.jsonl.
+    pub fn train(&self, stop: &AtomicBool, sink: &mut dyn FnMut(&Event)) -> Result<Finished, TrainError> {
+        let executor = self.executor()?;
+        self.write_start()?;
+        let path = self.out.join("events.jsonl");
+        let log = EventLog::open(&path).map_err(TrainError::io(path))?;
+        let mut trainer = Trainer::new(self, executor, log, sink)?;
+        let finished = trainer.train(stop)?;
+        Ok(finished)
+    }
+}
+
+struct Trainer<'r> {
+    run: &'r Run,
+    executor: CpuExecutor,
+    log: EventLog,
+    sink: &'r mut dyn FnMut(&Event),
+    state: State,
+    steps: usize,
+    /// The first phase of a step, and the update if it is one of its own.
+    micro: usize,
+    update: Option<usize>,
+    feeder: Feeder,
+    began: Instant,
+    first_step: usize,
+    measured_peak: u64,
+}
+
+impl<'r> Trainer<'r> {
+    fn new(
+        run: &'r Run,
+        mut executor: CpuExecutor,
+        log: EventLog,
+        sink: &'r mut dyn FnMut(&Event),
+    ) -> Result<Self, TrainError> {
+        initialize(run.program(), &mut executor, run.recipe.train.seed);
+        let state = match &run.from {
+            None => State {
+                step: 0,
+                position: Position::default(),
+                recipe_hash: run.recipe.hash()?,
+                samples_seen: 0,
+                best: None,
+                without_improvement: 0,
+                last_loss: None,
+                last_accuracy: None,
+            },
+            Some(path) => {
+                let state = checkpoint::read_state(path)?;
+                if state.recipe_hash != run.recipe.hash()? {
+                    let (path, cause) = (path.clone(), "it was written by another recipe".into());
+                    return Err(checkpoint::CheckpointError::Another { path, cause }.into());
+                }
+                checkpoint::restore(path, run.program(), &mut executor)?;
+                state
+            }
+        };
+        let (micro, update) = match run.program().phase(STEP) {
+            Some(step) => (step, None),
+            None => (phase(run, MICRO_STEP)?, Some(phase(run, UPDATE)?)),
+        };
+        let feeder = feeder(run, run.planned.choice.settings.micro_batch);
+        let first_step = state.step;
+        Ok(Trainer {
+            steps: run.steps(),
+            run,
+            executor,
+            log,
+            sink,
+            state,
+            micro,
+            update,
+            feeder,
+            began: Instant::now(),
+            first_step,
+            measured_peak: 0,
+        })
+    }
+
+    fn tell(&mut self, event: Event) -> Result<(), TrainError> {
+        self.log.write(&event).map_err(TrainError::io(self.run.out.join("events.jsonl")))?;
+        (self.sink)(&event);
+        Ok(())
+    }
+
+    fn train(&mut self, stop: &AtomicBool) -> Result<Finished, TrainError> {
+        self.tell_start()?;
+        heap::reset();
+        let mut loader =
+            Loader::new(self.run.data.train.clone(), &loader_options(&self.run.recipe), self.state.position)?;
+        let mut end = End::Completed;
+        while self.state.step < self.steps {
+            if stop.load(Ordering::Relaxed) {
+                self.save()?;
+                end = End::Interrupted;
+                break;
+            }
+            self.step(&mut loader)?;
+            if self.after_step()? {
+                end = End::Stopped;
+                break;
+            }
+        }
+        self.finish(end)
+    }
+
+    fn tell_start(&mut self) -> Result<(), TrainError> {
+        let run = self.run;
+        let settings = run.planned.choice.settings;
+        if run.resumed {
+            self.tell(Event::Resumed { step: self.state.step, replanned: run.replanned })?;
+        }
+        self.tell(Event::Started(Started {
+            version: env!("CARGO_PKG_VERSION").into(),
+            recipe: run.recipe.name.clone(),
+            recipe_hash: self.state.recipe_hash.clone(),
+            device: run.planned.device.name.clone(),
+            budget_bytes: run.planned.budget_bytes,
+            planned_peak_bytes: run.planned.planned_peak_bytes(),
+            parameters: run.program().parameters(),
+            effective_batch: run.recipe.train.effective_batch,
+            micro_batch: settings.micro_batch,
+            accumulation: settings.accumulation,
+            steps: self.steps,
+            steps_per_epoch: run.steps_per_epoch(),
+            train_samples: run.data.train.len(),
+            validation_samples: run.data.validation.as_ref().map_or(0, |v| v.len()),
+            best_accuracy: run.data.best_accuracy,
+            best_loss: run.data.best_loss,
+        }))
+    }
+
+    /// One update: the effective batch in micro-steps, then the optimizer.
+    fn step(&mut self, loader: &mut Loader) -> Result<(), TrainError> {
+        let began = Instant::now();
+        let stalled = loader.stats().stall;
+        let batch = match loader.next() {
+            Some(batch) => batch?,
+            None => return Err(crate::data::DataError::option("data", "the stream of batches ended").into()),
+        };
+        let lr = learning_rate(&self.run.recipe.train.schedule, self.run.recipe.train.optimizer.lr, self.state.step, self.steps);
+        let counted = counted_rows(batch, self.is_text(), 0..batch.len());
+        self.set_scalars(lr, counted);
+        self.run_micro_steps(batch);
+        let (samples, position) = (batch.len(), batch.end());
+        let stall_ms = (loader.stats().stall - stalled).as_secs_f64() * 1e3;
+        let loss = self.metric("metrics.loss") / counted.max(1) as f64;
+        let norm = self.metric("metrics.norm");
+        self.state.step += 1;
+        self.state.position = position;
+        self.state.samples_seen += samples as u64;
+        if !loss.is_finite() || !norm.is_finite() {
+            let last_good = checkpoint::list(&self.run.checkpoints()).pop().map(|(_, path)| path);
+            return Err(TrainError::Diverged { step: self.state.step, loss, norm, last_good });
+        }
+        self.tell_step(loss, norm, lr, samples, began.elapsed().as_secs_f64(), stall_ms)
+    }
+
+    fn is_text(&self) -> bool {
+        matches!(self.run.data.extras, Extras::Text(_))
+    }
+
+    fn set_scalars(&mut self, lr: f64, counted: usize) {
+        let t = self.state.step as i32 + 1;
+        let (b1, b2) = match self.run.recipe.train.optimizer.rule {
+            Rule::AdamW { betas, .. } => (betas[0], betas[1]),
+            _ => (0.0, 0.0),
+        };
+        let scalars = [
+            ("lr", lr),
+            ("loss.scale", 1.0 / counted.max(1) as f64),
+            ("adam.correction1", 1.0 - b1.powi(t)),
+            ("adam.correction2", 1.0 - b2.powi(t)),
+            ("adafactor.step", t as f64),
+        ];
+        for (name, value) in scalars {
+            // Scalars of another optimizer are not in the program.
+            self.executor.write_resident(name, bytemuck::bytes_of(&(value as f32)));
+        }
+        self.clear_metrics();
+    }
+
+    fn clear_metrics(&mut self) {
+        for name in ["metrics.loss", "metrics.correct", "metrics.norm"] {
+            self.executor.write_resident(name, bytemuck::bytes_of(&0f32));
+        }
+    }
+
+    fn run_micro_steps(&mut self, batch: &Batch) {
+        for first in (0..batch.len()).step_by(self.feeder.rows()) {
+            let rng = [self.run.recipe.train.seed as i64, self.state.step as i64, first as i64];
+            self.executor.write_resident("rng", bytemuck::cast_slice(&rng));
+            self.feeder.feed(&mut self.executor, self.micro, batch, first);
+            Executor::run(&mut self.executor, self.micro);
+        }
+        if let Some(update) = self.update {
+            Executor::run(&mut self.executor, update);
+        }
+    }
+
+    fn metric(&self, name: &str) -> f64 {
+        self.executor.resident::<f32>(name).map_or(f64::NAN, |values| values[0] as f64)
+    }
+
+    fn tell_step(&mut self, loss: f64, norm: f64, lr: f64, samples: usize, seconds: f64, stall_ms: f64) -> Result<(), TrainError> {
+        let done = self.state.step - self.first_step;
+        let per_step = self.began.elapsed().as_secs_f64() / done.max(1) as f64;
+        self.measured_peak = self.measured_peak.max(self.executor.measured_bytes());
+        self.tell(Event::Step(StepEvent {
+            step: self.state.step,
+            epoch: (self.state.step - 1) / self.run.steps_per_epoch(),
+            loss,
+            norm,
+            lr,
+            ms: seconds * 1e3,
+            samples_per_s: samples as f64 / seconds,
+            stall_ms,
+            remaining_s: per_step * (self.steps - self.state.step) as f64,
+            planned_peak_bytes: self.run.planned.planned_peak_bytes(),
+            measured_peak_bytes: self.measured_peak,
+        }))
+    }
+
+    /// Evaluation, text and checkpoint where they are due. True if the run should stop early.
+    fn after_step(&mut self) -> Result<bool, TrainError> {
+        let train = &self.run.recipe.train;
+        let (step, last) = (self.state.step, self.state.step == self.steps);
+        let epoch_end = step % self.run.steps_per_epoch() == 0;
+        let due = |every: Every| match every {
+            Every::Never => false,
+            Every::Epoch => epoch_end || last,
+            Every::Steps(n) => step % n.max(1) == 0 || last,
+        };
+        let improved = if due(train.evaluate.every) { self.evaluate()? } else { false };
+        if epoch_end || last {
+            self.write_sample()?;
+        }
+        let stop = train.evaluate.patience.is_some_and(|patience| self.state.without_improvement >= patience.max(1));
+        if due(train.checkpoint.every) || improved || stop {
+            self.save()?;
+        }
+        Ok(stop)
+    }
+
+    /// One pass over the validation data inside the same arena. True if it is the best so far.
+    fn evaluate(&mut self) -> Result<bool, TrainError> {
+        let (Some(dataset), Some(phase)) = (self.run.data.validation.clone(), self.run.program().phase(EVALUATE)) else {
+            return Ok(false);
+        };
+        let began = Instant::now();
+        let samples = dataset.len();
+        let (loss, accuracy) = self.evaluate_pass(dataset, phase)?;
+        let best = self.state.best.is_none_or(|best| loss < best.loss);
+        match best {
+            true => {
+                self.state.best = Some(Best { step: self.state.step, loss, accuracy });
+                self.state.without_improvement = 0;
+            }
+            false => self.state.without_improvement += 1,
+        }
+        (self.state.last_loss, self.state.last_accuracy) = (Some(loss), Some(accuracy));
+        let epoch = (self.state.step - 1) / self.run.steps_per_epoch();
+        let ms = began.elapsed().as_secs_f64() * 1e3;
+        self.tell(Event::Evaluation(Evaluation { step: self.state.step, epoch, loss, accuracy, samples, ms, best }))?;
+        Ok(best)
+    }
+
+    fn evaluate_pass(&mut self, dataset: std::sync::Arc<dyn crate::data::Dataset>, phase: usize) -> Result<(f64, f64), TrainError> {
+        let rows = evaluation_rows(self.run, phase);
+        let mut feeder = feeder(self.run, rows);
+        let options = LoaderOptions::evaluation(rows, self.run.recipe.data.workers, self.run.recipe.data.prefetch.max(1));
+        let mut loader = Loader::new(dataset, &options, Position::default())?;
+        let (mut loss, mut correct, mut counted) = (0.0, 0.0, 0);
+        while let Some(batch) = loader.next() {
+            let batch = batch?;
+            self.clear_metrics();
+            feeder.feed(&mut self.executor, phase, batch, 0);
+            Executor::run(&mut self.executor, phase);
+            // Summed here in f64: a long evaluation must not lose digits.
+            loss += self.metric("metrics.loss");
+            correct += self.metric("metrics.correct");
+            counted += counted_rows(batch, self.is_text(), 0..batch.len());
+        }
+        self.clear_metrics();
+        Ok((loss / counted.max(1) as f64, correct / counted.max(1) as f64))
+    }
+
+    /// Lets the model write a little, if it writes text.
+    fn write_sample(&mut self) -> Result<(), TrainError> {
+        let run = self.run;
+        let (Extras::Text(vocabulary), Some(sample)) = (&run.data.extras, &run.recipe.train.sample) else { return Ok(()) };
+        let Some(phase) = run.program().phase(NEXT_TOKEN) else { return Ok(()) };
+        let mut prompt = vocabulary.encode(&sample.prompt)?;
+        if prompt.is_empty() {
+            prompt.push(vocabulary.end_of_text().unwrap_or(0) as i32);
+        }
+        let sampling = Sampling {
+            tokens: sample.length,
+            temperature: sample.temperature.into(),
+            seed: run.recipe.train.seed,
+            stream: self.state.step as u64,
+            stop: vocabulary.end_of_text(),
+        };
+        let ids = generate(&mut self.executor, phase, &prompt, length(&run.recipe), &sampling);
+        let text = vocabulary.decode(&ids)?;
+        let epoch = (self.state.step - 1) / run.steps_per_epoch();
+        self.tell(Event::Sample { step: self.state.step, epoch, prompt: sample.prompt.clone(), text })
+    }
+
+    fn save(&mut self) -> Result<(), TrainError> {
+        let dir = self.run.checkpoints();
+        let (path, bytes) = checkpoint::write(&dir, &self.state, self.run.program(), &self.executor)?;
+        let best = self.state.best.map(|best| best.step);
+        checkpoint::prune(&dir, self.run.recipe.train.checkpoint.keep, best);
+        let path = path.display().to_string();
+        self.tell(Event::Checkpoint { step: self.state.step, path, bytes, best: best == Some(self.state.step) })
+    }
+
+    /// The model of the best evaluation (or the last step) is written, and the run summed up.
+    fn finish(&mut self, end: End) -> Result<Finished, TrainError> {
+        let seconds = self.began.elapsed().as_secs_f64();
+        if end != End::Interrupted {
+            self.load_best()?;
+            self.run.write_model(&self.executor)?;
+        }
+        let done = self.state.step - self.first_step;
+        let finished = Finished {
+            end,
+            steps: self.state.step,
+            epochs: self.state.step / self.run.steps_per_epoch(),
+            final_loss: self.state.last_loss,
+            final_accuracy: self.state.last_accuracy,
+            best_loss: self.state.best.map(|b| b.loss),
+            best_accuracy: self.state.best.map(|b| b.accuracy),
+            best_step: self.state.best.map(|b| b.step),
+            planned_peak_bytes: self.run.planned.planned_peak_bytes(),
+            measured_peak_bytes: self.measured_peak.max(self.executor.measured_bytes()),
+            host_peak_bytes: self.run.host_peak_bytes(),
+            samples_per_s: (done * self.run.recipe.train.effective_batch) as f64 / seconds.max(1e-9),
+            seconds,
+        };
+        self.tell(Event::Finished(finished.clone()))?;
+        Ok(finished)
+    }
+
+    fn load_best(&mut self) -> Result<(), TrainError> {
+        let Some(best) = self.state.best.filter(|best| best.step != self.state.step) else { return Ok(()) };
+        let path = self.run.checkpoints().join(format!("step-{}", best.step));
+        Ok(checkpoint::restore(&path, self.run.program(), &mut self.executor)?)
+    }
+}
+
+fn phase(run: &Run, name: &str) -> Result<usize, TrainError> {
+    let missing = || crate::plan::PlanError::Broken(format!("the program has no phase {name}"));
+    Ok(run.program().phase(name).ok_or_else(missing)?)
+}
+
+/// Samples that the evaluation graph was built for.
+fn evaluation_rows(run: &Run, phase: usize) -> usize {
+    let graph = &run.program().phases[phase].graph;
+    let input = graph.find("x").or_else(|| graph.find("ids"));
+    input.map_or(1, |id| graph.shape(id)[0])
+}
+
+fn feeder(run: &Run, rows: usize) -> Feeder {
+    match &run.recipe.model {
+        Model::HybridCnnLstm(m) => Feeder::series(rows, m.window * m.features),
+        Model::MuSota(_) => Feeder::text(rows, length(&run.recipe)),
+    }
+}

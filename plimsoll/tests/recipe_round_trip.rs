@@ -1,0 +1,204 @@
+//! Any recipe, stored, reads back as an equal one.
+
+use std::path::PathBuf;
+
+use plimsoll::recipe::{
+    Attention, BatchNormMode, Budget, Checkpoint, Choice, Data, DerivedLabel, Evaluate, Every, Format, HybridCnnLstm,
+    Kind, Label, Memory, Model, MuSota, Named, Offload, Optimizer, OptimizerState, Precision, Recipe, Recompute, Rule,
+    Sample, Schedule, Series, Shape, Source, Synthetic, Task, Text, Train, Validation, Warmup,
+};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+fn named<T: Named + std::fmt::Debug>() -> impl Strategy<Value = T> {
+    select(T::ALL.to_vec())
+}
+
+fn choice<T: std::fmt::Debug + Clone>(of: impl Strategy<Value = T>) -> impl Strategy<Value = Choice<T>> {
+    option::of(of).prop_map(|value| value.map_or(Choice::Auto, Choice::Pinned))
+}
+
+/// Names and paths with everything that a file format could trip over.
+fn text() -> impl Strategy<Value = String> {
+    "[a-z\"'\\\\ =#\\.\n\t🦀é]{1,12}"
+}
+
+fn every() -> impl Strategy<Value = Every> {
+    prop_oneof![Just(Every::Epoch), (1usize..1_000_000).prop_map(Every::Steps), Just(Every::Never)]
+}
+
+prop_compose! {
+    fn hybrid()(
+        features in 1usize..64, window in 2usize..200, channels in vec(1usize..300, 1..5), head_width in 1usize..33,
+        heads in 1usize..9, classes in 2usize..10, dropout in 0f32..0.99, batch_norm in named::<BatchNormMode>(),
+    ) -> HybridCnnLstm {
+        // 2 × hidden = 2 × head_width × heads
+        HybridCnnLstm { features, window, channels, hidden: head_width * heads, heads, classes, dropout, batch_norm }
+    }
+}
+
+prop_compose! {
+    fn mu_sota()(
+        vocab in 257usize..60_000, layers in 1usize..30, blocks in 1usize..20, block_heads in 1usize..5,
+        head_width in 1usize..5, ffn in 1usize..7000, max_length in 2usize..1024, dropout in 0f32..0.99,
+    ) -> MuSota {
+        let block_width = block_heads * head_width;
+        MuSota { vocab, layers, blocks, block_width, block_heads, cross_heads: blocks, ffn, max_length, dropout }
+    }
+}
+
+fn validation() -> impl Strategy<Value = Validation> {
+    // Not 0: a recipe that evaluates must have something to evaluate on.
+    prop_oneof![(0.001..0.9).prop_map(Validation::Fraction), text().prop_map(|t| Validation::File(t.into()))]
+}
+
+fn label(classes: usize) -> BoxedStrategy<Label> {
+    let column = text().prop_map(|name| Label::Column(format!("label {name}")));
+    let derived = (text(), 1usize..100, 0.0..10.0)
+        .prop_map(|(column, horizon, threshold)| Label::Derived(DerivedLabel { column, horizon, threshold }));
+    if classes == 3 { prop_oneof![column, derived].boxed() } else { column.boxed() }
+}
+
+fn series_data(model: &HybridCnnLstm) -> BoxedStrategy<(Source, Kind)> {
+    let columns: Vec<String> = (0..model.features).map(|i| format!("x {i}")).collect();
+    let format = select(vec![Format::Csv, Format::Jsonl, Format::Parquet]);
+    let file = (text(), format, label(model.classes), any::<bool>(), option::of(text()), 1usize..100);
+    let file = file.prop_map(move |(train, format, label, listed, time, stride)| {
+        let columns = listed.then(|| columns.clone());
+        let series = Series { columns, time, label: Some(label), stride };
+        (Source::File { train: train.into(), format }, Kind::Series(series))
+    });
+    let made = (1usize..100_000, 0..=i64::MAX as u64, 1usize..100).prop_map(|(samples, seed, stride)| {
+        let series = Series { columns: None, time: None, label: None, stride };
+        (Source::Synthetic { name: Synthetic::Regimes, samples, seed }, Kind::Series(series))
+    });
+    prop_oneof![file, made].boxed()
+}
+
+fn text_data(model: &MuSota) -> BoxedStrategy<(Source, Kind)> {
+    let file = (text(), select(vec![Format::Text, Format::Jsonl]))
+        .prop_map(|(train, format)| Source::File { train: train.into(), format });
+    let made = (1usize..100_000, 0u64..100).prop_map(|(samples, seed)| Source::Synthetic {
+        name: Synthetic::Grammar,
+        samples,
+        seed,
+    });
+    let kind = (2..=model.max_length, text(), option::of(text())).prop_map(|(max_length, text_field, tokenizer)| {
+        Kind::Text(Text { max_length, text_field, tokenizer: tokenizer.map(PathBuf::from) })
+    });
+    (prop_oneof![file, made], kind).boxed()
+}
+
+fn optimizer() -> impl Strategy<Value = Optimizer> {
+    let rule = prop_oneof![
+        (0.0..0.999, 0.0..0.999, 1e-30..1.0).prop_map(|(a, b, eps)| Rule::AdamW { betas: [a, b], eps }),
+        (0.0..0.999).prop_map(|momentum| Rule::Sgd { momentum }),
+        (1e-40..1.0).prop_map(|eps| Rule::Adafactor { eps }),
+    ];
+    (rule, 1e-12..1000.0, 0.0..1000.0, any::<bool>()).prop_map(|(rule, lr, weight_decay, decay_all)| Optimizer {
+        rule,
+        lr,
+        weight_decay,
+        decay_all,
+    })
+}
+
+fn schedule() -> impl Strategy<Value = Schedule> {
+    let warmup = prop_oneof![(0.0..=1.0).prop_map(Warmup::Fraction), (0usize..100_000).prop_map(Warmup::Steps)];
+    (named::<Shape>(), warmup, 0.0..=1.0).prop_map(|(name, warmup, floor)| Schedule {
+        name,
+        warmup,
+        min_lr_fraction: if name == Shape::Constant { 0.0 } else { floor },
+    })
+}
+
+fn evaluate() -> impl Strategy<Value = Evaluate> {
+    (every(), option::of(1usize..50), choice(1usize..512)).prop_map(|(every, patience, batch)| Evaluate {
+        every,
+        patience: patience.filter(|_| every != Every::Never),
+        batch,
+    })
+}
+
+prop_compose! {
+    fn train()(
+        effective_batch in 1usize..512, epochs in 1usize..100, steps in option::of(1usize..1_000_000),
+        seed in 0..=i64::MAX as u64, clip_norm in option::of(1e-5f32..1e6), optimizer in optimizer(),
+        schedule in schedule(), evaluate in evaluate(), every in every(), keep in 1usize..10,
+        sample in (0.0..=1.0, 0.0..100.0, text()),
+    ) -> Train {
+        let (part, temperature, prompt) = sample;
+        // A length as a part of the model's, which `finish` knows.
+        let sample = Some(Sample { length: (part * 1000.0) as usize, temperature, prompt });
+        let checkpoint = Checkpoint { every, keep };
+        Train {
+            task: Task::Series, effective_batch, epochs, steps, seed, clip_norm, optimizer, schedule, evaluate, checkpoint, sample,
+        }
+    }
+}
+
+prop_compose! {
+    fn memory()(
+        budget in prop_oneof![
+            Just(Budget::Auto), (1u64..1 << 47).prop_map(Budget::Bytes), (1e-9..=100.0).prop_map(Budget::Percent),
+        ],
+        micro_batch in choice(1usize..600), precision in choice(named::<Precision>()),
+        recompute in choice(named::<Recompute>()), attention in choice(named::<Attention>()),
+        block_group in choice(1usize..20), loss_chunk in choice(1usize..100_000),
+        optimizer_state in choice(named::<OptimizerState>()), offload in choice(named::<Offload>()), sharing in any::<bool>(),
+    ) -> Memory {
+        Memory {
+            budget, micro_batch, precision, recompute, attention, block_group, loss_chunk, optimizer_state, offload, sharing,
+        }
+    }
+}
+
+fn at_most(choice: Choice<usize>, most: usize) -> Choice<usize> {
+    choice.pinned().map_or(Choice::Auto, |n| Choice::Pinned(n.min(most)))
+}
+
+/// Bends train and memory to what the model allows.
+fn fit(model: &Model, train: &mut Train, memory: &mut Memory) {
+    memory.micro_batch = at_most(memory.micro_batch, train.effective_batch);
+    memory.block_group = at_most(memory.block_group, model.family().groups());
+    if model.family().needs_whole_batch() && memory.micro_batch != Choice::Auto {
+        memory.micro_batch = Choice::Pinned(train.effective_batch);
+    }
+    train.task = model.family().tasks()[0];
+    match model {
+        Model::HybridCnnLstm(_) => {
+            train.sample = None;
+            memory.loss_chunk = Choice::Auto;
+        }
+        Model::MuSota(m) => train.sample.iter_mut().for_each(|s| s.length = s.length.min(m.max_length)),
+    }
+}
+
+fn recipe() -> impl Strategy<Value = Recipe> {
+    let hybrid = hybrid().prop_flat_map(|m| (series_data(&m), Just(Model::HybridCnnLstm(m))));
+    let mu_sota = mu_sota().prop_flat_map(|m| (text_data(&m), Just(Model::MuSota(m))));
+    let loader = (validation(), 0usize..8, 1usize..8);
+    let parts = (prop_oneof![hybrid, mu_sota], loader, train(), memory(), text(), text());
+    parts.prop_map(|(((source, kind), model), (validation, workers, prefetch), mut train, mut memory, name, dir)| {
+        fit(&model, &mut train, &mut memory);
+        let data = Data { source, validation, kind, workers, prefetch };
+        Recipe { name, dir: dir.into(), model, data, train, memory }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn a_stored_recipe_reads_back_equal(recipe in recipe()) {
+        let stored = recipe.to_toml().unwrap();
+        match Recipe::parse(&stored, "recipe.toml", &[]) {
+            Ok(again) => {
+                prop_assert_eq!(again.hash().unwrap(), recipe.hash().unwrap());
+                prop_assert_eq!(again, recipe);
+            }
+            Err(error) => prop_assert!(false, "{}\n{}", error, stored),
+        }
+    }
+}
