@@ -22,5 +22,5 @@ pub mod heap;
 
 pub mod data;
 
-pub mod train;
 pub mod report;
+pub mod train;

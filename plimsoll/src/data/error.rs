@@ -89,7 +89,7 @@ impl DataError {
             }
             DataError::RaggedRow { .. } => "quote cells that contain a comma or a line break".into(),
             DataError::Malformed { .. } => {
-                "JSONL holds one object per line, with numbers written as in JSON (no NaN)".into()
+                "correct that place; JSONL holds one object per line, with numbers as in JSON (no NaN)".into()
             }
             DataError::Parquet { .. } => {
                 "flat columns of integers, floats, booleans and strings are read; plain, snappy or zstd".into()

@@ -31,7 +31,7 @@ pub(super) fn moments(values: &[f64]) -> (f64, f64) {
 }
 
 impl Normalizer {
-    pub(super) fn width(&self) -> usize {
+    pub fn width(&self) -> usize {
         self.features.len()
     }
 

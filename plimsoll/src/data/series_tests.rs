@@ -1,5 +1,8 @@
 use super::*;
-use crate::data::{Batch, Dataset, Place, table::tests::file};
+use crate::data::{
+    Batch, Dataset, Place,
+    table::tests::{file, mutated},
+};
 
 /// `rows` rows of two features, a word label and an integer time; `edit` may change a row.
 fn csv(rows: usize, edit: impl Fn(usize) -> f64) -> String {
@@ -168,4 +171,21 @@ fn bad_series_are_refused_with_place_and_hint() {
     let mut huge = String::from("a,label\n");
     (0..30).for_each(|row| huge += &format!("{}1e308,0\n", if row % 2 == 0 { "-" } else { "" }));
     assert!(matches!(refuse(&huge, &|o| o.time = None), E::Malformed { .. }));
+}
+
+/// Damage gives an error or another series, never a panic.
+#[test]
+fn mutated_files_do_not_panic() {
+    let mut lines = String::new();
+    (0..30).for_each(|row| lines += &format!("{{\"time\":{row},\"price\":{}.5,\"label\":\"up\"}}\n", row % 7));
+    for (name, text) in [("a.csv", csv(30, |_| 0.0)), ("a.jsonl", lines)] {
+        let (_folder, path) = file(name, "");
+        for seed in 0..1000 {
+            std::fs::write(&path, mutated(&text, seed)).unwrap();
+            match load_series(&options(&path)) {
+                Ok(data) => assert!(!bits(&data.train).is_empty()),
+                Err(error) => assert!(error.to_string().contains(name) && !error.hint().is_empty(), "{error}"),
+            }
+        }
+    }
 }

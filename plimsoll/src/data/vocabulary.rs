@@ -72,6 +72,15 @@ impl Vocabulary {
         Ok(ids)
     }
 
+    /// Ids of a prompt for a model that knows `vocab` ids.
+    pub fn encode_prompt(&self, text: &str, vocab: usize) -> Result<Vec<i32>, DataError> {
+        let ids = self.encode(text)?;
+        match ids.iter().find(|&&id| id as usize >= vocab) {
+            Some(&id) => Err(DataError::IdBeyondVocabulary { file: "prompt".into(), id: id as u32, vocab }),
+            None => Ok(ids),
+        }
+    }
+
     /// Appends the ids of `text`, without special tokens.
     pub(super) fn encode_into(&self, text: &str, ids: &mut Vec<i32>) -> Result<(), DataError> {
         match self {
@@ -153,7 +162,7 @@ fn piece_end(text: &str) -> usize {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::data::table::tests::file;
+    use crate::data::table::tests::{file, mutated};
 
     /// A word-level tokenizer that pads and truncates, as published files often do.
     pub const TOKENIZER: &str = r#"{
@@ -177,6 +186,8 @@ pub(super) mod tests {
         assert_eq!(bytes.decode(&[104, 256, -1, 99999, 105]).unwrap(), "hi");
         assert_eq!(bytes.decode(&[0xc3]).unwrap(), "\u{fffd}");
         assert_eq!((bytes.size(), bytes.end_of_text()), (257, Some(256)));
+        assert_eq!(bytes.encode_prompt("hi", 128).unwrap(), [104, 105]);
+        assert!(matches!(bytes.encode_prompt("hé", 128), Err(DataError::IdBeyondVocabulary { id: 0xc3, .. })));
     }
 
     #[test]
@@ -197,6 +208,19 @@ pub(super) mod tests {
         }
         let missing = VocabularyChoice::Tokenizer("/nowhere/tokenizer.json".into());
         assert!(matches!(Vocabulary::open(&missing), Err(DataError::Unreadable { .. })));
+    }
+
+    /// Damage gives an error or another tokenizer, never a panic.
+    #[test]
+    fn mutated_tokenizers_do_not_panic() {
+        let (_folder, path) = file("tokenizer.json", "");
+        for seed in 0..500 {
+            std::fs::write(&path, mutated(TOKENIZER, seed)).unwrap();
+            if let Ok(vocabulary) = Vocabulary::open(&VocabularyChoice::Tokenizer(path.clone())) {
+                let ids = vocabulary.encode("the ship floats").unwrap_or_default();
+                assert!(ids.iter().all(|&id| (id as usize) < vocabulary.size()));
+            }
+        }
     }
 
     #[test]

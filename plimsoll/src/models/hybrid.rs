@@ -56,7 +56,14 @@ impl Family for HybridCnnLstm {
 
 impl HybridCnnLstm {
     /// Convolution → batch norm → GELU → dropout.
-    fn convolve(&self, g: &mut Graph, build: &Build, x: ValueId, weight: ValueId, out: usize) -> Result<ValueId, GraphError> {
+    fn convolve(
+        &self,
+        g: &mut Graph,
+        build: &Build,
+        x: ValueId,
+        weight: ValueId,
+        out: usize,
+    ) -> Result<ValueId, GraphError> {
         let from = g.shape(x)[2];
         let init = fan_in(from * KERNEL);
         let kernel = g.parameter("weight", &[out, from, KERNEL], init, true)?;
@@ -121,10 +128,11 @@ fn batch_norm(g: &mut Graph, name: &str, x: ValueId, weight: ValueId, training: 
     let running_var = g.resident(&var_name, ty, Component::Weights, Init::Ones)?;
     if !training {
         let op = BatchNormFixed { eps: 1e-5 };
-        return g.apply(name, op, &[x, gamma, beta, running_mean, running_var]);
+        return Ok(g.add(name, op, &[x, gamma, beta, running_mean, running_var])?[0]);
     }
     let outputs = g.apply_all(name, BatchNorm { eps: 1e-5 }, &[x, gamma, beta, weight])?;
     let statistics = [outputs[1], outputs[2], weight, running_mean, running_var];
-    g.add(&format!("{name}.running"), BatchNormRunning { momentum: 0.1, eps: 1e-5 }, &statistics)?;
+    let running = BatchNormRunning { momentum: 0.1, rows_per_sample: g.shape(x)[1] };
+    g.add(&format!("{name}.running"), running, &statistics)?;
     Ok(outputs[0])
 }

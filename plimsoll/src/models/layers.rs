@@ -22,15 +22,15 @@ pub fn linear(graph: &mut Graph, name: &str, x: ValueId, to: usize) -> Built {
     graph.apply(name, MatMul::LINEAR, &[x, weight, bias])
 }
 
-/// The same without a bias.
-pub fn project(graph: &mut Graph, name: &str, x: ValueId, to: usize) -> Built {
-    let from = graph.shape(x)[1];
-    let weight = graph.parameter(&format!("{name}.weight"), &[to, from], fan_in(from), true)?;
-    graph.apply(name, MatMul::TRANSPOSED, &[x, weight])
-}
-
 /// `act(x · Wᵀ + b)`: as one node where nothing has to be kept for a backward pass.
-pub fn linear_activated(graph: &mut Graph, name: &str, x: ValueId, to: usize, act: Activation, training: bool) -> Built {
+pub fn linear_activated(
+    graph: &mut Graph,
+    name: &str,
+    x: ValueId,
+    to: usize,
+    act: Activation,
+    training: bool,
+) -> Built {
     let (weight, bias) = linear_weights(graph, name, graph.shape(x)[1], to)?;
     if !training {
         return graph.apply(name, MatMul { activation: act, ..MatMul::LINEAR }, &[x, weight, bias]);
@@ -68,7 +68,7 @@ pub fn dropout(graph: &mut Graph, name: &str, x: ValueId, p: f32, samples: usize
         return Ok(x);
     }
     let rng = rng(graph)?;
-    let op = Dropout { p, site: site(&graph.path(name)), samples };
+    let op = Dropout { p: p.into(), site: site(&graph.path(name)), samples };
     graph.apply(name, op, &[x, rng])
 }
 
@@ -79,7 +79,7 @@ pub fn attention(graph: &mut Graph, name: &str, qkv: ValueId, causal: bool, form
     };
     let scale = (width as f64).powf(-0.5);
     if form == AttentionForm::Fused {
-        return Ok(graph.apply_all(name, Attention { scale, causal }, &[qkv])?[0]);
+        return Ok(graph.apply_all(name, Attention { scale, causal, key_mask: false, dropout: None }, &[qkv])?[0]);
     }
     graph.scope(name, |graph| {
         // (3, B, H, T, D), seen through strides
@@ -87,7 +87,7 @@ pub fn attention(graph: &mut Graph, name: &str, qkv: ValueId, causal: bool, form
         let split = graph.apply_all("split", Split::even(0, 3, 3), &[parts])?;
         let scores = graph.apply("scores", MatMul::TRANSPOSED, &[split[0], split[1]])?;
         graph.set_component(scores, Component::AttentionScores);
-        let weights = graph.apply("softmax", Softmax { scale, causal, key_mask: false, scores: true }, &[scores])?;
+        let weights = graph.apply("softmax", Softmax { scale, causal, scores: true }, &[scores])?;
         let mixed = graph.apply("mix", MatMul::PLAIN, &[weights, split[2]])?;
         let by_time = graph.apply("by_time", Permute { order: vec![0, 1, 3, 2, 4] }, &[mixed])?;
         reshape(graph, "out", by_time, &[batch, time, heads, width])

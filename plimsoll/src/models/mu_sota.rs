@@ -106,7 +106,13 @@ impl MuSota {
     }
 
     /// Some blocks at once: (M, k·w) → (M, k·w).
-    fn attend_group(&self, g: &mut Graph, build: &Build, h: ValueId, weights: [ValueId; 4]) -> Result<ValueId, GraphError> {
+    fn attend_group(
+        &self,
+        g: &mut Graph,
+        build: &Build,
+        h: ValueId,
+        weights: [ValueId; 4],
+    ) -> Result<ValueId, GraphError> {
         let [qkv_w, qkv_b, out_w, out_b] = weights;
         let (k, w) = (g.shape(qkv_w)[0], self.block_width);
         let qkv = g.apply("qkv", GroupedLinear { parts: 3 }, &[h, qkv_w, qkv_b])?; // (M, 3, k, w)

@@ -36,7 +36,7 @@ impl Attention {
             if dropout.is_some() {
                 inputs.push(SampleInput::new(Type::new(DType::I64, &[3]), Fill::Ids(100)));
             }
-            samples.push(Sample::new(op, inputs).first_output_only());
+            samples.push(Sample::new(op, inputs).first_output());
         }
         samples
     }
@@ -139,9 +139,7 @@ impl AttentionGrad {
         let (shape, lse) = (Attention::shape(io.input_type(0)), io.input::<T>(2).as_ptr());
         let options = self.0.options(io, 4);
         // SAFETY: the views cover the tensors, whose slots are apart; the thirds interleave without overlap.
-        unsafe {
-            kernel::backward(shape, q, k, v, view(1), lse, view(3), options, dq, dk, dv, io.workspace())
-        }
+        unsafe { kernel::backward(shape, q, k, v, view(1), lse, view(3), options, dq, dk, dv, io.workspace()) }
     }
 }
 

@@ -31,14 +31,16 @@ impl BatchNorm {
             SampleInput::float(&[channels], Fill::Normal),
             SampleInput::constant(&[batch], Fill::Mask),
         ];
-        vec![Sample::new(BatchNorm { eps: 1e-5 }, inputs).first_output_only()]
+        vec![Sample::new(BatchNorm { eps: 1e-5 }, inputs).first_output()]
     }
 }
 
 impl Op for BatchNorm {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         let channels = [rows_of(&inputs[0]).channels];
-        let fits = inputs[1].shape[..] == channels && inputs[2].shape[..] == channels && inputs[3].shape[..] == inputs[0].shape[..1];
+        let fits = inputs[1].shape[..] == channels
+            && inputs[2].shape[..] == channels
+            && inputs[3].shape[..] == inputs[0].shape[..1];
         if !fits {
             return OpError::new(format!("{inputs:?} do not belong together"));
         }

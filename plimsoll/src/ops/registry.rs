@@ -8,15 +8,25 @@ pub type Samples = fn(&mut SampleRng) -> Vec<Sample>;
 pub fn registry() -> Vec<(&'static str, Samples)> {
     vec![
         ("activation", Activate::samples),
+        ("adafactor", Adafactor::samples),
+        ("attention", Attention::samples),
+        ("batch_norm", BatchNorm::samples),
+        ("batch_norm_fixed", BatchNormFixed::samples),
         ("binary", Binary::samples),
+        ("conv1d", Conv1d::samples),
+        ("correct", Correct::samples),
         ("cross_entropy", CrossEntropy::samples),
         ("dropout", Dropout::samples),
         ("embedding", Embedding::samples),
+        ("grouped_linear", GroupedLinear::samples),
         ("layer_norm", LayerNorm::samples),
+        ("lstm", Lstm::samples),
         ("matmul", MatMul::samples),
         ("reduce", Sum::samples),
         ("rms_norm", RmsNorm::samples),
         ("scale", Scale::samples),
+        ("select_row", SelectRow::samples),
+        ("sgd", Sgd::samples),
         ("softmax", Softmax::samples),
     ]
 }

@@ -19,8 +19,7 @@ enum Fields {
 impl Feeder {
     /// For a phase that takes `rows` windows of `elements` values.
     pub fn series(rows: usize, elements: usize) -> Feeder {
-        let fields =
-            Fields::Series { x: vec![0.0; rows * elements], label: vec![0; rows], weight: vec![0.0; rows] };
+        let fields = Fields::Series { x: vec![0.0; rows * elements], label: vec![0; rows], weight: vec![0.0; rows] };
         Feeder { rows, fields }
     }
 

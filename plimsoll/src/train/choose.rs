@@ -143,7 +143,9 @@ fn micro_batches(family: &dyn Family, spec: &StepSpec, pins: &Pins) -> Result<Ve
             hint: format!("set memory.micro_batch to at most {effective}"),
         }),
         Some(micro) if fixed && micro < effective => Err(ChooseError::Refused {
-            cause: format!("batch norm sees the micro-batch: {micro} instead of {effective} would change what is learned"),
+            cause: format!(
+                "batch norm sees the micro-batch: {micro} instead of {effective} would change what is learned"
+            ),
             hint: "leave memory.micro_batch out, or accept it with model.batch_norm = \"micro\"".into(),
         }),
         Some(micro) => Ok(vec![micro]),
@@ -202,23 +204,30 @@ fn explain(
     pins: &Pins,
     choice: &Choice,
     tried: usize,
-    ) -> Result<Vec<Decision>, ChooseError> {
+) -> Result<Vec<Decision>, ChooseError> {
     let s = choice.settings;
     let here = live_peak(&choice.program, &choice.options.target)? as i64;
     let mut decisions = Vec::new();
-    let mut add = |lever: &str, text: String, other: Option<Settings>, pinned: bool, why: &str| -> Result<(), ChooseError> {
-        let saved_bytes = match other.filter(|other| *other != s) {
-            None => 0,
-            Some(other) => live_peak(&program(family, spec, &other)?, &choice.options.target)? as i64 - here,
+    let mut add =
+        |lever: &str, text: String, other: Option<Settings>, pinned: bool, why: &str| -> Result<(), ChooseError> {
+            let saved_bytes = match other.filter(|other| *other != s) {
+                None => 0,
+                Some(other) => live_peak(&program(family, spec, &other)?, &choice.options.target)? as i64 - here,
+            };
+            let reason = if pinned { "pinned by the recipe".into() } else { why.to_string() };
+            let predicted_ms = choice.predicted_step_ms;
+            decisions.push(Decision { lever: lever.into(), choice: text, saved_bytes, predicted_ms, reason });
+            Ok(())
         };
-        let reason = if pinned { "pinned by the recipe".into() } else { why.to_string() };
-        let predicted_ms = choice.predicted_step_ms;
-        decisions.push(Decision { lever: lever.into(), choice: text, saved_bytes, predicted_ms, reason });
-        Ok(())
-    };
     let whole = Settings { micro_batch: spec.effective_batch, accumulation: 1, ..s };
     let why = if tried == 1 { "batch statistics: the whole effective batch at once" } else { "the largest that fits" };
-    add("micro_batch", format!("{} × {}", s.micro_batch, s.accumulation), Some(whole), pins.micro_batch.is_some(), why)?;
+    add(
+        "micro_batch",
+        format!("{} × {}", s.micro_batch, s.accumulation),
+        Some(whole),
+        pins.micro_batch.is_some(),
+        why,
+    )?;
     let kept = Settings { recompute: Recompute::None, ..s };
     let why = if s.recompute == Recompute::None { "everything saved fits" } else { "saved values would not fit" };
     add("recompute", s.recompute.name().into(), Some(kept), pins.recompute.is_some(), why)?;
@@ -229,12 +238,24 @@ fn explain(
     }
     if family.blocks() > 1 {
         let other = Settings { block_group: family.blocks(), ..s };
-        add("block_group", s.block_group.to_string(), Some(other), pins.block_group.is_some(), "all blocks in one batched product")?;
+        add(
+            "block_group",
+            s.block_group.to_string(),
+            Some(other),
+            pins.block_group.is_some(),
+            "all blocks in one batched product",
+        )?;
     }
     if family.has_loss_chunks() {
         let rows = s.micro_batch * family.rows_per_sample(spec.length);
         let other = Settings { loss_chunk: rows, ..s };
-        add("loss_chunk", s.loss_chunk.to_string(), Some(other), pins.loss_chunk.is_some(), "logits of one chunk at a time")?;
+        add(
+            "loss_chunk",
+            s.loss_chunk.to_string(),
+            Some(other),
+            pins.loss_chunk.is_some(),
+            "logits of one chunk at a time",
+        )?;
     }
     Ok(decisions)
 }

@@ -10,13 +10,28 @@ use std::path::Path;
 pub enum Event {
     /// A run begins (or, after a crash, goes on).
     Started(Started),
-    Resumed { step: usize, replanned: bool },
+    Resumed {
+        step: usize,
+        replanned: bool,
+    },
     Step(StepEvent),
     Evaluation(Evaluation),
-    Checkpoint { step: usize, path: String, bytes: u64, best: bool },
+    Checkpoint {
+        step: usize,
+        path: String,
+        bytes: u64,
+        best: bool,
+    },
     /// Text the model wrote.
-    Sample { step: usize, epoch: usize, prompt: String, text: String },
-    Note { text: String },
+    Sample {
+        step: usize,
+        epoch: usize,
+        prompt: String,
+        text: String,
+    },
+    Note {
+        text: String,
+    },
     Finished(Finished),
 }
 

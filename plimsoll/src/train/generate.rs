@@ -16,7 +16,13 @@ pub struct Sampling {
 }
 
 /// Continues `prompt` (at least one token) with the phase's model, which sees `length` tokens at most.
-pub fn generate(executor: &mut dyn Executor, phase: usize, prompt: &[i32], length: usize, sampling: &Sampling) -> Vec<i32> {
+pub fn generate(
+    executor: &mut dyn Executor,
+    phase: usize,
+    prompt: &[i32],
+    length: usize,
+    sampling: &Sampling,
+) -> Vec<i32> {
     let stream = Stream::new(sampling.seed, site("generate"), sampling.stream);
     let mut text = prompt.to_vec();
     let mut window = vec![0i32; length];

@@ -20,7 +20,9 @@ pub use generate::{Sampling, generate};
 pub use initial::initialize;
 pub use run::{Run, RunOptions, StoredPlan};
 pub use schedule::learning_rate;
-pub use setup::{Extras, LoadedData, Planned, budget_bytes, family, length, load_data, loader_options, pins, plan, spec};
+pub use setup::{
+    Extras, LoadedData, Planned, budget_bytes, family, length, load_data, loader_options, pins, plan, spec,
+};
 pub use step::{EVALUATE, MICRO_STEP, NEXT_TOKEN, STEP, Settings, StepSpec, UPDATE, UpdateRule, program};
 
 use crate::data::DataError;

@@ -52,7 +52,9 @@ impl StoredPlan {
         let text = fs::read(path).map_err(TrainError::io(path))?;
         let damaged = |cause: String| TrainError::Refused {
             cause: format!("{}: not a plan: {cause}", path.display()),
-            hint: "plans are written by `plimsoll train` into the run's folder; make a new one by training without --plan".into(),
+            hint:
+                "plans are written by `plimsoll train` into the run's folder; make a new one by training without --plan"
+                    .into(),
         };
         let plan: StoredPlan = serde_json::from_slice(&text).map_err(|e| damaged(e.to_string()))?;
         match plan.version {
@@ -74,7 +76,8 @@ impl StoredPlan {
         let product = self.settings.micro_batch.checked_mul(self.settings.accumulation);
         let sound = self.settings.accumulation > 0
             && (1..=spec.effective_batch).contains(&self.settings.micro_batch)
-            && product.is_some_and(|n| n >= spec.effective_batch && n < spec.effective_batch + self.settings.micro_batch)
+            && product
+                .is_some_and(|n| n >= spec.effective_batch && n < spec.effective_batch + self.settings.micro_batch)
             && self.settings.block_group > 0
             && self.settings.loss_chunk > 0
             && (1..=MOST_THREADS).contains(&self.layout.threads);
@@ -82,8 +85,7 @@ impl StoredPlan {
             return Err(refused("its settings do not make up the effective batch"));
         }
         let program = program(family.as_ref(), &spec, &self.settings)?;
-        let layout =
-            self.layout.layout(&program).map_err(|cause| TrainError::PlanFile { path: path.into(), cause })?;
+        let layout = self.layout.layout(&program).map_err(|cause| TrainError::PlanFile { path: path.into(), cause })?;
         let predicted_step_ms = predicted_ms(&program, device.speed);
         let options = self.layout.options();
         let (settings, decisions) = (self.settings, self.decisions.clone());
@@ -201,7 +203,9 @@ impl Run {
                 fs::write(draft.join("normalizer.json"), text).map_err(io)?;
             }
             Extras::Text(_) => {
-                if let crate::recipe::Kind::Text(crate::recipe::Text { tokenizer: Some(file), .. }) = &self.recipe.data.kind {
+                if let crate::recipe::Kind::Text(crate::recipe::Text { tokenizer: Some(file), .. }) =
+                    &self.recipe.data.kind
+                {
                     fs::copy(self.recipe.resolve_path(file), draft.join("tokenizer.json")).map_err(io)?;
                 }
             }

@@ -12,8 +12,8 @@ use crate::models::{self, AttentionForm, Family};
 use crate::ops::Target;
 use crate::plan::LayoutOptions;
 use crate::recipe::{
-    self, Attention, BatchNormMode, Budget, Every, Kind, Label, Model, Offload, OptimizerState, Precision, Recipe, Rule,
-    Source, Synthetic, Validation,
+    self, Attention, BatchNormMode, Budget, Every, Kind, Label, Model, Offload, OptimizerState, Precision, Recipe,
+    Rule, Source, Synthetic, Validation,
 };
 use std::sync::Arc;
 
@@ -199,7 +199,11 @@ fn optional(dataset: impl Dataset + 'static) -> Option<Arc<dyn Dataset>> {
     if dataset.is_empty() { None } else { Some(Arc::new(dataset)) }
 }
 
-fn load_series(recipe: &Recipe, model: &recipe::HybridCnnLstm, series: &recipe::Series) -> Result<LoadedData, TrainError> {
+fn load_series(
+    recipe: &Recipe,
+    model: &recipe::HybridCnnLstm,
+    series: &recipe::Series,
+) -> Result<LoadedData, TrainError> {
     let data = match &recipe.data.source {
         Source::Synthetic { name: Synthetic::Regimes, samples, seed } => data::regimes(&RegimesOptions {
             rows: *samples,
@@ -232,7 +236,12 @@ fn load_series(recipe: &Recipe, model: &recipe::HybridCnnLstm, series: &recipe::
     let width = data.normalizer.width();
     if width != model.features || data.normalizer.classes.len() > model.classes {
         return Err(TrainError::Refused {
-            cause: format!("the data has {width} features and {} classes, the model is built for {} and {}", data.normalizer.classes.len(), model.features, model.classes),
+            cause: format!(
+                "the data has {width} features and {} classes, the model is built for {} and {}",
+                data.normalizer.classes.len(),
+                model.features,
+                model.classes
+            ),
             hint: format!("set model.features = {width} and model.classes, or choose columns with data.columns"),
         });
     }
@@ -282,7 +291,7 @@ fn load_text(recipe: &Recipe, model: &recipe::MuSota, text: &recipe::Text) -> Re
             validation_fraction: fraction(&recipe.data.validation),
             text_field: text.text_field.clone(),
             vocabulary: match &text.tokenizer {
-                Some(file) => VocabularyChoice::File(recipe.resolve_path(file)),
+                Some(file) => VocabularyChoice::Tokenizer(recipe.resolve_path(file)),
                 None => VocabularyChoice::Bytes,
             },
             ..CorpusOptions::new(recipe.resolve_path(train), text.max_length, model.vocab)

@@ -5,8 +5,8 @@ use crate::autodiff::gradients;
 use crate::graph::{Component, DType, Graph, GraphError, Init, InputKind, Role, Type, ValueId};
 use crate::models::{AttentionForm, Build, Family};
 use crate::ops::{Adafactor, AdamW, ClipNorm, Sgd};
-use serde::{Deserialize, Serialize};
 use crate::plan::{Phase, PlanError, Program, Recompute, recompute, recomputed_nodes};
+use serde::{Deserialize, Serialize};
 
 /// Phase names.
 pub const STEP: &str = "step";
@@ -187,7 +187,7 @@ fn update_one(
     let decayed = spec.decay_all || matches!(graph.value(w).input, Some(InputKind::Parameter { decay: true, .. }));
     let weight_decay = if decayed { spec.weight_decay } else { 0.0 };
     let lr = graph.scalar("lr")?;
-    let mut moment = |graph: &mut Graph, n: usize, ty: Type| {
+    let moment = |graph: &mut Graph, n: usize, ty: Type| {
         graph.resident(&format!("moment{n}.{name}"), ty, Component::Optimizer, Init::Zeros)
     };
     let node = format!("{name}.update");
@@ -199,15 +199,20 @@ fn update_one(
             graph.add(&node, op, &[w, m, v, grad, lr, c1, c2, clip])?;
         }
         UpdateRule::Sgd { momentum } => {
-            let m = moment(graph, 1, ty)?;
-            graph.add(&node, Sgd { momentum, weight_decay, zero_gradient }, &[w, m, grad, lr, clip])?;
+            let mut inputs = vec![w];
+            if momentum != 0.0 {
+                inputs.push(moment(graph, 1, ty)?);
+            }
+            inputs.extend([grad, lr, clip]);
+            graph.add(&node, Sgd { momentum, weight_decay, zero_gradient }, &inputs)?;
         }
         UpdateRule::Adafactor => {
-            let op = Adafactor { weight_decay, zero_gradient, ..Adafactor::default() };
-            let [row, column] = Adafactor::moment_types(&ty);
-            let (r, c) = (moment(graph, 1, row)?, moment(graph, 2, column)?);
-            let step = graph.scalar("adafactor.step")?;
-            graph.add(&node, op, &[w, r, c, grad, lr, step, clip])?;
+            let mut inputs = vec![w];
+            for (index, shape) in Adafactor::state_shapes(&ty.shape).iter().enumerate() {
+                inputs.push(moment(graph, index + 1, ty.with_shape(shape))?);
+            }
+            inputs.extend([grad, lr, graph.scalar("adafactor.step")?, clip]);
+            graph.add(&node, Adafactor { weight_decay, zero_gradient, ..Adafactor::DEFAULT }, &inputs)?;
         }
     }
     Ok(())
@@ -226,8 +231,12 @@ fn evaluate(family: &dyn Family, spec: &StepSpec, settings: &Settings, batch: us
 fn next_token(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Option<Result<Graph, PlanError>> {
     let mut graph = Graph::new(NEXT_TOKEN, spec.float);
     let logits = family.next_token(&mut graph, &settings.build(1, spec.length, false))?;
-    Some(logits.map(|logits| {
-        graph.keep(logits);
-        graph
-    }).map_err(PlanError::from))
+    Some(
+        logits
+            .map(|logits| {
+                graph.keep(logits);
+                graph
+            })
+            .map_err(PlanError::from),
+    )
 }

@@ -118,14 +118,19 @@ pub struct TensorToWrite<'a> {
 }
 
 /// Writes a file and makes sure it is on disk. Returns its size.
-pub fn write_tensors(path: &Path, tensors: &[TensorToWrite<'_>], metadata: &BTreeMap<String, String>) -> io::Result<u64> {
+pub fn write_tensors(
+    path: &Path,
+    tensors: &[TensorToWrite<'_>],
+    metadata: &BTreeMap<String, String>,
+) -> io::Result<u64> {
     let mut header = serde_json::Map::new();
     if !metadata.is_empty() {
         header.insert("__metadata__".into(), serde_json::to_value(metadata)?);
     }
     let mut end = 0u64;
     for tensor in tensors {
-        let start = std::mem::replace(&mut end, end + tensor.data.len() as u64);
+        let start = end;
+        end += tensor.data.len() as u64;
         let (dtype, shape) = (tensor.dtype.to_string(), tensor.shape.to_vec());
         let info = TensorInfo { dtype, shape, data_offsets: (start, end) };
         header.insert(tensor.name.into(), serde_json::to_value(info)?);

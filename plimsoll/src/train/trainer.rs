@@ -158,7 +158,12 @@ impl<'r> Trainer<'r> {
             Some(batch) => batch?,
             None => return Err(crate::data::DataError::option("data", "the stream of batches ended").into()),
         };
-        let lr = learning_rate(&self.run.recipe.train.schedule, self.run.recipe.train.optimizer.lr, self.state.step, self.steps);
+        let lr = learning_rate(
+            &self.run.recipe.train.schedule,
+            self.run.recipe.train.optimizer.lr,
+            self.state.step,
+            self.steps,
+        );
         let counted = counted_rows(batch, self.is_text(), 0..batch.len());
         self.set_scalars(lr, counted);
         self.run_micro_steps(batch);
@@ -222,7 +227,15 @@ impl<'r> Trainer<'r> {
         self.executor.resident::<f32>(name).map_or(f64::NAN, |values| values[0] as f64)
     }
 
-    fn tell_step(&mut self, loss: f64, norm: f64, lr: f64, samples: usize, seconds: f64, stall_ms: f64) -> Result<(), TrainError> {
+    fn tell_step(
+        &mut self,
+        loss: f64,
+        norm: f64,
+        lr: f64,
+        samples: usize,
+        seconds: f64,
+        stall_ms: f64,
+    ) -> Result<(), TrainError> {
         let done = self.state.step - self.first_step;
         let per_step = self.began.elapsed().as_secs_f64() / done.max(1) as f64;
         self.measured_peak = self.measured_peak.max(self.executor.measured_bytes());
@@ -264,7 +277,8 @@ impl<'r> Trainer<'r> {
 
     /// One pass over the validation data inside the same arena. True if it is the best so far.
     fn evaluate(&mut self) -> Result<bool, TrainError> {
-        let (Some(dataset), Some(phase)) = (self.run.data.validation.clone(), self.run.program().phase(EVALUATE)) else {
+        let (Some(dataset), Some(phase)) = (self.run.data.validation.clone(), self.run.program().phase(EVALUATE))
+        else {
             return Ok(false);
         };
         let began = Instant::now();
@@ -285,10 +299,15 @@ impl<'r> Trainer<'r> {
         Ok(best)
     }
 
-    fn evaluate_pass(&mut self, dataset: std::sync::Arc<dyn crate::data::Dataset>, phase: usize) -> Result<(f64, f64), TrainError> {
+    fn evaluate_pass(
+        &mut self,
+        dataset: std::sync::Arc<dyn crate::data::Dataset>,
+        phase: usize,
+    ) -> Result<(f64, f64), TrainError> {
         let rows = evaluation_rows(self.run, phase);
         let mut feeder = feeder(self.run, rows);
-        let options = LoaderOptions::evaluation(rows, self.run.recipe.data.workers, self.run.recipe.data.prefetch.max(1));
+        let options =
+            LoaderOptions::evaluation(rows, self.run.recipe.data.workers, self.run.recipe.data.prefetch.max(1));
         let mut loader = Loader::new(dataset, &options, Position::default())?;
         let (mut loss, mut correct, mut counted) = (0.0, 0.0, 0);
         while let Some(batch) = loader.next() {
@@ -308,7 +327,9 @@ impl<'r> Trainer<'r> {
     /// Lets the model write a little, if it writes text.
     fn write_sample(&mut self) -> Result<(), TrainError> {
         let run = self.run;
-        let (Extras::Text(vocabulary), Some(sample)) = (&run.data.extras, &run.recipe.train.sample) else { return Ok(()) };
+        let (Extras::Text(vocabulary), Some(sample)) = (&run.data.extras, &run.recipe.train.sample) else {
+            return Ok(());
+        };
         let Some(phase) = run.program().phase(NEXT_TOKEN) else { return Ok(()) };
         let mut prompt = vocabulary.encode(&sample.prompt)?;
         if prompt.is_empty() {

@@ -31,7 +31,7 @@ impl Run {
     pub fn new(graph: Graph, sharing: bool) -> Run {
         let program = Program::new(vec![Phase { name: "only".into(), graph, repeat: 1 }]).unwrap();
         let layout = lay_out(&program, options(sharing)).unwrap();
-        let mut executor = CpuExecutor::new(&program, &layout).unwrap();
+        let mut executor = CpuExecutor::new(&program, &layout, TARGET.threads).unwrap();
         executor.poison_dead_slots();
         Run { program, layout, executor }
     }

@@ -21,14 +21,14 @@ fn header(file: &Path, reader: &mut Reader<File>) -> Result<Vec<String>, DataErr
     if cells.iter().all(<[u8]>::is_empty) {
         return Err(DataError::Empty { file: file.into(), what: "header line" });
     }
-    cells.iter().map(|cell| Ok(text(file, cell, 0, 1)?.trim().to_string())).collect()
+    cells.iter().map(|cell| Ok(text(file, cell)?.trim().to_string())).collect()
 }
 
 fn take_row(table: &mut Table, record: &ByteRecord) -> Result<(), DataError> {
-    let (line, byte) = record.position().map_or((0, 0), |at| (at.line(), at.byte()));
+    let line = record.position().map_or(0, |at| at.line());
     for (column, bytes) in record.iter().enumerate() {
         if table.wants(column) {
-            let cell = text(&table.file, bytes, byte, line)?.trim();
+            let cell = text(&table.file, bytes)?.trim();
             table.push(column, Place::Line(line), parse(cell))?;
         }
     }
@@ -44,9 +44,13 @@ fn parse(cell: &str) -> Cell<'_> {
     }
 }
 
-/// `record_byte` is where the record begins: near enough to find the cell.
-fn text<'a>(file: &Path, bytes: &'a [u8], record_byte: u64, line: u64) -> Result<&'a str, DataError> {
-    str::from_utf8(bytes).map_err(|_| DataError::BadUtf8 { file: file.into(), byte: record_byte, line })
+/// The reader has unquoted the cell: where the file goes wrong is seen in the file itself.
+fn text<'a>(file: &Path, bytes: &'a [u8]) -> Result<&'a str, DataError> {
+    str::from_utf8(bytes).map_err(|_| match crate::data::text::read(file) {
+        Err(error) => error,
+        // The file was repaired meanwhile.
+        Ok(_) => DataError::BadUtf8 { file: file.into(), byte: 0, line: 1 },
+    })
 }
 
 fn explain(file: &Path, error: ::csv::Error) -> DataError {
@@ -101,6 +105,6 @@ mod tests {
     #[test]
     fn bad_utf8_is_placed() {
         let error = read("a.csv", b"x,y\n1,a\n2,\xff\n", None, &["y"]).unwrap_err();
-        assert!(matches!(error, DataError::BadUtf8 { byte: 8, line: 3, .. }), "{error}");
+        assert!(matches!(error, DataError::BadUtf8 { byte: 10, line: 3, .. }), "{error}");
     }
 }

@@ -44,7 +44,10 @@ pub(super) fn read(file: &Path, selection: &Selection) -> Result<Table, DataErro
 }
 
 fn take_row(table: &mut Table, line: u64, record: &Record) -> Result<(), DataError> {
-    for column in (0..table.columns.len()).filter(|&column| table.wants(column)).collect::<Vec<_>>() {
+    for column in 0..table.columns.len() {
+        if !table.wants(column) {
+            continue;
+        }
         let name = &table.columns[column].name;
         // Keys usually come in the same order on every line.
         let expected = record.0.get(column).filter(|(key, _)| key == name);

@@ -5,7 +5,10 @@ mod jsonl;
 mod parquet;
 
 use super::{DataError, Place};
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
 
 /// Which columns to read.
 #[derive(Clone, Debug, Default)]
@@ -82,7 +85,23 @@ impl Table {
             let role = role(&name, selection);
             Column { name, role, values: None, missing: 0 }
         });
-        Ok(Table { file: file.into(), rows: 0, columns: columns.collect(), lines: Vec::new() })
+        let table = Table { file: file.into(), rows: 0, columns: columns.collect(), lines: Vec::new() };
+        table.refuse_twins()?;
+        Ok(table)
+    }
+
+    /// Columns are asked for by name, so names must tell them apart.
+    fn refuse_twins(&self) -> Result<(), DataError> {
+        let mut seen = HashSet::new();
+        let mut wanted = self.columns.iter().filter(|column| column.role != Role::Ignored);
+        match wanted.find(|column| !seen.insert(column.name.as_str())) {
+            None => Ok(()),
+            Some(Column { name, .. }) => Err(DataError::Malformed {
+                file: self.file.clone(),
+                place: Place::Line(1),
+                cause: format!("two columns are called `{name}`"),
+            }),
+        }
     }
 
     /// A table made by code; all columns have the same length and hold finite values.
@@ -220,6 +239,7 @@ fn shorten(text: &str) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::exec::cpu::random::mix;
     use std::fs;
 
     /// Writes `content` to a fresh file called `name`.
@@ -228,6 +248,22 @@ pub(super) mod tests {
         let path = folder.path().join(name);
         fs::write(&path, content).unwrap();
         (folder, path)
+    }
+
+    /// `text` with up to three bytes changed, dropped or doubled, by `seed`.
+    pub fn mutated(text: &str, seed: u64) -> Vec<u8> {
+        let mut bytes = text.as_bytes().to_vec();
+        for change in 0..1 + seed % 3 {
+            let draw = mix(seed * 3 + change + 1);
+            let at = (draw >> 16) as usize % bytes.len();
+            match draw % 4 {
+                0 => drop(bytes.remove(at)),
+                1 => bytes.insert(at, bytes[at]),
+                2 => bytes[at] = (draw >> 8) as u8,
+                _ => bytes[at] = b"0-.,\"\n{e"[(draw >> 8) as usize % 8],
+            }
+        }
+        bytes
     }
 
     pub fn read(
@@ -246,6 +282,13 @@ pub(super) mod tests {
         assert!(matches!(read("a.xlsx", "", None, &[]), Err(DataError::UnknownFormat { .. })));
         let missing = Table::read(Path::new("/nowhere/a.csv"), &Selection::default());
         assert!(matches!(missing, Err(DataError::Unreadable { .. })));
+    }
+
+    #[test]
+    fn equal_names_are_refused_only_where_wanted() {
+        assert!(matches!(read("a.csv", "a,b,a\n1,2,3\n", None, &[]), Err(DataError::Malformed { .. })));
+        assert!(matches!(read("a.jsonl", "{\"a\":1,\"a\":2}\n", None, &[]), Err(DataError::Malformed { .. })));
+        assert!(read("a.csv", "a,b,a\n1,2,3\n", Some(&["b"]), &[]).is_ok());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the kernel tests share: reproducible numbers, comparisons, thread counts.
 
 use crate::exec::cpu::float::Float;
+use crate::exec::cpu::parallel::with_threads;
 
 /// The value poisoned buffers hold: a kernel that reads one before writing it shows up as NaN in its result.
 pub fn poisoned<T: Float>(len: usize) -> Vec<T> {
@@ -51,14 +52,9 @@ pub fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(x, y)| x * y).sum()
 }
 
-/// Runs `f` where kernels see `threads` threads.
-pub fn on_threads<R: Send>(threads: usize, f: impl FnOnce() -> R + Send) -> R {
-    crate::exec::cpu::parallel::with_threads(threads, f)
-}
-
 /// Fails unless `f` gives the same bits on 1, 2 and 5 threads.
-pub fn assert_same_bits_on_any_threads(f: impl Fn() -> Vec<f32> + Sync) {
-    let bits = |threads| on_threads(threads, || f().iter().map(|v| v.to_bits()).collect::<Vec<_>>());
+pub fn assert_same_bits_on_any_threads(f: impl Fn() -> Vec<f32>) {
+    let bits = |threads| with_threads(threads, || f().iter().map(|v| v.to_bits()).collect::<Vec<_>>());
     let one = bits(1);
     assert_eq!(one, bits(2), "1 and 2 threads");
     assert_eq!(one, bits(5), "1 and 5 threads");

@@ -230,8 +230,8 @@ fn moments<T: Float>(n: usize, x: &[T], rows: Rows<T>, range: Range<usize>, mean
                     mean[j] += x[j];
                 }
             }
-            for j in 0..width {
-                mean[j] *= share;
+            for mean in &mut mean[..width] {
+                *mean *= share;
             }
             let mut square = [T::ZERO; LANES];
             for row in range.clone() {

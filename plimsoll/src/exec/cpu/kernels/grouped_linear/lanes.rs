@@ -21,9 +21,9 @@ pub struct Narrow {
 }
 
 #[inline(always)]
-fn load<T: Float>(from: &[T], vector: usize) -> Vector<T> {
+fn load<T: Float>(from: &[T]) -> Vector<T> {
     let mut lanes = [T::ZERO; LANES];
-    lanes.copy_from_slice(&from[vector * LANES..][..LANES]);
+    lanes.copy_from_slice(&from[..LANES]);
     lanes
 }
 
@@ -80,11 +80,26 @@ impl Narrow {
         (v * self.shape.parts + p) * self.shape.inputs + i
     }
 
+    #[inline(always)]
+    fn load_weights<T: Float, const WIDTH: usize>(&self, weights: &[T], v: usize, p: usize) -> [Vector<T>; WIDTH] {
+        std::array::from_fn(
+            #[inline(always)]
+            |i| load(&weights[self.weight_vector(v, p, i) * LANES..]),
+        )
+    }
+
+    /// All vectors of a row of x, with all parts; a vector's parts in order.
+    #[inline(always)]
+    fn blocks(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let parts = self.shape.parts;
+        (0..self.vectors * parts).map(move |block| (block / parts, block % parts))
+    }
+
     /// Where, for each lane of each weight vector, the weight is in w: `place(rearranged, original)`. `step_is_input`
     /// says whether lanes are outputs and steps inputs, or the other way round.
     fn weights(&self, step_is_input: bool, mut place: impl FnMut(usize, usize)) {
         let (s, width) = (&self.shape, self.shape.inputs);
-        for (v, p) in (0..self.vectors).flat_map(|v| (0..s.parts).map(move |p| (v, p))) {
+        for (v, p) in self.blocks() {
             for (i, lane) in (0..width).flat_map(|i| (0..LANES).map(move |lane| (i, lane))) {
                 let (group, unit) = ((v * LANES + lane) / width, lane % width);
                 let (output, input) = if step_is_input { (unit, i) } else { (i, unit) };
@@ -133,20 +148,20 @@ impl Narrow {
         biases: &[T],
         y: *mut T,
     ) {
-        let (parts, part) = (self.shape.parts, self.vectors * LANES);
-        for v in 0..self.vectors {
+        for (v, p) in self.blocks() {
+            let column = (p * self.vectors + v) * LANES;
+            let (weights, bias) = (self.load_weights::<T, WIDTH>(weights, v, p), load(&biases[column..]));
             for row in 0..rows {
-                // SAFETY: a vector of this row of x.
-                let x = load(unsafe { from_raw_parts(x.add(row * self.shape.row_stride), part) }, v);
-                // SAFETY: this row of y.
-                let y = unsafe { from_raw_parts_mut(y.add(row * self.shape.y_row()), self.shape.y_row()) };
-                for p in 0..parts {
-                    let mut sum = load(&biases[p * part..], v);
-                    for i in 0..WIDTH {
-                        multiply_add(&spread::<T, WIDTH>(&x, i), &load(weights, self.weight_vector(v, p, i)), &mut sum);
-                    }
-                    y[p * part + v * LANES..][..LANES].copy_from_slice(&sum);
+                // SAFETY: a vector of this row of x, and one of this row of y.
+                let (x, y) = unsafe {
+                    let x = from_raw_parts(x.add(row * self.shape.row_stride + v * LANES), LANES);
+                    (load(x), from_raw_parts_mut(y.add(row * self.shape.y_row() + column), LANES))
+                };
+                let mut sum = bias;
+                for (i, weights) in weights.iter().enumerate() {
+                    multiply_add(&spread::<T, WIDTH>(&x, i), weights, &mut sum);
                 }
+                y.copy_from_slice(&sum);
             }
         }
     }
@@ -171,24 +186,20 @@ impl Narrow {
 
     #[inline(always)]
     unsafe fn input_rows<T: Float, const WIDTH: usize>(&self, rows: usize, dy: *const T, weights: &[T], dx: *mut T) {
-        let (parts, part) = (self.shape.parts, self.vectors * LANES);
-        for v in 0..self.vectors {
+        for (v, p) in self.blocks() {
+            let weights = self.load_weights::<T, WIDTH>(weights, v, p);
+            let column = (p * self.vectors + v) * LANES;
             for row in 0..rows {
-                // SAFETY: this row of dy.
-                let dy = unsafe { from_raw_parts(dy.add(row * self.shape.y_row()), self.shape.y_row()) };
-                let mut sum = [T::ZERO; LANES];
-                for p in 0..parts {
-                    let dy = load(&dy[p * part..], v);
-                    for i in 0..WIDTH {
-                        multiply_add(
-                            &spread::<T, WIDTH>(&dy, i),
-                            &load(weights, self.weight_vector(v, p, i)),
-                            &mut sum,
-                        );
-                    }
+                // SAFETY: a vector of this row of dy, and one of this row of dx.
+                let (dy, dx) = unsafe {
+                    let dy = from_raw_parts(dy.add(row * self.shape.y_row() + column), LANES);
+                    (load(dy), from_raw_parts_mut(dx.add(row * self.shape.row_stride + v * LANES), LANES))
+                };
+                // The first part finds nothing there yet.
+                let mut sum = if p == 0 { [T::ZERO; LANES] } else { load(dx) };
+                for (i, weights) in weights.iter().enumerate() {
+                    multiply_add(&spread::<T, WIDTH>(&dy, i), weights, &mut sum);
                 }
-                // SAFETY: a vector of this row of dx.
-                let dx = unsafe { from_raw_parts_mut(dx.add(row * self.shape.row_stride + v * LANES), LANES) };
                 dx.copy_from_slice(&sum);
             }
         }
@@ -233,18 +244,17 @@ impl Narrow {
     #[inline(always)]
     unsafe fn weight_sums<T: Float, const WIDTH: usize>(&self, rows: usize, x: *const T, dy: *const T, sums: &mut [T]) {
         let (weights, biases) = sums.split_at_mut(self.shape.weights());
-        let part = self.vectors * LANES;
-        for (v, p) in (0..self.vectors).flat_map(|v| (0..self.shape.parts).map(move |p| (v, p))) {
+        for (v, p) in self.blocks() {
+            let column = (p * self.vectors + v) * LANES;
             let (mut weight, mut bias) = ([[T::ZERO; LANES]; WIDTH], [T::ZERO; LANES]);
             for row in 0..rows {
                 // SAFETY: rows of the chunk.
                 let (x, dy) = unsafe {
-                    let x = from_raw_parts(x.add(row * self.shape.row_stride), part);
-                    let dy = from_raw_parts(dy.add(row * self.shape.y_row() + p * part), part);
-                    (load(x, v), load(dy, v))
+                    let x = from_raw_parts(x.add(row * self.shape.row_stride + v * LANES), LANES);
+                    (load(x), load(from_raw_parts(dy.add(row * self.shape.y_row() + column), LANES)))
                 };
-                for i in 0..WIDTH {
-                    multiply_add(&spread::<T, WIDTH>(&x, i), &dy, &mut weight[i]);
+                for (i, sum) in weight.iter_mut().enumerate() {
+                    multiply_add(&spread::<T, WIDTH>(&x, i), &dy, sum);
                 }
                 for lane in 0..LANES {
                     bias[lane] += dy[lane];
@@ -252,7 +262,7 @@ impl Narrow {
             }
             let first = self.weight_vector(v, p, 0) * LANES;
             weights[first..first + WIDTH * LANES].copy_from_slice(weight.as_flattened());
-            biases[p * part + v * LANES..][..LANES].copy_from_slice(&bias);
+            biases[column..column + LANES].copy_from_slice(&bias);
         }
     }
 

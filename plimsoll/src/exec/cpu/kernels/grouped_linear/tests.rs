@@ -72,15 +72,15 @@ fn naive(s: Shape, i: &Inputs) -> Outcome<f64> {
     let width = s.groups * s.inputs;
     let (mut y, mut dx) = (vec![0.0; i.dy.len()], vec![0.0; s.rows * width]);
     let (mut dw, mut db) = (vec![0.0; i.w.len()], vec![0.0; i.b.len()]);
-    for at in 0..y.len() {
+    for (at, y) in y.iter_mut().enumerate() {
         let (m, p) = (at / s.y_row(), at / (s.groups * s.outputs) % s.parts);
         let (g, o) = (at / s.outputs % s.groups, at % s.outputs);
         let unit = (g * s.parts + p) * s.outputs + o;
-        y[at] = i.b[unit];
+        *y = i.b[unit];
         db[unit] += i.dy[at];
         for k in 0..s.inputs {
             let (x, weight) = (i.x[m * s.row_stride + g * s.inputs + k], unit * s.inputs + k);
-            y[at] += x * i.w[weight];
+            *y += x * i.w[weight];
             dw[weight] += x * i.dy[at];
             dx[m * width + g * s.inputs + k] += i.w[weight] * i.dy[at];
         }

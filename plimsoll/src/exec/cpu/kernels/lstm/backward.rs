@@ -28,9 +28,12 @@ pub struct Backward<T> {
 
 /// Elements of scratch that [`backward`] needs.
 pub fn backward_scratch(shape: Shape, threads: usize) -> usize {
-    let recurrence = shape.dirs * packed_len(&shape) + shape.workers(threads) * worker_len(&shape);
     let weights = scratch_len(weight_dims(&shape), threads).max(scratch_len(straddle_dims(&shape), threads));
-    recurrence.max(weights)
+    recurrence_scratch(&shape, threads).max(weights)
+}
+
+fn recurrence_scratch(shape: &Shape, threads: usize) -> usize {
+    shape.dirs * packed_len(shape) + shape.workers(threads) * worker_len(shape)
 }
 
 fn packed_len(shape: &Shape) -> usize {
@@ -68,7 +71,7 @@ pub unsafe fn backward<T: Float>(shape: Shape, io: Backward<T>, scratch: &mut [T
         return unsafe { from_raw_parts_mut(io.dw_hh, len).fill(T::ZERO) };
     }
     let workers = shape.workers(threads());
-    assert!(scratch.len() >= backward_scratch(shape, threads()), "scratch is smaller than backward_scratch says");
+    assert!(scratch.len() >= recurrence_scratch(&shape, threads()), "scratch is smaller than backward_scratch says");
     let (packed, rest) = scratch.split_at_mut(shape.dirs * packed_len(&shape));
     let run = Run { shape, io, packed: SharedMut::new(packed.as_mut_ptr()), rest: SharedMut::new(rest.as_mut_ptr()) };
     // SAFETY: a direction packs only its own part; tasks own disjoint rows, workers disjoint parts of the scratch.

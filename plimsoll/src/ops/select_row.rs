@@ -1,0 +1,53 @@
+//! One position of every sequence, chosen at run time: the hidden state that generation continues from.
+
+use super::*;
+use crate::exec::cpu::Element;
+use crate::exec::cpu::float::Float;
+use crate::exec::cpu::parallel::parallel_chunks;
+use crate::exec::cpu::rows;
+use crate::graph::DType;
+use crate::with_float;
+
+/// Inputs: x (B, T, D), position i64[1]. Output: x[:, position] (B, D), or NaN if there is no such position.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SelectRow;
+
+impl SelectRow {
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        let shape = [rng.size(1, 4), rng.size(1, 9), rng.size(1, 40)];
+        let position = SampleInput::new(Type::new(DType::I64, &[1]), Fill::Ids(shape[1]));
+        vec![Sample::plain(SelectRow, vec![SampleInput::constant(&shape, Fill::Normal), position])]
+    }
+}
+
+impl Op for SelectRow {
+    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+        match inputs {
+            [x, position] if x.rank() == 3 && position.dtype == DType::I64 && position.shape[..] == [1] => {
+                Ok(vec![x.with_shape(&[x.shape[0], x.shape[2]])])
+            }
+            _ => OpError::new(format!("needs x (B, T, D) and a position i64[1], not {inputs:?}")),
+        }
+    }
+    fn cost(&self, _: &[Type], outputs: &[Type]) -> Cost {
+        Cost { flops: 0.0, bytes: Cost::traffic(outputs, outputs) }
+    }
+    fn cpu(&self, io: &CpuIo<'_>) {
+        with_float!(io.output_type(0).dtype, T => select::<T>(io))
+    }
+}
+
+fn select<T: Float + Element>(io: &CpuIo<'_>) {
+    let (x, position) = (io.input::<T>(0), io.input::<i64>(1)[0]);
+    let [_, steps, width] = io.input_type(0).shape[..] else { return };
+    let position = usize::try_from(position).ok().filter(|&at| at < steps);
+    let (width, step) = (width.max(1), rows::rows_per_task(width));
+    parallel_chunks(io.output::<T>(0), step * width, |task, piece| {
+        for (row, to) in piece.chunks_exact_mut(width).enumerate() {
+            match position {
+                Some(at) => to.copy_from_slice(&x[((task * step + row) * steps + at) * width..][..width]),
+                None => to.fill(T::of(f64::NAN)),
+            }
+        }
+    });
+}

@@ -1,0 +1,103 @@
+//! Stochastic gradient descent with momentum and coupled weight decay, as PyTorch computes it.
+
+use super::*;
+use crate::exec::cpu::Element;
+use crate::exec::cpu::elementwise::ranges;
+use crate::exec::cpu::float::Float;
+use crate::exec::cpu::parallel::SharedMut;
+use crate::exec::cpu::simd::simd;
+use crate::with_float;
+
+/// Inputs: w, the momentum's buffer (absent if `momentum` is 0), g, learning rate, clip factor. Overwrites w and the
+/// buffer, which starts at zero; g too, with zeros, if it is an accumulator that the next step starts from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sgd {
+    pub momentum: f64,
+    pub weight_decay: f64,
+    pub zero_gradient: bool,
+}
+
+impl Sgd {
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        let shape = [rng.size(1, 20), rng.size(1, 20)];
+        let sample = |momentum: f64, zero_gradient: bool| {
+            let op = Sgd { momentum, weight_decay: 0.1, zero_gradient };
+            let tensors = op.gradient() + 1;
+            let tensors = (0..tensors).map(|_| SampleInput::constant(&shape, Fill::Normal));
+            let scalars = [0.1, 0.5].map(|x| SampleInput::constant(&[1], Fill::Value(x)));
+            Sample::plain(op, tensors.chain(scalars).collect())
+        };
+        vec![sample(0.9, true), sample(0.9, false), sample(0.0, true)]
+    }
+
+    fn has_buffer(&self) -> bool {
+        self.momentum != 0.0
+    }
+
+    /// The index of the gradient among the inputs.
+    fn gradient(&self) -> usize {
+        1 + self.has_buffer() as usize
+    }
+
+    /// How many leading inputs are overwritten.
+    fn overwritten(&self) -> usize {
+        self.gradient() + self.zero_gradient as usize
+    }
+}
+
+impl Op for Sgd {
+    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+        let tensors = self.gradient() + 1;
+        if inputs.len() != tensors + 2 || inputs[1..tensors].iter().any(|t| *t != inputs[0]) {
+            return OpError::new("w, the momentum and g differ in type");
+        }
+        Ok(inputs[..self.overwritten()].to_vec())
+    }
+    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
+        (0..self.overwritten()).map(|i| Alias::must(i, i)).collect()
+    }
+    fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
+        Cost { flops: 6.0 * inputs[0].elements() as f64, bytes: Cost::traffic(inputs, outputs) }
+    }
+    fn cpu(&self, io: &CpuIo<'_>) {
+        with_float!(io.output_type(0).dtype, T => self.run::<T>(io))
+    }
+}
+
+impl Sgd {
+    fn run<T: Float + Element>(&self, io: &CpuIo<'_>) {
+        let pointer = |i: usize| SharedMut::new(io.input_ptr(i) as *mut T);
+        let (w, buffer, g) = (pointer(0), self.has_buffer().then(|| pointer(1)), pointer(self.gradient()));
+        let [lr, clip] = [1, 2].map(|i| io.scalar::<T>(self.gradient() + i));
+        let (momentum, decay) = (T::of(self.momentum), T::of(self.weight_decay));
+        ranges(io.output_type(0).elements(), |range| {
+            // SAFETY: ranges are disjoint and inside all tensors.
+            let [w, g] = [w, g].map(|p| unsafe { p.slice(range.start, range.len()) });
+            let buffer = buffer.map(|p| unsafe { p.slice(range.start, range.len()) });
+            simd(|| {
+                match buffer {
+                    Some(buffer) => w.iter_mut().zip(buffer).zip(&*g).for_each(
+                        #[inline(always)]
+                        |((w, b), g)| {
+                            *b = momentum.mul_add(*b, slope(*w, *g, clip, decay));
+                            *w -= lr * *b;
+                        },
+                    ),
+                    None => w.iter_mut().zip(&*g).for_each(
+                        #[inline(always)]
+                        |(w, g)| *w -= lr * slope(*w, *g, clip, decay),
+                    ),
+                }
+                if self.zero_gradient {
+                    g.fill(T::ZERO);
+                }
+            });
+        });
+    }
+}
+
+/// The clipped gradient plus that of the decay.
+#[inline(always)]
+fn slope<T: Float>(w: T, g: T, clip: T, decay: T) -> T {
+    decay.mul_add(w, g * clip)
+}
