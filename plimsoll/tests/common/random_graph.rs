@@ -51,7 +51,8 @@ impl RandomStep {
         let pairs: Vec<(ValueId, ValueId)> =
             trained.into_iter().zip(grads).filter_map(|(w, g)| Some((w, g?))).collect();
         let repeat = rng.size(1, 3);
-        let clip = rng.size(0, 1) == 1;
+        // Now and then only frozen weights are reached: then there is nothing to clip or update.
+        let clip = rng.size(0, 1) == 1 && !pairs.is_empty();
         let graphs = match rng.size(0, 1) {
             0 => {
                 update(&mut graph, &pairs, clip, false);
