@@ -7,6 +7,7 @@ use crate::exec::cpu::parallel::{SharedMut, parallel};
 use crate::exec::cpu::rows::{self, InPlace};
 use crate::exec::cpu::simd::simd;
 use crate::with_float;
+use std::convert::identity;
 
 /// Inputs: x (…, D), gamma (D), beta (D). Outputs: y = (x − mean) · rstd · gamma + beta, and per row mean and
 /// rstd = 1 / √(variance + eps), which take no gradient themselves.
@@ -127,13 +128,16 @@ fn forward<T: Float + Element>(io: &CpuIo<'_>, eps: T) {
 #[inline(always)]
 fn normalize<T: Float>(row: &mut [T], gamma: &[T], beta: &[T], eps: T) -> (T, T) {
     let n = T::of(row.len() as f64);
-    let mean = rows::sum(row, |x| x) / n;
-    let variance = rows::sum(row, |x| (x - mean) * (x - mean)) / n;
-    let rstd = T::ONE / (variance + eps).sqrt();
-    row.iter_mut().zip(gamma.iter().zip(beta)).for_each(
+    let mean = rows::sum(row, identity) / n;
+    let variance = rows::sum(
+        row,
         #[inline(always)]
-        |(x, (g, b))| *x = ((*x - mean) * rstd).mul_add(*g, *b),
-    );
+        |x| (x - mean) * (x - mean),
+    ) / n;
+    let rstd = T::ONE / (variance + eps).sqrt();
+    for (x, (g, b)) in row.iter_mut().zip(gamma.iter().zip(beta)) {
+        *x = ((*x - mean) * rstd).mul_add(*g, *b);
+    }
     (mean, rstd)
 }
 
@@ -166,19 +170,20 @@ fn backward<T: Float + Element>(io: &CpuIo<'_>) {
 #[inline(always)]
 fn backward_row<T: Float>(dx: &mut [T], x: &[T], gamma: &[T], mean: T, rstd: T, dgamma: &mut [T], dbeta: &mut [T]) {
     let sums = dgamma.iter_mut().zip(dbeta);
-    dx.iter_mut().zip(x.iter().zip(gamma)).zip(sums).for_each(
-        #[inline(always)]
-        |((dx, (x, gamma)), (dgamma, dbeta))| {
-            *dgamma = dx.mul_add((*x - mean) * rstd, *dgamma);
-            *dbeta += *dx;
-            *dx *= *gamma;
-        },
-    );
+    for ((dx, (x, gamma)), (dgamma, dbeta)) in dx.iter_mut().zip(x.iter().zip(gamma)).zip(sums) {
+        *dgamma = dx.mul_add((*x - mean) * rstd, *dgamma);
+        *dbeta += *dx;
+        *dx *= *gamma;
+    }
     let n = T::of(dx.len() as f64);
-    let mean_h = rows::sum(dx, |h| h) / n;
-    let slope = rows::sum2(dx, x, |h, x| h * ((x - mean) * rstd)) / n;
-    dx.iter_mut().zip(x).for_each(
+    let mean_h = rows::sum(dx, identity) / n;
+    let slope = rows::sum2(
+        dx,
+        x,
         #[inline(always)]
-        |(h, x)| *h = rstd * (*h - mean_h - (*x - mean) * rstd * slope),
-    );
+        |h, x| h * ((x - mean) * rstd),
+    ) / n;
+    for (h, x) in dx.iter_mut().zip(x) {
+        *h = rstd * (*h - mean_h - (*x - mean) * rstd * slope);
+    }
 }

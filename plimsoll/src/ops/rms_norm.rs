@@ -92,12 +92,15 @@ fn forward<T: Float + Element>(io: &CpuIo<'_>, eps: T) {
 
 #[inline(always)]
 fn normalize<T: Float>(row: &mut [T], gamma: &[T], eps: T) -> T {
-    let square = rows::sum(row, |x| x * x) / T::of(row.len() as f64);
-    let rstd = T::ONE / (square + eps).sqrt();
-    row.iter_mut().zip(gamma).for_each(
+    let square = rows::sum(
+        row,
         #[inline(always)]
-        |(x, g)| *x = *x * rstd * *g,
-    );
+        |x| x * x,
+    ) / T::of(row.len() as f64);
+    let rstd = T::ONE / (square + eps).sqrt();
+    for (x, g) in row.iter_mut().zip(gamma) {
+        *x = *x * rstd * *g;
+    }
     rstd
 }
 
@@ -124,16 +127,17 @@ fn backward<T: Float + Element>(io: &CpuIo<'_>) {
 /// With h = dy · gamma and x̂ = x · rstd: dx = rstd · (h − x̂ · mean(h · x̂)). `dx` starts as dy.
 #[inline(always)]
 fn backward_row<T: Float>(dx: &mut [T], x: &[T], gamma: &[T], rstd: T, dgamma: &mut [T]) {
-    dx.iter_mut().zip(x.iter().zip(gamma)).zip(dgamma).for_each(
+    for ((dx, (x, gamma)), dgamma) in dx.iter_mut().zip(x.iter().zip(gamma)).zip(dgamma) {
+        *dgamma = dx.mul_add(*x * rstd, *dgamma);
+        *dx *= *gamma;
+    }
+    let slope = rows::sum2(
+        dx,
+        x,
         #[inline(always)]
-        |((dx, (x, gamma)), dgamma)| {
-            *dgamma = dx.mul_add(*x * rstd, *dgamma);
-            *dx *= *gamma;
-        },
-    );
-    let slope = rows::sum2(dx, x, |h, x| h * (x * rstd)) / T::of(dx.len() as f64);
-    dx.iter_mut().zip(x).for_each(
-        #[inline(always)]
-        |(h, x)| *h = rstd * (*h - *x * rstd * slope),
-    );
+        |h, x| h * (x * rstd),
+    ) / T::of(dx.len() as f64);
+    for (h, x) in dx.iter_mut().zip(x) {
+        *h = rstd * (*h - *x * rstd * slope);
+    }
 }

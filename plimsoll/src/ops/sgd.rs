@@ -76,17 +76,17 @@ impl Sgd {
             let buffer = buffer.map(|p| unsafe { p.slice(range.start, range.len()) });
             simd(|| {
                 match buffer {
-                    Some(buffer) => w.iter_mut().zip(buffer).zip(&*g).for_each(
-                        #[inline(always)]
-                        |((w, b), g)| {
+                    Some(buffer) => {
+                        for ((w, b), g) in w.iter_mut().zip(buffer).zip(&*g) {
                             *b = momentum.mul_add(*b, slope(*w, *g, clip, decay));
                             *w -= lr * *b;
-                        },
-                    ),
-                    None => w.iter_mut().zip(&*g).for_each(
-                        #[inline(always)]
-                        |(w, g)| *w -= lr * slope(*w, *g, clip, decay),
-                    ),
+                        }
+                    }
+                    None => {
+                        for (w, g) in w.iter_mut().zip(&*g) {
+                            *w -= lr * slope(*w, *g, clip, decay);
+                        }
+                    }
                 }
                 if self.zero_gradient {
                     g.fill(T::ZERO);

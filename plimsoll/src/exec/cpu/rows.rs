@@ -46,16 +46,21 @@ fn fold<T: Copy>(mut lanes: [T; LANES], combine: impl Fn(T, T) -> T) -> T {
     let mut half = LANES / 2;
     while half > 0 {
         let (low, high) = lanes.split_at_mut(half);
-        low.iter_mut().zip(high).for_each(
-            #[inline(always)]
-            |(a, b)| *a = combine(*a, *b),
-        );
+        for (a, b) in low.iter_mut().zip(high) {
+            *a = combine(*a, *b);
+        }
         half /= 2;
     }
     lanes[0]
 }
 
-/// Σ term(x).
+#[inline(always)]
+fn plus<T: Float>(a: T, b: T) -> T {
+    a + b
+}
+
+/// Σ term(x). `term`, as every function given to these loops, has to be `#[inline(always)]`: what is not inlined is
+/// compiled without wide vectors.
 #[inline(always)]
 pub fn sum<T: Float>(row: &[T], term: impl Fn(T) -> T) -> T {
     let mut lanes = [T::ZERO; LANES];
@@ -68,7 +73,7 @@ pub fn sum<T: Float>(row: &[T], term: impl Fn(T) -> T) -> T {
             *lane += term(x);
         }
     }
-    fold(lanes, |a, b| a + b)
+    fold(lanes, plus)
 }
 
 /// Σ term(x, y) over two rows of the same length.
@@ -84,7 +89,7 @@ pub fn sum2<T: Float>(xs: &[T], ys: &[T], term: impl Fn(T, T) -> T) -> T {
             *lane += term(x, y);
         }
     }
-    fold(lanes, |a, b| a + b)
+    fold(lanes, plus)
 }
 
 /// `x = map(x)` over a row; returns the sum of the results.
@@ -102,7 +107,7 @@ pub fn map_sum<T: Float>(row: &mut [T], map: impl Fn(T) -> T) -> T {
         *x = map(*x);
         *lane += *x;
     }
-    fold(lanes, |a, b| a + b)
+    fold(lanes, plus)
 }
 
 /// The largest element; −∞ of none. A NaN may or may not show.
@@ -141,10 +146,9 @@ pub fn add_up<T: Float>(partials: &[T], out: &mut [T]) {
 /// `out += row`.
 #[inline(always)]
 pub fn add<T: Float>(out: &mut [T], row: &[T]) {
-    out.iter_mut().zip(row).for_each(
-        #[inline(always)]
-        |(a, b)| *a += *b,
-    );
+    for (a, b) in out.iter_mut().zip(row) {
+        *a += *b;
+    }
 }
 
 #[cfg(test)]
