@@ -147,18 +147,21 @@ fn lerp<T: Float>(from: T, to: T, rate: T) -> T {
 
 /// Σ x² of a slice.
 fn squares<T: Float>(data: &[T]) -> f64 {
-    simd(|| {
-        let mut total = 0.0;
-        for block in data.chunks(1024) {
-            total += rows::sum(
-                block,
-                #[inline(always)]
-                |x| x * x,
-            )
-            .to_f64();
-        }
-        total
-    })
+    simd(
+        #[inline(always)]
+        || {
+            let mut total = 0.0;
+            for block in data.chunks(1024) {
+                total += rows::sum(
+                    block,
+                    #[inline(always)]
+                    |x| x * x,
+                )
+                .to_f64();
+            }
+            total
+        },
+    )
 }
 
 fn root_mean_square(len: usize, partials: &mut [f64], squares: impl Fn(Range<usize>) -> f64 + Sync) -> f64 {
@@ -171,13 +174,16 @@ fn row_moments<T: Float + Element>(g: &[T], columns: usize, moments: &mut [T], r
     parallel_chunks(moments, step, |task, moments| {
         let g = &g[task * step * columns..][..moments.len() * columns];
         for (moment, row) in moments.iter_mut().zip(g.chunks_exact(columns)) {
-            let mean = simd(|| {
-                rows::sum(
-                    row,
-                    #[inline(always)]
-                    |x| x * clip * (x * clip),
-                )
-            }) / T::of(columns as f64);
+            let mean = simd(
+                #[inline(always)]
+                || {
+                    rows::sum(
+                        row,
+                        #[inline(always)]
+                        |x| x * clip * (x * clip),
+                    )
+                },
+            ) / T::of(columns as f64);
             *moment = lerp(*moment, mean, rate);
         }
     });
@@ -199,7 +205,10 @@ fn column_moments<T: Float + Element>(g: &[T], rows: usize, columns: usize, mome
         let g = &g[matrix * rows * columns..][..rows * columns];
         // SAFETY: each task has its own columns.
         let moments = unsafe { moments.slice(matrix * columns + first, width) };
-        let sums = simd(|| tile_squares(g, columns, first, width, clip));
+        let sums = simd(
+            #[inline(always)]
+            || tile_squares(g, columns, first, width, clip),
+        );
         for (moment, sum) in moments.iter_mut().zip(sums) {
             *moment = lerp(*moment, sum / T::of(rows as f64), rate);
         }
@@ -287,13 +296,16 @@ impl<'a, T: Float + Element> Update<'a, T> {
 
     /// Σ update² over a range of elements.
     fn squares(&self, range: Range<usize>) -> f64 {
-        simd(|| {
-            let mut total = 0.0;
-            for (at, scale, columns) in self.parts(range) {
-                total += self.part_squares(at, scale, columns);
-            }
-            total
-        })
+        simd(
+            #[inline(always)]
+            || {
+                let mut total = 0.0;
+                for (at, scale, columns) in self.parts(range) {
+                    total += self.part_squares(at, scale, columns);
+                }
+                total
+            },
+        )
     }
 
     #[inline(always)]
@@ -315,18 +327,21 @@ impl<'a, T: Float + Element> Update<'a, T> {
     /// `w = w · keep − factor · update`.
     fn apply(&self, w: SharedMut<T>, keep: T, factor: T, zero_gradient: bool) {
         ranges(self.elements, |range| {
-            simd(|| {
-                for (at, scale, columns) in self.parts(range) {
-                    // SAFETY: ranges are disjoint and inside w and g.
-                    let [w, g] = [w, self.g].map(|p| unsafe { p.slice(at, columns.len()) });
-                    for ((w, g), column) in w.iter_mut().zip(&*g).zip(columns) {
-                        *w = *w * keep - factor * self.value(*g, scale, *column);
+            simd(
+                #[inline(always)]
+                || {
+                    for (at, scale, columns) in self.parts(range) {
+                        // SAFETY: ranges are disjoint and inside w and g.
+                        let [w, g] = [w, self.g].map(|p| unsafe { p.slice(at, columns.len()) });
+                        for ((w, g), column) in w.iter_mut().zip(&*g).zip(columns) {
+                            *w = *w * keep - factor * self.value(*g, scale, *column);
+                        }
+                        if zero_gradient {
+                            g.fill(T::ZERO);
+                        }
                     }
-                    if zero_gradient {
-                        g.fill(T::ZERO);
-                    }
-                }
-            })
+                },
+            )
         });
     }
 }

@@ -94,7 +94,10 @@ impl Dropout {
             // SAFETY: ranges are disjoint and inside the tensor.
             let piece = unsafe { data.load(range.start, range.len()) };
             if self.p > 0.0 {
-                simd(|| mask.apply(range.start, piece, scale));
+                simd(
+                    #[inline(always)]
+                    || mask.apply(range.start, piece, scale),
+                );
             }
         });
     }

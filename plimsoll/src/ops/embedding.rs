@@ -109,15 +109,18 @@ fn scatter<T: Float + Element>(io: &CpuIo<'_>, vocabulary: usize) {
     parallel(width.div_ceil(columns.max(1)), |task| {
         let first = task * columns;
         let len = columns.min(width - first);
-        simd(|| {
-            for (at, &id) in ids.iter().enumerate() {
-                if let Some(row) = usize::try_from(id).ok().filter(|&row| row < vocabulary) {
-                    // SAFETY: the row exists, and its columns belong to this task.
-                    let to = unsafe { table.slice(row * width + first, len) };
-                    rows::add(to, &dy[at * width + first..][..len]);
+        simd(
+            #[inline(always)]
+            || {
+                for (at, &id) in ids.iter().enumerate() {
+                    if let Some(row) = usize::try_from(id).ok().filter(|&row| row < vocabulary) {
+                        // SAFETY: the row exists, and its columns belong to this task.
+                        let to = unsafe { table.slice(row * width + first, len) };
+                        rows::add(to, &dy[at * width + first..][..len]);
+                    }
                 }
-            }
-        })
+            },
+        )
     });
 }
 

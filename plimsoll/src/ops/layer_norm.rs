@@ -112,15 +112,18 @@ fn forward<T: Float + Element>(io: &CpuIo<'_>, eps: T) {
     let (y, step) = (InPlace::<T>::new(io, 0, 0), rows::rows_per_task(width));
     let [means, rstds] = [1, 2].map(|i| SharedMut::new(io.output_ptr(i).cast::<T>()));
     parallel(count.div_ceil(step), |task| {
-        simd(|| {
-            for row in task * step..((task + 1) * step).min(count) {
-                // SAFETY: a row belongs to one task.
-                unsafe {
-                    let (mean, rstd) = normalize(y.load(row * width, width), gamma, beta, eps);
-                    (means.slice(row, 1)[0], rstds.slice(row, 1)[0]) = (mean, rstd);
+        simd(
+            #[inline(always)]
+            || {
+                for row in task * step..((task + 1) * step).min(count) {
+                    // SAFETY: a row belongs to one task.
+                    unsafe {
+                        let (mean, rstd) = normalize(y.load(row * width, width), gamma, beta, eps);
+                        (means.slice(row, 1)[0], rstds.slice(row, 1)[0]) = (mean, rstd);
+                    }
                 }
-            }
-        })
+            },
+        )
     });
 }
 
@@ -152,18 +155,24 @@ fn backward<T: Float + Element>(io: &CpuIo<'_>) {
         let [dgamma, dbeta] = partials.map(|p| unsafe { p.slice(index * width, width) });
         dgamma.fill(T::ZERO);
         dbeta.fill(T::ZERO);
-        simd(|| {
-            for row in rows::stretch(count, index) {
-                let dx = unsafe { dx.load(row * width, width) };
-                let x = &x[row * width..][..width];
-                backward_row(dx, x, gamma, means[row], rstds[row], dgamma, dbeta);
-            }
-        });
+        simd(
+            #[inline(always)]
+            || {
+                for row in rows::stretch(count, index) {
+                    let dx = unsafe { dx.load(row * width, width) };
+                    let x = &x[row * width..][..width];
+                    backward_row(dx, x, gamma, means[row], rstds[row], dgamma, dbeta);
+                }
+            },
+        );
     });
-    simd(|| {
-        rows::add_up(dgammas, io.output(1));
-        rows::add_up(dbetas, io.output(2));
-    });
+    simd(
+        #[inline(always)]
+        || {
+            rows::add_up(dgammas, io.output(1));
+            rows::add_up(dbetas, io.output(2));
+        },
+    );
 }
 
 /// With h = dy · gamma and x̂ the normalized row: dx = rstd · (h − mean(h) − x̂ · mean(h · x̂)). `dx` starts as dy.

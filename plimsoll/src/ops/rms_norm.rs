@@ -81,12 +81,15 @@ fn forward<T: Float + Element>(io: &CpuIo<'_>, eps: T) {
     let (y, step) = (InPlace::<T>::new(io, 0, 0), rows::rows_per_task(width));
     let rstds = SharedMut::new(io.output_ptr(1).cast::<T>());
     parallel(count.div_ceil(step), |task| {
-        simd(|| {
-            for row in task * step..((task + 1) * step).min(count) {
-                // SAFETY: a row belongs to one task.
-                unsafe { rstds.slice(row, 1)[0] = normalize(y.load(row * width, width), gamma, eps) };
-            }
-        })
+        simd(
+            #[inline(always)]
+            || {
+                for row in task * step..((task + 1) * step).min(count) {
+                    // SAFETY: a row belongs to one task.
+                    unsafe { rstds.slice(row, 1)[0] = normalize(y.load(row * width, width), gamma, eps) };
+                }
+            },
+        )
     });
 }
 
@@ -114,14 +117,20 @@ fn backward<T: Float + Element>(io: &CpuIo<'_>) {
         // SAFETY: a stretch of rows and its partial sum belong to one task.
         let dgamma = unsafe { partials.slice(index * width, width) };
         dgamma.fill(T::ZERO);
-        simd(|| {
-            for row in rows::stretch(count, index) {
-                let dx = unsafe { dx.load(row * width, width) };
-                backward_row(dx, &x[row * width..][..width], gamma, rstds[row], dgamma);
-            }
-        });
+        simd(
+            #[inline(always)]
+            || {
+                for row in rows::stretch(count, index) {
+                    let dx = unsafe { dx.load(row * width, width) };
+                    backward_row(dx, &x[row * width..][..width], gamma, rstds[row], dgamma);
+                }
+            },
+        );
     });
-    simd(|| rows::add_up(dgammas, io.output(1)));
+    simd(
+        #[inline(always)]
+        || rows::add_up(dgammas, io.output(1)),
+    );
 }
 
 /// With h = dy · gamma and x̂ = x · rstd: dx = rstd · (h − x̂ · mean(h · x̂)). `dx` starts as dy.

@@ -8,6 +8,7 @@ use crate::exec::cpu::rows::{self, InPlace};
 use crate::exec::cpu::simd::simd;
 use crate::graph::DType;
 use crate::with_float;
+use std::convert::identity;
 
 /// `softmax(scale · x)` over rows of (…, Tq, Tk). A second input i32 (B, Tk), B being the first dimension of x, hides
 /// keys where it is 0. A row without a visible key becomes zeros.
@@ -119,13 +120,16 @@ impl Softmax {
         let count = ty.elements() / keys.max(1);
         let (data, step) = (InPlace::<T>::new(io, 0, 0), rows::rows_per_task(keys));
         parallel(count.div_ceil(step), |task| {
-            simd(|| {
-                for row in task * step..((task + 1) * step).min(count) {
-                    // SAFETY: a row belongs to one task.
-                    let x = unsafe { data.load(row * keys, keys) };
-                    body(row, x, self.visible(row, queries, keys));
-                }
-            })
+            simd(
+                #[inline(always)]
+                || {
+                    for row in task * step..((task + 1) * step).min(count) {
+                        // SAFETY: a row belongs to one task.
+                        let x = unsafe { data.load(row * keys, keys) };
+                        body(row, x, self.visible(row, queries, keys));
+                    }
+                },
+            )
         });
     }
 
@@ -183,11 +187,10 @@ fn softmax_row<T: Float>(row: &mut [T], scale: T, mask: Option<&[i32]>) {
     // Nothing visible leaves a sum of zero; a NaN, which `max` can miss, reaches the sum in any case.
     let highest = rows::max(row);
     let shift = if highest == T::NEG_INFINITY { T::ZERO } else { highest };
-    let sum = rows::map_sum(
-        row,
-        #[inline(always)]
-        |x| (x - shift).exp(),
-    );
+    for x in row.iter_mut() {
+        *x = (*x - shift).exp();
+    }
+    let sum = rows::sum(row, identity);
     let factor = if sum == T::ZERO { T::ZERO } else { T::ONE / sum };
     for x in row.iter_mut() {
         *x *= factor;
