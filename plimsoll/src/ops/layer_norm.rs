@@ -23,11 +23,12 @@ impl LayerNorm {
             let x = SampleInput::float(&[rows, &[width]].concat(), Fill::Normal);
             Sample::new(LayerNorm { eps: 1e-5 }, vec![x, vector(), vector()]).first_output()
         };
+        // Few elements can be so alike that the function bends within the step of a finite difference.
         vec![
             sample(&[3], 8),
             sample(&[2, 5], 33),
-            sample(&[rng.size(1, 3), rng.size(1, 70)], rng.size(2, 80)),
-            sample(&[], rng.size(2, 9)),
+            sample(&[rng.size(1, 3), rng.size(1, 70)], rng.size(8, 80)),
+            sample(&[], rng.size(8, 20)),
         ]
     }
 }

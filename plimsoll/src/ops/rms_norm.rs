@@ -18,11 +18,16 @@ pub struct RmsNorm {
 
 impl RmsNorm {
     pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
-        let sample = |rows: &[usize], width: usize| {
-            let x = SampleInput::float(&[rows, &[width]].concat(), Fill::Normal);
+        let sample = |rows: &[usize], width: usize, fill: Fill| {
+            let x = SampleInput::float(&[rows, &[width]].concat(), fill);
             Sample::new(RmsNorm { eps: 1e-6 }, vec![x, SampleInput::float(&[width], Fill::Normal)]).first_output()
         };
-        vec![sample(&[3], 8), sample(&[rng.size(1, 3), rng.size(1, 70)], rng.size(1, 80)), sample(&[], rng.size(2, 9))]
+        // A narrow row near zero bends within the step of a finite difference: narrow ones stay away from it.
+        vec![
+            sample(&[3], 8, Fill::Normal),
+            sample(&[rng.size(1, 3), rng.size(1, 70)], rng.size(8, 80), Fill::Normal),
+            sample(&[], rng.size(1, 8), Fill::Uniform(0.5, 2.0)),
+        ]
     }
 }
 
