@@ -34,6 +34,7 @@ pub use report::{ClassReport, CorpusReport, DataReport, FeatureReport, SeriesRep
 pub use series::{Labels, SeriesData, SeriesOptions, load_series, read_windows};
 pub use synthetic::{GrammarOptions, RegimesOptions, grammar, regimes};
 pub use vocabulary::{FileVocabulary, Vocabulary, VocabularyChoice};
+pub(crate) use windows::window_count;
 pub use windows::{NO_LABEL, Windows};
 
 /// Runs code of a library that may panic on damaged files; the panic's message becomes the error.

@@ -20,7 +20,7 @@ pub struct Windows {
 }
 
 /// Windows of `window` rows, `stride` apart, whose last row is among the first `ends` of a series.
-pub(super) fn window_count(ends: usize, window: usize, stride: usize) -> usize {
+pub(crate) fn window_count(ends: usize, window: usize, stride: usize) -> usize {
     ends.checked_sub(window).map_or(0, |rest| rest / stride.max(1) + 1)
 }
 

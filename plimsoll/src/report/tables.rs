@@ -2,19 +2,9 @@
 
 use crate::graph::Component;
 use crate::plan::Summary;
+use crate::train::Decision;
 use crate::units::format_bytes;
-use serde::Serialize;
 use std::collections::BTreeMap;
-
-/// A choice of the planner and what it brings.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Decision {
-    pub lever: String,
-    pub choice: String,
-    pub reason: String,
-    pub bytes_saved: u64,
-    pub predicted_ms: Option<f64>,
-}
 
 /// Memory at the peak by component; rows without bytes are left out.
 pub fn breakdown_table(summary: &Summary) -> String {
@@ -63,11 +53,20 @@ pub fn decisions_table(decisions: &[Decision]) -> String {
     let columns = [("lever", Side::Left), ("choice", Side::Left), ("saves", Side::Right), ("time", Side::Right)];
     let mut table = Table::new(&[&columns[..], &[("why", Side::Left)]].concat());
     for decision in decisions {
-        let saves = if decision.bytes_saved == 0 { "-".into() } else { format_bytes(decision.bytes_saved) };
-        let time = decision.predicted_ms.map_or("-".into(), |ms| format!("{ms:.1} ms"));
+        let time = format!("{:.1} ms", decision.predicted_ms);
+        let saves = saved(decision.saved_bytes);
         table.row([decision.lever.clone(), decision.choice.clone(), saves, time, decision.reason.clone()]);
     }
     table.to_text()
+}
+
+/// A choice may cost memory: pinned against the grain, or made for speed.
+fn saved(bytes: i64) -> String {
+    match bytes {
+        0 => "-".into(),
+        1.. => format_bytes(bytes as u64),
+        _ => format!("-{}", format_bytes(bytes.unsigned_abs())),
+    }
 }
 
 fn percent(part: usize, total: usize) -> String {
@@ -168,15 +167,18 @@ total        4 MiB  100.0 %
     }
 
     #[test]
-    fn decisions_without_numbers_show_dashes() {
-        let decision = Decision {
+    fn decisions_show_what_they_save_or_cost() {
+        let decision = |saved_bytes: i64| Decision {
             lever: "recompute".into(),
             choice: "cheap".into(),
+            saved_bytes,
+            predicted_ms: 1.25,
             reason: "the budget".into(),
-            bytes_saved: 0,
-            predicted_ms: None,
         };
-        let text = decisions_table(&[decision]);
-        assert_eq!(text.lines().last().unwrap(), "recompute  cheap       -     -  the budget");
+        let text = decisions_table(&[decision(0), decision(2 << 20), decision(-1024)]);
+        let rows: Vec<&str> = text.lines().skip(2).collect();
+        assert_eq!(rows[0], "recompute  cheap        -  1.2 ms  the budget");
+        assert_eq!(rows[1], "recompute  cheap    2 MiB  1.2 ms  the budget");
+        assert_eq!(rows[2], "recompute  cheap   -1 KiB  1.2 ms  the budget");
     }
 }

@@ -3,19 +3,25 @@
 mod batch;
 pub mod checkpoint;
 mod choose;
+mod evaluate;
 mod events;
+mod expect;
 mod generate;
 mod initial;
 mod run;
 mod schedule;
 mod setup;
 mod step;
+mod stepper;
 pub mod tensors;
 mod trainer;
+mod use_model;
 
 pub use batch::Feeder;
 pub use choose::{Choice, ChooseError, Decision, Pins, RecomputePin, Speed, choose, predicted_ms};
+pub use evaluate::Scores;
 pub use events::{End, Evaluation, Event, EventLog, Finished, Started, StepEvent, read_events};
+pub use expect::{ExpectedData, expected_data, host_peak_bytes};
 pub use generate::{Sampling, generate};
 pub use initial::initialize;
 pub use run::{Run, RunOptions, StoredPlan};
@@ -24,6 +30,8 @@ pub use setup::{
     Extras, LoadedData, Planned, budget_bytes, family, length, load_data, loader_options, pins, plan, spec,
 };
 pub use step::{EVALUATE, MICRO_STEP, NEXT_TOKEN, STEP, Settings, StepSpec, UPDATE, UpdateRule, program};
+pub use stepper::{Stepped, Stepper};
+pub use use_model::{Prediction, TrainedRun};
 
 use crate::data::DataError;
 use crate::plan::{PlanError, PlanFileError};

@@ -1,6 +1,7 @@
 //! A run's folder: the resolved recipe, the plan, the events, the checkpoints, the model.
 
 use super::choose::{Choice, Decision, predicted_ms};
+use super::expect::host_peak_bytes;
 use super::setup::{self, Extras, LoadedData, Planned};
 use super::step::{Settings, program};
 use super::{Device, TrainError, checkpoint};
@@ -163,17 +164,13 @@ impl Run {
 
     /// Host memory beside the arena: the data, its batches ahead, and one tensor while loading.
     pub fn host_peak_bytes(&self) -> u64 {
-        let loader = setup::loader_options(&self.recipe).host_bytes(self.data.train.fields()).unwrap_or(0);
         let data = self.data.train.resident_bytes() + self.data.validation.as_ref().map_or(0, |v| v.resident_bytes());
-        let largest = self.program().residents.iter().map(|r| r.ty.span_bytes()).max().unwrap_or(0);
-        (loader + data + largest) as u64
+        host_peak_bytes(&self.recipe, self.program(), data)
     }
 
     /// Takes the arena.
     pub fn executor(&self) -> Result<CpuExecutor, TrainError> {
-        let Choice { program, layout, options, .. } = &self.planned.choice;
-        let bytes = layout.arena_bytes as u64;
-        CpuExecutor::new(program, layout, options.target.threads).map_err(|cause| TrainError::Arena { bytes, cause })
+        take_arena(&self.planned)
     }
 
     /// Creates the folder with recipe and plan; a resumed run keeps its own.
@@ -215,8 +212,15 @@ impl Run {
     }
 }
 
+/// One allocation for everything that the plan holds.
+pub(super) fn take_arena(planned: &Planned) -> Result<CpuExecutor, TrainError> {
+    let Choice { program, layout, options, .. } = &planned.choice;
+    let bytes = layout.arena_bytes as u64;
+    CpuExecutor::new(program, layout, options.target.threads).map_err(|cause| TrainError::Arena { bytes, cause })
+}
+
 /// A resumed run uses its stored plan if that still fits; otherwise another plan is made, and that is said.
-fn resume_plan(recipe: &Recipe, device: &Device, stored: &Path) -> Result<(Planned, bool), TrainError> {
+pub(super) fn resume_plan(recipe: &Recipe, device: &Device, stored: &Path) -> Result<(Planned, bool), TrainError> {
     let planned = StoredPlan::read(stored)?.restore(recipe, device, stored)?;
     match planned.headroom_bytes >= 0 {
         true => Ok((planned, false)),

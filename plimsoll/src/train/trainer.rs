@@ -1,18 +1,19 @@
 //! The training loop. Everything it has to tell goes out as events.
 
-use super::batch::{Feeder, counted_rows};
 use super::checkpoint::{self, Best, State};
+use super::evaluate::{Scores, evaluate};
 use super::events::{End, Evaluation, Event, EventLog, Finished, Started, StepEvent};
 use super::generate::{Sampling, generate};
 use super::run::Run;
 use super::setup::{Extras, length, loader_options};
-use super::step::{EVALUATE, MICRO_STEP, NEXT_TOKEN, STEP, UPDATE};
+use super::step::{EVALUATE, NEXT_TOKEN};
+use super::stepper::{Stepped, Stepper};
 use super::{TrainError, initialize, learning_rate};
-use crate::data::{Batch, Loader, LoaderOptions, Position};
+use crate::data::{Loader, Position};
 use crate::exec::Executor;
 use crate::exec::cpu::CpuExecutor;
 use crate::heap;
-use crate::recipe::{Every, Model, Rule};
+use crate::recipe::Every;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -37,10 +38,7 @@ struct Trainer<'r> {
     sink: &'r mut dyn FnMut(&Event),
     state: State,
     steps: usize,
-    /// The first phase of a step, and the update if it is one of its own.
-    micro: usize,
-    update: Option<usize>,
-    feeder: Feeder,
+    stepper: Stepper,
     began: Instant,
     first_step: usize,
     measured_peak: u64,
@@ -75,11 +73,7 @@ impl<'r> Trainer<'r> {
                 state
             }
         };
-        let (micro, update) = match run.program().phase(STEP) {
-            Some(step) => (step, None),
-            None => (phase(run, MICRO_STEP)?, Some(phase(run, UPDATE)?)),
-        };
-        let feeder = feeder(run, run.planned.choice.settings.micro_batch);
+        let stepper = Stepper::new(&run.recipe, run.program(), run.planned.choice.settings.micro_batch)?;
         let first_step = state.step;
         Ok(Trainer {
             steps: run.steps(),
@@ -88,9 +82,7 @@ impl<'r> Trainer<'r> {
             log,
             sink,
             state,
-            micro,
-            update,
-            feeder,
+            stepper,
             began: Instant::now(),
             first_step,
             measured_peak: 0,
@@ -164,13 +156,10 @@ impl<'r> Trainer<'r> {
             self.state.step,
             self.steps,
         );
-        let counted = counted_rows(batch, self.is_text(), 0..batch.len());
-        self.set_scalars(lr, counted);
-        self.run_micro_steps(batch);
+        let stepped = self.stepper.step(&mut self.executor, batch, self.state.step, lr, Executor::run);
         let (samples, position) = (batch.len(), batch.end());
         let stall_ms = (loader.stats().stall - stalled).as_secs_f64() * 1e3;
-        let loss = self.metric("metrics.loss") / counted.max(1) as f64;
-        let norm = self.metric("metrics.norm");
+        let Stepped { loss, norm } = stepped;
         self.state.step += 1;
         self.state.position = position;
         self.state.samples_seen += samples as u64;
@@ -179,52 +168,6 @@ impl<'r> Trainer<'r> {
             return Err(TrainError::Diverged { step: self.state.step, loss, norm, last_good });
         }
         self.tell_step(loss, norm, lr, samples, began.elapsed().as_secs_f64(), stall_ms)
-    }
-
-    fn is_text(&self) -> bool {
-        matches!(self.run.data.extras, Extras::Text(_))
-    }
-
-    fn set_scalars(&mut self, lr: f64, counted: usize) {
-        let t = self.state.step as i32 + 1;
-        let (b1, b2) = match self.run.recipe.train.optimizer.rule {
-            Rule::AdamW { betas, .. } => (betas[0], betas[1]),
-            _ => (0.0, 0.0),
-        };
-        let scalars = [
-            ("lr", lr),
-            ("loss.scale", 1.0 / counted.max(1) as f64),
-            ("adam.correction1", 1.0 - b1.powi(t)),
-            ("adam.correction2", 1.0 - b2.powi(t)),
-            ("adafactor.step", t as f64),
-        ];
-        for (name, value) in scalars {
-            // Scalars of another optimizer are not in the program.
-            self.executor.write_resident(name, bytemuck::bytes_of(&(value as f32)));
-        }
-        self.clear_metrics();
-    }
-
-    fn clear_metrics(&mut self) {
-        for name in ["metrics.loss", "metrics.correct", "metrics.norm"] {
-            self.executor.write_resident(name, bytemuck::bytes_of(&0f32));
-        }
-    }
-
-    fn run_micro_steps(&mut self, batch: &Batch) {
-        for first in (0..batch.len()).step_by(self.feeder.rows()) {
-            let rng = [self.run.recipe.train.seed as i64, self.state.step as i64, first as i64];
-            self.executor.write_resident("rng", bytemuck::cast_slice(&rng));
-            self.feeder.feed(&mut self.executor, self.micro, batch, first);
-            Executor::run(&mut self.executor, self.micro);
-        }
-        if let Some(update) = self.update {
-            Executor::run(&mut self.executor, update);
-        }
-    }
-
-    fn metric(&self, name: &str) -> f64 {
-        self.executor.resident::<f32>(name).map_or(f64::NAN, |values| values[0] as f64)
     }
 
     fn tell_step(
@@ -283,7 +226,8 @@ impl<'r> Trainer<'r> {
         };
         let began = Instant::now();
         let samples = dataset.len();
-        let (loss, accuracy) = self.evaluate_pass(dataset, phase)?;
+        let Scores { loss, accuracy } =
+            evaluate(&mut self.executor, &self.run.recipe, self.run.program(), phase, dataset)?;
         let best = self.state.best.is_none_or(|best| loss < best.loss);
         match best {
             true => {
@@ -297,31 +241,6 @@ impl<'r> Trainer<'r> {
         let ms = began.elapsed().as_secs_f64() * 1e3;
         self.tell(Event::Evaluation(Evaluation { step: self.state.step, epoch, loss, accuracy, samples, ms, best }))?;
         Ok(best)
-    }
-
-    fn evaluate_pass(
-        &mut self,
-        dataset: std::sync::Arc<dyn crate::data::Dataset>,
-        phase: usize,
-    ) -> Result<(f64, f64), TrainError> {
-        let rows = evaluation_rows(self.run, phase);
-        let mut feeder = feeder(self.run, rows);
-        let options =
-            LoaderOptions::evaluation(rows, self.run.recipe.data.workers, self.run.recipe.data.prefetch.max(1));
-        let mut loader = Loader::new(dataset, &options, Position::default())?;
-        let (mut loss, mut correct, mut counted) = (0.0, 0.0, 0);
-        while let Some(batch) = loader.next() {
-            let batch = batch?;
-            self.clear_metrics();
-            feeder.feed(&mut self.executor, phase, batch, 0);
-            Executor::run(&mut self.executor, phase);
-            // Summed here in f64: a long evaluation must not lose digits.
-            loss += self.metric("metrics.loss");
-            correct += self.metric("metrics.correct");
-            counted += counted_rows(batch, self.is_text(), 0..batch.len());
-        }
-        self.clear_metrics();
-        Ok((loss / counted.max(1) as f64, correct / counted.max(1) as f64))
     }
 
     /// Lets the model write a little, if it writes text.
@@ -388,24 +307,5 @@ impl<'r> Trainer<'r> {
         let Some(best) = self.state.best.filter(|best| best.step != self.state.step) else { return Ok(()) };
         let path = self.run.checkpoints().join(format!("step-{}", best.step));
         Ok(checkpoint::restore(&path, self.run.program(), &mut self.executor)?)
-    }
-}
-
-fn phase(run: &Run, name: &str) -> Result<usize, TrainError> {
-    let missing = || crate::plan::PlanError::Broken(format!("the program has no phase {name}"));
-    Ok(run.program().phase(name).ok_or_else(missing)?)
-}
-
-/// Samples that the evaluation graph was built for.
-fn evaluation_rows(run: &Run, phase: usize) -> usize {
-    let graph = &run.program().phases[phase].graph;
-    let input = graph.find("x").or_else(|| graph.find("ids"));
-    input.map_or(1, |id| graph.shape(id)[0])
-}
-
-fn feeder(run: &Run, rows: usize) -> Feeder {
-    match &run.recipe.model {
-        Model::HybridCnnLstm(m) => Feeder::series(rows, m.window * m.features),
-        Model::MuSota(_) => Feeder::text(rows, length(&run.recipe)),
     }
 }

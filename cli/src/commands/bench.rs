@@ -1,0 +1,203 @@
+//! `plimsoll bench`: step time and memory of a reference workload, on a fixed random batch.
+
+mod profile;
+mod workload;
+
+use crate::advice::hints;
+use crate::arguments::{Machine, Overrides};
+use crate::device;
+use crate::failure::Failure;
+use crate::printer::{self, say};
+use clap::{Args, builder::PossibleValuesParser};
+use plimsoll::data::Batch;
+use plimsoll::exec::Executor;
+use plimsoll::exec::cpu::CpuExecutor;
+use plimsoll::heap;
+use plimsoll::plan::Recompute;
+use plimsoll::recipe::Recipe;
+use plimsoll::train::{Device, Planned, Stepper, TrainError, initialize, plan};
+use profile::Profile;
+use serde::Serialize;
+use std::time::Instant;
+use workload::{RandomSamples, WORKLOADS, Workload};
+
+#[derive(Args)]
+pub struct Arguments {
+    /// What to measure
+    #[arg(value_parser = PossibleValuesParser::new(WORKLOADS.map(|w| w.name)))]
+    workload: String,
+    #[arg(long, value_name = "B", default_value_t = 16, value_parser = positive)]
+    batch: usize,
+    /// Tokens, or rows of a window (default: 128 tokens, 60 rows)
+    #[arg(long, value_name = "S", value_parser = positive)]
+    seq: Option<usize>,
+    /// Steps that are timed
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = positive)]
+    steps: usize,
+    /// Steps before them
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    warmup: usize,
+    #[arg(long, default_value = "f32", value_parser = ["f32", "tf32", "bf16-mixed", "bf16"])]
+    prec: String,
+    /// Pin the micro-batch
+    #[arg(long, value_name = "N", value_parser = positive)]
+    micro_batch: Option<usize>,
+    /// Also time each kind of op (a table on stderr)
+    #[arg(long)]
+    profile: bool,
+    #[command(flatten)]
+    machine: Machine,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// The answer is one JSON line with or without it
+    #[arg(long)]
+    json: bool,
+}
+
+/// The fields of the PyTorch side, and memory as it was planned and measured.
+#[derive(Serialize)]
+struct Row<'a> {
+    peer: String,
+    workload: &'a str,
+    batch: usize,
+    seq: usize,
+    prec: &'a str,
+    device: &'a str,
+    recompute: bool,
+    compile: bool,
+    params: usize,
+    ms: f64,
+    ms_min: f64,
+    samples_per_s: f64,
+    arena_bytes: usize,
+    resident_bytes: usize,
+    measured_peak_bytes: u64,
+    micro_batch: usize,
+    threads: usize,
+    step_allocations: u64,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let workload = Workload::find(&arguments.workload)?;
+    let seq = workload.length(arguments.seq)?;
+    let (device, _) = device::processor(&arguments.machine)?;
+    let recipe = recipe(arguments, workload, seq)?;
+    let planned = make_plan(&recipe, &device)?;
+    let mut bench = Bench::new(&recipe, &planned, &RandomSamples::new(&recipe, arguments.batch))?;
+    let (mut times, allocations) = bench.time(arguments.warmup, arguments.steps);
+    if arguments.profile {
+        say(&bench.profile(arguments.steps.min(PROFILED_STEPS)));
+    }
+    times.sort_by(f64::total_cmp);
+    let (ms, layout) = (median(&times), &planned.choice.layout);
+    printer::json(&Row {
+        peer: format!("plimsoll {}", env!("CARGO_PKG_VERSION")),
+        workload: &arguments.workload,
+        batch: arguments.batch,
+        seq,
+        prec: &arguments.prec,
+        device: &device.name,
+        recompute: planned.choice.settings.recompute != Recompute::None,
+        compile: false,
+        params: planned.choice.program.parameters(),
+        ms: rounded(ms, 3),
+        ms_min: rounded(times[0], 3),
+        samples_per_s: rounded(arguments.batch as f64 / ms * 1e3, 1),
+        arena_bytes: layout.arena_bytes,
+        resident_bytes: layout.resident_bytes,
+        measured_peak_bytes: bench.executor.measured_bytes(),
+        micro_batch: planned.choice.settings.micro_batch,
+        threads: device.threads,
+        step_allocations: allocations,
+    })?;
+    Ok(())
+}
+
+/// Enough for a stable table, few enough not to wait for it.
+const PROFILED_STEPS: usize = 4;
+
+fn recipe(arguments: &Arguments, workload: &Workload, seq: usize) -> Result<Recipe, Failure> {
+    let mut more = vec![format!("memory.precision={}", arguments.prec)];
+    more.extend(arguments.micro_batch.map(|n| format!("memory.micro_batch={n}")));
+    let text = workload.recipe(arguments.batch, seq);
+    Ok(Recipe::parse(&text, &format!("{}.toml", workload.name), &arguments.overrides.settings(&more))?)
+}
+
+fn make_plan(recipe: &Recipe, device: &Device) -> Result<Planned, Failure> {
+    plan(recipe, device).map_err(|error| match error {
+        TrainError::DoesNotFit(smallest) => Failure::does_not_fit(&smallest, hints(recipe, device, &smallest)),
+        error => error.into(),
+    })
+}
+
+/// A planned step with its arena and its batch.
+struct Bench<'p> {
+    planned: &'p Planned,
+    executor: CpuExecutor,
+    stepper: Stepper,
+    batch: Batch,
+    lr: f64,
+    done: usize,
+}
+
+impl<'p> Bench<'p> {
+    fn new(recipe: &Recipe, planned: &'p Planned, samples: &RandomSamples) -> Result<Bench<'p>, Failure> {
+        let choice = &planned.choice;
+        let bytes = choice.layout.arena_bytes as u64;
+        let mut executor = CpuExecutor::new(&choice.program, &choice.layout, choice.options.target.threads)
+            .map_err(|cause| TrainError::Arena { bytes, cause })?;
+        initialize(&choice.program, &mut executor, recipe.train.seed);
+        let stepper = Stepper::new(recipe, &choice.program, choice.settings.micro_batch)?;
+        Ok(Bench { planned, executor, stepper, batch: samples.batch()?, lr: recipe.train.optimizer.lr, done: 0 })
+    }
+
+    /// Milliseconds of each timed step, and how often they took heap memory.
+    fn time(&mut self, warmup: usize, steps: usize) -> (Vec<f64>, u64) {
+        (0..warmup).for_each(|_| self.step(Executor::run));
+        heap::reset();
+        let times = (0..steps).map(|_| {
+            let began = Instant::now();
+            self.step(Executor::run);
+            began.elapsed().as_secs_f64() * 1e3
+        });
+        (times.collect(), heap::used().allocations)
+    }
+
+    fn step(&mut self, run: impl FnMut(&mut CpuExecutor, usize)) {
+        self.stepper.step(&mut self.executor, &self.batch, self.done, self.lr, run);
+        self.done += 1;
+    }
+
+    fn profile(&mut self, steps: usize) -> String {
+        let mut profile = Profile::new(&self.planned.choice.program, &self.planned.choice.layout);
+        for _ in 0..steps {
+            self.step(|executor, phase| profile.run(executor, phase));
+        }
+        profile.table(steps)
+    }
+}
+
+fn median(sorted: &[f64]) -> f64 {
+    let middle = sorted.len() / 2;
+    if sorted.len().is_multiple_of(2) { (sorted[middle - 1] + sorted[middle]) / 2.0 } else { sorted[middle] }
+}
+
+fn rounded(value: f64, digits: i32) -> f64 {
+    let scale = 10f64.powi(digits);
+    (value * scale).round() / scale
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "a whole number from 1".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_even_and_odd() {
+        assert_eq!(median(&[1.0, 2.0, 9.0]), 2.0);
+        assert_eq!(median(&[1.0, 2.0, 4.0, 9.0]), 3.0);
+    }
+}

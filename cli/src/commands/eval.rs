@@ -1,0 +1,75 @@
+//! `plimsoll eval`: a trained run on its validation data.
+
+use crate::arguments::Machine;
+use crate::device;
+use crate::failure::Failure;
+use crate::printer;
+use clap::Args;
+use plimsoll::train::TrainedRun;
+use plimsoll::units::format_bytes;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+pub struct Arguments {
+    /// The run's folder
+    run: PathBuf,
+    #[command(flatten)]
+    machine: Machine,
+    /// One JSON value on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    run: &'a Path,
+    weights: &'a Path,
+    samples: usize,
+    loss: f64,
+    accuracy: f64,
+    /// What the best possible model would reach, where the data's source knows it.
+    best_possible_accuracy: Option<f64>,
+    best_possible_loss: Option<f64>,
+    planned_peak_bytes: u64,
+    measured_peak_bytes: u64,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let (device, _) = device::processor(&arguments.machine)?;
+    let mut run = TrainedRun::open(&arguments.run, &device)?;
+    let (scores, data) = run.evaluate()?;
+    let answer = Answer {
+        run: &arguments.run,
+        weights: &run.weights,
+        samples: data.validation.map_or(0, |v| v.len()),
+        loss: scores.loss,
+        accuracy: scores.accuracy,
+        best_possible_accuracy: data.best_accuracy,
+        best_possible_loss: data.best_loss,
+        planned_peak_bytes: run.planned.planned_peak_bytes(),
+        measured_peak_bytes: run.measured_bytes(),
+    };
+    match arguments.json {
+        true => printer::json(&answer)?,
+        false => printer::out(&answer.text()),
+    };
+    Ok(())
+}
+
+impl Answer<'_> {
+    fn text(&self) -> String {
+        let percent = |part: f64| format!("{:.1} %", 100.0 * part);
+        let accuracy = self.best_possible_accuracy.map_or(String::new(), |b| format!(", best possible {}", percent(b)));
+        let loss = self.best_possible_loss.map_or(String::new(), |b| format!(", best possible {b:.4}"));
+        format!(
+            "{} ({} validation samples)\n  accuracy {}{accuracy}\n  loss {:.4}{loss}\n  planned peak {}, measured {}\n",
+            self.weights.display(),
+            self.samples,
+            percent(self.accuracy),
+            self.loss,
+            format_bytes(self.planned_peak_bytes),
+            format_bytes(self.measured_peak_bytes)
+        )
+    }
+}

@@ -1,0 +1,44 @@
+//! One file per command.
+
+mod bench;
+mod devices;
+mod eval;
+mod generate;
+mod plan;
+mod predict;
+mod train;
+
+use crate::failure::Failure;
+use clap::Subcommand;
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// The plan of a recipe: fits or not, what was decided and why, and where the memory goes
+    Plan(plan::Arguments),
+    /// Plan, then train
+    Train(train::Arguments),
+    /// Loss and accuracy of a trained run on its validation data
+    Eval(eval::Arguments),
+    /// Classify every window of a file with a trained run
+    Predict(predict::Arguments),
+    /// Let a trained run write text
+    Generate(generate::Arguments),
+    /// Devices here: total, free, and which processes hold the rest
+    Devices(devices::Arguments),
+    /// Step time and memory of a reference workload
+    Bench(bench::Arguments),
+}
+
+impl Command {
+    pub fn run(&self) -> Result<(), Failure> {
+        match self {
+            Command::Plan(arguments) => plan::run(arguments),
+            Command::Train(arguments) => train::run(arguments),
+            Command::Eval(arguments) => eval::run(arguments),
+            Command::Predict(arguments) => predict::run(arguments),
+            Command::Generate(arguments) => generate::run(arguments),
+            Command::Devices(arguments) => devices::run(arguments),
+            Command::Bench(arguments) => bench::run(arguments),
+        }
+    }
+}

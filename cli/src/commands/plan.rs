@@ -1,0 +1,59 @@
+//! `plimsoll plan`: whether it fits, before anything is taken.
+
+use crate::advice::hints;
+use crate::arguments::RecipeFlags;
+use crate::device;
+use crate::failure::Failure;
+use crate::printer::{self, Paint, say};
+use crate::verdict::Verdict;
+use clap::Args;
+use plimsoll::recipe::Recipe;
+use plimsoll::report::timeline_svg;
+use plimsoll::train::{Planned, TrainError, plan};
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: RecipeFlags,
+    /// Every layer and every buffer alive at the peak
+    #[arg(long)]
+    explain: bool,
+    /// Draw live memory over the step
+    #[arg(long, value_name = "FILE.svg")]
+    timeline: Option<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let recipe = arguments.common.load(&[])?;
+    let device = device::to_plan_for(&arguments.common.machine, &recipe)?;
+    match plan(&recipe, &device) {
+        Ok(planned) => show(arguments, &planned, &recipe, &Verdict::fits(&recipe, &planned)),
+        Err(TrainError::DoesNotFit(smallest)) => {
+            let hints = hints(&recipe, &device, &smallest);
+            show(arguments, &smallest, &recipe, &Verdict::does_not_fit(&recipe, &smallest, &hints))?;
+            Err(Failure::does_not_fit(&smallest, hints))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn show(arguments: &Arguments, planned: &Planned, recipe: &Recipe, verdict: &Verdict) -> Result<(), Failure> {
+    if let Some(path) = &arguments.timeline {
+        write_timeline(path, planned, recipe)?;
+    }
+    match arguments.common.json {
+        true => printer::json(verdict)?,
+        false => printer::out(&verdict.text(arguments.explain, Paint::stdout())),
+    };
+    Ok(())
+}
+
+fn write_timeline(path: &Path, planned: &Planned, recipe: &Recipe) -> Result<(), Failure> {
+    let title = format!("{} on {}", recipe.name, planned.device.name);
+    let budget = planned.budget_bytes.saturating_sub(planned.reserve_bytes);
+    let svg = timeline_svg(&planned.choice.program, &planned.choice.layout, budget, &title);
+    std::fs::write(path, svg).map_err(|cause| Failure::writing(path, cause))?;
+    say(&format!("timeline: {}", path.display()));
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! From `--device` to what plans and runs need to know about it.
+
+use crate::arguments::Machine;
+use crate::failure::Failure;
+use plimsoll::exec::devices::{Card, CpuFacts, card};
+use plimsoll::recipe::{Precision, Recipe};
+use plimsoll::train::{Device, Speed};
+
+/// The processor of this machine, ready to run on.
+pub fn processor(machine: &Machine) -> Result<(Device, CpuFacts), Failure> {
+    match machine.device.as_str() {
+        "cpu" => {
+            let facts = CpuFacts::gather();
+            Ok((cpu(machine, &facts), facts))
+        }
+        name if is_cuda(name) => Err(no_cuda()),
+        name => {
+            card(name).map_err(|error| Failure::bad_input(error.to_string(), error.hint()))?;
+            let hint = format!("plan for it with `plimsoll plan RECIPE --device {name}`; run with --device cpu");
+            Err(Failure::bad_input(
+                format!("`{name}` is a card of the catalog: this version can only plan for it"),
+                hint,
+            ))
+        }
+    }
+}
+
+/// What a plan is made for: the processor here, or a card that need not be here.
+pub fn to_plan_for(machine: &Machine, recipe: &Recipe) -> Result<Device, Failure> {
+    match machine.device.as_str() {
+        "cpu" => Ok(cpu(machine, &CpuFacts::gather())),
+        name if is_cuda(name) => Err(no_cuda()),
+        name => {
+            let card = card(name).map_err(|error| Failure::bad_input(error.to_string(), error.hint()))?;
+            check_precision(name, recipe)?;
+            Ok(of_card(card))
+        }
+    }
+}
+
+fn is_cuda(name: &str) -> bool {
+    name == "cuda" || name.starts_with("cuda:")
+}
+
+fn no_cuda() -> Failure {
+    Failure::bad_input("this version runs on the CPU; GPU support is not in it yet", "`--device h200` plans for a card")
+}
+
+fn cpu(machine: &Machine, facts: &CpuFacts) -> Device {
+    let threads = machine.threads.map_or(facts.threads, usize::from);
+    Device {
+        name: "cpu".into(),
+        threads,
+        total_bytes: facts.total_bytes,
+        free_bytes: facts.available_bytes,
+        reserve_bytes: 0,
+        speed: Speed::cpu(threads),
+    }
+}
+
+/// On a card, `precision = "auto"` means mixed precision, whose plans this version cannot make.
+fn check_precision(name: &str, recipe: &Recipe) -> Result<(), Failure> {
+    if recipe.memory.precision.pinned() == Some(Precision::F32) {
+        return Ok(());
+    }
+    Err(Failure::bad_input(
+        format!("on {name} precision means mixed precision, which this version cannot plan yet"),
+        "plan in f32 with `--set memory.precision=f32`",
+    ))
+}
+
+/// Shares of a card's peak that training reaches in practice, and the time between two kernels of a captured graph.
+const REACHED_FLOPS: f64 = 0.6;
+const REACHED_BANDWIDTH: f64 = 0.8;
+const SECONDS_PER_KERNEL: f64 = 1e-6;
+
+fn of_card(card: &Card) -> Device {
+    Device {
+        name: card.name.into(),
+        threads: 1,
+        total_bytes: card.total_bytes,
+        free_bytes: card.total_bytes,
+        reserve_bytes: card.reserve_bytes,
+        speed: Speed {
+            flops: card.f32_tflops * 1e12 * REACHED_FLOPS,
+            bytes: card.bandwidth_gb_per_s * 1e9 * REACHED_BANDWIDTH,
+            launch: SECONDS_PER_KERNEL,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(device: &str) -> Machine {
+        Machine { device: device.into(), threads: Some(3) }
+    }
+
+    #[test]
+    fn only_the_processor_runs() {
+        let (device, facts) = processor(&machine("cpu")).unwrap();
+        assert_eq!((device.threads, device.total_bytes), (3, facts.total_bytes));
+        for name in ["cuda", "cuda:1", "h200", "h2000"] {
+            let failure = processor(&machine(name)).unwrap_err();
+            assert_eq!(failure.code, crate::failure::Code::BadInput, "{name}");
+            assert!(failure.hints[0].contains("h200"), "{failure:?}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Why a command did not do what was asked: a message, a hint, an exit code.
+
+use plimsoll::data::DataError;
+use plimsoll::plan::{PlanError, Summary};
+use plimsoll::recipe::RecipeError;
+use plimsoll::train::checkpoint::CheckpointError;
+use plimsoll::train::{Planned, TrainError};
+use plimsoll::units::format_bytes;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    Failed = 1,
+    BadInput = 2,
+    DoesNotFit = 3,
+}
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> ExitCode {
+        ExitCode::from(code as u8)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    pub code: Code,
+    pub message: String,
+    pub hints: Vec<String>,
+}
+
+impl Failure {
+    pub fn failed(message: impl Into<String>, hint: impl Into<String>) -> Failure {
+        Failure { code: Code::Failed, message: message.into(), hints: vec![hint.into()] }
+    }
+
+    pub fn bad_input(message: impl Into<String>, hint: impl Into<String>) -> Failure {
+        Failure { code: Code::BadInput, message: message.into(), hints: vec![hint.into()] }
+    }
+
+    /// A file that could not be written.
+    pub fn writing(path: &Path, cause: std::io::Error) -> Failure {
+        Failure::failed(format!("{}: {cause}", path.display()), "check the path, its permissions and the space left")
+    }
+
+    pub fn does_not_fit(smallest: &Planned, hints: Vec<String>) -> Failure {
+        Failure { code: Code::DoesNotFit, message: shortage(smallest), hints }
+    }
+}
+
+/// How much the smallest plan needs, when, and against what.
+fn shortage(smallest: &Planned) -> String {
+    let choice = &smallest.choice;
+    let peak = Summary::of(&choice.program, &choice.layout).peak;
+    format!(
+        "it does not fit: the smallest plan needs {} at tick {} of {} ({}), the budget is {}",
+        format_bytes(smallest.planned_peak_bytes()),
+        peak.tick,
+        peak.phase,
+        peak.node,
+        format_bytes(smallest.budget_bytes)
+    )
+}
+
+impl From<RecipeError> for Failure {
+    /// The error's own text carries place and hint.
+    fn from(error: RecipeError) -> Failure {
+        Failure { code: Code::BadInput, message: error.to_string(), hints: Vec::new() }
+    }
+}
+
+impl From<DataError> for Failure {
+    fn from(error: DataError) -> Failure {
+        let code = if matches!(error, DataError::Worker { .. }) { Code::Failed } else { Code::BadInput };
+        Failure { code, message: error.to_string(), hints: vec![error.hint()] }
+    }
+}
+
+impl From<PlanError> for Failure {
+    fn from(error: PlanError) -> Failure {
+        match error {
+            PlanError::TooLarge => {
+                Failure::bad_input(error.to_string(), "make the model, the batch or the length smaller")
+            }
+            _ => Failure::failed(error.to_string(), "this is a defect of plimsoll: please report it with the recipe"),
+        }
+    }
+}
+
+impl From<CheckpointError> for Failure {
+    fn from(error: CheckpointError) -> Failure {
+        let message = error.to_string();
+        match error {
+            CheckpointError::Write { .. } => {
+                Failure::failed(message, "make room or choose another disk with --out, then go on with --resume")
+            }
+            CheckpointError::Another { .. } => Failure::bad_input(message, "use it with the recipe that wrote it"),
+            _ => Failure::bad_input(message, "move it away: --resume then goes on from the checkpoint before it"),
+        }
+    }
+}
+
+impl From<TrainError> for Failure {
+    fn from(error: TrainError) -> Failure {
+        let message = error.to_string();
+        match error {
+            TrainError::Recipe(error) => error.into(),
+            TrainError::Data(error) => error.into(),
+            TrainError::Plan(error) => error.into(),
+            TrainError::Checkpoint(error) => error.into(),
+            TrainError::Refused { cause, hint } => Failure::bad_input(cause, hint),
+            TrainError::DoesNotFit(smallest) => {
+                let enough = format!("--memory {} is enough", smallest.planned_peak_bytes());
+                Failure::does_not_fit(&smallest, vec![enough])
+            }
+            TrainError::PlanFile { .. } => Failure::bad_input(
+                message,
+                "the file is damaged or of another recipe: train without --plan makes a new one",
+            ),
+            TrainError::Io { path, cause } => Failure::writing(&path, cause),
+            TrainError::Arena { bytes, cause } => Failure::failed(
+                format!("cannot take the arena of {}: {cause}", format_bytes(bytes)),
+                "give a smaller --memory, or end what else holds memory (`plimsoll devices`)",
+            ),
+            TrainError::Diverged { step, loss, norm, last_good } => diverged(step, loss, norm, last_good),
+        }
+    }
+}
+
+fn diverged(step: usize, loss: f64, norm: f64, last_good: Option<PathBuf>) -> Failure {
+    let last_good = match last_good {
+        Some(path) => format!("the last good checkpoint is {}", path.display()),
+        None => "there was no checkpoint before it".into(),
+    };
+    Failure {
+        code: Code::Failed,
+        message: format!("the run diverged at step {step}: loss {loss}, gradient norm {norm}; {last_good}"),
+        hints: vec![
+            "lower train.optimizer.lr, or set train.clip_norm = 1.0".into(),
+            "check the data for values far off the rest".into(),
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_diverged_run_names_step_checkpoint_and_what_to_try() {
+        let last_good = Some(PathBuf::from("runs/a-1/checkpoints/step-40"));
+        let failure = Failure::from(TrainError::Diverged { step: 41, loss: f64::NAN, norm: 3.0, last_good });
+        assert_eq!(failure.code, Code::Failed);
+        assert!(failure.message.contains("step 41") && failure.message.contains("step-40"), "{}", failure.message);
+        assert!(failure.hints[0].contains("lr"), "{:?}", failure.hints);
+    }
+
+    #[test]
+    fn what_the_user_wrote_is_bad_input_and_what_the_disk_did_is_not() {
+        let refused = TrainError::Refused { cause: "no".into(), hint: "yes".into() };
+        assert_eq!(Failure::from(refused), Failure::bad_input("no", "yes"));
+        let full = TrainError::Io { path: "a".into(), cause: std::io::Error::other("disk full") };
+        assert_eq!(Failure::from(full).code, Code::Failed);
+    }
+}

@@ -1,0 +1,135 @@
+//! What goes where: data to stdout, talk to stderr; colour only on a terminal and never under NO_COLOR.
+
+use crate::failure::Failure;
+use serde::Serialize;
+use std::io::{self, IsTerminal, Write};
+
+/// Data for stdout. A reader that has seen enough (`| head`) is no error; false says that it is gone.
+pub fn out(text: &str) -> bool {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_ok()
+}
+
+/// One JSON value on one line.
+pub fn json(value: &impl Serialize) -> Result<bool, Failure> {
+    let mut text = serde_json::to_string(value).map_err(|e| {
+        Failure::failed(format!("the answer is not JSON: {e}"), "this is a defect of plimsoll: please report it")
+    })?;
+    text.push('\n');
+    Ok(out(&text))
+}
+
+/// Talk. Nobody has to listen.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+pub fn show_failure(failure: &Failure) {
+    let paint = Paint::stderr();
+    say(&format!("{} {}", paint.red("error:"), failure.message));
+    for hint in &failure.hints {
+        say(&format!("  {} {hint}", paint.cyan("hint:")));
+    }
+}
+
+/// Colours, or none.
+#[derive(Clone, Copy)]
+pub struct Paint {
+    on: bool,
+}
+
+impl Paint {
+    pub fn stderr() -> Paint {
+        Paint { on: io::stderr().is_terminal() && allowed(std::env::var_os("NO_COLOR").as_deref()) }
+    }
+
+    pub fn stdout() -> Paint {
+        Paint { on: io::stdout().is_terminal() && allowed(std::env::var_os("NO_COLOR").as_deref()) }
+    }
+
+    pub fn red(self, text: &str) -> String {
+        self.with("1;31", text)
+    }
+    pub fn green(self, text: &str) -> String {
+        self.with("1;32", text)
+    }
+    pub fn cyan(self, text: &str) -> String {
+        self.with("36", text)
+    }
+    pub fn bold(self, text: &str) -> String {
+        self.with("1", text)
+    }
+
+    fn with(self, code: &str, text: &str) -> String {
+        if self.on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.into() }
+    }
+}
+
+/// NO_COLOR counts when it is there and not empty.
+fn allowed(no_color: Option<&std::ffi::OsStr>) -> bool {
+    no_color.is_none_or(|value| value.is_empty())
+}
+
+/// `0.00231` → `2.31 ms`, `75` → `1 min 15 s`.
+pub fn duration(seconds: f64) -> String {
+    if seconds < 1.0 {
+        return format!("{:.3} ms", seconds * 1e3);
+    }
+    if seconds < 60.0 {
+        return format!("{seconds:.1} s");
+    }
+    let whole = seconds.round() as u64;
+    match whole {
+        0..3600 => format!("{} min {} s", whole / 60, whole % 60),
+        3600..86_400 => format!("{} h {} min", whole / 3600, whole % 3600 / 60),
+        _ => format!("{} d {} h", whole / 86_400, whole % 86_400 / 3600),
+    }
+}
+
+/// Lines set off from the margin.
+pub fn indented(text: &str) -> String {
+    text.lines().map(|line| if line.is_empty() { "\n".into() } else { format!("  {line}\n") }).collect()
+}
+
+/// `2700000` → `2,700,000`.
+pub fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let cut = |(i, digit): (usize, char)| {
+        let comma = i > 0 && (digits.len() - i).is_multiple_of(3);
+        comma.then_some(',').into_iter().chain([digit])
+    };
+    digits.chars().enumerate().flat_map(cut).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_as_people_read_them() {
+        let cases = [
+            (0.00231, "2.310 ms"),
+            (5.25, "5.2 s"),
+            (75.0, "1 min 15 s"),
+            (7260.0, "2 h 1 min"),
+            (90_000.0, "1 d 1 h"),
+        ];
+        for (seconds, text) in cases {
+            assert_eq!(duration(seconds), text);
+        }
+    }
+
+    #[test]
+    fn numbers_in_groups_of_three() {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (26_700_123, "26,700,123")] {
+            assert_eq!(grouped(number), text);
+        }
+    }
+
+    #[test]
+    fn no_color_is_respected() {
+        assert!(!allowed(Some("1".as_ref())) && allowed(Some("".as_ref())) && allowed(None));
+        assert_eq!(Paint { on: false }.red("x"), "x");
+        assert!(Paint { on: true }.red("x").starts_with('\x1b'));
+    }
+}

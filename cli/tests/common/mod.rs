@@ -1,0 +1,131 @@
+//! Runs the built command on small recipes.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A classifier so small that a step takes about a millisecond.
+pub const SERIES: &str = r#"
+[model]
+family = "hybrid-cnn-lstm"
+features = 3
+window = 12
+channels = [4, 8]
+hidden = 8
+heads = 2
+classes = 3
+dropout = 0.1
+
+[data]
+source = "synthetic:regimes"
+samples = 500
+workers = 1
+
+[train]
+effective_batch = 16
+epochs = 2
+seed = 3
+clip_norm = 1.0
+optimizer = { name = "adamw", lr = 1e-3 }
+evaluate = { every = "epoch" }
+checkpoint = { every = 5, keep = 2 }
+"#;
+
+pub const TEXT: &str = r#"
+[model]
+family = "mu-sota"
+vocab = 257
+layers = 2
+blocks = 2
+block_width = 4
+block_heads = 2
+cross_heads = 2
+ffn = 16
+max_length = 16
+
+[data]
+source = "synthetic:grammar"
+samples = 3000
+workers = 0
+
+[train]
+effective_batch = 8
+epochs = 1
+optimizer = { name = "adamw", lr = 1e-3 }
+sample = { length = 8 }
+"#;
+
+/// A folder with `series.toml` and `text.toml`.
+pub struct Desk {
+    dir: tempfile::TempDir,
+}
+
+pub struct Answer {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Desk {
+    pub fn new() -> Desk {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("series.toml"), SERIES).unwrap();
+        std::fs::write(dir.path().join("text.toml"), TEXT).unwrap();
+        Desk { dir }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        command.args(arguments).current_dir(self.dir.path());
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Answer {
+        self.command(arguments).output().unwrap().into()
+    }
+
+    /// Runs what must succeed and answer with one JSON value.
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        let answer = self.run(arguments);
+        assert_eq!(answer.code, 0, "{arguments:?}\n{}", answer.stderr);
+        answer.json()
+    }
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout))
+    }
+
+    /// Exit code and every word that must be said on stderr.
+    pub fn must(&self, code: i32, words: &[&str]) {
+        assert_eq!(self.code, code, "{}", self.stderr);
+        for word in words {
+            assert!(self.stderr.contains(word), "no `{word}` in:\n{}", self.stderr);
+        }
+    }
+}
+
+impl From<Output> for Answer {
+    fn from(output: Output) -> Answer {
+        Answer {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+/// Events of a run, by line.
+pub fn events(run: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(run.join("events.jsonl")).unwrap_or_default();
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}

@@ -1,0 +1,101 @@
+//! What can be said about the data of a recipe without loading it: how many samples, and how much host memory.
+
+use super::setup::{length, load_data, loader_options};
+use crate::data::{Element, FieldSpec, window_count};
+use crate::plan::Program;
+use crate::recipe::{Kind, Model, Recipe, Source, Synthetic, Validation};
+
+/// Files (and texts made by code) up to this size are read to count their samples: a few milliseconds.
+const CHEAP_BYTES: u64 = 1 << 20;
+
+/// Training samples and the host bytes of all samples, where finding out is cheap; `None` where it is not, and where
+/// the data is not here or not sound: that is for training to say.
+pub fn expected_data(recipe: &Recipe) -> Option<ExpectedData> {
+    match (&recipe.data.source, &recipe.model, &recipe.data.kind) {
+        (
+            Source::Synthetic { name: Synthetic::Regimes, samples, .. },
+            Model::HybridCnnLstm(model),
+            Kind::Series(series),
+        ) => {
+            let Validation::Fraction(fraction) = recipe.data.validation else { return None };
+            let held_out = (*samples as f64 * fraction).round() as usize;
+            let train_samples = window_count(samples.saturating_sub(held_out), model.window, series.stride);
+            Some(ExpectedData {
+                train_samples,
+                resident_bytes: samples.checked_mul(model.features + 1)?.checked_mul(4)?,
+            })
+        }
+        (Source::Synthetic { samples, .. }, ..) => (*samples as u64 <= CHEAP_BYTES).then(|| counted(recipe)).flatten(),
+        (Source::File { train, .. }, ..) => is_cheap(recipe, train).then(|| counted(recipe)).flatten(),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpectedData {
+    pub train_samples: usize,
+    pub resident_bytes: usize,
+}
+
+fn is_cheap(recipe: &Recipe, train: &std::path::Path) -> bool {
+    let small = |path: &std::path::Path| {
+        std::fs::metadata(recipe.resolve_path(path)).is_ok_and(|m| m.is_file() && m.len() <= CHEAP_BYTES)
+    };
+    let tokenizer = matches!(&recipe.data.kind, Kind::Text(text) if text.tokenizer.is_some());
+    let validation = match &recipe.data.validation {
+        Validation::File(file) => small(file),
+        Validation::Fraction(_) => true,
+    };
+    small(train) && validation && !tokenizer
+}
+
+fn counted(recipe: &Recipe) -> Option<ExpectedData> {
+    let data = load_data(recipe).ok()?;
+    let validation = data.validation.as_ref().map_or(0, |v| v.resident_bytes());
+    Some(ExpectedData { train_samples: data.train.len(), resident_bytes: data.train.resident_bytes() + validation })
+}
+
+/// Host memory beside the arena: the samples, the batches ahead, and one tensor while loading.
+pub fn host_peak_bytes(recipe: &Recipe, program: &Program, data_bytes: usize) -> u64 {
+    let loader = loader_options(recipe).host_bytes(&sample_fields(recipe)).unwrap_or(0);
+    let largest = program.residents.iter().map(|r| r.ty.span_bytes()).max().unwrap_or(0);
+    loader.saturating_add(data_bytes).saturating_add(largest) as u64
+}
+
+/// The fields of one sample.
+fn sample_fields(recipe: &Recipe) -> [FieldSpec; 2] {
+    match &recipe.model {
+        Model::HybridCnnLstm(model) => [
+            FieldSpec::new("x", Element::F32, &[model.window, model.features]),
+            FieldSpec::new("label", Element::I32, &[]),
+        ],
+        Model::MuSota(_) => {
+            [FieldSpec::new("ids", Element::I32, &[length(recipe)]), FieldSpec::new("length", Element::I32, &[])]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recipe(text: &str) -> Recipe {
+        Recipe::parse(text, "case.toml", &[]).unwrap()
+    }
+
+    #[test]
+    fn expected_is_what_loading_gives() {
+        let series = "[model]\nfamily = \"hybrid-cnn-lstm\"\nfeatures = 3\nwindow = 10\nchannels = [4]\nhidden = 4\nheads = 2\n\
+                      classes = 3\n[data]\nsource = \"synthetic:regimes\"\nsamples = 333\nstride = 4\n\
+                      [train]\neffective_batch = 8\n";
+        let text = "[model]\nfamily = \"mu-sota\"\nvocab = 257\nlayers = 1\nblocks = 2\nblock_width = 4\nblock_heads = 2\n\
+                    cross_heads = 2\nffn = 8\nmax_length = 16\n[data]\nsource = \"synthetic:grammar\"\nsamples = 2000\n\
+                    [train]\neffective_batch = 8\n";
+        for recipe in [recipe(series), recipe(text)] {
+            let (expected, loaded) = (expected_data(&recipe).unwrap(), load_data(&recipe).unwrap());
+            assert_eq!(expected.train_samples, loaded.train.len());
+            let validation = loaded.validation.unwrap().resident_bytes();
+            assert_eq!(expected.resident_bytes, loaded.train.resident_bytes() + validation);
+            assert_eq!(sample_fields(&recipe), loaded.train.fields());
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! One update on an executor: the effective batch in micro-steps, then the optimizer. The training loop and the
+//! benchmark run this very code.
+
+use super::TrainError;
+use super::batch::{Feeder, counted_rows};
+use super::setup::length;
+use super::step::{MICRO_STEP, STEP, UPDATE};
+use crate::data::Batch;
+use crate::exec::Executor;
+use crate::plan::{PlanError, Program};
+use crate::recipe::{Model, Recipe, Rule};
+
+/// What one update tells about itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stepped {
+    /// Mean over the samples or tokens of the batch.
+    pub loss: f64,
+    /// Norm of the gradient before clipping.
+    pub norm: f64,
+}
+
+/// Knows the phases of a step and how to feed them.
+pub struct Stepper {
+    /// The first phase of a step, and the update if it is one of its own.
+    micro: usize,
+    update: Option<usize>,
+    feeder: Feeder,
+    is_text: bool,
+    rule: Rule,
+    seed: u64,
+}
+
+impl Stepper {
+    pub fn new(recipe: &Recipe, program: &Program, micro_batch: usize) -> Result<Stepper, TrainError> {
+        let (micro, update) = match program.phase(STEP) {
+            Some(step) => (step, None),
+            None => (phase(program, MICRO_STEP)?, Some(phase(program, UPDATE)?)),
+        };
+        Ok(Stepper {
+            micro,
+            update,
+            feeder: feeder(recipe, micro_batch),
+            is_text: is_text(recipe),
+            rule: recipe.train.optimizer.rule,
+            seed: recipe.train.seed,
+        })
+    }
+
+    /// Update number `step` (from 0). `run` runs a phase: `Executor::run`, or something that also looks at the clock.
+    pub fn step<E: Executor>(
+        &mut self,
+        executor: &mut E,
+        batch: &Batch,
+        step: usize,
+        lr: f64,
+        mut run: impl FnMut(&mut E, usize),
+    ) -> Stepped {
+        let counted = counted_rows(batch, self.is_text, 0..batch.len()).max(1);
+        self.write_scalars(executor, step, lr, counted);
+        for first in (0..batch.len()).step_by(self.feeder.rows()) {
+            let rng = [self.seed as i64, step as i64, first as i64];
+            executor.write_resident("rng", bytemuck::cast_slice(&rng));
+            self.feeder.feed(executor, self.micro, batch, first);
+            run(executor, self.micro);
+        }
+        if let Some(update) = self.update {
+            run(executor, update);
+        }
+        Stepped { loss: metric(executor, "metrics.loss") / counted as f64, norm: metric(executor, "metrics.norm") }
+    }
+
+    fn write_scalars(&self, executor: &mut dyn Executor, step: usize, lr: f64, counted: usize) {
+        let t = step as i32 + 1;
+        let (b1, b2) = match self.rule {
+            Rule::AdamW { betas, .. } => (betas[0], betas[1]),
+            _ => (0.0, 0.0),
+        };
+        let scalars = [
+            ("lr", lr),
+            ("loss.scale", 1.0 / counted as f64),
+            ("adam.correction1", 1.0 - b1.powi(t)),
+            ("adam.correction2", 1.0 - b2.powi(t)),
+            ("adafactor.step", t as f64),
+        ];
+        for (name, value) in scalars {
+            // Scalars of another optimizer are not in the program.
+            executor.write_resident(name, bytemuck::bytes_of(&(value as f32)));
+        }
+        clear_metrics(executor);
+    }
+}
+
+pub(super) fn is_text(recipe: &Recipe) -> bool {
+    matches!(recipe.model, Model::MuSota(_))
+}
+
+/// Host buffers for a phase that takes `rows` samples.
+pub(super) fn feeder(recipe: &Recipe, rows: usize) -> Feeder {
+    match &recipe.model {
+        Model::HybridCnnLstm(m) => Feeder::series(rows, m.window * m.features),
+        Model::MuSota(_) => Feeder::text(rows, length(recipe)),
+    }
+}
+
+pub(super) fn phase(program: &Program, name: &str) -> Result<usize, TrainError> {
+    let missing = || PlanError::Broken(format!("the program has no phase {name}"));
+    Ok(program.phase(name).ok_or_else(missing)?)
+}
+
+pub(super) fn clear_metrics(executor: &mut dyn Executor) {
+    for name in ["metrics.loss", "metrics.correct", "metrics.norm"] {
+        executor.write_resident(name, bytemuck::bytes_of(&0f32));
+    }
+}
+
+/// A scalar that the phases add to; NaN if the program has none of this name.
+pub(super) fn metric(executor: &dyn Executor, name: &str) -> f64 {
+    let bytes = executor.read_resident(name);
+    let value = bytes.and_then(|bytes| <[u8; 4]>::try_from(&*bytes).ok());
+    value.map_or(f64::NAN, |bytes| f32::from_ne_bytes(bytes).into())
+}
