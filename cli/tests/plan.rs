@@ -107,7 +107,14 @@ fn a_pinned_micro_batch_is_answered_with_one_that_fits() {
 fn settings_and_flags_reach_the_plan() {
     let desk = Desk::new();
     let plan = desk.json(&[
-        "plan", "series.toml", "--json", "--set", "train.effective_batch=4", "--set", "memory.budget=2GiB", "--memory",
+        "plan",
+        "series.toml",
+        "--json",
+        "--set",
+        "train.effective_batch=4",
+        "--set",
+        "memory.budget=2GiB",
+        "--memory",
         "1GiB",
     ]);
     assert_eq!((number(&plan, "effective_batch"), number(&plan, "budget_bytes")), (4, 1 << 30));
@@ -130,7 +137,8 @@ fn bad_recipes_are_refused_with_place_and_advice() {
 #[test]
 fn devices_that_are_not_here() {
     let desk = Desk::new();
-    desk.run(&["plan", "series.toml", "--device", "cuda:0"]).must(2, &["GPU support is not in it yet", "--device h200"]);
+    desk.run(&["plan", "series.toml", "--device", "cuda:0"])
+        .must(2, &["GPU support is not in it yet", "--device h200"]);
     desk.run(&["plan", "series.toml", "--device", "h200"]).must(2, &["mixed precision", "memory.precision=f32"]);
     desk.run(&["plan", "series.toml", "--device", "h20"]).must(2, &["did you mean `h200`?"]);
     desk.run(&["train", "series.toml", "--device", "t4"]).must(2, &["can only plan for it"]);

@@ -50,7 +50,8 @@ fn a_language_model_writes_the_same_text_for_the_same_seed() {
     answer.must(0, &["ready to train", "planned peak", "sample:"]);
     assert!(answer.stdout.contains("4 steps") && answer.stdout.contains("measured"), "{}", answer.stdout);
     let generate = |seed: &str| {
-        let flags = ["generate", "runs/text-1", "--prompt", "the", "--tokens", "6", "--temperature", "1", "--seed", seed];
+        let flags =
+            ["generate", "runs/text-1", "--prompt", "the", "--tokens", "6", "--temperature", "1", "--seed", seed];
         let answer = desk.run(&flags);
         answer.must(0, &[]);
         answer.stdout
@@ -119,8 +120,8 @@ fn a_stored_plan_can_be_used_again_but_not_damaged() {
 #[test]
 fn missing_data_is_bad_input() {
     let desk = Desk::new();
-    let recipe = common::SERIES
-        .replace("source = \"synthetic:regimes\"\nsamples = 500", "train = \"gone.csv\"\nlabel = \"y\"");
+    let recipe =
+        common::SERIES.replace("source = \"synthetic:regimes\"\nsamples = 500", "train = \"gone.csv\"\nlabel = \"y\"");
     desk.write("file.toml", &recipe);
     desk.run(&["train", "file.toml"]).must(2, &["gone.csv", "hint:"]);
     assert!(!desk.path("runs").exists(), "nothing is written before the data was read");
@@ -135,7 +136,9 @@ fn bench_answers_with_the_fields_of_the_reference() {
     let answer = desk.run(&flags);
     answer.must(0, &["GFLOP/s", "MatMul"]);
     let row = answer.json();
-    for field in ["peer", "workload", "batch", "seq", "prec", "device", "recompute", "compile", "params", "ms", "ms_min"] {
+    for field in
+        ["peer", "workload", "batch", "seq", "prec", "device", "recompute", "compile", "params", "ms", "ms_min"]
+    {
         assert!(row.get(field).is_some(), "no {field}");
     }
     assert_eq!((&row["recompute"], &row["step_allocations"]), (&false.into(), &0.into()));
