@@ -6,6 +6,7 @@ mod common;
 use common::fresh_seed;
 use common::random_graph::{Decisions, RandomStep, bits_after_two_steps, random_recompute};
 use plimsoll::exec::cpu::{Arena, CpuExecutor, page_bytes};
+use plimsoll::graph::Role;
 use plimsoll::ops::SampleRng;
 use plimsoll::plan::{Layout, PlanFile, Program, Recompute, Summary, lay_out, live_by_tick, verify};
 
@@ -55,12 +56,16 @@ fn the_sums_of_a_plan_agree() {
 
 #[test]
 fn no_decision_changes_a_bit() {
+    let mut recomputed = 0;
     for_random_steps(GRAPHS, |step, rng| {
         let (program, layout) = laid_out(step, UNSHARED);
         let expected = bits_after_two_steps(&program, &layout, false);
+        // A NaN would hide what poison shows.
+        assert!(expected.iter().flat_map(|(_, bits)| bits).all(|&bits| f32::from_bits(bits).is_finite()));
         for recompute in [Recompute::None, random_recompute(rng, step.layers)] {
             let decisions = Decisions { recompute, sharing: true };
             let (program, layout) = laid_out(step, decisions);
+            recomputed += program.phases[0].graph.nodes().iter().filter(|n| n.role == Role::Recompute).count();
             let found = bits_after_two_steps(&program, &layout, true);
             for (a, b) in found.iter().zip(&expected) {
                 assert_eq!(a, b, "{decisions:?}\n{}", program.phases[0].graph);
@@ -68,6 +73,8 @@ fn no_decision_changes_a_bit() {
             assert_eq!(found.len(), expected.len());
         }
     });
+    println!("{recomputed} nodes were recomputed");
+    assert!(recomputed as u64 > GRAPHS);
 }
 
 #[test]
@@ -220,7 +227,7 @@ fn forget_workspace(_: &Program, layout: &mut Layout, phase: usize, rng: &mut Sa
 fn the_arena_is_resident_and_no_larger_than_planned() {
     for_random_steps(40, |step, _| {
         let (program, layout) = laid_out(step, SHARED);
-        let executor = CpuExecutor::new(&program, &layout).unwrap();
+        let executor = CpuExecutor::new(&program, &layout, TARGET.threads).unwrap();
         let pages = layout.arena_bytes.next_multiple_of(page_bytes());
         assert_eq!((executor.arena().bytes(), executor.arena().resident_bytes()), (pages, pages));
     });

@@ -209,6 +209,10 @@ impl Graph {
         self.kept.push(value);
     }
 
+    pub(crate) fn set_role(&mut self, node: NodeId, role: Role) {
+        self.nodes[node.index()].role = role;
+    }
+
     pub fn set_component(&mut self, value: ValueId, component: Component) {
         self.values[value.index()].component = component;
     }

@@ -117,7 +117,8 @@ impl Value {
 pub enum Role {
     Forward,
     Backward,
-    /// A copy of a forward node, run again in the backward pass just before its first reader.
+    /// Computed from forward values for the backward pass (often a copy of a forward node), just before its first
+    /// reader.
     Recompute,
     Update,
 }

@@ -8,6 +8,7 @@ use crate::exec::cpu::parallel::{SharedMut, parallel, parallel_chunks};
 use crate::exec::cpu::rows;
 use crate::exec::cpu::simd::simd;
 use crate::with_float;
+use std::convert::identity;
 use std::ops::Range;
 
 /// Inputs: w, its second moment (see [`Adafactor::state_shapes`]), g, learning rate, step number from 1, clip factor.
@@ -146,7 +147,21 @@ fn lerp<T: Float>(from: T, to: T, rate: T) -> T {
 
 /// Σ x² of a slice.
 fn squares<T: Float>(data: &[T]) -> f64 {
-    simd(|| data.chunks(1024).map(|block| rows::sum(block, |x| x * x).to_f64()).sum())
+    simd(
+        #[inline(always)]
+        || {
+            let mut total = 0.0;
+            for block in data.chunks(1024) {
+                total += rows::sum(
+                    block,
+                    #[inline(always)]
+                    |x| x * x,
+                )
+                .to_f64();
+            }
+            total
+        },
+    )
 }
 
 fn root_mean_square(len: usize, partials: &mut [f64], squares: impl Fn(Range<usize>) -> f64 + Sync) -> f64 {
@@ -159,7 +174,16 @@ fn row_moments<T: Float + Element>(g: &[T], columns: usize, moments: &mut [T], r
     parallel_chunks(moments, step, |task, moments| {
         let g = &g[task * step * columns..][..moments.len() * columns];
         for (moment, row) in moments.iter_mut().zip(g.chunks_exact(columns)) {
-            let mean = simd(|| rows::sum(row, |x| x * clip * (x * clip))) / T::of(columns as f64);
+            let mean = simd(
+                #[inline(always)]
+                || {
+                    rows::sum(
+                        row,
+                        #[inline(always)]
+                        |x| x * clip * (x * clip),
+                    )
+                },
+            ) / T::of(columns as f64);
             *moment = lerp(*moment, mean, rate);
         }
     });
@@ -181,7 +205,10 @@ fn column_moments<T: Float + Element>(g: &[T], rows: usize, columns: usize, mome
         let g = &g[matrix * rows * columns..][..rows * columns];
         // SAFETY: each task has its own columns.
         let moments = unsafe { moments.slice(matrix * columns + first, width) };
-        let sums = simd(|| tile_squares(g, columns, first, width, clip));
+        let sums = simd(
+            #[inline(always)]
+            || tile_squares(g, columns, first, width, clip),
+        );
         for (moment, sum) in moments.iter_mut().zip(sums) {
             *moment = lerp(*moment, sum / T::of(rows as f64), rate);
         }
@@ -194,10 +221,9 @@ fn tile_squares<T: Float>(g: &[T], columns: usize, first: usize, width: usize, c
     for block in g.chunks(TILE_ROWS * columns) {
         let mut sums = [T::ZERO; TILE];
         for row in block.chunks_exact(columns) {
-            sums.iter_mut().zip(&row[first..first + width]).for_each(
-                #[inline(always)]
-                |(sum, x)| *sum = (*x * clip).mul_add(*x * clip, *sum),
-            );
+            for (sum, x) in sums.iter_mut().zip(&row[first..first + width]) {
+                *sum = (*x * clip).mul_add(*x * clip, *sum);
+            }
         }
         rows::add(&mut totals, &sums);
     }
@@ -229,7 +255,7 @@ impl<'a, T: Float + Element> Update<'a, T> {
         let rows_per_matrix = if matrix { ty.shape[ty.rank() - 2] } else { 1 };
         if matrix {
             for (scale, rows) in scales.iter_mut().zip(moments(1).chunks_exact(rows_per_matrix)) {
-                let mean = rows::sum(rows, |x| x).to_f64() / rows_per_matrix as f64;
+                let mean = rows::sum(rows, identity).to_f64() / rows_per_matrix as f64;
                 *scale = 1.0 / mean.max(eps);
             }
         }
@@ -270,36 +296,52 @@ impl<'a, T: Float + Element> Update<'a, T> {
 
     /// Σ update² over a range of elements.
     fn squares(&self, range: Range<usize>) -> f64 {
-        simd(|| self.parts(range).map(|(at, scale, columns)| self.part_squares(at, scale, columns)).sum())
+        simd(
+            #[inline(always)]
+            || {
+                let mut total = 0.0;
+                for (at, scale, columns) in self.parts(range) {
+                    total += self.part_squares(at, scale, columns);
+                }
+                total
+            },
+        )
     }
 
     #[inline(always)]
     fn part_squares(&self, at: usize, scale: T, columns: &[T]) -> f64 {
         // SAFETY: the part lies inside g, which nothing writes here.
         let g = unsafe { &*self.g.slice(at, columns.len()) };
-        let square = |g, column| {
-            let update = self.value(g, scale, column);
-            update * update
-        };
-        rows::sum2(g, columns, square).to_f64()
+        rows::sum2(
+            g,
+            columns,
+            #[inline(always)]
+            |g, column| {
+                let update = self.value(g, scale, column);
+                update * update
+            },
+        )
+        .to_f64()
     }
 
     /// `w = w · keep − factor · update`.
     fn apply(&self, w: SharedMut<T>, keep: T, factor: T, zero_gradient: bool) {
         ranges(self.elements, |range| {
-            simd(|| {
-                for (at, scale, columns) in self.parts(range) {
-                    // SAFETY: ranges are disjoint and inside w and g.
-                    let [w, g] = [w, self.g].map(|p| unsafe { p.slice(at, columns.len()) });
-                    w.iter_mut().zip(&*g).zip(columns).for_each(
-                        #[inline(always)]
-                        |((w, g), column)| *w = *w * keep - factor * self.value(*g, scale, *column),
-                    );
-                    if zero_gradient {
-                        g.fill(T::ZERO);
+            simd(
+                #[inline(always)]
+                || {
+                    for (at, scale, columns) in self.parts(range) {
+                        // SAFETY: ranges are disjoint and inside w and g.
+                        let [w, g] = [w, self.g].map(|p| unsafe { p.slice(at, columns.len()) });
+                        for ((w, g), column) in w.iter_mut().zip(&*g).zip(columns) {
+                            *w = *w * keep - factor * self.value(*g, scale, *column);
+                        }
+                        if zero_gradient {
+                            g.fill(T::ZERO);
+                        }
                     }
-                }
-            })
+                },
+            )
         });
     }
 }

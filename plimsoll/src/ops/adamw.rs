@@ -49,17 +49,20 @@ impl AdamW {
         ranges(io.output_type(0).elements(), |range| {
             // SAFETY: ranges are disjoint and inside all four tensors.
             let [w, m, v, g] = [w, m, v, g].map(|p| unsafe { p.slice(range.start, range.len()) });
-            simd(|| {
-                for i in 0..w.len() {
-                    let grad = g[i] * clip;
-                    m[i] = b1.mul_add(grad - m[i], m[i]);
-                    v[i] = (b2_rest * grad).mul_add(grad, b2 * v[i]);
-                    w[i] = w[i] * decay - step * m[i] / (v[i].sqrt() / root + eps);
-                }
-                if self.zero_gradient {
-                    g.fill(T::ZERO);
-                }
-            });
+            simd(
+                #[inline(always)]
+                || {
+                    for i in 0..w.len() {
+                        let grad = g[i] * clip;
+                        m[i] = b1.mul_add(grad - m[i], m[i]);
+                        v[i] = (b2_rest * grad).mul_add(grad, b2 * v[i]);
+                        w[i] = w[i] * decay - step * m[i] / (v[i].sqrt() / root + eps);
+                    }
+                    if self.zero_gradient {
+                        g.fill(T::ZERO);
+                    }
+                },
+            );
         });
     }
 }

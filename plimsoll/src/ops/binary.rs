@@ -152,28 +152,37 @@ unsafe fn row_loop<T: Float>(
         match (step_a, step_b) {
             (0, _) => {
                 let x = *a;
-                simd(|| {
-                    (0..n).for_each(
-                        #[inline(always)]
-                        |i| *y.add(i) = f(x, *b.add(i * step_b)),
-                    )
-                })
+                simd(
+                    #[inline(always)]
+                    || {
+                        (0..n).for_each(
+                            #[inline(always)]
+                            |i| *y.add(i) = f(x, *b.add(i * step_b)),
+                        )
+                    },
+                )
             }
             (_, 0) => {
                 let x = *b;
-                simd(|| {
+                simd(
+                    #[inline(always)]
+                    || {
+                        (0..n).for_each(
+                            #[inline(always)]
+                            |i| *y.add(i) = f(*a.add(i), x),
+                        )
+                    },
+                )
+            }
+            _ => simd(
+                #[inline(always)]
+                || {
                     (0..n).for_each(
                         #[inline(always)]
-                        |i| *y.add(i) = f(*a.add(i), x),
+                        |i| *y.add(i) = f(*a.add(i), *b.add(i)),
                     )
-                })
-            }
-            _ => simd(|| {
-                (0..n).for_each(
-                    #[inline(always)]
-                    |i| *y.add(i) = f(*a.add(i), *b.add(i)),
-                )
-            }),
+                },
+            ),
         }
     }
 }

@@ -39,16 +39,19 @@ impl Op for ClipNorm {
 
 fn sum_of_squares<T: Float + Element>(data: &[T], partials: &mut [f64]) -> f64 {
     elementwise::sum(data.len(), partials, |range| {
-        simd(|| {
-            let mut lanes = [0f64; 8];
-            let blocks = data[range].chunks_exact(8);
-            let tail: f64 = blocks.remainder().iter().map(|x| x.to_f64() * x.to_f64()).sum();
-            for block in blocks {
-                for (lane, x) in lanes.iter_mut().zip(block) {
-                    *lane += x.to_f64() * x.to_f64();
+        simd(
+            #[inline(always)]
+            || {
+                let mut lanes = [0f64; 8];
+                let blocks = data[range].chunks_exact(8);
+                let tail: f64 = blocks.remainder().iter().map(|x| x.to_f64() * x.to_f64()).sum();
+                for block in blocks {
+                    for (lane, x) in lanes.iter_mut().zip(block) {
+                        *lane += x.to_f64() * x.to_f64();
+                    }
                 }
-            }
-            lanes.iter().sum::<f64>() + tail
-        })
+                lanes.iter().sum::<f64>() + tail
+            },
+        )
     })
 }

@@ -54,7 +54,10 @@ fn count<T: Float + Element>(io: &CpuIo<'_>) {
     parallel(rows::stretches(count), |index| {
         let weight = |row: usize| {
             let logits = &logits[row * classes..][..classes];
-            let correct = simd(|| is_correct(logits, targets[row]));
+            let correct = simd(
+                #[inline(always)]
+                || is_correct(logits, targets[row]),
+            );
             if correct { weights[row].to_f64() } else { 0.0 }
         };
         // SAFETY: each task writes its own slot.

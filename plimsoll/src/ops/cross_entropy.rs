@@ -74,7 +74,10 @@ fn forward<T: Float + Element>(io: &CpuIo<'_>) {
     let lse = io.output::<T>(1);
     let slots = SharedMut::new(lse.as_mut_ptr());
     parallel(targets.len(), |row| {
-        let value = simd(|| log_sum_exp(&logits[row * classes..][..classes]));
+        let value = simd(
+            #[inline(always)]
+            || log_sum_exp(&logits[row * classes..][..classes]),
+        );
         // SAFETY: task `row` writes slot `row` only.
         unsafe { slots.slice(row, 1)[0] = value };
     });
@@ -99,12 +102,15 @@ fn backward<T: Float + Element>(io: &CpuIo<'_>) {
             if factor == T::ZERO {
                 return grads.slice(row * classes, classes).fill(T::ZERO);
             }
-            simd(|| {
-                (0..classes).for_each(
-                    #[inline(always)]
-                    |i| *y.add(i) = factor * (*x.add(i) - lse[row]).exp(),
-                )
-            });
+            simd(
+                #[inline(always)]
+                || {
+                    (0..classes).for_each(
+                        #[inline(always)]
+                        |i| *y.add(i) = factor * (*x.add(i) - lse[row]).exp(),
+                    )
+                },
+            );
             if let Some(at) = grads.slice(row * classes, classes).get_mut(targets[row] as usize) {
                 *at -= factor;
             }

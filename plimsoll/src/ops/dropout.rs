@@ -94,7 +94,10 @@ impl Dropout {
             // SAFETY: ranges are disjoint and inside the tensor.
             let piece = unsafe { data.load(range.start, range.len()) };
             if self.p > 0.0 {
-                simd(|| mask.apply(range.start, piece, scale));
+                simd(
+                    #[inline(always)]
+                    || mask.apply(range.start, piece, scale),
+                );
             }
         });
     }
@@ -129,10 +132,9 @@ impl Mask {
 
     #[inline(always)]
     fn drop<T: Float>(&self, data: &mut [T], words: &[u32], scale: T) {
-        data.iter_mut().zip(words).for_each(
-            #[inline(always)]
-            |(x, &word)| *x = if word < self.threshold { T::ZERO } else { *x * scale },
-        );
+        for (x, &word) in data.iter_mut().zip(words) {
+            *x = if word < self.threshold { T::ZERO } else { *x * scale };
+        }
     }
 
     /// The words of the block that starts at `element`: word w of quad q belongs to element 16 w + q of the block, so
@@ -148,5 +150,53 @@ impl Mask {
             }
         }
         words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{f32s, i64s, run};
+    use super::*;
+
+    /// Dropout of ones over `samples` samples, the first of which is number `first`.
+    fn dropped(p: f64, samples: usize, per_sample: usize, first: i64) -> Vec<f32> {
+        let op = Dropout { p, site: 5, samples };
+        let ones = f32s(&[samples, per_sample], &vec![1.0; samples * per_sample]);
+        run(&op, &[ones, i64s(&[3], &[9, 4, first])])
+    }
+
+    #[test]
+    fn a_sample_is_dropped_alike_in_any_micro_batch_and_padding() {
+        let per_sample = 70_001; // crosses tasks, blocks and a row of coordinates
+        let together = dropped(0.3, 3, per_sample, 10);
+        for sample in 0..3 {
+            let alone = dropped(0.3, 1, per_sample, 10 + sample as i64);
+            assert_eq!(alone, &together[sample * per_sample..][..per_sample]);
+        }
+        let padded = dropped(0.3, 1, per_sample + 77, 10);
+        assert_eq!(padded[..per_sample], together[..per_sample]);
+        assert_ne!(together[..per_sample], together[per_sample..2 * per_sample]);
+    }
+
+    #[test]
+    fn words_are_those_of_the_stream() {
+        let stream = Stream::new(9, 5, 4);
+        let kept = |e: usize| {
+            let quad = (e % ROW / BLOCK * 16 + e % 16) as u32;
+            stream.quad(10, (e / ROW) as u32, quad)[e % BLOCK / 16] >= drop_threshold(0.3)
+        };
+        let result = dropped(0.3, 1, 70_000, 10);
+        assert!(result.iter().enumerate().all(|(e, &y)| y == if kept(e) { 1.0 / 0.7 } else { 0.0 }));
+    }
+
+    #[test]
+    fn it_drops_as_often_as_asked_and_never_at_zero() {
+        let n = 100_000;
+        let zeros = dropped(0.1, 1, n, 0).iter().filter(|&&y| y == 0.0).count();
+        assert!((9_600..10_400).contains(&zeros), "{zeros} of {n} dropped at p = 0.1");
+        assert!(dropped(0.0, 2, 50, 0).iter().all(|&y| y == 1.0));
+        let op = |p| Dropout { p, site: 0, samples: 1 };
+        let types = [Type::new(DType::F32, &[4]), Type::new(DType::I64, &[3])];
+        assert!([1.0, -0.1, f64::NAN].iter().all(|&p| op(p).outputs(&types).is_err()));
     }
 }

@@ -109,14 +109,44 @@ fn scatter<T: Float + Element>(io: &CpuIo<'_>, vocabulary: usize) {
     parallel(width.div_ceil(columns.max(1)), |task| {
         let first = task * columns;
         let len = columns.min(width - first);
-        simd(|| {
-            for (at, &id) in ids.iter().enumerate() {
-                if let Some(row) = usize::try_from(id).ok().filter(|&row| row < vocabulary) {
-                    // SAFETY: the row exists, and its columns belong to this task.
-                    let to = unsafe { table.slice(row * width + first, len) };
-                    rows::add(to, &dy[at * width + first..][..len]);
+        simd(
+            #[inline(always)]
+            || {
+                for (at, &id) in ids.iter().enumerate() {
+                    if let Some(row) = usize::try_from(id).ok().filter(|&row| row < vocabulary) {
+                        // SAFETY: the row exists, and its columns belong to this task.
+                        let to = unsafe { table.slice(row * width + first, len) };
+                        rows::add(to, &dy[at * width + first..][..len]);
+                    }
                 }
-            }
-        })
+            },
+        )
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{f32s, i32s, run};
+    use super::*;
+
+    #[test]
+    fn ids_outside_the_table_give_nan_and_take_no_gradient() {
+        let ids = || i32s(&[5], &[2, -1, 0, 3, 2]);
+        let rows = run(&Embedding, &[f32s(&[3, 2], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]), ids()]);
+        assert_eq!((&rows[..2], &rows[4..6], &rows[8..]), (&[4.0, 5.0][..], &[0.0, 1.0][..], &[4.0, 5.0][..]));
+        assert!(rows[2..4].iter().chain(&rows[6..8]).all(|x| x.is_nan()));
+
+        let dy = || f32s(&[5, 2], &[1.0, 2.0, f32::NAN, f32::NAN, 3.0, 4.0, f32::NAN, f32::NAN, 5.0, 6.0]);
+        let grad = EmbeddingGrad { vocabulary: 3, accumulate: false };
+        assert_eq!(run(&grad, &[ids(), dy()]), [3.0, 4.0, 0.0, 0.0, 6.0, 8.0]);
+    }
+
+    #[test]
+    fn accumulating_adds_to_the_total() {
+        let grad = EmbeddingGrad { vocabulary: 2, accumulate: false };
+        let total = f32s(&[2, 1], &[10.0, 20.0]);
+        let inputs = [i32s(&[3], &[1, 1, 0]), f32s(&[3, 1], &[1.0, 2.0, 3.0]), total];
+        let op = grad.accumulating().unwrap();
+        assert_eq!(run(op.as_ref(), &inputs), [13.0, 23.0]);
+    }
 }

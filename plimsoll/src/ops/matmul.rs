@@ -31,11 +31,15 @@ impl MatMul {
             Sample::new(MatMul::TRANSPOSED, vec![float(&[batch, 2, m, k]), float(&[batch, 2, n, k])]),
             Sample::new(MatMul::LINEAR, vec![float(&[m, k]), float(&[n, k]), float(&[n])]),
         ];
-        for activation in [Activation::Relu, Activation::Gelu, Activation::Tanh, Activation::Sigmoid, Activation::Silu]
-        {
+        for activation in [Activation::Gelu, Activation::Tanh, Activation::Sigmoid, Activation::Silu] {
             let op = MatMul { activation, ..MatMul::LINEAR };
             samples.push(Sample::new(op, vec![float(&[5, 3]), float(&[4, 3]), float(&[4])]));
         }
+        // Sums of 0.5 to 3 beside a bias of ±6: no finite difference steps over ReLU's kink.
+        let small = |shape: &[usize]| SampleInput::float(shape, Fill::Uniform(0.5, 1.0));
+        let bias = SampleInput::float(&[4], Fill::Sign(6.0));
+        let op = MatMul { activation: Activation::Relu, ..MatMul::LINEAR };
+        samples.push(Sample::new(op, vec![small(&[5, 3]), small(&[4, 3]), bias]));
         let op = MatMul { accumulate: true, ..MatMul::PLAIN };
         samples.push(Sample::new(op, vec![float(&[3, 70]), float(&[70, 5]), float(&[3, 5])]));
         samples

@@ -27,6 +27,8 @@ mod scale;
 mod select_row;
 mod sgd;
 mod softmax;
+#[cfg(test)]
+mod testing;
 mod view;
 
 pub use crate::exec::cpu::gemm::Activation;

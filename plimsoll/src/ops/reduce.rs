@@ -125,18 +125,24 @@ fn sum_middle<T: Float + Element>(x: &[T], outer: usize, n: usize, inner: usize,
         // SAFETY: each task owns its partial sum.
         let sum = unsafe { slots.slice(task * inner, inner) };
         let data = &x[(o * n + first) * inner..(o * n + end) * inner];
-        simd(|| if inner == 1 { sum[0] = sum_row(data) } else { sum_rows(data, sum) });
+        simd(
+            #[inline(always)]
+            || if inner == 1 { sum[0] = sum_row(data) } else { sum_rows(data, sum) },
+        );
     });
     for (o, out) in out.chunks_mut(inner.max(1)).enumerate() {
         out.copy_from_slice(&partial[o * chunks * inner..][..inner]);
         for chunk in 1..chunks {
             let add = &partial[(o * chunks + chunk) * inner..][..inner];
-            simd(|| {
-                out.iter_mut().zip(add).for_each(
-                    #[inline(always)]
-                    |(a, b)| *a += *b,
-                )
-            });
+            simd(
+                #[inline(always)]
+                || {
+                    out.iter_mut().zip(add).for_each(
+                        #[inline(always)]
+                        |(a, b)| *a += *b,
+                    )
+                },
+            );
         }
     }
 }

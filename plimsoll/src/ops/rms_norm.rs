@@ -18,11 +18,16 @@ pub struct RmsNorm {
 
 impl RmsNorm {
     pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
-        let sample = |rows: &[usize], width: usize| {
-            let x = SampleInput::float(&[rows, &[width]].concat(), Fill::Normal);
+        let sample = |rows: &[usize], width: usize, fill: Fill| {
+            let x = SampleInput::float(&[rows, &[width]].concat(), fill);
             Sample::new(RmsNorm { eps: 1e-6 }, vec![x, SampleInput::float(&[width], Fill::Normal)]).first_output()
         };
-        vec![sample(&[3], 8), sample(&[rng.size(1, 3), rng.size(1, 70)], rng.size(1, 80)), sample(&[], rng.size(2, 9))]
+        // A narrow row near zero bends within the step of a finite difference: narrow ones stay away from it.
+        vec![
+            sample(&[3], 8, Fill::Normal),
+            sample(&[rng.size(1, 3), rng.size(1, 70)], rng.size(8, 80), Fill::Normal),
+            sample(&[], rng.size(1, 8), Fill::Uniform(0.5, 2.0)),
+        ]
     }
 }
 
@@ -81,23 +86,29 @@ fn forward<T: Float + Element>(io: &CpuIo<'_>, eps: T) {
     let (y, step) = (InPlace::<T>::new(io, 0, 0), rows::rows_per_task(width));
     let rstds = SharedMut::new(io.output_ptr(1).cast::<T>());
     parallel(count.div_ceil(step), |task| {
-        simd(|| {
-            for row in task * step..((task + 1) * step).min(count) {
-                // SAFETY: a row belongs to one task.
-                unsafe { rstds.slice(row, 1)[0] = normalize(y.load(row * width, width), gamma, eps) };
-            }
-        })
+        simd(
+            #[inline(always)]
+            || {
+                for row in task * step..((task + 1) * step).min(count) {
+                    // SAFETY: a row belongs to one task.
+                    unsafe { rstds.slice(row, 1)[0] = normalize(y.load(row * width, width), gamma, eps) };
+                }
+            },
+        )
     });
 }
 
 #[inline(always)]
 fn normalize<T: Float>(row: &mut [T], gamma: &[T], eps: T) -> T {
-    let square = rows::sum(row, |x| x * x) / T::of(row.len() as f64);
-    let rstd = T::ONE / (square + eps).sqrt();
-    row.iter_mut().zip(gamma).for_each(
+    let square = rows::sum(
+        row,
         #[inline(always)]
-        |(x, g)| *x = *x * rstd * *g,
-    );
+        |x| x * x,
+    ) / T::of(row.len() as f64);
+    let rstd = T::ONE / (square + eps).sqrt();
+    for (x, g) in row.iter_mut().zip(gamma) {
+        *x = *x * rstd * *g;
+    }
     rstd
 }
 
@@ -111,29 +122,36 @@ fn backward<T: Float + Element>(io: &CpuIo<'_>) {
         // SAFETY: a stretch of rows and its partial sum belong to one task.
         let dgamma = unsafe { partials.slice(index * width, width) };
         dgamma.fill(T::ZERO);
-        simd(|| {
-            for row in rows::stretch(count, index) {
-                let dx = unsafe { dx.load(row * width, width) };
-                backward_row(dx, &x[row * width..][..width], gamma, rstds[row], dgamma);
-            }
-        });
+        simd(
+            #[inline(always)]
+            || {
+                for row in rows::stretch(count, index) {
+                    let dx = unsafe { dx.load(row * width, width) };
+                    backward_row(dx, &x[row * width..][..width], gamma, rstds[row], dgamma);
+                }
+            },
+        );
     });
-    simd(|| rows::add_up(dgammas, io.output(1)));
+    simd(
+        #[inline(always)]
+        || rows::add_up(dgammas, io.output(1)),
+    );
 }
 
 /// With h = dy · gamma and x̂ = x · rstd: dx = rstd · (h − x̂ · mean(h · x̂)). `dx` starts as dy.
 #[inline(always)]
 fn backward_row<T: Float>(dx: &mut [T], x: &[T], gamma: &[T], rstd: T, dgamma: &mut [T]) {
-    dx.iter_mut().zip(x.iter().zip(gamma)).zip(dgamma).for_each(
+    for ((dx, (x, gamma)), dgamma) in dx.iter_mut().zip(x.iter().zip(gamma)).zip(dgamma) {
+        *dgamma = dx.mul_add(*x * rstd, *dgamma);
+        *dx *= *gamma;
+    }
+    let slope = rows::sum2(
+        dx,
+        x,
         #[inline(always)]
-        |((dx, (x, gamma)), dgamma)| {
-            *dgamma = dx.mul_add(*x * rstd, *dgamma);
-            *dx *= *gamma;
-        },
-    );
-    let slope = rows::sum2(dx, x, |h, x| h * (x * rstd)) / T::of(dx.len() as f64);
-    dx.iter_mut().zip(x).for_each(
-        #[inline(always)]
-        |(h, x)| *h = rstd * (*h - *x * rstd * slope),
-    );
+        |h, x| h * (x * rstd),
+    ) / T::of(dx.len() as f64);
+    for (h, x) in dx.iter_mut().zip(x) {
+        *h = rstd * (*h - *x * rstd * slope);
+    }
 }

@@ -17,6 +17,8 @@ pub enum Fill {
     /// Zeros and ones, at least one of them a one.
     Mask,
     Value(f64),
+    /// Plus or minus this.
+    Sign(f64),
 }
 
 #[derive(Clone, Debug)]
@@ -124,6 +126,13 @@ impl SampleRng {
             Fill::Ids(n) => (self.word() as usize % n.max(1)) as f64,
             Fill::Mask => (self.word() % 4 != 0) as u32 as f64,
             Fill::Value(x) => x,
+            Fill::Sign(x) => {
+                if self.word() & 1 == 0 {
+                    x
+                } else {
+                    -x
+                }
+            }
         }
     }
 }

@@ -51,3 +51,18 @@ fn select<T: Float + Element>(io: &CpuIo<'_>) {
         }
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{f32s, i64s, run};
+    use super::*;
+
+    #[test]
+    fn picks_one_position_of_each_sequence() {
+        let x = || f32s(&[2, 3, 1], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+        assert_eq!(run(&SelectRow, &[x(), i64s(&[1], &[1])]), [1.0, 4.0]);
+        for outside in [-1, 3, i64::MAX] {
+            assert!(run(&SelectRow, &[x(), i64s(&[1], &[outside])]).iter().all(|y| y.is_nan()));
+        }
+    }
+}

@@ -74,24 +74,27 @@ impl Sgd {
             // SAFETY: ranges are disjoint and inside all tensors.
             let [w, g] = [w, g].map(|p| unsafe { p.slice(range.start, range.len()) });
             let buffer = buffer.map(|p| unsafe { p.slice(range.start, range.len()) });
-            simd(|| {
-                match buffer {
-                    Some(buffer) => w.iter_mut().zip(buffer).zip(&*g).for_each(
-                        #[inline(always)]
-                        |((w, b), g)| {
-                            *b = momentum.mul_add(*b, slope(*w, *g, clip, decay));
-                            *w -= lr * *b;
-                        },
-                    ),
-                    None => w.iter_mut().zip(&*g).for_each(
-                        #[inline(always)]
-                        |(w, g)| *w -= lr * slope(*w, *g, clip, decay),
-                    ),
-                }
-                if self.zero_gradient {
-                    g.fill(T::ZERO);
-                }
-            });
+            simd(
+                #[inline(always)]
+                || {
+                    match buffer {
+                        Some(buffer) => {
+                            for ((w, b), g) in w.iter_mut().zip(buffer).zip(&*g) {
+                                *b = momentum.mul_add(*b, slope(*w, *g, clip, decay));
+                                *w -= lr * *b;
+                            }
+                        }
+                        None => {
+                            for (w, g) in w.iter_mut().zip(&*g) {
+                                *w -= lr * slope(*w, *g, clip, decay);
+                            }
+                        }
+                    }
+                    if self.zero_gradient {
+                        g.fill(T::ZERO);
+                    }
+                },
+            );
         });
     }
 }

@@ -8,6 +8,7 @@ use crate::exec::cpu::rows::{self, InPlace};
 use crate::exec::cpu::simd::simd;
 use crate::graph::DType;
 use crate::with_float;
+use std::convert::identity;
 
 /// `softmax(scale · x)` over rows of (…, Tq, Tk). A second input i32 (B, Tk), B being the first dimension of x, hides
 /// keys where it is 0. A row without a visible key becomes zeros.
@@ -119,13 +120,16 @@ impl Softmax {
         let count = ty.elements() / keys.max(1);
         let (data, step) = (InPlace::<T>::new(io, 0, 0), rows::rows_per_task(keys));
         parallel(count.div_ceil(step), |task| {
-            simd(|| {
-                for row in task * step..((task + 1) * step).min(count) {
-                    // SAFETY: a row belongs to one task.
-                    let x = unsafe { data.load(row * keys, keys) };
-                    body(row, x, self.visible(row, queries, keys));
-                }
-            })
+            simd(
+                #[inline(always)]
+                || {
+                    for row in task * step..((task + 1) * step).min(count) {
+                        // SAFETY: a row belongs to one task.
+                        let x = unsafe { data.load(row * keys, keys) };
+                        body(row, x, self.visible(row, queries, keys));
+                    }
+                },
+            )
         });
     }
 
@@ -156,11 +160,15 @@ impl Softmax {
                 let y = &y[row * dx.len()..][..visible];
                 let (dx, hidden) = dx.split_at_mut(visible);
                 hidden.fill(T::ZERO);
-                let dot = rows::sum2(y, dx, |y, dy| y * dy);
-                dx.iter_mut().zip(y).for_each(
+                let dot = rows::sum2(
+                    y,
+                    dx,
                     #[inline(always)]
-                    |(dx, y)| *dx = scale * *y * (*dx - dot),
+                    |y, dy| y * dy,
                 );
+                for (dx, y) in dx.iter_mut().zip(y) {
+                    *dx = scale * *y * (*dx - dot);
+                }
             },
         );
     }
@@ -168,23 +176,61 @@ impl Softmax {
 
 #[inline(always)]
 fn softmax_row<T: Float>(row: &mut [T], scale: T, mask: Option<&[i32]>) {
-    row.iter_mut().for_each(
-        #[inline(always)]
-        |x| *x *= scale,
-    );
+    for x in row.iter_mut() {
+        *x *= scale;
+    }
     if let Some(mask) = mask {
-        row.iter_mut().zip(mask).for_each(
-            #[inline(always)]
-            |(x, &seen)| *x = if seen == 0 { T::NEG_INFINITY } else { *x },
-        );
+        for (x, &seen) in row.iter_mut().zip(mask) {
+            *x = if seen == 0 { T::NEG_INFINITY } else { *x };
+        }
     }
     // Nothing visible leaves a sum of zero; a NaN, which `max` can miss, reaches the sum in any case.
     let highest = rows::max(row);
     let shift = if highest == T::NEG_INFINITY { T::ZERO } else { highest };
-    let sum = rows::map_sum(row, |x| (x - shift).exp());
+    for x in row.iter_mut() {
+        *x = (*x - shift).exp();
+    }
+    let sum = rows::sum(row, identity);
     let factor = if sum == T::ZERO { T::ZERO } else { T::ONE / sum };
-    row.iter_mut().for_each(
-        #[inline(always)]
-        |x| *x *= factor,
-    );
+    for x in row.iter_mut() {
+        *x *= factor;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{f32s, i32s, run};
+    use super::*;
+
+    const CAUSAL: Softmax = Softmax { scale: 1.0, causal: true, scores: true };
+
+    #[test]
+    fn causal_rows_see_keys_up_to_their_own_position() {
+        // Two queries, the last of three positions: they see two and three keys.
+        let y = run(&CAUSAL, &[f32s(&[2, 3], &[0.0; 6])]);
+        assert_eq!(y, [0.5, 0.5, 0.0, 1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0]);
+        // More queries than keys: the first sees none.
+        assert_eq!(run(&CAUSAL, &[f32s(&[2, 1], &[7.0, 7.0])]), [0.0, 1.0]);
+    }
+
+    #[test]
+    fn masked_keys_count_nothing_whatever_they_hold() {
+        let op = Softmax { causal: false, ..CAUSAL };
+        let x = f32s(&[2, 1, 2], &[f32::NAN, 3.0, f32::INFINITY, f32::NAN]);
+        assert_eq!(run(&op, &[x, i32s(&[2, 2], &[0, 1, 0, 0])]), [0.0, 1.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn a_visible_nan_is_not_hidden() {
+        let op = Softmax { causal: false, ..CAUSAL };
+        let y = run(&op, &[f32s(&[1, 2], &[f32::NAN, f32::NEG_INFINITY])]);
+        assert!(y.iter().all(|y| y.is_nan()));
+    }
+
+    #[test]
+    fn scores_are_counted_as_such_in_both_directions() {
+        assert_eq!(Op::component(&CAUSAL, 0), Some(Component::AttentionScores));
+        assert_eq!(Op::component(&SoftmaxGrad(CAUSAL), 0), Some(Component::AttentionScores));
+        assert_eq!(Op::component(&Softmax { scores: false, ..CAUSAL }, 0), None);
+    }
 }

@@ -1,5 +1,6 @@
 //! Planning: pure functions from a program to an address for every buffer. No device is asked.
 
+mod accounts;
 mod file;
 mod layout;
 mod lifetimes;

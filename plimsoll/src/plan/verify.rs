@@ -18,9 +18,19 @@ pub fn verify(program: &Program, layout: &Layout, options: LayoutOptions) -> Res
         if !complete {
             return Err(PlanError::Broken(format!("{}: the layout is for another graph", graph.name)));
         }
-        Walk { program, layout, options, phase, graph, owners: BTreeMap::new(), roots: HashMap::new() }.run()?;
+        let walk = Walk {
+            program,
+            layout,
+            options,
+            phase,
+            graph,
+            owners: BTreeMap::new(),
+            roots: HashMap::new(),
+            versions: HashMap::new(),
+        };
+        walk.run()?;
     }
-    Ok(())
+    super::accounts::check(program, layout)
 }
 
 /// Who wrote a stretch of the arena last.
@@ -41,6 +51,8 @@ struct Walk<'p> {
     owners: BTreeMap<usize, (usize, Writer)>,
     /// The value whose write a view reads.
     roots: HashMap<ValueId, Writer>,
+    /// Who writes the next version of a resident: an update in place of the one before.
+    versions: HashMap<Writer, usize>,
 }
 
 impl Walk<'_> {
@@ -137,7 +149,8 @@ impl Walk<'_> {
                 Some((_, input)) if !same_start(input, 0) => {
                     return self.broken(&format!("{} is not over what it updates", node.name));
                 }
-                _ => {}
+                Some((_, input)) => self.note_version(node.inputs[input], output),
+                None => {}
             }
             for &input in &node.inputs {
                 let allowed = aliases.iter().any(|a| {
@@ -242,21 +255,26 @@ impl Walk<'_> {
         self.owners.insert(range.0, (range.1, writer));
     }
 
+    /// If `input` is a resident or a version of one, `output` is its next version.
+    fn note_version(&mut self, input: ValueId, output: ValueId) {
+        let before = self.roots.get(&input).copied();
+        let resident = before.and_then(|writer| match writer {
+            Writer::Resident(index) => Some(index),
+            _ => self.versions.get(&writer).copied(),
+        });
+        if let Some(index) = resident {
+            self.versions.insert(Writer::Value(output), index);
+        }
+    }
+
     /// After the phase every resident holds one of its own versions.
     fn check_residents(&self) -> Result<(), PlanError> {
-        let mut versions: HashMap<Writer, usize> = HashMap::new();
-        for (&value, &writer) in &self.roots {
-            let at = self.layout.address(self.phase, value);
-            if let Ok(index) = self.layout.residents.binary_search_by_key(&at, |slot| slot.offset) {
-                versions.insert(writer, index);
-            }
-        }
         for (&start, &(end, writer)) in &self.owners {
             let touched = self.layout.residents.partition_point(|s| s.offset + s.bytes <= start);
             let Some(slot) = self.layout.residents.get(touched).filter(|s| s.offset < end && s.bytes > 0) else {
                 continue;
             };
-            let own = writer == Writer::Resident(touched) || versions.get(&writer) == Some(&touched);
+            let own = writer == Writer::Resident(touched) || self.versions.get(&writer) == Some(&touched);
             if !own || end > slot.offset + slot.bytes {
                 return self.broken(&format!("{} is overwritten by a temporary", self.program.residents[touched].name));
             }

@@ -147,11 +147,11 @@ mod tests {
     #[test]
     fn components_line_up_and_empty_ones_are_left_out() {
         let expected = "\
-component      bytes    share
-─────────────────────────────
-weights        1 MiB   25.0 %
-activations    3 MiB   75.0 %
-total          4 MiB  100.0 %
+component    bytes    share
+───────────────────────────
+weights      1 MiB   25.0 %
+activations  3 MiB   75.0 %
+total        4 MiB  100.0 %
 ";
         assert_eq!(breakdown_table(&summary()), expected);
     }

@@ -51,7 +51,8 @@ impl RandomStep {
         let pairs: Vec<(ValueId, ValueId)> =
             trained.into_iter().zip(grads).filter_map(|(w, g)| Some((w, g?))).collect();
         let repeat = rng.size(1, 3);
-        let clip = rng.size(0, 1) == 1;
+        // Now and then only frozen weights are reached: then there is nothing to clip or update.
+        let clip = rng.size(0, 1) == 1 && !pairs.is_empty();
         let graphs = match rng.size(0, 1) {
             0 => {
                 update(&mut graph, &pairs, clip, false);
@@ -305,7 +306,7 @@ impl Builder<'_> {
 
 /// Runs two whole steps from values that depend only on names, and returns the bits of every resident and kept value.
 pub fn bits_after_two_steps(program: &Program, layout: &Layout, poison: bool) -> Vec<(String, Vec<u32>)> {
-    let mut executor = CpuExecutor::new(program, layout).unwrap();
+    let mut executor = CpuExecutor::new(program, layout, TARGET.threads).unwrap();
     if poison {
         executor.poison_dead_slots();
     }

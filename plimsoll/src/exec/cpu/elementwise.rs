@@ -10,12 +10,15 @@ const TASK: usize = 16 << 10;
 /// `output[i] = f(output[i])` over pieces of a slice.
 pub fn update<T: Element>(data: &mut [T], f: impl Fn(T) -> T + Sync) {
     super::parallel::parallel_chunks(data, TASK, |_, piece| {
-        simd(|| {
-            piece.iter_mut().for_each(
-                #[inline(always)]
-                |x| *x = f(*x),
-            )
-        });
+        simd(
+            #[inline(always)]
+            || {
+                piece.iter_mut().for_each(
+                    #[inline(always)]
+                    |x| *x = f(*x),
+                )
+            },
+        );
     });
 }
 
@@ -28,12 +31,15 @@ pub fn map1<T: Element>(io: &CpuIo<'_>, input: usize, f: impl Fn(T) -> T + Sync)
     let source = io.input::<T>(input);
     super::parallel::parallel_chunks(output, TASK, |i, piece| {
         let source = &source[i * TASK..][..piece.len()];
-        simd(|| {
-            piece.iter_mut().zip(source).for_each(
-                #[inline(always)]
-                |(y, x)| *y = f(*x),
-            )
-        });
+        simd(
+            #[inline(always)]
+            || {
+                piece.iter_mut().zip(source).for_each(
+                    #[inline(always)]
+                    |(y, x)| *y = f(*x),
+                )
+            },
+        );
     });
 }
 
@@ -51,12 +57,15 @@ pub fn map2<T: Element>(io: &CpuIo<'_>, a: usize, b: usize, f: impl Fn(T, T) -> 
     let (output, a, b) = (io.output::<T>(0), io.input::<T>(a), io.input::<T>(b));
     super::parallel::parallel_chunks(output, TASK, |i, piece| {
         let (a, b) = (&a[i * TASK..][..piece.len()], &b[i * TASK..][..piece.len()]);
-        simd(|| {
-            piece.iter_mut().zip(a).zip(b).for_each(
-                #[inline(always)]
-                |((y, a), b)| *y = f(*a, *b),
-            )
-        });
+        simd(
+            #[inline(always)]
+            || {
+                piece.iter_mut().zip(a).zip(b).for_each(
+                    #[inline(always)]
+                    |((y, a), b)| *y = f(*a, *b),
+                )
+            },
+        );
     });
 }
 
@@ -64,12 +73,15 @@ pub fn map2<T: Element>(io: &CpuIo<'_>, a: usize, b: usize, f: impl Fn(T, T) -> 
 pub fn combine<T: Element>(data: &mut [T], other: &[T], f: impl Fn(T, T) -> T + Sync) {
     super::parallel::parallel_chunks(data, TASK, |i, piece| {
         let other = &other[i * TASK..][..piece.len()];
-        simd(|| {
-            piece.iter_mut().zip(other).for_each(
-                #[inline(always)]
-                |(x, y)| *x = f(*x, *y),
-            )
-        });
+        simd(
+            #[inline(always)]
+            || {
+                piece.iter_mut().zip(other).for_each(
+                    #[inline(always)]
+                    |(x, y)| *x = f(*x, *y),
+                )
+            },
+        );
     });
 }
 
