@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::fresh_seed;
 use common::random_graph::{Decisions, RandomStep, bits_after_two_steps, random_recompute};
+use common::{TARGET, fresh_seed};
 use plimsoll::exec::cpu::{Arena, CpuExecutor, page_bytes};
 use plimsoll::graph::Role;
 use plimsoll::ops::SampleRng;
@@ -211,7 +211,7 @@ fn shrink_workspace(program: &Program, layout: &mut Layout, phase: usize, rng: &
     let node = choose(&nodes_with_workspace(layout, phase), rng)?;
     let graph = &program.phases[phase].graph;
     let id = graph.node_ids().nth(node)?;
-    let needed = graph.node(id).op.op().workspace(&graph.input_types(id), &common::TARGET);
+    let needed = graph.node(id).op.op().workspace(&graph.input_types(id), &TARGET);
     let buffer = layout.phases[phase].workspaces[node]?;
     layout.phases[phase].buffers[buffer].slot.bytes = needed - 1;
     Some(())
