@@ -19,6 +19,6 @@ impl Op for Accumulate {
         vec![Alias::must(0, 1)]
     }
     fn cpu(&self, io: &CpuIo<'_>) {
-        with_float!(io.output_type(0).dtype, T => combine::<T>(io.output(0), io.input(0), |total, part| total + part))
+        with_float!(io.output_type(0).dtype, T => combine::<T>(io.output(0), io.input(0), #[inline(always)] |total, part| total + part))
     }
 }

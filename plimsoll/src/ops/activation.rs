@@ -1,6 +1,7 @@
 //! Activation functions: ReLU, GELU (exact and tanh), tanh, sigmoid, SiLU.
 
 use super::*;
+use crate::exec::cpu::Element;
 use crate::exec::cpu::elementwise::{map1, map2};
 use crate::exec::cpu::float::Float;
 use crate::with_float;
@@ -38,13 +39,13 @@ impl Op for Activate {
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => match self.0 {
-            Activation::None => map1::<T>(io, 0, |x| x),
+            Activation::None => map1::<T>(io, 0, #[inline(always)] |x| x),
             Activation::Relu => map1::<T>(io, 0, relu),
             Activation::Gelu => map1::<T>(io, 0, gelu),
             Activation::GeluTanh => map1::<T>(io, 0, gelu_tanh),
             Activation::Tanh => map1::<T>(io, 0, T::tanh),
             Activation::Sigmoid => map1::<T>(io, 0, T::sigmoid),
-            Activation::Silu => map1::<T>(io, 0, |x| x * x.sigmoid()),
+            Activation::Silu => map1::<T>(io, 0, silu),
         })
     }
 }
@@ -72,24 +73,54 @@ impl Op for ActivateGrad {
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => match self.0 {
-            Activation::None => map2::<T>(io, 0, 1, |_, dy| dy),
-            Activation::Relu => map2::<T>(io, 0, 1, |x, dy| if x > T::ZERO { dy } else { T::ZERO }),
-            Activation::Gelu => map2::<T>(io, 0, 1, |x, dy| dy * gelu_slope(x)),
-            Activation::GeluTanh => map2::<T>(io, 0, 1, |x, dy| dy * gelu_tanh_slope(x)),
-            Activation::Tanh => map2::<T>(io, 0, 1, |x, dy| {
-                let y = x.tanh();
-                dy * (T::ONE - y * y)
-            }),
-            Activation::Sigmoid => map2::<T>(io, 0, 1, |x, dy| {
-                let y = x.sigmoid();
-                dy * y * (T::ONE - y)
-            }),
-            Activation::Silu => map2::<T>(io, 0, 1, |x, dy| {
-                let s = x.sigmoid();
-                dy * s * (T::ONE + x * (T::ONE - s))
-            }),
+            Activation::None => slope_map::<T>(io, #[inline(always)] |_| T::ONE),
+            Activation::Relu => slope_map::<T>(io, relu_slope),
+            Activation::Gelu => slope_map::<T>(io, gelu_slope),
+            Activation::GeluTanh => slope_map::<T>(io, gelu_tanh_slope),
+            Activation::Tanh => slope_map::<T>(io, tanh_slope),
+            Activation::Sigmoid => slope_map::<T>(io, sigmoid_slope),
+            Activation::Silu => slope_map::<T>(io, silu_slope),
         })
     }
+}
+
+/// `dx = slope(x) · dy`
+fn slope_map<T: Float + Element>(io: &CpuIo<'_>, slope: impl Fn(T) -> T + Sync) {
+    map2::<T>(
+        io,
+        0,
+        1,
+        #[inline(always)]
+        |x, dy| dy * slope(x),
+    );
+}
+
+#[inline(always)]
+fn relu_slope<T: Float>(x: T) -> T {
+    if x > T::ZERO { T::ONE } else { T::ZERO }
+}
+
+#[inline(always)]
+fn tanh_slope<T: Float>(x: T) -> T {
+    let y = x.tanh();
+    T::ONE - y * y
+}
+
+#[inline(always)]
+fn sigmoid_slope<T: Float>(x: T) -> T {
+    let y = x.sigmoid();
+    y * (T::ONE - y)
+}
+
+#[inline(always)]
+fn silu<T: Float>(x: T) -> T {
+    x * x.sigmoid()
+}
+
+#[inline(always)]
+fn silu_slope<T: Float>(x: T) -> T {
+    let s = x.sigmoid();
+    s * (T::ONE + x * (T::ONE - s))
 }
 
 #[inline(always)]

@@ -62,10 +62,10 @@ impl Op for Binary {
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => match self.0 {
-            Arithmetic::Add => run::<T>(io, |a, b| a + b),
-            Arithmetic::Sub => run::<T>(io, |a, b| a - b),
-            Arithmetic::Mul => run::<T>(io, |a, b| a * b),
-            Arithmetic::Div => run::<T>(io, |a, b| a / b),
+            Arithmetic::Add => run::<T>(io, #[inline(always)] |a, b| a + b),
+            Arithmetic::Sub => run::<T>(io, #[inline(always)] |a, b| a - b),
+            Arithmetic::Mul => run::<T>(io, #[inline(always)] |a, b| a * b),
+            Arithmetic::Div => run::<T>(io, #[inline(always)] |a, b| a / b),
         })
     }
 }
@@ -148,43 +148,30 @@ unsafe fn row_loop<T: Float>(
     f: &impl Fn(T, T) -> T,
 ) {
     let (n, y) = (out.len(), out.as_mut_ptr());
-    unsafe {
-        match (step_a, step_b) {
-            (0, _) => {
-                let x = *a;
-                simd(
-                    #[inline(always)]
-                    || {
-                        (0..n).for_each(
-                            #[inline(always)]
-                            |i| *y.add(i) = f(x, *b.add(i * step_b)),
-                        )
-                    },
-                )
+    simd(
+        #[inline(always)]
+        || unsafe {
+            match (step_a, step_b) {
+                (0, _) => {
+                    let x = *a;
+                    for i in 0..n {
+                        *y.add(i) = f(x, *b.add(i * step_b));
+                    }
+                }
+                (_, 0) => {
+                    let x = *b;
+                    for i in 0..n {
+                        *y.add(i) = f(*a.add(i), x);
+                    }
+                }
+                _ => {
+                    for i in 0..n {
+                        *y.add(i) = f(*a.add(i), *b.add(i));
+                    }
+                }
             }
-            (_, 0) => {
-                let x = *b;
-                simd(
-                    #[inline(always)]
-                    || {
-                        (0..n).for_each(
-                            #[inline(always)]
-                            |i| *y.add(i) = f(*a.add(i), x),
-                        )
-                    },
-                )
-            }
-            _ => simd(
-                #[inline(always)]
-                || {
-                    (0..n).for_each(
-                        #[inline(always)]
-                        |i| *y.add(i) = f(*a.add(i), *b.add(i)),
-                    )
-                },
-            ),
-        }
-    }
+        },
+    )
 }
 
 /// Strides that read `ty` in the shape of `whole`: 0 where it is repeated.

@@ -92,28 +92,30 @@ fn forward<T: Float + Element>(io: &CpuIo<'_>) {
 fn backward<T: Float + Element>(io: &CpuIo<'_>) {
     let classes = io.input_type(0).shape[1];
     let (lse, targets, weights, dloss) = (io.input::<T>(1), io.input::<i32>(2), io.input::<T>(3), io.scalar::<T>(4));
-    // Read through a raw pointer: logits and gradient may be the same memory, element by element.
+    let in_place = io.is_in_place(0, 0);
     let (logits, grads) = (SharedMut::new(io.input_ptr(0) as *mut T), SharedMut::new(io.output_ptr(0).cast::<T>()));
     parallel(targets.len(), |row| {
         let factor = weights[row] * dloss;
-        // SAFETY: rows are disjoint; each element is read before it is written.
-        unsafe {
-            let (x, y) = (logits.ptr().add(row * classes), grads.ptr().add(row * classes));
-            if factor == T::ZERO {
-                return grads.slice(row * classes, classes).fill(T::ZERO);
-            }
-            simd(
-                #[inline(always)]
-                || {
-                    (0..classes).for_each(
-                        #[inline(always)]
-                        |i| *y.add(i) = factor * (*x.add(i) - lse[row]).exp(),
-                    )
-                },
-            );
-            if let Some(at) = grads.slice(row * classes, classes).get_mut(targets[row] as usize) {
-                *at -= factor;
-            }
+        // SAFETY: rows are disjoint.
+        let grad = unsafe { grads.slice(row * classes, classes) };
+        if factor == T::ZERO {
+            return grad.fill(T::ZERO);
+        }
+        if !in_place {
+            // SAFETY: apart from the gradient, and only read.
+            grad.copy_from_slice(unsafe { logits.slice(row * classes, classes) });
+        }
+        let shift = lse[row];
+        simd(
+            #[inline(always)]
+            || {
+                for x in grad.iter_mut() {
+                    *x = factor * (*x - shift).exp();
+                }
+            },
+        );
+        if let Some(at) = grad.get_mut(targets[row] as usize) {
+            *at -= factor;
         }
     });
 }
@@ -122,20 +124,32 @@ fn backward<T: Float + Element>(io: &CpuIo<'_>) {
 #[inline(always)]
 pub(crate) fn log_sum_exp<T: Float>(row: &[T]) -> T {
     const LANES: usize = 16;
+    let (blocks, tail) = row.as_chunks::<LANES>();
     let mut highest = [T::NEG_INFINITY; LANES];
-    for block in row.chunks(LANES) {
-        block.iter().zip(&mut highest).for_each(|(x, h)| *h = h.max(*x));
+    for block in blocks {
+        for l in 0..LANES {
+            highest[l] = highest[l].max(block[l]);
+        }
     }
-    let max = highest.iter().copied().fold(T::NEG_INFINITY, T::max);
+    let mut max = T::NEG_INFINITY;
+    for x in highest.iter().chain(tail) {
+        max = max.max(*x);
+    }
     if max == T::NEG_INFINITY {
         return max;
     }
     let mut sums = [T::ZERO; LANES];
-    for block in row.chunks_exact(LANES) {
-        block.iter().zip(&mut sums).for_each(|(x, s)| *s += (*x - max).exp());
+    for block in blocks {
+        for l in 0..LANES {
+            sums[l] += (block[l] - max).exp();
+        }
     }
-    for (x, s) in row.chunks_exact(LANES).remainder().iter().zip(&mut sums) {
-        *s += (*x - max).exp();
+    for (l, x) in tail.iter().enumerate() {
+        sums[l] += (*x - max).exp();
     }
-    max + sums.iter().copied().sum::<T>().ln()
+    let mut sum = T::ZERO;
+    for x in sums {
+        sum += x;
+    }
+    max + sum.ln()
 }

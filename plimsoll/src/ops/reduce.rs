@@ -137,10 +137,9 @@ fn sum_middle<T: Float + Element>(x: &[T], outer: usize, n: usize, inner: usize,
             simd(
                 #[inline(always)]
                 || {
-                    out.iter_mut().zip(add).for_each(
-                        #[inline(always)]
-                        |(a, b)| *a += *b,
-                    )
+                    for (a, b) in out.iter_mut().zip(add) {
+                        *a += *b;
+                    }
                 },
             );
         }
@@ -151,10 +150,9 @@ fn sum_middle<T: Float + Element>(x: &[T], outer: usize, n: usize, inner: usize,
 fn sum_rows<T: Float>(data: &[T], sum: &mut [T]) {
     sum.fill(T::ZERO);
     for row in data.chunks_exact(sum.len()) {
-        sum.iter_mut().zip(row).for_each(
-            #[inline(always)]
-            |(s, x)| *s += *x,
-        );
+        for (s, x) in sum.iter_mut().zip(row) {
+            *s += *x;
+        }
     }
 }
 

@@ -27,7 +27,7 @@ impl Op for Scale {
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => {
             let factor = T::of(self.0);
-            map1::<T>(io, 0, move |x| x * factor)
+            map1::<T>(io, 0, #[inline(always)] move |x| x * factor)
         })
     }
 }

@@ -1,22 +1,22 @@
 //! Loops over elements, in parallel and vectorized, in place where the plan says so.
 
-use super::parallel::{SharedMut, parallel};
+use super::parallel::{SharedMut, parallel, parallel_chunks};
 use super::simd::simd;
 use super::{CpuIo, Element};
 
 /// Elements a task should handle for the fork to pay.
 const TASK: usize = 16 << 10;
 
-/// `output[i] = f(output[i])` over pieces of a slice.
+/// `output[i] = f(output[i])` over pieces of a slice. `f` should be `#[inline(always)]`, here and below: what is not
+/// inlined is not compiled for the machine's vectors.
 pub fn update<T: Element>(data: &mut [T], f: impl Fn(T) -> T + Sync) {
-    super::parallel::parallel_chunks(data, TASK, |_, piece| {
+    parallel_chunks(data, TASK, |_, piece| {
         simd(
             #[inline(always)]
             || {
-                piece.iter_mut().for_each(
-                    #[inline(always)]
-                    |x| *x = f(*x),
-                )
+                for x in piece {
+                    *x = f(*x);
+                }
             },
         );
     });
@@ -29,15 +29,14 @@ pub fn map1<T: Element>(io: &CpuIo<'_>, input: usize, f: impl Fn(T) -> T + Sync)
         return update(output, f);
     }
     let source = io.input::<T>(input);
-    super::parallel::parallel_chunks(output, TASK, |i, piece| {
+    parallel_chunks(output, TASK, |i, piece| {
         let source = &source[i * TASK..][..piece.len()];
         simd(
             #[inline(always)]
             || {
-                piece.iter_mut().zip(source).for_each(
-                    #[inline(always)]
-                    |(y, x)| *y = f(*x),
-                )
+                for (y, x) in piece.iter_mut().zip(source) {
+                    *y = f(*x);
+                }
             },
         );
     });
@@ -45,25 +44,33 @@ pub fn map1<T: Element>(io: &CpuIo<'_>, input: usize, f: impl Fn(T) -> T + Sync)
 
 /// `output 0 [i] = f(a[i], b[i])`; in place over either.
 pub fn map2<T: Element>(io: &CpuIo<'_>, a: usize, b: usize, f: impl Fn(T, T) -> T + Sync) {
-    if io.is_in_place(0, a) && io.is_in_place(0, b) {
-        return update(io.output::<T>(0), |x| f(x, x));
+    let (over_a, over_b) = (io.is_in_place(0, a), io.is_in_place(0, b));
+    match (over_a, over_b) {
+        (true, true) => update(
+            io.output::<T>(0),
+            #[inline(always)]
+            |x| f(x, x),
+        ),
+        (true, false) => combine(io.output(0), io.input(b), f),
+        (false, true) => combine(
+            io.output(0),
+            io.input(a),
+            #[inline(always)]
+            |y, x| f(x, y),
+        ),
+        (false, false) => map2_apart(io.output(0), io.input(a), io.input(b), f),
     }
-    if io.is_in_place(0, a) {
-        return combine(io.output(0), io.input(b), |x, y| f(x, y));
-    }
-    if io.is_in_place(0, b) {
-        return combine(io.output(0), io.input(a), |y, x| f(x, y));
-    }
-    let (output, a, b) = (io.output::<T>(0), io.input::<T>(a), io.input::<T>(b));
-    super::parallel::parallel_chunks(output, TASK, |i, piece| {
+}
+
+fn map2_apart<T: Element>(output: &mut [T], a: &[T], b: &[T], f: impl Fn(T, T) -> T + Sync) {
+    parallel_chunks(output, TASK, |i, piece| {
         let (a, b) = (&a[i * TASK..][..piece.len()], &b[i * TASK..][..piece.len()]);
         simd(
             #[inline(always)]
             || {
-                piece.iter_mut().zip(a).zip(b).for_each(
-                    #[inline(always)]
-                    |((y, a), b)| *y = f(*a, *b),
-                )
+                for ((y, a), b) in piece.iter_mut().zip(a).zip(b) {
+                    *y = f(*a, *b);
+                }
             },
         );
     });
@@ -71,15 +78,14 @@ pub fn map2<T: Element>(io: &CpuIo<'_>, a: usize, b: usize, f: impl Fn(T, T) -> 
 
 /// `data[i] = f(data[i], other[i])`.
 pub fn combine<T: Element>(data: &mut [T], other: &[T], f: impl Fn(T, T) -> T + Sync) {
-    super::parallel::parallel_chunks(data, TASK, |i, piece| {
+    parallel_chunks(data, TASK, |i, piece| {
         let other = &other[i * TASK..][..piece.len()];
         simd(
             #[inline(always)]
             || {
-                piece.iter_mut().zip(other).for_each(
-                    #[inline(always)]
-                    |(x, y)| *x = f(*x, *y),
-                )
+                for (x, y) in piece.iter_mut().zip(other) {
+                    *x = f(*x, *y);
+                }
             },
         );
     });

@@ -87,6 +87,14 @@ pub fn serial_scratch(dims: Dims) -> usize {
     (a + b + SLACK).next_multiple_of(SLACK)
 }
 
+/// As much as [`serial_scratch`] can be for any shape up to `most`.
+pub fn serial_scratch_up_to(most: Dims) -> usize {
+    let depth = most.k.next_multiple_of(8).min(MAX_K_BLOCK);
+    let a = most.m.min(MAX_M_BLOCK) * depth + SLACK;
+    let b = (most.n.next_multiple_of(NR) * depth).min(B_BLOCK);
+    (a + b + SLACK).next_multiple_of(SLACK)
+}
+
 /// Tasks for a batch: 1 means one product after the other, each on all threads.
 pub fn batch_tasks(count: usize, dims: Dims, threads: usize) -> usize {
     let even = count >= 4 * threads || (count >= threads && count.is_multiple_of(threads));

@@ -60,6 +60,11 @@ pub fn scratch_len(dims: Dims, threads: usize) -> usize {
     grid.tasks() * blocking::serial_scratch(grid.task_dims(dims))
 }
 
+/// Elements of scratch that are enough for [`gemm_serial`] of any shape up to `most` in each direction.
+pub fn serial_scratch_up_to(most: Dims) -> usize {
+    blocking::serial_scratch_up_to(most)
+}
+
 /// `c[i * ldc + j] = act(alpha · (a · b)[i][j] + bias[j] (+ c[i][j]))`, on as many threads as the pool has and
 /// `scratch` allows (at least `scratch_len(dims, 1)` elements, which means one thread).
 ///

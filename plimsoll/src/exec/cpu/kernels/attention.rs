@@ -2,13 +2,12 @@
 //!
 //! One (batch, head) pair is computed by one task from start to end, so every sum has a fixed order and results are
 //! the same for any number of threads. Heads of at most 16 dimensions run in `lanes` (a vector holds one value of 16
-//! queries or 16 keys, so no sum crosses lanes); wider heads run in `wide` (register tiles over a strip of queries).
+//! queries or 16 keys, so no sum crosses lanes); wider heads run in `wide` (matrix products over a strip of queries).
 
 mod head;
 mod lanes;
 #[cfg(test)]
 mod tests;
-mod tile;
 mod wide;
 
 use std::ops::Range;
@@ -16,7 +15,7 @@ use std::ops::Range;
 use super::super::float::Float;
 use super::super::parallel::{SharedMut, parallel};
 use super::super::random::Stream;
-use head::Head;
+use head::{Head, HeadGradients};
 
 /// Sizes of one attention call.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +114,7 @@ pub unsafe fn forward<T: Float>(
     let strips = shape.q_len.div_ceil(STRIP).div_ceil(parts);
     let job = Job { shape, options, q, k, v, out, lse };
     share(pairs * parts, slot, scratch, |tasks, scratch| {
-        pulp::Arch::new().dispatch(Forward { job: &job, tasks, parts, part_len: strips * STRIP, scratch });
+        Forward { job: &job, tasks, parts, part_len: strips * STRIP, scratch }.run();
     });
 }
 
@@ -146,12 +145,12 @@ pub unsafe fn backward<T: Float>(
     let job = Job { shape, options, q, k, v, out: saved, lse: lse.cast_mut() };
     let gradients = Gradients { dout, dq, dk, dv };
     share(shape.batch * shape.heads, slot, scratch, |tasks, scratch| {
-        pulp::Arch::new().dispatch(Backward { job: &job, gradients: &gradients, tasks, scratch });
+        Backward { job: &job, gradients: &gradients, tasks, scratch }.run();
     });
 }
 
 /// Queries whose scores exist at one time in `wide`; also the grain at which a head's queries are shared out.
-const STRIP: usize = 32;
+const STRIP: usize = 64;
 
 /// The operands of a call. `out` and `lse` are written by the forward pass and only read by the backward pass.
 struct Job<T> {
@@ -186,7 +185,7 @@ fn share<T: Float>(tasks: usize, slot: usize, scratch: &mut [T], run: impl Fn(Ra
     });
 }
 
-/// The forward tasks of one slot, as an operation that is compiled for each instruction set.
+/// The forward tasks of one slot.
 struct Forward<'a, T> {
     job: &'a Job<T>,
     tasks: Range<usize>,
@@ -195,25 +194,44 @@ struct Forward<'a, T> {
     scratch: &'a mut [T],
 }
 
-impl<T: Float> pulp::WithSimd for Forward<'_, T> {
+impl<T: Float> Forward<'_, T> {
+    fn run(self) {
+        let arch = pulp::Arch::new();
+        match self.job.shape.head_dim {
+            0..=2 => arch.dispatch(NarrowForward::<T, 2>(self)),
+            3..=4 => arch.dispatch(NarrowForward::<T, 4>(self)),
+            5..=8 => arch.dispatch(NarrowForward::<T, 8>(self)),
+            9..=16 => arch.dispatch(NarrowForward::<T, 16>(self)),
+            // SAFETY: the caller of `forward` promises valid operands; tasks lie inside the shape.
+            _ => self.each(|head, queries, scratch| unsafe { wide::forward(head, queries, scratch) }),
+        }
+    }
+
+    #[inline(always)]
+    fn each(self, task: impl Fn(&Head<T>, Range<usize>, &mut [T])) {
+        for index in self.tasks {
+            let first = (index % self.parts * self.part_len).min(self.job.shape.q_len);
+            let queries = first..(first + self.part_len).min(self.job.shape.q_len);
+            // SAFETY: the task lies inside the shape.
+            let head = unsafe { Head::new(self.job, index / self.parts) };
+            task(&head, queries, self.scratch);
+        }
+    }
+}
+
+/// Narrow heads are compiled for each size and instruction set on their own: in one function with the others the
+/// compiler loses sight of the registers.
+struct NarrowForward<'a, T, const D: usize>(Forward<'a, T>);
+
+impl<T: Float, const D: usize> pulp::WithSimd for NarrowForward<'_, T, D> {
     type Output = ();
     #[inline(always)]
     fn with_simd<S: pulp::Simd>(self, _: S) {
-        for task in self.tasks {
-            let first = (task % self.parts * self.part_len).min(self.job.shape.q_len);
-            let queries = first..(first + self.part_len).min(self.job.shape.q_len);
-            // SAFETY: the caller of `forward` promises valid operands; the task lies inside the shape.
-            unsafe {
-                let head = Head::new(self.job, task / self.parts);
-                match self.job.shape.head_dim {
-                    0..=2 => lanes::forward::<T, 2>(&head, queries, self.scratch),
-                    3..=4 => lanes::forward::<T, 4>(&head, queries, self.scratch),
-                    5..=8 => lanes::forward::<T, 8>(&head, queries, self.scratch),
-                    9..=16 => lanes::forward::<T, 16>(&head, queries, self.scratch),
-                    _ => wide::forward(&head, queries, self.scratch),
-                }
-            }
-        }
+        self.0.each(
+            #[inline(always)]
+            // SAFETY: as above.
+            |head, queries, scratch| unsafe { lanes::forward::<T, D>(head, queries, scratch) },
+        );
     }
 }
 
@@ -225,23 +243,43 @@ struct Backward<'a, T> {
     scratch: &'a mut [T],
 }
 
-impl<T: Float> pulp::WithSimd for Backward<'_, T> {
+impl<T: Float> Backward<'_, T> {
+    fn run(self) {
+        let arch = pulp::Arch::new();
+        match self.job.shape.head_dim {
+            0..=2 => arch.dispatch(NarrowBackward::<T, 2>(self)),
+            3..=4 => arch.dispatch(NarrowBackward::<T, 4>(self)),
+            5..=8 => arch.dispatch(NarrowBackward::<T, 8>(self)),
+            9..=16 => arch.dispatch(NarrowBackward::<T, 16>(self)),
+            // SAFETY: as in the forward pass.
+            _ => self.each(|head, gradients, scratch| unsafe { wide::backward(head, gradients, scratch) }),
+        }
+    }
+
+    #[inline(always)]
+    fn each(self, task: impl Fn(&Head<T>, &HeadGradients<T>, &mut [T])) {
+        for index in self.tasks {
+            // SAFETY: the task lies inside the shape.
+            let (head, gradients) = unsafe {
+                let head = Head::new(self.job, index);
+                let gradients = head.gradients(self.gradients, index, self.job.shape.heads);
+                (head, gradients)
+            };
+            task(&head, &gradients, self.scratch);
+        }
+    }
+}
+
+struct NarrowBackward<'a, T, const D: usize>(Backward<'a, T>);
+
+impl<T: Float, const D: usize> pulp::WithSimd for NarrowBackward<'_, T, D> {
     type Output = ();
     #[inline(always)]
     fn with_simd<S: pulp::Simd>(self, _: S) {
-        for task in self.tasks {
-            // SAFETY: as in the forward pass.
-            unsafe {
-                let head = Head::new(self.job, task);
-                let gradients = head.gradients(self.gradients, task, self.job.shape.heads);
-                match self.job.shape.head_dim {
-                    0..=2 => lanes::backward::<T, 2>(&head, &gradients, self.scratch),
-                    3..=4 => lanes::backward::<T, 4>(&head, &gradients, self.scratch),
-                    5..=8 => lanes::backward::<T, 8>(&head, &gradients, self.scratch),
-                    9..=16 => lanes::backward::<T, 16>(&head, &gradients, self.scratch),
-                    _ => wide::backward(&head, &gradients, self.scratch),
-                }
-            }
-        }
+        self.0.each(
+            #[inline(always)]
+            // SAFETY: as above.
+            |head, gradients, scratch| unsafe { lanes::backward::<T, D>(head, gradients, scratch) },
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! One (batch, head) pair: its rows, what is visible in it, and the dropout factors of its weights.
 
 use super::super::super::float::Float;
+use super::super::super::gemm::Matrix;
 use super::super::super::random::{Stream, drop_threshold};
 use super::{Gradients, Job, LIMIT, View, ViewMut};
 
@@ -34,6 +35,15 @@ impl<T: Float> Rows<T> {
         rest.fill(T::ZERO);
     }
 
+    /// Rows from `first` on as the operand of a product; transposed, its columns are the rows.
+    pub unsafe fn matrix(&self, first: usize, transposed: bool) -> Matrix<T> {
+        let ptr = unsafe { self.ptr.add(first * self.time) };
+        match transposed {
+            false => Matrix { ptr, row_stride: self.time, col_stride: self.dim },
+            true => Matrix { ptr, row_stride: self.dim, col_stride: self.time },
+        }
+    }
+
     /// Element `d` of row `i`.
     #[inline(always)]
     pub unsafe fn get(&self, i: usize, d: usize) -> T {
@@ -50,6 +60,12 @@ impl<T: Float> Rows<T> {
         } else {
             from[..self.width].iter().enumerate().for_each(|(d, x)| unsafe { *row.add(d * self.dim) = *x * factor });
         }
+    }
+
+    /// Σ over d of row `i` times row `i` of `other`.
+    pub unsafe fn dot_rows(&self, other: &Rows<T>, i: usize) -> T {
+        // Not fused: outside a vector region a fused multiply-add is a library call.
+        (0..self.width).fold(T::ZERO, |sum, d| unsafe { sum + self.get(i, d) * other.get(i, d) })
     }
 
     /// Σ over d of row `i` times `other`.
