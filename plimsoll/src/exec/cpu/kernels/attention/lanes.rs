@@ -80,7 +80,11 @@ fn turn<T: Float, const D: usize>(rows: &[[T; D]], first: usize) -> [Lanes<T>; D
 /// Per lane, where the keys visible to query `first + l` end.
 #[inline(always)]
 fn limits<T: Float>(head: &Head<T>, first: usize) -> [u32; LANES] {
-    std::array::from_fn(|l| head.visible_end(first + l) as u32)
+    let mut limits = [0; LANES];
+    for (l, limit) in limits.iter_mut().enumerate() {
+        *limit = head.visible_end(first + l) as u32;
+    }
+    limits
 }
 
 /// Fills `factors[j][l]` with the dropout factor of query `first + l` on key j.
@@ -123,11 +127,14 @@ pub(super) unsafe fn forward<T: Float, const D: usize>(head: &Head<T>, queries: 
         }
         let q = turn(&rows, 0);
         let mut top = [T::NEG_INFINITY; LANES];
-        write_scores(&q, &keys, 0..full, |_, _| true, scores, &mut top);
         let limits = limits(head, first);
-        write_scores(&q, &keys, full..end, |j, l| j < limits[l], scores, &mut top);
+        write_scores::<T, D, false>(&q, &keys, 0..full, &limits, scores, &mut top);
+        write_scores::<T, D, true>(&q, &keys, full..end, &limits, scores, &mut top);
         // A query that sees nothing subtracts 0 instead of −∞: its exponentials are 0, not NaN.
-        let shift = top.map(|t| if t == T::NEG_INFINITY { T::ZERO } else { t });
+        let mut shift = top;
+        for t in &mut shift {
+            *t = if *t == T::NEG_INFINITY { T::ZERO } else { *t };
+        }
         let sums = if let Some(drop) = head.drop {
             write_factors(drop, first, &mut factors[..end]);
             weigh::<T, D, true>(&scores[..end], factors, keys.values, &shift)
@@ -146,25 +153,30 @@ pub(super) unsafe fn forward<T: Float, const D: usize>(head: &Head<T>, queries: 
     }
 }
 
-/// Scores of one block of queries on `range`, and their running maximum.
+/// Scores of one block of queries on `range`, and their running maximum; on the diagonal, not every query sees every
+/// key.
 #[inline(always)]
-fn write_scores<T: Float, const D: usize>(
+fn write_scores<T: Float, const D: usize, const DIAGONAL: bool>(
     q: &[Lanes<T>; D],
     keys: &Keys<T, D>,
     range: Range<usize>,
-    visible: impl Fn(u32, usize) -> bool,
+    limits: &[u32; LANES],
     scores: &mut [Lanes<T>],
     top: &mut Lanes<T>,
 ) {
     let mut running = *top;
     let rows = keys.keys[range.clone()].iter().zip(&keys.bias[range.clone()]).zip(&mut scores[range.clone()]);
     for (j, ((key, bias), row)) in range.zip(rows) {
+        // In locals: a store through `row` in the loop would make the compiler doubt every load and give up on vectors.
+        let (key, bias, mut block) = (*key, *bias, [T::ZERO; LANES]);
         for l in 0..LANES {
-            let score = dot(q, l, key, *bias);
-            let score = if visible(j as u32, l) { score } else { T::NEG_INFINITY };
-            row[l] = score;
-            running[l] = running[l].max(score);
+            let score = dot(q, l, &key, bias);
+            block[l] = if !DIAGONAL || (j as u32) < limits[l] { score } else { T::NEG_INFINITY };
         }
+        for l in 0..LANES {
+            running[l] = running[l].max(block[l]);
+        }
+        *row = block;
     }
     *top = running;
 }
