@@ -4,11 +4,11 @@
 use std::time::Instant;
 
 use plimsoll::exec::cpu::kernels::attention::{self, Options, Shape, View, ViewMut};
+use plimsoll::exec::cpu::parallel::with_threads;
 
 const THREADS: usize = 2;
 
 fn main() {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(THREADS).build().expect("two threads");
     println!(
         "{:>5} {:>5} {:>5} {:>5} {:>7} {:>12} {:>12}",
         "batch", "time", "heads", "dim", "causal", "forward ms", "backward ms"
@@ -22,7 +22,7 @@ fn main() {
         (4, 512, 12, 64, false),
     ] {
         let shape = Shape { batch, q_len: time, k_len: time, heads, head_dim };
-        let [forward, backward] = pool.install(|| measure(shape, causal));
+        let [forward, backward] = with_threads(THREADS, || measure(shape, causal));
         println!("{batch:>5} {time:>5} {heads:>5} {head_dim:>5} {causal:>7} {forward:>12.3} {backward:>12.3}");
     }
 }

@@ -49,6 +49,11 @@ impl Family for HybridCnnLstm {
         true
     }
 
+    fn layers(&self) -> usize {
+        // Convolutions, recurrences, attention and feed-forward.
+        self.channels.len() + LSTM_LAYERS + 2
+    }
+
     fn rows_per_sample(&self, _: usize) -> usize {
         1
     }

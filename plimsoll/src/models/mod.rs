@@ -62,6 +62,9 @@ pub trait Family: Send + Sync {
         false
     }
 
+    /// Layers that can be recomputed one by one.
+    fn layers(&self) -> usize;
+
     /// Rows of the loss per sample: 1, or tokens.
     fn rows_per_sample(&self, length: usize) -> usize;
 

@@ -32,6 +32,10 @@ impl Family for MuSota {
         Some(self.next_token_logits(graph, build))
     }
 
+    fn layers(&self) -> usize {
+        self.layers
+    }
+
     fn rows_per_sample(&self, length: usize) -> usize {
         length
     }

@@ -124,7 +124,7 @@ impl SampleRng {
             }
             Fill::Uniform(low, high) => low + (high - low) * self.uniform(),
             Fill::Ids(n) => (self.word() as usize % n.max(1)) as f64,
-            Fill::Mask => (self.word() % 4 != 0) as u32 as f64,
+            Fill::Mask => (!self.word().is_multiple_of(4)) as u32 as f64,
             Fill::Value(x) => x,
             Fill::Sign(x) => {
                 if self.word() & 1 == 0 {

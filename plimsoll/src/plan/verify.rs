@@ -166,7 +166,7 @@ impl Walk<'_> {
             }
             written.push(range);
         }
-        self.check_workspace(id, &mut written)?;
+        self.check_workspace(id, &written)?;
         for &output in &node.outputs {
             if !self.roots.contains_key(&output) {
                 let range = self.range(output)?;
@@ -176,7 +176,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn check_workspace(&mut self, id: NodeId, written: &mut Vec<(usize, usize)>) -> Result<(), PlanError> {
+    fn check_workspace(&mut self, id: NodeId, written: &[(usize, usize)]) -> Result<(), PlanError> {
         let node = self.graph.node(id);
         let needed = node.op.op().workspace(&self.graph.input_types(id), &self.options.target);
         let buffer = self.layout.phases[self.phase].workspaces[id.index()];
@@ -188,7 +188,7 @@ impl Walk<'_> {
         if slot.bytes < needed || range.1 > self.layout.arena_bytes || slot.offset % ALIGN != 0 {
             return self.broken(&format!("the workspace of {} is too small or not aligned", node.name));
         }
-        let mut touched = written.clone();
+        let mut touched = written.to_vec();
         for &input in &node.inputs {
             touched.push(self.range(input)?);
         }

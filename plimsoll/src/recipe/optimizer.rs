@@ -22,7 +22,7 @@ pub struct Optimizer {
 pub enum Rule {
     AdamW { betas: [f64; 2], eps: f64 },
     Sgd { momentum: f64 },
-    Adafactor { eps: f64 },
+    Adafactor,
 }
 
 named! {
@@ -65,8 +65,8 @@ impl Rule {
                 Self::Sgd { momentum: section.number("momentum", MOMENTUM).unwrap_or(0.0) }
             }
             RuleName::Adafactor => {
-                refuse(&["betas", "momentum"]);
-                Self::Adafactor { eps: section.number("eps", EPS).unwrap_or(1e-30) }
+                refuse(&["betas", "momentum", "eps"]);
+                Self::Adafactor
             }
         }
     }
@@ -75,7 +75,7 @@ impl Rule {
         match self {
             Self::AdamW { .. } => RuleName::AdamW.name(),
             Self::Sgd { .. } => RuleName::Sgd.name(),
-            Self::Adafactor { .. } => RuleName::Adafactor.name(),
+            Self::Adafactor => RuleName::Adafactor.name(),
         }
     }
 }

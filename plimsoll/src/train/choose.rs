@@ -150,14 +150,14 @@ fn micro_batches(family: &dyn Family, spec: &StepSpec, pins: &Pins) -> Result<Ve
         }),
         Some(micro) => Ok(vec![micro]),
         None if fixed => Ok(vec![effective]),
-        None => Ok((1..=effective).rev().filter(|m| effective % m == 0).collect()),
+        None => Ok((1..=effective).rev().filter(|m| effective.is_multiple_of(*m)).collect()),
     }
 }
 
 fn recompute_levels(pins: &Pins) -> Vec<RecomputePin> {
     match pins.recompute {
         Some(level) => vec![level],
-        None => vec![RecomputePin::None, RecomputePin::Cheap, RecomputePin::Layers],
+        None => vec![RecomputePin::None, RecomputePin::Cheap, RecomputePin::Some, RecomputePin::Layers],
     }
 }
 
@@ -169,7 +169,7 @@ fn settings(family: &dyn Family, spec: &StepSpec, pins: &Pins, micro_batch: usiz
         recompute: match level {
             RecomputePin::None => Recompute::None,
             RecomputePin::Cheap => Recompute::Cheap,
-            RecomputePin::Some => Recompute::Some(HALF_THE_LAYERS),
+            RecomputePin::Some => Recompute::Some(family.layers().div_ceil(2) as u32),
             RecomputePin::Layers => Recompute::Layers,
         },
         attention: pins.attention.unwrap_or(AttentionForm::Fused),
@@ -181,7 +181,6 @@ fn settings(family: &dyn Family, spec: &StepSpec, pins: &Pins, micro_batch: usiz
 
 /// Tokens of the loss head at a time: large enough for full speed, small enough that logits never set the peak.
 const LOSS_CHUNK: usize = 2048;
-const HALF_THE_LAYERS: u32 = 12;
 
 /// Σ over nodes of the larger of arithmetic and memory time.
 pub fn predicted_ms(program: &Program, speed: Speed) -> f64 {

@@ -67,7 +67,7 @@ pub fn spec(recipe: &Recipe) -> StepSpec {
         rule: match train.optimizer.rule {
             Rule::AdamW { betas: [beta1, beta2], eps } => UpdateRule::AdamW { beta1, beta2, eps },
             Rule::Sgd { momentum } => UpdateRule::Sgd { momentum },
-            Rule::Adafactor { .. } => UpdateRule::Adafactor,
+            Rule::Adafactor => UpdateRule::Adafactor,
         },
         weight_decay: train.optimizer.weight_decay,
         decay_all: train.optimizer.decay_all,

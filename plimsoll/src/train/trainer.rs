@@ -256,7 +256,7 @@ impl<'r> Trainer<'r> {
         }
         let sampling = Sampling {
             tokens: sample.length,
-            temperature: sample.temperature.into(),
+            temperature: sample.temperature,
             seed: run.recipe.train.seed,
             stream: self.state.step as u64,
             stop: vocabulary.end_of_text(),

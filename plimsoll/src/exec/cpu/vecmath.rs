@@ -40,10 +40,10 @@ pub fn tanh(x: f32) -> f32 {
     let large = ((1.0 - e) / (1.0 + e)).copysign(x);
     let s = x * x;
     let p = -5.704_988_7e-3f32;
-    let p = p.mul_add(s, 2.063_908_9e-2);
+    let p = p.mul_add(s, 2.063_909e-2);
     let p = p.mul_add(s, -5.373_971_6e-2);
     let p = p.mul_add(s, 1.333_144_2e-1);
-    let p = p.mul_add(s, -3.333_328_2e-1);
+    let p = p.mul_add(s, -3.333_328e-1);
     let small = (p * s).mul_add(x, x);
     if a < 0.625 { small } else { large }
 }

@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::{Family, Input, check_divides, sum_of_products};
-use crate::recipe::section::{Range, Section};
+use crate::recipe::section::Section;
 use crate::recipe::train::Task;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -18,7 +18,6 @@ pub struct MuSota {
     pub cross_heads: usize,
     pub ffn: usize,
     pub max_length: usize,
-    pub dropout: f32,
 }
 
 impl MuSota {
@@ -40,7 +39,6 @@ impl Family for MuSota {
             cross_heads: section.size("cross_heads", 1..=1024).unwrap_or(8),
             ffn: section.size("ffn", 1..=16_777_216).unwrap_or(6400),
             max_length: section.size("max_length", 2..=1_048_576).unwrap_or(512),
-            dropout: section.number("dropout", Range::closed(0.0, 0.99)).unwrap_or(0.0) as f32,
         }
     }
 
@@ -100,7 +98,6 @@ mod tests {
             cross_heads: 8,
             ffn: 6400,
             max_length: 512,
-            dropout: 0.0,
         };
         assert_eq!(model.parameters(), Some(26_721_024));
         let absurd = MuSota { blocks: usize::MAX, ..model };

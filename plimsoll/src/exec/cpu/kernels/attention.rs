@@ -4,6 +4,9 @@
 //! the same for any number of threads. Heads of at most 16 dimensions run in `lanes` (a vector holds one value of 16
 //! queries or 16 keys, so no sum crosses lanes); wider heads run in `wide` (matrix products over a strip of queries).
 
+// Loops over lanes index several arrays at once; iterators over them do not become vectors as reliably.
+#![allow(clippy::needless_range_loop)]
+
 mod head;
 mod lanes;
 #[cfg(test)]
@@ -110,7 +113,7 @@ pub unsafe fn forward<T: Float>(
     let pairs = shape.batch * shape.heads;
     // With fewer heads than threads, a head's queries are shared out, in whole strips so that nothing is rounded
     // differently.
-    let parts = if pairs == 0 { 1 } else { (slots / pairs).clamp(1, shape.q_len.div_ceil(STRIP).max(1)) };
+    let parts = slots.checked_div(pairs).map_or(1, |parts| parts.clamp(1, shape.q_len.div_ceil(STRIP).max(1)));
     let strips = shape.q_len.div_ceil(STRIP).div_ceil(parts);
     let job = Job { shape, options, q, k, v, out, lse };
     share(pairs * parts, slot, scratch, |tasks, scratch| {
