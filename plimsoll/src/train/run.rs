@@ -173,11 +173,14 @@ impl Run {
         take_arena(&self.planned)
     }
 
-    /// Creates the folder with recipe and plan; a resumed run keeps its own.
+    /// Creates the folder with recipe and plan; a resumed run keeps its own unless it had to be planned anew.
     pub fn write_start(&self) -> Result<(), TrainError> {
         let checkpoints = self.checkpoints();
         fs::create_dir_all(&checkpoints).map_err(TrainError::io(&checkpoints))?;
         checkpoint::sweep(&checkpoints);
+        if self.resumed && !self.replanned {
+            return Ok(());
+        }
         let plan = StoredPlan::new(self.recipe.hash()?, &self.planned);
         let plan = serde_json::to_vec(&plan).map_err(|e| TrainError::Io { path: self.out.clone(), cause: e.into() })?;
         write_atomically(&self.out.join("plan.json"), &plan)?;

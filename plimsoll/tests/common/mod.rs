@@ -73,10 +73,10 @@ impl Run {
     }
 }
 
-/// ‖a − b‖ / max(‖b‖, floor)
+/// ‖a − b‖ / max(‖b‖, floor). Equal infinities (the log-sum-exp of a row that sees nothing) do not differ.
 pub fn relative(a: &[f64], b: &[f64], floor: f64) -> f64 {
     assert_eq!(a.len(), b.len());
     let norm = |v: &mut dyn Iterator<Item = f64>| v.map(|x| x * x).sum::<f64>().sqrt();
-    let difference = norm(&mut a.iter().zip(b).map(|(x, y)| x - y));
-    difference / norm(&mut b.iter().copied()).max(floor)
+    let difference = norm(&mut a.iter().zip(b).map(|(x, y)| if x == y { 0.0 } else { x - y }));
+    difference / norm(&mut b.iter().copied().filter(|x| !x.is_infinite())).max(floor)
 }
