@@ -1,4 +1,5 @@
 //! Runs the built command on small recipes.
+#![allow(dead_code)] // each test file uses its own part
 
 use serde_json::Value;
 use std::path::PathBuf;
