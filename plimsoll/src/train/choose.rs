@@ -116,7 +116,7 @@ pub fn choose(
             let layout = lay_out(&program, options)?;
             if layout.arena_bytes <= arena_budget {
                 let mut choice = finish(settings, program, layout, options, speed);
-                choice.decisions = explain(family, spec, pins, &choice, micro_batches.len())?;
+                choice.decisions = explain(family, spec, pins, &choice)?;
                 return Ok(choice);
             }
         }
@@ -197,13 +197,7 @@ pub fn predicted_ms(program: &Program, speed: Speed) -> f64 {
 }
 
 /// Each decision with the bytes it saves against its plainest alternative.
-fn explain(
-    family: &dyn Family,
-    spec: &StepSpec,
-    pins: &Pins,
-    choice: &Choice,
-    tried: usize,
-) -> Result<Vec<Decision>, ChooseError> {
+fn explain(family: &dyn Family, spec: &StepSpec, pins: &Pins, choice: &Choice) -> Result<Vec<Decision>, ChooseError> {
     let s = choice.settings;
     let here = live_peak(&choice.program, &choice.options.target)? as i64;
     let mut decisions = Vec::new();
@@ -219,14 +213,14 @@ fn explain(
             Ok(())
         };
     let whole = Settings { micro_batch: spec.effective_batch, accumulation: 1, ..s };
-    let why = if tried == 1 { "batch statistics: the whole effective batch at once" } else { "the largest that fits" };
-    add(
-        "micro_batch",
-        format!("{} × {}", s.micro_batch, s.accumulation),
-        Some(whole),
-        pins.micro_batch.is_some(),
-        why,
-    )?;
+    // What changes learning is said even if the recipe asked for it.
+    let pinned = pins.micro_batch.is_some() && (s.accumulation == 1 || !family.has_batch_statistics());
+    let why = match (family.has_batch_statistics(), s.accumulation) {
+        (true, 1) => "batch statistics: the whole effective batch at once",
+        (true, _) => "batch norm by micro-batch, as the recipe allows: this changes what is learned",
+        (false, _) => "the largest that fits",
+    };
+    add("micro_batch", format!("{} × {}", s.micro_batch, s.accumulation), Some(whole), pinned, why)?;
     let kept = Settings { recompute: Recompute::None, ..s };
     let why = if s.recompute == Recompute::None { "everything saved fits" } else { "saved values would not fit" };
     add("recompute", s.recompute.name().into(), Some(kept), pins.recompute.is_some(), why)?;
