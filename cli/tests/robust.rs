@@ -121,3 +121,24 @@ fn a_loss_that_is_not_a_number_stops_the_run_with_advice() {
         desk.run(&[&["train", "series.toml", "--out", "run", "--set", "train.epochs=20"][..], &flags].concat());
     answer.must(1, &["diverged at step", "hint", "lr"]);
 }
+
+/// A run that ended because evaluations got no better stays ended when it is resumed.
+#[test]
+fn an_early_stop_is_part_of_the_state() {
+    let desk = Desk::new();
+    let flags = [
+        "--set",
+        "train.evaluate={every=1,patience=1}",
+        "--set",
+        "train.optimizer.lr=0.05",
+        "--set",
+        "train.epochs=40",
+    ];
+    let train = [&["train", "series.toml", "--out", "run", "--json"][..], &flags].concat();
+    let first = desk.json(&train);
+    assert_eq!(first["end"], "stopped");
+    let model = fs::read(desk.path("run").join(MODEL)).unwrap();
+    let again = desk.json(&[&train[..], &["--resume"]].concat());
+    assert_eq!((&again["end"], &again["steps"]), (&first["end"], &first["steps"]));
+    assert!(fs::read(desk.path("run").join(MODEL)).unwrap() == model, "bits differ");
+}

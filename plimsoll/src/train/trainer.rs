@@ -102,18 +102,26 @@ impl<'r> Trainer<'r> {
             Loader::new(self.run.data.train.clone(), &loader_options(&self.run.recipe), self.state.position)?;
         let mut end = End::Completed;
         while self.state.step < self.steps {
+            if self.is_exhausted() {
+                end = End::Stopped;
+                break;
+            }
             if stop.load(Ordering::Relaxed) {
                 self.save()?;
                 end = End::Interrupted;
                 break;
             }
             self.step(&mut loader)?;
-            if self.after_step()? {
-                end = End::Stopped;
-                break;
-            }
+            self.after_step()?;
         }
         self.finish(end)
+    }
+
+    /// Evaluations have not got better for as long as the recipe waits. A function of the state, so that a run resumed
+    /// at its end stays there.
+    fn is_exhausted(&self) -> bool {
+        let patience = self.run.recipe.train.evaluate.patience;
+        patience.is_some_and(|patience| self.state.without_improvement >= patience.max(1))
     }
 
     fn tell_start(&mut self) -> Result<(), TrainError> {
@@ -197,8 +205,8 @@ impl<'r> Trainer<'r> {
         }))
     }
 
-    /// Evaluation, text and checkpoint where they are due. True if the run should stop early.
-    fn after_step(&mut self) -> Result<bool, TrainError> {
+    /// Evaluation, text and checkpoint where they are due.
+    fn after_step(&mut self) -> Result<(), TrainError> {
         let train = &self.run.recipe.train;
         let (step, last) = (self.state.step, self.state.step == self.steps);
         let epoch_end = step % self.run.steps_per_epoch() == 0;
@@ -211,11 +219,10 @@ impl<'r> Trainer<'r> {
         if epoch_end || last {
             self.write_sample()?;
         }
-        let stop = train.evaluate.patience.is_some_and(|patience| self.state.without_improvement >= patience.max(1));
-        if due(train.checkpoint.every) || improved || stop {
+        if due(train.checkpoint.every) || improved || self.is_exhausted() {
             self.save()?;
         }
-        Ok(stop)
+        Ok(())
     }
 
     /// One pass over the validation data inside the same arena. True if it is the best so far.
