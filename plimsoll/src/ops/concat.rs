@@ -12,6 +12,16 @@ pub struct Concat {
 }
 
 impl Concat {
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        let (a, b, c) = (rng.size(1, 5), rng.size(1, 5), rng.size(1, 5));
+        let float = |shape: &[usize]| SampleInput::float(shape, Fill::Normal);
+        let gap = Concat { axis: 0, lens: vec![a, 2, b], present: vec![true, false, true] };
+        vec![
+            Sample::new(Concat::of(1, vec![a, b]), vec![float(&[c, a, 3]), float(&[c, b, 3])]),
+            Sample::new(gap, vec![float(&[a, c]), float(&[b, c])]),
+        ]
+    }
+
     pub fn of(axis: usize, lens: Vec<usize>) -> Concat {
         let present = vec![true; lens.len()];
         Concat { axis, lens, present }

@@ -6,6 +6,12 @@ use crate::exec::cpu::strided;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Copy;
 
+impl Copy {
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        vec![Sample::new(Copy, vec![SampleInput::float(&[rng.size(1, 9), rng.size(1, 9)], Fill::Normal)])]
+    }
+}
+
 impl Op for Copy {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         Ok(vec![inputs[0].contiguous()])

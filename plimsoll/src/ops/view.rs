@@ -10,6 +10,18 @@ pub struct Reshape {
     pub shape: Vec<usize>,
 }
 
+impl Reshape {
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        let [a, b, c] = sizes(rng);
+        vec![Sample::new(Reshape { shape: vec![a * b, c] }, vec![SampleInput::float(&[a, b, c], Fill::Normal)])]
+    }
+}
+
+/// Sizes of a sample.
+fn sizes(rng: &mut SampleRng) -> [usize; 3] {
+    [0; 3].map(|_| rng.size(2, 7))
+}
+
 impl Op for Reshape {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         let elements = self.shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
@@ -44,6 +56,14 @@ pub struct Permute {
 }
 
 impl Permute {
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        let input = SampleInput::float(&sizes(rng), Fill::Normal);
+        vec![
+            Sample::new(Permute { order: vec![2, 0, 1] }, vec![input.clone()]),
+            Sample::new(Permute::transpose(3), vec![input]),
+        ]
+    }
+
     /// Swaps the last two dimensions of a value of this rank.
     pub fn transpose(rank: usize) -> Permute {
         let mut order: Vec<usize> = (0..rank).collect();
@@ -94,6 +114,14 @@ pub struct Slice {
     pub len: usize,
 }
 
+impl Slice {
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        let shape = sizes(rng);
+        let slice = |axis: usize| Slice { axis, start: 1, len: shape[axis] - 1 };
+        (0..3).map(|axis| Sample::new(slice(axis), vec![SampleInput::float(&shape, Fill::Normal)])).collect()
+    }
+}
+
 impl Op for Slice {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         let end = self.start.checked_add(self.len);
@@ -134,6 +162,12 @@ pub struct Split {
 }
 
 impl Split {
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        let shape = sizes(rng);
+        let split = |axis: usize| Split { axis, lens: vec![1, shape[axis] - 1] };
+        (0..3).map(|axis| Sample::new(split(axis), vec![SampleInput::float(&shape, Fill::Normal)])).collect()
+    }
+
     pub fn even(axis: usize, whole: usize, parts: usize) -> Split {
         Split { axis, lens: vec![whole / parts; parts] }
     }
