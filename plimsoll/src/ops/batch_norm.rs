@@ -24,7 +24,8 @@ fn counting<'a, T: Element>(io: &CpuIo<'a>, x: usize, weight: usize) -> Rows<'a,
 
 impl BatchNorm {
     pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
-        let (batch, time, channels) = (rng.size(3, 6), rng.size(2, 6), rng.size(1, 20));
+        // Enough rows that count: the gradient of a variance over two rows is too ill-conditioned for f32.
+        let (batch, time, channels) = (rng.size(8, 12), rng.size(5, 8), rng.size(1, 20));
         let inputs = vec![
             SampleInput::float(&[batch, time, channels], Fill::Normal),
             SampleInput::float(&[channels], Fill::Normal),
