@@ -1,9 +1,9 @@
 //! What every op of the registry has to keep: its gradient agrees with finite differences in f64, f32 agrees with
-//! f64, and a shared, poisoned arena gives the bits of an unshared one. Sizes come from a fresh seed, which is printed.
+//! f64, and a shared, poisoned arena gives the bits of an unshared one. Sizes come from a printed seed; `PLIMSOLL_TEST_SEED=n` draws others.
 
 mod common;
 
-use common::{Run, fresh_seed, relative};
+use common::{Run, relative};
 use plimsoll::autodiff::gradients;
 use plimsoll::graph::{Component, DType, Graph, Init, InputKind, OpRef, Type, ValueId};
 use plimsoll::ops::{Accumulate, Binary, Reshape, Sample, SampleRng, Sum, registry};
@@ -146,7 +146,7 @@ impl plimsoll::ops::Differentiable for Shared {
 }
 
 fn cases() -> Vec<(&'static str, Case)> {
-    let seed = fresh_seed();
+    let seed = common::seed_or(1);
     println!("PLIMSOLL_TEST_SEED={seed}");
     let mut rng = SampleRng::new(seed);
     let mut cases = Vec::new();
@@ -206,8 +206,11 @@ fn f32_agrees_with_f64() {
             // A few hundred roundings of 6e-8 each.
             assert!(error < 3e-5, "{name} {:?}: output off by {error:e}", case.sample);
         }
+        // A gradient that cancels to almost nothing is as exact as its terms, not as its sum: errors are measured
+        // against the gradient of the whole sample.
+        let whole = exact.grads.iter().flatten().flatten().map(|x| x * x).sum::<f64>().sqrt();
         for (a, b) in single.grads.iter().zip(&exact.grads).filter_map(|(a, b)| Some((a.as_ref()?, b.as_ref()?))) {
-            let error = relative(a, b, 1e-2);
+            let error = relative(a, b, (0.1 * whole).max(1e-2));
             assert!(error < 3e-5, "{name} {:?}: gradient off by {error:e}", case.sample);
         }
     }

@@ -16,8 +16,12 @@ pub fn options(sharing: bool) -> LayoutOptions {
 
 /// A seed from the clock, or from PLIMSOLL_TEST_SEED to repeat a failure. Print it.
 pub fn fresh_seed() -> u64 {
-    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
-    std::env::var("PLIMSOLL_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(clock)
+    seed_or(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64)
+}
+
+/// The seed in PLIMSOLL_TEST_SEED, or this one.
+pub fn seed_or(otherwise: u64) -> u64 {
+    std::env::var("PLIMSOLL_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(otherwise)
 }
 
 /// A graph as a program of one phase, with its executor.
