@@ -42,7 +42,7 @@ impl Family for HybridCnnLstm {
         let x = graph.apply("mean", Scale(1.0 / time as f64), &[x])?;
         let logits = linear(graph, "head", x, self.classes)?;
         let head = classify(graph, logits, label, weight)?;
-        Ok(Outputs { loss: head.loss, correct: head.correct, logits: Some(logits) })
+        Ok(Outputs { loss: head.loss, correct: Some(head.correct), logits: Some(logits) })
     }
 
     fn has_batch_statistics(&self) -> bool {

@@ -1,11 +1,17 @@
 //! Model families: functions from sizes, batch and length to a graph.
 
+mod clip;
+mod encoder;
 mod hybrid;
 mod layers;
 mod mu_sota;
+mod t5;
 
+pub use clip::Clip;
+pub use encoder::Encoder;
 pub use hybrid::HybridCnnLstm;
 pub use mu_sota::MuSota;
+pub use t5::T5;
 
 use crate::graph::{Graph, GraphError, ValueId};
 use serde::{Deserialize, Serialize};
@@ -27,6 +33,8 @@ pub struct Build {
     pub batch: usize,
     /// Steps of a series, tokens of a text.
     pub length: usize,
+    /// Tokens that the decoder writes; 0 for families without one.
+    pub target_length: usize,
     /// Dropout and batch statistics on.
     pub training: bool,
     pub attention: AttentionForm,
@@ -41,10 +49,28 @@ pub struct Build {
 pub struct Outputs {
     /// Σ weight · loss over the batch's samples or tokens.
     pub loss: ValueId,
-    /// Σ weight · [right answer].
-    pub correct: ValueId,
+    /// Σ weight · [right answer], where answers are right or wrong.
+    pub correct: Option<ValueId>,
     /// One row per sample, where they are few.
     pub logits: Option<ValueId>,
+}
+
+/// How a family's tensors are called in Hugging Face's files. A parameter's name is the tensor's own; one that packs
+/// several along its first dimension names them in braces: `attention.self.{query,key,value}.weight`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HuggingFace {
+    /// `architectures` in config.json.
+    pub architecture: &'static str,
+    /// `model_type` in config.json.
+    pub model_type: &'static str,
+    /// What a checkpoint of the bare model leaves out in front of its names: `bert.`
+    pub prefix: &'static str,
+    /// Other names of the same tensor: (`lm_head.weight`, `shared.weight`).
+    pub aliases: &'static [(&'static str, &'static str)],
+    /// Beginnings of names (with the prefix) that are read over: buffers, heads of other tasks.
+    pub ignored: &'static [&'static str],
+    /// Beginnings of names that a checkpoint may lack: a fresh head starts at random.
+    pub fresh: &'static [&'static str],
 }
 
 /// An architecture. `Send + Sync`: the page and the search plan from several threads.
@@ -54,6 +80,11 @@ pub trait Family: Send + Sync {
 
     /// The forward pass for one position of a text: logits of the next token. `None` if it writes no text.
     fn next_token(&self, _graph: &mut Graph, _build: &Build) -> Option<Result<ValueId, GraphError>> {
+        None
+    }
+
+    /// Names in Hugging Face's files; `None` for families that are ours alone.
+    fn hugging_face(&self) -> Option<HuggingFace> {
         None
     }
 

@@ -25,7 +25,7 @@ impl Family for MuSota {
         let targets = graph.data("targets", Type::new(DType::I32, &[rows]))?;
         let weights = graph.data("weights", Type::new(graph.float, &[rows]))?;
         let head = graph.scope("head", |g| self.chunked_head(g, x, targets, weights, build.loss_chunk))?;
-        Ok(Outputs { loss: head.loss, correct: head.correct, logits: None })
+        Ok(Outputs { loss: head.loss, correct: Some(head.correct), logits: None })
     }
 
     fn next_token(&self, graph: &mut Graph, build: &Build) -> Option<Result<ValueId, GraphError>> {

@@ -23,7 +23,10 @@ use sha2::{Digest, Sha256};
 pub use data::{BYTE_VOCABULARY, Data, DerivedLabel, Format, Kind, Label, Series, Source, Synthetic, Text, Validation};
 pub use error::{Problems, RecipeError};
 pub use memory::{Attention, Budget, Choice, Memory, Offload, OptimizerState, Precision, Recompute};
-pub use model::{BatchNormMode, Family, FamilyName, HybridCnnLstm, Input, Model, MuSota};
+pub use model::{
+    BatchNormMode, Clip, ClipText, ClipVision, Encoder, EncoderKind, Family, FamilyName, FeedForward, HiddenAct,
+    HybridCnnLstm, Input, Model, MuSota, Origin, ProblemType, T5,
+};
 pub use names::{Named, nearest};
 pub use optimizer::{Optimizer, Rule, Schedule, Shape, Warmup};
 pub use train::{Checkpoint, Evaluate, Every, Sample, Task, Train};

@@ -68,9 +68,7 @@ fn sample_fields(recipe: &Recipe) -> [FieldSpec; 2] {
             FieldSpec::new("x", Element::F32, &[model.window, model.features]),
             FieldSpec::new("label", Element::I32, &[]),
         ],
-        Model::MuSota(_) => {
-            [FieldSpec::new("ids", Element::I32, &[length(recipe)]), FieldSpec::new("length", Element::I32, &[])]
-        }
+        _ => [FieldSpec::new("ids", Element::I32, &[length(recipe)]), FieldSpec::new("length", Element::I32, &[])],
     }
 }
 

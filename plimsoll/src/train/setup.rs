@@ -38,6 +38,11 @@ pub fn family(model: &Model) -> Box<dyn Family> {
             ffn: m.ffn,
             max_length: m.max_length,
         }),
+        Model::Bert(m) | Model::Roberta(m) | Model::XlmRoberta(m) | Model::DebertaV3(m) => {
+            Box::new(models::Encoder { sizes: m.clone() })
+        }
+        Model::T5(m) => Box::new(models::T5 { sizes: m.clone() }),
+        Model::Clip(m) => Box::new(models::Clip { sizes: m.clone() }),
     }
 }
 
@@ -47,6 +52,7 @@ pub fn length(recipe: &Recipe) -> usize {
         (Model::HybridCnnLstm(m), _) => m.window,
         (_, Kind::Text(text)) => text.max_length,
         (Model::MuSota(m), _) => m.max_length,
+        _ => 0,
     }
 }
 

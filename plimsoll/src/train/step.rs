@@ -54,7 +54,7 @@ pub struct Settings {
 impl Settings {
     fn build(&self, batch: usize, length: usize, training: bool) -> Build {
         let Settings { attention, block_group, loss_chunk, .. } = *self;
-        Build { batch, length, training, attention, block_group, loss_chunk }
+        Build { batch, length, target_length: 0, training, attention, block_group, loss_chunk }
     }
 }
 
@@ -119,7 +119,9 @@ fn learn(
 ) -> Result<(Vec<ValueId>, Vec<ValueId>), PlanError> {
     let outputs = family.forward(graph, &settings.build(settings.micro_batch, spec.length, true))?;
     add_metric(graph, "metrics.loss", outputs.loss)?;
-    add_metric(graph, "metrics.correct", outputs.correct)?;
+    if let Some(correct) = outputs.correct {
+        add_metric(graph, "metrics.correct", correct)?;
+    }
     let scale = graph.scalar("loss.scale")?;
     let trained = graph.trained();
     let grads = gradients(graph, outputs.loss, scale, &trained)?;
@@ -223,7 +225,9 @@ fn evaluate(family: &dyn Family, spec: &StepSpec, settings: &Settings, batch: us
     let mut graph = Graph::new(EVALUATE, spec.float);
     let outputs = family.forward(&mut graph, &settings.build(batch, spec.length, false))?;
     add_metric(&mut graph, "metrics.loss", outputs.loss)?;
-    add_metric(&mut graph, "metrics.correct", outputs.correct)?;
+    if let Some(correct) = outputs.correct {
+        add_metric(&mut graph, "metrics.correct", correct)?;
+    }
     outputs.logits.into_iter().for_each(|logits| graph.keep(logits));
     Ok(graph)
 }

@@ -98,7 +98,7 @@ pub(super) fn is_text(recipe: &Recipe) -> bool {
 pub(super) fn feeder(recipe: &Recipe, rows: usize) -> Feeder {
     match &recipe.model {
         Model::HybridCnnLstm(m) => Feeder::series(rows, m.window * m.features),
-        Model::MuSota(_) => Feeder::text(rows, length(recipe)),
+        _ => Feeder::text(rows, length(recipe)),
     }
 }
 

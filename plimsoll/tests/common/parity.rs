@@ -134,6 +134,7 @@ impl<'f> Golden<'f> {
         Build {
             batch: self.batch,
             length: self.length,
+            target_length: 0,
             training: true,
             attention,
             block_group: usize::MAX,

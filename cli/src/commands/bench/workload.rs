@@ -108,7 +108,7 @@ impl RandomSamples {
                     FieldSpec::new("label", Element::I32, &[]),
                 ],
             },
-            Input::Tokens { vocab, .. } => RandomSamples {
+            Input::Tokens { vocab, .. } | Input::Pictures { vocab, .. } => RandomSamples {
                 count,
                 classes: vocab.min(IDS) as u32,
                 fields: [

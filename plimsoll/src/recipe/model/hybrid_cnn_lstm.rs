@@ -31,8 +31,9 @@ named! {
     }
 }
 
-impl Family for HybridCnnLstm {
-    fn read(section: &Section<'_>) -> Self {
+impl HybridCnnLstm {
+    /// Every key, with defaults.
+    pub fn read(section: &Section<'_>) -> Self {
         let wide = 1..=65_536;
         let channel = |node: &_| section.size_of("channels", node, wide.clone(), "");
         Self {
@@ -46,7 +47,9 @@ impl Family for HybridCnnLstm {
             batch_norm: section.choice("batch_norm").unwrap_or(BatchNormMode::Effective),
         }
     }
+}
 
+impl Family for HybridCnnLstm {
     fn check(&self, section: &Section<'_>) {
         check_divides(section, "heads", self.heads, 2 * self.hidden, "2 × hidden");
     }

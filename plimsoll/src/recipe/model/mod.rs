@@ -1,12 +1,20 @@
 //! `[model]`: one file per family. A new family is a file that implements `Family`, and a line in `families!`.
 
+mod clip;
+mod encoder;
 mod hybrid_cnn_lstm;
 mod mu_sota;
+mod origin;
+mod t5;
 
 use serde::Serialize;
 
+pub use clip::{Clip, ClipText, ClipVision};
+pub use encoder::{Encoder, EncoderKind, HiddenAct, Problem as ProblemType};
 pub use hybrid_cnn_lstm::{BatchNormMode, HybridCnnLstm};
 pub use mu_sota::MuSota;
+pub use origin::Origin;
+pub use t5::{FeedForward, T5};
 
 use super::error::Problem;
 use super::names::{Named, named, nearest};
@@ -16,11 +24,6 @@ use crate::units::{ADDRESSABLE_BYTES, format_bytes};
 
 /// What the rest of the recipe must know about a family's sizes.
 pub trait Family {
-    /// Reads every key of the family, with defaults.
-    fn read(section: &Section<'_>) -> Self
-    where
-        Self: Sized;
-
     /// Reports sizes that do not go together.
     fn check(&self, section: &Section<'_>);
 
@@ -47,14 +50,15 @@ pub trait Family {
 pub enum Input {
     Series { features: usize, window: usize, classes: usize },
     Tokens { max_length: usize, vocab: usize },
+    Pictures { channels: usize, side: usize, max_length: usize, vocab: usize },
 }
 
 /// Declares `Model` and its dispatch to the families.
 macro_rules! families {
-    ($($variant:ident = $name:literal),+ $(,)?) => {
+    ($($variant:ident($sizes:ident) = $name:literal, $read:expr;)+) => {
         #[derive(Clone, Debug, PartialEq, Serialize)]
         #[serde(tag = "family")]
-        pub enum Model { $(#[serde(rename = $name)] $variant($variant)),+ }
+        pub enum Model { $(#[serde(rename = $name)] $variant($sizes)),+ }
 
         named! {
             /// The families that can be trained.
@@ -71,19 +75,22 @@ macro_rules! families {
             }
 
             fn read_sizes(name: FamilyName, section: &Section<'_>) -> Self {
-                match name { $(FamilyName::$variant => Self::$variant($variant::read(section))),+ }
+                match name { $(FamilyName::$variant => Self::$variant($read(section))),+ }
             }
         }
     };
 }
 
 families! {
-    HybridCnnLstm = "hybrid-cnn-lstm",
-    MuSota = "mu-sota",
+    HybridCnnLstm(HybridCnnLstm) = "hybrid-cnn-lstm", HybridCnnLstm::read;
+    MuSota(MuSota) = "mu-sota", MuSota::read;
+    Bert(Encoder) = "bert", |s: &Section<'_>| Encoder::read(EncoderKind::Bert, s);
+    Roberta(Encoder) = "roberta", |s: &Section<'_>| Encoder::read(EncoderKind::Roberta, s);
+    XlmRoberta(Encoder) = "xlm-roberta", |s: &Section<'_>| Encoder::read(EncoderKind::XlmRoberta, s);
+    DebertaV3(Encoder) = "deberta-v3", |s: &Section<'_>| Encoder::read(EncoderKind::DebertaV3, s);
+    T5(T5) = "t5", T5::read;
+    Clip(Clip) = "clip", Clip::read;
 }
-
-/// Families that recipes may name but this version cannot train.
-const LATER: [&str; 6] = ["bert", "roberta", "xlm-roberta", "deberta-v3", "t5", "clip"];
 
 impl Model {
     /// `None` where the family is not known; where sizes were refused, defaults stand in for them.
@@ -119,12 +126,9 @@ fn family_name(section: &Section<'_>) -> Option<FamilyName> {
     let found = FamilyName::from_name(text);
     if found.is_none() {
         let problem = |cause| Problem::new(section.path("family"), cause, node.place);
-        section.report(if LATER.contains(&text) {
-            problem(format!("family `{text}` is not available in this version; available: {available}"))
-        } else {
-            let hint = nearest(text, FamilyName::names()).map(|n| format!("did you mean \"{n}\"?"));
-            problem(format!("unknown family {}", section.excerpt(node))).allowed(available).maybe_hint(hint)
-        });
+        let hint = nearest(text, FamilyName::names()).map(|n| format!("did you mean \"{n}\"?"));
+        section
+            .report(problem(format!("unknown family {}", section.excerpt(node))).allowed(available).maybe_hint(hint));
     }
     found
 }

@@ -27,8 +27,9 @@ impl MuSota {
     }
 }
 
-impl Family for MuSota {
-    fn read(section: &Section<'_>) -> Self {
+impl MuSota {
+    /// Every key, with defaults.
+    pub fn read(section: &Section<'_>) -> Self {
         let wide = 1..=65_536;
         Self {
             vocab: section.size("vocab", 2..=16_777_216).unwrap_or(50_257),
@@ -41,7 +42,9 @@ impl Family for MuSota {
             max_length: section.size("max_length", 2..=1_048_576).unwrap_or(512),
         }
     }
+}
 
+impl Family for MuSota {
     fn check(&self, section: &Section<'_>) {
         check_divides(section, "block_heads", self.block_heads, self.block_width, "block_width");
         check_divides(section, "cross_heads", self.cross_heads, self.width(), "blocks × block_width");
