@@ -23,7 +23,7 @@ impl Family for MuSota {
         let rows = build.batch * build.length;
         let x = self.body(graph, build)?; // (M, D)
         let targets = graph.data("targets", Type::new(DType::I32, &[rows]))?;
-        let weights = graph.data("weights", Type::new(graph.float, &[rows]))?;
+        let weights = graph.data("weights", Type::new(graph.float.wide(), &[rows]))?;
         let head = graph.scope("head", |g| self.chunked_head(g, x, targets, weights, build.loss_chunk))?;
         Ok(Outputs { loss: head.loss, correct: Some(head.correct), logits: None })
     }

@@ -117,6 +117,15 @@ pub fn lay_out(program: &Program, options: LayoutOptions) -> Result<Layout, Plan
     Ok(layout)
 }
 
+/// Lays out further phases of a run in the arena it has. `None` if they do not fit.
+pub fn lay_out_within(program: &Program, arena: &Layout, options: LayoutOptions) -> Result<Option<Layout>, PlanError> {
+    let layout = lay_out(program, options)?;
+    if layout.residents != arena.residents || layout.arena_bytes > arena.arena_bytes {
+        return Ok(None);
+    }
+    Ok(Some(Layout { arena_bytes: arena.arena_bytes, ..layout }))
+}
+
 /// The bytes alive at the peak, without placing anything: no layout can be smaller.
 pub fn live_peak(program: &Program, target: &Target) -> Result<usize, PlanError> {
     let (_, resident_bytes) = place_residents(program)?;

@@ -27,7 +27,7 @@ pub use initial::initialize;
 pub use run::{Run, RunOptions, StoredPlan};
 pub use schedule::learning_rate;
 pub use setup::{
-    Extras, LoadedData, Planned, budget_bytes, family, length, load_data, loader_options, pins, plan, spec,
+    Extras, LoadedData, Planned, budget_bytes, family, length, load_data, loader_options, pins, plan, precision, spec,
 };
 pub use step::{EVALUATE, MICRO_STEP, NEXT_TOKEN, STEP, Settings, StepSpec, UPDATE, UpdateRule, program};
 pub use stepper::{Stepped, Stepper};
@@ -35,7 +35,7 @@ pub use use_model::{Prediction, TrainedRun};
 
 use crate::data::DataError;
 use crate::plan::{PlanError, PlanFileError};
-use crate::recipe::RecipeError;
+use crate::recipe::{Precision, RecipeError};
 use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -50,6 +50,10 @@ pub struct Device {
     /// Bytes that the runtime takes beside the arena.
     pub reserve_bytes: u64,
     pub speed: Speed,
+    /// What `precision = "auto"` means here. It depends on the device alone, never on the budget.
+    pub precision: Precision,
+    /// Whether this program can run on it, not only plan for it.
+    pub runs: bool,
 }
 
 #[derive(Debug, Error)]

@@ -36,7 +36,12 @@ pub struct StepSpec {
     pub evaluate_batch: Option<usize>,
     /// Whether text is sampled during the run.
     pub samples_text: bool,
+    /// Element type of activations.
     pub float: DType,
+    /// Element type of weights and their gradients.
+    pub master: DType,
+    /// Element type of the optimizer's moments.
+    pub state: DType,
 }
 
 /// How it is computed: what a plan may move.
@@ -85,7 +90,7 @@ fn phase(name: &str, graph: Graph, repeat: usize) -> Phase {
 
 /// Forward, backward and update in one: gradients are temporaries.
 fn step(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
-    let mut graph = Graph::new(STEP, spec.float);
+    let mut graph = Graph::mixed(STEP, spec.float, spec.master);
     let (parameters, grads) = learn(family, spec, settings, &mut graph)?;
     update(&mut graph, spec, &parameters, &grads, false)?;
     apply_recompute(graph, settings)
@@ -93,7 +98,7 @@ fn step(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Gra
 
 /// Forward and backward; gradients are added to accumulators that live until the update.
 fn micro_step(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
-    let mut graph = Graph::new(MICRO_STEP, spec.float);
+    let mut graph = Graph::mixed(MICRO_STEP, spec.float, spec.master);
     let (parameters, grads) = learn(family, spec, settings, &mut graph)?;
     for (&parameter, &grad) in parameters.iter().zip(&grads) {
         let total = accumulator(&mut graph, parameter)?;
@@ -142,7 +147,7 @@ fn accumulator(graph: &mut Graph, parameter: ValueId) -> Result<ValueId, GraphEr
 
 /// The update on its own: reads the accumulators and leaves them zero for the next step.
 fn update_phase(micro: &Graph, spec: &StepSpec) -> Result<Graph, PlanError> {
-    let mut graph = Graph::new(UPDATE, spec.float);
+    let mut graph = Graph::mixed(UPDATE, spec.float, spec.master);
     let (mut parameters, mut grads) = (Vec::new(), Vec::new());
     for id in micro.trained() {
         let value = micro.value(id);
@@ -189,13 +194,14 @@ fn update_one(
     let decayed = spec.decay_all || matches!(graph.value(w).input, Some(InputKind::Parameter { decay: true, .. }));
     let weight_decay = if decayed { spec.weight_decay } else { 0.0 };
     let lr = graph.scalar("lr")?;
-    let moment = |graph: &mut Graph, n: usize, ty: Type| {
+    let moment = |graph: &mut Graph, n: usize, shape: &[usize]| {
+        let ty = Type::new(spec.state, shape);
         graph.resident(&format!("moment{n}.{name}"), ty, Component::Optimizer, Init::Zeros)
     };
     let node = format!("{name}.update");
     match spec.rule {
         UpdateRule::AdamW { beta1, beta2, eps } => {
-            let (m, v) = (moment(graph, 1, ty.clone())?, moment(graph, 2, ty)?);
+            let (m, v) = (moment(graph, 1, &ty.shape)?, moment(graph, 2, &ty.shape)?);
             let (c1, c2) = (graph.scalar("adam.correction1")?, graph.scalar("adam.correction2")?);
             let op = AdamW { beta1, beta2, eps, weight_decay, zero_gradient };
             graph.add(&node, op, &[w, m, v, grad, lr, c1, c2, clip])?;
@@ -203,7 +209,7 @@ fn update_one(
         UpdateRule::Sgd { momentum } => {
             let mut inputs = vec![w];
             if momentum != 0.0 {
-                inputs.push(moment(graph, 1, ty)?);
+                inputs.push(moment(graph, 1, &ty.shape)?);
             }
             inputs.extend([grad, lr, clip]);
             graph.add(&node, Sgd { momentum, weight_decay, zero_gradient }, &inputs)?;
@@ -211,7 +217,7 @@ fn update_one(
         UpdateRule::Adafactor => {
             let mut inputs = vec![w];
             for (index, shape) in Adafactor::state_shapes(&ty.shape).iter().enumerate() {
-                inputs.push(moment(graph, index + 1, ty.with_shape(shape))?);
+                inputs.push(moment(graph, index + 1, shape)?);
             }
             inputs.extend([grad, lr, graph.scalar("adafactor.step")?, clip]);
             graph.add(&node, Adafactor { weight_decay, zero_gradient, ..Adafactor::DEFAULT }, &inputs)?;
@@ -222,7 +228,7 @@ fn update_one(
 
 /// The forward pass alone, with its own batch, adding to the same metrics.
 fn evaluate(family: &dyn Family, spec: &StepSpec, settings: &Settings, batch: usize) -> Result<Graph, PlanError> {
-    let mut graph = Graph::new(EVALUATE, spec.float);
+    let mut graph = Graph::mixed(EVALUATE, spec.float, spec.master);
     let outputs = family.forward(&mut graph, &settings.build(batch, spec.length, false))?;
     add_metric(&mut graph, "metrics.loss", outputs.loss)?;
     if let Some(correct) = outputs.correct {
@@ -233,7 +239,7 @@ fn evaluate(family: &dyn Family, spec: &StepSpec, settings: &Settings, batch: us
 }
 
 fn next_token(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Option<Result<Graph, PlanError>> {
-    let mut graph = Graph::new(NEXT_TOKEN, spec.float);
+    let mut graph = Graph::mixed(NEXT_TOKEN, spec.float, spec.master);
     let logits = family.next_token(&mut graph, &settings.build(1, spec.length, false))?;
     Some(
         logits

@@ -199,6 +199,8 @@ impl<'f> Golden<'f> {
             evaluate_batch: None,
             samples_text: false,
             float: DType::F32,
+            master: DType::F32,
+            state: DType::F32,
         };
         let Build { attention, block_group, loss_chunk, .. } = self.build();
         let settings = Settings {
