@@ -2,19 +2,13 @@
 
 use super::TrainError;
 use super::batch::counted_rows;
+use super::metrics::Scores;
 use super::stepper::{clear_metrics, feeder, is_text, metric};
 use crate::data::{Dataset, Loader, LoaderOptions, Position};
 use crate::exec::Executor;
 use crate::plan::Program;
 use crate::recipe::Recipe;
 use std::sync::Arc;
-
-/// Means over the samples or tokens of a dataset.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scores {
-    pub loss: f64,
-    pub accuracy: f64,
-}
 
 pub(super) fn evaluate(
     executor: &mut dyn Executor,
@@ -40,7 +34,7 @@ pub(super) fn evaluate(
     }
     clear_metrics(executor);
     let counted = counted.max(1) as f64;
-    Ok(Scores { loss: loss / counted, accuracy: correct / counted })
+    Ok(Scores { loss: loss / counted, accuracy: Some(correct / counted), ..Scores::default() })
 }
 
 /// Samples that the graph of a phase was built for.

@@ -8,6 +8,7 @@ mod events;
 mod expect;
 mod generate;
 mod initial;
+pub mod metrics;
 mod run;
 mod schedule;
 mod setup;
@@ -18,12 +19,13 @@ mod trainer;
 mod use_model;
 
 pub use batch::Feeder;
+pub use checkpoint::Best;
 pub use choose::{Choice, ChooseError, Decision, Pins, RecomputePin, Speed, choose, predicted_ms};
-pub use evaluate::Scores;
 pub use events::{End, Evaluation, Event, EventLog, Finished, Started, StepEvent, read_events};
 pub use expect::{ExpectedData, expected_data, host_peak_bytes};
 pub use generate::{Sampling, generate};
 pub use initial::initialize;
+pub use metrics::Scores;
 pub use run::{Run, RunOptions, StoredPlan};
 pub use schedule::learning_rate;
 pub use setup::{

@@ -1,7 +1,7 @@
 //! The training loop. Everything it has to tell goes out as events.
 
 use super::checkpoint::{self, Best, State};
-use super::evaluate::{Scores, evaluate};
+use super::evaluate::evaluate;
 use super::events::{End, Evaluation, Event, EventLog, Finished, Started, StepEvent};
 use super::generate::{Sampling, generate};
 use super::run::Run;
@@ -60,8 +60,7 @@ impl<'r> Trainer<'r> {
                 samples_seen: 0,
                 best: None,
                 without_improvement: 0,
-                last_loss: None,
-                last_accuracy: None,
+                last: None,
             },
             Some(path) => {
                 let state = checkpoint::read_state(path)?;
@@ -233,20 +232,19 @@ impl<'r> Trainer<'r> {
         };
         let began = Instant::now();
         let samples = dataset.len();
-        let Scores { loss, accuracy } =
-            evaluate(&mut self.executor, &self.run.recipe, self.run.program(), phase, dataset)?;
-        let best = self.state.best.is_none_or(|best| loss < best.loss);
+        let scores = evaluate(&mut self.executor, &self.run.recipe, self.run.program(), phase, dataset)?;
+        let best = self.state.best.is_none_or(|best| scores.loss < best.scores.loss);
         match best {
             true => {
-                self.state.best = Some(Best { step: self.state.step, loss, accuracy });
+                self.state.best = Some(Best { step: self.state.step, scores });
                 self.state.without_improvement = 0;
             }
             false => self.state.without_improvement += 1,
         }
-        (self.state.last_loss, self.state.last_accuracy) = (Some(loss), Some(accuracy));
+        self.state.last = Some(scores);
         let epoch = (self.state.step - 1) / self.run.steps_per_epoch();
         let ms = began.elapsed().as_secs_f64() * 1e3;
-        self.tell(Event::Evaluation(Evaluation { step: self.state.step, epoch, loss, accuracy, samples, ms, best }))?;
+        self.tell(Event::Evaluation(Evaluation { step: self.state.step, epoch, scores, samples, ms, best }))?;
         Ok(best)
     }
 
@@ -295,11 +293,8 @@ impl<'r> Trainer<'r> {
             end,
             steps: self.state.step,
             epochs: self.state.step / self.run.steps_per_epoch(),
-            final_loss: self.state.last_loss,
-            final_accuracy: self.state.last_accuracy,
-            best_loss: self.state.best.map(|b| b.loss),
-            best_accuracy: self.state.best.map(|b| b.accuracy),
-            best_step: self.state.best.map(|b| b.step),
+            last: self.state.last,
+            best: self.state.best,
             planned_peak_bytes: self.run.planned.planned_peak_bytes(),
             measured_peak_bytes: self.measured_peak.max(self.executor.measured_bytes()),
             host_peak_bytes: self.run.host_peak_bytes(),

@@ -1,8 +1,9 @@
 //! What was trained, put to use: evaluation, prediction and generation inside the arena of the run's own plan.
 
 use super::checkpoint;
-use super::evaluate::{Scores, evaluate, phase_rows};
+use super::evaluate::{evaluate, phase_rows};
 use super::generate::{Sampling, generate};
+use super::metrics::Scores;
 use super::run::{resume_plan, take_arena};
 use super::setup::{Extras, LoadedData, Planned, length, load_data};
 use super::step::{EVALUATE, NEXT_TOKEN};
