@@ -12,6 +12,7 @@ pub mod metrics;
 mod run;
 mod schedule;
 mod setup;
+mod shapes;
 mod step;
 mod stepper;
 pub mod tensors;
@@ -31,6 +32,7 @@ pub use schedule::learning_rate;
 pub use setup::{
     Extras, LoadedData, Planned, budget_bytes, family, length, load_data, loader_options, pins, plan, precision, spec,
 };
+pub use shapes::{Pass, Shapes};
 pub use step::{EVALUATE, MICRO_STEP, NEXT_TOKEN, STEP, Settings, StepSpec, UPDATE, UpdateRule, program};
 pub use stepper::{Stepped, Stepper};
 pub use use_model::{Prediction, TrainedRun};

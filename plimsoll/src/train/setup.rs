@@ -86,6 +86,7 @@ pub fn spec(recipe: &Recipe, device: &Device) -> StepSpec {
     StepSpec {
         effective_batch: train.effective_batch,
         length: length(recipe),
+        target_length: 0,
         rule: match train.optimizer.rule {
             Rule::AdamW { betas: [beta1, beta2], eps } => UpdateRule::AdamW { beta1, beta2, eps },
             Rule::Sgd { momentum } => UpdateRule::Sgd { momentum },

@@ -26,7 +26,10 @@ pub enum UpdateRule {
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepSpec {
     pub effective_batch: usize,
+    /// The longest batch; shorter ones get phases of their own when they come.
     pub length: usize,
+    /// The same for what a decoder writes; 0 without one.
+    pub target_length: usize,
     pub rule: UpdateRule,
     pub weight_decay: f64,
     /// Decay biases and norms too.
@@ -57,9 +60,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    fn build(&self, batch: usize, length: usize, training: bool) -> Build {
+    fn build(&self, batch: usize, spec: &StepSpec, training: bool) -> Build {
         let Settings { attention, block_group, loss_chunk, .. } = *self;
-        Build { batch, length, target_length: 0, training, attention, block_group, loss_chunk }
+        let StepSpec { length, target_length, .. } = *spec;
+        Build { batch, length, target_length, training, attention, block_group, loss_chunk }
     }
 }
 
@@ -89,7 +93,7 @@ fn phase(name: &str, graph: Graph, repeat: usize) -> Phase {
 }
 
 /// Forward, backward and update in one: gradients are temporaries.
-fn step(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
+pub(super) fn step(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
     let mut graph = Graph::mixed(STEP, spec.float, spec.master);
     let (parameters, grads) = learn(family, spec, settings, &mut graph)?;
     update(&mut graph, spec, &parameters, &grads, false)?;
@@ -97,7 +101,7 @@ fn step(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Gra
 }
 
 /// Forward and backward; gradients are added to accumulators that live until the update.
-fn micro_step(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
+pub(super) fn micro_step(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
     let mut graph = Graph::mixed(MICRO_STEP, spec.float, spec.master);
     let (parameters, grads) = learn(family, spec, settings, &mut graph)?;
     for (&parameter, &grad) in parameters.iter().zip(&grads) {
@@ -122,7 +126,7 @@ fn learn(
     settings: &Settings,
     graph: &mut Graph,
 ) -> Result<(Vec<ValueId>, Vec<ValueId>), PlanError> {
-    let outputs = family.forward(graph, &settings.build(settings.micro_batch, spec.length, true))?;
+    let outputs = family.forward(graph, &settings.build(settings.micro_batch, spec, true))?;
     add_metric(graph, "metrics.loss", outputs.loss)?;
     if let Some(correct) = outputs.correct {
         add_metric(graph, "metrics.correct", correct)?;
@@ -227,9 +231,14 @@ fn update_one(
 }
 
 /// The forward pass alone, with its own batch, adding to the same metrics.
-fn evaluate(family: &dyn Family, spec: &StepSpec, settings: &Settings, batch: usize) -> Result<Graph, PlanError> {
+pub(super) fn evaluate(
+    family: &dyn Family,
+    spec: &StepSpec,
+    settings: &Settings,
+    batch: usize,
+) -> Result<Graph, PlanError> {
     let mut graph = Graph::mixed(EVALUATE, spec.float, spec.master);
-    let outputs = family.forward(&mut graph, &settings.build(batch, spec.length, false))?;
+    let outputs = family.forward(&mut graph, &settings.build(batch, spec, false))?;
     add_metric(&mut graph, "metrics.loss", outputs.loss)?;
     if let Some(correct) = outputs.correct {
         add_metric(&mut graph, "metrics.correct", correct)?;
@@ -240,7 +249,7 @@ fn evaluate(family: &dyn Family, spec: &StepSpec, settings: &Settings, batch: us
 
 fn next_token(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Option<Result<Graph, PlanError>> {
     let mut graph = Graph::mixed(NEXT_TOKEN, spec.float, spec.master);
-    let logits = family.next_token(&mut graph, &settings.build(1, spec.length, false))?;
+    let logits = family.next_token(&mut graph, &settings.build(1, spec, false))?;
     Some(
         logits
             .map(|logits| {

@@ -192,6 +192,7 @@ impl<'f> Golden<'f> {
         let spec = StepSpec {
             effective_batch: self.batch,
             length: self.length,
+            target_length: 0,
             rule: UpdateRule::AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8 },
             weight_decay: 0.01,
             decay_all: true,
