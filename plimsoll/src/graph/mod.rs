@@ -73,6 +73,7 @@ impl Component {
 pub enum Init {
     Zeros,
     Ones,
+    Constant(f64),
     /// Uniform in ±bound.
     Uniform(f64),
     /// Normal with this standard deviation.
