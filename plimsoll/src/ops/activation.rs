@@ -1,9 +1,10 @@
-//! Activation functions: ReLU, GELU (exact and tanh), tanh, sigmoid, SiLU.
+//! Activation functions: ReLU, GELU (exact, tanh and quick), tanh, sigmoid, SiLU.
 
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::elementwise::{map1, map2};
 use crate::exec::cpu::float::Float;
+use crate::exec::cpu::gemm::QUICK;
 use crate::with_float;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -18,6 +19,7 @@ impl Activate {
             Activation::Tanh,
             Activation::Sigmoid,
             Activation::Silu,
+            Activation::QuickGelu,
         ];
         let shape = [rng.size(1, 9), rng.size(1, 70)];
         kinds.map(|kind| Sample::new(Activate(kind), vec![SampleInput::float(&shape, Fill::AwayFromZero)])).into()
@@ -46,6 +48,7 @@ impl Op for Activate {
             Activation::Tanh => map1::<T>(io, 0, T::tanh),
             Activation::Sigmoid => map1::<T>(io, 0, T::sigmoid),
             Activation::Silu => map1::<T>(io, 0, silu),
+            Activation::QuickGelu => map1::<T>(io, 0, quick_gelu),
         })
     }
 }
@@ -80,6 +83,7 @@ impl Op for ActivateGrad {
             Activation::Tanh => slope_map::<T>(io, tanh_slope),
             Activation::Sigmoid => slope_map::<T>(io, sigmoid_slope),
             Activation::Silu => slope_map::<T>(io, silu_slope),
+            Activation::QuickGelu => slope_map::<T>(io, quick_gelu_slope),
         })
     }
 }
@@ -121,6 +125,17 @@ fn silu<T: Float>(x: T) -> T {
 fn silu_slope<T: Float>(x: T) -> T {
     let s = x.sigmoid();
     s * (T::ONE + x * (T::ONE - s))
+}
+
+#[inline(always)]
+fn quick_gelu<T: Float>(x: T) -> T {
+    x * (T::of(QUICK) * x).sigmoid()
+}
+
+#[inline(always)]
+fn quick_gelu_slope<T: Float>(x: T) -> T {
+    let s = (T::of(QUICK) * x).sigmoid();
+    s * (T::ONE + T::of(QUICK) * x * (T::ONE - s))
 }
 
 #[inline(always)]
