@@ -78,6 +78,8 @@ pub enum Init {
     Uniform(f64),
     /// Normal with this standard deviation.
     Normal(f64),
+    /// Three equal parts along the first dimension, each normal with its own standard deviation: a packed q, k, v.
+    NormalThirds([f64; 3]),
 }
 
 /// A value that comes from outside the graph.

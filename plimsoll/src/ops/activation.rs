@@ -99,6 +99,21 @@ fn slope_map<T: Float + Element>(io: &CpuIo<'_>, slope: impl Fn(T) -> T + Sync) 
     );
 }
 
+/// act(x) and act'(x), for an `act` known where this is inlined.
+#[inline(always)]
+pub(super) fn value_and_slope<T: Float>(act: Activation, x: T) -> (T, T) {
+    match act {
+        Activation::None => (x, T::ONE),
+        Activation::Relu => (relu(x), relu_slope(x)),
+        Activation::Gelu => (gelu(x), gelu_slope(x)),
+        Activation::GeluTanh => (gelu_tanh(x), gelu_tanh_slope(x)),
+        Activation::Tanh => (x.tanh(), tanh_slope(x)),
+        Activation::Sigmoid => (x.sigmoid(), sigmoid_slope(x)),
+        Activation::Silu => (silu(x), silu_slope(x)),
+        Activation::QuickGelu => (quick_gelu(x), quick_gelu_slope(x)),
+    }
+}
+
 #[inline(always)]
 fn relu_slope<T: Float>(x: T) -> T {
     if x > T::ZERO { T::ONE } else { T::ZERO }
@@ -160,15 +175,20 @@ fn gelu_slope<T: Float>(x: T) -> T {
 const TANH_SCALE: f64 = 0.797_884_560_802_865_4; // √(2/π)
 const TANH_CUBE: f64 = 0.044715;
 
+/// √(2/π) · (x + 0.044715 x³)
+#[inline(always)]
+fn gelu_inner<T: Float>(x: T) -> T {
+    T::of(TANH_SCALE) * (x + T::of(TANH_CUBE) * x * x * x)
+}
+
 #[inline(always)]
 fn gelu_tanh<T: Float>(x: T) -> T {
-    let inner = T::of(TANH_SCALE) * (x + T::of(TANH_CUBE) * x * x * x);
-    T::of(0.5) * x * (T::ONE + inner.tanh())
+    T::of(0.5) * x * (T::ONE + gelu_inner(x).tanh())
 }
 
 #[inline(always)]
 fn gelu_tanh_slope<T: Float>(x: T) -> T {
-    let t = (T::of(TANH_SCALE) * (x + T::of(TANH_CUBE) * x * x * x)).tanh();
+    let t = gelu_inner(x).tanh();
     let inner_slope = T::of(TANH_SCALE) * (T::ONE + T::of(3.0 * TANH_CUBE) * x * x);
     T::of(0.5) * (T::ONE + t) + T::of(0.5) * x * (T::ONE - t * t) * inner_slope
 }
