@@ -106,3 +106,45 @@ pub fn classify(graph: &mut Graph, logits: ValueId, targets: ValueId, weights: V
     let correct = graph.add("correct", Correct, &[logits, targets, weights])?[0];
     Ok(Head { loss, correct })
 }
+
+/// Logits over the rows of `weight` (V, D) and their loss, for `chunk` rows of `x` at a time: a chunk is differentiated
+/// before the next one is computed, so only one chunk of logits exists.
+pub fn chunked_head(
+    g: &mut Graph,
+    x: ValueId,
+    weight: ValueId,
+    targets: ValueId,
+    weights: ValueId,
+    chunk: usize,
+) -> Result<Head, GraphError> {
+    let rows = g.shape(x)[0];
+    if chunk >= rows {
+        let logits = g.apply("logits", MatMul::TRANSPOSED, &[x, weight])?;
+        return classify(g, logits, targets, weights);
+    }
+    let lens = group_lens(rows, chunk);
+    let x = g.apply_all("x.chunks", Split { axis: 0, lens: lens.clone() }, &[x])?;
+    let targets = g.apply_all("targets.chunks", Split { axis: 0, lens: lens.clone() }, &[targets])?;
+    let weights = g.apply_all("weights.chunks", Split { axis: 0, lens: lens.clone() }, &[weights])?;
+    let mut total: Option<Head> = None;
+    for i in 0..lens.len() {
+        let part = g.scope(&format!("chunk.{i}"), |g| {
+            let logits = g.apply("logits", MatMul::TRANSPOSED, &[x[i], weight])?;
+            classify(g, logits, targets[i], weights[i])
+        })?;
+        total = Some(match total {
+            None => part,
+            Some(sum) => Head {
+                loss: g.apply("loss.sum", Binary::ADD, &[sum.loss, part.loss])?,
+                correct: g.add("correct.sum", Binary::ADD, &[sum.correct, part.correct])?[0],
+            },
+        });
+    }
+    total.ok_or_else(|| GraphError::Broken("a batch without rows".into()))
+}
+
+/// `n` cut into pieces of `size`, the last one shorter.
+pub fn group_lens(n: usize, size: usize) -> Vec<usize> {
+    let size = size.clamp(1, n);
+    (0..n.div_ceil(size)).map(|i| size.min(n - i * size)).collect()
+}
