@@ -1,5 +1,7 @@
 //! `[data]`: where samples come from and how they are cut.
 
+mod batches;
+
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +12,7 @@ use super::names::named;
 use super::section::{Range, Section};
 use super::train::Task;
 use super::tree::Value;
+pub use batches::{Batching, Buckets, Compose};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Data {
@@ -131,6 +134,13 @@ impl Data {
         let prefetch = section.size("prefetch", 1..=1024).unwrap_or(2);
         section.finish();
         Some(Self { source: source?, validation, kind, workers, prefetch })
+    }
+
+    /// How samples share batches.
+    pub fn batching(&self) -> Batching {
+        match &self.kind {
+            Kind::Series(_) | Kind::Text(_) => Batching::EQUAL,
+        }
     }
 
     /// Reports data that does not go with the model.

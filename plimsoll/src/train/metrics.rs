@@ -47,6 +47,11 @@ impl Answers {
         Answers { problem, classes: vec![[0; 3]; labels], rows: [0; 2], numbers: Vec::new() }
     }
 
+    /// Logits of a row.
+    pub fn width(&self) -> usize {
+        self.classes.len()
+    }
+
     /// One row: its logits, and the true label or labels.
     pub fn add(&mut self, logits: &[f32], truth: Truth<'_>) {
         self.rows[0] += 1;

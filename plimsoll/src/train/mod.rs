@@ -31,7 +31,8 @@ pub use metrics::Scores;
 pub use run::{Run, RunOptions, StoredPlan};
 pub use schedule::learning_rate;
 pub use setup::{
-    Extras, LoadedData, Planned, budget_bytes, family, length, load_data, loader_options, pins, plan, precision, spec,
+    Extras, LoadedData, Planned, budget_bytes, family, length, load_data, loader_options, pins, plan, precision,
+    shapes, spec,
 };
 pub use shapes::{Pass, Shapes};
 pub use step::{EVALUATE, MICRO_STEP, NEXT_TOKEN, STEP, Settings, StepSpec, UPDATE, UpdateRule, program};

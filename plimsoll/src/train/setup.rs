@@ -1,6 +1,7 @@
 //! From a recipe to what a run needs: the family, what learning sees, what is pinned, the data, the plan.
 
 use super::choose::{Choice, ChooseError, Pins, RecomputePin, Speed, choose};
+use super::shapes::Shapes;
 use super::step::{StepSpec, UpdateRule};
 use super::{Device, TrainError};
 use crate::data::{
@@ -161,6 +162,11 @@ impl Planned {
     pub fn planned_peak_bytes(&self) -> u64 {
         self.reserve_bytes + self.choice.layout.arena_bytes as u64
     }
+}
+
+/// The phases of a plan, and those for shorter batches as they come.
+pub fn shapes(recipe: &Recipe, planned: &Planned) -> Shapes {
+    Shapes::new(family(&recipe.model), spec(recipe, &planned.device), &planned.choice.program)
 }
 
 /// The budget in bytes: what the user says, or 95 % of what is free.
@@ -345,5 +351,7 @@ pub fn loader_options(recipe: &Recipe) -> LoaderOptions {
         prefetch: recipe.data.prefetch,
         shuffle: Some(recipe.train.seed),
         epochs: None,
+        compose: recipe.data.batching().compose,
+        buckets: recipe.data.batching().buckets,
     }
 }

@@ -1,11 +1,14 @@
 //! Phases for batches that are shorter than the longest. The plan is made for the longest batch, so the arena holds
 //! every other one; a shorter batch gets its own graph when it first comes, laid out inside that arena.
 
+use super::TrainError;
+use super::batch::Feeder;
 use super::choose::Choice;
 use super::step::{EVALUATE, MICRO_STEP, STEP, StepSpec, evaluate, micro_step, step};
+use crate::data::Batch;
 use crate::exec::Executor;
 use crate::models::Family;
-use crate::plan::{Phase, PlanError, lay_out_within};
+use crate::plan::{Phase, PlanError, Program, lay_out_within};
 use std::collections::HashMap;
 
 /// What a batch is for.
@@ -19,13 +22,31 @@ pub enum Pass {
 pub struct Shapes {
     family: Box<dyn Family>,
     spec: StepSpec,
+    feeder: Feeder,
     /// (pass, length, target length) → phase of the executor.
     known: HashMap<(Pass, usize, usize), usize>,
 }
 
 impl Shapes {
-    pub fn new(family: Box<dyn Family>, spec: StepSpec) -> Shapes {
-        Shapes { family, spec, known: HashMap::new() }
+    /// For a program whose phases are for the longest batch.
+    pub fn new(family: Box<dyn Family>, spec: StepSpec, program: &Program) -> Shapes {
+        Shapes { family, spec, feeder: Feeder::new(program), known: HashMap::new() }
+    }
+
+    /// Samples that a phase takes.
+    pub fn rows(&self, phase: usize) -> usize {
+        self.feeder.rows(phase)
+    }
+
+    /// Copies the batch's rows from `first` on into the inputs of `phase`.
+    pub fn feed(
+        &mut self,
+        executor: &mut dyn Executor,
+        phase: usize,
+        batch: &Batch,
+        first: usize,
+    ) -> Result<(), TrainError> {
+        self.feeder.feed(executor, phase, batch, first)
     }
 
     /// The phase for a batch of these lengths, one per axis; none for data of one shape.
@@ -54,7 +75,7 @@ impl Shapes {
     }
 
     fn add(
-        &self,
+        &mut self,
         executor: &mut dyn Executor,
         choice: &Choice,
         pass: Pass,
@@ -71,6 +92,7 @@ impl Shapes {
         let program = choice.program.with_phases(vec![Phase { name: name.clone(), graph, repeat: 0 }])?;
         let layout = lay_out_within(&program, &choice.layout, longest, choice.options)?
             .ok_or_else(|| PlanError::Broken(format!("{name} needs more memory than the longest batch")))?;
+        self.feeder.add(&program);
         Ok(executor.add_phases(&program, &layout))
     }
 }

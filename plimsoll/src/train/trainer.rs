@@ -5,7 +5,8 @@ use super::evaluate::evaluate;
 use super::events::{End, Evaluation, Event, EventLog, Finished, Started, StepEvent};
 use super::generate::{Sampling, generate};
 use super::run::Run;
-use super::setup::{Extras, length, loader_options};
+use super::setup::{Extras, length, loader_options, shapes};
+use super::shapes::Shapes;
 use super::step::{EVALUATE, NEXT_TOKEN};
 use super::stepper::{Stepped, Stepper};
 use super::{TrainError, initialize, learning_rate};
@@ -39,6 +40,7 @@ struct Trainer<'r> {
     state: State,
     steps: usize,
     stepper: Stepper,
+    shapes: Shapes,
     began: Instant,
     first_step: usize,
     measured_peak: u64,
@@ -72,7 +74,8 @@ impl<'r> Trainer<'r> {
                 state
             }
         };
-        let stepper = Stepper::new(&run.recipe, run.program(), run.planned.choice.settings.micro_batch)?;
+        let stepper = Stepper::new(&run.recipe, &run.planned.choice);
+        let shapes = shapes(&run.recipe, &run.planned);
         let first_step = state.step;
         Ok(Trainer {
             steps: run.steps(),
@@ -82,6 +85,7 @@ impl<'r> Trainer<'r> {
             sink,
             state,
             stepper,
+            shapes,
             began: Instant::now(),
             first_step,
             measured_peak: 0,
@@ -163,7 +167,10 @@ impl<'r> Trainer<'r> {
             self.state.step,
             self.steps,
         );
-        let stepped = self.stepper.step(&mut self.executor, batch, self.state.step, lr, Executor::run);
+        let stepped = {
+            let (choice, step) = (&self.run.planned.choice, self.state.step);
+            self.stepper.step(&mut self.executor, choice, &mut self.shapes, batch, step, lr, Executor::run)?
+        };
         let (samples, position) = (batch.len(), batch.end());
         let stall_ms = (loader.stats().stall - stalled).as_secs_f64() * 1e3;
         let Stepped { loss, norm } = stepped;
@@ -226,13 +233,15 @@ impl<'r> Trainer<'r> {
 
     /// One pass over the validation data inside the same arena. True if it is the best so far.
     fn evaluate(&mut self) -> Result<bool, TrainError> {
-        let (Some(dataset), Some(phase)) = (self.run.data.validation.clone(), self.run.program().phase(EVALUATE))
-        else {
+        let (Some(dataset), Some(_)) = (self.run.data.validation.clone(), self.run.program().phase(EVALUATE)) else {
             return Ok(false);
         };
         let began = Instant::now();
         let samples = dataset.len();
-        let scores = evaluate(&mut self.executor, &self.run.recipe, self.run.program(), phase, dataset)?;
+        let scores = {
+            let (recipe, choice) = (&self.run.recipe, &self.run.planned.choice);
+            evaluate(&mut self.executor, recipe, choice, &mut self.shapes, dataset)?
+        };
         let best = self.state.best.is_none_or(|best| scores.loss < best.scores.loss);
         match best {
             true => {
