@@ -27,15 +27,15 @@ def tower(width, heads, intermediate, layers, act):
 
 def named_clip():
     quick, exact = "quick_gelu", "gelu"
-    text = tower(12, 2, 18, 2, quick) | dict(vocab_size=31, max_position_embeddings=13, eos_token_id=1)
-    vision = tower(15, 3, 22, 2, quick) | dict(image_size=16, patch_size=4)
-    odd_text = tower(15, 5, 17, 1, exact) | dict(vocab_size=29, max_position_embeddings=9, eos_token_id=2)
-    odd_vision = tower(14, 7, 23, 1, exact) | dict(image_size=13, patch_size=5, num_channels=2, layer_norm_eps=1e-3)
+    text = tower(8, 2, 9, 2, quick) | dict(vocab_size=17, max_position_embeddings=13, eos_token_id=1)
+    vision = tower(9, 3, 11, 2, quick) | dict(image_size=12, patch_size=4)
+    odd_text = tower(15, 5, 7, 1, exact) | dict(vocab_size=19, max_position_embeddings=9, eos_token_id=2)
+    odd_vision = tower(14, 7, 5, 1, exact) | dict(image_size=13, patch_size=5, num_channels=2, layer_norm_eps=1e-3)
     return [
-        clip("tiny", 5, 11, text, vision, projection_dim=12),
-        clip("tiny-ragged", 6, 13, text, vision, absent=2, projection_dim=12),
+        clip("tiny", 5, 11, text, vision, projection_dim=6),
+        clip("tiny-ragged", 6, 13, text, vision, absent=2, projection_dim=6),
         clip("odd", 7, 9, odd_text, odd_vision, projection_dim=9, logit_scale_init_value=1.5),
-        clip("deep", 3, 5, text | dict(num_hidden_layers=3), odd_vision | dict(num_hidden_layers=2, patch_size=13), projection_dim=7),
+        clip("deep", 3, 5, text | dict(num_hidden_layers=3), vision | dict(image_size=7, patch_size=7), projection_dim=7),
     ]
 
 

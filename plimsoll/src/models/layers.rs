@@ -4,6 +4,7 @@ use super::AttentionForm;
 use crate::exec::cpu::random::site;
 use crate::graph::{Component, DType, Graph, GraphError, Init, Type, ValueId};
 use crate::ops::*;
+use crate::recipe::HiddenAct;
 
 type Built = Result<ValueId, GraphError>;
 
@@ -56,6 +57,18 @@ pub fn dense_activated(
     }
     let y = graph.apply(name, MatMul::LINEAR, &[x, weight, bias])?;
     graph.apply(&format!("{name}.act"), Activate(act), &[y])
+}
+
+/// The function behind a name in config.json.
+pub fn activation(act: HiddenAct) -> Activation {
+    match act {
+        HiddenAct::Gelu => Activation::Gelu,
+        HiddenAct::GeluNew => Activation::GeluTanh,
+        HiddenAct::QuickGelu => Activation::QuickGelu,
+        HiddenAct::Relu => Activation::Relu,
+        HiddenAct::Silu => Activation::Silu,
+        HiddenAct::Tanh => Activation::Tanh,
+    }
 }
 
 /// How the weight and bias of a linear layer start.

@@ -11,9 +11,12 @@ use crate::exec::cpu::simd::simd;
 use crate::with_float;
 
 /// Inputs: logits (N, N) whose diagonal holds the pairs, weights (N). Outputs: Σ weight · ½ (−log p(column | row) −
-/// log p(row | column)) of the pairs; Σ weight · ½ [the row finds its column] + ½ [the column finds its row]; and
-/// log Σ exp per row and per column. The last three take no gradient. A pair of weight 0 is not there: it counts
-/// neither as a sample nor among what the others are compared with.
+/// log p(row | column)) of the pairs; Σ weight · ½ ([the row finds its column] + [the column finds its row]); and (2, N)
+/// for rows and for columns: the largest logit and log Σ exp of the logits less the largest. The last three take no
+/// gradient. A pair of weight 0 is not there: it counts neither as a sample nor among what the others are compared with.
+///
+/// Largest and logarithm are not added up: logits are some tens with differences that matter, and the sum would round
+/// them away.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Contrastive;
 
@@ -36,8 +39,8 @@ impl Op for Contrastive {
                     && weights.shape[..] == logits.shape[..1]
                     && weights.dtype == logits.dtype =>
             {
-                let scalar = Type::scalar(logits.dtype);
-                Ok(vec![scalar.clone(), scalar, weights.contiguous(), weights.contiguous()])
+                let (scalar, sums) = (Type::scalar(logits.dtype), logits.with_shape(&[2, logits.shape[0]]));
+                Ok(vec![scalar.clone(), scalar, sums.clone(), sums])
             }
             _ => OpError::new(format!("needs square logits and a weight for each row, not {inputs:?}")),
         }
@@ -62,7 +65,7 @@ impl Differentiable for Contrastive {
     }
 }
 
-/// Inputs: logits, weights, log Σ exp of rows and of columns, dloss. Output: the gradient of the logits, over them if
+/// Inputs: logits, weights, what the forward pass found of rows and of columns, dloss. Output: the gradient of the logits, over them if
 /// nothing else reads them.
 #[derive(Debug, Clone, PartialEq)]
 struct ContrastiveGrad;
@@ -95,44 +98,47 @@ fn forward<T: Float + Element>(io: &CpuIo<'_>) {
     let (mut loss, mut found) = (0.0, 0.0);
     for i in (0..n).filter(|&i| weights[i] != T::ZERO) {
         let (weight, pair) = (0.5 * weights[i].to_f64(), logits[i * n + i].to_f64());
-        loss += weight * ((rows[i].to_f64() - pair) + (columns[i].to_f64() - pair));
+        let entropy = |sums: &[T]| (sums[i].to_f64() - pair) + sums[n + i].to_f64();
+        loss += weight * (entropy(rows) + entropy(columns));
         found += weight * (found_rows[i] + found_columns[i]).to_f64();
     }
     io.output::<T>(0)[0] = T::of(loss);
     io.output::<T>(1)[0] = T::of(found);
 }
 
-/// For each row: log Σ exp over the columns that are there, and 1 if its pair is the first of the largest.
+/// For each row, over the columns that are there: the largest logit and the log of the sum, and 1 if its pair is the
+/// first of the largest.
 fn look_along_rows<T: Float>(logits: &[T], weights: &[T], sums: &mut [T], found: &mut [T]) {
     let n = weights.len();
     let (sums, found) = (SharedMut::new(sums.as_mut_ptr()), SharedMut::new(found.as_mut_ptr()));
     parallel(n, |i| {
         let row = &logits[i * n..][..n];
-        let (sum, is_found) = simd(
+        let ((largest, log_sum), is_found) = simd(
             #[inline(always)]
             || (log_sum_exp(row, weights), is_first_of_largest(row, weights, i)),
         );
-        // SAFETY: task `i` writes slot `i` only.
+        // SAFETY: task `i` writes slots `i` only.
         unsafe {
-            sums.slice(i, 1)[0] = sum;
+            sums.slice(i, 1)[0] = largest;
+            sums.slice(n + i, 1)[0] = log_sum;
             found.slice(i, 1)[0] = if is_found { T::ONE } else { T::ZERO };
         }
     });
 }
 
 #[inline(always)]
-fn log_sum_exp<T: Float>(row: &[T], weights: &[T]) -> T {
-    let mut max = T::NEG_INFINITY;
+fn log_sum_exp<T: Float>(row: &[T], weights: &[T]) -> (T, T) {
+    let mut largest = T::NEG_INFINITY;
     for (&x, &weight) in row.iter().zip(weights) {
-        max = if weight == T::ZERO { max } else { max.max(x) };
+        largest = if weight == T::ZERO { largest } else { largest.max(x) };
     }
     let sum = rows::sum2(
         row,
         weights,
         #[inline(always)]
-        |x, weight| if weight == T::ZERO { T::ZERO } else { (x - max).exp() },
+        |x, weight| if weight == T::ZERO { T::ZERO } else { (x - largest).exp() },
     );
-    max + sum.ln()
+    (largest, sum.ln())
 }
 
 /// Comparisons with NaN are false: a row with one finds nothing.
@@ -153,47 +159,56 @@ fn look_down_columns<T: Float>(logits: &[T], weights: &[T], sums: &mut [T], foun
         let first = task * COLUMNS;
         let len = COLUMNS.min(n - first);
         // SAFETY: the columns belong to this task.
-        let (sums, found) = unsafe { (sums.slice(first, len), found.slice(first, len)) };
+        let [largest, log_sums, found] =
+            unsafe { [sums.slice(first, len), sums.slice(n + first, len), found.slice(first, len)] };
         simd(
             #[inline(always)]
-            || column_block(logits, weights, first, sums, found),
+            || {
+                pairs_in_columns(logits, weights, first, largest, found);
+                log_sums_of_columns(logits, weights, first, largest, log_sums);
+            },
         );
     });
 }
 
 #[inline(always)]
-fn column_block<T: Float>(logits: &[T], weights: &[T], first: usize, sums: &mut [T], found: &mut [T]) {
-    let (n, len) = (weights.len(), sums.len());
-    let (mut highest, mut pairs) = ([T::NEG_INFINITY; COLUMNS], [T::ZERO; COLUMNS]);
-    for (j, pair) in pairs[..len].iter_mut().enumerate() {
+fn pairs_in_columns<T: Float>(logits: &[T], weights: &[T], first: usize, largest: &mut [T], found: &mut [T]) {
+    let (n, mut pairs) = (weights.len(), [T::ZERO; COLUMNS]);
+    for (j, pair) in pairs[..found.len()].iter_mut().enumerate() {
         *pair = logits[(first + j) * n + first + j];
     }
+    largest.fill(T::NEG_INFINITY);
     found.fill(T::ONE);
     for i in (0..n).filter(|&i| weights[i] != T::ZERO) {
-        let row = &logits[i * n + first..][..len];
-        for j in 0..len {
-            highest[j] = highest[j].max(row[j]);
+        let row = &logits[i * n + first..];
+        for (j, (largest, found)) in largest.iter_mut().zip(found.iter_mut()).enumerate() {
+            *largest = largest.max(row[j]);
             let beaten = if i < first + j { row[j] < pairs[j] } else { row[j] <= pairs[j] };
-            found[j] = if beaten { found[j] } else { T::ZERO };
+            *found = if beaten { *found } else { T::ZERO };
         }
     }
-    sums.fill(T::ZERO);
+}
+
+#[inline(always)]
+fn log_sums_of_columns<T: Float>(logits: &[T], weights: &[T], first: usize, largest: &[T], log_sums: &mut [T]) {
+    let n = weights.len();
+    log_sums.fill(T::ZERO);
     for i in (0..n).filter(|&i| weights[i] != T::ZERO) {
-        let row = &logits[i * n + first..][..len];
-        for j in 0..len {
-            sums[j] += (row[j] - highest[j]).exp();
+        for ((sum, &largest), &x) in log_sums.iter_mut().zip(largest).zip(&logits[i * n + first..]) {
+            *sum += (x - largest).exp();
         }
     }
-    for j in 0..len {
-        sums[j] = highest[j] + sums[j].ln();
+    for sum in log_sums {
+        *sum = sum.ln();
     }
 }
 
 /// `dlogits[i, j] = ½ dloss · (weight[i] · (p(j | i) − [i = j]) + weight[j] · (p(i | j) − [i = j]))`, and 0 where one
 /// of the two is not there.
 fn backward<T: Float + Element>(io: &CpuIo<'_>) {
-    let (weights, rows, columns) = (io.input::<T>(1), io.input::<T>(2), io.input::<T>(3));
+    let weights = io.input::<T>(1);
     let (n, half) = (weights.len(), T::of(0.5) * io.scalar::<T>(4));
+    let [rows, columns] = [2, 3].map(|i| io.input::<T>(i).split_at(n));
     let in_place = io.is_in_place(0, 0);
     let (logits, grads) = (SharedMut::new(io.input_ptr(0) as *mut T), SharedMut::new(io.output_ptr(0).cast::<T>()));
     parallel(n, |i| {
@@ -206,13 +221,15 @@ fn backward<T: Float + Element>(io: &CpuIo<'_>) {
             // SAFETY: apart from the gradient, and only read.
             grad.copy_from_slice(unsafe { logits.slice(i * n, n) });
         }
-        let (weight, sum) = (half * weights[i], rows[i]);
+        let (weight, largest, log_sum) = (half * weights[i], rows.0[i], rows.1[i]);
         simd(
             #[inline(always)]
             || {
-                for (x, (&other, &column)) in grad.iter_mut().zip(weights.iter().zip(columns)) {
-                    let slope = weight * (*x - sum).exp() + half * other * (*x - column).exp();
-                    *x = if other == T::ZERO { T::ZERO } else { slope };
+                for (j, x) in grad.iter_mut().enumerate() {
+                    let by_row = (*x - largest - log_sum).exp();
+                    let by_column = (*x - columns.0[j] - columns.1[j]).exp();
+                    let slope = weight * by_row + half * weights[j] * by_column;
+                    *x = if weights[j] == T::ZERO { T::ZERO } else { slope };
                 }
             },
         );
@@ -251,16 +268,12 @@ mod tests {
 
     #[test]
     fn gradients_of_absent_pairs_are_zero() {
-        let lse = |x: f32, y: f32| (x.exp() + y.exp()).ln();
-        let rows = [lse(2.0, 0.0), f32::NEG_INFINITY, lse(1.0, 4.0)];
-        let columns = [lse(2.0, 1.0), f32::NEG_INFINITY, lse(0.0, 4.0)];
-        let inputs = [
-            f32s(&[3, 3], &LOGITS),
-            f32s(&[3], &[1.0, 0.0, 1.0]),
-            f32s(&[3], &rows),
-            f32s(&[3], &columns),
-            f32s(&[1], &[1.0]),
-        ];
+        let log_sum = |difference: f32| (1.0 + difference.exp()).ln();
+        let rows = [2.0, f32::NEG_INFINITY, 4.0, log_sum(-2.0), f32::NEG_INFINITY, log_sum(-3.0)];
+        let columns = [2.0, f32::NEG_INFINITY, 4.0, log_sum(-1.0), f32::NEG_INFINITY, log_sum(-4.0)];
+        let weights = f32s(&[3], &[1.0, 0.0, 1.0]);
+        let inputs =
+            [f32s(&[3, 3], &LOGITS), weights, f32s(&[2, 3], &rows), f32s(&[2, 3], &columns), f32s(&[1], &[1.0])];
         let grad = run(&ContrastiveGrad, &inputs);
         assert!([1, 3, 4, 5, 7].iter().all(|&at| grad[at] == 0.0), "{grad:?}");
         assert!(grad.iter().sum::<f32>().abs() < 1e-6 && grad[0] < 0.0 && grad[2] > 0.0, "{grad:?}");
@@ -269,12 +282,12 @@ mod tests {
     #[test]
     fn what_is_found_counts_half_for_each_side() {
         let n = 3;
-        let (mut sums, mut rows, mut columns) = (vec![0.0; n], vec![0.0; n], vec![0.0; n]);
+        let (mut sums, mut rows, mut columns) = (vec![0.0; 2 * n], vec![0.0; n], vec![0.0; n]);
         look_along_rows(&LOGITS, &[1.0; 3], &mut sums, &mut rows);
         look_down_columns(&LOGITS, &[1.0; 3], &mut sums, &mut columns);
         assert_eq!((rows, columns), (vec![1.0, 0.0, 1.0], vec![1.0, 0.0, 1.0]));
         let equal = [1.0f32; 4];
-        let (mut sums, mut rows) = (vec![0.0; 2], vec![0.0; 2]);
+        let (mut sums, mut rows) = (vec![0.0; 4], vec![0.0; 2]);
         look_along_rows(&equal, &[1.0; 2], &mut sums, &mut rows);
         assert_eq!(rows, [1.0, 0.0], "the first of equals wins");
     }

@@ -1,8 +1,8 @@
 //! What the two towers share: pre-norm transformer layers, of which the last one computes only what is read out.
 
-use crate::graph::{Graph, GraphError, Init, ValueId};
+use crate::graph::{Graph, GraphError, ValueId};
 use crate::models::Build;
-use crate::models::layers::{attention, norm_weights, reshape};
+use crate::models::layers::*;
 use crate::ops::*;
 use crate::recipe::HiddenAct;
 
@@ -48,7 +48,7 @@ impl Tower {
     /// (B·T, D) → (B·T, D), before the output projection.
     fn attend(&self, g: &mut Graph, build: &Build, time: usize, h: ValueId) -> Built {
         let (batch, width) = (build.batch, self.width);
-        let qkv = linear(g, "{q_proj,k_proj,v_proj}", h, 3 * width, self.inner_deviation())?;
+        let qkv = dense(g, "{q_proj,k_proj,v_proj}", h, 3 * width, self.inner_start())?;
         let qkv = reshape(g, "heads", qkv, &[batch, time, 3, self.heads, width / self.heads])?;
         let y = attention(g, "attention", qkv, self.causal, build.attention)?;
         reshape(g, "joined", y, &[batch * time, width])
@@ -56,8 +56,8 @@ impl Tower {
 
     /// Output projection, residual, feed-forward, residual.
     fn finish_layer(&self, g: &mut Graph, build: &Build, x: ValueId, h: ValueId) -> Built {
-        let width = self.width as f64;
-        let h = linear(g, "self_attn.out_proj", h, self.width, width.powf(-0.5))?;
+        let start = Start::normal((self.width as f64).powf(-0.5));
+        let h = dense(g, "self_attn.out_proj", h, self.width, start)?;
         let x = g.apply("self_attn.residual", Binary::ADD, &[x, h])?;
         let h = self.norm(g, "layer_norm2", x)?;
         let h = self.feed_forward(g, build, h)?;
@@ -65,55 +65,18 @@ impl Tower {
     }
 
     fn feed_forward(&self, g: &mut Graph, build: &Build, h: ValueId) -> Built {
+        let start = Start::normal((2.0 * self.width as f64).powf(-0.5));
         let act = activation(self.act);
-        let (weight, bias) =
-            weights(g, "mlp.fc1", self.width, self.intermediate, (2.0 * self.width as f64).powf(-0.5))?;
-        let h = match build.training {
-            true => {
-                let h = g.apply("mlp.fc1", MatMul::LINEAR, &[h, weight, bias])?;
-                g.apply("mlp.act", Activate(act), &[h])?
-            }
-            // Nothing has to be kept for a backward pass.
-            false => g.apply("mlp.fc1", MatMul { activation: act, ..MatMul::LINEAR }, &[h, weight, bias])?,
-        };
-        linear(g, "mlp.fc2", h, self.width, self.inner_deviation())
+        let h = dense_activated(g, "mlp.fc1", h, self.intermediate, start, act, build.training)?;
+        dense(g, "mlp.fc2", h, self.width, self.inner_start())
     }
 
     pub fn norm(&self, g: &mut Graph, name: &str, x: ValueId) -> Built {
-        let (weight, bias) = norm_weights(g, name, self.width)?;
-        Ok(g.apply_all(name, LayerNorm { eps: self.eps }, &[x, weight, bias])?[0])
+        layer_norm_with(g, name, x, self.eps)
     }
 
-    /// How weights start that each of 2 · layers residual branches ends or begins with.
-    fn inner_deviation(&self) -> f64 {
-        (self.width as f64).powf(-0.5) * (2.0 * self.layers as f64).powf(-0.5)
-    }
-}
-
-fn linear(g: &mut Graph, name: &str, x: ValueId, to: usize, deviation: f64) -> Built {
-    let (weight, bias) = weights(g, name, g.shape(x)[1], to, deviation)?;
-    g.apply(name, MatMul::LINEAR, &[x, weight, bias])
-}
-
-fn weights(
-    g: &mut Graph,
-    name: &str,
-    from: usize,
-    to: usize,
-    deviation: f64,
-) -> Result<(ValueId, ValueId), GraphError> {
-    let weight = g.parameter(&format!("{name}.weight"), &[to, from], Init::Normal(deviation), true)?;
-    let bias = g.parameter(&format!("{name}.bias"), &[to], Init::Zeros, false)?;
-    Ok((weight, bias))
-}
-
-fn activation(act: HiddenAct) -> Activation {
-    match act {
-        HiddenAct::Gelu => Activation::Gelu,
-        HiddenAct::GeluNew => Activation::GeluTanh,
-        HiddenAct::QuickGelu => Activation::QuickGelu,
-        HiddenAct::Relu => Activation::Relu,
-        HiddenAct::Silu => Activation::Silu,
-        HiddenAct::Tanh => Activation::Tanh,
+    /// How the weights start that begin attention and end the feed-forward: two branches in each layer.
+    fn inner_start(&self) -> Start {
+        Start::normal((2.0 * (self.width * self.layers) as f64).powf(-0.5))
     }
 }

@@ -2,7 +2,6 @@
 
 use super::relative::{Positions, Relative};
 use super::*;
-use crate::recipe::HiddenAct;
 
 impl Encoder {
     /// (B·T, D) → (B·T, D).
@@ -76,16 +75,5 @@ impl Encoder {
             inputs.push(rng(g)?);
         }
         Ok(g.apply_all("attention", Attention { scale, causal: false, key_mask: true, dropout }, &inputs)?[0])
-    }
-}
-
-fn activation(act: HiddenAct) -> Activation {
-    match act {
-        HiddenAct::Gelu => Activation::Gelu,
-        HiddenAct::GeluNew => Activation::GeluTanh,
-        HiddenAct::QuickGelu => Activation::QuickGelu,
-        HiddenAct::Relu => Activation::Relu,
-        HiddenAct::Silu => Activation::Silu,
-        HiddenAct::Tanh => Activation::Tanh,
     }
 }
