@@ -13,8 +13,18 @@ pub fn gradients(
     seed: ValueId,
     wrt: &[ValueId],
 ) -> Result<Vec<Option<ValueId>>, GraphError> {
+    gradients_from(graph, &[(loss, seed)], wrt)
+}
+
+/// The same where the gradient of some loss with respect to several values is known already: `seeds` are pairs of such
+/// a value and its gradient. None of these values depends on another.
+pub fn gradients_from(
+    graph: &mut Graph,
+    seeds: &[(ValueId, ValueId)],
+    wrt: &[ValueId],
+) -> Result<Vec<Option<ValueId>>, GraphError> {
     let dependent = dependent_values(graph, wrt);
-    let mut grads = Grads::new(graph, loss, seed);
+    let mut grads = Grads::new(graph, seeds);
     let nodes = graph.node_ids().collect::<Vec<_>>();
     let found = graph.with_role(Role::Backward, |graph| {
         for &id in nodes.iter().rev() {
@@ -44,7 +54,7 @@ pub fn gradients(
         };
         wrt.iter().map(parameter).collect()
     })?;
-    delay_unseeded(graph, seed, nodes.len());
+    delay_unseeded(graph, seeds, nodes.len());
     Ok(found)
 }
 
@@ -71,8 +81,8 @@ struct Grads {
 }
 
 impl Grads {
-    fn new(graph: &Graph, loss: ValueId, seed: ValueId) -> Grads {
-        let totals = HashMap::from([(loss, seed)]);
+    fn new(graph: &Graph, seeds: &[(ValueId, ValueId)]) -> Grads {
+        let totals = seeds.iter().copied().collect();
         let mut grads = Grads { parts: HashMap::new(), totals, ready: Vec::new(), counted: 0 };
         grads.count_new_nodes(graph);
         grads
@@ -133,13 +143,13 @@ fn label(graph: &mut Graph, value: ValueId, grad: ValueId) {
 
 /// A gradient node that reads forward values only could run during the forward pass, and its result would then be kept
 /// (or what it reads be recomputed) far too early. Like a recomputed node it runs when its first reader asks for it.
-fn delay_unseeded(graph: &mut Graph, seed: ValueId, first_new: usize) {
+fn delay_unseeded(graph: &mut Graph, seeds: &[(ValueId, ValueId)], first_new: usize) {
     let mut seeded = vec![false; graph.values().len()];
     let mut is_read = vec![false; graph.values().len()];
-    seeded[seed.index()] = true;
+    seeds.iter().for_each(|(_, seed)| seeded[seed.index()] = true);
     for node in graph.nodes() {
         let depends = node.inputs.iter().any(|v| seeded[v.index()]);
-        node.outputs.iter().for_each(|v| seeded[v.index()] = depends);
+        node.outputs.iter().for_each(|v| seeded[v.index()] |= depends);
         node.inputs.iter().for_each(|v| is_read[v.index()] = true);
     }
     let new: Vec<NodeId> = graph.node_ids().skip(first_new).collect();

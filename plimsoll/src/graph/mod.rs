@@ -73,10 +73,13 @@ impl Component {
 pub enum Init {
     Zeros,
     Ones,
+    Constant(f64),
     /// Uniform in ±bound.
     Uniform(f64),
     /// Normal with this standard deviation.
     Normal(f64),
+    /// Three equal parts along the first dimension, each normal with its own standard deviation: a packed q, k, v.
+    NormalThirds([f64; 3]),
 }
 
 /// A value that comes from outside the graph.

@@ -3,7 +3,7 @@
 mod clip;
 mod encoder;
 mod hybrid;
-mod layers;
+pub(crate) mod layers;
 mod mu_sota;
 mod t5;
 
@@ -85,6 +85,12 @@ pub trait Family: Send + Sync {
 
     /// Names in Hugging Face's files; `None` for families that are ours alone.
     fn hugging_face(&self) -> Option<HuggingFace> {
+        None
+    }
+
+    /// The towers of a family whose loss compares the samples of a batch with each other: its micro-batches are
+    /// accumulated as `train::contrastive` does, not by adding their losses.
+    fn contrastive(&self) -> Option<&Clip> {
         None
     }
 

@@ -24,7 +24,10 @@ impl Family for MuSota {
         let x = self.body(graph, build)?; // (M, D)
         let targets = graph.data("targets", Type::new(DType::I32, &[rows]))?;
         let weights = graph.data("weights", Type::new(graph.float, &[rows]))?;
-        let head = graph.scope("head", |g| self.chunked_head(g, x, targets, weights, build.loss_chunk))?;
+        let head = graph.scope("head", |g| {
+            let weight = g.parameter("weight", &[self.vocab, self.width()], fan_in(self.width()), true)?;
+            chunked_head(g, x, weight, targets, weights, build.loss_chunk)
+        })?;
         Ok(Outputs { loss: head.loss, correct: Some(head.correct), logits: None })
     }
 
@@ -139,43 +142,6 @@ impl MuSota {
         linear(g, "out", y, width)
     }
 
-    /// Logits and loss for `chunk` rows at a time: a chunk is differentiated before the next one is computed, so only
-    /// one chunk of logits exists.
-    fn chunked_head(
-        &self,
-        g: &mut Graph,
-        x: ValueId,
-        targets: ValueId,
-        weights: ValueId,
-        chunk: usize,
-    ) -> Result<Head, GraphError> {
-        let rows = g.shape(x)[0];
-        let weight = g.parameter("weight", &[self.vocab, self.width()], fan_in(self.width()), true)?;
-        if chunk >= rows {
-            let logits = g.apply("logits", MatMul::TRANSPOSED, &[x, weight])?;
-            return classify(g, logits, targets, weights);
-        }
-        let lens = group_lens(rows, chunk);
-        let x = g.apply_all("x.chunks", Split { axis: 0, lens: lens.clone() }, &[x])?;
-        let targets = g.apply_all("targets.chunks", Split { axis: 0, lens: lens.clone() }, &[targets])?;
-        let weights = g.apply_all("weights.chunks", Split { axis: 0, lens: lens.clone() }, &[weights])?;
-        let mut total: Option<Head> = None;
-        for i in 0..lens.len() {
-            let part = g.scope(&format!("chunk.{i}"), |g| {
-                let logits = g.apply("logits", MatMul::TRANSPOSED, &[x[i], weight])?;
-                classify(g, logits, targets[i], weights[i])
-            })?;
-            total = Some(match total {
-                None => part,
-                Some(sum) => Head {
-                    loss: g.apply("loss.sum", Binary::ADD, &[sum.loss, part.loss])?,
-                    correct: g.add("correct.sum", Binary::ADD, &[sum.correct, part.correct])?[0],
-                },
-            });
-        }
-        total.ok_or_else(|| GraphError::Broken("a batch without rows".into()))
-    }
-
     /// Logits after the token at a position that the host sets.
     fn next_token_logits(&self, graph: &mut Graph, build: &Build) -> Result<ValueId, GraphError> {
         let width = self.width();
@@ -188,10 +154,4 @@ impl MuSota {
             g.apply("logits", MatMul::TRANSPOSED, &[row, weight])
         })
     }
-}
-
-/// `n` cut into pieces of `size`, the last one shorter.
-fn group_lens(n: usize, size: usize) -> Vec<usize> {
-    let size = size.clamp(1, n);
-    (0..n.div_ceil(size)).map(|i| size.min(n - i * size)).collect()
 }

@@ -1,9 +1,10 @@
-//! Activation functions: ReLU, GELU (exact and tanh), tanh, sigmoid, SiLU.
+//! Activation functions: ReLU, GELU (exact, tanh and quick), tanh, sigmoid, SiLU.
 
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::elementwise::{map1, map2};
 use crate::exec::cpu::float::Float;
+use crate::exec::cpu::gemm::QUICK;
 use crate::with_float;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -18,6 +19,7 @@ impl Activate {
             Activation::Tanh,
             Activation::Sigmoid,
             Activation::Silu,
+            Activation::QuickGelu,
         ];
         let shape = [rng.size(1, 9), rng.size(1, 70)];
         kinds.map(|kind| Sample::new(Activate(kind), vec![SampleInput::float(&shape, Fill::AwayFromZero)])).into()
@@ -46,6 +48,7 @@ impl Op for Activate {
             Activation::Tanh => map1::<T>(io, 0, T::tanh),
             Activation::Sigmoid => map1::<T>(io, 0, T::sigmoid),
             Activation::Silu => map1::<T>(io, 0, silu),
+            Activation::QuickGelu => map1::<T>(io, 0, quick_gelu),
         })
     }
 }
@@ -80,6 +83,7 @@ impl Op for ActivateGrad {
             Activation::Tanh => slope_map::<T>(io, tanh_slope),
             Activation::Sigmoid => slope_map::<T>(io, sigmoid_slope),
             Activation::Silu => slope_map::<T>(io, silu_slope),
+            Activation::QuickGelu => slope_map::<T>(io, quick_gelu_slope),
         })
     }
 }
@@ -93,6 +97,21 @@ fn slope_map<T: Float + Element>(io: &CpuIo<'_>, slope: impl Fn(T) -> T + Sync) 
         #[inline(always)]
         |x, dy| dy * slope(x),
     );
+}
+
+/// act(x) and act'(x), for an `act` known where this is inlined.
+#[inline(always)]
+pub(super) fn value_and_slope<T: Float>(act: Activation, x: T) -> (T, T) {
+    match act {
+        Activation::None => (x, T::ONE),
+        Activation::Relu => (relu(x), relu_slope(x)),
+        Activation::Gelu => (gelu(x), gelu_slope(x)),
+        Activation::GeluTanh => (gelu_tanh(x), gelu_tanh_slope(x)),
+        Activation::Tanh => (x.tanh(), tanh_slope(x)),
+        Activation::Sigmoid => (x.sigmoid(), sigmoid_slope(x)),
+        Activation::Silu => (silu(x), silu_slope(x)),
+        Activation::QuickGelu => (quick_gelu(x), quick_gelu_slope(x)),
+    }
 }
 
 #[inline(always)]
@@ -124,6 +143,17 @@ fn silu_slope<T: Float>(x: T) -> T {
 }
 
 #[inline(always)]
+fn quick_gelu<T: Float>(x: T) -> T {
+    x * (T::of(QUICK) * x).sigmoid()
+}
+
+#[inline(always)]
+fn quick_gelu_slope<T: Float>(x: T) -> T {
+    let s = (T::of(QUICK) * x).sigmoid();
+    s * (T::ONE + T::of(QUICK) * x * (T::ONE - s))
+}
+
+#[inline(always)]
 fn relu<T: Float>(x: T) -> T {
     // Not `max`: NaN must stay NaN.
     if x < T::ZERO { T::ZERO } else { x }
@@ -145,15 +175,20 @@ fn gelu_slope<T: Float>(x: T) -> T {
 const TANH_SCALE: f64 = 0.797_884_560_802_865_4; // √(2/π)
 const TANH_CUBE: f64 = 0.044715;
 
+/// √(2/π) · (x + 0.044715 x³)
+#[inline(always)]
+fn gelu_inner<T: Float>(x: T) -> T {
+    T::of(TANH_SCALE) * (x + T::of(TANH_CUBE) * x * x * x)
+}
+
 #[inline(always)]
 fn gelu_tanh<T: Float>(x: T) -> T {
-    let inner = T::of(TANH_SCALE) * (x + T::of(TANH_CUBE) * x * x * x);
-    T::of(0.5) * x * (T::ONE + inner.tanh())
+    T::of(0.5) * x * (T::ONE + gelu_inner(x).tanh())
 }
 
 #[inline(always)]
 fn gelu_tanh_slope<T: Float>(x: T) -> T {
-    let t = (T::of(TANH_SCALE) * (x + T::of(TANH_CUBE) * x * x * x)).tanh();
+    let t = gelu_inner(x).tanh();
     let inner_slope = T::of(TANH_SCALE) * (T::ONE + T::of(3.0 * TANH_CUBE) * x * x);
     T::of(0.5) * (T::ONE + t) + T::of(0.5) * x * (T::ONE - t * t) * inner_slope
 }

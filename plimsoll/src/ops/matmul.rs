@@ -31,7 +31,15 @@ impl MatMul {
             Sample::new(MatMul::TRANSPOSED, vec![float(&[batch, 2, m, k]), float(&[batch, 2, n, k])]),
             Sample::new(MatMul::LINEAR, vec![float(&[m, k]), float(&[n, k]), float(&[n])]),
         ];
-        for activation in [Activation::Gelu, Activation::Tanh, Activation::Sigmoid, Activation::Silu] {
+        let smooth = [
+            Activation::Gelu,
+            Activation::GeluTanh,
+            Activation::Tanh,
+            Activation::Sigmoid,
+            Activation::Silu,
+            Activation::QuickGelu,
+        ];
+        for activation in smooth {
             let op = MatMul { activation, ..MatMul::LINEAR };
             samples.push(Sample::new(op, vec![float(&[5, 3]), float(&[4, 3]), float(&[4])]));
         }

@@ -23,8 +23,13 @@ fn floats(resident: &Resident, seed: u64) -> Vec<f32> {
     match resident.init {
         Init::Zeros => vec![0.0; n],
         Init::Ones => vec![1.0; n],
+        Init::Constant(value) => vec![value as f32; n],
         Init::Uniform(bound) => (0..n).map(|i| ((2.0 * unit(&stream, i, 0) - 1.0) * bound) as f32).collect(),
         Init::Normal(deviation) => (0..n).map(|i| (normal(&stream, i) * deviation) as f32).collect(),
+        Init::NormalThirds(deviations) => {
+            let deviation = |i: usize| deviations[(3 * i / n).min(2)];
+            (0..n).map(|i| (normal(&stream, i) * deviation(i)) as f32).collect()
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod batch;
 pub mod checkpoint;
 mod choose;
+pub mod contrastive;
 mod evaluate;
 mod events;
 mod expect;

@@ -52,7 +52,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    fn build(&self, batch: usize, length: usize, training: bool) -> Build {
+    pub(super) fn build(&self, batch: usize, length: usize, training: bool) -> Build {
         let Settings { attention, block_group, loss_chunk, .. } = *self;
         Build { batch, length, target_length: 0, training, attention, block_group, loss_chunk }
     }
@@ -60,11 +60,12 @@ impl Settings {
 
 /// All phases of a run.
 pub fn program(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Program, PlanError> {
-    let mut phases = match settings.accumulation {
-        1 => vec![phase(STEP, step(family, spec, settings)?, 1)],
-        k => {
+    let mut phases = match (settings.accumulation, family.contrastive()) {
+        (1, _) => vec![phase(STEP, step(family, spec, settings)?, 1)],
+        (_, Some(clip)) => super::contrastive::phases(clip, spec, settings)?,
+        (k, None) => {
             let micro = micro_step(family, spec, settings)?;
-            let update = update_phase(&micro, spec)?;
+            let update = update_phase(&[&micro], spec)?;
             vec![phase(MICRO_STEP, micro, k), phase(UPDATE, update, 1)]
         }
     };
@@ -79,12 +80,12 @@ pub fn program(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Res
     Program::new(phases)
 }
 
-fn phase(name: &str, graph: Graph, repeat: usize) -> Phase {
+pub(super) fn phase(name: &str, graph: Graph, repeat: usize) -> Phase {
     Phase { name: name.into(), graph, repeat }
 }
 
 /// Forward, backward and update in one: gradients are temporaries.
-fn step(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
+pub(super) fn step(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
     let mut graph = Graph::new(STEP, spec.float);
     let (parameters, grads) = learn(family, spec, settings, &mut graph)?;
     update(&mut graph, spec, &parameters, &grads, false)?;
@@ -95,15 +96,19 @@ fn step(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Gra
 fn micro_step(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
     let mut graph = Graph::new(MICRO_STEP, spec.float);
     let (parameters, grads) = learn(family, spec, settings, &mut graph)?;
-    for (&parameter, &grad) in parameters.iter().zip(&grads) {
-        let total = accumulator(&mut graph, parameter)?;
-        let name = format!("{}.accumulate", graph.value(parameter).name);
-        graph.with_role(Role::Update, |g| g.accumulate(&name, grad, total))?;
-    }
+    parameters.iter().zip(&grads).try_for_each(|(&p, &grad)| accumulate(&mut graph, p, grad))?;
     apply_recompute(graph, settings)
 }
 
-fn apply_recompute(graph: Graph, settings: &Settings) -> Result<Graph, PlanError> {
+/// Adds a gradient to the accumulator of its parameter.
+pub(super) fn accumulate(graph: &mut Graph, parameter: ValueId, grad: ValueId) -> Result<(), GraphError> {
+    let total = accumulator(graph, parameter)?;
+    let name = format!("{}.accumulate", graph.value(parameter).name);
+    graph.with_role(Role::Update, |g| g.accumulate(&name, grad, total))?;
+    Ok(())
+}
+
+pub(super) fn apply_recompute(graph: Graph, settings: &Settings) -> Result<Graph, PlanError> {
     match settings.recompute {
         Recompute::None => Ok(graph),
         choice => recompute(&graph, &recomputed_nodes(&graph, choice)),
@@ -129,7 +134,7 @@ fn learn(
 }
 
 /// Adds a sum of this batch to a resident that the host clears.
-fn add_metric(graph: &mut Graph, name: &str, value: ValueId) -> Result<(), GraphError> {
+pub(super) fn add_metric(graph: &mut Graph, name: &str, value: ValueId) -> Result<(), GraphError> {
     let total = graph.scalar(name)?;
     graph.add(&format!("{name}.add"), crate::ops::Accumulate, &[value, total])?;
     Ok(())
@@ -140,13 +145,13 @@ fn accumulator(graph: &mut Graph, parameter: ValueId) -> Result<ValueId, GraphEr
     graph.resident(&name, ty, Component::Gradients, Init::Zeros)
 }
 
-/// The update on its own: reads the accumulators and leaves them zero for the next step.
-fn update_phase(micro: &Graph, spec: &StepSpec) -> Result<Graph, PlanError> {
+/// The update on its own: reads the accumulators that `steps` add to and leaves them zero for the next step.
+pub(super) fn update_phase(steps: &[&Graph], spec: &StepSpec) -> Result<Graph, PlanError> {
     let mut graph = Graph::new(UPDATE, spec.float);
     let (mut parameters, mut grads) = (Vec::new(), Vec::new());
-    for id in micro.trained() {
-        let value = micro.value(id);
-        if micro.find(&format!("gradient.{}", value.name)).is_none() {
+    for (step, id) in steps.iter().flat_map(|step| step.trained().into_iter().map(move |id| (step, id))) {
+        let value = step.value(id);
+        if step.find(&format!("gradient.{}", value.name)).is_none() {
             continue;
         }
         let kind = value.input.clone().unwrap_or(InputKind::Data);

@@ -9,11 +9,17 @@ pub enum Activation {
     Relu,
     /// The exact form, by the error function.
     Gelu,
+    /// Its approximation by tanh (`gelu_new`, `gelu_pytorch_tanh`).
     GeluTanh,
     Tanh,
     Sigmoid,
     Silu,
+    /// x · sigmoid(1.702 x), as CLIP has it.
+    QuickGelu,
 }
+
+/// The slope of the sigmoid in [`Activation::QuickGelu`].
+pub(crate) const QUICK: f64 = 1.702;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Epilogue<T> {
@@ -60,6 +66,7 @@ impl Activation {
             Activation::Tanh => x.tanh(),
             Activation::Sigmoid => x.sigmoid(),
             Activation::Silu => x * x.sigmoid(),
+            Activation::QuickGelu => x * (T::of(QUICK) * x).sigmoid(),
         }
     }
 
@@ -90,6 +97,7 @@ impl Activation {
             Activation::Tanh => arm!(Tanh),
             Activation::Sigmoid => arm!(Sigmoid),
             Activation::Silu => arm!(Silu),
+            Activation::QuickGelu => arm!(QuickGelu),
         }
     }
 }

@@ -20,6 +20,7 @@ use blocking::{Grid, Split};
 use driver::{Product, Right};
 use kernel::Kernel;
 
+pub(crate) use epilogue::QUICK;
 pub use epilogue::{Activation, Epilogue};
 
 /// A matrix anywhere in memory; strides are in elements and may be anything (a transpose swaps them).

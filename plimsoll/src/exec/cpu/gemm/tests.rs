@@ -124,7 +124,7 @@ fn bits<T: Float>(c: &[T]) -> Vec<u64> {
 
 fn activations() -> impl Strategy<Value = Activation> {
     use Activation::*;
-    prop::sample::select(vec![None, Relu, Gelu, GeluTanh, Tanh, Sigmoid, Silu])
+    prop::sample::select(vec![None, Relu, Gelu, GeluTanh, Tanh, Sigmoid, Silu, QuickGelu])
 }
 
 proptest! {

@@ -1,0 +1,41 @@
+//! The exponential of every element: a learned temperature is kept as a logarithm.
+
+use super::*;
+use crate::exec::cpu::elementwise::map1;
+use crate::exec::cpu::float::Float;
+use crate::with_float;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exp;
+
+impl Exp {
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        let sample = |shape: &[usize]| Sample::new(Exp, vec![SampleInput::float(shape, Fill::Normal)]);
+        vec![sample(&[1]), sample(&[rng.size(1, 9), rng.size(1, 40)])]
+    }
+}
+
+impl Op for Exp {
+    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+        Ok(vec![inputs[0].contiguous()])
+    }
+    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
+        vec![Alias::may(0, 0)]
+    }
+    fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
+        Cost::elementwise(inputs, outputs, 15.0)
+    }
+    fn is_cheap(&self) -> bool {
+        true
+    }
+    fn cpu(&self, io: &CpuIo<'_>) {
+        with_float!(io.output_type(0).dtype, T => map1::<T>(io, 0, <T as Float>::exp))
+    }
+}
+
+impl Differentiable for Exp {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+        let (dy, y) = (cx.grad0(), cx.output(0));
+        Ok(vec![Some(cx.add1(Binary::MUL, &[dy, y])?)])
+    }
+}
