@@ -21,6 +21,7 @@ pub mod exec;
 pub mod heap;
 
 pub mod data;
+pub mod hf;
 
 pub mod report;
 pub mod train;

@@ -28,6 +28,17 @@ train = "corpus.txt"
 effective_batch = 32
 "#;
 
+const BERT: &str = r#"[model]
+family = "bert"
+preset = "bert-base-uncased"
+
+[data]
+train = "texts.jsonl"
+
+[train]
+effective_batch = 32
+"#;
+
 fn message(text: &str, sets: &[&str]) -> String {
     let sets: Vec<String> = sets.iter().map(|s| s.to_string()).collect();
     match Recipe::parse(text, "case.toml", &sets) {
@@ -62,7 +73,7 @@ cases! {
     heads_do_not_divide: changed(SERIES, "heads = 4", "heads = 5"), [];
     block_heads_do_not_divide: changed(TEXT, "max_length", "block_heads = 3\nmax_length"), [];
     task_of_another_family: changed(TEXT, "[train]", "[train]\ntask = \"series\""), [];
-    family_not_available: changed(TEXT, "mu-sota", "bert"), [];
+    key_of_another_family: changed(TEXT, "mu-sota", "bert"), [];
     family_unknown: changed(TEXT, "mu-sota", "mu-soda"), [];
     missing_family: changed(TEXT, "family = \"mu-sota\"", ""), [];
     missing_tables: "", [];
@@ -89,6 +100,12 @@ cases! {
     nothing_to_evaluate_on: changed(SERIES, "[train]", "validation = 0\n[train]"), [];
     duplicate_key: changed(SERIES, "heads = 4", "heads = 4\nheads = 8"), [];
     not_toml: changed(SERIES, "[data]", "[data"), [];
+    preset_unknown: changed(BERT, "bert-base-uncased", "bert-bse-uncased"), [];
+    preset_of_another_family: changed(BERT, "bert-base-uncased", "FacebookAI/roberta-base"), [];
+    preset_and_checkpoint: changed(BERT, "preset", "checkpoint = \"folder\"\npreset"), [];
+    checkpoint_without_config: changed(BERT, "preset = \"bert-base-uncased\"", "checkpoint = \"no/such/folder\""), [];
+    one_class: changed(BERT, "preset", "num_labels = 1\nproblem_type = \"single_label_classification\"\npreset"), [];
+    buckets_without_relative_positions: changed(BERT, "preset", "position_buckets = 8\npreset"), [];
     several_at_once: changed(&changed(SERIES, "heads = 4", "heads = true"), "warmup", "warmpu"), [];
     set_unknown_key: SERIES, ["model.head=8"];
     set_wrong_type: SERIES, ["train.optimizer.lr=fast"];

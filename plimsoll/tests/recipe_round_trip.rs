@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use plimsoll::recipe::{
-    Attention, BatchNormMode, Budget, Checkpoint, Choice, Data, DerivedLabel, Evaluate, Every, Format, HybridCnnLstm,
-    Kind, Label, Memory, Model, MuSota, Named, Offload, Optimizer, OptimizerState, Precision, Recipe, Recompute, Rule,
-    Sample, Schedule, Series, Shape, Source, Synthetic, Task, Text, Train, Validation, Warmup,
+    Attention, BatchNormMode, Budget, Checkpoint, Choice, Clip, ClipText, ClipVision, Data, DerivedLabel, Encoder,
+    EncoderKind, Evaluate, Every, FeedForward, Format, HiddenAct, HybridCnnLstm, Kind, Label, Memory, Model, MuSota,
+    Named, Offload, Optimizer, OptimizerState, Origin, Precision, ProblemType, Recipe, Recompute, Rule, Sample,
+    Schedule, Series, Shape, Source, Synthetic, T5, Task, Text, Train, Validation, Warmup,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -173,6 +174,7 @@ fn fit(model: &Model, train: &mut Train, memory: &mut Memory) {
             memory.loss_chunk = Choice::Auto;
         }
         Model::MuSota(m) => train.sample.iter_mut().for_each(|s| s.length = s.length.min(m.max_length)),
+        other => unreachable!("{} has its own property below", other.name()),
     }
 }
 
@@ -186,6 +188,94 @@ fn recipe() -> impl Strategy<Value = Recipe> {
         let data = Data { source, validation, kind, workers, prefetch };
         Recipe { name, dir: dir.into(), model, data, train, memory }
     })
+}
+
+/// Sizes come from a folder that is not there, or from nowhere.
+fn origin() -> impl Strategy<Value = Origin> {
+    option::of(text()).prop_map(|path| Origin { preset: None, checkpoint: path.map(|p| format!("gone/{p}").into()) })
+}
+
+prop_compose! {
+    fn encoder()(
+        kind in named::<EncoderKind>(), origin in origin(), num_attention_heads in 1usize..9, head_width in 1usize..65,
+        sizes in (300usize..60_000, 1usize..30, 1usize..5000, 10usize..600, 0usize..4), hidden_act in named::<HiddenAct>(),
+        layer_norm_eps in 1e-12..1e-3, dropouts in (0f32..0.9, 0f32..0.9, option::of(0f32..0.9)), pad_token_id in 0usize..3,
+        initializer_range in 0.001..0.1, num_labels in 2usize..20, problem_type in named::<ProblemType>(),
+        buckets in (1usize..512, option::of(1usize..2000)),
+    ) -> Model {
+        let (vocab_size, num_hidden_layers, intermediate_size, max_position_embeddings, type_vocab_size) = sizes;
+        let (hidden_dropout_prob, attention_probs_dropout_prob, classifier_dropout) = dropouts;
+        let relative = kind == EncoderKind::DebertaV3;
+        let sizes = Encoder {
+            kind, origin, vocab_size, hidden_size: num_attention_heads * head_width, num_hidden_layers,
+            num_attention_heads, intermediate_size, max_position_embeddings, type_vocab_size, hidden_act,
+            layer_norm_eps, hidden_dropout_prob, attention_probs_dropout_prob, classifier_dropout, pad_token_id,
+            initializer_range, num_labels, problem_type, position_buckets: relative.then_some(buckets.0),
+            max_relative_positions: buckets.1.filter(|_| relative),
+        };
+        match kind {
+            EncoderKind::Bert => Model::Bert(sizes),
+            EncoderKind::Roberta => Model::Roberta(sizes),
+            EncoderKind::XlmRoberta => Model::XlmRoberta(sizes),
+            EncoderKind::DebertaV3 => Model::DebertaV3(sizes),
+        }
+    }
+}
+
+prop_compose! {
+    fn t5()(
+        origin in origin(), widths in (1usize..600, 1usize..80, 1usize..3000), layers in (1usize..9, 1usize..9),
+        num_heads in 1usize..20, buckets in (2usize..70, 2usize..300), dropout_rate in 0f32..0.9,
+        layer_norm_epsilon in 1e-9..1e-3, initializer_factor in 0.1..2.0, feed_forward_proj in named::<FeedForward>(),
+        flags in any::<(bool, bool)>(), tokens in (0usize..300, 0usize..300, 0usize..300),
+    ) -> Model {
+        Model::T5(T5 {
+            origin, vocab_size: 300, d_model: widths.0, d_kv: widths.1, d_ff: widths.2, num_layers: layers.0,
+            num_decoder_layers: layers.1, num_heads, relative_attention_num_buckets: buckets.0,
+            relative_attention_max_distance: buckets.1, dropout_rate, layer_norm_epsilon, initializer_factor,
+            feed_forward_proj, tie_word_embeddings: flags.0, scale_decoder_outputs: flags.1, pad_token_id: tokens.0,
+            eos_token_id: tokens.1, decoder_start_token_id: tokens.2,
+        })
+    }
+}
+
+prop_compose! {
+    fn clip()(
+        origin in origin(), projection_dim in 1usize..900, logit_scale_init_value in -5.0..5.0,
+        heads in (1usize..9, 1usize..9), layers in (1usize..9, 1usize..9), ffn in (1usize..900, 1usize..900),
+        acts in (named::<HiddenAct>(), named::<HiddenAct>()), dropouts in (0f32..0.9, 0f32..0.9),
+        eps in (1e-9..1e-3, 1e-9..1e-3), patch_size in 1usize..20, image_size in 20usize..100,
+    ) -> Model {
+        let text_config = ClipText {
+            vocab_size: 300, hidden_size: heads.0 * 8, intermediate_size: ffn.0, num_hidden_layers: layers.0,
+            num_attention_heads: heads.0, max_position_embeddings: 16, hidden_act: acts.0, layer_norm_eps: eps.0,
+            attention_dropout: dropouts.0, eos_token_id: 299,
+        };
+        let vision_config = ClipVision {
+            hidden_size: heads.1 * 8, intermediate_size: ffn.1, num_hidden_layers: layers.1,
+            num_attention_heads: heads.1, num_channels: 3, image_size, patch_size, hidden_act: acts.1,
+            layer_norm_eps: eps.1, attention_dropout: dropouts.1,
+        };
+        Model::Clip(Clip { origin, projection_dim, logit_scale_init_value, text_config, vision_config })
+    }
+}
+
+/// A stored `[model]` with the least of the other tables.
+fn with_model(model: &Model) -> String {
+    let table = toml::to_string(&std::collections::BTreeMap::from([("model", model)])).unwrap();
+    format!("{table}\n[data]\ntrain = \"a.jsonl\"\nmax_length = 4\n[train]\neffective_batch = 1\n")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn stored_sizes_need_no_checkpoint(model in prop_oneof![encoder(), t5(), clip()]) {
+        let stored = with_model(&model);
+        match Recipe::parse(&stored, "recipe.toml", &[]) {
+            Ok(recipe) => prop_assert_eq!(recipe.model, model),
+            Err(error) => prop_assert!(false, "{}\n{}", error, stored),
+        }
+    }
 }
 
 proptest! {

@@ -20,6 +20,9 @@ pub trait Executor {
     /// Copies `data` over a resident; false if there is no such resident of this size.
     fn write_resident(&mut self, name: &str, data: &[u8]) -> bool;
 
+    /// Copies `data` into a resident from byte `offset` on; false if it does not lie inside.
+    fn write_resident_at(&mut self, name: &str, offset: usize, data: &[u8]) -> bool;
+
     fn read_resident(&self, name: &str) -> Option<Cow<'_, [u8]>>;
 
     /// A value that the phase's graph keeps, after the phase has run.

@@ -25,6 +25,9 @@ impl Executor for NullExecutor {
     fn write_resident(&mut self, _: &str, _: &[u8]) -> bool {
         true
     }
+    fn write_resident_at(&mut self, _: &str, _: usize, _: &[u8]) -> bool {
+        true
+    }
     fn read_resident(&self, _: &str) -> Option<Cow<'_, [u8]>> {
         None
     }

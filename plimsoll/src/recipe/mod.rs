@@ -89,7 +89,7 @@ impl Recipe {
         let memory_section = root.section_or_empty("memory");
         root.finish();
 
-        let model = model_section.and_then(|s| Model::read(&s));
+        let model = model_section.and_then(|s| Model::read(&s, &dir));
         let memory = Memory::read(&memory_section);
         let (data_section, train_section) = (data_section?, train_section?);
         let task = Task::read(&train_section, model.as_ref())?;
@@ -138,9 +138,20 @@ impl Recipe {
 
     /// Where a path of this recipe is: in the recipe's folder or, if nothing is there, in the working directory.
     pub fn resolve_path(&self, path: &Path) -> PathBuf {
-        let beside = self.dir.join(path);
-        if !beside.exists() && path.exists() { path.to_path_buf() } else { beside }
+        resolve_in(&self.dir, path)
     }
+
+    /// The folder of the checkpoint that the model starts from, if any.
+    pub fn checkpoint_dir(&self) -> Option<PathBuf> {
+        let path = self.model.origin()?.checkpoint.as_deref()?;
+        Some(self.resolve_path(path))
+    }
+}
+
+/// `path` in `folder` or, if nothing is there, in the working directory.
+fn resolve_in(folder: &Path, path: &Path) -> PathBuf {
+    let beside = folder.join(path);
+    if !beside.exists() && path.exists() { path.to_path_buf() } else { beside }
 }
 
 fn required_table<'a>(root: &Section<'a>, key: &'static str, example: &str) -> Option<Section<'a>> {

@@ -59,7 +59,7 @@ impl Range {
         Self { low, high, low_open: false, high_open: true }
     }
 
-    fn contains(self, x: f64) -> bool {
+    pub fn contains(self, x: f64) -> bool {
         let low = if self.low_open { x > self.low } else { x >= self.low };
         let high = if self.high_open { x < self.high } else { x <= self.high };
         low && high
@@ -289,6 +289,18 @@ impl<'a> Section<'a> {
         self.section(key).unwrap_or_else(|| Section::new(&EMPTY, self.path(key), self.issues))
     }
 
+    /// Lets `read` look at the table under `key` again, if there is one.
+    pub fn within(&self, key: &str, read: impl FnOnce(&Section<'a>)) {
+        if let Some(Node { value: Value::Table(table), .. }) = self.table.entries.get(key) {
+            read(&Section::new(table, self.path(key), self.issues));
+        }
+    }
+
+    /// Whether every key of `sizes` is written here, in nested tables too.
+    pub fn holds_all(&self, sizes: &serde_json::Value) -> bool {
+        holds_all(self.table, sizes)
+    }
+
     /// Reports every key that nobody asked for; call it last.
     pub fn finish(&self) {
         let known = self.known.borrow();
@@ -322,4 +334,13 @@ impl<'a> Section<'a> {
         self.report(Problem::new(self.path(key), cause, node.place).allowed(allowed));
         None
     }
+}
+
+fn holds_all(table: &Table, sizes: &serde_json::Value) -> bool {
+    sizes.as_object().into_iter().flatten().all(|(key, value)| {
+        table.entries.get(key).is_some_and(|node| match &node.value {
+            Value::Table(inner) => holds_all(inner, value),
+            _ => !value.is_object(),
+        })
+    })
 }

@@ -59,6 +59,18 @@ impl TensorFile {
         &self.tensors
     }
 
+    /// Fills `data` with the bytes of a tensor from `offset` on.
+    pub fn read_part(&self, info: &TensorInfo, offset: u64, data: &mut [u8]) -> Result<(), TensorFileError> {
+        let (start, end) = info.data_offsets;
+        let asked = offset.checked_add(data.len() as u64);
+        if asked.is_none_or(|asked| asked > end - start) {
+            let cause = format!("bytes {offset}.. of a tensor of {} were asked for", end - start);
+            return Err(TensorFileError::Damaged { path: self.path.clone(), cause });
+        }
+        let result = self.file.read_exact_at(data, self.data_start + start + offset);
+        result.map_err(|cause| TensorFileError::Io { path: self.path.clone(), cause })
+    }
+
     /// The bytes of one tensor.
     pub fn read(&self, info: &TensorInfo) -> Result<Vec<u8>, TensorFileError> {
         let (start, end) = info.data_offsets;
@@ -94,18 +106,22 @@ fn parse_header(header: &[u8], data_bytes: u64) -> Result<Header, String> {
 }
 
 fn check_tensor(info: &TensorInfo, data_bytes: u64) -> Result<(), String> {
-    let size: u64 = match info.dtype.as_str() {
-        "F64" | "I64" | "U64" => 8,
-        "F32" | "I32" | "U32" => 4,
-        "F16" | "BF16" | "I16" | "U16" => 2,
-        "I8" | "U8" | "BOOL" => 1,
-        other => return Err(format!("unknown element type {other}")),
-    };
+    let size = element_bytes(&info.dtype).ok_or_else(|| format!("unknown element type {}", info.dtype))?;
     let bytes = info.shape.iter().try_fold(size, |n, &d| n.checked_mul(d as u64));
     let (start, end) = info.data_offsets;
     match bytes {
         Some(bytes) if end <= data_bytes && end.checked_sub(start) == Some(bytes) => Ok(()),
         _ => Err(format!("bytes {start}..{end} do not fit {:?} of {}", info.shape, info.dtype)),
+    }
+}
+
+fn element_bytes(dtype: &str) -> Option<u64> {
+    match dtype {
+        "F64" | "I64" | "U64" => Some(8),
+        "F32" | "I32" | "U32" => Some(4),
+        "F16" | "BF16" | "I16" | "U16" => Some(2),
+        "I8" | "U8" | "BOOL" => Some(1),
+        _ => None,
     }
 }
 
@@ -123,29 +139,80 @@ pub fn write_tensors(
     tensors: &[TensorToWrite<'_>],
     metadata: &BTreeMap<String, String>,
 ) -> io::Result<u64> {
-    let mut header = serde_json::Map::new();
-    if !metadata.is_empty() {
-        header.insert("__metadata__".into(), serde_json::to_value(metadata)?);
-    }
-    let mut end = 0u64;
+    let heads = tensors.iter().map(|t| TensorHead { name: t.name.into(), dtype: t.dtype, shape: t.shape.into() });
+    let mut writer = TensorWriter::create(path, heads, metadata)?;
     for tensor in tensors {
-        let start = end;
-        end += tensor.data.len() as u64;
-        let (dtype, shape) = (tensor.dtype.to_string(), tensor.shape.to_vec());
-        let info = TensorInfo { dtype, shape, data_offsets: (start, end) };
-        header.insert(tensor.name.into(), serde_json::to_value(info)?);
+        writer.write(&tensor.data)?;
     }
-    let mut header = serde_json::to_vec(&header)?;
-    // The data starts at a multiple of 8, as the format wants; spaces fill up.
-    header.resize(header.len().next_multiple_of(8), b' ');
-    let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
-    file.write_all(&(header.len() as u64).to_le_bytes())?;
-    file.write_all(&header)?;
-    for tensor in tensors {
-        file.write_all(&tensor.data)?;
+    writer.finish()
+}
+
+/// What the header says about one tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorHead {
+    pub name: String,
+    pub dtype: &'static str,
+    pub shape: Vec<usize>,
+}
+
+impl TensorHead {
+    /// `None` for element types that are not known, and beyond `u64`.
+    pub fn bytes(&self) -> Option<u64> {
+        self.shape.iter().try_fold(element_bytes(self.dtype)?, |n, &d| n.checked_mul(d as u64))
     }
-    file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-    Ok(8 + header.len() as u64 + end)
+}
+
+/// A file in the making: the header first, then the tensors' bytes in the same order, so that no more than one tensor
+/// need be in memory.
+pub struct TensorWriter {
+    file: BufWriter<File>,
+    header_bytes: u64,
+    announced: u64,
+    written: u64,
+}
+
+impl TensorWriter {
+    pub fn create(
+        path: &Path,
+        tensors: impl IntoIterator<Item = TensorHead>,
+        metadata: &BTreeMap<String, String>,
+    ) -> io::Result<TensorWriter> {
+        let mut header = serde_json::Map::new();
+        if !metadata.is_empty() {
+            header.insert("__metadata__".into(), serde_json::to_value(metadata)?);
+        }
+        let mut end = 0u64;
+        for tensor in tensors {
+            let bytes = tensor.bytes().and_then(|bytes| end.checked_add(bytes));
+            let next = bytes.ok_or_else(|| io::Error::other(format!("{} cannot be stored", tensor.name)))?;
+            let info = TensorInfo { dtype: tensor.dtype.into(), shape: tensor.shape, data_offsets: (end, next) };
+            header.insert(tensor.name, serde_json::to_value(info)?);
+            end = next;
+        }
+        let mut header = serde_json::to_vec(&header)?;
+        // The data starts at a multiple of 8, as the format wants; spaces fill up.
+        header.resize(header.len().next_multiple_of(8), b' ');
+        let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+        file.write_all(&(header.len() as u64).to_le_bytes())?;
+        file.write_all(&header)?;
+        Ok(TensorWriter { file, header_bytes: 8 + header.len() as u64, announced: end, written: 0 })
+    }
+
+    /// The next bytes, tensor after tensor.
+    pub fn write(&mut self, data: &[u8]) -> io::Result<()> {
+        self.written += data.len() as u64;
+        self.file.write_all(data)
+    }
+
+    /// Makes sure that all of it is on disk. Returns the file's size.
+    pub fn finish(self) -> io::Result<u64> {
+        if self.written != self.announced {
+            let (written, announced) = (self.written, self.announced);
+            return Err(io::Error::other(format!("{written} bytes of tensors instead of {announced}")));
+        }
+        self.file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+        Ok(self.header_bytes + self.written)
+    }
 }
 
 #[cfg(test)]

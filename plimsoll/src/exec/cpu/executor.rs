@@ -183,6 +183,11 @@ impl Executor for CpuExecutor {
     fn write_resident(&mut self, name: &str, data: &[u8]) -> bool {
         write(self.resident_range(name), data)
     }
+    fn write_resident_at(&mut self, name: &str, offset: usize, data: &[u8]) -> bool {
+        let inside = |bytes: usize| bytes.checked_sub(offset).is_some_and(|rest| data.len() <= rest);
+        let range = self.resident_range(name).filter(|&(_, bytes)| inside(bytes));
+        write(range.map(|(pointer, _)| (pointer.wrapping_add(offset), data.len())), data)
+    }
     fn read_resident(&self, name: &str) -> Option<Cow<'_, [u8]>> {
         let (pointer, bytes) = self.resident_range(name)?;
         // SAFETY: the slot holds these bytes.

@@ -2,8 +2,12 @@
 
 use serde::Serialize;
 
+use super::config::ConfigKeys;
 use super::encoder::HiddenAct;
-use super::{Family, Input, Origin, check_divides, sum_of_products};
+use super::keys::Keys;
+use super::origin::HubSizes;
+use super::{Family, FamilyName, Input, Origin, check_divides, sum_of_products};
+use crate::hf::{Checkpoint, HfError};
 use crate::recipe::section::{Range, Section};
 use crate::recipe::train::Task;
 
@@ -48,56 +52,103 @@ pub struct ClipVision {
 }
 
 impl Clip {
-    pub fn read(section: &Section<'_>) -> Self {
+    /// Sizes of clip-vit-base-patch32, which are also what transformers takes for keys that a config.json leaves out.
+    pub(super) fn defaults() -> Self {
         Self {
-            origin: Origin::read(section),
-            projection_dim: section.size("projection_dim", 1..=65_536).unwrap_or(512),
-            logit_scale_init_value: section
+            origin: Origin::default(),
+            projection_dim: 512,
+            logit_scale_init_value: 2.6592,
+            text_config: ClipText {
+                vocab_size: 49_408,
+                hidden_size: 512,
+                intermediate_size: 2048,
+                num_hidden_layers: 12,
+                num_attention_heads: 8,
+                max_position_embeddings: 77,
+                hidden_act: HiddenAct::QuickGelu,
+                layer_norm_eps: 1e-5,
+                attention_dropout: 0.0,
+                eos_token_id: 49_407,
+            },
+            vision_config: ClipVision {
+                hidden_size: 768,
+                intermediate_size: 3072,
+                num_hidden_layers: 12,
+                num_attention_heads: 12,
+                num_channels: 3,
+                image_size: 224,
+                patch_size: 32,
+                hidden_act: HiddenAct::QuickGelu,
+                layer_norm_eps: 1e-5,
+                attention_dropout: 0.0,
+            },
+        }
+    }
+}
+
+impl HubSizes for Clip {
+    fn family(&self) -> FamilyName {
+        FamilyName::Clip
+    }
+
+    fn origin_mut(&mut self) -> &mut Origin {
+        &mut self.origin
+    }
+
+    fn preset(&self, name: &str) -> Option<Self> {
+        Self::preset(name)
+    }
+
+    fn config(&self, keys: &ConfigKeys<'_>, _: Option<&Checkpoint>) -> Result<Self, HfError> {
+        Ok(Self::defaults().overlay(keys))
+    }
+
+    fn overlay(self, keys: &impl Keys) -> Self {
+        Self {
+            projection_dim: keys.size("projection_dim", 1..=65_536).unwrap_or(self.projection_dim),
+            logit_scale_init_value: keys
                 .number("logit_scale_init_value", Range::closed(-20.0, 20.0))
-                .unwrap_or(2.6592),
-            text_config: ClipText::read(&section.section_or_empty("text_config")),
-            vision_config: ClipVision::read(&section.section_or_empty("vision_config")),
+                .unwrap_or(self.logit_scale_init_value),
+            text_config: keys.nested("text_config", |keys| self.text_config.overlay(keys)),
+            vision_config: keys.nested("vision_config", |keys| self.vision_config.overlay(keys)),
+            origin: self.origin,
         }
     }
 }
 
 impl ClipText {
-    fn read(section: &Section<'_>) -> Self {
-        let sizes = Self {
-            vocab_size: section.size("vocab_size", 2..=16_777_216).unwrap_or(49_408),
-            hidden_size: section.size("hidden_size", 1..=65_536).unwrap_or(512),
-            intermediate_size: section.size("intermediate_size", 1..=16_777_216).unwrap_or(2048),
-            num_hidden_layers: section.size("num_hidden_layers", 1..=4096).unwrap_or(12),
-            num_attention_heads: section.size("num_attention_heads", 1..=1024).unwrap_or(8),
-            max_position_embeddings: section.size("max_position_embeddings", 2..=1_048_576).unwrap_or(77),
-            hidden_act: section.choice("hidden_act").unwrap_or(HiddenAct::QuickGelu),
-            layer_norm_eps: section.number("layer_norm_eps", Range::above(0.0, 1.0)).unwrap_or(1e-5),
-            attention_dropout: section.number("attention_dropout", Range::closed(0.0, 0.99)).map_or(0.0, |n| n as f32),
-            eos_token_id: section.size("eos_token_id", 0..=16_777_215).unwrap_or(49_407),
-        };
-        section.finish();
-        check_divides(section, "num_attention_heads", sizes.num_attention_heads, sizes.hidden_size, "hidden_size");
-        sizes
+    fn overlay(self, keys: &impl Keys) -> Self {
+        Self {
+            vocab_size: keys.size("vocab_size", 2..=16_777_216).unwrap_or(self.vocab_size),
+            hidden_size: keys.size("hidden_size", 1..=65_536).unwrap_or(self.hidden_size),
+            intermediate_size: keys.size("intermediate_size", 1..=16_777_216).unwrap_or(self.intermediate_size),
+            num_hidden_layers: keys.size("num_hidden_layers", 1..=4096).unwrap_or(self.num_hidden_layers),
+            num_attention_heads: keys.size("num_attention_heads", 1..=1024).unwrap_or(self.num_attention_heads),
+            max_position_embeddings: keys
+                .size("max_position_embeddings", 2..=1_048_576)
+                .unwrap_or(self.max_position_embeddings),
+            hidden_act: keys.choice("hidden_act").unwrap_or(self.hidden_act),
+            layer_norm_eps: keys.number("layer_norm_eps", Range::above(0.0, 1.0)).unwrap_or(self.layer_norm_eps),
+            attention_dropout: keys.dropout("attention_dropout").unwrap_or(self.attention_dropout),
+            eos_token_id: keys.size("eos_token_id", 0..=16_777_215).unwrap_or(self.eos_token_id),
+        }
     }
 }
 
 impl ClipVision {
-    fn read(section: &Section<'_>) -> Self {
-        let sizes = Self {
-            hidden_size: section.size("hidden_size", 1..=65_536).unwrap_or(768),
-            intermediate_size: section.size("intermediate_size", 1..=16_777_216).unwrap_or(3072),
-            num_hidden_layers: section.size("num_hidden_layers", 1..=4096).unwrap_or(12),
-            num_attention_heads: section.size("num_attention_heads", 1..=1024).unwrap_or(12),
-            num_channels: section.size("num_channels", 1..=1024).unwrap_or(3),
-            image_size: section.size("image_size", 1..=65_536).unwrap_or(224),
-            patch_size: section.size("patch_size", 1..=65_536).unwrap_or(32),
-            hidden_act: section.choice("hidden_act").unwrap_or(HiddenAct::QuickGelu),
-            layer_norm_eps: section.number("layer_norm_eps", Range::above(0.0, 1.0)).unwrap_or(1e-5),
-            attention_dropout: section.number("attention_dropout", Range::closed(0.0, 0.99)).map_or(0.0, |n| n as f32),
-        };
-        section.finish();
-        check_divides(section, "num_attention_heads", sizes.num_attention_heads, sizes.hidden_size, "hidden_size");
-        sizes
+    fn overlay(self, keys: &impl Keys) -> Self {
+        Self {
+            hidden_size: keys.size("hidden_size", 1..=65_536).unwrap_or(self.hidden_size),
+            intermediate_size: keys.size("intermediate_size", 1..=16_777_216).unwrap_or(self.intermediate_size),
+            num_hidden_layers: keys.size("num_hidden_layers", 1..=4096).unwrap_or(self.num_hidden_layers),
+            num_attention_heads: keys.size("num_attention_heads", 1..=1024).unwrap_or(self.num_attention_heads),
+            num_channels: keys.size("num_channels", 1..=1024).unwrap_or(self.num_channels),
+            image_size: keys.size("image_size", 1..=65_536).unwrap_or(self.image_size),
+            patch_size: keys.size("patch_size", 1..=65_536).unwrap_or(self.patch_size),
+            hidden_act: keys.choice("hidden_act").unwrap_or(self.hidden_act),
+            layer_norm_eps: keys.number("layer_norm_eps", Range::above(0.0, 1.0)).unwrap_or(self.layer_norm_eps),
+            attention_dropout: keys.dropout("attention_dropout").unwrap_or(self.attention_dropout),
+        }
     }
 
     /// Patches along one side; what is left over at the edge is not seen, as in a convolution.
@@ -108,7 +159,13 @@ impl ClipVision {
 
 impl Family for Clip {
     fn check(&self, section: &Section<'_>) {
-        let vision = &self.vision_config;
+        let (text, vision) = (&self.text_config, &self.vision_config);
+        for (key, heads, width) in [
+            ("text_config", text.num_attention_heads, text.hidden_size),
+            ("vision_config", vision.num_attention_heads, vision.hidden_size),
+        ] {
+            check_divides(&section.section_or_empty(key), "num_attention_heads", heads, width, "hidden_size");
+        }
         if vision.patch_size > vision.image_size {
             let cause =
                 format!("patches of {} are larger than the picture of {}", vision.patch_size, vision.image_size);

@@ -1,11 +1,16 @@
 //! `[model]`: one file per family. A new family is a file that implements `Family`, and a line in `families!`.
 
 mod clip;
+mod config;
 mod encoder;
 mod hybrid_cnn_lstm;
+mod keys;
 mod mu_sota;
 mod origin;
+mod presets;
 mod t5;
+
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -74,35 +79,46 @@ macro_rules! families {
                 match self { $(Self::$variant(_) => $name),+ }
             }
 
-            fn read_sizes(name: FamilyName, section: &Section<'_>) -> Self {
-                match name { $(FamilyName::$variant => Self::$variant($read(section))),+ }
+            fn read_sizes(name: FamilyName, section: &Section<'_>, folder: &Path) -> Self {
+                match name { $(FamilyName::$variant => Self::$variant($read(section, folder))),+ }
             }
         }
     };
 }
 
 families! {
-    HybridCnnLstm(HybridCnnLstm) = "hybrid-cnn-lstm", HybridCnnLstm::read;
-    MuSota(MuSota) = "mu-sota", MuSota::read;
-    Bert(Encoder) = "bert", |s: &Section<'_>| Encoder::read(EncoderKind::Bert, s);
-    Roberta(Encoder) = "roberta", |s: &Section<'_>| Encoder::read(EncoderKind::Roberta, s);
-    XlmRoberta(Encoder) = "xlm-roberta", |s: &Section<'_>| Encoder::read(EncoderKind::XlmRoberta, s);
-    DebertaV3(Encoder) = "deberta-v3", |s: &Section<'_>| Encoder::read(EncoderKind::DebertaV3, s);
-    T5(T5) = "t5", T5::read;
-    Clip(Clip) = "clip", Clip::read;
+    HybridCnnLstm(HybridCnnLstm) = "hybrid-cnn-lstm", |s, _| HybridCnnLstm::read(s);
+    MuSota(MuSota) = "mu-sota", |s, _| MuSota::read(s);
+    Bert(Encoder) = "bert", |s, folder| origin::read(Encoder::defaults(EncoderKind::Bert), s, folder);
+    Roberta(Encoder) = "roberta", |s, folder| origin::read(Encoder::defaults(EncoderKind::Roberta), s, folder);
+    XlmRoberta(Encoder) = "xlm-roberta", |s, folder| origin::read(Encoder::defaults(EncoderKind::XlmRoberta), s, folder);
+    DebertaV3(Encoder) = "deberta-v3", |s, folder| origin::read(Encoder::defaults(EncoderKind::DebertaV3), s, folder);
+    T5(T5) = "t5", |s, folder| origin::read(T5::defaults(), s, folder);
+    Clip(Clip) = "clip", |s, folder| origin::read(Clip::defaults(), s, folder);
 }
 
 impl Model {
     /// `None` where the family is not known; where sizes were refused, defaults stand in for them.
-    pub(super) fn read(section: &Section<'_>) -> Option<Self> {
+    /// `folder` is where relative paths start.
+    pub(super) fn read(section: &Section<'_>, folder: &Path) -> Option<Self> {
         let name = family_name(section)?;
-        let model = Self::read_sizes(name, section);
+        let model = Self::read_sizes(name, section, folder);
         section.finish();
         if section.is_clean() {
             model.family().check(section);
             model.check_parameters(section);
         }
         Some(model)
+    }
+
+    /// Where a Hugging Face model comes from; `None` for the families that are ours alone.
+    pub fn origin(&self) -> Option<&Origin> {
+        match self {
+            Self::HybridCnnLstm(_) | Self::MuSota(_) => None,
+            Self::Bert(m) | Self::Roberta(m) | Self::XlmRoberta(m) | Self::DebertaV3(m) => Some(&m.origin),
+            Self::T5(m) => Some(&m.origin),
+            Self::Clip(m) => Some(&m.origin),
+        }
     }
 
     fn check_parameters(&self, section: &Section<'_>) {
