@@ -34,8 +34,9 @@ def build(model):
 
 
 def series_batch(case):
-    x = torch.randn(case.batch["rows"], case.model["window"], case.model["features"])
-    return dict(x=x, label=torch.randint(case.model["classes"], (case.batch["rows"],)))
+    rows = case.batch["rows"]
+    x = torch.randn(rows, case.model["window"], case.model["features"])
+    return dict(x=x, label=torch.randint(case.model["classes"], (rows,)), weight=torch.ones(rows))
 
 
 def ragged_lengths(rows, longest):
@@ -47,13 +48,13 @@ def ragged_lengths(rows, longest):
 
 
 def text_batch(case):
+    """Position t predicts token t + 1; the last position, and those behind a ragged row's end, predict nothing."""
     rows, length = case.batch["rows"], case.batch["length"]
-    batch = dict(ids=torch.randint(case.model["vocab"], (rows, length)))
-    if case.batch["ragged"]:
-        batch["length"] = ragged_lengths(rows, length)
-        target = torch.arange(1, length + 1)  # position t predicts token t + 1; the last position predicts nothing
-        batch["weight"] = (target < batch["length"][:, None]).float()
-    return batch
+    ids = torch.randint(case.model["vocab"], (rows, length))
+    lengths = ragged_lengths(rows, length) if case.batch["ragged"] else torch.full((rows,), length)
+    weights = (torch.arange(1, length + 1) < lengths[:, None]).float()
+    targets = torch.cat([ids.flatten()[1:], torch.zeros(1, dtype=ids.dtype)]).view(rows, length)
+    return dict(ids=ids, targets=targets, weights=weights), lengths
 
 
 def series_loss(model, batch):
@@ -62,14 +63,10 @@ def series_loss(model, batch):
 
 
 def text_loss(model, batch):
-    """Mean cross-entropy over all next-token targets, or over the real ones of a ragged batch."""
-    ids = batch["ids"]
-    logits = model(ids)
-    each = F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
-    if "weight" not in batch:
-        return logits, each.mean()
-    weight = batch["weight"][:, :-1].flatten()
-    return logits, (each * weight).sum() / weight.sum()
+    """Mean cross-entropy over the real next-token targets."""
+    logits, weights = model(batch["ids"]), batch["weights"].flatten()
+    each = F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten(), reduction="none")
+    return logits, (each * weights).sum() / weights.sum()
 
 
 def in_precision(dtype, model, batch):
@@ -132,49 +129,55 @@ def eval_logits(model, batch):
     return logits
 
 
-def recipe_of(case):
-    task = "language-model" if case.model["family"] == "mu-sota" else "series"
-    optimizer = dict(name="adamw", **OPTIMIZER, decay_all=True)
-    train_table = dict(task=task, effective_batch=case.batch["rows"], clip_norm=CLIP_NORM, optimizer=optimizer, schedule=dict(name="constant"))
-    return dict(model=case.model, train=train_table)
+def record(initial, inputs, loss_of):
+    """What every golden file holds, of any model: and PyTorch's own f32 deviation.
 
-
-def compute(case, seed):
-    """All tensors of one golden file, and PyTorch's own f32 deviation."""
-    torch.manual_seed(seed)
-    text = case.model["family"] == "mu-sota"
-    initial = build(case.model)
-    inputs = (text_batch if text else series_batch)(case)
-    loss_of = text_loss if text else series_loss
-
+    `initial` is the f32 model; `inputs` one batch under the names of plimsoll's graph, the batch first in
+    every shape; `loss_of(model, inputs)` gives the outputs and the mean loss.
+    """
     double, double_batch = in_precision(torch.float64, initial, inputs)
     truth = first_step(double, double_batch, loss_of)
     own_error = deviation(first_step(*in_precision(torch.float32, initial, inputs), loss_of), truth)
-    entries = dict(inputs, logits=truth[0], loss=truth[1])
+    entries = {f"input.{name}": v for name, v in inputs.items()} | dict(logits=truth[0], loss=truth[1])
     entries |= {f"param.{name}": p.detach() for name, p in initial.named_parameters()}
     entries |= {f"grad.{name}": g.float() for name, g in truth[2].items()}
     entries |= running_statistics(double)
-    if not text:
-        entries["eval_logits"] = eval_logits(double, double_batch)
     for suffix, dtype in (("f64", torch.float64), ("f32", torch.float32)):
         model, batch = in_precision(dtype, initial, inputs)
         entries[f"losses.{suffix}"], entries[f"grad_norms.{suffix}"] = train(model, batch, loss_of)
     entries["losses.f32_reordered"] = reordered_losses(initial, inputs, loss_of)
-    return {k: v.contiguous() for k, v in entries.items()}, own_error
+    return entries, own_error
 
 
-def write(case, seed, out):
-    entries, own_error = compute(case, seed)
+def compute(case):
+    """All tensors of one golden file of our own families, and PyTorch's own f32 deviation."""
+    initial = build(case.model)
+    if case.model["family"] == "mu-sota":
+        inputs, lengths = text_batch(case)
+        entries, own_error = record(initial, inputs, text_loss)
+        return entries | (dict(length=lengths) if case.batch["ragged"] else {}), own_error
+    inputs = series_batch(case)
+    entries, own_error = record(initial, inputs, series_loss)
+    double, batch = in_precision(torch.float64, initial, inputs)
+    series_loss(double, batch)
+    return entries | dict(eval_logits=eval_logits(double, batch)), own_error
+
+
+def write(case, seed, out, compute=compute):
+    """Writes the golden file of one case: `compute(case)` gives its tensors and PyTorch's own f32 deviation."""
+    torch.manual_seed(seed)
+    entries, own_error = compute(case)
     assert all(v.isfinite().all() for v in entries.values()), f"{case.name}: PyTorch computed a NaN or an infinity"
-    config = recipe_of(case) | dict(name=case.name, seed=seed, pytorch=torch.__version__, pytorch_f32_deviation=own_error)
+    config = dict(model=case.model, name=case.name, seed=seed, pytorch=torch.__version__, pytorch_f32_deviation=own_error)
     path = out / f"{case.name}.safetensors"
-    save_file(entries, path, {"config": json.dumps(config)})  # one key: the order of several is not fixed
+    # One key of metadata: the order of several is not fixed.
+    save_file({k: v.contiguous() for k, v in entries.items()}, path, {"config": json.dumps(config)})
     drift = float((entries["losses.f32"] - entries["losses.f64"]).abs().max())
     print(f"{path}  loss {float(entries['loss']):.6f}  f32: logits {own_error['logits']:.1e}, gradients {own_error['gradient']:.1e}, ten losses {drift:.1e}")
 
 
-def cases_of(arguments):
-    family = configs.FAMILIES[arguments.family]
+def cases_of(arguments, families):
+    family = families[arguments.family]
     if arguments.workloads:
         return family["workload"]()
     if not arguments.random:
@@ -183,9 +186,10 @@ def cases_of(arguments):
     return [family["random"](rng, f"{arguments.family}-random-{arguments.seed}-{i:02}") for i in range(arguments.random)]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--family", choices=configs.FAMILIES, required=True)
+def main(families=configs.FAMILIES, compute=compute, description=__doc__):
+    """The command line of a script that writes golden files of these families."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--family", choices=families, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--random", type=int, default=0, metavar="N", help="N random configurations instead of the named sizes")
     parser.add_argument("--workloads", action="store_true", help="the sizes of the reference workloads instead")
@@ -193,8 +197,8 @@ def main():
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # one summation order
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for i, case in enumerate(cases_of(arguments)):
-        write(case, arguments.seed * 1000 + i, arguments.out)
+    for i, case in enumerate(cases_of(arguments, families)):
+        write(case, arguments.seed * 1000 + i, arguments.out, compute)
 
 
 if __name__ == "__main__":
