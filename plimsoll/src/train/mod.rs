@@ -7,6 +7,7 @@ mod evaluate;
 mod events;
 mod expect;
 mod generate;
+pub mod generation;
 mod initial;
 mod run;
 mod schedule;
