@@ -2,6 +2,7 @@
 
 use crate::graph::{Graph, GraphError, ValueId};
 use crate::models::Build;
+use crate::models::attention::{AttentionInputs, attention};
 use crate::models::layers::*;
 use crate::ops::*;
 use crate::recipe::HiddenAct;
@@ -50,7 +51,8 @@ impl Tower {
         let (batch, width) = (build.batch, self.width);
         let qkv = dense(g, "{q_proj,k_proj,v_proj}", h, 3 * width, self.inner_start())?;
         let qkv = reshape(g, "heads", qkv, &[batch, time, 3, self.heads, width / self.heads])?;
-        let y = attention(g, "attention", qkv, self.causal, build.attention)?;
+        let inputs = AttentionInputs { dropout: self.dropout, causal: self.causal, ..AttentionInputs::packed(g, qkv) };
+        let y = attention(g, "attention", inputs, build)?;
         reshape(g, "joined", y, &[batch * time, width])
     }
 

@@ -74,6 +74,18 @@ impl Encoder {
         if drops {
             inputs.push(rng(g)?);
         }
-        Ok(g.apply_all("attention", Attention { scale, causal: false, key_mask: true, dropout }, &inputs)?[0])
+        Ok(g.apply_all(
+            "attention",
+            Attention {
+                scale,
+                causal: false,
+                key_mask: true,
+                dropout,
+                packing: Packing::Qkv,
+                bias: Bias::None,
+                offset: false,
+            },
+            &inputs,
+        )?[0])
     }
 }
