@@ -127,6 +127,9 @@ mod tests {
         fn write_resident(&mut self, _: &str, _: &[u8]) -> bool {
             true
         }
+        fn write_resident_at(&mut self, _: &str, _: usize, _: &[u8]) -> bool {
+            true
+        }
         fn read_resident(&self, _: &str) -> Option<Cow<'_, [u8]>> {
             None
         }
