@@ -21,8 +21,8 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 pub use data::{
-    BYTE_VOCABULARY, Batching, Buckets, Compose, Data, DerivedLabel, Format, Kind, Label, Series, Source, Synthetic,
-    Text, Validation,
+    BYTE_VOCABULARY, BadRows, Batching, Buckets, Captions, Columns, Compose, Data, DerivedLabel, Format, Kind, Label,
+    Labelled, LabelledColumns, PairColumns, Pairs, Series, Source, Synthetic, Text, Validation,
 };
 pub use error::{Problems, RecipeError};
 pub use memory::{Attention, Budget, Choice, Memory, Offload, OptimizerState, Precision, Recompute};
