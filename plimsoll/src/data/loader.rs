@@ -10,8 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Workers copy slices and need little stack; stating it makes it part of the planned host memory.
-const WORKER_STACK_BYTES: usize = 256 << 10;
+/// Workers copy slices, tokenize and decode pictures; stating their stack makes it part of the planned host memory.
+pub(super) const WORKER_STACK_BYTES: usize = 1 << 20;
 /// More threads than this is a slip of the pen.
 const MOST_WORKERS: usize = 256;
 

@@ -15,6 +15,7 @@ mod labels;
 mod loader;
 mod normalizer;
 mod order;
+pub mod pictures;
 mod report;
 mod series;
 mod synthetic;
@@ -27,6 +28,8 @@ pub use corpus::{CorpusData, CorpusOptions, Sequences, load_corpus};
 pub use dataset::{Batch, Dataset, Element, FieldMut, FieldSpec, Position, RowMut, batch_bytes};
 pub use error::{DataError, Place};
 pub use labels::LabelRule;
+#[cfg(test)]
+use loader::WORKER_STACK_BYTES;
 pub use loader::{Loader, LoaderOptions, LoaderStats};
 pub use normalizer::Normalizer;
 pub use order::Order;
