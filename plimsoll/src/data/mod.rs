@@ -8,10 +8,14 @@
 //! Everything from outside is checked before memory is taken for it; whatever is wrong is a [`DataError`] with file,
 //! place, cause and hint.
 
+mod batch;
+mod compose;
 mod corpus;
 mod dataset;
 mod error;
+mod fields;
 mod labels;
+mod ladder;
 mod loader;
 mod normalizer;
 mod order;
@@ -24,10 +28,13 @@ mod text;
 mod vocabulary;
 mod windows;
 
+pub use batch::{Batch, Position, batch_bytes};
 pub use corpus::{CorpusData, CorpusOptions, Sequences, load_corpus};
-pub use dataset::{Batch, Dataset, Element, FieldMut, FieldSpec, Position, RowMut, batch_bytes};
+pub use dataset::{Dataset, FieldMut, RowMut};
 pub use error::{DataError, Place};
+pub use fields::{Element, FieldSpec, Padding, axis_maxima};
 pub use labels::LabelRule;
+pub use ladder::Ladder;
 #[cfg(test)]
 use loader::WORKER_STACK_BYTES;
 pub use loader::{Loader, LoaderOptions, LoaderStats};

@@ -321,5 +321,7 @@ pub fn loader_options(recipe: &Recipe) -> LoaderOptions {
         prefetch: recipe.data.prefetch,
         shuffle: Some(recipe.train.seed),
         epochs: None,
+        compose: recipe.data.batching().compose,
+        buckets: recipe.data.batching().buckets,
     }
 }

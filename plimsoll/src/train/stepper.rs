@@ -2,13 +2,12 @@
 //! benchmark run this very code.
 
 use super::TrainError;
-use super::batch::{Feeder, counted_rows};
-use super::setup::length;
+use super::batch::{Feeder, counted};
 use super::step::{MICRO_STEP, STEP, UPDATE};
 use crate::data::Batch;
 use crate::exec::Executor;
 use crate::plan::{PlanError, Program};
-use crate::recipe::{Model, Recipe, Rule};
+use crate::recipe::{Recipe, Rule};
 
 /// What one update tells about itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,13 +24,12 @@ pub struct Stepper {
     micro: usize,
     update: Option<usize>,
     feeder: Feeder,
-    is_text: bool,
     rule: Rule,
     seed: u64,
 }
 
 impl Stepper {
-    pub fn new(recipe: &Recipe, program: &Program, micro_batch: usize) -> Result<Stepper, TrainError> {
+    pub fn new(recipe: &Recipe, program: &Program) -> Result<Stepper, TrainError> {
         let (micro, update) = match program.phase(STEP) {
             Some(step) => (step, None),
             None => (phase(program, MICRO_STEP)?, Some(phase(program, UPDATE)?)),
@@ -39,8 +37,7 @@ impl Stepper {
         Ok(Stepper {
             micro,
             update,
-            feeder: feeder(recipe, micro_batch),
-            is_text: is_text(recipe),
+            feeder: Feeder::new(program),
             rule: recipe.train.optimizer.rule,
             seed: recipe.train.seed,
         })
@@ -54,22 +51,22 @@ impl Stepper {
         step: usize,
         lr: f64,
         mut run: impl FnMut(&mut E, usize),
-    ) -> Stepped {
-        let counted = counted_rows(batch, self.is_text, 0..batch.len()).max(1);
+    ) -> Result<Stepped, TrainError> {
+        let counted = Some(counted(batch)).filter(|&sum| sum > 0.0).unwrap_or(1.0);
         self.write_scalars(executor, step, lr, counted);
-        for first in (0..batch.len()).step_by(self.feeder.rows()) {
+        for first in (0..batch.len()).step_by(self.feeder.rows(self.micro)) {
             let rng = [self.seed as i64, step as i64, first as i64];
             executor.write_resident("rng", bytemuck::cast_slice(&rng));
-            self.feeder.feed(executor, self.micro, batch, first);
+            self.feeder.feed(executor, self.micro, batch, first)?;
             run(executor, self.micro);
         }
         if let Some(update) = self.update {
             run(executor, update);
         }
-        Stepped { loss: metric(executor, "metrics.loss") / counted as f64, norm: metric(executor, "metrics.norm") }
+        Ok(Stepped { loss: metric(executor, "metrics.loss") / counted, norm: metric(executor, "metrics.norm") })
     }
 
-    fn write_scalars(&self, executor: &mut dyn Executor, step: usize, lr: f64, counted: usize) {
+    fn write_scalars(&self, executor: &mut dyn Executor, step: usize, lr: f64, counted: f64) {
         let t = step as i32 + 1;
         let (b1, b2) = match self.rule {
             Rule::AdamW { betas, .. } => (betas[0], betas[1]),
@@ -77,7 +74,7 @@ impl Stepper {
         };
         let scalars = [
             ("lr", lr),
-            ("loss.scale", 1.0 / counted as f64),
+            ("loss.scale", 1.0 / counted),
             ("adam.correction1", 1.0 - b1.powi(t)),
             ("adam.correction2", 1.0 - b2.powi(t)),
             ("adafactor.step", t as f64),
@@ -87,18 +84,6 @@ impl Stepper {
             executor.write_resident(name, bytemuck::bytes_of(&(value as f32)));
         }
         clear_metrics(executor);
-    }
-}
-
-pub(super) fn is_text(recipe: &Recipe) -> bool {
-    matches!(recipe.model, Model::MuSota(_))
-}
-
-/// Host buffers for a phase that takes `rows` samples.
-pub(super) fn feeder(recipe: &Recipe, rows: usize) -> Feeder {
-    match &recipe.model {
-        Model::HybridCnnLstm(m) => Feeder::series(rows, m.window * m.features),
-        _ => Feeder::text(rows, length(recipe)),
     }
 }
 

@@ -73,7 +73,7 @@ impl<'r> Trainer<'r> {
                 state
             }
         };
-        let stepper = Stepper::new(&run.recipe, run.program(), run.planned.choice.settings.micro_batch)?;
+        let stepper = Stepper::new(&run.recipe, run.program())?;
         let first_step = state.step;
         Ok(Trainer {
             steps: run.steps(),
@@ -164,7 +164,7 @@ impl<'r> Trainer<'r> {
             self.state.step,
             self.steps,
         );
-        let stepped = self.stepper.step(&mut self.executor, batch, self.state.step, lr, Executor::run);
+        let stepped = self.stepper.step(&mut self.executor, batch, self.state.step, lr, Executor::run)?;
         let (samples, position) = (batch.len(), batch.end());
         let stall_ms = (loader.stats().stall - stalled).as_secs_f64() * 1e3;
         let Stepped { loss, norm } = stepped;

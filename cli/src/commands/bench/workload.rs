@@ -1,7 +1,7 @@
 //! The reference workloads as recipes, and a batch of random samples for them.
 
 use crate::failure::Failure;
-use plimsoll::data::{Batch, DataError, Dataset, Element, FieldSpec, RowMut};
+use plimsoll::data::{Batch, DataError, Dataset, Element, FieldSpec, RowMut, Sequences, Windows};
 use plimsoll::exec::cpu::random::{Stream, site};
 use plimsoll::recipe::{Input, Recipe};
 use plimsoll::train::length;
@@ -94,27 +94,19 @@ impl Workload {
 pub struct RandomSamples {
     count: usize,
     classes: u32,
-    fields: [FieldSpec; 2],
+    fields: [FieldSpec; 3],
 }
 
 impl RandomSamples {
     pub fn new(recipe: &Recipe, count: usize) -> RandomSamples {
         match recipe.model.family().input() {
-            Input::Series { features, window, classes } => RandomSamples {
-                count,
-                classes: classes as u32,
-                fields: [
-                    FieldSpec::new("x", Element::F32, &[window, features]),
-                    FieldSpec::new("label", Element::I32, &[]),
-                ],
-            },
+            Input::Series { features, window, classes } => {
+                RandomSamples { count, classes: classes as u32, fields: Windows::sample_fields(window, features) }
+            }
             Input::Tokens { vocab, .. } | Input::Pictures { vocab, .. } => RandomSamples {
                 count,
                 classes: vocab.min(IDS) as u32,
-                fields: [
-                    FieldSpec::new("ids", Element::I32, &[length(recipe)]),
-                    FieldSpec::new("length", Element::I32, &[]),
-                ],
+                fields: Sequences::sample_fields(length(recipe)),
             },
         }
     }
@@ -143,13 +135,17 @@ impl Dataset for RandomSamples {
         let stream = Stream::new(1, site("bench"), 0);
         let word = |i: usize, draw: u32| stream.word(sample as u32, draw, i as u32);
         if self.is_text() {
-            let ids = row.i32(0);
-            ids.iter_mut().enumerate().for_each(|(i, id)| *id = (word(i, 0) % self.classes) as i32);
-            row.i32(1)[0] = self.fields[0].shape[0] as i32;
+            let id = |i: usize| (word(i, 0) % self.classes) as i32;
+            row.i32(0).iter_mut().enumerate().for_each(|(i, to)| *to = id(i));
+            // The last id has no next one.
+            let counted = self.fields[0].shape[0] - 1;
+            row.i32(1)[..counted].iter_mut().enumerate().for_each(|(i, to)| *to = id(i + 1));
+            row.f32(2)[..counted].fill(1.0);
         } else {
             let x = row.f32(0);
             x.iter_mut().enumerate().for_each(|(i, x)| *x = normal(word(i, 0), word(i, 1)));
             row.i32(1)[0] = (word(0, 2) % self.classes) as i32;
+            row.f32(2)[0] = 1.0;
         }
         Ok(())
     }
