@@ -43,6 +43,9 @@ pub use order::Order;
 pub use report::{ClassReport, CorpusReport, DataReport, FeatureReport, SeriesReport};
 pub use series::{Labels, SeriesData, SeriesOptions, load_series, read_windows};
 pub use synthetic::{GrammarOptions, RegimesOptions, grammar, regimes};
+pub use synthetic::{
+    SHAPES_END, SHAPES_LONGEST, SHAPES_VOCABULARY, Shapes, ShapesData, ShapesOptions, shapes, shapes_tokenizer,
+};
 pub use vocabulary::{FileVocabulary, Vocabulary, VocabularyChoice};
 pub(crate) use windows::window_count;
 pub use windows::{NO_LABEL, Windows};

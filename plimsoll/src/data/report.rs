@@ -1,5 +1,6 @@
 //! What was read, in numbers: for the screen and for the run's events.
 
+use super::pictures::CaptionReport;
 use super::{Dataset, Normalizer, Windows};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -9,6 +10,7 @@ use std::fmt;
 pub enum DataReport {
     Series(SeriesReport),
     Corpus(CorpusReport),
+    Captions(CaptionReport),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -92,6 +94,7 @@ impl fmt::Display for DataReport {
         match self {
             DataReport::Series(report) => report.fmt(f),
             DataReport::Corpus(report) => report.fmt(f),
+            DataReport::Captions(report) => report.fmt(f),
         }
     }
 }

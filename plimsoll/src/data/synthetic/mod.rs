@@ -2,9 +2,13 @@
 
 mod grammar;
 mod regimes;
+mod shapes;
 
 pub use grammar::{GrammarOptions, grammar};
 pub use regimes::{RegimesOptions, regimes};
+pub use shapes::{
+    SHAPES_END, SHAPES_LONGEST, SHAPES_VOCABULARY, Shapes, ShapesData, ShapesOptions, shapes, shapes_tokenizer,
+};
 
 use crate::exec::cpu::random::{Stream, site};
 
@@ -18,6 +22,11 @@ impl Noise {
     /// Different names give independent sequences of one seed.
     fn new(seed: u64, name: &str) -> Self {
         Noise { stream: Stream::new(seed, site(name), 0), drawn: 0 }
+    }
+
+    /// Sample `index` of a set has a sequence of its own.
+    fn at(seed: u64, name: &str, index: u64) -> Self {
+        Noise { stream: Stream::new(seed, site(name), index), drawn: 0 }
     }
 
     /// Two uniform numbers in (0, 1).
