@@ -17,6 +17,10 @@ pub trait Dataset: Send + Sync {
     }
     /// Host memory the samples occupy.
     fn resident_bytes(&self) -> usize;
+    /// Host memory that filling takes on each worker, at most; it is not part of the batch.
+    fn worker_bytes(&self) -> usize {
+        0
+    }
 }
 
 /// The place of one field of one sample. Vectors are empty and have room for the longest sample.

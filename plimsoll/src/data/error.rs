@@ -1,5 +1,6 @@
 //! What can be wrong with data: every variant names the file, the place and the cause; [`DataError::hint`] advises.
 
+use super::pictures::{PictureFault, PicturePlace};
 use std::{fmt, path::PathBuf};
 
 /// Where in a file: a line of a text file, or a row of a table without lines. Both count from 1.
@@ -67,6 +68,12 @@ pub enum DataError {
     EmptyText { file: PathBuf, place: Place, column: String },
     #[error("{}: {place}, column `{column}`: {found} where {wanted} is expected", file.display())]
     WrongCell { file: PathBuf, place: Place, column: String, found: &'static str, wanted: String },
+    #[error("{place} {fault}")]
+    Picture { place: PicturePlace, fault: PictureFault },
+    #[error("{}: has no caption", file.display())]
+    NoCaption { file: PathBuf },
+    #[error("{}: {cause}", file.display())]
+    PictureConfig { file: PathBuf, cause: String },
     #[error("data option `{name}`: {cause}")]
     BadOption { name: &'static str, cause: String },
     #[error("loader worker failed: {cause}")]
@@ -130,6 +137,13 @@ impl DataError {
             DataError::Tokenizer { .. } => "give a `tokenizer.json` as written by Hugging Face tokenizers".into(),
             DataError::IdBeyondVocabulary { .. } => {
                 "set the model's `vocab` to the size of the vocabulary (257 for bytes)".into()
+            }
+            DataError::Picture { fault, .. } => fault.hint().into(),
+            DataError::NoCaption { .. } => {
+                "put it into a folder named after its class, or write a .txt file of the same name beside it".into()
+            }
+            DataError::PictureConfig { .. } => {
+                "correct the file, or take it away to prepare pictures as CLIP does".into()
             }
             DataError::BadOption { .. } => "correct the value in the recipe".into(),
             DataError::Worker { .. } => "this is a defect of plimsoll: please report it".into(),

@@ -15,8 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Workers copy slices, tokenize and decode; stating their stack makes it part of the planned host memory.
-const WORKER_STACK_BYTES: usize = 1 << 20;
+/// Workers copy slices, tokenize and decode pictures; stating their stack makes it part of the planned host memory.
+pub(super) const WORKER_STACK_BYTES: usize = 1 << 20;
 /// More threads than this is a slip of the pen.
 const MOST_WORKERS: usize = 256;
 

@@ -20,6 +20,7 @@ mod ladder;
 mod loader;
 mod normalizer;
 mod order;
+pub mod pictures;
 mod report;
 mod series;
 mod synthetic;
@@ -36,12 +37,17 @@ pub use error::{DataError, Place};
 pub use fields::{Element, FieldSpec, Padding, axis_maxima};
 pub use labels::LabelRule;
 pub use ladder::Ladder;
+#[cfg(test)]
+use loader::WORKER_STACK_BYTES;
 pub use loader::{Loader, LoaderOptions, LoaderStats};
 pub use normalizer::Normalizer;
 pub use order::Order;
 pub use report::{ClassReport, CorpusReport, DataReport, FeatureReport, SeriesReport, TextsReport};
 pub use series::{Labels, SeriesData, SeriesOptions, load_series, read_windows};
 pub use synthetic::{GrammarOptions, RegimesOptions, WordStyle, grammar, recipes, regimes, sentiment, word_tokenizer};
+pub use synthetic::{
+    SHAPES_END, SHAPES_LONGEST, SHAPES_VOCABULARY, Shapes, ShapesData, ShapesOptions, shapes, shapes_tokenizer,
+};
 pub use texts::{
     CaptionTokenizer, Composition, LabelKind, LabelledData, LabelledOptions, LengthReport, PairedTexts, PairsData,
     PairsOptions, Reading, TextTokenizer, Texts, load_labelled, load_pairs, read_sources, read_texts,

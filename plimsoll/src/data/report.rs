@@ -1,5 +1,6 @@
 //! What was read, in numbers: for the screen and for the run's events.
 
+use super::pictures::CaptionReport;
 use super::{Dataset, LengthReport, Normalizer, Reading, Windows};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -10,6 +11,7 @@ pub enum DataReport {
     Series(SeriesReport),
     Corpus(CorpusReport),
     Texts(TextsReport),
+    Captions(CaptionReport),
 }
 
 /// Labelled texts, or pairs of texts.
@@ -117,6 +119,7 @@ impl fmt::Display for DataReport {
             DataReport::Series(report) => report.fmt(f),
             DataReport::Corpus(report) => report.fmt(f),
             DataReport::Texts(report) => report.fmt(f),
+            DataReport::Captions(report) => report.fmt(f),
         }
     }
 }

@@ -4,12 +4,16 @@ mod grammar;
 mod recipes;
 mod regimes;
 mod sentiment;
+mod shapes;
 mod words;
 
 pub use grammar::{GrammarOptions, grammar};
 pub use recipes::recipes;
 pub use regimes::{RegimesOptions, regimes};
 pub use sentiment::sentiment;
+pub use shapes::{
+    SHAPES_END, SHAPES_LONGEST, SHAPES_VOCABULARY, Shapes, ShapesData, ShapesOptions, shapes, shapes_tokenizer,
+};
 pub use words::{WordStyle, word_tokenizer};
 
 use crate::exec::cpu::random::{Stream, site};
@@ -24,6 +28,11 @@ impl Noise {
     /// Different names give independent sequences of one seed.
     fn new(seed: u64, name: &str) -> Self {
         Noise { stream: Stream::new(seed, site(name), 0), drawn: 0 }
+    }
+
+    /// Sample `index` of a set has a sequence of its own.
+    fn at(seed: u64, name: &str, index: u64) -> Self {
+        Noise { stream: Stream::new(seed, site(name), index), drawn: 0 }
     }
 
     /// Two uniform numbers in (0, 1).
