@@ -1,7 +1,7 @@
 //! Building a graph: declare inputs, add nodes, keep names unique and types checked.
 
 use super::*;
-use crate::ops::{Accumulate, Copy, OpError};
+use crate::ops::{Accumulate, AliasKind, Copy, OpError};
 use thiserror::Error;
 
 #[derive(Debug, Error, Clone, PartialEq)]
@@ -202,6 +202,24 @@ impl Graph {
             }
             None => Ok(self.add(name, Accumulate, &[part, total])?[0]),
         }
+    }
+
+    /// Makes the node that computes `part` add it to `total` in place, which `part` is then the name of; false if its op
+    /// cannot, or runs before `total` is there. Nothing else may read either.
+    pub(crate) fn add_into(&mut self, part: ValueId, total: ValueId) -> bool {
+        let (Some(id), Some(before)) = (self.producer(part), self.producer(total)) else { return false };
+        let fits = before < id && self.ty(part) == self.ty(total) && self.ty(total).is_contiguous();
+        let Some(op) = self.node(id).op.op().accumulating().filter(|_| fits) else { return false };
+        let node = &mut self.nodes[id.index()];
+        node.op = OpRef::Plain(Arc::from(op));
+        node.inputs.push(total);
+        true
+    }
+
+    /// Whether a node only sees its input differently.
+    pub(crate) fn is_view(&self, id: NodeId) -> bool {
+        let aliases = self.node(id).op.op().aliases(&self.input_types(id));
+        aliases.iter().any(|alias| matches!(alias.kind, AliasKind::View { .. }))
     }
 
     /// The host will read `value` after the phase.

@@ -8,6 +8,7 @@ mod evaluate;
 mod events;
 mod expect;
 mod generate;
+pub mod generation;
 mod initial;
 mod run;
 mod schedule;
