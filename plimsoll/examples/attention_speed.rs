@@ -3,36 +3,66 @@
 
 use std::time::Instant;
 
-use plimsoll::exec::cpu::kernels::attention::{self, Options, Shape, View, ViewMut};
+use plimsoll::exec::cpu::kernels::attention::{self, Bias, Dropout, Options, Shape, Targets, View, ViewMut};
 use plimsoll::exec::cpu::parallel::with_threads;
+use plimsoll::exec::cpu::random::Stream;
 
 const THREADS: usize = 2;
 
+/// What is done beside the products.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Extra {
+    Nothing,
+    Causal,
+    /// The last fifth of the keys is padding.
+    Mask,
+    MaskAndDropout,
+    Relative,
+    Disentangled,
+}
+
 fn main() {
     println!(
-        "{:>5} {:>5} {:>5} {:>5} {:>7} {:>12} {:>12}",
-        "batch", "time", "heads", "dim", "causal", "forward ms", "backward ms"
+        "{:>5} {:>5} {:>5} {:>5} {:>15} {:>11} {:>11}",
+        "batch", "time", "heads", "dim", "extra", "forward ms", "backward ms"
     );
-    for (batch, time, heads, head_dim, causal) in [
-        (4, 128, 32, 2, true),
-        (4, 512, 32, 2, true),
-        (4, 128, 8, 8, true),
-        (32, 60, 4, 128, false),
-        (16, 128, 12, 64, false),
-        (4, 512, 12, 64, false),
+    use Extra::*;
+    let encoder: &[Extra] = &[Nothing, Mask, MaskAndDropout, Disentangled];
+    for (batch, time, heads, head_dim, extras) in [
+        (4, 128, 32, 2, &[Causal][..]),
+        (4, 512, 32, 2, &[Causal]),
+        (4, 128, 8, 8, &[Causal]),
+        (32, 60, 4, 128, &[Nothing]),
+        (16, 128, 12, 32, encoder),
+        (16, 64, 4, 64, encoder),
+        (4, 64, 6, 64, &[Nothing, Mask, MaskAndDropout, Relative]),
+        (32, 50, 8, 64, &[Nothing]),
+        (4, 512, 12, 64, &[Nothing]),
     ] {
-        let shape = Shape { batch, q_len: time, k_len: time, heads, head_dim };
-        let [forward, backward] = with_threads(THREADS, || measure(shape, causal));
-        println!("{batch:>5} {time:>5} {heads:>5} {head_dim:>5} {causal:>7} {forward:>12.3} {backward:>12.3}");
+        for &extra in extras {
+            let (bias, bias_rows) = match extra {
+                Relative => (Bias::Relative { bidirectional: true, max_distance: 128 }, 32),
+                Disentangled => (Bias::Disentangled { buckets: 256, max_distance: 512 }, 512),
+                _ => (Bias::None, 0),
+            };
+            let causal = extra == Causal;
+            let shape = Shape { batch, q_len: time, k_len: time, heads, head_dim, causal, bias, bias_rows };
+            let [forward, backward] = with_threads(THREADS, || measure(shape, extra));
+            let extra = format!("{extra:?}");
+            println!("{batch:>5} {time:>5} {heads:>5} {head_dim:>5} {extra:>15} {forward:>11.3} {backward:>11.3}");
+        }
     }
 }
 
+fn wave(len: usize, phase: f32) -> Vec<f32> {
+    (0..len).map(|i| (i as f32 * 0.37 + phase).sin()).collect()
+}
+
 /// Best of several runs, forward and backward, in milliseconds.
-fn measure(shape: Shape, causal: bool) -> [f64; 2] {
+fn measure(shape: Shape, extra: Extra) -> [f64; 2] {
     let row = shape.heads * shape.head_dim;
     let strides = [shape.q_len * row, row, shape.head_dim, 1];
-    let wave = |phase: f32| (0..shape.batch * shape.q_len * row).map(|i| (i as f32 * 0.37 + phase).sin()).collect();
-    let [q, k, v, dout]: [Vec<f32>; 4] = [0.0, 1.0, 2.0, 3.0].map(wave);
+    let [q, k, v, dout] = [0.0, 1.0, 2.0, 3.0].map(|phase| wave(shape.batch * shape.q_len * row, phase));
     let [mut out, mut dq, mut dk, mut dv] = [(); 4].map(|()| vec![0f32; q.len()]);
     let mut lse = vec![0f32; shape.batch * shape.heads * shape.q_len];
     let mut scratch = vec![0f32; attention::forward_scratch(shape, THREADS)];
@@ -40,16 +70,27 @@ fn measure(shape: Shape, causal: bool) -> [f64; 2] {
     let read = |x: &[f32]| View { ptr: x.as_ptr(), strides };
     let write = |x: &mut [f32]| ViewMut { ptr: x.as_mut_ptr(), strides };
     let (q, k, v, dout) = (read(&q), read(&k), read(&v), read(&dout));
-    let scale = 1.0 / (shape.head_dim as f32).sqrt();
-    let options = Options { scale, causal, key_mask: None, dropout: None };
+    let seen = |n: usize| (n % shape.k_len < shape.k_len - shape.k_len / 5) as i32;
+    let mask: Vec<i32> = (0..shape.batch * shape.k_len).map(seen).collect();
+    let tables = [4.0, 5.0].map(|phase| wave(shape.bias_rows * row, phase));
+    let mut dtables = tables.clone();
+    let dropout = Dropout { stream: Stream::new(1, 2, 3), p: 0.1, first_sample: 0 };
+    let options = Options {
+        scale: 1.0 / (shape.head_dim as f32).sqrt(),
+        tables: tables.each_ref().map(|table| table.as_ptr()),
+        position: None,
+        key_mask: matches!(extra, Extra::Mask | Extra::MaskAndDropout).then_some(mask.as_ptr()),
+        dropout: (extra == Extra::MaskAndDropout).then_some(dropout),
+    };
     // SAFETY: all views are contiguous over vectors of exactly their size.
     let forward = best(|| unsafe {
         attention::forward(shape, q, k, v, options, write(&mut out), lse.as_mut_ptr(), &mut scratch);
     });
     let out = read(&out);
     let backward = best(|| unsafe {
-        let (dq, dk, dv) = (write(&mut dq), write(&mut dk), write(&mut dv));
-        attention::backward(shape, q, k, v, out, lse.as_ptr(), dout, options, dq, dk, dv, &mut back_scratch);
+        let tables = dtables.each_mut().map(|table| table.as_mut_ptr());
+        let to = Targets { q: write(&mut dq), k: write(&mut dk), v: write(&mut dv), tables };
+        attention::backward(shape, q, k, v, out, lse.as_ptr(), dout, options, to, &mut back_scratch);
     });
     [forward, backward]
 }

@@ -36,8 +36,7 @@ impl Family for Dropping {
         let w = g.parameter("qkv", &[3 * WIDTH, WIDTH], Init::Uniform(0.5), true)?;
         let qkv = g.apply("qkv.product", MatMul::TRANSPOSED, &[x, w])?;
         let qkv = g.apply("heads", Reshape { shape: vec![build.batch, TIME, 3, 2, WIDTH / 2] }, &[qkv])?;
-        let attention =
-            Attention { scale: 0.4, causal: true, key_mask: false, dropout: Some((0.3, site("attention"))) };
+        let attention = Attention { causal: true, dropout: Some((0.3, site("attention"))), ..Attention::plain(0.4) };
         let y = g.apply_all("attention", attention, &[qkv, rng])?[0];
         let y = g.apply("joined", Reshape { shape: vec![rows, WIDTH] }, &[y])?;
         let y = g.apply("drop", Dropout { p: 0.4, site: site("drop"), samples: build.batch }, &[y, rng])?;

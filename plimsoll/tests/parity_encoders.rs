@@ -17,3 +17,8 @@ fn roberta_agrees_with_transformers() {
 fn xlm_roberta_agrees_with_transformers() {
     parity::compare_folder("xlm-roberta", 3);
 }
+
+#[test]
+fn deberta_v3_agrees_with_transformers() {
+    parity::compare_folder("deberta-v3", 3);
+}

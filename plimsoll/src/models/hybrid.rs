@@ -105,7 +105,7 @@ impl HybridCnnLstm {
         let qkv = linear(g, "qkv", y, 3 * width)?;
         let split = [build.batch, build.length, 3, self.heads, width / self.heads];
         let qkv = reshape(g, "qkv.heads", qkv, &split)?;
-        let y = attention(g, "attention", qkv, false, build.attention)?;
+        let y = attention(g, "attention", AttentionInputs::packed(g, qkv), build)?;
         let y = reshape(g, "joined", y, &[build.batch * build.length, width])?;
         let y = linear(g, "proj", y, width)?;
         g.apply("residual", Binary::ADD, &[x, y])

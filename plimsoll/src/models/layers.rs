@@ -1,6 +1,6 @@
 //! Layers as plain functions that compose ops. Initial values are those of PyTorch's modules.
 
-use super::AttentionForm;
+pub use super::{AttentionInputs, attention};
 use crate::exec::cpu::random::site;
 use crate::graph::{Component, DType, Graph, GraphError, Init, Type, ValueId};
 use crate::ops::*;
@@ -132,28 +132,6 @@ pub fn dropout(graph: &mut Graph, name: &str, x: ValueId, p: f32, samples: usize
     let rng = rng(graph)?;
     let op = Dropout { p: p.into(), site: site(&graph.path(name)), samples };
     graph.apply(name, op, &[x, rng])
-}
-
-/// Self-attention over a packed qkv of shape (B, T, 3, H, D), giving (B, T, H, D).
-pub fn attention(graph: &mut Graph, name: &str, qkv: ValueId, causal: bool, form: AttentionForm) -> Built {
-    let &[batch, time, _, heads, width] = graph.shape(qkv) else {
-        return Err(GraphError::Broken(format!("{name}: qkv is not (batch, time, 3, heads, width)")));
-    };
-    let scale = (width as f64).powf(-0.5);
-    if form == AttentionForm::Fused {
-        return Ok(graph.apply_all(name, Attention { scale, causal, key_mask: false, dropout: None }, &[qkv])?[0]);
-    }
-    graph.scope(name, |graph| {
-        // (3, B, H, T, D), seen through strides
-        let parts = graph.apply("parts", Permute { order: vec![2, 0, 3, 1, 4] }, &[qkv])?;
-        let split = graph.apply_all("split", Split::even(0, 3, 3), &[parts])?;
-        let scores = graph.apply("scores", MatMul::TRANSPOSED, &[split[0], split[1]])?;
-        graph.set_component(scores, Component::AttentionScores);
-        let weights = graph.apply("softmax", Softmax { scale, causal, scores: true }, &[scores])?;
-        let mixed = graph.apply("mix", MatMul::PLAIN, &[weights, split[2]])?;
-        let by_time = graph.apply("by_time", Permute { order: vec![0, 1, 3, 2, 4] }, &[mixed])?;
-        reshape(graph, "out", by_time, &[batch, time, heads, width])
-    })
 }
 
 /// The two results of a loss head.

@@ -1,5 +1,6 @@
 //! Model families: functions from sizes, batch and length to a graph.
 
+mod attention;
 mod clip;
 mod encoder;
 mod hybrid;
@@ -7,6 +8,7 @@ pub(crate) mod layers;
 mod mu_sota;
 mod t5;
 
+pub use attention::{AttentionInputs, BiasInputs, attention};
 pub use clip::Clip;
 pub use encoder::Encoder;
 pub use hybrid::HybridCnnLstm;

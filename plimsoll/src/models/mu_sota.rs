@@ -125,7 +125,8 @@ impl MuSota {
         let qkv = g.apply("qkv", GroupedLinear { parts: 3 }, &[h, qkv_w, qkv_b])?; // (M, 3, k, w)
         let heads = [build.batch, build.length, 3, k * self.block_heads, w / self.block_heads];
         let qkv = reshape(g, "qkv.heads", qkv, &heads)?;
-        let y = attention(g, "attention", qkv, true, build.attention)?;
+        let inputs = AttentionInputs { causal: true, ..AttentionInputs::packed(g, qkv) };
+        let y = attention(g, "attention", inputs, build)?;
         let y = reshape(g, "attention.rows", y, &[build.batch * build.length, k * w])?;
         let y = g.apply("out", GroupedLinear { parts: 1 }, &[y, out_w, out_b])?; // (M, 1, k, w)
         reshape(g, "out.rows", y, &[build.batch * build.length, k * w])
@@ -137,7 +138,8 @@ impl MuSota {
         let qkv = linear(g, "qkv", h, 3 * width)?;
         let heads = [build.batch, build.length, 3, self.cross_heads, width / self.cross_heads];
         let qkv = reshape(g, "qkv.heads", qkv, &heads)?;
-        let y = attention(g, "attention", qkv, true, build.attention)?;
+        let inputs = AttentionInputs { causal: true, ..AttentionInputs::packed(g, qkv) };
+        let y = attention(g, "attention", inputs, build)?;
         let y = reshape(g, "attention.rows", y, &[build.batch * build.length, width])?;
         linear(g, "out", y, width)
     }

@@ -10,6 +10,7 @@ pub fn registry() -> Vec<(&'static str, Samples)> {
         ("activation", Activate::samples),
         ("adafactor", Adafactor::samples),
         ("attention", Attention::samples),
+        ("attention_dropout", AttentionDropout::samples),
         ("batch_norm", BatchNorm::samples),
         ("batch_norm_fixed", BatchNormFixed::samples),
         ("binary", Binary::samples),

@@ -60,10 +60,10 @@ impl Settings {
 
 /// All phases of a run.
 pub fn program(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Program, PlanError> {
-    let mut phases = match (settings.accumulation, family.contrastive()) {
-        (1, _) => vec![phase(STEP, step(family, spec, settings)?, 1)],
-        (_, Some(clip)) => super::contrastive::phases(clip, spec, settings)?,
-        (k, None) => {
+    let mut phases = match (family.contrastive(), settings.accumulation) {
+        (Some(clip), _) => super::contrastive::phases(clip, spec, settings)?,
+        (None, 1) => vec![phase(STEP, step(family, spec, settings)?, 1)],
+        (None, k) => {
             let micro = micro_step(family, spec, settings)?;
             let update = update_phase(&[&micro], spec)?;
             vec![phase(MICRO_STEP, micro, k), phase(UPDATE, update, 1)]

@@ -50,7 +50,9 @@ impl Tower {
         let (batch, width) = (build.batch, self.width);
         let qkv = dense(g, "{q_proj,k_proj,v_proj}", h, 3 * width, self.inner_start())?;
         let qkv = reshape(g, "heads", qkv, &[batch, time, 3, self.heads, width / self.heads])?;
-        let y = attention(g, "attention", qkv, self.causal, build.attention)?;
+        let (causal, dropout) = (self.causal, self.dropout);
+        let inputs = AttentionInputs { causal, dropout, ..AttentionInputs::packed(g, qkv) };
+        let y = attention(g, "attention", inputs, build)?;
         reshape(g, "joined", y, &[batch * time, width])
     }
 

@@ -1,7 +1,8 @@
 //! One transformer layer: attention, then a feed-forward; each is added to its input, and the sum normalized.
 
-use super::relative::{Positions, Relative};
+use super::relative::Positions;
 use super::*;
+use crate::models::attention::{AttentionInputs, BiasInputs, attention};
 
 impl Encoder {
     /// (B·T, D) → (B·T, D).
@@ -45,35 +46,21 @@ impl Encoder {
             let (weight, bias) = linear_weights(g, names, width, 3 * width, self.start())?;
             let qkv = g.apply("qkv", MatMul::LINEAR, &[x, weight, bias])?;
             let qkv = reshape(g, "qkv.heads", qkv, &[batch, time, 3, heads, width / heads])?;
-            let relative = match positions {
-                Some(positions) => Some(self.project(g, build, positions, weight, bias)?),
-                None => None,
+            let bias = match positions {
+                Some(positions) => self.relative_bias(g, build, positions, weight, bias)?,
+                None => BiasInputs::None,
             };
-            let y = self.mix(g, build, qkv, mask, relative)?;
+            // Scores are sums of as many products as the bias has, and one.
+            let terms = if positions.is_some() { 3.0 } else { 1.0 };
+            let inputs = AttentionInputs {
+                mask: Some(mask),
+                bias,
+                dropout: self.sizes.attention_probs_dropout_prob,
+                scale: (terms * (width / heads) as f64).powf(-0.5),
+                ..AttentionInputs::packed(g, qkv)
+            };
+            let y = attention(g, "attention", inputs, build)?;
             reshape(g, "joined", y, &[batch * time, width])
         })
-    }
-
-    fn mix(
-        &self,
-        g: &mut Graph,
-        build: &Build,
-        qkv: ValueId,
-        mask: ValueId,
-        relative: Option<Relative>,
-    ) -> Result<ValueId, GraphError> {
-        if let Some(Relative { key, query }) = relative {
-            let shapes = [g.shape(key), g.shape(query)];
-            return Err(GraphError::Broken(format!("attention does not take relative positions {shapes:?} yet")));
-        }
-        let p = self.sizes.attention_probs_dropout_prob;
-        let scale = (g.shape(qkv)[4] as f64).powf(-0.5);
-        let drops = build.training && p > 0.0;
-        let dropout = drops.then(|| (p, crate::exec::cpu::random::site(&g.path("attention"))));
-        let mut inputs = vec![qkv, mask];
-        if drops {
-            inputs.push(rng(g)?);
-        }
-        Ok(g.apply_all("attention", Attention { scale, causal: false, key_mask: true, dropout }, &inputs)?[0])
     }
 }

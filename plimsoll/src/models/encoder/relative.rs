@@ -1,20 +1,14 @@
 //! DeBERTa's relative positions: one table of distances, projected in every layer by that layer's own query and key.
 
 use super::*;
+use crate::models::attention::BiasInputs;
 
 /// The table of distances, normalized: (2·span, D).
 pub(super) type Positions = ValueId;
 
-/// What a layer's attention reads, each (2·span, heads, width of a head).
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Relative {
-    pub key: ValueId,
-    pub query: ValueId,
-}
-
 impl Encoder {
     /// The furthest distance, in tokens.
-    pub(super) fn furthest(&self) -> usize {
+    fn furthest(&self) -> usize {
         self.sizes.max_relative_positions.unwrap_or(self.sizes.max_position_embeddings)
     }
 
@@ -32,24 +26,29 @@ impl Encoder {
     }
 
     /// Query and key of every distance, from the packed (query, key, value) weights of a layer.
-    pub(super) fn project(
+    pub(super) fn relative_bias(
         &self,
         g: &mut Graph,
         build: &Build,
         positions: Positions,
         weight: ValueId,
         bias: ValueId,
-    ) -> Result<Relative, GraphError> {
-        let (width, heads, rows) = (self.sizes.hidden_size, self.sizes.num_attention_heads, 2 * self.span());
+    ) -> Result<BiasInputs, GraphError> {
+        let (width, heads) = (self.sizes.hidden_size, self.sizes.num_attention_heads);
         // One table for all samples: whatever their number, they see it dropped alike.
         let x = dropout(g, "pos_dropout", positions, self.sizes.hidden_dropout_prob, 0, build.training)?;
-        let part = |g: &mut Graph, name: &str, index: usize| {
-            let rows_of = Slice { axis: 0, start: index * width, len: width };
-            let weight = g.apply(&format!("{name}.weight"), rows_of.clone(), &[weight])?;
-            let bias = g.apply(&format!("{name}.bias"), rows_of, &[bias])?;
+        let project = |g: &mut Graph, name: &str, index: usize| {
+            let own = Slice { axis: 0, start: index * width, len: width };
+            let weight = g.apply(&format!("{name}.weight"), own.clone(), &[weight])?;
+            let bias = g.apply(&format!("{name}.bias"), own, &[bias])?;
             let y = g.apply(name, MatMul::LINEAR, &[x, weight, bias])?;
-            reshape(g, &format!("{name}.heads"), y, &[rows, heads, width / heads])
+            reshape(g, &format!("{name}.heads"), y, &[2 * self.span(), heads, width / heads])
         };
-        Ok(Relative { query: part(g, "pos_query", 0)?, key: part(g, "pos_key", 1)? })
+        Ok(BiasInputs::Disentangled {
+            pos_query: project(g, "pos_query", 0)?,
+            pos_key: project(g, "pos_key", 1)?,
+            buckets: self.sizes.position_buckets.unwrap_or(0),
+            max_distance: self.furthest(),
+        })
     }
 }

@@ -2,25 +2,31 @@
 //!
 //! One (batch, head) pair is computed by one task from start to end, so every sum has a fixed order and results are
 //! the same for any number of threads. Heads of at most 16 dimensions run in `lanes` (a vector holds one value of 16
-//! queries or 16 keys, so no sum crosses lanes); wider heads run in `wide` (matrix products over a strip of queries).
+//! queries or 16 keys, so no sum crosses lanes); wider heads, and all with a bias, run in `wide` (matrix products over
+//! a strip of queries).
 
 // Loops over lanes index several arrays at once; iterators over them do not become vectors as reliably.
 #![allow(clippy::needless_range_loop)]
 
+mod bias;
 mod head;
 mod lanes;
+mod scratch;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod wide;
 
-use std::ops::Range;
-
 use super::super::float::Float;
-use super::super::parallel::{SharedMut, parallel};
 use super::super::random::Stream;
-use head::{Head, HeadGradients};
+use super::super::simd::simd;
+pub use bias::Bias;
+use head::{Drop, FACTOR_BLOCK};
+use scratch::{Parts, share};
+pub use scratch::{backward_scratch, forward_scratch};
+use tasks::{Backward, Forward};
 
-/// Sizes of one attention call.
+/// Sizes of one attention call, and all else that its scratch depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub batch: usize,
@@ -28,6 +34,12 @@ pub struct Shape {
     pub k_len: usize,
     pub heads: usize,
     pub head_dim: usize,
+    /// Queries are the last ones of the keys' positions and see up to their own: key j is visible to query i if and
+    /// only if j ≤ i + (k_len − q_len). Without it query i has position i, and sees everything.
+    pub causal: bool,
+    pub bias: Bias,
+    /// Rows of the bias's tables.
+    pub bias_rows: usize,
 }
 
 /// A tensor to read, indexed (batch, time, head, dim), with strides in elements.
@@ -44,12 +56,15 @@ pub struct ViewMut<T> {
     pub strides: [usize; 4],
 }
 
-/// What is visible, how scores are scaled, what is dropped.
+/// How scores are scaled, what is added to them, what is visible, what is dropped.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<T> {
     pub scale: T,
-    /// Key j is visible to query i if and only if j ≤ i + (k_len − q_len).
-    pub causal: bool,
+    /// The tables of the bias, contiguous: as many as [`Bias::tables`] says, null beyond.
+    pub tables: [*const T; 2],
+    /// The position of query 0, in place of what the shape says; key j is visible to query i if and only if
+    /// j ≤ position + i. Not for a disentangled bias.
+    pub position: Option<i64>,
     /// (batch, k_len), contiguous; 0 hides the key.
     pub key_mask: Option<*const i32>,
     pub dropout: Option<Dropout>,
@@ -67,33 +82,35 @@ pub struct Dropout {
     pub first_sample: u32,
 }
 
+/// Drops from a row of weights that exist as a value: those of one query of one head.
+pub fn drop_weights<T: Float>(stream: Stream, p: f32, sample: u32, head: usize, query: usize, weights: &mut [T]) {
+    simd(
+        #[inline(always)]
+        || {
+            let drop = Drop::new(stream, p, sample, head);
+            let mut factors = [T::ZERO; FACTOR_BLOCK];
+            for (block, weights) in weights.chunks_mut(FACTOR_BLOCK).enumerate() {
+                drop.write_factors(query, block, &mut factors);
+                for (weight, factor) in weights.iter_mut().zip(factors) {
+                    *weight *= factor;
+                }
+            }
+        },
+    );
+}
+
 /// The largest number of queries, and of heads, that dropout can tell apart.
 pub const LIMIT: usize = 65_535;
 
-/// Elements of scratch that `forward` needs to run on `threads` threads.
-pub fn forward_scratch(shape: Shape, threads: usize) -> usize {
-    threads.max(1) * forward_slot(shape)
-}
+/// Queries whose scores exist at one time in `wide`; also the grain at which a head's queries are shared out.
+const STRIP: usize = 64;
 
-/// Elements of scratch that `backward` needs to run on `threads` threads.
-pub fn backward_scratch(shape: Shape, threads: usize) -> usize {
-    threads.max(1) * backward_slot(shape)
-}
-
-fn forward_slot(shape: Shape) -> usize {
-    if lanes::fits(shape.head_dim) { lanes::forward_scratch(shape) } else { wide::forward_scratch(shape) }
-}
-
-fn backward_slot(shape: Shape) -> usize {
-    if lanes::fits(shape.head_dim) { lanes::backward_scratch(shape) } else { wide::backward_scratch(shape) }
-}
-
-/// Writes `out` = dropout(softmax(scale · q kᵀ + masks)) v and `lse`, the logarithm of each row's sum of exponentials
-/// as (batch, heads, q_len). A query that sees no key gets output 0 and lse −∞.
+/// Writes `out` = dropout(softmax(scale · q kᵀ + bias + masks)) v and `lse`, the logarithm of each row's sum of
+/// exponentials as (batch, heads, q_len). A query that sees no key gets output 0 and lse −∞.
 ///
 /// # Safety
 /// Every view covers `shape` with valid memory of its own, elements of `out` and `lse` are distinct and overlap no
-/// input; `key_mask` holds batch × k_len values.
+/// input; `key_mask` holds batch × k_len values and the tables what [`Bias`] says.
 ///
 /// # Panics
 /// If `scratch` is shorter than [`forward_scratch`] for one thread.
@@ -108,26 +125,28 @@ pub unsafe fn forward<T: Float>(
     lse: *mut T,
     scratch: &mut [T],
 ) {
-    let slot = forward_slot(shape);
-    let slots = scratch.len() / slot;
+    let parts = Parts::forward(shape);
+    let (shared, slots) = scratch.split_at_mut(parts.shared);
+    let job = unsafe { Job::new(shape, options, [q, k, v], out, lse, shared) };
     let pairs = shape.batch * shape.heads;
     // With fewer heads than threads, a head's queries are shared out, in whole strips so that nothing is rounded
     // differently.
-    let parts = slots.checked_div(pairs).map_or(1, |parts| parts.clamp(1, shape.q_len.div_ceil(STRIP).max(1)));
-    let strips = shape.q_len.div_ceil(STRIP).div_ceil(parts);
-    let job = Job { shape, options, q, k, v, out, lse };
-    share(pairs * parts, slot, scratch, |tasks, scratch| {
-        Forward { job: &job, tasks, parts, part_len: strips * STRIP, scratch }.run();
+    let strips = shape.q_len.div_ceil(STRIP).max(1);
+    let cuts = (slots.len() / parts.slot).checked_div(pairs).map_or(1, |cuts| cuts.clamp(1, strips));
+    let cut_len = strips.div_ceil(cuts) * STRIP;
+    share(pairs * cuts, parts.slot, slots, |tasks, scratch| {
+        Forward { job: &job, tasks, cuts, cut_len, scratch }.run();
     });
 }
 
-/// Writes the gradients of q, k and v, given those of the output (`dout`) and what `forward` wrote (`out`, `lse`).
+/// Writes the gradients of q, k, v and of the bias's tables, given those of the output (`dout`) and what `forward`
+/// wrote (`out`, `lse`).
 ///
 /// # Safety
-/// As for [`forward`]; `dq`, `dk` and `dv` overlap neither each other nor any input.
+/// As for [`forward`]; the gradients overlap neither each other nor any input.
 ///
 /// # Panics
-/// If `scratch` is shorter than [`backward_scratch`] for one thread.
+/// If `scratch` is shorter than [`backward_scratch`] for one thread, or a position is given.
 #[allow(clippy::too_many_arguments)] // as above
 pub unsafe fn backward<T: Float>(
     shape: Shape,
@@ -138,22 +157,35 @@ pub unsafe fn backward<T: Float>(
     lse: *const T,
     dout: View<T>,
     options: Options<T>,
-    dq: ViewMut<T>,
-    dk: ViewMut<T>,
-    dv: ViewMut<T>,
+    gradients: Targets<T>,
     scratch: &mut [T],
 ) {
-    let slot = backward_slot(shape);
+    assert!(options.position.is_none(), "attention at a position has no gradient");
+    let parts = Parts::backward(shape);
+    let (shared, slots) = scratch.split_at_mut(parts.shared);
+    let (shared, partials) = shared.split_at_mut(parts.shared - parts.partials);
     let saved = ViewMut { ptr: out.ptr.cast_mut(), strides: out.strides };
-    let job = Job { shape, options, q, k, v, out: saved, lse: lse.cast_mut() };
-    let gradients = Gradients { dout, dq, dk, dv };
-    share(shape.batch * shape.heads, slot, scratch, |tasks, scratch| {
-        Backward { job: &job, gradients: &gradients, tasks, scratch }.run();
+    let job = unsafe { Job::new(shape, options, [q, k, v], saved, lse.cast_mut(), shared) };
+    let gradients = Gradients { dout, to: gradients, partials: partials.as_mut_ptr() };
+    // The tables of a disentangled bias get their gradients from one sample after the other.
+    let by_head = matches!(shape.bias, Bias::Disentangled { .. });
+    let tasks = if by_head { shape.heads } else { shape.batch * shape.heads };
+    share(tasks, parts.slot, slots, |tasks, scratch| {
+        Backward { job: &job, gradients: &gradients, tasks, by_head, scratch }.run();
     });
+    if let Bias::Relative { .. } = shape.bias {
+        unsafe { gradients.add_up(shape) };
+    }
 }
 
-/// Queries whose scores exist at one time in `wide`; also the grain at which a head's queries are shared out.
-const STRIP: usize = 64;
+/// Where gradients go; those of the bias's tables as in [`Options::tables`].
+#[derive(Clone, Copy, Debug)]
+pub struct Targets<T> {
+    pub q: ViewMut<T>,
+    pub k: ViewMut<T>,
+    pub v: ViewMut<T>,
+    pub tables: [*mut T; 2],
+}
 
 /// The operands of a call. `out` and `lse` are written by the forward pass and only read by the backward pass.
 struct Job<T> {
@@ -164,125 +196,60 @@ struct Job<T> {
     v: View<T>,
     out: ViewMut<T>,
     lse: *mut T,
+    /// (distances): the row of the bias's tables for each distance, if there is a bias.
+    rows: *const u32,
+    /// (heads, distances): a relative bias.
+    by_distance: *const T,
+}
+
+impl<T: Float> Job<T> {
+    /// `shared` holds what all heads read: a bias by distance.
+    unsafe fn new(
+        shape: Shape,
+        options: Options<T>,
+        [q, k, v]: [View<T>; 3],
+        out: ViewMut<T>,
+        lse: *mut T,
+        shared: &mut [T],
+    ) -> Self {
+        let (mut rows, mut by_distance) = (std::ptr::null(), std::ptr::null());
+        if shape.bias != Bias::None {
+            let (front, values) = shared.split_at_mut(shape.distances());
+            // SAFETY: an element of scratch is at least as large and as aligned as a u32.
+            let indices = unsafe { std::slice::from_raw_parts_mut(front.as_mut_ptr().cast::<u32>(), front.len()) };
+            shape.write_rows(options.position.unwrap_or(shape.first_position()), indices);
+            (rows, by_distance) = (indices.as_ptr(), values.as_ptr());
+            if let Bias::Relative { .. } = shape.bias {
+                let table = options.tables[0];
+                for (head, values) in values.chunks_exact_mut(indices.len().max(1)).enumerate() {
+                    for (value, row) in values.iter_mut().zip(&*indices) {
+                        *value = unsafe { *table.add(*row as usize * shape.heads + head) };
+                    }
+                }
+            }
+        }
+        Job { shape, options, q, k, v, out, lse, rows, by_distance }
+    }
 }
 
 struct Gradients<T> {
     dout: View<T>,
-    dq: ViewMut<T>,
-    dk: ViewMut<T>,
-    dv: ViewMut<T>,
+    to: Targets<T>,
+    /// (batch · heads, rows): the part of each pair in the gradient of a relative bias.
+    partials: *mut T,
+}
+
+impl<T: Float> Gradients<T> {
+    /// The gradient of a relative bias: the parts of all samples, in order.
+    unsafe fn add_up(&self, shape: Shape) {
+        for n in 0..shape.bias_rows * shape.heads {
+            let (row, head) = (n / shape.heads, n % shape.heads);
+            let part = |b: usize| unsafe { *self.partials.add((b * shape.heads + head) * shape.bias_rows + row) };
+            unsafe { *self.to.tables[0].add(n) = (0..shape.batch).map(part).sum() };
+        }
+    }
 }
 
 // SAFETY: tasks write only the rows of their own (batch, head, queries), which the callers promise to be distinct.
 unsafe impl<T: Send> Sync for Job<T> {}
 unsafe impl<T: Send> Sync for Gradients<T> {}
-
-/// Runs `0..tasks` in as many contiguous ranges as `scratch` has slots.
-fn share<T: Float>(tasks: usize, slot: usize, scratch: &mut [T], run: impl Fn(Range<usize>, &mut [T]) + Sync) {
-    let slots = (scratch.len() / slot).min(tasks);
-    assert!(slots > 0 || tasks == 0, "attention scratch of {} elements, {slot} needed", scratch.len());
-    let base = SharedMut::new(scratch.as_mut_ptr());
-    parallel(slots, |s| {
-        // SAFETY: slots are disjoint and lie in `scratch`.
-        run(tasks * s / slots..tasks * (s + 1) / slots, unsafe { base.slice(s * slot, slot) })
-    });
-}
-
-/// The forward tasks of one slot.
-struct Forward<'a, T> {
-    job: &'a Job<T>,
-    tasks: Range<usize>,
-    parts: usize,
-    part_len: usize,
-    scratch: &'a mut [T],
-}
-
-impl<T: Float> Forward<'_, T> {
-    fn run(self) {
-        let arch = pulp::Arch::new();
-        match self.job.shape.head_dim {
-            0..=2 => arch.dispatch(NarrowForward::<T, 2>(self)),
-            3..=4 => arch.dispatch(NarrowForward::<T, 4>(self)),
-            5..=8 => arch.dispatch(NarrowForward::<T, 8>(self)),
-            9..=16 => arch.dispatch(NarrowForward::<T, 16>(self)),
-            // SAFETY: the caller of `forward` promises valid operands; tasks lie inside the shape.
-            _ => self.each(|head, queries, scratch| unsafe { wide::forward(head, queries, scratch) }),
-        }
-    }
-
-    #[inline(always)]
-    fn each(self, task: impl Fn(&Head<T>, Range<usize>, &mut [T])) {
-        for index in self.tasks {
-            let first = (index % self.parts * self.part_len).min(self.job.shape.q_len);
-            let queries = first..(first + self.part_len).min(self.job.shape.q_len);
-            // SAFETY: the task lies inside the shape.
-            let head = unsafe { Head::new(self.job, index / self.parts) };
-            task(&head, queries, self.scratch);
-        }
-    }
-}
-
-/// Narrow heads are compiled for each size and instruction set on their own: in one function with the others the
-/// compiler loses sight of the registers.
-struct NarrowForward<'a, T, const D: usize>(Forward<'a, T>);
-
-impl<T: Float, const D: usize> pulp::WithSimd for NarrowForward<'_, T, D> {
-    type Output = ();
-    #[inline(always)]
-    fn with_simd<S: pulp::Simd>(self, _: S) {
-        self.0.each(
-            #[inline(always)]
-            // SAFETY: as above.
-            |head, queries, scratch| unsafe { lanes::forward::<T, D>(head, queries, scratch) },
-        );
-    }
-}
-
-/// The backward tasks of one slot.
-struct Backward<'a, T> {
-    job: &'a Job<T>,
-    gradients: &'a Gradients<T>,
-    tasks: Range<usize>,
-    scratch: &'a mut [T],
-}
-
-impl<T: Float> Backward<'_, T> {
-    fn run(self) {
-        let arch = pulp::Arch::new();
-        match self.job.shape.head_dim {
-            0..=2 => arch.dispatch(NarrowBackward::<T, 2>(self)),
-            3..=4 => arch.dispatch(NarrowBackward::<T, 4>(self)),
-            5..=8 => arch.dispatch(NarrowBackward::<T, 8>(self)),
-            9..=16 => arch.dispatch(NarrowBackward::<T, 16>(self)),
-            // SAFETY: as in the forward pass.
-            _ => self.each(|head, gradients, scratch| unsafe { wide::backward(head, gradients, scratch) }),
-        }
-    }
-
-    #[inline(always)]
-    fn each(self, task: impl Fn(&Head<T>, &HeadGradients<T>, &mut [T])) {
-        for index in self.tasks {
-            // SAFETY: the task lies inside the shape.
-            let (head, gradients) = unsafe {
-                let head = Head::new(self.job, index);
-                let gradients = head.gradients(self.gradients, index, self.job.shape.heads);
-                (head, gradients)
-            };
-            task(&head, &gradients, self.scratch);
-        }
-    }
-}
-
-struct NarrowBackward<'a, T, const D: usize>(Backward<'a, T>);
-
-impl<T: Float, const D: usize> pulp::WithSimd for NarrowBackward<'_, T, D> {
-    type Output = ();
-    #[inline(always)]
-    fn with_simd<S: pulp::Simd>(self, _: S) {
-        self.0.each(
-            #[inline(always)]
-            // SAFETY: as above.
-            |head, gradients, scratch| unsafe { lanes::backward::<T, D>(head, gradients, scratch) },
-        );
-    }
-}

@@ -7,7 +7,7 @@ mod backward;
 use std::ops::Range;
 
 use super::super::super::float::Float;
-use super::Shape;
+use super::{Bias, Shape};
 pub(super) use backward::backward;
 
 use super::head::{Drop, Head};
@@ -15,9 +15,9 @@ use super::head::{Drop, Head};
 const LANES: usize = 16;
 type Lanes<T> = [T; LANES];
 
-/// Whether heads of this size run here.
-pub(super) fn fits(head_dim: usize) -> bool {
-    head_dim <= 16
+/// Whether heads of this shape run here.
+pub(super) fn fits(shape: Shape) -> bool {
+    shape.head_dim <= 16 && shape.bias == Bias::None
 }
 
 fn padded(head_dim: usize) -> usize {
@@ -61,7 +61,7 @@ unsafe fn pack_keys<'a, T: Float, const D: usize>(head: &Head<T>, scratch: &mut 
             head.v.read(j, T::ONE, value);
         }
     }
-    unsafe { head.write_bias(bias) };
+    unsafe { head.write_mask(bias) };
     Keys { keys, values, bias }
 }
 

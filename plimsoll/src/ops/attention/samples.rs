@@ -1,0 +1,68 @@
+//! Every combination of what attention can do, at random sizes.
+
+use super::*;
+
+const RELATIVE: Bias = Bias::Relative { bidirectional: true, max_distance: 16 };
+const PAST: Bias = Bias::Relative { bidirectional: false, max_distance: 16 };
+const BUCKETS: Bias = Bias::Disentangled { buckets: 6, max_distance: 14 };
+const CLAMPED: Bias = Bias::Disentangled { buckets: 0, max_distance: 5 };
+
+impl Attention {
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        let mut samples = Vec::new();
+        for flags in 0..8 {
+            let (causal, key_mask, drop) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
+            for (packing, bias) in [
+                (Packing::Qkv, Bias::None),
+                (Packing::QKv, Bias::None),
+                (Packing::Qkv, if causal { PAST } else { RELATIVE }),
+                (Packing::QKv, if drop { PAST } else { RELATIVE }),
+                (Packing::Qkv, if key_mask { BUCKETS } else { CLAMPED }),
+                (Packing::QKv, if key_mask { CLAMPED } else { BUCKETS }),
+            ] {
+                let dropout = drop.then_some((0.3, 7));
+                samples
+                    .push(Attention { causal, key_mask, dropout, packing, bias, ..Attention::plain(1.0) }.sample(rng));
+            }
+        }
+        for bias in [Bias::None, PAST] {
+            let (packing, key_mask, offset) = (Packing::QKv, bias == PAST, true);
+            samples.push(Attention { packing, key_mask, bias, offset, ..Attention::plain(1.0) }.sample(rng));
+        }
+        samples
+    }
+
+    /// This op on inputs of random sizes, with the usual scale.
+    fn sample(mut self, rng: &mut SampleRng) -> Sample {
+        let (batch, time, heads) = (rng.size(1, 3), rng.size(1, 40), rng.size(1, 3));
+        let keys = if self.packing == Packing::Qkv { time } else { rng.size(1, 40) };
+        let width = [2, 3, 8, 16, 20, 33][rng.size(0, 5)];
+        self.scale = (width as f64).powf(-0.5);
+        let normal = |shape: &[usize]| SampleInput::float(shape, Fill::Normal);
+        let mut inputs = match self.packing {
+            Packing::Qkv => vec![normal(&[batch, time, 3, heads, width])],
+            Packing::QKv => vec![normal(&[batch, time, heads, width]), normal(&[batch, keys, 2, heads, width])],
+        };
+        match self.bias {
+            Bias::None => {}
+            Bias::Relative { .. } => inputs.push(normal(&[rng.size(4, 13), heads])),
+            Bias::Disentangled { buckets, max_distance } => {
+                let rows = 2 * if buckets == 0 { max_distance } else { buckets };
+                inputs.extend([(); 2].map(|()| normal(&[rows, heads, width])));
+            }
+        }
+        if self.key_mask {
+            inputs.push(SampleInput::new(Type::new(DType::I32, &[batch, keys]), Fill::Mask));
+        }
+        if self.offset {
+            inputs.push(SampleInput::new(Type::new(DType::I64, &[1]), Fill::Ids(keys)));
+        }
+        if self.dropout.is_some() {
+            inputs.push(SampleInput::new(Type::new(DType::I64, &[3]), Fill::Ids(100)));
+        }
+        match self.offset {
+            true => Sample::plain(self, inputs),
+            false => Sample::new(self, inputs).first_output(),
+        }
+    }
+}
