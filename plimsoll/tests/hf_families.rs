@@ -130,7 +130,12 @@ fn as_f32(dtype: safetensors::Dtype, data: &[u8]) -> Vec<u32> {
 
 #[test]
 fn classifiers_come_back_whole() {
-    for (family, name) in [("bert", "bert"), ("roberta", "roberta-regression"), ("xlm-roberta", "xlm-roberta-bf16")] {
+    for (family, name) in [
+        ("bert", "bert"),
+        ("roberta", "roberta-regression"),
+        ("xlm-roberta", "xlm-roberta-bf16"),
+        ("deberta-v3", "deberta-v3"),
+    ] {
         let report = round_trip(family, name);
         assert!(report.fresh.is_empty() && report.ignored.is_empty(), "{name}: {report:?}");
     }
