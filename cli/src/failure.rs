@@ -113,6 +113,10 @@ impl From<TrainError> for Failure {
                 let enough = format!("--memory {} is enough", smallest.planned_peak_bytes());
                 Failure::does_not_fit(&smallest, vec![enough])
             }
+            TrainError::HuggingFace(error) => {
+                let (message, hint) = error.cause_and_hint();
+                Failure::bad_input(message, hint)
+            }
             TrainError::PlanFile { .. } => Failure::bad_input(
                 message,
                 "the file is damaged or of another recipe: train without --plan makes a new one",

@@ -63,6 +63,7 @@ fn spec(effective_batch: usize) -> StepSpec {
         clip_norm: None,
         evaluate_batch: None,
         samples_text: false,
+        generation: None,
         float: DType::F32,
         master: DType::F32,
         state: DType::F32,

@@ -132,7 +132,7 @@ prop_compose! {
     ) -> Train {
         let (part, temperature, prompt) = sample;
         // A length as a part of the model's, which `finish` knows.
-        let sample = Some(Sample { length: (part * 1000.0) as usize, temperature, prompt });
+        let sample = Some(Sample { length: (part * 1000.0) as usize, temperature, prompt, beams: 1 });
         let checkpoint = Checkpoint { every, keep };
         Train {
             task: Task::Series, effective_batch, epochs, steps, seed, clip_norm, optimizer, schedule, evaluate, checkpoint, sample,

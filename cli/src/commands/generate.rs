@@ -1,11 +1,13 @@
-//! `plimsoll generate`: a trained language model continues a text.
+//! `plimsoll generate`: a trained language model continues a text, an encoder–decoder answers one.
 
+use super::predict::beams;
 use crate::arguments::Machine;
 use crate::device;
 use crate::failure::Failure;
 use crate::printer;
 use clap::Args;
 use plimsoll::train::TrainedRun;
+use plimsoll::train::generation::GenerationOptions;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -13,15 +15,24 @@ use std::path::PathBuf;
 pub struct Arguments {
     /// The run's folder
     run: PathBuf,
-    /// The text to continue
+    /// The text to continue or to answer
     #[arg(long, default_value = "")]
     prompt: String,
     /// Tokens to write
     #[arg(long, value_name = "N", default_value_t = 200)]
     tokens: usize,
-    /// 0 always takes the likeliest token
-    #[arg(long, value_name = "T", default_value_t = 0.8, value_parser = temperature)]
-    temperature: f64,
+    /// Continuations followed at once (encoder–decoders; with --temperature 0)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = beams)]
+    beams: usize,
+    /// Draw from the likeliest K tokens only; 0 is all
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    top_k: usize,
+    /// Draw from the likeliest tokens that make up this share
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    top_p: f64,
+    /// 0 always takes the likeliest token (default: 0.8, with beams 0)
+    #[arg(long, value_name = "T", value_parser = temperature)]
+    temperature: Option<f64>,
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -41,8 +52,16 @@ struct Answer<'a> {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (device, _) = device::processor(&arguments.machine)?;
-    let mut run = TrainedRun::open(&arguments.run, &device)?;
-    let text = run.generate(&arguments.prompt, arguments.tokens, arguments.temperature, arguments.seed)?;
+    let mut run = TrainedRun::open_to_write(&arguments.run, &device, Some(arguments.tokens.max(1)), arguments.beams)?;
+    let usual = if arguments.beams > 1 { 0.0 } else { 0.8 };
+    let options = GenerationOptions {
+        temperature: arguments.temperature.unwrap_or(usual),
+        top_k: arguments.top_k,
+        top_p: arguments.top_p,
+        seed: arguments.seed,
+        ..GenerationOptions::default()
+    };
+    let text = run.generate(&arguments.prompt, arguments.tokens, &options)?;
     match arguments.json {
         true => printer::json(&Answer {
             prompt: &arguments.prompt,
@@ -50,7 +69,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             planned_peak_bytes: run.planned.planned_peak_bytes(),
             measured_peak_bytes: run.measured_bytes(),
         })?,
-        false => printer::out(&format!("{}{text}\n", arguments.prompt)),
+        false => printer::out(&format!("{}{text}\n", if run.continues() { &arguments.prompt } else { "" })),
     };
     Ok(())
 }

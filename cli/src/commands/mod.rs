@@ -3,6 +3,7 @@
 mod bench;
 mod devices;
 mod eval;
+mod export;
 mod generate;
 mod plan;
 mod predict;
@@ -17,12 +18,14 @@ pub enum Command {
     Plan(plan::Arguments),
     /// Plan, then train
     Train(train::Arguments),
-    /// Loss and accuracy of a trained run on its validation data
+    /// Scores of a trained run on its validation data
     Eval(eval::Arguments),
-    /// Classify every window of a file with a trained run
+    /// Answer every row of a file with a trained run: labels, numbers, texts or embeddings
     Predict(predict::Arguments),
     /// Let a trained run write text
     Generate(generate::Arguments),
+    /// Write a trained model as a folder that transformers loads
+    Export(export::Arguments),
     /// Devices here: total, free, and which processes hold the rest
     Devices(devices::Arguments),
     /// Step time and memory of a reference workload
@@ -37,6 +40,7 @@ impl Command {
             Command::Eval(arguments) => eval::run(arguments),
             Command::Predict(arguments) => predict::run(arguments),
             Command::Generate(arguments) => generate::run(arguments),
+            Command::Export(arguments) => export::run(arguments),
             Command::Devices(arguments) => devices::run(arguments),
             Command::Bench(arguments) => bench::run(arguments),
         }

@@ -50,7 +50,7 @@ pub use synthetic::{
 };
 pub use texts::{
     CaptionTokenizer, Composition, LabelKind, LabelledData, LabelledOptions, LengthReport, PairedTexts, PairsData,
-    PairsOptions, Reading, TextTokenizer, Texts, load_labelled, load_pairs, read_sources, read_texts,
+    PairsOptions, Reading, TextTokenizer, Texts, encode_source, load_labelled, load_pairs, read_sources, read_texts,
 };
 pub use vocabulary::{FileVocabulary, Vocabulary, VocabularyChoice};
 pub(crate) use windows::window_count;

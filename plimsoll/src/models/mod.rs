@@ -97,6 +97,11 @@ pub trait Family: Send + Sync {
         None
     }
 
+    /// The encoder–decoder, where it is one: it writes texts with a cache of keys and values.
+    fn writer(&self) -> Option<&T5> {
+        None
+    }
+
     /// Whether statistics over the batch make the micro-batch part of what is learned.
     fn has_batch_statistics(&self) -> bool {
         false

@@ -25,7 +25,7 @@ pub struct Train {
     pub schedule: Schedule,
     pub evaluate: Evaluate,
     pub checkpoint: Checkpoint,
-    /// Text written after each epoch; language models only.
+    /// Text written after each epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<Sample>,
 }
@@ -81,6 +81,13 @@ pub struct Sample {
     /// 0 always takes the likeliest token.
     pub temperature: f64,
     pub prompt: String,
+    /// Continuations followed at once; encoder–decoders only.
+    #[serde(skip_serializing_if = "is_one")]
+    pub beams: usize,
+}
+
+fn is_one(beams: &usize) -> bool {
+    *beams == 1
 }
 
 const MOST_EPOCHS: usize = 1_000_000;
@@ -175,7 +182,7 @@ impl Checkpoint {
 
 impl Sample {
     fn read(train: &Section<'_>, task: Task, model: Option<&Model>) -> Option<Self> {
-        if task != Task::LanguageModel {
+        if !matches!(task, Task::LanguageModel | Task::Seq2seq) {
             train.not_with("sample", format!("task `{task}`"));
             return None;
         }
@@ -183,11 +190,17 @@ impl Sample {
             Some(Input::Tokens { max_length, .. }) => max_length,
             _ => 1 << 20,
         };
+        // A language model shows what it writes; an encoder–decoder only if asked, for its cache takes memory.
+        let (usual, temperature) = if task == Task::LanguageModel { (longest.min(200), 1.0) } else { (0, 0.0) };
         let section = train.section_or_empty("sample");
+        if task == Task::LanguageModel {
+            section.not_with("beams", "a language model");
+        }
         let sample = Self {
-            length: section.size("length", 0..=longest).unwrap_or(longest.min(200)),
-            temperature: section.number("temperature", Range::closed(0.0, 100.0)).unwrap_or(1.0),
+            length: section.size("length", 0..=longest).unwrap_or(usual),
+            temperature: section.number("temperature", Range::closed(0.0, 100.0)).unwrap_or(temperature),
             prompt: section.text("prompt").unwrap_or_default(),
+            beams: section.size("beams", 1..=64).unwrap_or(1),
         };
         section.finish();
         Some(sample)

@@ -146,6 +146,15 @@ pub fn restore(path: &Path, program: &Program, executor: &mut dyn Executor) -> R
     load(&path.join(TENSORS), &stored, executor)
 }
 
+/// The weights of a checkpoint alone, for using the model.
+pub fn restore_weights(path: &Path, program: &Program, executor: &mut dyn Executor) -> Result<(), CheckpointError> {
+    let weights: Vec<&Resident> = program.residents.iter().filter(|r| r.component == Component::Weights).collect();
+    let path = path.join(TENSORS);
+    let file = TensorFile::open(&path)?;
+    check_present(&file, &weights).map_err(|cause| CheckpointError::Another { path: path.clone(), cause })?;
+    copy(&path, &file, &weights, executor)
+}
+
 /// Weights from a `model.safetensors`.
 pub fn load_model(path: &Path, program: &Program, executor: &mut dyn Executor) -> Result<(), CheckpointError> {
     let weights: Vec<&Resident> = program.residents.iter().filter(|r| r.component == Component::Weights).collect();
@@ -155,7 +164,17 @@ pub fn load_model(path: &Path, program: &Program, executor: &mut dyn Executor) -
 fn load(path: &Path, residents: &[&Resident], executor: &mut dyn Executor) -> Result<(), CheckpointError> {
     let another = |cause: String| CheckpointError::Another { path: path.into(), cause };
     let file = TensorFile::open(path)?;
-    check_names(&file, residents).map_err(another)?;
+    check_present(&file, residents).and_then(|()| check_known(&file, residents)).map_err(another)?;
+    copy(path, &file, residents, executor)
+}
+
+fn copy(
+    path: &Path,
+    file: &TensorFile,
+    residents: &[&Resident],
+    executor: &mut dyn Executor,
+) -> Result<(), CheckpointError> {
+    let another = |cause: String| CheckpointError::Another { path: path.into(), cause };
     for resident in residents {
         let data = file.read(&file.tensors()[&resident.name])?;
         if !executor.write_resident(&resident.name, &data) {
@@ -165,8 +184,8 @@ fn load(path: &Path, residents: &[&Resident], executor: &mut dyn Executor) -> Re
     Ok(())
 }
 
-/// Every tensor there, none else, each of the right type and shape.
-fn check_names(file: &TensorFile, residents: &[&Resident]) -> Result<(), String> {
+/// Every tensor there, each of the right type and shape.
+fn check_present(file: &TensorFile, residents: &[&Resident]) -> Result<(), String> {
     for resident in residents {
         let Some(info) = file.tensors().get(&resident.name) else {
             return Err(format!("it has no {}", resident.name));
@@ -176,6 +195,11 @@ fn check_names(file: &TensorFile, residents: &[&Resident]) -> Result<(), String>
             return Err(format!("{} is {found}, the model has {}", resident.name, resident.ty));
         }
     }
+    Ok(())
+}
+
+/// No tensor that is not wanted.
+fn check_known(file: &TensorFile, residents: &[&Resident]) -> Result<(), String> {
     let known = |name: &String| residents.iter().any(|r| r.name == *name);
     match file.tensors().keys().find(|name| !known(name)) {
         Some(extra) => Err(format!("it has {extra}, which the model does not")),

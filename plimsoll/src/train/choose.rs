@@ -161,7 +161,13 @@ fn recompute_levels(pins: &Pins) -> Vec<RecomputePin> {
     }
 }
 
-fn settings(family: &dyn Family, spec: &StepSpec, pins: &Pins, micro_batch: usize, level: RecomputePin) -> Settings {
+pub(super) fn settings(
+    family: &dyn Family,
+    spec: &StepSpec,
+    pins: &Pins,
+    micro_batch: usize,
+    level: RecomputePin,
+) -> Settings {
     let rows = micro_batch * family.rows_per_sample(spec.length);
     Settings {
         micro_batch,

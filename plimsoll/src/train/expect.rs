@@ -1,6 +1,7 @@
 //! What can be said about the data of a recipe without loading it: how many samples, and how much host memory.
 
-use super::setup::{length, load_data, loader_options};
+use super::data::{load_data, loader_options};
+use super::setup::length;
 use crate::data::{FieldSpec, Sequences, Windows, window_count};
 use crate::plan::Program;
 use crate::recipe::{Kind, Model, Recipe, Source, Synthetic, Validation};

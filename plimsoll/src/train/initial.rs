@@ -7,12 +7,16 @@ use crate::plan::{Program, Resident};
 
 /// Sets every resident to its initial value.
 pub fn initialize(program: &Program, executor: &mut dyn Executor, seed: u64) {
-    for resident in &program.residents {
-        let bytes = match resident.ty.dtype {
-            DType::F32 => bytemuck::cast_slice::<f32, u8>(&floats(resident, seed)).to_vec(),
-            dtype => vec![0u8; resident.ty.elements() * dtype.bytes()],
+    initialize_some(program, executor, seed, |_| true);
+}
+
+/// Sets the residents that are `wanted` to their initial values. One tensor is in host memory at a time.
+pub fn initialize_some(program: &Program, executor: &mut dyn Executor, seed: u64, wanted: impl Fn(&Resident) -> bool) {
+    for resident in program.residents.iter().filter(|r| wanted(r)) {
+        let written = match resident.ty.dtype {
+            DType::F32 => executor.write_resident(&resident.name, bytemuck::cast_slice(&floats(resident, seed))),
+            dtype => executor.write_resident(&resident.name, &vec![0u8; resident.ty.elements() * dtype.bytes()]),
         };
-        let written = executor.write_resident(&resident.name, &bytes);
         debug_assert!(written, "{} is not in the arena", resident.name);
     }
 }

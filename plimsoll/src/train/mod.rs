@@ -4,6 +4,7 @@ mod batch;
 pub mod checkpoint;
 mod choose;
 pub mod contrastive;
+mod data;
 mod evaluate;
 mod events;
 mod expect;
@@ -11,6 +12,8 @@ mod generate;
 pub mod generation;
 mod initial;
 pub mod metrics;
+mod model_folder;
+mod predict;
 mod run;
 mod schedule;
 mod setup;
@@ -20,27 +23,29 @@ mod stepper;
 pub mod tensors;
 mod trainer;
 mod use_model;
+mod use_plan;
 
 pub use batch::Feeder;
 pub use checkpoint::Best;
 pub use choose::{Choice, ChooseError, Decision, Pins, RecomputePin, Speed, choose, predicted_ms};
+pub use data::{Extras, LoadedData, load_data, loader_options};
 pub use events::{End, Evaluation, Event, EventLog, Finished, Started, StepEvent, read_events};
 pub use expect::{ExpectedData, expected_data, host_peak_bytes};
 pub use generate::{Sampling, generate};
-pub use initial::initialize;
+pub use initial::{initialize, initialize_some};
 pub use metrics::Scores;
+pub use predict::{Answer, Prediction};
 pub use run::{Run, RunOptions, StoredPlan};
 pub use schedule::learning_rate;
-pub use setup::{
-    Extras, LoadedData, Planned, budget_bytes, family, length, load_data, loader_options, pins, plan, precision,
-    shapes, spec,
-};
+pub use setup::{Planned, budget_bytes, family, length, pins, plan, precision, shapes, spec};
 pub use shapes::{Pass, Shapes};
 pub use step::{EVALUATE, MICRO_STEP, NEXT_TOKEN, STEP, Settings, StepSpec, UPDATE, UpdateRule, program};
 pub use stepper::{Stepped, Stepper};
-pub use use_model::{Prediction, TrainedRun};
+pub use use_model::TrainedRun;
+pub use use_plan::plan_use;
 
 use crate::data::DataError;
+use crate::hf::HfError;
 use crate::plan::{PlanError, PlanFileError};
 use crate::recipe::{Precision, RecipeError};
 use std::io;
@@ -79,6 +84,8 @@ pub enum TrainError {
     PlanFile { path: PathBuf, cause: PlanFileError },
     #[error(transparent)]
     Checkpoint(#[from] checkpoint::CheckpointError),
+    #[error(transparent)]
+    HuggingFace(#[from] HfError),
     #[error("{path}: {cause}")]
     Io { path: PathBuf, cause: io::Error },
     #[error("cannot take an arena of {bytes} bytes: {cause}")]

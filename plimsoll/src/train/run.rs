@@ -1,8 +1,10 @@
 //! A run's folder: the resolved recipe, the plan, the events, the checkpoints, the model.
 
 use super::choose::{Choice, Decision, predicted_ms};
+use super::data::{LoadedData, load_data};
 use super::expect::host_peak_bytes;
-use super::setup::{self, Extras, LoadedData, Planned};
+use super::model_folder::{Companions, write_folder};
+use super::setup::{self, Planned};
 use super::step::{Settings, program};
 use super::{Device, TrainError, checkpoint};
 use crate::exec::cpu::CpuExecutor;
@@ -139,7 +141,7 @@ impl Run {
             None if exists && stored.exists() => resume_plan(&recipe, device, &stored)?,
             None => (setup::plan(&recipe, device)?, false),
         };
-        let data = setup::load_data(&recipe)?;
+        let data = load_data(&recipe)?;
         let from = if exists { checkpoint::list(&out.join("checkpoints")).pop().map(|(_, path)| path) } else { None };
         Ok(Run { recipe, out, planned, data, from, resumed: exists, replanned })
     }
@@ -188,30 +190,10 @@ impl Run {
         write_atomically(&self.out.join("recipe.toml"), self.recipe.to_toml()?.as_bytes())
     }
 
-    /// The folder `model/`: weights, sizes, and what turns inputs and outputs into something readable.
+    /// The folder `model/`.
     pub fn write_model(&self, executor: &CpuExecutor) -> Result<(), TrainError> {
-        let (model, draft) = (self.out.join("model"), self.out.join(".draft-model"));
-        let io = |cause| TrainError::Io { path: model.clone(), cause };
-        let _ = fs::remove_dir_all(&draft);
-        fs::create_dir_all(&draft).map_err(io)?;
-        checkpoint::write_model(&draft.join("model.safetensors"), self.program(), executor).map_err(io)?;
-        let config = serde_json::to_vec_pretty(&self.recipe.model).map_err(|e| io(e.into()))?;
-        fs::write(draft.join("config.json"), config).map_err(io)?;
-        match &self.data.extras {
-            Extras::Series(normalizer) => {
-                let text = serde_json::to_vec_pretty(normalizer).map_err(|e| io(e.into()))?;
-                fs::write(draft.join("normalizer.json"), text).map_err(io)?;
-            }
-            Extras::Text(_) => {
-                if let crate::recipe::Kind::Text(crate::recipe::Text { tokenizer: Some(file), .. }) =
-                    &self.recipe.data.kind
-                {
-                    fs::copy(self.recipe.resolve_path(file), draft.join("tokenizer.json")).map_err(io)?;
-                }
-            }
-        }
-        let _ = fs::remove_dir_all(&model);
-        fs::rename(&draft, &model).map_err(io)
+        let companions = Companions::of_run(&self.recipe, &self.data.extras);
+        write_folder(&self.out.join("model"), &self.recipe, self.program(), executor, &companions)
     }
 }
 

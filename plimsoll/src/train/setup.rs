@@ -1,22 +1,16 @@
-//! From a recipe to what a run needs: the family, what learning sees, what is pinned, the data, the plan.
+//! From a recipe to what a run needs: the family, what learning sees, what is pinned, the plan.
 
 use super::choose::{Choice, ChooseError, Pins, RecomputePin, Speed, choose};
 use super::shapes::Shapes;
 use super::step::{StepSpec, UpdateRule};
 use super::{Device, TrainError};
-use crate::data::{
-    self, CorpusOptions, DataReport, Dataset, GrammarOptions, LabelRule, LoaderOptions, Normalizer, RegimesOptions,
-    SeriesOptions, Vocabulary, VocabularyChoice,
-};
 use crate::graph::DType;
-use crate::models::{self, AttentionForm, Family};
+use crate::models::{self, AttentionForm, Family, GenerationShape};
 use crate::ops::Target;
 use crate::plan::LayoutOptions;
 use crate::recipe::{
-    self, Attention, BatchNormMode, Budget, Every, Kind, Label, Model, Offload, OptimizerState, Precision, Recipe,
-    Rule, Source, Synthetic, Validation,
+    self, Attention, BatchNormMode, Budget, Every, Kind, Model, Offload, OptimizerState, Precision, Recipe, Rule,
 };
-use std::sync::Arc;
 
 /// The model family that a recipe asks for.
 pub fn family(model: &Model) -> Box<dyn Family> {
@@ -47,18 +41,37 @@ pub fn family(model: &Model) -> Box<dyn Family> {
     }
 }
 
-/// Steps of a series, or tokens of a text.
+/// Steps of a series, or tokens of the longest text.
 pub fn length(recipe: &Recipe) -> usize {
     match (&recipe.model, &recipe.data.kind) {
         (Model::HybridCnnLstm(m), _) => m.window,
         (_, Kind::Text(text)) => text.max_length,
-        (Model::MuSota(m), _) => m.max_length,
-        _ => 0,
+        (_, Kind::Labelled(texts)) => texts.max_length,
+        (_, Kind::Pairs(pairs)) => pairs.max_length,
+        (_, Kind::Captions(captions)) => captions.max_length,
+        (_, Kind::Series(_)) => 0,
     }
 }
 
+/// Tokens of the longest text that a decoder writes.
+fn target_length(recipe: &Recipe) -> usize {
+    if let Kind::Pairs(pairs) = &recipe.data.kind { pairs.max_target_length } else { 0 }
+}
+
+/// What is written during the run, from one source at a time.
+fn generation(recipe: &Recipe) -> Option<GenerationShape> {
+    let (Model::T5(_), Some(sample)) = (&recipe.model, &recipe.train.sample) else { return None };
+    let shape = GenerationShape {
+        sources: 1,
+        beams: sample.beams,
+        source_length: length(recipe),
+        max_new_tokens: sample.length,
+    };
+    (sample.length > 0).then_some(shape)
+}
+
 /// Samples evaluated at a time unless the recipe says: no more than a step sees, and never what sets the peak.
-fn evaluate_batch(recipe: &Recipe) -> Option<usize> {
+pub(super) fn evaluate_batch(recipe: &Recipe) -> Option<usize> {
     let wanted = recipe.train.evaluate.batch.pinned().unwrap_or(recipe.train.effective_batch.min(AUTO_EVALUATE_BATCH));
     (recipe.train.evaluate.every != Every::Never).then_some(wanted)
 }
@@ -87,7 +100,7 @@ pub fn spec(recipe: &Recipe, device: &Device) -> StepSpec {
     StepSpec {
         effective_batch: train.effective_batch,
         length: length(recipe),
-        target_length: 0,
+        target_length: target_length(recipe),
         rule: match train.optimizer.rule {
             Rule::AdamW { betas: [beta1, beta2], eps } => UpdateRule::AdamW { beta1, beta2, eps },
             Rule::Sgd { momentum } => UpdateRule::Sgd { momentum },
@@ -98,6 +111,7 @@ pub fn spec(recipe: &Recipe, device: &Device) -> StepSpec {
         clip_norm: train.clip_norm.map(f64::from),
         evaluate_batch: evaluate_batch(recipe),
         samples_text: train.sample.as_ref().is_some_and(|s| s.length > 0),
+        generation: generation(recipe),
         float,
         master,
         state: match recipe.memory.optimizer_state.pinned() {
@@ -196,162 +210,5 @@ pub fn plan(recipe: &Recipe, device: &Device) -> Result<Planned, TrainError> {
         Err(ChooseError::DoesNotFit { smallest, .. }) => Err(TrainError::DoesNotFit(Box::new(planned(*smallest)))),
         Err(ChooseError::Refused { cause, hint }) => Err(TrainError::Refused { cause, hint }),
         Err(ChooseError::Plan(error)) => Err(TrainError::Plan(error)),
-    }
-}
-
-/// The data of a run.
-pub struct LoadedData {
-    pub train: Arc<dyn Dataset>,
-    pub validation: Option<Arc<dyn Dataset>>,
-    pub best_accuracy: Option<f64>,
-    pub best_loss: Option<f64>,
-    pub report: DataReport,
-    pub extras: Extras,
-}
-
-/// What predictions need beside the weights.
-pub enum Extras {
-    Series(Normalizer),
-    Text(Vocabulary),
-}
-
-/// Reads (or makes) the data that the recipe names.
-pub fn load_data(recipe: &Recipe) -> Result<LoadedData, TrainError> {
-    match (&recipe.model, &recipe.data.kind) {
-        (Model::HybridCnnLstm(model), Kind::Series(series)) => load_series(recipe, model, series),
-        (Model::MuSota(model), Kind::Text(text)) => load_text(recipe, model, text),
-        _ => Err(TrainError::Refused {
-            cause: "the family and the kind of data do not belong together".into(),
-            hint: "series data for hybrid-cnn-lstm, text for mu-sota".into(),
-        }),
-    }
-}
-
-fn fraction(validation: &Validation) -> f64 {
-    if let Validation::Fraction(fraction) = validation { *fraction } else { 0.0 }
-}
-
-fn optional(dataset: impl Dataset + 'static) -> Option<Arc<dyn Dataset>> {
-    if dataset.is_empty() { None } else { Some(Arc::new(dataset)) }
-}
-
-fn load_series(
-    recipe: &Recipe,
-    model: &recipe::HybridCnnLstm,
-    series: &recipe::Series,
-) -> Result<LoadedData, TrainError> {
-    let data = match &recipe.data.source {
-        Source::Synthetic { name: Synthetic::Regimes, samples, seed } => data::regimes(&RegimesOptions {
-            rows: *samples,
-            features: model.features,
-            seed: *seed,
-            window: model.window,
-            stride: series.stride,
-            validation_fraction: fraction(&recipe.data.validation),
-        })?,
-        Source::Synthetic { name, .. } => {
-            return Err(TrainError::Refused {
-                cause: format!("{name} makes text, the model reads a series"),
-                hint: "use source = \"synthetic:regimes\"".into(),
-            });
-        }
-        Source::File { train, .. } => data::load_series(&SeriesOptions {
-            validation: match &recipe.data.validation {
-                Validation::File(file) => Some(recipe.resolve_path(file)),
-                Validation::Fraction(_) => None,
-            },
-            features: series.columns.clone().unwrap_or_default(),
-            time: series.time.clone(),
-            window: model.window,
-            stride: series.stride,
-            validation_fraction: fraction(&recipe.data.validation),
-            classes: Some(model.classes),
-            ..SeriesOptions::new(recipe.resolve_path(train), label_rule(series)?)
-        })?,
-    };
-    let width = data.normalizer.width();
-    if width != model.features || data.normalizer.classes.len() > model.classes {
-        return Err(TrainError::Refused {
-            cause: format!(
-                "the data has {width} features and {} classes, the model is built for {} and {}",
-                data.normalizer.classes.len(),
-                model.features,
-                model.classes
-            ),
-            hint: format!("set model.features = {width} and model.classes, or choose columns with data.columns"),
-        });
-    }
-    Ok(LoadedData {
-        train: Arc::new(data.train),
-        validation: optional(data.validation),
-        best_accuracy: data.best_accuracy,
-        best_loss: None,
-        report: data.report,
-        extras: Extras::Series(data.normalizer),
-    })
-}
-
-fn label_rule(series: &recipe::Series) -> Result<LabelRule, TrainError> {
-    match &series.label {
-        Some(Label::Column(column)) => Ok(LabelRule::Column(column.clone())),
-        Some(Label::Derived(d)) => {
-            Ok(LabelRule::Return { column: d.column.clone(), horizon: d.horizon, threshold: d.threshold })
-        }
-        None => Err(TrainError::Refused {
-            cause: "the data has no label".into(),
-            hint: "name one with data.label = \"column\"".into(),
-        }),
-    }
-}
-
-fn load_text(recipe: &Recipe, model: &recipe::MuSota, text: &recipe::Text) -> Result<LoadedData, TrainError> {
-    let data = match &recipe.data.source {
-        Source::Synthetic { name: Synthetic::Grammar, samples, seed } => data::grammar(&GrammarOptions {
-            seed: *seed,
-            bytes: *samples,
-            max_length: text.max_length,
-            vocab: model.vocab,
-            validation_fraction: fraction(&recipe.data.validation),
-        })?,
-        Source::Synthetic { name, .. } => {
-            return Err(TrainError::Refused {
-                cause: format!("{name} makes a series, the model reads text"),
-                hint: "use source = \"synthetic:grammar\"".into(),
-            });
-        }
-        Source::File { train, .. } => data::load_corpus(&CorpusOptions {
-            validation: match &recipe.data.validation {
-                Validation::File(file) => Some(recipe.resolve_path(file)),
-                Validation::Fraction(_) => None,
-            },
-            validation_fraction: fraction(&recipe.data.validation),
-            text_field: text.text_field.clone(),
-            vocabulary: match &text.tokenizer {
-                Some(file) => VocabularyChoice::Tokenizer(recipe.resolve_path(file)),
-                None => VocabularyChoice::Bytes,
-            },
-            ..CorpusOptions::new(recipe.resolve_path(train), text.max_length, model.vocab)
-        })?,
-    };
-    Ok(LoadedData {
-        train: Arc::new(data.train),
-        validation: optional(data.validation),
-        best_accuracy: None,
-        best_loss: data.best_loss,
-        report: data.report,
-        extras: Extras::Text(data.vocabulary),
-    })
-}
-
-/// How batches come: shuffled by the recipe's seed, a bounded number ahead.
-pub fn loader_options(recipe: &Recipe) -> LoaderOptions {
-    LoaderOptions {
-        batch: recipe.train.effective_batch,
-        workers: recipe.data.workers,
-        prefetch: recipe.data.prefetch,
-        shuffle: Some(recipe.train.seed),
-        epochs: None,
-        compose: recipe.data.batching().compose,
-        buckets: recipe.data.batching().buckets,
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::autodiff::gradients;
 use crate::graph::{Component, DType, Graph, GraphError, Init, InputKind, Role, Type, ValueId};
-use crate::models::{AttentionForm, Build, Family};
+use crate::models::{AttentionForm, Build, Family, GenerationShape};
 use crate::ops::{Adafactor, AdamW, ClipNorm, Sgd};
 use crate::plan::{Phase, PlanError, Program, Recompute, recompute, recomputed_nodes};
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,8 @@ pub struct StepSpec {
     pub evaluate_batch: Option<usize>,
     /// Whether text is sampled during the run.
     pub samples_text: bool,
+    /// What an encoder–decoder writes during the run.
+    pub generation: Option<GenerationShape>,
     /// Element type of activations.
     pub float: DType,
     /// Element type of weights and their gradients.
@@ -85,6 +87,9 @@ pub fn program(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Res
         && let Some(graph) = next_token(family, spec, settings)
     {
         phases.push(phase(NEXT_TOKEN, graph?, 0));
+    }
+    if let (Some(t5), Some(shape)) = (family.writer(), &spec.generation) {
+        phases.extend(super::generation::phases(t5, shape, spec.float)?);
     }
     Program::new(phases)
 }
@@ -252,7 +257,11 @@ pub(super) fn evaluate(
     Ok(graph)
 }
 
-fn next_token(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Option<Result<Graph, PlanError>> {
+pub(super) fn next_token(
+    family: &dyn Family,
+    spec: &StepSpec,
+    settings: &Settings,
+) -> Option<Result<Graph, PlanError>> {
     let mut graph = Graph::mixed(NEXT_TOKEN, spec.float, spec.master);
     let logits = family.next_token(&mut graph, &settings.build(1, spec, false))?;
     Some(

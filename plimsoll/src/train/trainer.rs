@@ -1,20 +1,25 @@
 //! The training loop. Everything it has to tell goes out as events.
 
 use super::checkpoint::{self, Best, State};
+use super::data::{Extras, loader_options, pairs_options};
 use super::evaluate::evaluate;
 use super::events::{End, Evaluation, Event, EventLog, Finished, Started, StepEvent};
 use super::generate::{Sampling, generate};
+use super::generation::{GenerationOptions, Generator};
+use super::model_folder::{load_folder, source_checkpoint};
 use super::run::Run;
-use super::setup::{Extras, length, loader_options, shapes};
+use super::setup::{family, length, shapes};
 use super::shapes::Shapes;
 use super::step::{EVALUATE, NEXT_TOKEN};
 use super::stepper::{Stepped, Stepper};
-use super::{TrainError, initialize, learning_rate};
-use crate::data::{Loader, Position};
+use super::{TrainError, initialize, initialize_some, learning_rate};
+use crate::data::{Batch, Dataset, Loader, Position, TextTokenizer, encode_source};
 use crate::exec::Executor;
 use crate::exec::cpu::CpuExecutor;
 use crate::heap;
-use crate::recipe::Every;
+use crate::models;
+use crate::recipe::{Every, Kind, Model};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -30,6 +35,29 @@ impl Run {
         let finished = trainer.train(stop)?;
         Ok(finished)
     }
+}
+
+/// Initial values, or those of the checkpoint that the recipe names; what there is to say about them.
+fn start_weights(run: &Run, executor: &mut CpuExecutor) -> Result<Option<String>, TrainError> {
+    let (program, seed) = (run.program(), run.recipe.train.seed);
+    let names = family(&run.recipe.model).hugging_face();
+    let (Some(folder), Some(names), None) = (source_checkpoint(&run.recipe), names, &run.from) else {
+        initialize(program, executor, seed);
+        return Ok(None);
+    };
+    let report = load_folder(&folder, &names, program, executor)?;
+    initialize_some(program, executor, seed, |r| !r.is_parameter || report.fresh.contains(&r.name));
+    let mut text = format!("{} tensors from {}", report.loaded, folder.display());
+    if !report.converted_from.is_empty() {
+        text += &format!(", converted from {}", report.converted_from.join(" and "));
+    }
+    if !report.fresh.is_empty() {
+        text += &format!("; fresh, as expected of a new head: {}", report.fresh.join(", "));
+    }
+    if !report.ignored.is_empty() {
+        text += &format!("; {} not used", report.ignored.len());
+    }
+    Ok(Some(text))
 }
 
 struct Trainer<'r> {
@@ -53,7 +81,7 @@ impl<'r> Trainer<'r> {
         log: EventLog,
         sink: &'r mut dyn FnMut(&Event),
     ) -> Result<Self, TrainError> {
-        initialize(run.program(), &mut executor, run.recipe.train.seed);
+        let loaded = start_weights(run, &mut executor)?;
         let state = match &run.from {
             None => State {
                 step: 0,
@@ -77,7 +105,7 @@ impl<'r> Trainer<'r> {
         let stepper = Stepper::new(&run.recipe, &run.planned.choice);
         let shapes = shapes(&run.recipe, &run.planned);
         let first_step = state.step;
-        Ok(Trainer {
+        let mut trainer = Trainer {
             steps: run.steps(),
             run,
             executor,
@@ -89,7 +117,9 @@ impl<'r> Trainer<'r> {
             began: Instant::now(),
             first_step,
             measured_peak: 0,
-        })
+        };
+        loaded.map_or(Ok(()), |text| trainer.tell(Event::Note { text }))?;
+        Ok(trainer)
     }
 
     fn tell(&mut self, event: Event) -> Result<(), TrainError> {
@@ -260,6 +290,9 @@ impl<'r> Trainer<'r> {
     /// Lets the model write a little, if it writes text.
     fn write_sample(&mut self) -> Result<(), TrainError> {
         let run = self.run;
+        if let Extras::Pairs { tokenizer } = &run.data.extras {
+            return self.write_answer(tokenizer);
+        }
         let (Extras::Text(vocabulary), Some(sample)) = (&run.data.extras, &run.recipe.train.sample) else {
             return Ok(());
         };
@@ -279,6 +312,34 @@ impl<'r> Trainer<'r> {
         let text = vocabulary.decode(&ids)?;
         let epoch = (self.state.step - 1) / run.steps_per_epoch();
         self.tell(Event::Sample { step: self.state.step, epoch, prompt: sample.prompt.clone(), text })
+    }
+
+    /// Answers the recipe's prompt, or else the first source held out.
+    fn write_answer(&mut self, tokenizer: &Arc<TextTokenizer>) -> Result<(), TrainError> {
+        let run = self.run;
+        let (Model::T5(model), Kind::Pairs(pairs), Some(sample)) =
+            (&run.recipe.model, &run.recipe.data.kind, &run.recipe.train.sample)
+        else {
+            return Ok(());
+        };
+        let t5 = models::T5 { sizes: model.clone() };
+        let Some(generator) = Generator::find(run.program(), &t5) else { return Ok(()) };
+        let source = match (sample.prompt.is_empty(), &run.data.validation) {
+            (true, Some(held_out)) => first_source(held_out.as_ref())?,
+            _ => encode_source(&sample.prompt, &pairs_options(&run.recipe, model, pairs), tokenizer.clone())?,
+        };
+        let options = GenerationOptions {
+            max_new_tokens: sample.length,
+            beams: sample.beams,
+            temperature: sample.temperature,
+            seed: run.recipe.train.seed.wrapping_add(self.state.step as u64),
+            ..GenerationOptions::default()
+        };
+        let prompt = format!("{} → ", tokenizer.decode(&source)?);
+        let written = generator.generate(&mut self.executor, &[source], &options)?;
+        let text = tokenizer.decode(&written[0])?;
+        let epoch = (self.state.step - 1) / run.steps_per_epoch();
+        self.tell(Event::Sample { step: self.state.step, epoch, prompt, text })
     }
 
     fn save(&mut self) -> Result<(), TrainError> {
@@ -319,4 +380,11 @@ impl<'r> Trainer<'r> {
         let path = self.run.checkpoints().join(format!("step-{}", best.step));
         Ok(checkpoint::restore(&path, self.run.program(), &mut self.executor)?)
     }
+}
+
+/// The ids of the first source of a dataset.
+fn first_source(dataset: &dyn Dataset) -> Result<Vec<i32>, TrainError> {
+    let mut batch = Batch::new(dataset.fields(), 1)?;
+    batch.fill(dataset, 0..1)?;
+    Ok(batch.field("ids").map_or(Vec::new(), |field| batch.i32(field, 0..1).to_vec()))
 }

@@ -1,21 +1,33 @@
-//! What was trained, put to use: evaluation, prediction and generation inside the arena of the run's own plan.
+//! What was trained, put to use: evaluation, prediction, writing and export, inside the run's budget.
 
-use super::batch::Feeder;
-use super::checkpoint;
+use super::choose::Choice;
+use super::data::{Extras, LoadedData, caption_options, labelled_options, load_data, pairs_options};
 use super::evaluate::evaluate;
 use super::generate::{Sampling, generate};
+use super::generation::{GenerationOptions, Generator};
 use super::metrics::Scores;
-use super::run::{resume_plan, take_arena};
-use super::setup::{Extras, LoadedData, Planned, length, load_data, shapes};
+use super::model_folder::{Companions, TokenizerSource, load_folder, write_folder};
+use super::predict::{Answer, Prediction};
+use super::run::take_arena;
+use super::setup::{Planned, length, shapes};
+use super::shapes::{Pass, Shapes};
 use super::step::{EVALUATE, NEXT_TOKEN};
-use super::{Device, TrainError};
-use crate::data::{Batch, Dataset, Labels, Normalizer, Vocabulary, VocabularyChoice, Windows, read_windows};
+use super::stepper::phase;
+use super::use_plan::{EMBEDDINGS, plan_use};
+use super::{Device, TrainError, checkpoint, setup};
+use crate::data::pictures::read_captions;
+use crate::data::{
+    Batch, Dataset, Labels, Normalizer, TextTokenizer, Vocabulary, VocabularyChoice, encode_source, read_sources,
+    read_texts, read_windows,
+};
 use crate::exec::Executor;
 use crate::exec::cpu::CpuExecutor;
-use crate::plan::Program;
-use crate::recipe::{Kind, Model, Recipe};
+use crate::models::GenerationShape;
+use crate::models::T5;
+use crate::recipe::{Kind, Labelled, Model, Pairs, Recipe};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A run's model in its arena.
 pub struct TrainedRun {
@@ -27,21 +39,34 @@ pub struct TrainedRun {
     executor: CpuExecutor,
 }
 
-/// The answer to one window of a series.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Prediction<'a> {
-    pub window: usize,
-    /// The row of the file that ends the window, from 0.
-    pub row: usize,
-    pub class: usize,
-    pub label: &'a str,
-    /// By class.
-    pub probabilities: &'a [f64],
-}
+/// Sources answered at a time.
+const SOURCES: usize = 4;
 
 impl TrainedRun {
-    /// Reads recipe, plan and weights of a run's folder; the weights of `model/`, or of the last checkpoint.
+    /// Reads recipe and weights of a run's folder: the weights of `model/`, or of the last checkpoint.
     pub fn open(dir: &Path, device: &Device) -> Result<TrainedRun, TrainError> {
+        TrainedRun::open_for(dir, device, |_| None)
+    }
+
+    /// The same with room to write texts of up to `tokens` tokens, following `beams` continuations.
+    pub fn open_to_write(
+        dir: &Path,
+        device: &Device,
+        tokens: Option<usize>,
+        beams: usize,
+    ) -> Result<TrainedRun, TrainError> {
+        TrainedRun::open_for(dir, device, |recipe| {
+            let Kind::Pairs(pairs) = &recipe.data.kind else { return None };
+            let max_new_tokens = tokens.unwrap_or(pairs.max_target_length).max(1);
+            Some(GenerationShape { sources: SOURCES, beams, source_length: pairs.max_length, max_new_tokens })
+        })
+    }
+
+    fn open_for(
+        dir: &Path,
+        device: &Device,
+        writes: impl FnOnce(&Recipe) -> Option<GenerationShape>,
+    ) -> Result<TrainedRun, TrainError> {
         let recipe_path = dir.join("recipe.toml");
         if !recipe_path.exists() {
             return Err(TrainError::Refused {
@@ -50,28 +75,18 @@ impl TrainedRun {
             });
         }
         let recipe = Recipe::load(&recipe_path, &[])?;
-        let (planned, _) = resume_plan(&recipe, device, &dir.join("plan.json"))?;
+        let planned = plan_use(&recipe, device, writes(&recipe))?;
         let mut executor = take_arena(&planned)?;
-        let weights = load_weights(dir, &planned.choice.program, &mut executor)?;
+        let weights = load_weights(dir, &recipe, &planned.choice, &mut executor)?;
         Ok(TrainedRun { recipe, planned, weights, dir: dir.into(), executor })
-    }
-
-    fn program(&self) -> &Program {
-        &self.planned.choice.program
     }
 
     pub fn measured_bytes(&self) -> u64 {
         self.executor.measured_bytes()
     }
 
-    fn phase(&self, name: &str, cause: &str, hint: &str) -> Result<usize, TrainError> {
-        let refused = || TrainError::Refused { cause: cause.into(), hint: hint.into() };
-        self.program().phase(name).ok_or_else(refused)
-    }
-
-    /// Loss and accuracy on the validation data of the recipe.
+    /// Scores on the validation data of the recipe.
     pub fn evaluate(&mut self) -> Result<(Scores, LoadedData), TrainError> {
-        self.phase(EVALUATE, "the run was planned without evaluation", NO_EVALUATION)?;
         let data = load_data(&self.recipe)?;
         let Some(validation) = data.validation.clone() else {
             return Err(TrainError::Refused {
@@ -84,50 +99,145 @@ impl TrainedRun {
         Ok((scores, data))
     }
 
-    /// Classifies every window of a file, in order. `each` says whether to go on.
-    pub fn predict(&mut self, file: &Path, each: &mut dyn FnMut(&Prediction<'_>) -> bool) -> Result<(), TrainError> {
-        if !matches!(self.recipe.model, Model::HybridCnnLstm(_)) {
-            return Err(TrainError::Refused {
-                cause: format!("{} is a language model: prediction is for series", self.recipe.model.name()),
+    /// Answers every row of a file, in order. `each` says whether to go on.
+    pub fn predict(&mut self, file: &Path, each: &mut dyn FnMut(&Prediction) -> bool) -> Result<(), TrainError> {
+        match (self.recipe.model.clone(), self.recipe.data.kind.clone()) {
+            (Model::HybridCnnLstm(_), _) => self.predict_windows(file, each),
+            (
+                Model::Bert(m) | Model::Roberta(m) | Model::XlmRoberta(m) | Model::DebertaV3(m),
+                Kind::Labelled(texts),
+            ) => self.predict_texts(file, &m, &texts, each),
+            (Model::T5(model), Kind::Pairs(pairs)) => self.predict_pairs(file, &model, &pairs, each),
+            (Model::Clip(model), Kind::Captions(captions)) => {
+                let options = caption_options(&self.recipe, &model, &captions, self.tokenizer_file())?;
+                let pictures = read_captions(file, &options)?;
+                self.predict_embeddings(&pictures, each)
+            }
+            _ => Err(TrainError::Refused {
+                cause: format!("{} is a language model: there is nothing to predict", self.recipe.model.name()),
                 hint: "let it write text with `plimsoll generate`".into(),
-            });
+            }),
         }
-        let phase = self.phase(EVALUATE, "the run was planned without evaluation", NO_EVALUATION)?;
+    }
+
+    fn predict_windows(&mut self, file: &Path, each: &mut dyn FnMut(&Prediction) -> bool) -> Result<(), TrainError> {
         let normalizer = self.normalizer()?;
         let windows = read_windows(file, &normalizer, Labels::Absent)?;
-        let mut feeder = Feeder::new(self.program());
-        let rows = feeder.rows(phase);
-        let mut batch = Batch::new(windows.fields(), rows)?;
-        for first in (0..windows.len()).step_by(rows) {
-            batch.fill(&windows, first..windows.len().min(first + rows))?;
-            let probabilities = self.class_probabilities(&mut feeder, phase, &batch)?;
-            if !tell(&windows, &batch, &probabilities, &normalizer.classes, each) {
-                break;
+        let classes = normalizer.classes.clone();
+        self.run_rows(&windows, &mut |sample, logits| {
+            let answer = Answer::class(logits, &classes);
+            each(&Prediction { row: windows.last_row(sample), window: Some(sample), answer })
+        })
+    }
+
+    fn predict_texts(
+        &mut self,
+        file: &Path,
+        model: &crate::recipe::Encoder,
+        texts: &Labelled,
+        each: &mut dyn FnMut(&Prediction) -> bool,
+    ) -> Result<(), TrainError> {
+        let mut options = labelled_options(&self.recipe, model, texts);
+        if texts.columns.is_none() {
+            options.text = "text".into();
+        }
+        let mut tokenizer = self.text_tokenizer()?;
+        tokenizer.limit(options.max_length, options.text_pair.is_some())?;
+        let rows = read_texts(file, &options, Arc::new(tokenizer))?;
+        let (classes, problem) = (self.classes(model.num_labels)?, model.problem_type);
+        self.run_rows(&rows, &mut |sample, logits| {
+            let answer = Answer::of(problem, logits, &classes);
+            each(&Prediction { row: rows.file_row(sample), window: None, answer })
+        })
+    }
+
+    fn predict_pairs(
+        &mut self,
+        file: &Path,
+        model: &crate::recipe::T5,
+        pairs: &Pairs,
+        each: &mut dyn FnMut(&Prediction) -> bool,
+    ) -> Result<(), TrainError> {
+        let tokenizer = Arc::new(self.text_tokenizer()?);
+        let sources = read_sources(file, &pairs_options(&self.recipe, model, pairs), tokenizer.clone())?;
+        let (generator, options) = self.generator(model)?;
+        for (group, sources) in sources.chunks(SOURCES).enumerate() {
+            let written = generator.generate(&mut self.executor, sources, &options)?;
+            for (i, ids) in written.iter().enumerate() {
+                let answer = Answer::Text { text: tokenizer.decode(ids)? };
+                if !each(&Prediction { row: group * SOURCES + i, window: None, answer }) {
+                    return Ok(());
+                }
             }
         }
         Ok(())
     }
 
-    /// Softmax of the logits of each row of the batch, row after row.
-    fn class_probabilities(
+    /// The embeddings of every picture and its caption, and how near they are.
+    fn predict_embeddings(
         &mut self,
-        feeder: &mut Feeder,
-        phase: usize,
-        batch: &Batch,
-    ) -> Result<Vec<f64>, TrainError> {
-        // The answers are not known: their weight is 0, the loss of this pass counts for nothing.
-        feeder.feed(&mut self.executor, phase, batch, 0).map_err(|_| TrainError::Refused {
-            cause: "the file's windows are not what the model was built for".into(),
-            hint: "give a file with the columns of the training file".into(),
-        })?;
+        pictures: &dyn Dataset,
+        each: &mut dyn FnMut(&Prediction) -> bool,
+    ) -> Result<(), TrainError> {
+        let choice = &self.planned.choice;
+        let embeddings = phase(&choice.program, EMBEDDINGS)?;
+        let graph = &choice.program.phases[embeddings].graph;
+        let names: Vec<String> = graph.kept().iter().map(|&id| graph.value(id).name.clone()).collect();
+        let mut shapes = shapes(&self.recipe, &self.planned);
+        let rows = shapes.rows(embeddings);
+        let mut batch = Batch::new(pictures.fields(), rows)?;
+        for first in (0..pictures.len()).step_by(rows) {
+            batch.fill(pictures, first..pictures.len().min(first + rows))?;
+            shapes.feed(&mut self.executor, embeddings, &batch, 0)?;
+            self.executor.run(embeddings);
+            let [image, text] = [0, 1].map(|i| self.output(embeddings, &names[i]));
+            let width = image.len() / rows.max(1);
+            for row in 0..batch.len() {
+                let [image, text] = [&image, &text].map(|all| all[row * width..][..width].to_vec());
+                let answer = Answer::embeddings(image, text);
+                if !each(&Prediction { row: first + row, window: None, answer }) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn output(&self, phase: usize, name: &str) -> Vec<f32> {
+        let bytes = self.executor.read_output(phase, name).unwrap_or_default();
+        bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()
+    }
+
+    /// The logits of every sample, in order, until `each` has had enough.
+    fn run_rows(
+        &mut self,
+        dataset: &dyn Dataset,
+        each: &mut dyn FnMut(usize, &[f32]) -> bool,
+    ) -> Result<(), TrainError> {
+        let mut shapes = shapes(&self.recipe, &self.planned);
+        let rows = shapes.rows(phase(&self.planned.choice.program, EVALUATE)?);
+        let mut batch = Batch::bucketed(dataset.fields(), rows, self.recipe.data.batching().buckets)?;
+        for first in (0..dataset.len()).step_by(rows) {
+            batch.fill(dataset, first..dataset.len().min(first + rows))?;
+            let logits = self.logits(&mut shapes, &batch)?;
+            let width = logits.len() / rows.max(1);
+            for (row, logits) in logits.chunks(width.max(1)).take(batch.len()).enumerate() {
+                if !each(first + row, logits) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The logits of each row of a batch whose answers are not known: its loss means nothing.
+    fn logits(&mut self, shapes: &mut Shapes, batch: &Batch) -> Result<Vec<f32>, TrainError> {
+        let choice = &self.planned.choice;
+        let phase = shapes.phase(&mut self.executor, choice, Pass::Evaluate, batch.lengths())?;
+        shapes.feed(&mut self.executor, phase, batch, 0)?;
         self.executor.run(phase);
-        let graph = &self.planned.choice.program.phases[phase].graph;
-        let missing = || crate::plan::PlanError::Broken("the evaluation keeps no logits".into());
-        let kept = graph.kept().first().ok_or_else(missing)?;
-        let logits = self.executor.read_output(phase, &graph.value(*kept).name).ok_or_else(missing)?;
-        let classes = graph.shape(*kept).last().copied().unwrap_or(1);
-        let logits: Vec<f32> = logits.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect();
-        Ok(logits.chunks(classes).flat_map(softmax).collect())
+        super::evaluate::kept(&self.executor, choice, phase)
+            .ok_or_else(|| crate::plan::PlanError::Broken("the evaluation keeps no logits".into()).into())
     }
 
     fn normalizer(&self) -> Result<Normalizer, TrainError> {
@@ -135,7 +245,7 @@ impl TrainedRun {
         if !path.exists() {
             return match load_data(&self.recipe)?.extras {
                 Extras::Series(normalizer) => Ok(normalizer),
-                Extras::Text(_) => Err(damaged(&path, "the data of the run is text")),
+                _ => Err(damaged(&path, "the data of the run is no series")),
             };
         }
         let text = fs::read(&path).map_err(TrainError::io(&path))?;
@@ -146,40 +256,129 @@ impl TrainedRun {
         if fits { Ok(normalizer) } else { Err(damaged(&path, "its sizes are not those of the model")) }
     }
 
-    /// Continues a text.
-    pub fn generate(&mut self, prompt: &str, tokens: usize, temperature: f64, seed: u64) -> Result<String, TrainError> {
-        let Kind::Text(text) = &self.recipe.data.kind else {
-            return Err(TrainError::Refused {
-                cause: format!("{} reads series and writes no text", self.recipe.model.name()),
-                hint: "classify a file with `plimsoll predict RUN FILE`".into(),
-            });
+    /// Names of the classes: those of the exported config.json, or of the data.
+    fn classes(&self, labels: usize) -> Result<Vec<String>, TrainError> {
+        let path = self.dir.join("model/config.json");
+        let Ok(text) = fs::read(&path) else {
+            return match load_data(&self.recipe)?.extras {
+                Extras::Labelled { classes, .. } => Ok(classes),
+                _ => Ok(Vec::new()),
+            };
         };
+        let config: serde_json::Value = serde_json::from_slice(&text).map_err(|e| damaged(&path, &e.to_string()))?;
+        let name = |i: usize| config["id2label"][i.to_string()].as_str().map_or(format!("LABEL_{i}"), String::from);
+        Ok((0..labels).map(name).collect())
+    }
+
+    /// The run's own copy.
+    fn tokenizer_file(&self) -> PathBuf {
+        self.dir.join("model/tokenizer.json")
+    }
+
+    /// The run's own copy, or what the recipe's data brings.
+    fn text_tokenizer(&self) -> Result<TextTokenizer, TrainError> {
+        let own = self.tokenizer_file();
+        if own.exists() {
+            return Ok(TextTokenizer::open(&own)?);
+        }
+        match load_data(&self.recipe)?.extras {
+            Extras::Labelled { tokenizer, .. } | Extras::Pairs { tokenizer } => {
+                Ok(TextTokenizer::from_json(&own, tokenizer.json().to_string())?)
+            }
+            _ => Err(damaged(&own, "the run has no tokenizer")),
+        }
+    }
+
+    fn generator(&self, model: &crate::recipe::T5) -> Result<(Generator, GenerationOptions), TrainError> {
+        let family = T5 { sizes: model.clone() };
+        let generator = Generator::find(&self.planned.choice.program, &family);
+        let generator = generator.ok_or_else(|| TrainError::Refused {
+            cause: "the run was opened without room to write".into(),
+            hint: "open it to write".into(),
+        })?;
+        let shape = *generator.shape();
+        let options =
+            GenerationOptions { max_new_tokens: shape.max_new_tokens, beams: shape.beams, ..Default::default() };
+        Ok((generator, options))
+    }
+
+    /// Whether what it writes goes on where the prompt ends.
+    pub fn continues(&self) -> bool {
+        matches!(self.recipe.model, Model::MuSota(_))
+    }
+
+    /// Continues a text, or answers it where the model has a decoder.
+    pub fn generate(&mut self, prompt: &str, tokens: usize, draw: &GenerationOptions) -> Result<String, TrainError> {
+        match (self.recipe.model.clone(), self.recipe.data.kind.clone()) {
+            (Model::MuSota(_), Kind::Text(text)) => self.continue_text(prompt, tokens, draw, &text),
+            (Model::T5(model), Kind::Pairs(pairs)) => self.answer(prompt, tokens, draw, &model, &pairs),
+            _ => Err(TrainError::Refused {
+                cause: format!("{} writes no text", self.recipe.model.name()),
+                hint: "ask it about a file with `plimsoll predict RUN FILE`".into(),
+            }),
+        }
+    }
+
+    fn continue_text(
+        &mut self,
+        prompt: &str,
+        tokens: usize,
+        draw: &GenerationOptions,
+        text: &crate::recipe::Text,
+    ) -> Result<String, TrainError> {
+        let own = self.tokenizer_file();
         let vocabulary = Vocabulary::open(&match &text.tokenizer {
             None => VocabularyChoice::Bytes,
-            Some(file) => VocabularyChoice::Tokenizer(self.tokenizer(file)),
+            Some(_) if own.exists() => VocabularyChoice::Tokenizer(own),
+            Some(file) => VocabularyChoice::Tokenizer(self.recipe.resolve_path(file)),
         })?;
-        let phase = self.phase(
-            NEXT_TOKEN,
-            "the run was planned without text generation (train.sample.length = 0)",
-            "train with train.sample.length above 0: generation then has its place in the arena",
-        )?;
         let mut ids = vocabulary.encode(prompt)?;
         if ids.is_empty() {
             ids.push(vocabulary.end_of_text().unwrap_or(0) as i32);
         }
-        let sampling = Sampling { tokens, temperature, seed, stream: 0, stop: vocabulary.end_of_text() };
+        let phase = phase(&self.planned.choice.program, NEXT_TOKEN)?;
+        let stop = vocabulary.end_of_text();
+        let sampling = Sampling { tokens, temperature: draw.temperature, seed: draw.seed, stream: 0, stop };
         let written = generate(&mut self.executor, phase, &ids, length(&self.recipe), &sampling);
         Ok(vocabulary.decode(&written)?)
     }
 
-    /// The run's own copy if there is one.
-    fn tokenizer(&self, file: &Path) -> PathBuf {
-        let own = self.dir.join("model/tokenizer.json");
-        if own.exists() { own } else { self.recipe.resolve_path(file) }
+    fn answer(
+        &mut self,
+        prompt: &str,
+        tokens: usize,
+        draw: &GenerationOptions,
+        model: &crate::recipe::T5,
+        pairs: &Pairs,
+    ) -> Result<String, TrainError> {
+        let tokenizer = self.text_tokenizer()?;
+        let tokenizer = Arc::new(tokenizer);
+        let source = encode_source(prompt, &pairs_options(&self.recipe, model, pairs), tokenizer.clone())?;
+        let (generator, planned) = self.generator(model)?;
+        let max_new_tokens = tokens.min(planned.max_new_tokens);
+        let options = GenerationOptions { max_new_tokens, beams: planned.beams, ..*draw };
+        let written = generator.generate(&mut self.executor, &[source], &options)?;
+        Ok(tokenizer.decode(&written[0])?)
+    }
+
+    /// Writes the model as a folder that transformers loads.
+    pub fn export(&self, dir: &Path) -> Result<(), TrainError> {
+        // The run's own folder has everything that goes along: tokenizer, names of labels, keys of the first config.
+        let own = self.dir.join("model");
+        let normalizer = match &self.recipe.model {
+            Model::HybridCnnLstm(_) => Some(self.normalizer()?),
+            _ => None,
+        };
+        let tokenizer = Some(self.tokenizer_file()).filter(|file| file.exists());
+        let companions = Companions {
+            source: Some(own).filter(|own| own.join("config.json").exists()),
+            tokenizer: tokenizer.map(TokenizerSource::File),
+            labels: &[],
+            normalizer: normalizer.as_ref(),
+        };
+        write_folder(dir, &self.recipe, &self.planned.choice.program, &self.executor, &companions)
     }
 }
-
-const NO_EVALUATION: &str = "train with train.evaluate.every = \"epoch\": evaluation then has its place in the arena";
 
 fn damaged(path: &Path, cause: &str) -> TrainError {
     TrainError::Refused {
@@ -188,11 +387,24 @@ fn damaged(path: &Path, cause: &str) -> TrainError {
     }
 }
 
-fn load_weights(dir: &Path, program: &Program, executor: &mut CpuExecutor) -> Result<PathBuf, TrainError> {
-    let model = dir.join("model/model.safetensors");
-    if model.exists() {
-        checkpoint::load_model(&model, program, executor)?;
-        return Ok(model);
+fn load_weights(
+    dir: &Path,
+    recipe: &Recipe,
+    choice: &Choice,
+    executor: &mut CpuExecutor,
+) -> Result<PathBuf, TrainError> {
+    let (model, program) = (dir.join("model"), &choice.program);
+    let weights = model.join("model.safetensors");
+    match setup::family(&recipe.model).hugging_face() {
+        Some(names) if model.join("config.json").exists() => {
+            load_folder(&model, &names, program, executor)?;
+            return Ok(model);
+        }
+        None if weights.exists() => {
+            checkpoint::load_model(&weights, program, executor)?;
+            return Ok(weights);
+        }
+        _ => {}
     }
     let Some((_, last)) = checkpoint::list(&dir.join("checkpoints")).pop() else {
         return Err(TrainError::Refused {
@@ -200,49 +412,6 @@ fn load_weights(dir: &Path, program: &Program, executor: &mut CpuExecutor) -> Re
             hint: "the run ended before its first checkpoint: train it with --resume".into(),
         });
     };
-    checkpoint::restore(&last, program, executor)?;
+    checkpoint::restore_weights(&last, program, executor)?;
     Ok(last)
-}
-
-/// Hands out the predictions of a batch; false once `each` has had enough.
-fn tell(
-    windows: &Windows,
-    batch: &Batch,
-    probabilities: &[f64],
-    classes: &[String],
-    each: &mut dyn FnMut(&Prediction<'_>) -> bool,
-) -> bool {
-    let per_row = probabilities.len() / batch.capacity().max(1);
-    batch.samples().iter().zip(probabilities.chunks(per_row.max(1))).all(|(&window, row)| {
-        // Classes that the training data never had have no name and are not answers.
-        let named = &row[..row.len().min(classes.len())];
-        let class = likeliest(named);
-        let label = classes.get(class).map_or("", String::as_str);
-        each(&Prediction { window, row: windows.last_row(window), class, label, probabilities: named })
-    })
-}
-
-/// The first of the largest.
-fn likeliest(row: &[f64]) -> usize {
-    row.iter().enumerate().fold(0, |best, (i, p)| if *p > row[best] { i } else { best })
-}
-
-fn softmax(logits: &[f32]) -> impl Iterator<Item = f64> + '_ {
-    let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let weight = move |&x: &f32| f64::from(x - highest).exp();
-    let total: f64 = logits.iter().map(weight).sum();
-    logits.iter().map(move |x| weight(x) / total)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn probabilities_sum_to_one_even_far_from_zero() {
-        let p: Vec<f64> = softmax(&[1000.0, 1000.0, 999.0]).collect();
-        assert!((p.iter().sum::<f64>() - 1.0).abs() < 1e-12 && p[0] == p[1] && p[2] < p[0], "{p:?}");
-        assert_eq!(likeliest(&p), 0);
-        assert_eq!(likeliest(&[0.1, 0.2, 0.7]), 2);
-    }
 }

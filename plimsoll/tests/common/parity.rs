@@ -153,6 +153,7 @@ impl<'f> Comparison<'f> {
             clip_norm: Some(1.0),
             evaluate_batch: None,
             samples_text: false,
+            generation: None,
             float: DType::F32,
             master: DType::F32,
             state: DType::F32,

@@ -20,7 +20,7 @@ mod tokenizer;
 pub use captions::CaptionTokenizer;
 pub use composition::{Composition, LengthReport};
 pub use labelled::{LabelledData, LabelledOptions, Texts, load_labelled, read_texts};
-pub use pairs::{PairedTexts, PairsData, PairsOptions, load_pairs, read_sources};
+pub use pairs::{PairedTexts, PairsData, PairsOptions, encode_source, load_pairs, read_sources};
 pub use read::Reading;
 pub(in crate::data) use rows::{Cell, Content, Row};
 pub use targets::LabelKind;

@@ -296,6 +296,13 @@ pub fn read_sources(
     Ok(sources)
 }
 
+/// One source as ids.
+pub fn encode_source(text: &str, options: &PairsOptions, tokenizer: Arc<TextTokenizer>) -> Result<Vec<i32>, DataError> {
+    let encode = Encode::new(options, tokenizer);
+    let (ids, _) = encode.text(&format!("{}{text}", encode.prefix), encode.limits[0])?;
+    Ok(ids.into_iter().map(|id| id as i32).collect())
+}
+
 /// As [`load_pairs`], for training rows from anywhere.
 pub(in crate::data) fn assemble_pairs(
     options: &PairsOptions,

@@ -66,7 +66,7 @@ impl TextTokenizer {
     }
 
     /// Cuts texts (of pairs the longer one first) so that they have at most `max_length` tokens with special ones.
-    pub(super) fn limit(&mut self, max_length: usize, pair: bool) -> Result<(), DataError> {
+    pub fn limit(&mut self, max_length: usize, pair: bool) -> Result<(), DataError> {
         let added = self.tokenizer.get_post_processor().map_or(0, |p| p.added_tokens(pair).max(p.added_tokens(false)));
         if max_length <= added {
             let cause = format!("{max_length} leaves no room beside the {added} special tokens of {}", self.name());

@@ -3,7 +3,6 @@
 use super::relative::Positions;
 use super::*;
 use crate::models::attention::{AttentionInputs, BiasInputs, attention};
-use crate::recipe::HiddenAct;
 
 /// Which tokens a layer computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,16 +126,5 @@ impl Encoder {
         let tokens = reshape(g, "tokens", x, &[batch, build.length, width])?;
         let first = g.apply("first", Slice { axis: 1, start: 0, len: 1 }, &[tokens])?;
         reshape(g, "first.rows", first, &[batch, width])
-    }
-}
-
-fn activation(act: HiddenAct) -> Activation {
-    match act {
-        HiddenAct::Gelu => Activation::Gelu,
-        HiddenAct::GeluNew => Activation::GeluTanh,
-        HiddenAct::QuickGelu => Activation::QuickGelu,
-        HiddenAct::Relu => Activation::Relu,
-        HiddenAct::Silu => Activation::Silu,
-        HiddenAct::Tanh => Activation::Tanh,
     }
 }

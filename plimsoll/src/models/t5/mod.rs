@@ -23,6 +23,10 @@ pub struct T5 {
 }
 
 impl Family for T5 {
+    fn writer(&self) -> Option<&T5> {
+        Some(self)
+    }
+
     fn forward(&self, graph: &mut Graph, build: &Build) -> Result<Outputs, GraphError> {
         let (source, target) = ([build.batch, build.length], [build.batch, build.target_length]);
         let ids = graph.data("ids", Type::new(DType::I32, &source))?;

@@ -78,6 +78,27 @@ pub fn read<S: HubSizes>(default: S, section: &Section<'_>, folder: &Path) -> S 
     sizes
 }
 
+/// The family of a recipe that names a preset or a checkpoint and no family. `None` after a problem was reported.
+pub fn family(section: &Section<'_>, folder: &Path) -> Option<FamilyName> {
+    if let Some(name) = section.name("preset") {
+        let found = presets::family_of(&name);
+        if found.is_none() {
+            let known = FamilyName::ALL.iter().flat_map(|&family| presets::of_family(family));
+            let problem = Problem::new(section.path("preset"), "unknown preset".to_string(), section.place("preset"));
+            section.report(problem.allowed(known.collect::<Vec<_>>().join(", ")).maybe_hint(similar(&name)));
+        }
+        return found;
+    }
+    let dir = crate::recipe::resolve_in(folder, &section.file("checkpoint")?);
+    let found = Config::open(&dir).and_then(|config| family_of(&config));
+    found
+        .map_err(|error| {
+            let (cause, hint) = error.cause_and_hint();
+            section.refuse("checkpoint", cause, hint);
+        })
+        .ok()
+}
+
 fn preset<S: HubSizes>(default: &S, name: &str, section: &Section<'_>) -> Option<S> {
     let found = default.preset(name);
     if found.is_none() {
@@ -146,18 +167,25 @@ const MODEL_TYPES: [(&str, FamilyName); 6] = [
 ];
 
 fn check_family(family: FamilyName, config: &Config) -> Result<(), HfError> {
-    let written = config.model_type()?;
-    match MODEL_TYPES.iter().find(|(name, _)| *name == written) {
-        Some((_, found)) if *found == family => Ok(()),
-        Some((_, found)) => Err(config.refused(format!(
-            "model_type is \"{written}\", which is family {found}, not {family}: set family = \"{found}\""
-        ))),
-        None => {
-            let supported: Vec<&str> = MODEL_TYPES.iter().map(|(name, _)| *name).collect();
-            let written: String = written.chars().take(60).collect();
-            Err(config.refused(format!("model_type {written:?} is not supported, only {}", supported.join(", "))))
+    match family_of(config)? {
+        found if found == family => Ok(()),
+        found => {
+            let written = config.model_type()?;
+            Err(config.refused(format!(
+                "model_type is \"{written}\", which is family {found}, not {family}: set family = \"{found}\""
+            )))
         }
     }
+}
+
+fn family_of(config: &Config) -> Result<FamilyName, HfError> {
+    let written = config.model_type()?;
+    let found = MODEL_TYPES.iter().find(|(name, _)| *name == written).map(|(_, family)| *family);
+    found.ok_or_else(|| {
+        let supported: Vec<&str> = MODEL_TYPES.iter().map(|(name, _)| *name).collect();
+        let written: String = written.chars().take(60).collect();
+        config.refused(format!("model_type {written:?} is not supported, only {}", supported.join(", ")))
+    })
 }
 
 /// Refuses keys that say something else than the checkpoint.
