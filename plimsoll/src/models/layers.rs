@@ -18,7 +18,12 @@ pub fn reshape(graph: &mut Graph, name: &str, x: ValueId, shape: &[usize]) -> Bu
 
 /// `x · Wᵀ + b` over rows: (M, from) → (M, to).
 pub fn linear(graph: &mut Graph, name: &str, x: ValueId, to: usize) -> Built {
-    let (weight, bias) = linear_weights(graph, name, graph.shape(x)[1], to)?;
+    dense(graph, name, x, to, Start::uniform(graph.shape(x)[1]))
+}
+
+/// The same with other initial values.
+pub fn dense(graph: &mut Graph, name: &str, x: ValueId, to: usize, start: Start) -> Built {
+    let (weight, bias) = linear_weights(graph, name, graph.shape(x)[1], to, start)?;
     graph.apply(name, MatMul::LINEAR, &[x, weight, bias])
 }
 
@@ -31,7 +36,21 @@ pub fn linear_activated(
     act: Activation,
     training: bool,
 ) -> Built {
-    let (weight, bias) = linear_weights(graph, name, graph.shape(x)[1], to)?;
+    let start = Start::uniform(graph.shape(x)[1]);
+    dense_activated(graph, name, x, to, start, act, training)
+}
+
+/// The same with other initial values.
+pub fn dense_activated(
+    graph: &mut Graph,
+    name: &str,
+    x: ValueId,
+    to: usize,
+    start: Start,
+    act: Activation,
+    training: bool,
+) -> Built {
+    let (weight, bias) = linear_weights(graph, name, graph.shape(x)[1], to, start)?;
     if !training {
         return graph.apply(name, MatMul { activation: act, ..MatMul::LINEAR }, &[x, weight, bias]);
     }
@@ -39,9 +58,35 @@ pub fn linear_activated(
     graph.apply(&format!("{name}.act"), Activate(act), &[y])
 }
 
-fn linear_weights(graph: &mut Graph, name: &str, from: usize, to: usize) -> Result<(ValueId, ValueId), GraphError> {
-    let weight = graph.parameter(&format!("{name}.weight"), &[to, from], fan_in(from), true)?;
-    let bias = graph.parameter(&format!("{name}.bias"), &[to], fan_in(from), false)?;
+/// How the weight and bias of a linear layer start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Start {
+    pub weight: Init,
+    pub bias: Init,
+}
+
+impl Start {
+    /// As PyTorch's own layers.
+    pub fn uniform(from: usize) -> Start {
+        Start { weight: fan_in(from), bias: fan_in(from) }
+    }
+
+    /// As Hugging Face's models: normal with their `initializer_range`, no bias.
+    pub fn normal(deviation: f64) -> Start {
+        Start { weight: Init::Normal(deviation), bias: Init::Zeros }
+    }
+}
+
+/// The weight (to, from) and bias (to) of a linear layer.
+pub fn linear_weights(
+    graph: &mut Graph,
+    name: &str,
+    from: usize,
+    to: usize,
+    start: Start,
+) -> Result<(ValueId, ValueId), GraphError> {
+    let weight = graph.parameter(&format!("{name}.weight"), &[to, from], start.weight, true)?;
+    let bias = graph.parameter(&format!("{name}.bias"), &[to], start.bias, false)?;
     Ok((weight, bias))
 }
 
@@ -51,9 +96,13 @@ pub fn fan_in(n: usize) -> Init {
 }
 
 pub fn layer_norm(graph: &mut Graph, name: &str, x: ValueId) -> Built {
+    layer_norm_with(graph, name, x, 1e-5)
+}
+
+pub fn layer_norm_with(graph: &mut Graph, name: &str, x: ValueId, eps: f64) -> Built {
     let width = *graph.shape(x).last().unwrap_or(&1);
     let (weight, bias) = norm_weights(graph, name, width)?;
-    Ok(graph.apply_all(name, LayerNorm { eps: 1e-5 }, &[x, weight, bias])?[0])
+    Ok(graph.apply_all(name, LayerNorm { eps }, &[x, weight, bias])?[0])
 }
 
 pub fn norm_weights(graph: &mut Graph, name: &str, width: usize) -> Result<(ValueId, ValueId), GraphError> {
@@ -62,7 +111,7 @@ pub fn norm_weights(graph: &mut Graph, name: &str, width: usize) -> Result<(Valu
     Ok((weight, bias))
 }
 
-/// Dropout over values whose leading dimension counts `samples` equal parts.
+/// Dropout over values whose leading dimension counts `samples` equal parts; 0 for one value that all samples share.
 pub fn dropout(graph: &mut Graph, name: &str, x: ValueId, p: f32, samples: usize, training: bool) -> Built {
     if !training || p == 0.0 {
         return Ok(x);

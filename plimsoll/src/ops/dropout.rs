@@ -20,7 +20,7 @@ pub struct Dropout {
     pub p: f64,
     /// The hash of the layer path.
     pub site: u64,
-    /// How many samples x holds, one after the other.
+    /// How many samples x holds, one after the other; 0: it belongs to all samples, which see it dropped alike.
     pub samples: usize,
 }
 
@@ -43,7 +43,7 @@ impl Op for Dropout {
         if !(0.0..1.0).contains(&self.p) {
             return OpError::new(format!("cannot drop with probability {}: it must lie in [0, 1)", self.p));
         }
-        if self.samples == 0 || !x.elements().is_multiple_of(self.samples) {
+        if !x.elements().is_multiple_of(self.samples.max(1)) {
             return OpError::new(format!("{x} does not hold {} equal samples", self.samples));
         }
         match rng.dtype == DType::I64 && rng.shape[..] == [3] {
@@ -86,8 +86,8 @@ impl Dropout {
         let mask = Mask {
             stream: Stream::new(seed as u64, self.site, step as u64),
             threshold: drop_threshold(self.p as f32),
-            first: first as u32,
-            per_sample: len / self.samples,
+            first: if self.samples == 0 { 0 } else { first as u32 },
+            per_sample: len / self.samples.max(1),
         };
         let scale = T::of(1.0 / (1.0 - self.p));
         ranges(len, |range| {
@@ -176,6 +176,16 @@ mod tests {
         let padded = dropped(0.3, 1, per_sample + 77, 10);
         assert_eq!(padded[..per_sample], together[..per_sample]);
         assert_ne!(together[..per_sample], together[per_sample..2 * per_sample]);
+    }
+
+    #[test]
+    fn what_all_samples_share_is_dropped_alike_for_each() {
+        let shared = |first: i64| {
+            let op = Dropout { p: 0.3, site: 5, samples: 0 };
+            run(&op, &[f32s(&[90], &[1.0; 90]), i64s(&[3], &[9, 4, first])])
+        };
+        assert_eq!(shared(0), shared(10));
+        assert!(shared(0).contains(&0.0));
     }
 
     #[test]

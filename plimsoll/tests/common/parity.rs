@@ -8,10 +8,10 @@ use golden::Golden;
 use plimsoll::autodiff::gradients;
 use plimsoll::exec::cpu::CpuExecutor;
 use plimsoll::graph::{DType, Graph, GraphError, InputKind, ValueId};
-use plimsoll::models::{AttentionForm, Build, Family, Outputs};
+use plimsoll::models::{AttentionForm, Build, Encoder, Family, Outputs};
 use plimsoll::ops::Target;
 use plimsoll::plan::{LayoutOptions, Phase, Program, Recompute, Resident, lay_out};
-use plimsoll::recipe::Recipe;
+use plimsoll::recipe::{Model, Recipe};
 use plimsoll::train::{STEP, Settings, StepSpec, UpdateRule, family, program};
 use std::path::Path;
 
@@ -28,7 +28,7 @@ pub struct Verdict {
     /// The largest |loss − f64 loss| over three times PyTorch's own: the largest of its f32 runs, in which the rows of
     /// the batch are rotated. One run alone can hit the f64 losses by luck.
     pub losses: f64,
-    /// Running statistics and the outputs of the evaluation graph, relative, over 1e-5.
+    /// Running statistics, the outputs of the evaluation graph and embeddings, relative, over 1e-5.
     pub evaluation: f64,
 }
 
@@ -55,7 +55,7 @@ pub fn compare(path: &Path) -> Verdict {
     let comparison = Comparison::new(Golden::new(&bytes));
     let (outputs, gradients, worst_gradient) = comparison.compare_pass();
     let (losses, statistics) = comparison.compare_steps();
-    let evaluation = statistics.max(comparison.evaluation_error()) / 1e-5;
+    let evaluation = statistics.max(comparison.evaluation_error()).max(comparison.embedding_error()) / 1e-5;
     let name = path.file_stem().unwrap().to_string_lossy().into_owned();
     let folder = path.parent().and_then(Path::file_name).map_or(String::new(), |n| n.to_string_lossy().into_owned());
     Verdict { name: format!("{folder}/{name}"), outputs, gradients, worst_gradient, losses, evaluation }
@@ -75,6 +75,7 @@ pub fn compare_folder(name: &str, at_least: usize) {
 
 struct Comparison<'f> {
     golden: Golden<'f>,
+    model: Model,
     family: Shaped,
     build: Build,
 }
@@ -95,7 +96,8 @@ impl<'f> Comparison<'f> {
             block_group: usize::MAX,
             loss_chunk: usize::MAX,
         };
-        Comparison { golden, family: Shaped { family: family(&recipe.model), target_length }, build }
+        let family = Shaped { family: family(&recipe.model), target_length };
+        Comparison { golden, model: recipe.model, family, build }
     }
 
     /// Logits and gradients of one pass at the initial weights.
@@ -214,6 +216,24 @@ impl<'f> Comparison<'f> {
         self.logits_error(&run.output(&name), reference)
     }
 
+    /// Embeddings of the texts by the encoder without its head.
+    fn embedding_error(&self) -> f64 {
+        let (Model::Bert(sizes) | Model::Roberta(sizes) | Model::XlmRoberta(sizes) | Model::DebertaV3(sizes)) =
+            &self.model
+        else {
+            return 0.0;
+        };
+        let mut graph = Graph::new("embed", DType::F32);
+        let encoder = Encoder { sizes: sizes.clone() };
+        let embedding = encoder.embed(&mut graph, &Build { training: false, ..self.build }).unwrap();
+        let name = graph.value(embedding).name.clone();
+        graph.keep(embedding);
+        let mut run = self.run(graph, 0);
+        run.executor.run(0);
+        let expected = self.golden.floats("embedding");
+        distance(&run.output(&name), &expected) / norm(&expected)
+    }
+
     /// A graph on its own, with the golden file's weights and inputs.
     fn run(&self, graph: Graph, repeat: usize) -> Run {
         let program = Program::new(vec![Phase { name: graph.name.clone(), graph, repeat }]).unwrap();
@@ -306,11 +326,12 @@ impl Family for Shaped {
 
 /// The golden file's sizes as a recipe, so that the recipe's own reading of them is tested too.
 fn recipe(model: &serde_json::Value, batch: usize) -> Recipe {
+    let family = model["family"].as_str().unwrap();
     let model = toml::to_string(&serde_json::json!({ "model": model })).unwrap();
     // No file is opened: only the sizes are wanted.
-    let data = match model.contains("\"hybrid-cnn-lstm\"") {
-        true => "source = \"synthetic:regimes\"",
-        false => "train = \"data.jsonl\"\ntokenizer = \"tokenizer.json\"",
+    let data = match family {
+        "hybrid-cnn-lstm" => "source = \"synthetic:regimes\"",
+        _ => "train = \"data.jsonl\"\ntokenizer = \"tokenizer.json\"",
     };
     let text = format!("{model}\n[data]\n{data}\n[train]\neffective_batch = {batch}\nepochs = 1\n");
     Recipe::parse(&text, "golden.toml", &[]).unwrap_or_else(|e| panic!("{e}\n{text}"))

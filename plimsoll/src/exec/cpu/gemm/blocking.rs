@@ -121,7 +121,7 @@ impl Grid {
 
     /// The cut for the most threads, up to `threads`, whose scratch fits into `available`.
     pub fn fitting(dims: Dims, threads: usize, available: usize) -> Grid {
-        let fits = |grid: &Grid| grid.tasks() * serial_scratch(grid.task_dims(dims)) <= available;
+        let fits = |grid: &Grid| grid.tasks() * grid.task_scratch(dims) <= available;
         let mut grids = (1..=threads).rev().map(|threads| Grid::choose(dims, threads));
         grids.find(fits).unwrap_or(Grid { down: 1, across: 1 })
     }
@@ -134,6 +134,15 @@ impl Grid {
     pub fn task_dims(self, dims: Dims) -> Dims {
         let n = dims.n.div_ceil(self.across).next_multiple_of(NR).min(dims.n);
         Dims { m: dims.m.div_ceil(self.down), n, k: dims.k }
+    }
+
+    /// Scratch for any task. The rectangles at the edge are smaller, yet may be cut into fewer and larger blocks.
+    pub fn task_scratch(self, dims: Dims) -> usize {
+        let whole = self.task_dims(dims);
+        let edge = |len: usize, size: usize| len.checked_rem(size).filter(|&rest| rest > 0).unwrap_or(size);
+        let [m, n] = [[whole.m, edge(dims.m, whole.m)], [whole.n, edge(dims.n, whole.n)]];
+        let shapes = m.iter().flat_map(|&m| n.iter().map(move |&n| Dims { m, n, k: dims.k }));
+        shapes.map(serial_scratch).fold(0, usize::max)
     }
 
     /// Rows and columns of C that are the task's; empty when the shape has run out.

@@ -58,7 +58,7 @@ pub struct Dims {
 /// Elements of scratch that [`gemm`] wants for `threads` threads.
 pub fn scratch_len(dims: Dims, threads: usize) -> usize {
     let grid = Grid::choose(dims, threads);
-    grid.tasks() * blocking::serial_scratch(grid.task_dims(dims))
+    grid.tasks() * grid.task_scratch(dims)
 }
 
 /// Elements of scratch that are enough for [`gemm_serial`] of any shape up to `most` in each direction.
@@ -85,7 +85,7 @@ pub unsafe fn gemm<T: Float>(
         return unsafe { gemm_serial(dims, a, b, c, ldc, epilogue, scratch) };
     }
     let kernel = Kernel::<T>::detect();
-    let share = blocking::serial_scratch(grid.task_dims(dims));
+    let share = grid.task_scratch(dims);
     let (c, pool) = (SharedMut::new(c), SharedMut::new(scratch.as_mut_ptr()));
     parallel(grid.tasks(), |task| {
         let (rows, cols) = grid.rectangle(dims, task);

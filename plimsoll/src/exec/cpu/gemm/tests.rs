@@ -256,3 +256,18 @@ fn a_grid_covers_c_exactly_once() {
         }
     }
 }
+
+#[test]
+fn every_task_has_scratch_enough() {
+    // 225 rows: a task of 113 in three blocks of 38, and one of 112 in two of 56. Columns alike: 1056 and 1024.
+    let odd = [1, 57, 225, 449, 1057, 2080, 3137];
+    for (m, n, threads) in odd.iter().flat_map(|&m| odd.map(|n| (m, n))).flat_map(|(m, n)| [2, 3, 4].map(|t| (m, n, t)))
+    {
+        let dims = Dims { m, n, k: 512 };
+        let grid = Grid::choose(dims, threads);
+        for (rows, cols) in (0..grid.tasks()).map(|task| grid.rectangle(dims, task)) {
+            let task = Dims { m: rows.len(), n: cols.len(), k: dims.k };
+            assert!(blocking::serial_scratch(task) <= grid.task_scratch(dims), "{dims:?} cut by {grid:?}");
+        }
+    }
+}
