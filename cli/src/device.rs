@@ -3,7 +3,7 @@
 use crate::arguments::Machine;
 use crate::failure::Failure;
 use plimsoll::exec::devices::{Card, CpuFacts, card};
-use plimsoll::recipe::{Precision, Recipe};
+use plimsoll::recipe::Precision;
 use plimsoll::train::{Device, Speed};
 
 /// The processor of this machine, ready to run on.
@@ -26,13 +26,12 @@ pub fn processor(machine: &Machine) -> Result<(Device, CpuFacts), Failure> {
 }
 
 /// What a plan is made for: the processor here, or a card that need not be here.
-pub fn to_plan_for(machine: &Machine, recipe: &Recipe) -> Result<Device, Failure> {
+pub fn to_plan_for(machine: &Machine) -> Result<Device, Failure> {
     match machine.device.as_str() {
         "cpu" => Ok(cpu(machine, &CpuFacts::gather())),
         name if is_cuda(name) => Err(no_cuda()),
         name => {
             let card = card(name).map_err(|error| Failure::bad_input(error.to_string(), error.hint()))?;
-            check_precision(name, recipe)?;
             Ok(of_card(card))
         }
     }
@@ -55,24 +54,24 @@ fn cpu(machine: &Machine, facts: &CpuFacts) -> Device {
         free_bytes: facts.available_bytes,
         reserve_bytes: 0,
         speed: Speed::cpu(threads),
+        precision: Precision::F32,
+        runs: true,
     }
-}
-
-/// On a card, `precision = "auto"` means mixed precision, whose plans this version cannot make.
-fn check_precision(name: &str, recipe: &Recipe) -> Result<(), Failure> {
-    if recipe.memory.precision.pinned() == Some(Precision::F32) {
-        return Ok(());
-    }
-    Err(Failure::bad_input(
-        format!("on {name} precision means mixed precision, which this version cannot plan yet"),
-        "plan in f32 with `--set memory.precision=f32`",
-    ))
 }
 
 /// Shares of a card's peak that training reaches in practice, and the time between two kernels of a captured graph.
 const REACHED_FLOPS: f64 = 0.6;
 const REACHED_BANDWIDTH: f64 = 0.8;
 const SECONDS_PER_KERNEL: f64 = 1e-6;
+
+/// Mixed precision where the card has tensor cores for it.
+fn auto_precision(card: &Card) -> Precision {
+    match card.compute_capability {
+        (8.., _) => Precision::Bf16Mixed,
+        (7, 5) => Precision::Fp16Mixed,
+        _ => Precision::F32,
+    }
+}
 
 fn of_card(card: &Card) -> Device {
     Device {
@@ -86,6 +85,8 @@ fn of_card(card: &Card) -> Device {
             bytes: card.bandwidth_gb_per_s * 1e9 * REACHED_BANDWIDTH,
             launch: SECONDS_PER_KERNEL,
         },
+        precision: auto_precision(card),
+        runs: false,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::printer::{duration, say};
 use indicatif::{ProgressBar, ProgressStyle};
-use plimsoll::train::{Evaluation, Event, Finished, Started, StepEvent};
+use plimsoll::train::{Best, Evaluation, Event, Finished, Started, StepEvent};
 use plimsoll::units::format_bytes;
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -90,8 +90,8 @@ impl Progress {
             duration(finished.seconds),
             finished.samples_per_s
         );
-        if let (Some(accuracy), Some(loss)) = (finished.best_accuracy, finished.best_loss) {
-            text += &self.reached(accuracy, loss, finished.best_step);
+        if let Some(best) = finished.best {
+            text += &self.reached(best);
         }
         text += &format!(
             "planned peak {}, measured {}\n",
@@ -101,19 +101,12 @@ impl Progress {
         text
     }
 
-    fn reached(&self, accuracy: f64, loss: f64, step: Option<usize>) -> String {
-        let percent = |part: f64| format!("{:.1} %", 100.0 * part);
-        let at = step.map_or(String::new(), |step| format!(" at step {step}"));
-        match (self.best_accuracy, self.best_loss) {
-            (Some(best), _) => {
-                format!("reached {}{at}, best possible {}; loss {loss:.4}\n", percent(accuracy), percent(best))
-            }
-            (None, Some(best)) => {
-                let accuracy = percent(accuracy);
-                format!("reached loss {loss:.4}{at}, best possible {best:.4}; accuracy {accuracy}\n")
-            }
-            (None, None) => format!("reached {}{at}, loss {loss:.4}\n", percent(accuracy)),
-        }
+    /// What was reached beside what can be, where the data's source knows that.
+    fn reached(&self, best: Best) -> String {
+        let accuracy = self.best_accuracy.map(|x| format!("accuracy {:.1} %", 100.0 * x));
+        let loss = self.best_loss.map(|x| format!("loss {x:.4}"));
+        let possible = accuracy.or(loss).map_or(String::new(), |x| format!("; best possible {x}"));
+        format!("reached {} at step {}{possible}\n", best.scores, best.step)
     }
 }
 
@@ -134,11 +127,10 @@ fn step_words(step: &StepEvent) -> String {
 fn evaluation_line(e: &Evaluation) -> String {
     let best = if e.best { "  best so far" } else { "" };
     format!(
-        "evaluation at step {} (epoch {}): loss {:.4}, accuracy {:.1} % of {} samples, {}{best}",
+        "evaluation at step {} (epoch {}): {} over {} samples, {}{best}",
         e.step,
         e.epoch + 1,
-        e.loss,
-        100.0 * e.accuracy,
+        e.scores,
         e.samples,
         duration(e.ms / 1e3)
     )
@@ -159,6 +151,7 @@ fn one_line(prompt: &str, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll::train::Scores;
 
     fn progress(best_accuracy: Option<f64>, best_loss: Option<f64>) -> Progress {
         Progress { bar: None, steps: 9, best_accuracy, best_loss, last_line: None }
@@ -166,10 +159,12 @@ mod tests {
 
     #[test]
     fn what_was_reached_stands_beside_what_can_be() {
-        let line = progress(Some(0.934), None).reached(0.921, 0.2, Some(7));
-        assert_eq!(line, "reached 92.1 % at step 7, best possible 93.4 %; loss 0.2000\n");
-        assert!(progress(None, Some(0.25)).reached(0.9, 0.3, None).contains("best possible 0.2500"));
-        assert!(!progress(None, None).reached(0.9, 0.3, None).contains("possible"));
+        let scores = Scores { loss: 0.2, accuracy: Some(0.921), ..Scores::default() };
+        let best = Best { step: 7, scores };
+        let line = progress(Some(0.934), None).reached(best);
+        assert_eq!(line, "reached loss 0.2000, accuracy 92.1 % at step 7; best possible accuracy 93.4 %\n");
+        assert!(progress(None, Some(0.25)).reached(best).contains("best possible loss 0.2500"));
+        assert!(!progress(None, None).reached(best).contains("possible"));
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use crate::printer::{Paint, duration, grouped, indented};
 use plimsoll::plan::{LiveBuffer, Peak, Summary};
-use plimsoll::recipe::{Budget, Recipe};
+use plimsoll::recipe::{Budget, Named, OptimizerState, Recipe};
 use plimsoll::report::{breakdown_table, decisions_table, layers_table, live_table};
-use plimsoll::train::{Decision, Planned, expected_data, host_peak_bytes};
+use plimsoll::train::{Decision, Planned, expected_data, host_peak_bytes, precision};
 use plimsoll::units::format_bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -90,10 +90,10 @@ impl Verdict {
             effective_batch: recipe.train.effective_batch,
             micro_batch: choice.settings.micro_batch,
             accumulation: choice.settings.accumulation,
-            precision: "f32",
+            precision: precision(recipe, &planned.device).name(),
             attention: choice.settings.attention,
             recompute: choice.settings.recompute.name(),
-            optimizer_state: "f32",
+            optimizer_state: recipe.memory.optimizer_state.pinned().unwrap_or(OptimizerState::F32).name(),
             offload: "none",
             predicted_step_ms: choice.predicted_step_ms,
             steps_per_epoch,

@@ -3,7 +3,7 @@
 
 use crate::graph::{Component, Graph, GraphError, NodeId, OpRef, Role, ValueId};
 use crate::ops::{Binary, Copy, Vjp};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Adds the gradient of `loss`, multiplied by the value `seed`, with respect to each of `wrt`. `None` where the loss
 /// does not depend on it.
@@ -40,8 +40,10 @@ pub fn gradients_from(
             let OpRef::Forward(op) = &node.op else {
                 return Err(GraphError::Broken(format!("{} has no gradient, but the loss depends on it", node.name)));
             };
+            let first_new = graph.nodes().len();
             let mut cx = Vjp { graph, node: id, grads: outputs, wanted: wanted.clone() };
             let inputs = op.vjp(&mut cx)?;
+            grads.own_new(graph, first_new, &inputs);
             for ((&input, grad), wanted) in node.inputs.iter().zip(inputs).zip(wanted) {
                 if let (Some(grad), true) = (grad, wanted) {
                     grads.add(graph, input, grad)?;
@@ -75,6 +77,8 @@ struct Grads {
     /// What came back to a value, as sums of parts that are ready equally early.
     parts: HashMap<ValueId, Vec<ValueId>>,
     totals: HashMap<ValueId, ValueId>,
+    /// Parts and sums that nothing else reads: they can be added to in place.
+    own: HashSet<ValueId>,
     /// By value: how many forward nodes have run when it can be computed.
     ready: Vec<usize>,
     counted: usize,
@@ -83,7 +87,8 @@ struct Grads {
 impl Grads {
     fn new(graph: &Graph, seeds: &[(ValueId, ValueId)]) -> Grads {
         let totals = seeds.iter().copied().collect();
-        let mut grads = Grads { parts: HashMap::new(), totals, ready: Vec::new(), counted: 0 };
+        let own = HashSet::new();
+        let mut grads = Grads { parts: HashMap::new(), totals, own, ready: Vec::new(), counted: 0 };
         grads.count_new_nodes(graph);
         grads
     }
@@ -98,16 +103,33 @@ impl Grads {
         self.counted = graph.nodes().len();
     }
 
+    /// Notes which of a node's gradients were computed just now and for one input only. A view is not its own.
+    fn own_new(&mut self, graph: &Graph, first_new: usize, grads: &[Option<ValueId>]) {
+        for &grad in grads.iter().flatten() {
+            let once = grads.iter().filter(|&&other| other == Some(grad)).count() == 1;
+            let made = graph.producer(grad).is_some_and(|id| id.index() >= first_new && !graph.is_view(id));
+            let read = graph.nodes()[first_new..].iter().any(|node| node.inputs.contains(&grad));
+            if once && made && !read {
+                self.own.insert(grad);
+            }
+        }
+    }
+
     /// A value read in several places gets the sum of what comes back from them. Parts that are ready at the same time
     /// are added as they are visited.
     fn add(&mut self, graph: &mut Graph, value: ValueId, grad: ValueId) -> Result<(), GraphError> {
         label(graph, value, grad);
         self.count_new_nodes(graph);
+        let last = self.parts.get(&value).and_then(|parts| parts.last().copied());
+        let joined = match last.filter(|last| self.ready[last.index()] == self.ready[grad.index()]) {
+            Some(last) => Some(self.sum(graph, value, last, grad)?),
+            None => None,
+        };
         let parts = self.parts.entry(value).or_default();
-        match parts.last_mut().filter(|last| self.ready[last.index()] == self.ready[grad.index()]) {
-            Some(last) => *last = sum(graph, value, *last, grad)?,
-            None => parts.push(grad),
+        if joined.is_some() {
+            parts.pop();
         }
+        parts.push(joined.unwrap_or(grad));
         Ok(())
     }
 
@@ -119,19 +141,26 @@ impl Grads {
             parts.sort_by_key(|part| self.ready[part.index()]);
             let mut total = parts[0];
             for &part in &parts[1..] {
-                total = sum(graph, value, total, part)?;
+                total = self.sum(graph, value, total, part)?;
             }
+            // From here on others read it, and may hand it on as it is.
+            self.own.remove(&total);
             self.totals.insert(value, total);
         }
         Ok(self.totals.get(&value).copied())
     }
-}
 
-fn sum(graph: &mut Graph, value: ValueId, a: ValueId, b: ValueId) -> Result<ValueId, GraphError> {
-    let name = format!("{}.grad.sum", graph.value(value).name);
-    let sum = graph.add(&name, Binary::ADD, &[a, b])?[0];
-    label(graph, value, sum);
-    Ok(sum)
+    /// `a + b`: computed by the node of `b`, on top of `a`, where its op can do that and both are ours alone.
+    fn sum(&mut self, graph: &mut Graph, value: ValueId, a: ValueId, b: ValueId) -> Result<ValueId, GraphError> {
+        if self.own.contains(&a) && self.own.contains(&b) && graph.add_into(b, a) {
+            return Ok(b);
+        }
+        let name = format!("{}.grad.sum", graph.value(value).name);
+        let sum = graph.add(&name, Binary::ADD, &[a, b])?[0];
+        label(graph, value, sum);
+        self.own.insert(sum);
+        Ok(sum)
+    }
 }
 
 /// The gradient of attention scores counts as such in the breakdown.
@@ -211,6 +240,26 @@ mod tests {
         gradients(&mut graph, loss, seed, &[w]).unwrap();
         let graph = recompute(&graph, &recomputed_nodes(&graph, Recompute::Layers)).unwrap();
         assert!(position(&graph, "layers.0.act.again") > position(&graph, "loss"));
+    }
+
+    /// Of a weight used twice, the second product adds to the first. What came back to something else as well, or is a
+    /// view of it, stays as it is.
+    #[test]
+    fn a_tied_weight_has_one_gradient_added_to_in_place() {
+        let mut graph = Graph::new("test", DType::F32);
+        let x = graph.data("x", Type::new(DType::F32, &[6, 6])).unwrap();
+        let w = graph.parameter("w", &[6, 6], Init::Ones, true).unwrap();
+        let once = graph.apply("once", MatMul::TRANSPOSED, &[x, w]).unwrap();
+        let twice = graph.apply("twice", MatMul::TRANSPOSED, &[once, w]).unwrap();
+        let shifted = graph.apply("shifted", Binary::ADD, &[twice, w]).unwrap();
+        let loss = cross_entropy(&mut graph, shifted, Slice { axis: 0, start: 0, len: 6 });
+        let seed = graph.scalar("seed").unwrap();
+        gradients(&mut graph, loss, seed, &[w]).unwrap();
+        // shifted gives w what it gives to the product too; then twice and once.
+        let sums = graph.nodes().iter().filter(|n| n.name.starts_with("w.grad.sum")).count();
+        let in_place = graph.nodes().iter().filter(|n| format!("{:?}", n.op.op()).contains("accumulate: true")).count();
+        assert_eq!((sums, in_place), (1, 1), "{graph}");
+        graph.verify().unwrap();
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl Family for Dropping {
         let logits = g.apply("logits", MatMul::TRANSPOSED, &[y, head])?;
         let loss = g.apply_all("loss", CrossEntropy, &[logits, targets, weights])?[0];
         let correct = g.add("correct", Correct, &[logits, targets, weights])?[0];
-        Ok(Outputs { loss, correct, logits: None })
+        Ok(Outputs { loss, correct: Some(correct), logits: None })
     }
     fn layers(&self) -> usize {
         0
@@ -63,7 +63,15 @@ struct Data {
 fn accumulated(family: &dyn Family, data: &Data, micro: usize) -> BTreeMap<String, Vec<f64>> {
     let mut graph = Graph::new("micro-step", DType::F32);
     let attention = AttentionForm::Fused;
-    let build = Build { batch: micro, length: TIME, training: true, attention, block_group: 4, loss_chunk: 7 };
+    let build = Build {
+        batch: micro,
+        length: TIME,
+        target_length: 0,
+        training: true,
+        attention,
+        block_group: 4,
+        loss_chunk: 7,
+    };
     let outputs = family.forward(&mut graph, &build).unwrap();
     let scale = graph.scalar("loss.scale").unwrap();
     let trained = graph.trained();
@@ -165,7 +173,15 @@ fn grouping_chunking_and_attention_form_agree() {
     };
     let loss = |attention, block_group, loss_chunk| {
         let mut graph = Graph::new("pass", DType::F32);
-        let build = Build { batch: EFFECTIVE, length: TIME, training: true, attention, block_group, loss_chunk };
+        let build = Build {
+            batch: EFFECTIVE,
+            length: TIME,
+            target_length: 0,
+            training: true,
+            attention,
+            block_group,
+            loss_chunk,
+        };
         let outputs = family.forward(&mut graph, &build).unwrap();
         let total = graph.scalar("total").unwrap();
         graph.add("keep", Accumulate, &[outputs.loss, total]).unwrap();

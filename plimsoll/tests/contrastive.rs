@@ -56,6 +56,7 @@ fn spec(effective_batch: usize) -> StepSpec {
     StepSpec {
         effective_batch,
         length: LENGTH,
+        target_length: 0,
         rule: UpdateRule::Sgd { momentum: 0.9 },
         weight_decay: 0.0,
         decay_all: false,
@@ -63,6 +64,8 @@ fn spec(effective_batch: usize) -> StepSpec {
         evaluate_batch: None,
         samples_text: false,
         float: DType::F32,
+        master: DType::F32,
+        state: DType::F32,
     }
 }
 

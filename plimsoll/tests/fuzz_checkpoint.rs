@@ -25,7 +25,7 @@ fn whole_file(path: &Path) -> Vec<u8> {
 }
 
 const STATE: &str = r#"{"step":150,"position":{"epoch":2,"index":0},"recipe_hash":"ab12","samples_seen":9600,
-"best":{"step":75,"loss":0.37,"accuracy":0.88},"without_improvement":1,"last_loss":0.4,"last_accuracy":null}"#;
+"best":{"step":75,"loss":0.37,"accuracy":0.88},"without_improvement":1,"last":{"loss":0.4,"f1":0.5}}"#;
 
 /// Flips, cuts, repeats or overwrites a few bytes; numbers become other numbers.
 fn damage(bytes: &[u8], rng: &mut SampleRng) -> Vec<u8> {

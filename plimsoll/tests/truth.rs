@@ -34,6 +34,8 @@ fn device(free_bytes: u64) -> plimsoll::train::Device {
         free_bytes,
         reserve_bytes: 0,
         speed: Speed::cpu(2),
+        precision: plimsoll::recipe::Precision::F32,
+        runs: true,
     }
 }
 
@@ -87,7 +89,7 @@ fn small_recipes() -> Vec<Recipe> {
 }
 
 fn build(recipe: &Recipe, settings: &Settings) -> Program {
-    program(family(&recipe.model).as_ref(), &spec(recipe), settings).unwrap()
+    program(family(&recipe.model).as_ref(), &spec(recipe, &device(u64::MAX)), settings).unwrap()
 }
 
 fn plain(recipe: &Recipe) -> Settings {

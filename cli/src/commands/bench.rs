@@ -15,7 +15,7 @@ use plimsoll::exec::cpu::CpuExecutor;
 use plimsoll::heap;
 use plimsoll::plan::Recompute;
 use plimsoll::recipe::Recipe;
-use plimsoll::train::{Device, Planned, Stepper, TrainError, initialize, plan};
+use plimsoll::train::{Device, Planned, Shapes, Stepper, TrainError, initialize, plan, shapes};
 use profile::Profile;
 use serde::Serialize;
 use std::time::Instant;
@@ -83,10 +83,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (device, _) = device::processor(&arguments.machine)?;
     let recipe = recipe(arguments, workload, seq)?;
     let planned = make_plan(&recipe, &device)?;
-    let mut bench = Bench::new(&recipe, &planned, &RandomSamples::new(&recipe, arguments.batch))?;
-    let (mut times, allocations) = bench.time(arguments.warmup, arguments.steps);
+    let mut bench = Bench::new(&recipe, &planned, &RandomSamples::new(&planned.choice.program, arguments.batch))?;
+    let (mut times, allocations) = bench.time(arguments.warmup, arguments.steps)?;
     if arguments.profile {
-        say(&bench.profile(arguments.steps.min(PROFILED_STEPS)));
+        say(&bench.profile(arguments.steps.min(PROFILED_STEPS))?);
     }
     times.sort_by(f64::total_cmp);
     let (ms, layout) = (median(&times), &planned.choice.layout);
@@ -135,6 +135,7 @@ struct Bench<'p> {
     planned: &'p Planned,
     executor: CpuExecutor,
     stepper: Stepper,
+    shapes: Shapes,
     batch: Batch,
     lr: f64,
     done: usize,
@@ -147,33 +148,44 @@ impl<'p> Bench<'p> {
         let mut executor = CpuExecutor::new(&choice.program, &choice.layout, choice.options.target.threads)
             .map_err(|cause| TrainError::Arena { bytes, cause })?;
         initialize(&choice.program, &mut executor, recipe.train.seed);
-        let stepper = Stepper::new(recipe, &choice.program, choice.settings.micro_batch)?;
-        Ok(Bench { planned, executor, stepper, batch: samples.batch()?, lr: recipe.train.optimizer.lr, done: 0 })
+        let (stepper, shapes) = (Stepper::new(recipe, choice), shapes(recipe, planned));
+        Ok(Bench {
+            planned,
+            executor,
+            stepper,
+            shapes,
+            batch: samples.batch()?,
+            lr: recipe.train.optimizer.lr,
+            done: 0,
+        })
     }
 
     /// Milliseconds of each timed step, and how often they took heap memory.
-    fn time(&mut self, warmup: usize, steps: usize) -> (Vec<f64>, u64) {
-        (0..warmup).for_each(|_| self.step(Executor::run));
+    fn time(&mut self, warmup: usize, steps: usize) -> Result<(Vec<f64>, u64), Failure> {
+        (0..warmup).try_for_each(|_| self.step(Executor::run))?;
         heap::reset();
         let times = (0..steps).map(|_| {
             let began = Instant::now();
-            self.step(Executor::run);
-            began.elapsed().as_secs_f64() * 1e3
+            self.step(Executor::run)?;
+            Ok(began.elapsed().as_secs_f64() * 1e3)
         });
-        (times.collect(), heap::used().allocations)
+        let times = times.collect::<Result<_, Failure>>()?;
+        Ok((times, heap::used().allocations))
     }
 
-    fn step(&mut self, run: impl FnMut(&mut CpuExecutor, usize)) {
-        self.stepper.step(&mut self.executor, &self.batch, self.done, self.lr, run);
+    fn step(&mut self, run: impl FnMut(&mut CpuExecutor, usize)) -> Result<(), Failure> {
+        let choice = &self.planned.choice;
+        self.stepper.step(&mut self.executor, choice, &mut self.shapes, &self.batch, self.done, self.lr, run)?;
         self.done += 1;
+        Ok(())
     }
 
-    fn profile(&mut self, steps: usize) -> String {
+    fn profile(&mut self, steps: usize) -> Result<String, Failure> {
         let mut profile = Profile::new(&self.planned.choice.program, &self.planned.choice.layout);
         for _ in 0..steps {
-            self.step(|executor, phase| profile.run(executor, phase));
+            self.step(|executor, phase| profile.run(executor, phase))?;
         }
-        profile.table(steps)
+        Ok(profile.table(steps))
     }
 }
 

@@ -5,7 +5,7 @@ use crate::device;
 use crate::failure::Failure;
 use crate::printer;
 use clap::Args;
-use plimsoll::train::TrainedRun;
+use plimsoll::train::{Scores, TrainedRun};
 use plimsoll::units::format_bytes;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -26,8 +26,8 @@ struct Answer<'a> {
     run: &'a Path,
     weights: &'a Path,
     samples: usize,
-    loss: f64,
-    accuracy: f64,
+    #[serde(flatten)]
+    scores: Scores,
     /// What the best possible model would reach, where the data's source knows it.
     best_possible_accuracy: Option<f64>,
     best_possible_loss: Option<f64>,
@@ -43,8 +43,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         run: &arguments.run,
         weights: &run.weights,
         samples: data.validation.map_or(0, |v| v.len()),
-        loss: scores.loss,
-        accuracy: scores.accuracy,
+        scores,
         best_possible_accuracy: data.best_accuracy,
         best_possible_loss: data.best_loss,
         planned_peak_bytes: run.planned.planned_peak_bytes(),
@@ -59,15 +58,14 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 impl Answer<'_> {
     fn text(&self) -> String {
-        let percent = |part: f64| format!("{:.1} %", 100.0 * part);
-        let accuracy = self.best_possible_accuracy.map_or(String::new(), |b| format!(", best possible {}", percent(b)));
-        let loss = self.best_possible_loss.map_or(String::new(), |b| format!(", best possible {b:.4}"));
+        let accuracy = self.best_possible_accuracy.map(|x| format!("accuracy {:.1} %", 100.0 * x));
+        let loss = self.best_possible_loss.map(|x| format!("loss {x:.4}"));
+        let possible = accuracy.or(loss).map_or(String::new(), |x| format!("; best possible {x}"));
         format!(
-            "{} ({} validation samples)\n  accuracy {}{accuracy}\n  loss {:.4}{loss}\n  planned peak {}, measured {}\n",
+            "{} ({} validation samples)\n  {}{possible}\n  planned peak {}, measured {}\n",
             self.weights.display(),
             self.samples,
-            percent(self.accuracy),
-            self.loss,
+            self.scores,
             format_bytes(self.planned_peak_bytes),
             format_bytes(self.measured_peak_bytes)
         )

@@ -26,7 +26,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let recipe = arguments.common.load(&[])?;
-    let device = device::to_plan_for(&arguments.common.machine, &recipe)?;
+    let device = device::to_plan_for(&arguments.common.machine)?;
     match plan(&recipe, &device) {
         Ok(planned) => show(arguments, &planned, &recipe, &Verdict::fits(&recipe, &planned)),
         Err(TrainError::DoesNotFit(smallest)) => {

@@ -10,7 +10,7 @@ use crate::progress::Progress;
 use crate::verdict::Verdict;
 use clap::Args;
 use plimsoll::recipe::Recipe;
-use plimsoll::train::{Device, End, Finished, Run, RunOptions, TrainError};
+use plimsoll::train::{Best, Device, End, Finished, Run, RunOptions, Scores, TrainError};
 use plimsoll::units::format_bytes;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -41,22 +41,14 @@ struct Outcome<'a> {
     steps: usize,
     epochs: usize,
     #[serde(rename = "final")]
-    last: Metrics,
-    best: Metrics,
+    last: Option<Scores>,
+    best: Option<Best>,
     planned_peak_bytes: u64,
     measured_peak_bytes: u64,
     host_peak_bytes: u64,
     samples_per_s: f64,
     seconds: f64,
     run: &'a Path,
-}
-
-#[derive(Serialize)]
-struct Metrics {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    step: Option<usize>,
-    loss: Option<f64>,
-    accuracy: Option<f64>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -186,8 +178,8 @@ fn show_outcome(arguments: &Arguments, progress: &Progress, finished: &Finished,
             end: finished.end,
             steps: finished.steps,
             epochs: finished.epochs,
-            last: Metrics { step: None, loss: finished.final_loss, accuracy: finished.final_accuracy },
-            best: Metrics { step: finished.best_step, loss: finished.best_loss, accuracy: finished.best_accuracy },
+            last: finished.last,
+            best: finished.best,
             planned_peak_bytes: finished.planned_peak_bytes,
             measured_peak_bytes: finished.measured_peak_bytes,
             host_peak_bytes: finished.host_peak_bytes,

@@ -55,18 +55,24 @@ pub struct CorpusData {
     pub report: DataReport,
 }
 
-/// Fields: `ids` (max_length, i32; padded with 0) and `length` (i32, real ids, at least 2).
+/// Fields, each of max_length: `ids` (i32, padded with 0), `targets` (i32, the next id) and `weights` (f32, 1 where
+/// there is a next id).
 #[derive(Clone, Debug)]
 pub struct Sequences {
     tokens: Vec<i32>,
     max_length: usize,
-    fields: [FieldSpec; 2],
+    fields: [FieldSpec; 3],
 }
 
 impl Sequences {
     pub(super) fn new(tokens: Vec<i32>, max_length: usize) -> Self {
-        let fields = [FieldSpec::new("ids", Element::I32, &[max_length]), FieldSpec::new("length", Element::I32, &[])];
-        Sequences { tokens, max_length, fields }
+        Sequences { tokens, max_length, fields: Sequences::sample_fields(max_length) }
+    }
+
+    /// What a sample of up to `max_length` ids consists of.
+    pub fn sample_fields(max_length: usize) -> [FieldSpec; 3] {
+        [("ids", Element::I32), ("targets", Element::I32), ("weights", Element::F32)]
+            .map(|(name, element)| FieldSpec::new(name, element, &[max_length]))
     }
 
     pub fn tokens(&self) -> &[i32] {
@@ -88,16 +94,24 @@ impl Dataset for Sequences {
     fn fill(&self, sample: usize, row: &mut RowMut<'_>) -> Result<(), DataError> {
         let rest = &self.tokens[sample * self.max_length..];
         let real = &rest[..self.max_length.min(rest.len())];
-        let (ids, padding) = row.i32(0).split_at_mut(real.len());
-        ids.copy_from_slice(real);
-        padding.fill(PADDING);
-        row.i32(1)[0] = real.len() as i32;
+        copy_padded(row.i32(0), real);
+        // Inside a sequence the last id has no next one.
+        copy_padded(row.i32(1), &real[1..]);
+        let (counted, padding) = row.f32(2).split_at_mut(real.len() - 1);
+        counted.fill(1.0);
+        padding.fill(0.0);
         Ok(())
     }
 
     fn resident_bytes(&self) -> usize {
         4 * self.tokens.len()
     }
+}
+
+fn copy_padded(to: &mut [i32], from: &[i32]) {
+    let (real, padding) = to.split_at_mut(from.len());
+    real.copy_from_slice(from);
+    padding.fill(PADDING);
 }
 
 /// Reads, tokenizes, splits and packs the files of `options`.

@@ -12,7 +12,12 @@ fn rows(data: &Sequences) -> Vec<(Vec<i32>, i32)> {
     let mut batch = Batch::new(data.fields(), 1).unwrap();
     let mut row = |sample| {
         batch.fill(data, [sample].into_iter()).unwrap();
-        (batch.i32(0, 0..1).to_vec(), batch.i32(1, 0..1)[0])
+        // Targets are the next ids, and count where there is one.
+        let (ids, targets, weights) = (batch.i32(0, 0..1), batch.i32(1, 0..1), batch.f32(2, 0..1));
+        let counted = weights.iter().filter(|&&weight| weight == 1.0).count();
+        assert_eq!(targets[..counted], ids[1..=counted]);
+        assert!(targets[counted..].iter().all(|&id| id == 0) && weights[counted..].iter().all(|&w| w == 0.0));
+        (ids.to_vec(), counted as i32 + 1)
     };
     (0..data.len()).map(&mut row).collect()
 }

@@ -2,7 +2,12 @@
 //! depend on the number of workers. Tickets and free buffers are taken together: the oldest missing batch always has
 //! a buffer, and at most `prefetch` batches wait.
 
-use super::{Batch, DataError, Dataset, FieldSpec, Position, batch_bytes, order::Cuts, order::Order};
+use super::{
+    Batch, DataError, Dataset, FieldSpec, Position, batch_bytes,
+    compose::Composer,
+    order::{Cuts, Order},
+};
+use crate::recipe::{Buckets, Compose};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -10,8 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Workers copy slices and need little stack; stating it makes it part of the planned host memory.
-const WORKER_STACK_BYTES: usize = 256 << 10;
+/// Workers copy slices, tokenize and decode pictures; stating their stack makes it part of the planned host memory.
+pub(super) const WORKER_STACK_BYTES: usize = 1 << 20;
 /// More threads than this is a slip of the pen.
 const MOST_WORKERS: usize = 256;
 
@@ -27,12 +32,17 @@ pub struct LoaderOptions {
     pub shuffle: Option<u64>,
     /// The stream ends after this many epochs, counted from epoch 0; `None`: never.
     pub epochs: Option<u64>,
+    /// Which samples share a batch.
+    pub compose: Compose,
+    /// The lengths that batches may have.
+    pub buckets: Buckets,
 }
 
 impl LoaderOptions {
     /// One sequential pass, as for evaluation.
     pub fn evaluation(batch: usize, workers: usize, prefetch: usize) -> Self {
-        LoaderOptions { batch, workers, prefetch, shuffle: None, epochs: Some(1) }
+        let (compose, buckets) = (Compose::Random, Buckets::Auto);
+        LoaderOptions { batch, workers, prefetch, shuffle: None, epochs: Some(1), compose, buckets }
     }
 
     fn check(&self) -> Result<(), DataError> {
@@ -53,12 +63,13 @@ impl LoaderOptions {
         if self.workers == 0 { 1 } else { self.prefetch.saturating_add(1) }
     }
 
-    /// Host memory of a loader with these options: buffers and worker stacks. The dataset itself is not included.
+    /// Host memory of a loader with these options: buffers, worker stacks, sorted windows. The dataset itself is not included.
     pub fn host_bytes(&self, fields: &[FieldSpec]) -> Result<usize, DataError> {
         self.check()?;
         let buffers = batch_bytes(fields, self.batch)?.checked_mul(self.buffers());
         buffers
             .and_then(|bytes| bytes.checked_add(self.workers * WORKER_STACK_BYTES))
+            .and_then(|bytes| bytes.checked_add(Composer::host_bytes(self.batch, self.compose)))
             .filter(|&bytes| bytes <= isize::MAX as usize)
             .ok_or_else(|| DataError::option("prefetch", "the buffers overflow the address space"))
     }
@@ -82,7 +93,7 @@ impl LoaderStats {
 
 struct Source {
     dataset: Arc<dyn Dataset>,
-    order: Order,
+    composer: Composer,
     cuts: Cuts,
     epochs: Option<u64>,
 }
@@ -95,9 +106,8 @@ impl Source {
     /// Fills `batch` with batch number `ticket`. A panic of the dataset becomes an error: the consumer waits for it.
     fn fill(&self, ticket: u64, batch: &mut Batch) -> Result<(), DataError> {
         (batch.start, batch.end) = self.cuts.batch(ticket);
-        let (epoch, range) = (batch.start.epoch, batch.start.index..batch.end.index);
-        let samples = range.map(|index| self.order.sample(epoch, index));
-        catch_unwind(AssertUnwindSafe(|| batch.fill(&*self.dataset, samples)))
+        let work = || batch.compose(&*self.dataset, &self.composer);
+        catch_unwind(AssertUnwindSafe(work))
             .unwrap_or_else(|_| Err(DataError::Worker { cause: format!("panic in batch {ticket}") }))
     }
 }
@@ -174,7 +184,8 @@ impl Loader {
             Some(seed) => Order::shuffled(dataset.len(), seed),
             None => Order::sequential(dataset.len()),
         };
-        let free = (0..options.buffers()).map(|_| Batch::new(dataset.fields(), options.batch));
+        let batch = || Batch::bucketed(dataset.fields(), options.batch, options.buckets);
+        let free = (0..options.buffers()).map(|_| batch());
         let queue = Queue {
             next_ticket: 0,
             free: free.collect::<Result<_, _>>()?,
@@ -182,7 +193,8 @@ impl Loader {
             stop: false,
         };
         let cuts = Cuts::new(dataset.len() as u64, options.batch as u64, start);
-        let source = Source { dataset, order, cuts, epochs: options.epochs };
+        let composer = Composer::new(order, dataset.len(), options.batch, options.compose)?;
+        let source = Source { dataset, composer, cuts, epochs: options.epochs };
         let shared =
             Arc::new(Shared { source, queue: Mutex::new(queue), work: Condvar::new(), filled: Condvar::new() });
         let mut loader = Loader {
@@ -276,119 +288,5 @@ impl Drop for Loader {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{super::dataset::tests::Counting, *};
-    use std::collections::HashSet;
-
-    fn options(workers: usize) -> LoaderOptions {
-        LoaderOptions { batch: 4, workers, prefetch: 2, shuffle: Some(9), epochs: Some(3) }
-    }
-
-    fn all(dataset: Counting, options: &LoaderOptions, start: Position) -> Vec<Batch> {
-        let mut loader = Loader::new(Arc::new(dataset), options, start).unwrap();
-        let mut batches = Vec::new();
-        while let Some(batch) = loader.next() {
-            batches.push(batch.unwrap().clone());
-        }
-        batches
-    }
-
-    #[test]
-    fn batches_are_the_same_whatever_the_workers() {
-        let inline = all(Counting::new(23, None), &options(0), Position::default());
-        assert_eq!(inline.len(), 3 * 6);
-        assert_eq!(inline.iter().map(Batch::len).sum::<usize>(), 3 * 23);
-        assert_eq!(inline[5].len(), 3, "the last batch of an epoch is ragged, not dropped");
-        for workers in [1, 3] {
-            assert_eq!(all(Counting::new(23, None), &options(workers), Position::default()), inline);
-        }
-    }
-
-    #[test]
-    fn resume_continues_exactly() {
-        let whole = all(Counting::new(23, None), &options(1), Position::default());
-        for (at, batch) in whole.iter().enumerate() {
-            let stored: Position = serde_json::from_str(&serde_json::to_string(&batch.end()).unwrap()).unwrap();
-            assert_eq!(all(Counting::new(23, None), &options(2), stored), whole[at + 1..]);
-        }
-    }
-
-    #[test]
-    fn buffers_are_recycled() {
-        let mut loader = Loader::new(
-            Arc::new(Counting::new(50, None)),
-            &LoaderOptions { epochs: None, ..options(3) },
-            Position::default(),
-        )
-        .unwrap();
-        let mut addresses = HashSet::new();
-        for _ in 0..200 {
-            addresses.insert(loader.next().unwrap().unwrap().f32(0, 0..4).as_ptr() as usize);
-        }
-        assert!(addresses.len() <= 3, "{} buffers for 2 batches ahead and one in use", addresses.len());
-        let stats = loader.stats();
-        assert_eq!(stats.batches, 200);
-        assert!(stats.stall <= stats.elapsed && stats.samples_per_s() > 0.0);
-    }
-
-    #[test]
-    fn an_error_reaches_the_consumer_at_its_batch() {
-        for workers in [0, 2] {
-            let options = LoaderOptions { shuffle: None, epochs: Some(1), ..options(workers) };
-            let mut loader = Loader::new(Arc::new(Counting::new(12, Some(6))), &options, Position::default()).unwrap();
-            assert!(loader.next().unwrap().is_ok());
-            let error = loader.next().unwrap().unwrap_err();
-            assert!(error.to_string().contains("sample 6"), "{error}");
-            assert_eq!(loader.next().unwrap().unwrap().samples(), [8, 9, 10, 11]);
-            assert!(loader.next().is_none());
-        }
-    }
-
-    struct Panicking(Counting);
-    impl Dataset for Panicking {
-        fn len(&self) -> usize {
-            self.0.len()
-        }
-        fn fields(&self) -> &[FieldSpec] {
-            self.0.fields()
-        }
-        fn fill(&self, sample: usize, _: &mut super::super::RowMut<'_>) -> Result<(), DataError> {
-            panic!("sample {sample}")
-        }
-        fn resident_bytes(&self) -> usize {
-            0
-        }
-    }
-
-    #[test]
-    fn a_panic_in_a_worker_is_an_error_not_a_hang() {
-        let data = Arc::new(Panicking(Counting::new(5, None)));
-        let mut loader = Loader::new(data, &options(2), Position::default()).unwrap();
-        assert!(matches!(loader.next(), Some(Err(DataError::Worker { .. }))));
-    }
-
-    #[test]
-    fn dropping_stops_the_workers() {
-        let data: Arc<dyn Dataset> = Arc::new(Counting::new(1000, None));
-        let mut loader = Loader::new(Arc::clone(&data), &options(3), Position::default()).unwrap();
-        loader.next().unwrap().unwrap();
-        drop(loader);
-        assert_eq!(Arc::strong_count(&data), 1, "a worker still holds the dataset");
-    }
-
-    #[test]
-    fn host_bytes_are_planned_from_options() {
-        let data = Counting::new(5, None);
-        // 3 buffers of 4 samples: 2 × f32, 1 × i32 and the sample number.
-        let buffers = 3 * 4 * (8 + 4 + size_of::<usize>());
-        assert_eq!(options(2).host_bytes(data.fields()).unwrap(), buffers + 2 * WORKER_STACK_BYTES);
-        for bad in [
-            LoaderOptions { batch: 0, ..options(1) },
-            LoaderOptions { prefetch: 0, ..options(1) },
-            LoaderOptions { prefetch: usize::MAX, ..options(1) },
-            LoaderOptions { workers: 100_000, ..options(1) },
-        ] {
-            assert!(matches!(bad.host_bytes(data.fields()), Err(DataError::BadOption { .. })), "{bad:?}");
-        }
-    }
-}
+#[path = "loader_tests.rs"]
+mod tests;

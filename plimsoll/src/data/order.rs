@@ -27,6 +27,11 @@ impl Order {
         Order { len: len as u64, seed: Some(seed), half: bits.div_ceil(2).max(4) }
     }
 
+    /// `None`: sequential.
+    pub fn seed(&self) -> Option<u64> {
+        self.seed
+    }
+
     /// The sample at `index < len` of epoch `epoch`.
     pub fn sample(&self, epoch: u64, index: u64) -> usize {
         let Some(seed) = self.seed else { return index as usize };

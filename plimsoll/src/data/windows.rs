@@ -5,7 +5,7 @@ use super::{DataError, Dataset, Element, FieldSpec, RowMut};
 /// The label of windows that have none (prediction).
 pub const NO_LABEL: i32 = -1;
 
-/// Fields: `x` (window × features, f32) and `label` (i32).
+/// Fields: `x` (window × features, f32), `label` (i32) and `weight` (f32; 0 for a window without a label).
 #[derive(Clone, Debug)]
 pub struct Windows {
     /// (rows, width)
@@ -16,7 +16,7 @@ pub struct Windows {
     window: usize,
     stride: usize,
     count: usize,
-    fields: [FieldSpec; 2],
+    fields: [FieldSpec; 3],
 }
 
 /// Windows of `window` rows, `stride` apart, whose last row is among the first `ends` of a series.
@@ -30,13 +30,22 @@ impl Windows {
         let ends = labels.as_ref().map_or(values.len() / width.max(1), Vec::len);
         Windows {
             count: window_count(ends, window, stride),
-            fields: [FieldSpec::new("x", Element::F32, &[window, width]), FieldSpec::new("label", Element::I32, &[])],
+            fields: Windows::sample_fields(window, width),
             labels: labels.unwrap_or_default(),
             values,
             width,
             window,
             stride,
         }
+    }
+
+    /// What a sample of `window` rows of `width` features consists of.
+    pub fn sample_fields(window: usize, width: usize) -> [FieldSpec; 3] {
+        [
+            FieldSpec::new("x", Element::F32, &[window, width]),
+            FieldSpec::new("label", Element::I32, &[]),
+            FieldSpec::new("weight", Element::F32, &[]),
+        ]
     }
 
     /// The row (of this part) that ends window `sample`.
@@ -72,7 +81,9 @@ impl Dataset for Windows {
     fn fill(&self, sample: usize, row: &mut RowMut<'_>) -> Result<(), DataError> {
         let start = sample * self.stride * self.width;
         row.f32(0).copy_from_slice(&self.values[start..start + self.window * self.width]);
-        row.i32(1)[0] = self.label(sample);
+        let label = self.label(sample);
+        row.i32(1)[0] = label.max(0);
+        row.f32(2)[0] = if label == NO_LABEL { 0.0 } else { 1.0 };
         Ok(())
     }
 
@@ -112,5 +123,8 @@ mod tests {
     fn windows_without_labels_say_so() {
         let windows = Windows::new(vec![0.0; 6], 1, None, 2, 1);
         assert_eq!((windows.len(), windows.label(0)), (5, NO_LABEL));
+        let mut batch = Batch::new(windows.fields(), 2).unwrap();
+        batch.fill(&windows, 0..2).unwrap();
+        assert_eq!((batch.i32(1, 0..2), batch.f32(2, 0..2)), (&[0, 0][..], &[0.0, 0.0][..]), "they count nothing");
     }
 }

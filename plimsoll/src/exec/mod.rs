@@ -6,6 +6,7 @@ mod null;
 
 pub use null::NullExecutor;
 
+use crate::plan::{Layout, Program};
 use std::borrow::Cow;
 
 /// Runs the phases of one program in one arena. Never allocates during a phase.
@@ -26,6 +27,9 @@ pub trait Executor {
 
     /// A value that the phase's graph keeps, after the phase has run.
     fn read_output(&self, phase: usize, name: &str) -> Option<Cow<'_, [u8]>>;
+
+    /// Further phases over the same residents, laid out within the same arena. Returns the number of the first.
+    fn add_phases(&mut self, program: &Program, layout: &Layout) -> usize;
 
     /// Bytes of device memory in use now, as the system reports them.
     fn measured_bytes(&self) -> u64;

@@ -1,7 +1,7 @@
 //! Building a graph: declare inputs, add nodes, keep names unique and types checked.
 
 use super::*;
-use crate::ops::{Accumulate, Copy, OpError};
+use crate::ops::{Accumulate, AliasKind, Cast, Copy, OpError};
 use thiserror::Error;
 
 #[derive(Debug, Error, Clone, PartialEq)]
@@ -19,6 +19,7 @@ impl Graph {
         Graph {
             name: name.into(),
             float,
+            master: float,
             nodes: Vec::new(),
             values: Vec::new(),
             scope: Vec::new(),
@@ -27,6 +28,8 @@ impl Graph {
             segments: 0,
             kept: Vec::new(),
             names: HashMap::new(),
+            inputs: HashMap::new(),
+            copies: HashMap::new(),
         }
     }
 
@@ -60,11 +63,24 @@ impl Graph {
         self.scope.iter().map(String::as_str).chain([name]).filter(|s| !s.is_empty()).collect::<Vec<_>>().join(".")
     }
 
+    /// A graph in mixed precision: parameters and their gradients in `master`, everything between in `float`.
+    pub fn mixed(name: &str, float: DType, master: DType) -> Self {
+        Graph { master, ..Graph::new(name, float) }
+    }
+
     /// A trained weight; `decay` as its default decay group.
     pub fn parameter(&mut self, name: &str, shape: &[usize], init: Init, decay: bool) -> Result<ValueId, GraphError> {
-        let name = self.path(name);
-        let ty = Type::new(self.float, shape);
-        self.input(&name, ty, InputKind::Parameter { trained: true, decay, init })
+        let (full, ty) = (self.path(name), Type::new(self.master, shape));
+        let master = self.input(&full, ty, InputKind::Parameter { trained: true, decay, init })?;
+        if self.master == self.float {
+            return Ok(master);
+        }
+        if let Some(&copy) = self.copies.get(&master) {
+            return Ok(copy);
+        }
+        let outputs = self.push_node(&format!("{name}.copy"), OpRef::Forward(Arc::new(Cast(self.float))), &[master])?;
+        self.copies.insert(master, outputs[0]);
+        Ok(outputs[0])
     }
 
     /// Something that lives over phases. Declaring the same one again gives the same value.
@@ -79,13 +95,13 @@ impl Graph {
 
     /// A float that the host sets before the phase runs: learning rate, 1/N, …
     pub fn scalar(&mut self, name: &str) -> Result<ValueId, GraphError> {
-        let ty = Type::scalar(self.float);
+        let ty = Type::scalar(self.float.wide());
         self.resident(name, ty, Component::Inputs, Init::Zeros)
     }
 
     /// An input by its full name. A tied weight is declared twice and exists once.
     pub fn input(&mut self, name: &str, ty: Type, kind: InputKind) -> Result<ValueId, GraphError> {
-        if let Some(known) = self.find_input(name) {
+        if let Some(&known) = self.inputs.get(name) {
             return match self.ty(known) == &ty {
                 true => Ok(known),
                 false => Err(GraphError::Broken(format!("{name} is declared as {} and as {ty}", self.ty(known)))),
@@ -98,15 +114,9 @@ impl Graph {
             InputKind::Data => Component::Inputs,
         };
         self.names.insert(name.into(), 1);
-        Ok(self.push_value(Value { name: name.into(), ty, source: Source::Input, input: Some(kind), component }))
-    }
-
-    fn find_input(&self, name: &str) -> Option<ValueId> {
-        if !self.names.contains_key(name) {
-            return None;
-        }
-        let same = |v: &Value| v.source == Source::Input && v.name == name;
-        self.values.iter().position(same).map(|i| ValueId(i as u32))
+        let id = self.push_value(Value { name: name.into(), ty, source: Source::Input, input: Some(kind), component });
+        self.inputs.insert(name.into(), id);
+        Ok(id)
     }
 
     /// Adds a forward node with one output. Only differentiable ops are accepted, so no gradient can silently stop.
@@ -168,7 +178,7 @@ impl Graph {
 
     /// An empty graph with the same name, element type and number of segments.
     pub(crate) fn empty_copy(&self) -> Graph {
-        let mut graph = Graph::new(&self.name, self.float);
+        let mut graph = Graph::mixed(&self.name, self.float, self.master);
         graph.segments = self.segments;
         graph
     }
@@ -202,6 +212,24 @@ impl Graph {
             }
             None => Ok(self.add(name, Accumulate, &[part, total])?[0]),
         }
+    }
+
+    /// Makes the node that computes `part` add it to `total` in place, which `part` is then the name of; false if its op
+    /// cannot, or runs before `total` is there. Nothing else may read either.
+    pub(crate) fn add_into(&mut self, part: ValueId, total: ValueId) -> bool {
+        let (Some(id), Some(before)) = (self.producer(part), self.producer(total)) else { return false };
+        let fits = before < id && self.ty(part) == self.ty(total) && self.ty(total).is_contiguous();
+        let Some(op) = self.node(id).op.op().accumulating().filter(|_| fits) else { return false };
+        let node = &mut self.nodes[id.index()];
+        node.op = OpRef::Plain(Arc::from(op));
+        node.inputs.push(total);
+        true
+    }
+
+    /// Whether a node only sees its input differently.
+    pub(crate) fn is_view(&self, id: NodeId) -> bool {
+        let aliases = self.node(id).op.op().aliases(&self.input_types(id));
+        aliases.iter().any(|alias| matches!(alias.kind, AliasKind::View { .. }))
     }
 
     /// The host will read `value` after the phase.

@@ -157,8 +157,10 @@ pub struct Node {
 #[derive(Clone, Debug)]
 pub struct Graph {
     pub name: String,
-    /// Element type of parameters and activations.
+    /// Element type of activations.
     pub float: DType,
+    /// Element type of parameters; another one than `float` in mixed precision, where a pass computes with copies.
+    pub master: DType,
     nodes: Vec<Node>,
     values: Vec<Value>,
     scope: Vec<String>,
@@ -167,6 +169,10 @@ pub struct Graph {
     segments: u32,
     kept: Vec<ValueId>,
     names: HashMap<String, u32>,
+    /// Values from outside, by name.
+    inputs: HashMap<String, ValueId>,
+    /// The compute copies of parameters in mixed precision.
+    copies: HashMap<ValueId, ValueId>,
 }
 
 impl Graph {

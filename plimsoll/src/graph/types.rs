@@ -30,6 +30,14 @@ impl DType {
         }
     }
 
+    /// What sums and statistics over values of this type are kept in.
+    pub fn wide(self) -> DType {
+        match self {
+            DType::Bf16 | DType::F16 => DType::F32,
+            other => other,
+        }
+    }
+
     pub fn is_float(self) -> bool {
         matches!(self, DType::F32 | DType::F64 | DType::Bf16 | DType::F16)
     }
@@ -73,6 +81,11 @@ impl Type {
     /// The same type laid out row-major.
     pub fn contiguous(&self) -> Self {
         Type::new(self.dtype, &self.shape)
+    }
+
+    /// A sum or statistic over values of this type, in another, row-major shape.
+    pub fn wide_shape(&self, shape: &[usize]) -> Self {
+        Type::new(self.dtype.wide(), shape)
     }
 
     pub fn rank(&self) -> usize {

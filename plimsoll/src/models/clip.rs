@@ -65,7 +65,7 @@ impl Clip {
 impl Family for Clip {
     fn forward(&self, graph: &mut Graph, build: &Build) -> Result<Outputs, GraphError> {
         let (image, text) = self.embed(graph, build)?;
-        let weight = graph.data("weight", Type::new(graph.float, &[build.batch]))?;
+        let weight = graph.data("weight", Type::new(graph.float.wide(), &[build.batch]))?;
         self.contrast(graph, image, text, weight)
     }
 

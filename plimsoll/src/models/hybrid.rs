@@ -25,7 +25,7 @@ impl Family for HybridCnnLstm {
         let (batch, time, float) = (build.batch, build.length, graph.float);
         let x = graph.data("x", Type::new(float, &[batch, time, self.features]))?;
         let label = graph.data("label", Type::new(DType::I32, &[batch]))?;
-        let weight = graph.data("weight", Type::new(float, &[batch]))?;
+        let weight = graph.data("weight", Type::new(float.wide(), &[batch]))?;
         let mut x = x; // (B, T, features)
         for (i, &out) in self.channels.iter().enumerate() {
             x = graph.layer(&format!("conv.{i}"), |g| self.convolve(g, build, x, weight, out))?; // (B, T, out)

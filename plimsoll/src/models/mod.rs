@@ -13,7 +13,8 @@ pub use clip::Clip;
 pub use encoder::Encoder;
 pub use hybrid::HybridCnnLstm;
 pub use mu_sota::MuSota;
-pub use t5::T5;
+pub(crate) use t5::names as generation_names;
+pub use t5::{GenerationShape, T5};
 
 use crate::graph::{Graph, GraphError, ValueId};
 use serde::{Deserialize, Serialize};

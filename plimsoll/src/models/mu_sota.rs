@@ -23,7 +23,7 @@ impl Family for MuSota {
         let rows = build.batch * build.length;
         let x = self.body(graph, build)?; // (M, D)
         let targets = graph.data("targets", Type::new(DType::I32, &[rows]))?;
-        let weights = graph.data("weights", Type::new(graph.float, &[rows]))?;
+        let weights = graph.data("weights", Type::new(graph.float.wide(), &[rows]))?;
         let head = graph.scope("head", |g| {
             let weight = g.parameter("weight", &[self.vocab, self.width()], fan_in(self.width()), true)?;
             chunked_head(g, x, weight, targets, weights, build.loss_chunk)

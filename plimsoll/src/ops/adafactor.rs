@@ -82,7 +82,9 @@ impl Op for Adafactor {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         let Some(w) = inputs.first() else { return OpError::new("needs a weight") };
         let gradient = Adafactor::gradient(w);
-        let moments = Adafactor::state_shapes(&w.shape).into_iter().map(|shape| w.with_shape(&shape));
+        let moments = Adafactor::state_shapes(&w.shape)
+            .into_iter()
+            .map(|shape| Type::new(inputs.get(1).map_or(w.dtype, |m| m.dtype), &shape));
         let expected: Vec<Type> = [w.clone()].into_iter().chain(moments).chain([w.clone()]).collect();
         match inputs.len() == gradient + 4 && inputs[..=gradient] == expected {
             true => Ok(inputs[..self.overwritten(w)].to_vec()),

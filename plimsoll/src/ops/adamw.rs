@@ -21,8 +21,9 @@ pub struct AdamW {
 
 impl Op for AdamW {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        if inputs.len() != 8 || inputs[1..4].iter().any(|t| *t != inputs[0]) {
-            return OpError::new("w, m, v and g differ in type");
+        let [w, m, v, g, ..] = inputs else { return OpError::new("needs w, m, v, g and four scalars") };
+        if inputs.len() != 8 || g != w || m != v || m.shape != w.shape {
+            return OpError::new("w and g, or m and v, differ in type");
         }
         Ok(inputs[..if self.zero_gradient { 4 } else { 3 }].to_vec())
     }

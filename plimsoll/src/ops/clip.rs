@@ -15,7 +15,7 @@ pub struct ClipNorm {
 impl Op for ClipNorm {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         match inputs.first() {
-            Some(first) => Ok(vec![Type::scalar(first.dtype); 2]),
+            Some(first) => Ok(vec![first.wide_shape(&[1]); 2]),
             None => OpError::new("there are no gradients to clip"),
         }
     }

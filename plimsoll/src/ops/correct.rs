@@ -30,8 +30,8 @@ impl Op for Correct {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         let [logits, targets, weights] = inputs else { return OpError::new("needs logits, targets and weights") };
         let fits = logits.rank() == 2 && [targets, weights].iter().all(|t| t.shape[..] == logits.shape[..1]);
-        match fits && targets.dtype == DType::I32 && weights.dtype == logits.dtype {
-            true => Ok(vec![Type::scalar(logits.dtype)]),
+        match fits && targets.dtype == DType::I32 && weights.dtype == logits.dtype.wide() {
+            true => Ok(vec![logits.wide_shape(&[1])]),
             false => OpError::new(format!("{logits}, {targets} and {weights} do not belong together")),
         }
     }

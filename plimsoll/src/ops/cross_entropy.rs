@@ -32,7 +32,7 @@ impl Op for CrossEntropy {
         if logits.rank() != 2 || targets.shape[..] != rows || weights.shape[..] != rows || targets.dtype != DType::I32 {
             return OpError::new(format!("{logits}, {targets} and {weights} do not belong together"));
         }
-        Ok(vec![Type::scalar(logits.dtype), logits.with_shape(&rows)])
+        Ok(vec![logits.wide_shape(&[1]), logits.wide_shape(&rows)])
     }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: 12.0 * inputs[0].elements() as f64, bytes: Cost::traffic(inputs, outputs) }

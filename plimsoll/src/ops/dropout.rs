@@ -179,6 +179,16 @@ mod tests {
     }
 
     #[test]
+    fn what_all_samples_share_is_dropped_alike_for_each() {
+        let shared = |first: i64| {
+            let op = Dropout { p: 0.3, site: 5, samples: 0 };
+            run(&op, &[f32s(&[90], &[1.0; 90]), i64s(&[3], &[9, 4, first])])
+        };
+        assert_eq!(shared(0), shared(10));
+        assert!(shared(0).contains(&0.0));
+    }
+
+    #[test]
     fn words_are_those_of_the_stream() {
         let stream = Stream::new(9, 5, 4);
         let kept = |e: usize| {

@@ -39,7 +39,7 @@ pub(super) fn norm_rows(x: &Type, vectors: &[Type]) -> Result<Type, OpError> {
         Some((&width, rows)) if width > 0 => {
             match vectors.iter().find(|v| v.shape[..] != [width] || v.dtype != x.dtype) {
                 Some(vector) => OpError::new(format!("{vector} does not scale or shift the rows of {x}")),
-                None => Ok(x.with_shape(if rows.is_empty() { &[1] } else { rows })),
+                None => Ok(x.wide_shape(if rows.is_empty() { &[1] } else { rows })),
             }
         }
         _ => OpError::new(format!("{x} has no elements in its rows to normalize")),
@@ -97,7 +97,7 @@ impl Op for LayerNormGrad {
         vec![Alias::may(0, 0)]
     }
     fn workspace(&self, inputs: &[Type], _: &Target) -> usize {
-        2 * rows::stretches(inputs[3].elements()) * inputs[2].elements() * inputs[2].dtype.bytes()
+        2 * rows::stretches(inputs[3].elements()) * inputs[2].elements() * inputs[2].dtype.wide().bytes()
     }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost::elementwise(inputs, outputs, 16.0)

@@ -70,7 +70,7 @@ impl Op for RmsNormGrad {
         vec![Alias::may(0, 0)]
     }
     fn workspace(&self, inputs: &[Type], _: &Target) -> usize {
-        rows::stretches(inputs[3].elements()) * inputs[2].elements() * inputs[2].dtype.bytes()
+        rows::stretches(inputs[3].elements()) * inputs[2].elements() * inputs[2].dtype.wide().bytes()
     }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost::elementwise(inputs, outputs, 12.0)

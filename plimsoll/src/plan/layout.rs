@@ -117,6 +117,49 @@ pub fn lay_out(program: &Program, options: LayoutOptions) -> Result<Layout, Plan
     Ok(layout)
 }
 
+/// Lays out one more phase of a run in the arena it has: phase `like` of `home` for a shorter batch. Where the two graphs
+/// differ in sizes only, every buffer takes the place of its counterpart, so a shorter batch always fits; otherwise it is
+/// packed anew. `None` if that does not fit.
+pub fn lay_out_within(
+    program: &Program,
+    home: &Layout,
+    like: usize,
+    options: LayoutOptions,
+) -> Result<Option<Layout>, PlanError> {
+    let [phase] = &program.phases[..] else { return Err(PlanError::Broken("one phase at a time".into())) };
+    let order = order(&phase.graph)?;
+    let lives = lifetimes(program, &phase.graph, &order, &options.target, options.sharing)?;
+    check_total(&lives)?;
+    let base = home.resident_bytes;
+    let placement = places_of(&lives, &home.phases[like], base).unwrap_or_else(|| place::pack(&lives.buffers));
+    if base + placement.end > home.arena_bytes {
+        return Ok(None);
+    }
+    let phase = phase_layout(order, lives, placement, base);
+    let layout = Layout {
+        residents: home.residents.clone(),
+        resident_bytes: base,
+        arena_bytes: home.arena_bytes,
+        live_peak_bytes: base + phase.live_bytes,
+        phases: vec![phase],
+    };
+    super::verify(program, &layout, options)?;
+    Ok(Some(layout))
+}
+
+/// The places of the buffers of a longer batch, if these are the same buffers, each at most as large.
+fn places_of(lives: &Lifetimes, longer: &PhaseLayout, base: usize) -> Option<Placement> {
+    let same = |(life, other): (&super::lifetimes::Lifetime, &Buffer)| {
+        (life.owner, life.first, life.last) == (other.owner, other.first, other.last) && life.bytes <= other.slot.bytes
+    };
+    if lives.buffers.len() != longer.buffers.len() || !lives.buffers.iter().zip(&longer.buffers).all(same) {
+        return None;
+    }
+    let offsets: Vec<usize> = longer.buffers.iter().map(|b| b.slot.offset.saturating_sub(base)).collect();
+    let end = offsets.iter().zip(&lives.buffers).map(|(offset, life)| offset + life.bytes).max().unwrap_or(0);
+    Some(Placement { offsets, end })
+}
+
 /// The bytes alive at the peak, without placing anything: no layout can be smaller.
 pub fn live_peak(program: &Program, target: &Target) -> Result<usize, PlanError> {
     let (_, resident_bytes) = place_residents(program)?;

@@ -12,7 +12,9 @@ mod summary;
 mod verify;
 
 pub use file::{PlanFile, PlanFileError};
-pub use layout::{Buffer, Layout, LayoutOptions, Owner, PhaseLayout, Place, Slot, Storage, lay_out, live_peak};
+pub use layout::{
+    Buffer, Layout, LayoutOptions, Owner, PhaseLayout, Place, Slot, Storage, lay_out, lay_out_within, live_peak,
+};
 pub use order::order;
 pub use program::{Phase, Program, Resident};
 pub use recompute::{Recompute, recompute, recomputed_nodes};

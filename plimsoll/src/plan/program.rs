@@ -28,6 +28,8 @@ pub struct Resident {
 pub struct Program {
     pub phases: Vec<Phase>,
     pub residents: Vec<Resident>,
+    /// Residents by name.
+    known: HashMap<String, usize>,
 }
 
 impl Program {
@@ -50,7 +52,24 @@ impl Program {
                 }
             }
         }
-        Ok(Program { phases, residents })
+        Ok(Program { phases, residents, known })
+    }
+
+    /// Further phases over the same residents: batches of another length, in the same run.
+    pub fn with_phases(&self, phases: Vec<Phase>) -> Result<Program, PlanError> {
+        for phase in &phases {
+            phase.graph.verify()?;
+            let strange = phase
+                .graph
+                .values()
+                .iter()
+                .filter_map(resident_of)
+                .find(|found| self.resident(&found.name).is_none_or(|at| self.residents[at].ty != found.ty));
+            if let Some(strange) = strange {
+                return Err(PlanError::Broken(format!("phase {} brings its own {}", phase.name, strange.name)));
+            }
+        }
+        Ok(Program { phases, residents: self.residents.clone(), known: self.known.clone() })
     }
 
     pub fn phase(&self, name: &str) -> Option<usize> {
@@ -58,7 +77,7 @@ impl Program {
     }
 
     pub fn resident(&self, name: &str) -> Option<usize> {
-        self.residents.iter().position(|r| r.name == name)
+        self.known.get(name).copied()
     }
 
     /// Number of weights, trained or frozen.

@@ -20,7 +20,10 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-pub use data::{BYTE_VOCABULARY, Data, DerivedLabel, Format, Kind, Label, Series, Source, Synthetic, Text, Validation};
+pub use data::{
+    BYTE_VOCABULARY, BadRows, Batching, Buckets, Captions, Columns, Compose, Data, DerivedLabel, Format, Kind, Label,
+    Labelled, LabelledColumns, PairColumns, Pairs, Series, Source, Synthetic, Text, Validation,
+};
 pub use error::{Problems, RecipeError};
 pub use memory::{Attention, Budget, Choice, Memory, Offload, OptimizerState, Precision, Recompute};
 pub use model::{

@@ -1,105 +1,228 @@
-//! From a batch of samples to the inputs of a phase: rows beyond the batch are padded with weight 0, so they count
-//! nothing in the loss, in its gradients or in batch statistics.
+//! From a batch of samples to the inputs of a phase: an input takes the field of its own name. Rows beyond the batch are
+//! zero, weight included, so they count nothing in the loss, in its gradients or in batch statistics.
 
+use super::TrainError;
 use crate::data::Batch;
 use crate::exec::Executor;
-use std::ops::Range;
+use crate::graph::{Graph, InputKind};
+use crate::plan::{PlanError, Program};
 
-/// Host copies of a phase's inputs, made once and filled for every run of it.
+/// Knows the inputs of every phase. Its only buffer is made once: feeding allocates nothing.
 pub struct Feeder {
-    rows: usize,
-    fields: Fields,
+    phases: Vec<Vec<Input>>,
+    /// For rows that do not lie in the batch as the phase wants them; of the largest input.
+    staging: Vec<u32>,
 }
 
-enum Fields {
-    Series { x: Vec<f32>, label: Vec<i32>, weight: Vec<f32> },
-    Text { length: usize, ids: Vec<i32>, targets: Vec<i32>, weights: Vec<f32> },
+struct Input {
+    name: String,
+    rows: usize,
+    row_bytes: usize,
 }
 
 impl Feeder {
-    /// For a phase that takes `rows` windows of `elements` values.
-    pub fn series(rows: usize, elements: usize) -> Feeder {
-        let fields = Fields::Series { x: vec![0.0; rows * elements], label: vec![0; rows], weight: vec![0.0; rows] };
-        Feeder { rows, fields }
+    pub fn new(program: &Program) -> Feeder {
+        let mut feeder = Feeder { phases: Vec::new(), staging: Vec::new() };
+        feeder.add(program);
+        feeder
     }
 
-    /// For a phase that takes `rows` texts of `length` tokens.
-    pub fn text(rows: usize, length: usize) -> Feeder {
-        let n = rows * length;
-        let fields = Fields::Text { length, ids: vec![0; n], targets: vec![0; n], weights: vec![0.0; n] };
-        Feeder { rows, fields }
+    /// Learns the inputs of further phases, in the order the executor numbers them.
+    pub fn add(&mut self, program: &Program) {
+        let further: Vec<Vec<Input>> = program.phases.iter().map(|phase| inputs(&phase.graph)).collect();
+        let largest = further.iter().flatten().map(|input| input.rows * input.row_bytes).max().unwrap_or(0);
+        self.staging.resize(self.staging.len().max(largest.div_ceil(4)), 0);
+        self.phases.extend(further);
     }
 
-    pub fn rows(&self) -> usize {
-        self.rows
+    /// Samples that a phase takes.
+    pub fn rows(&self, phase: usize) -> usize {
+        self.phases[phase].first().map_or(1, |input| input.rows)
     }
 
     /// Copies the batch's rows from `first` on into the inputs of `phase`.
-    pub fn feed(&mut self, executor: &mut dyn Executor, phase: usize, batch: &Batch, first: usize) {
-        let present = first.min(batch.len())..(first + self.rows).min(batch.len());
-        match &mut self.fields {
-            Fields::Series { x, label, weight } => {
-                fill(x, batch.f32(0, present.clone()));
-                fill(label, batch.i32(1, present.clone()));
-                weight.fill(0.0);
-                weight[..present.len()].fill(1.0);
-                write(executor, phase, "x", bytemuck::cast_slice(x));
-                write(executor, phase, "label", bytemuck::cast_slice(label));
-                write(executor, phase, "weight", bytemuck::cast_slice(weight));
-            }
-            Fields::Text { length, ids, targets, weights } => {
-                fill(ids, batch.i32(0, present.clone()));
-                shift(ids, batch.i32(1, present), *length, targets, weights);
-                write(executor, phase, "ids", bytemuck::cast_slice(ids));
-                write(executor, phase, "targets", bytemuck::cast_slice(targets));
-                write(executor, phase, "weights", bytemuck::cast_slice(weights));
+    pub fn feed(
+        &mut self,
+        executor: &mut dyn Executor,
+        phase: usize,
+        batch: &Batch,
+        first: usize,
+    ) -> Result<(), TrainError> {
+        for input in &self.phases[phase] {
+            let rows = rows_of(batch, input, first, &mut self.staging)?;
+            if !executor.write_input(phase, &input.name, rows) {
+                return Err(unfit(input, format!("takes other than {} bytes", rows.len())));
             }
         }
+        Ok(())
     }
 }
 
-/// What the mean of the loss is taken over: samples, or tokens that have a next one.
-pub fn counted_rows(batch: &Batch, is_text: bool, samples: Range<usize>) -> usize {
-    match is_text {
-        false => samples.len(),
-        true => batch.i32(1, samples).iter().map(|&n| (n as usize).saturating_sub(1)).sum(),
+/// What the mean of the loss is taken over: the sum of the weights of samples or tokens.
+pub fn counted(batch: &Batch) -> f64 {
+    let field = batch.field("weight").or_else(|| batch.field("weights"));
+    let weights = field.map_or(&[][..], |field| batch.f32(field, 0..batch.len()));
+    weights.iter().map(|&weight| f64::from(weight)).sum()
+}
+
+fn inputs(graph: &Graph) -> Vec<Input> {
+    let data = graph.values().iter().filter(|value| matches!(value.input, Some(InputKind::Data)));
+    let input = |value: &crate::graph::Value| {
+        let rows = value.ty.shape.first().copied().unwrap_or(1);
+        let elements: usize = value.ty.shape.iter().skip(1).product();
+        Input { name: value.name.clone(), rows, row_bytes: elements * value.ty.dtype.bytes() }
+    };
+    data.map(input).collect()
+}
+
+fn unfit(input: &Input, cause: String) -> TrainError {
+    PlanError::Broken(format!("input {} of the graph {cause}", input.name)).into()
+}
+
+/// The bytes of an input's rows, from the batch itself where they lie there as they are.
+fn rows_of<'a>(batch: &'a Batch, input: &Input, first: usize, staging: &'a mut [u32]) -> Result<&'a [u8], TrainError> {
+    let field = batch.field(&input.name).ok_or_else(|| unfit(input, "has no field in the data".into()))?;
+    let (elements, end) = (batch.row_elements(field), first + input.rows);
+    if elements * 4 != input.row_bytes {
+        return Err(unfit(input, format!("has rows of {} bytes, the data of {}", input.row_bytes, elements * 4)));
     }
-}
-
-fn write(executor: &mut dyn Executor, phase: usize, name: &str, data: &[u8]) {
-    let written = executor.write_input(phase, name, data);
-    assert!(written, "phase {phase} has no input {name} of {} bytes", data.len());
-}
-
-fn fill<T: Copy + Default>(to: &mut [T], from: &[T]) {
-    to[..from.len()].copy_from_slice(from);
-    to[from.len()..].fill(T::default());
-}
-
-/// Each position's target is the next id of its sequence; the last real one has none.
-fn shift(ids: &[i32], lengths: &[i32], length: usize, targets: &mut [i32], weights: &mut [f32]) {
-    targets.fill(0);
-    weights.fill(0.0);
-    for (row, &real) in lengths.iter().enumerate() {
-        let real = (real as usize).min(length);
-        let at = row * length;
-        for i in 0..real.saturating_sub(1) {
-            targets[at + i] = ids[at + i + 1];
-            weights[at + i] = 1.0;
+    let positions = batch.spec(field).position_in.as_deref();
+    if positions.is_none() && end <= batch.capacity() {
+        return Ok(batch.bytes(field, first..end));
+    }
+    let present = first.min(batch.capacity())..end.min(batch.capacity());
+    let staging: &mut [u8] = &mut bytemuck::cast_slice_mut(staging)[..input.rows * input.row_bytes];
+    let (rows, beyond) = staging.split_at_mut(present.len() * input.row_bytes);
+    rows.copy_from_slice(batch.bytes(field, present.clone()));
+    beyond.fill(0);
+    if let Some(of) = positions.and_then(|name| batch.field(name)) {
+        let real = batch.len().saturating_sub(first).min(present.len());
+        let row_length = batch.row_elements(of) as i32;
+        let values: &mut [i32] = bytemuck::cast_slice_mut(&mut rows[..real * input.row_bytes]);
+        for (row, positions) in values.chunks_mut(elements.max(1)).enumerate() {
+            positions.iter_mut().for_each(|position| *position += row as i32 * row_length);
         }
     }
+    Ok(staging)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::{DataError, Dataset, Element, FieldSpec, RowMut};
+    use crate::graph::{DType, Type};
+    use crate::plan::Phase;
+    use std::borrow::Cow;
+
+    /// Remembers what was written.
+    #[derive(Default)]
+    struct Recorder(Vec<(String, Vec<i32>)>);
+
+    impl Executor for Recorder {
+        fn run(&mut self, _: usize) {}
+        fn write_input(&mut self, _: usize, name: &str, data: &[u8]) -> bool {
+            self.0.push((name.into(), data.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()));
+            true
+        }
+        fn write_resident(&mut self, _: &str, _: &[u8]) -> bool {
+            true
+        }
+        fn write_resident_at(&mut self, _: &str, _: usize, _: &[u8]) -> bool {
+            true
+        }
+        fn read_resident(&self, _: &str) -> Option<Cow<'_, [u8]>> {
+            None
+        }
+        fn read_output(&self, _: usize, _: &str) -> Option<Cow<'_, [u8]>> {
+            None
+        }
+        fn add_phases(&mut self, _: &Program, _: &crate::plan::Layout) -> usize {
+            0
+        }
+        fn measured_bytes(&self) -> u64 {
+            0
+        }
+    }
+
+    /// Sample `i`: `i + 1` ids of value `i + 1`, the position of the last, weight 0.5.
+    struct Texts([FieldSpec; 3]);
+
+    impl Texts {
+        fn new() -> Self {
+            Texts([
+                FieldSpec::variable("ids", Element::I32, 0, 8, 0),
+                FieldSpec::position("eos", "ids"),
+                FieldSpec::new("weight", Element::F32, &[]),
+            ])
+        }
+    }
+
+    impl Dataset for Texts {
+        fn len(&self) -> usize {
+            8
+        }
+        fn fields(&self) -> &[FieldSpec] {
+            &self.0
+        }
+        fn fill(&self, sample: usize, row: &mut RowMut<'_>) -> Result<(), DataError> {
+            row.grow_i32(0).extend(std::iter::repeat_n(sample as i32 + 1, sample + 1));
+            row.i32(1)[0] = sample as i32;
+            row.f32(2)[0] = 0.5;
+            Ok(())
+        }
+        fn resident_bytes(&self) -> usize {
+            0
+        }
+    }
+
+    fn program(rows: usize, length: usize, extra: Option<&str>) -> Program {
+        let mut graph = Graph::new("step", DType::F32);
+        graph.data("ids", Type::new(DType::I32, &[rows, length])).unwrap();
+        graph.data("eos", Type::new(DType::I32, &[rows])).unwrap();
+        if let Some(name) = extra {
+            graph.data(name, Type::new(DType::F32, &[rows])).unwrap();
+        }
+        Program::new(vec![Phase { name: "step".into(), graph, repeat: 1 }]).unwrap()
+    }
+
+    fn batch() -> Batch {
+        let data = Texts::new();
+        let mut batch = Batch::new(data.fields(), 4).unwrap();
+        batch.fill(&data, [0, 2, 1].into_iter()).unwrap();
+        batch
+    }
 
     #[test]
-    fn targets_are_the_next_ids_and_padding_counts_nothing() {
-        let ids = [5, 6, 7, 0, 8, 9, 0, 0];
-        let (mut targets, mut weights) = (vec![9; 8], vec![9.0; 8]);
-        shift(&ids, &[3, 2], 4, &mut targets, &mut weights);
-        assert_eq!(targets, [6, 7, 0, 0, 9, 0, 0, 0]);
-        assert_eq!(weights, [1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]);
+    fn inputs_take_the_rows_of_their_field_and_zeros_behind() {
+        let (mut recorder, batch) = (Recorder::default(), batch());
+        assert_eq!(counted(&batch), 1.5);
+        let mut feeder = Feeder::new(&program(3, 3, None));
+        assert_eq!(feeder.rows(0), 3);
+        for first in [0, 3, 6] {
+            feeder.feed(&mut recorder, 0, &batch, first).unwrap();
+        }
+        let written = |at: usize| (recorder.0[at].0.as_str(), recorder.0[at].1.as_slice());
+        assert_eq!(written(0), ("ids", &[1, 0, 0, 3, 3, 3, 2, 2, 0][..]));
+        assert_eq!(written(1), ("eos", &[0, 3 + 2, 2 * 3 + 1][..]), "positions count rows of the micro-batch");
+        assert_eq!(written(2), ("ids", &[0; 9][..]), "rows beyond the samples and beyond the buffer");
+        assert_eq!(written(3), ("eos", &[0; 3][..]));
+        assert_eq!(written(4), ("ids", &[0; 9][..]), "rows wholly beyond the buffer");
+    }
+
+    #[test]
+    fn positions_begin_anew_in_every_micro_batch() {
+        let (mut recorder, batch) = (Recorder::default(), batch());
+        let mut feeder = Feeder::new(&program(1, 3, None));
+        feeder.feed(&mut recorder, 0, &batch, 1).unwrap();
+        assert_eq!(recorder.0[1].1, [2]);
+    }
+
+    #[test]
+    fn data_that_is_not_what_the_graph_takes_is_an_error() {
+        let batch = batch();
+        let mut other_length = Feeder::new(&program(3, 4, None));
+        assert!(other_length.feed(&mut Recorder::default(), 0, &batch, 0).is_err());
+        let mut no_field = Feeder::new(&program(3, 3, Some("mask")));
+        assert!(no_field.feed(&mut Recorder::default(), 0, &batch, 0).is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! Checkpoints: everything a run needs to go on with the same bits. A checkpoint appears whole or not at all.
 
+use super::metrics::Scores;
 use super::tensors::{TensorFile, TensorFileError, TensorToWrite, write_tensors};
 use crate::data::Position;
 use crate::exec::Executor;
@@ -26,15 +27,15 @@ pub struct State {
     pub best: Option<Best>,
     /// Evaluations since then.
     pub without_improvement: usize,
-    pub last_loss: Option<f64>,
-    pub last_accuracy: Option<f64>,
+    /// The last evaluation.
+    pub last: Option<Scores>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Best {
     pub step: usize,
-    pub loss: f64,
-    pub accuracy: f64,
+    #[serde(flatten)]
+    pub scores: Scores,
 }
 
 #[derive(Debug, Error)]

@@ -87,8 +87,8 @@ fn first_row(graph: &mut Graph) -> Result<ValueId, GraphError> {
 
 /// Both towers forward, as in training, into the tables.
 fn embed(clip: &Clip, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
-    let mut graph = Graph::new(EMBED, spec.float);
-    let build = settings.build(settings.micro_batch, spec.length, true);
+    let mut graph = Graph::mixed(EMBED, spec.float, spec.master);
+    let build = settings.build(settings.micro_batch, spec, true);
     let first = first_row(&mut graph)?;
     for side in Side::BOTH {
         let embedding = side.embed(clip, &mut graph, &build)?;
@@ -100,10 +100,10 @@ fn embed(clip: &Clip, spec: &StepSpec, settings: &Settings) -> Result<Graph, Pla
 
 /// The loss over all rows and its gradients; those of the tables are written over them.
 fn contrast(clip: &Clip, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
-    let mut graph = Graph::new(CONTRAST, spec.float);
+    let mut graph = Graph::mixed(CONTRAST, spec.float, spec.master);
     let [pictures, texts] = Side::BOTH.map(|side| side.table(clip, &mut graph, settings));
     let tables = [pictures?, texts?];
-    let weight = graph.data("weight", Type::new(graph.float, &[table_rows(settings)]))?;
+    let weight = graph.data("weight", Type::new(graph.float.wide(), &[table_rows(settings)]))?;
     let outputs = clip.contrast(&mut graph, tables[0], tables[1], weight)?;
     add_metric(&mut graph, "metrics.loss", outputs.loss)?;
     if let Some(correct) = outputs.correct {
@@ -128,8 +128,8 @@ fn contrast(clip: &Clip, spec: &StepSpec, settings: &Settings) -> Result<Graph, 
 /// Both towers forward again, and backward from their rows of the tables' gradients. A tower's gradients can run as
 /// soon as it has: the activations of only one tower exist at a time.
 fn replay(clip: &Clip, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
-    let mut graph = Graph::new(REPLAY, spec.float);
-    let build = settings.build(settings.micro_batch, spec.length, true);
+    let mut graph = Graph::mixed(REPLAY, spec.float, spec.master);
+    let build = settings.build(settings.micro_batch, spec, true);
     let first = first_row(&mut graph)?;
     let mut seeds = Vec::new();
     for side in Side::BOTH {

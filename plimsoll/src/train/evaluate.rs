@@ -1,51 +1,83 @@
 //! One pass over held-out samples, inside the same arena as the steps.
 
 use super::TrainError;
-use super::batch::counted_rows;
-use super::stepper::{clear_metrics, feeder, is_text, metric};
-use crate::data::{Dataset, Loader, LoaderOptions, Position};
+use super::batch::counted;
+use super::choose::Choice;
+use super::metrics::{Answers, Scores, Truth};
+use super::shapes::{Pass, Shapes};
+use super::step::EVALUATE;
+use super::stepper::{clear_metrics, metric, phase};
+use crate::data::{Batch, Dataset, Loader, LoaderOptions, Position};
 use crate::exec::Executor;
-use crate::plan::Program;
-use crate::recipe::Recipe;
+use crate::recipe::{Model, ProblemType, Recipe};
 use std::sync::Arc;
-
-/// Means over the samples or tokens of a dataset.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scores {
-    pub loss: f64,
-    pub accuracy: f64,
-}
 
 pub(super) fn evaluate(
     executor: &mut dyn Executor,
     recipe: &Recipe,
-    program: &Program,
-    phase: usize,
+    choice: &Choice,
+    shapes: &mut Shapes,
     dataset: Arc<dyn Dataset>,
 ) -> Result<Scores, TrainError> {
-    let rows = phase_rows(program, phase);
-    let mut feeder = feeder(recipe, rows);
-    let options = LoaderOptions::evaluation(rows, recipe.data.workers, recipe.data.prefetch.max(1));
-    let mut loader = Loader::new(dataset, &options, Position::default())?;
-    let (mut loss, mut correct, mut counted) = (0.0, 0.0, 0);
+    let rows = shapes.rows(phase(&choice.program, EVALUATE)?);
+    let mut loader = Loader::new(dataset, &options(recipe, rows), Position::default())?;
+    let mut answers = answers(recipe);
+    let (mut loss, mut correct, mut weight) = (0.0, 0.0, 0.0);
     while let Some(batch) = loader.next() {
         let batch = batch?;
         clear_metrics(executor);
-        feeder.feed(executor, phase, batch, 0);
+        let phase = shapes.phase(executor, choice, Pass::Evaluate, batch.lengths())?;
+        shapes.feed(executor, phase, batch, 0)?;
         executor.run(phase);
         // Summed here in f64: a long evaluation must not lose digits.
         loss += metric(executor, "metrics.loss");
         correct += metric(executor, "metrics.correct");
-        counted += counted_rows(batch, is_text(recipe), 0..batch.len());
+        weight += counted(batch);
+        if let (Some(answers), Some(logits)) = (&mut answers, kept(executor, choice, phase)) {
+            add_answers(answers, &logits, batch);
+        }
     }
     clear_metrics(executor);
-    let counted = counted.max(1) as f64;
-    Ok(Scores { loss: loss / counted, accuracy: correct / counted })
+    let weight = if weight > 0.0 { weight } else { 1.0 };
+    Ok(match answers {
+        Some(answers) => answers.scores(loss / weight),
+        None => Scores { loss: loss / weight, accuracy: Some(correct / weight), ..Scores::default() },
+    })
 }
 
-/// Samples that the graph of a phase was built for.
-pub(super) fn phase_rows(program: &Program, phase: usize) -> usize {
-    let graph = &program.phases[phase].graph;
-    let input = graph.find("x").or_else(|| graph.find("ids"));
-    input.map_or(1, |id| graph.shape(id)[0])
+/// Texts of like length together, if the recipe composes batches so: the result does not depend on it.
+pub(super) fn options(recipe: &Recipe, rows: usize) -> LoaderOptions {
+    let options = LoaderOptions::evaluation(rows, recipe.data.workers, recipe.data.prefetch.max(1));
+    LoaderOptions { buckets: recipe.data.batching().buckets, ..options }
+}
+
+/// Families with a classifier head are judged by their answers.
+fn answers(recipe: &Recipe) -> Option<Answers> {
+    match &recipe.model {
+        Model::Bert(m) | Model::Roberta(m) | Model::XlmRoberta(m) | Model::DebertaV3(m) => {
+            Some(Answers::new(m.problem_type, m.num_labels))
+        }
+        Model::HybridCnnLstm(m) => Some(Answers::new(ProblemType::Single, m.classes)),
+        _ => None,
+    }
+}
+
+/// What the evaluation keeps for the host: the logits, one row per sample.
+pub(super) fn kept(executor: &dyn Executor, choice: &Choice, phase: usize) -> Option<Vec<f32>> {
+    let graph = &choice.program.phases[choice.program.phase(EVALUATE)?].graph;
+    let name = &graph.value(*graph.kept().first()?).name;
+    let bytes = executor.read_output(phase, name)?;
+    Some(bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect())
+}
+
+fn add_answers(answers: &mut Answers, logits: &[f32], batch: &Batch) {
+    let (class, numbers) = (batch.field("label"), batch.field("labels"));
+    let width = answers.width().max(1);
+    for (row, logits) in logits.chunks(width).take(batch.len()).enumerate() {
+        if let Some(field) = class {
+            answers.add(logits, Truth::Class(batch.i32(field, row..row + 1)[0].max(0) as usize));
+        } else if let Some(field) = numbers {
+            answers.add(logits, Truth::Numbers(batch.f32(field, row..row + 1)));
+        }
+    }
 }

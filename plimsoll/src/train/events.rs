@@ -1,5 +1,7 @@
 //! The one stream of events of a run. The progress bar, the report and everything else that shows a run only read it.
 
+use super::checkpoint::Best;
+use super::metrics::Scores;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -76,8 +78,8 @@ pub struct StepEvent {
 pub struct Evaluation {
     pub step: usize,
     pub epoch: usize,
-    pub loss: f64,
-    pub accuracy: f64,
+    #[serde(flatten)]
+    pub scores: Scores,
     pub samples: usize,
     pub ms: f64,
     /// Better than every one before.
@@ -101,11 +103,10 @@ pub struct Finished {
     pub end: End,
     pub steps: usize,
     pub epochs: usize,
-    pub final_loss: Option<f64>,
-    pub final_accuracy: Option<f64>,
-    pub best_loss: Option<f64>,
-    pub best_accuracy: Option<f64>,
-    pub best_step: Option<usize>,
+    /// The last evaluation.
+    #[serde(rename = "final")]
+    pub last: Option<Scores>,
+    pub best: Option<Best>,
     pub planned_peak_bytes: u64,
     pub measured_peak_bytes: u64,
     pub host_peak_bytes: u64,

@@ -1,7 +1,7 @@
 //! What can be said about the data of a recipe without loading it: how many samples, and how much host memory.
 
 use super::setup::{length, load_data, loader_options};
-use crate::data::{Element, FieldSpec, window_count};
+use crate::data::{FieldSpec, Sequences, Windows, window_count};
 use crate::plan::Program;
 use crate::recipe::{Kind, Model, Recipe, Source, Synthetic, Validation};
 
@@ -62,13 +62,10 @@ pub fn host_peak_bytes(recipe: &Recipe, program: &Program, data_bytes: usize) ->
 }
 
 /// The fields of one sample.
-fn sample_fields(recipe: &Recipe) -> [FieldSpec; 2] {
+fn sample_fields(recipe: &Recipe) -> Vec<FieldSpec> {
     match &recipe.model {
-        Model::HybridCnnLstm(model) => [
-            FieldSpec::new("x", Element::F32, &[model.window, model.features]),
-            FieldSpec::new("label", Element::I32, &[]),
-        ],
-        _ => [FieldSpec::new("ids", Element::I32, &[length(recipe)]), FieldSpec::new("length", Element::I32, &[])],
+        Model::HybridCnnLstm(model) => Windows::sample_fields(model.window, model.features).to_vec(),
+        _ => Sequences::sample_fields(length(recipe)).to_vec(),
     }
 }
 

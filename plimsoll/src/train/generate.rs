@@ -1,5 +1,6 @@
 //! Text, token by token: each token runs the model over the window before it, inside the same arena.
 
+use super::generation::{Draw, pick};
 use crate::exec::Executor;
 use crate::exec::cpu::random::{Stream, site};
 
@@ -36,43 +37,12 @@ pub fn generate(
         executor.run(phase);
         let Some(logits) = executor.read_output(phase, "head.logits") else { break };
         let chance = (stream.word(0, 0, token as u32) as f64 + 0.5) / 4294967296.0;
-        let next = pick(bytemuck::cast_slice(&logits), sampling.temperature, chance);
+        let draw = Draw { temperature: sampling.temperature, top_k: 0, top_p: 1.0 };
+        let next = pick(bytemuck::cast_slice(&logits), &draw, chance);
         if sampling.stop == Some(next as u32) {
             break;
         }
         text.push(next as i32);
     }
     text.split_off(prompt.len())
-}
-
-/// The likeliest index, or one drawn by softmax(logits / temperature) at quantile `chance`.
-fn pick(logits: &[f32], temperature: f64, chance: f64) -> usize {
-    let (best, highest) =
-        logits.iter().enumerate().fold((0, f32::NEG_INFINITY), |b, (i, &x)| if x > b.1 { (i, x) } else { b });
-    if temperature <= 0.0 {
-        return best;
-    }
-    let weight = |x: f32| ((x - highest) as f64 / temperature).exp();
-    let total: f64 = logits.iter().map(|&x| weight(x)).sum();
-    let mut left = chance * total;
-    for (index, &x) in logits.iter().enumerate() {
-        left -= weight(x);
-        if left <= 0.0 {
-            return index;
-        }
-    }
-    best
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn temperature_zero_is_greedy_and_others_follow_the_odds() {
-        let logits = [0.0, 2.0f32.ln(), 1.0f32.ln()];
-        assert_eq!(pick(&logits, 0.0, 0.99), 1);
-        let drawn: Vec<usize> = [0.1, 0.3, 0.7, 0.8].iter().map(|&c| pick(&logits, 1.0, c)).collect();
-        assert_eq!(drawn, [0, 1, 1, 2]);
-    }
 }

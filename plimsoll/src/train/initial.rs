@@ -42,3 +42,20 @@ fn unit(stream: &Stream, index: usize, draw: u32) -> f64 {
 fn normal(stream: &Stream, index: usize) -> f64 {
     (-2.0 * unit(stream, index, 0).ln()).sqrt() * (std::f64::consts::TAU * unit(stream, index, 1)).cos()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Component, Type};
+
+    #[test]
+    fn thirds_have_their_own_spread() {
+        let (ty, init) = (Type::new(DType::F32, &[3000, 3]), Init::NormalThirds([1.0, 0.1, 10.0]));
+        let weight = Resident { name: "w".into(), ty, component: Component::Weights, init, is_parameter: true };
+        let values = floats(&weight, 1);
+        for (third, deviation) in values.chunks(3000).zip([1.0, 0.1, 10.0]) {
+            let measured = (third.iter().map(|x| (x * x) as f64).sum::<f64>() / 3000.0).sqrt();
+            assert!((measured / deviation - 1.0).abs() < 0.06, "{measured} instead of {deviation}");
+        }
+    }
+}

@@ -8,10 +8,13 @@ mod evaluate;
 mod events;
 mod expect;
 mod generate;
+pub mod generation;
 mod initial;
+pub mod metrics;
 mod run;
 mod schedule;
 mod setup;
+mod shapes;
 mod step;
 mod stepper;
 pub mod tensors;
@@ -19,24 +22,27 @@ mod trainer;
 mod use_model;
 
 pub use batch::Feeder;
+pub use checkpoint::Best;
 pub use choose::{Choice, ChooseError, Decision, Pins, RecomputePin, Speed, choose, predicted_ms};
-pub use evaluate::Scores;
 pub use events::{End, Evaluation, Event, EventLog, Finished, Started, StepEvent, read_events};
 pub use expect::{ExpectedData, expected_data, host_peak_bytes};
 pub use generate::{Sampling, generate};
 pub use initial::initialize;
+pub use metrics::Scores;
 pub use run::{Run, RunOptions, StoredPlan};
 pub use schedule::learning_rate;
 pub use setup::{
-    Extras, LoadedData, Planned, budget_bytes, family, length, load_data, loader_options, pins, plan, spec,
+    Extras, LoadedData, Planned, budget_bytes, family, length, load_data, loader_options, pins, plan, precision,
+    shapes, spec,
 };
+pub use shapes::{Pass, Shapes};
 pub use step::{EVALUATE, MICRO_STEP, NEXT_TOKEN, STEP, Settings, StepSpec, UPDATE, UpdateRule, program};
 pub use stepper::{Stepped, Stepper};
 pub use use_model::{Prediction, TrainedRun};
 
 use crate::data::DataError;
 use crate::plan::{PlanError, PlanFileError};
-use crate::recipe::RecipeError;
+use crate::recipe::{Precision, RecipeError};
 use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -51,6 +57,10 @@ pub struct Device {
     /// Bytes that the runtime takes beside the arena.
     pub reserve_bytes: u64,
     pub speed: Speed,
+    /// What `precision = "auto"` means here. It depends on the device alone, never on the budget.
+    pub precision: Precision,
+    /// Whether this program can run on it, not only plan for it.
+    pub runs: bool,
 }
 
 #[derive(Debug, Error)]

@@ -66,7 +66,7 @@ impl StoredPlan {
 
     /// Builds the graphs again and puts the stored layout under them, after checking that they belong together.
     pub fn restore(&self, recipe: &Recipe, device: &Device, path: &Path) -> Result<Planned, TrainError> {
-        let (family, spec) = (setup::family(&recipe.model), setup::spec(recipe));
+        let (family, spec) = (setup::family(&recipe.model), setup::spec(recipe, device));
         let refused = |cause: &str| TrainError::Refused {
             cause: format!("{}: {cause}", path.display()),
             hint: "use the plan with the recipe it was made for".into(),

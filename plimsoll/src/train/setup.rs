@@ -1,6 +1,7 @@
 //! From a recipe to what a run needs: the family, what learning sees, what is pinned, the data, the plan.
 
 use super::choose::{Choice, ChooseError, Pins, RecomputePin, Speed, choose};
+use super::shapes::Shapes;
 use super::step::{StepSpec, UpdateRule};
 use super::{Device, TrainError};
 use crate::data::{
@@ -64,12 +65,29 @@ fn evaluate_batch(recipe: &Recipe) -> Option<usize> {
 
 const AUTO_EVALUATE_BATCH: usize = 32;
 
+/// The precision that the recipe pins, or the device's own.
+pub fn precision(recipe: &Recipe, device: &Device) -> Precision {
+    recipe.memory.precision.pinned().unwrap_or(device.precision)
+}
+
+/// Element types of activations and of weights.
+fn element_types(precision: Precision) -> (DType, DType) {
+    match precision {
+        Precision::F32 | Precision::Tf32 => (DType::F32, DType::F32),
+        Precision::Bf16Mixed => (DType::Bf16, DType::F32),
+        Precision::Fp16Mixed => (DType::F16, DType::F32),
+        Precision::Bf16 => (DType::Bf16, DType::Bf16),
+    }
+}
+
 /// What learning sees.
-pub fn spec(recipe: &Recipe) -> StepSpec {
+pub fn spec(recipe: &Recipe, device: &Device) -> StepSpec {
     let train = &recipe.train;
+    let (float, master) = element_types(precision(recipe, device));
     StepSpec {
         effective_batch: train.effective_batch,
         length: length(recipe),
+        target_length: 0,
         rule: match train.optimizer.rule {
             Rule::AdamW { betas: [beta1, beta2], eps } => UpdateRule::AdamW { beta1, beta2, eps },
             Rule::Sgd { momentum } => UpdateRule::Sgd { momentum },
@@ -80,25 +98,32 @@ pub fn spec(recipe: &Recipe) -> StepSpec {
         clip_norm: train.clip_norm.map(f64::from),
         evaluate_batch: evaluate_batch(recipe),
         samples_text: train.sample.as_ref().is_some_and(|s| s.length > 0),
-        float: DType::F32,
+        float,
+        master,
+        state: match recipe.memory.optimizer_state.pinned() {
+            Some(OptimizerState::Bf16) => DType::Bf16,
+            _ => DType::F32,
+        },
     }
 }
 
 /// What the recipe fixes. Levers that this version does not have are refused, never ignored.
-pub fn pins(recipe: &Recipe) -> Result<Pins, TrainError> {
+pub fn pins(recipe: &Recipe, device: &Device) -> Result<Pins, TrainError> {
     let memory = &recipe.memory;
     let refuse = |key: &str, value: String, have: &str| {
         Err(TrainError::Refused {
-            cause: format!("memory.{key} = \"{value}\" is not available on the CPU in this version"),
+            cause: format!("memory.{key} = \"{value}\" is not available on {} in this version", device.name),
             hint: format!("leave it out or set it to \"{have}\""),
         })
     };
     match memory.precision.pinned() {
         None | Some(Precision::F32) => {}
+        Some(_) if !device.runs => {}
         Some(other) => return refuse("precision", other.to_string(), "f32"),
     }
     match memory.optimizer_state.pinned() {
         None | Some(OptimizerState::F32) => {}
+        Some(OptimizerState::Bf16) if !device.runs => {}
         Some(other) => return refuse("optimizer_state", other.to_string(), "f32"),
     }
     match memory.offload.pinned() {
@@ -139,6 +164,11 @@ impl Planned {
     }
 }
 
+/// The phases of a plan, and those for shorter batches as they come.
+pub fn shapes(recipe: &Recipe, planned: &Planned) -> Shapes {
+    Shapes::new(family(&recipe.model), spec(recipe, &planned.device), &planned.choice.program)
+}
+
 /// The budget in bytes: what the user says, or 95 % of what is free.
 pub fn budget_bytes(recipe: &Recipe, device: &Device) -> u64 {
     match recipe.memory.budget {
@@ -150,7 +180,7 @@ pub fn budget_bytes(recipe: &Recipe, device: &Device) -> u64 {
 
 /// Chooses a plan. `DoesNotFit` carries the smallest there is.
 pub fn plan(recipe: &Recipe, device: &Device) -> Result<Planned, TrainError> {
-    let (family, spec, pins) = (family(&recipe.model), spec(recipe), pins(recipe)?);
+    let (family, spec, pins) = (family(&recipe.model), spec(recipe, device), pins(recipe, device)?);
     let budget = budget_bytes(recipe, device);
     let arena_budget = usize::try_from(budget.saturating_sub(device.reserve_bytes)).unwrap_or(usize::MAX);
     let options = LayoutOptions { target: Target { threads: device.threads }, sharing: true };
@@ -321,5 +351,7 @@ pub fn loader_options(recipe: &Recipe) -> LoaderOptions {
         prefetch: recipe.data.prefetch,
         shuffle: Some(recipe.train.seed),
         epochs: None,
+        compose: recipe.data.batching().compose,
+        buckets: recipe.data.batching().buckets,
     }
 }

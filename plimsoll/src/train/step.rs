@@ -26,7 +26,10 @@ pub enum UpdateRule {
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepSpec {
     pub effective_batch: usize,
+    /// The longest batch; shorter ones get phases of their own when they come.
     pub length: usize,
+    /// The same for what a decoder writes; 0 without one.
+    pub target_length: usize,
     pub rule: UpdateRule,
     pub weight_decay: f64,
     /// Decay biases and norms too.
@@ -36,7 +39,12 @@ pub struct StepSpec {
     pub evaluate_batch: Option<usize>,
     /// Whether text is sampled during the run.
     pub samples_text: bool,
+    /// Element type of activations.
     pub float: DType,
+    /// Element type of weights and their gradients.
+    pub master: DType,
+    /// Element type of the optimizer's moments.
+    pub state: DType,
 }
 
 /// How it is computed: what a plan may move.
@@ -52,9 +60,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    pub(super) fn build(&self, batch: usize, length: usize, training: bool) -> Build {
+    pub(super) fn build(&self, batch: usize, spec: &StepSpec, training: bool) -> Build {
         let Settings { attention, block_group, loss_chunk, .. } = *self;
-        Build { batch, length, target_length: 0, training, attention, block_group, loss_chunk }
+        let StepSpec { length, target_length, .. } = *spec;
+        Build { batch, length, target_length, training, attention, block_group, loss_chunk }
     }
 }
 
@@ -86,15 +95,15 @@ pub(super) fn phase(name: &str, graph: Graph, repeat: usize) -> Phase {
 
 /// Forward, backward and update in one: gradients are temporaries.
 pub(super) fn step(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
-    let mut graph = Graph::new(STEP, spec.float);
+    let mut graph = Graph::mixed(STEP, spec.float, spec.master);
     let (parameters, grads) = learn(family, spec, settings, &mut graph)?;
     update(&mut graph, spec, &parameters, &grads, false)?;
     apply_recompute(graph, settings)
 }
 
 /// Forward and backward; gradients are added to accumulators that live until the update.
-fn micro_step(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
-    let mut graph = Graph::new(MICRO_STEP, spec.float);
+pub(super) fn micro_step(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
+    let mut graph = Graph::mixed(MICRO_STEP, spec.float, spec.master);
     let (parameters, grads) = learn(family, spec, settings, &mut graph)?;
     parameters.iter().zip(&grads).try_for_each(|(&p, &grad)| accumulate(&mut graph, p, grad))?;
     apply_recompute(graph, settings)
@@ -122,7 +131,7 @@ fn learn(
     settings: &Settings,
     graph: &mut Graph,
 ) -> Result<(Vec<ValueId>, Vec<ValueId>), PlanError> {
-    let outputs = family.forward(graph, &settings.build(settings.micro_batch, spec.length, true))?;
+    let outputs = family.forward(graph, &settings.build(settings.micro_batch, spec, true))?;
     add_metric(graph, "metrics.loss", outputs.loss)?;
     if let Some(correct) = outputs.correct {
         add_metric(graph, "metrics.correct", correct)?;
@@ -147,7 +156,7 @@ fn accumulator(graph: &mut Graph, parameter: ValueId) -> Result<ValueId, GraphEr
 
 /// The update on its own: reads the accumulators that `steps` add to and leaves them zero for the next step.
 pub(super) fn update_phase(steps: &[&Graph], spec: &StepSpec) -> Result<Graph, PlanError> {
-    let mut graph = Graph::new(UPDATE, spec.float);
+    let mut graph = Graph::mixed(UPDATE, spec.float, spec.master);
     let (mut parameters, mut grads) = (Vec::new(), Vec::new());
     for (step, id) in steps.iter().flat_map(|step| step.trained().into_iter().map(move |id| (step, id))) {
         let value = step.value(id);
@@ -194,13 +203,14 @@ fn update_one(
     let decayed = spec.decay_all || matches!(graph.value(w).input, Some(InputKind::Parameter { decay: true, .. }));
     let weight_decay = if decayed { spec.weight_decay } else { 0.0 };
     let lr = graph.scalar("lr")?;
-    let moment = |graph: &mut Graph, n: usize, ty: Type| {
+    let moment = |graph: &mut Graph, n: usize, shape: &[usize]| {
+        let ty = Type::new(spec.state, shape);
         graph.resident(&format!("moment{n}.{name}"), ty, Component::Optimizer, Init::Zeros)
     };
     let node = format!("{name}.update");
     match spec.rule {
         UpdateRule::AdamW { beta1, beta2, eps } => {
-            let (m, v) = (moment(graph, 1, ty.clone())?, moment(graph, 2, ty)?);
+            let (m, v) = (moment(graph, 1, &ty.shape)?, moment(graph, 2, &ty.shape)?);
             let (c1, c2) = (graph.scalar("adam.correction1")?, graph.scalar("adam.correction2")?);
             let op = AdamW { beta1, beta2, eps, weight_decay, zero_gradient };
             graph.add(&node, op, &[w, m, v, grad, lr, c1, c2, clip])?;
@@ -208,7 +218,7 @@ fn update_one(
         UpdateRule::Sgd { momentum } => {
             let mut inputs = vec![w];
             if momentum != 0.0 {
-                inputs.push(moment(graph, 1, ty)?);
+                inputs.push(moment(graph, 1, &ty.shape)?);
             }
             inputs.extend([grad, lr, clip]);
             graph.add(&node, Sgd { momentum, weight_decay, zero_gradient }, &inputs)?;
@@ -216,7 +226,7 @@ fn update_one(
         UpdateRule::Adafactor => {
             let mut inputs = vec![w];
             for (index, shape) in Adafactor::state_shapes(&ty.shape).iter().enumerate() {
-                inputs.push(moment(graph, index + 1, ty.with_shape(shape))?);
+                inputs.push(moment(graph, index + 1, shape)?);
             }
             inputs.extend([grad, lr, graph.scalar("adafactor.step")?, clip]);
             graph.add(&node, Adafactor { weight_decay, zero_gradient, ..Adafactor::DEFAULT }, &inputs)?;
@@ -226,9 +236,14 @@ fn update_one(
 }
 
 /// The forward pass alone, with its own batch, adding to the same metrics.
-fn evaluate(family: &dyn Family, spec: &StepSpec, settings: &Settings, batch: usize) -> Result<Graph, PlanError> {
-    let mut graph = Graph::new(EVALUATE, spec.float);
-    let outputs = family.forward(&mut graph, &settings.build(batch, spec.length, false))?;
+pub(super) fn evaluate(
+    family: &dyn Family,
+    spec: &StepSpec,
+    settings: &Settings,
+    batch: usize,
+) -> Result<Graph, PlanError> {
+    let mut graph = Graph::mixed(EVALUATE, spec.float, spec.master);
+    let outputs = family.forward(&mut graph, &settings.build(batch, spec, false))?;
     add_metric(&mut graph, "metrics.loss", outputs.loss)?;
     if let Some(correct) = outputs.correct {
         add_metric(&mut graph, "metrics.correct", correct)?;
@@ -238,8 +253,8 @@ fn evaluate(family: &dyn Family, spec: &StepSpec, settings: &Settings, batch: us
 }
 
 fn next_token(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Option<Result<Graph, PlanError>> {
-    let mut graph = Graph::new(NEXT_TOKEN, spec.float);
-    let logits = family.next_token(&mut graph, &settings.build(1, spec.length, false))?;
+    let mut graph = Graph::mixed(NEXT_TOKEN, spec.float, spec.master);
+    let logits = family.next_token(&mut graph, &settings.build(1, spec, false))?;
     Some(
         logits
             .map(|logits| {

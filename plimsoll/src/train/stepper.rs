@@ -2,13 +2,15 @@
 //! benchmark run this very code.
 
 use super::TrainError;
-use super::batch::{Feeder, counted_rows};
-use super::setup::length;
-use super::step::{MICRO_STEP, STEP, UPDATE};
+use super::batch::counted;
+use super::choose::Choice;
+use super::contrastive::{CONTRAST, EMBED, REPLAY};
+use super::shapes::{Pass, Shapes};
+use super::step::UPDATE;
 use crate::data::Batch;
 use crate::exec::Executor;
 use crate::plan::{PlanError, Program};
-use crate::recipe::{Model, Recipe, Rule};
+use crate::recipe::{Recipe, Rule};
 
 /// What one update tells about itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,57 +21,93 @@ pub struct Stepped {
     pub norm: f64,
 }
 
-/// Knows the phases of a step and how to feed them.
+/// Knows the phases of a step and what they are told.
 pub struct Stepper {
-    /// The first phase of a step, and the update if it is one of its own.
-    micro: usize,
+    passes: Passes,
+    /// The update, if it is a phase of its own.
     update: Option<usize>,
-    feeder: Feeder,
-    is_text: bool,
+    micro_batch: usize,
     rule: Rule,
     seed: u64,
 }
 
+/// How an effective batch is gone through.
+enum Passes {
+    /// Each micro-batch forward and backward.
+    Once,
+    /// All micro-batches forward, the loss over all of them, each one again forward and backward.
+    Twice { embed: usize, contrast: usize, replay: usize },
+}
+
 impl Stepper {
-    pub fn new(recipe: &Recipe, program: &Program, micro_batch: usize) -> Result<Stepper, TrainError> {
-        let (micro, update) = match program.phase(STEP) {
-            Some(step) => (step, None),
-            None => (phase(program, MICRO_STEP)?, Some(phase(program, UPDATE)?)),
+    pub fn new(recipe: &Recipe, choice: &Choice) -> Stepper {
+        let program = &choice.program;
+        let contrastive = [EMBED, CONTRAST, REPLAY].map(|name| program.phase(name));
+        let passes = match contrastive {
+            [Some(embed), Some(contrast), Some(replay)] => Passes::Twice { embed, contrast, replay },
+            _ => Passes::Once,
         };
-        Ok(Stepper {
-            micro,
-            update,
-            feeder: feeder(recipe, micro_batch),
-            is_text: is_text(recipe),
+        Stepper {
+            passes,
+            update: program.phase(UPDATE),
+            micro_batch: choice.settings.micro_batch,
             rule: recipe.train.optimizer.rule,
             seed: recipe.train.seed,
-        })
+        }
     }
 
     /// Update number `step` (from 0). `run` runs a phase: `Executor::run`, or something that also looks at the clock.
+    #[allow(clippy::too_many_arguments)] // what an update is made of; a struct would only rename it
     pub fn step<E: Executor>(
         &mut self,
         executor: &mut E,
+        choice: &Choice,
+        shapes: &mut Shapes,
         batch: &Batch,
         step: usize,
         lr: f64,
         mut run: impl FnMut(&mut E, usize),
-    ) -> Stepped {
-        let counted = counted_rows(batch, self.is_text, 0..batch.len()).max(1);
+    ) -> Result<Stepped, TrainError> {
+        let counted = Some(counted(batch)).filter(|&sum| sum > 0.0).unwrap_or(1.0);
         self.write_scalars(executor, step, lr, counted);
-        for first in (0..batch.len()).step_by(self.feeder.rows()) {
-            let rng = [self.seed as i64, step as i64, first as i64];
-            executor.write_resident("rng", bytemuck::cast_slice(&rng));
-            self.feeder.feed(executor, self.micro, batch, first);
-            run(executor, self.micro);
+        match self.passes {
+            Passes::Once => {
+                let phase = shapes.phase(executor, choice, Pass::Train, batch.lengths())?;
+                self.micro_steps(executor, shapes, phase, batch, step, &mut run)?;
+            }
+            Passes::Twice { embed, contrast, replay } => {
+                self.micro_steps(executor, shapes, embed, batch, step, &mut run)?;
+                shapes.feed(executor, contrast, batch, 0)?;
+                run(executor, contrast);
+                self.micro_steps(executor, shapes, replay, batch, step, &mut run)?;
+            }
         }
         if let Some(update) = self.update {
             run(executor, update);
         }
-        Stepped { loss: metric(executor, "metrics.loss") / counted as f64, norm: metric(executor, "metrics.norm") }
+        Ok(Stepped { loss: metric(executor, "metrics.loss") / counted, norm: metric(executor, "metrics.norm") })
     }
 
-    fn write_scalars(&self, executor: &mut dyn Executor, step: usize, lr: f64, counted: usize) {
+    /// Runs a phase for every micro-batch of the batch.
+    fn micro_steps<E: Executor>(
+        &self,
+        executor: &mut E,
+        shapes: &mut Shapes,
+        phase: usize,
+        batch: &Batch,
+        step: usize,
+        run: &mut impl FnMut(&mut E, usize),
+    ) -> Result<(), TrainError> {
+        for first in (0..batch.len()).step_by(self.micro_batch) {
+            let rng = [self.seed as i64, step as i64, first as i64];
+            executor.write_resident("rng", bytemuck::cast_slice(&rng));
+            shapes.feed(executor, phase, batch, first)?;
+            run(executor, phase);
+        }
+        Ok(())
+    }
+
+    fn write_scalars(&self, executor: &mut dyn Executor, step: usize, lr: f64, counted: f64) {
         let t = step as i32 + 1;
         let (b1, b2) = match self.rule {
             Rule::AdamW { betas, .. } => (betas[0], betas[1]),
@@ -77,7 +115,7 @@ impl Stepper {
         };
         let scalars = [
             ("lr", lr),
-            ("loss.scale", 1.0 / counted as f64),
+            ("loss.scale", 1.0 / counted),
             ("adam.correction1", 1.0 - b1.powi(t)),
             ("adam.correction2", 1.0 - b2.powi(t)),
             ("adafactor.step", t as f64),
@@ -87,18 +125,6 @@ impl Stepper {
             executor.write_resident(name, bytemuck::bytes_of(&(value as f32)));
         }
         clear_metrics(executor);
-    }
-}
-
-pub(super) fn is_text(recipe: &Recipe) -> bool {
-    matches!(recipe.model, Model::MuSota(_))
-}
-
-/// Host buffers for a phase that takes `rows` samples.
-pub(super) fn feeder(recipe: &Recipe, rows: usize) -> Feeder {
-    match &recipe.model {
-        Model::HybridCnnLstm(m) => Feeder::series(rows, m.window * m.features),
-        _ => Feeder::text(rows, length(recipe)),
     }
 }
 

@@ -1,11 +1,12 @@
 //! The training loop. Everything it has to tell goes out as events.
 
 use super::checkpoint::{self, Best, State};
-use super::evaluate::{Scores, evaluate};
+use super::evaluate::evaluate;
 use super::events::{End, Evaluation, Event, EventLog, Finished, Started, StepEvent};
 use super::generate::{Sampling, generate};
 use super::run::Run;
-use super::setup::{Extras, length, loader_options};
+use super::setup::{Extras, length, loader_options, shapes};
+use super::shapes::Shapes;
 use super::step::{EVALUATE, NEXT_TOKEN};
 use super::stepper::{Stepped, Stepper};
 use super::{TrainError, initialize, learning_rate};
@@ -39,6 +40,7 @@ struct Trainer<'r> {
     state: State,
     steps: usize,
     stepper: Stepper,
+    shapes: Shapes,
     began: Instant,
     first_step: usize,
     measured_peak: u64,
@@ -60,8 +62,7 @@ impl<'r> Trainer<'r> {
                 samples_seen: 0,
                 best: None,
                 without_improvement: 0,
-                last_loss: None,
-                last_accuracy: None,
+                last: None,
             },
             Some(path) => {
                 let state = checkpoint::read_state(path)?;
@@ -73,7 +74,8 @@ impl<'r> Trainer<'r> {
                 state
             }
         };
-        let stepper = Stepper::new(&run.recipe, run.program(), run.planned.choice.settings.micro_batch)?;
+        let stepper = Stepper::new(&run.recipe, &run.planned.choice);
+        let shapes = shapes(&run.recipe, &run.planned);
         let first_step = state.step;
         Ok(Trainer {
             steps: run.steps(),
@@ -83,6 +85,7 @@ impl<'r> Trainer<'r> {
             sink,
             state,
             stepper,
+            shapes,
             began: Instant::now(),
             first_step,
             measured_peak: 0,
@@ -164,7 +167,10 @@ impl<'r> Trainer<'r> {
             self.state.step,
             self.steps,
         );
-        let stepped = self.stepper.step(&mut self.executor, batch, self.state.step, lr, Executor::run);
+        let stepped = {
+            let (choice, step) = (&self.run.planned.choice, self.state.step);
+            self.stepper.step(&mut self.executor, choice, &mut self.shapes, batch, step, lr, Executor::run)?
+        };
         let (samples, position) = (batch.len(), batch.end());
         let stall_ms = (loader.stats().stall - stalled).as_secs_f64() * 1e3;
         let Stepped { loss, norm } = stepped;
@@ -227,26 +233,27 @@ impl<'r> Trainer<'r> {
 
     /// One pass over the validation data inside the same arena. True if it is the best so far.
     fn evaluate(&mut self) -> Result<bool, TrainError> {
-        let (Some(dataset), Some(phase)) = (self.run.data.validation.clone(), self.run.program().phase(EVALUATE))
-        else {
+        let (Some(dataset), Some(_)) = (self.run.data.validation.clone(), self.run.program().phase(EVALUATE)) else {
             return Ok(false);
         };
         let began = Instant::now();
         let samples = dataset.len();
-        let Scores { loss, accuracy } =
-            evaluate(&mut self.executor, &self.run.recipe, self.run.program(), phase, dataset)?;
-        let best = self.state.best.is_none_or(|best| loss < best.loss);
+        let scores = {
+            let (recipe, choice) = (&self.run.recipe, &self.run.planned.choice);
+            evaluate(&mut self.executor, recipe, choice, &mut self.shapes, dataset)?
+        };
+        let best = self.state.best.is_none_or(|best| scores.loss < best.scores.loss);
         match best {
             true => {
-                self.state.best = Some(Best { step: self.state.step, loss, accuracy });
+                self.state.best = Some(Best { step: self.state.step, scores });
                 self.state.without_improvement = 0;
             }
             false => self.state.without_improvement += 1,
         }
-        (self.state.last_loss, self.state.last_accuracy) = (Some(loss), Some(accuracy));
+        self.state.last = Some(scores);
         let epoch = (self.state.step - 1) / self.run.steps_per_epoch();
         let ms = began.elapsed().as_secs_f64() * 1e3;
-        self.tell(Event::Evaluation(Evaluation { step: self.state.step, epoch, loss, accuracy, samples, ms, best }))?;
+        self.tell(Event::Evaluation(Evaluation { step: self.state.step, epoch, scores, samples, ms, best }))?;
         Ok(best)
     }
 
@@ -295,11 +302,8 @@ impl<'r> Trainer<'r> {
             end,
             steps: self.state.step,
             epochs: self.state.step / self.run.steps_per_epoch(),
-            final_loss: self.state.last_loss,
-            final_accuracy: self.state.last_accuracy,
-            best_loss: self.state.best.map(|b| b.loss),
-            best_accuracy: self.state.best.map(|b| b.accuracy),
-            best_step: self.state.best.map(|b| b.step),
+            last: self.state.last,
+            best: self.state.best,
             planned_peak_bytes: self.run.planned.planned_peak_bytes(),
             measured_peak_bytes: self.measured_peak.max(self.executor.measured_bytes()),
             host_peak_bytes: self.run.host_peak_bytes(),

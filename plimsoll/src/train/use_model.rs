@@ -1,10 +1,12 @@
 //! What was trained, put to use: evaluation, prediction and generation inside the arena of the run's own plan.
 
+use super::batch::Feeder;
 use super::checkpoint;
-use super::evaluate::{Scores, evaluate, phase_rows};
+use super::evaluate::evaluate;
 use super::generate::{Sampling, generate};
+use super::metrics::Scores;
 use super::run::{resume_plan, take_arena};
-use super::setup::{Extras, LoadedData, Planned, length, load_data};
+use super::setup::{Extras, LoadedData, Planned, length, load_data, shapes};
 use super::step::{EVALUATE, NEXT_TOKEN};
 use super::{Device, TrainError};
 use crate::data::{Batch, Dataset, Labels, Normalizer, Vocabulary, VocabularyChoice, Windows, read_windows};
@@ -69,7 +71,7 @@ impl TrainedRun {
 
     /// Loss and accuracy on the validation data of the recipe.
     pub fn evaluate(&mut self) -> Result<(Scores, LoadedData), TrainError> {
-        let phase = self.phase(EVALUATE, "the run was planned without evaluation", NO_EVALUATION)?;
+        self.phase(EVALUATE, "the run was planned without evaluation", NO_EVALUATION)?;
         let data = load_data(&self.recipe)?;
         let Some(validation) = data.validation.clone() else {
             return Err(TrainError::Refused {
@@ -77,8 +79,8 @@ impl TrainedRun {
                 hint: "set data.validation to a fraction or a file, and train again".into(),
             });
         };
-        let program = &self.planned.choice.program;
-        let scores = evaluate(&mut self.executor, &self.recipe, program, phase, validation)?;
+        let mut shapes = shapes(&self.recipe, &self.planned);
+        let scores = evaluate(&mut self.executor, &self.recipe, &self.planned.choice, &mut shapes, validation)?;
         Ok((scores, data))
     }
 
@@ -93,11 +95,12 @@ impl TrainedRun {
         let phase = self.phase(EVALUATE, "the run was planned without evaluation", NO_EVALUATION)?;
         let normalizer = self.normalizer()?;
         let windows = read_windows(file, &normalizer, Labels::Absent)?;
-        let rows = phase_rows(self.program(), phase);
+        let mut feeder = Feeder::new(self.program());
+        let rows = feeder.rows(phase);
         let mut batch = Batch::new(windows.fields(), rows)?;
         for first in (0..windows.len()).step_by(rows) {
             batch.fill(&windows, first..windows.len().min(first + rows))?;
-            let probabilities = self.class_probabilities(phase, &batch)?;
+            let probabilities = self.class_probabilities(&mut feeder, phase, &batch)?;
             if !tell(&windows, &batch, &probabilities, &normalizer.classes, each) {
                 break;
             }
@@ -106,20 +109,18 @@ impl TrainedRun {
     }
 
     /// Softmax of the logits of each row of the batch, row after row.
-    fn class_probabilities(&mut self, phase: usize, batch: &Batch) -> Result<Vec<f64>, TrainError> {
-        let rows = batch.capacity();
-        let executor = &mut self.executor;
-        let written = executor.write_input(phase, "x", bytemuck::cast_slice(batch.f32(0, 0..rows)))
-            // The answers are not known: the loss of this pass means nothing and counts for nothing.
-            && executor.write_input(phase, "label", bytemuck::cast_slice(&vec![0i32; rows]))
-            && executor.write_input(phase, "weight", bytemuck::cast_slice(&vec![0f32; rows]));
-        if !written {
-            return Err(TrainError::Refused {
-                cause: "the file's windows are not what the model was built for".into(),
-                hint: "give a file with the columns of the training file".into(),
-            });
-        }
-        executor.run(phase);
+    fn class_probabilities(
+        &mut self,
+        feeder: &mut Feeder,
+        phase: usize,
+        batch: &Batch,
+    ) -> Result<Vec<f64>, TrainError> {
+        // The answers are not known: their weight is 0, the loss of this pass counts for nothing.
+        feeder.feed(&mut self.executor, phase, batch, 0).map_err(|_| TrainError::Refused {
+            cause: "the file's windows are not what the model was built for".into(),
+            hint: "give a file with the columns of the training file".into(),
+        })?;
+        self.executor.run(phase);
         let graph = &self.planned.choice.program.phases[phase].graph;
         let missing = || crate::plan::PlanError::Broken("the evaluation keeps no logits".into());
         let kept = graph.kept().first().ok_or_else(missing)?;

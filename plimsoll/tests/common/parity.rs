@@ -146,6 +146,7 @@ impl<'f> Comparison<'f> {
         let spec = StepSpec {
             effective_batch: batch,
             length,
+            target_length: self.build.target_length,
             rule: UpdateRule::AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8 },
             weight_decay: 0.01,
             decay_all: true,
@@ -153,6 +154,8 @@ impl<'f> Comparison<'f> {
             evaluate_batch: None,
             samples_text: false,
             float: DType::F32,
+            master: DType::F32,
+            state: DType::F32,
         };
         let settings = Settings {
             micro_batch: batch,

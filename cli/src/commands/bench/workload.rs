@@ -3,40 +3,51 @@
 use crate::failure::Failure;
 use plimsoll::data::{Batch, DataError, Dataset, Element, FieldSpec, RowMut};
 use plimsoll::exec::cpu::random::{Stream, site};
-use plimsoll::recipe::{Input, Recipe};
-use plimsoll::train::length;
+use plimsoll::graph::{DType, InputKind, Value};
+use plimsoll::plan::Program;
 
 pub struct Workload {
     pub name: &'static str,
     kind: Kind,
 }
 
+/// Sizes as the reference has them.
 enum Kind {
     Series { attention: &'static str },
     Text { vocab: usize, layers: usize, ffn: usize },
+    Encoder { hidden: usize, layers: usize, heads: usize },
+    T5 { d_model: usize, d_ff: usize, layers: usize, heads: usize },
+    Clip { small: bool },
 }
 
 const FULL: Kind = Kind::Text { vocab: 50257, layers: 24, ffn: 6400 };
 const SMALL: Kind = Kind::Text { vocab: 1000, layers: 4, ffn: 640 };
 
 /// The `-batched` names are how PyTorch writes the same model differently; here that is a decision of the plan.
-pub const WORKLOADS: [Workload; 6] = [
+pub const WORKLOADS: [Workload; 15] = [
     Workload { name: "hybrid", kind: Kind::Series { attention: "auto" } },
     Workload { name: "hybrid-materialized", kind: Kind::Series { attention: "materialized" } },
     Workload { name: "mu-sota", kind: FULL },
     Workload { name: "mu-sota-small", kind: SMALL },
     Workload { name: "mu-sota-batched", kind: FULL },
     Workload { name: "mu-sota-small-batched", kind: SMALL },
+    Workload { name: "bert-large", kind: Kind::Encoder { hidden: 1024, layers: 24, heads: 16 } },
+    Workload { name: "bert-base", kind: Kind::Encoder { hidden: 768, layers: 12, heads: 12 } },
+    Workload { name: "minilm", kind: Kind::Encoder { hidden: 384, layers: 6, heads: 12 } },
+    Workload { name: "bert-mini", kind: Kind::Encoder { hidden: 256, layers: 4, heads: 4 } },
+    Workload { name: "flan-t5-xl", kind: Kind::T5 { d_model: 2048, d_ff: 5120, layers: 24, heads: 32 } },
+    Workload { name: "flan-t5-base", kind: Kind::T5 { d_model: 768, d_ff: 2048, layers: 12, heads: 12 } },
+    Workload { name: "flan-t5-small", kind: Kind::T5 { d_model: 512, d_ff: 1024, layers: 8, heads: 6 } },
+    Workload { name: "clip-b32", kind: Kind::Clip { small: false } },
+    Workload { name: "clip-mini", kind: Kind::Clip { small: true } },
 ];
 
 /// Rows of a window of the series workloads.
 const WINDOW: usize = 60;
 /// Tokens of a text unless the command says.
 const TOKENS: usize = 128;
-/// Positions that the language models know.
-const MAX_LENGTH: usize = 512;
-/// Ids that random texts are drawn from.
-const IDS: usize = 1000;
+/// Ids that random texts are drawn from, at most.
+const IDS: u32 = 1000;
 
 impl Workload {
     pub fn find(name: &str) -> Result<&'static Workload, Failure> {
@@ -47,76 +58,97 @@ impl Workload {
 
     /// The length asked for, if the workload has it.
     pub fn length(&self, asked: Option<usize>) -> Result<usize, Failure> {
-        match (&self.kind, asked) {
-            (Kind::Series { .. }, None | Some(WINDOW)) => Ok(WINDOW),
-            (Kind::Series { .. }, Some(_)) => {
-                Err(Failure::bad_input(format!("{} has windows of {WINDOW} rows", self.name), "leave --seq out"))
+        let fixed = |length: usize, what: &str| match asked.is_none_or(|asked| asked == length) {
+            true => Ok(length),
+            false => {
+                Err(Failure::bad_input(format!("{} has {what} of exactly {length}", self.name), "leave --seq out"))
             }
-            (Kind::Text { .. }, None) => Ok(TOKENS),
-            (Kind::Text { .. }, Some(tokens @ 2..=MAX_LENGTH)) => Ok(tokens),
-            (Kind::Text { .. }, Some(_)) => {
-                Err(Failure::bad_input(format!("{} has texts of 2 to {MAX_LENGTH} tokens", self.name), "change --seq"))
-            }
+        };
+        match self.kind {
+            Kind::Series { .. } => fixed(WINDOW, "windows"),
+            Kind::Clip { small: true } => fixed(32, "texts"),
+            Kind::Clip { small: false } => fixed(77, "texts"),
+            _ => match asked.unwrap_or(TOKENS) {
+                tokens @ 2..=512 => Ok(tokens),
+                _ => Err(Failure::bad_input(format!("{} has texts of 2 to 512 tokens", self.name), "change --seq")),
+            },
         }
     }
 
     pub fn recipe(&self, batch: usize, seq: usize) -> String {
-        let (model, source, attention) = match self.kind {
-            Kind::Series { attention } => (
-                format!(
-                    "family = \"hybrid-cnn-lstm\"\nfeatures = 64\nwindow = {seq}\nchannels = [128, 256]\nhidden = 256\n\
-                     heads = 4\nclasses = 3\ndropout = 0.1"
-                ),
-                "source = \"synthetic:regimes\"".to_string(),
-                attention,
-            ),
-            Kind::Text { vocab, layers, ffn } => (
-                format!(
-                    "family = \"mu-sota\"\nvocab = {vocab}\nlayers = {layers}\nblocks = 16\nblock_width = 4\n\
-                     block_heads = 2\ncross_heads = 8\nffn = {ffn}\nmax_length = {MAX_LENGTH}"
-                ),
-                format!("source = \"synthetic:grammar\"\nmax_length = {seq}"),
-                "auto",
-            ),
-        };
+        let attention = if let Kind::Series { attention } = self.kind { attention } else { "auto" };
         // Text is not sampled: only steps are measured.
         let sample = if let Kind::Text { .. } = self.kind { "sample = { length = 0 }" } else { "" };
         format!(
-            "[model]\n{model}\n[data]\n{source}\n[train]\neffective_batch = {batch}\nclip_norm = 1.0\n\
+            "[model]\n{}\n[data]\n{}\n[train]\neffective_batch = {batch}\nclip_norm = 1.0\n\
              optimizer = {{ name = \"adamw\", lr = 1e-5, weight_decay = 0.01, decay_all = true }}\n\
              schedule = {{ name = \"constant\" }}\nevaluate = {{ every = \"never\" }}\n{sample}\n\
-             [memory]\nattention = \"{attention}\"\n"
+             [memory]\nattention = \"{attention}\"\n",
+            self.model(seq),
+            self.data(seq)
         )
+    }
+
+    fn model(&self, seq: usize) -> String {
+        match self.kind {
+            Kind::Series { .. } => format!(
+                "family = \"hybrid-cnn-lstm\"\nfeatures = 64\nwindow = {seq}\nchannels = [128, 256]\nhidden = 256\n\
+                 heads = 4\nclasses = 3\ndropout = 0.1"
+            ),
+            Kind::Text { vocab, layers, ffn } => format!(
+                "family = \"mu-sota\"\nvocab = {vocab}\nlayers = {layers}\nblocks = 16\nblock_width = 4\n\
+                 block_heads = 2\ncross_heads = 8\nffn = {ffn}\nmax_length = 512"
+            ),
+            Kind::Encoder { hidden, layers, heads } => format!(
+                "family = \"bert\"\nhidden_size = {hidden}\nnum_hidden_layers = {layers}\n\
+                 num_attention_heads = {heads}\nintermediate_size = {}\nnum_labels = 2",
+                4 * hidden
+            ),
+            Kind::T5 { d_model, d_ff, layers, heads } => format!(
+                "family = \"t5\"\nd_model = {d_model}\nd_kv = 64\nd_ff = {d_ff}\nnum_layers = {layers}\n\
+                 num_heads = {heads}\nfeed_forward_proj = \"gated-gelu\"\ntie_word_embeddings = true\n\
+                 scale_decoder_outputs = false"
+            ),
+            Kind::Clip { small: false } => "family = \"clip\"".into(),
+            Kind::Clip { small: true } => "family = \"clip\"\nprojection_dim = 128\n\
+                text_config = { hidden_size = 128, intermediate_size = 512, num_hidden_layers = 4, \
+                num_attention_heads = 4, vocab_size = 2000, max_position_embeddings = 32, eos_token_id = 1 }\n\
+                vision_config = { hidden_size = 128, intermediate_size = 512, num_hidden_layers = 4, \
+                num_attention_heads = 4, image_size = 64, patch_size = 8 }"
+                .into(),
+        }
+    }
+
+    /// Only lengths matter: no file is opened.
+    fn data(&self, seq: usize) -> String {
+        match self.kind {
+            Kind::Series { .. } => "source = \"synthetic:regimes\"".into(),
+            Kind::Text { .. } => format!("source = \"synthetic:grammar\"\nmax_length = {seq}"),
+            Kind::T5 { .. } => format!(
+                "train = \"bench.jsonl\"\ntokenizer = \"tokenizer.json\"\nmax_length = {seq}\nmax_target_length = {seq}"
+            ),
+            _ => format!("train = \"bench.jsonl\"\ntokenizer = \"tokenizer.json\"\nmax_length = {seq}"),
+        }
     }
 }
 
-/// As many samples as a batch holds: normal numbers with random classes, or random ids.
+/// As many samples as a batch holds, for the inputs of the program's first phase: normal numbers, random ids and
+/// labels, everything real and of weight 1.
 pub struct RandomSamples {
     count: usize,
-    classes: u32,
-    fields: [FieldSpec; 2],
+    fields: Vec<FieldSpec>,
 }
 
 impl RandomSamples {
-    pub fn new(recipe: &Recipe, count: usize) -> RandomSamples {
-        match recipe.model.family().input() {
-            Input::Series { features, window, classes } => RandomSamples {
-                count,
-                classes: classes as u32,
-                fields: [
-                    FieldSpec::new("x", Element::F32, &[window, features]),
-                    FieldSpec::new("label", Element::I32, &[]),
-                ],
-            },
-            Input::Tokens { vocab, .. } | Input::Pictures { vocab, .. } => RandomSamples {
-                count,
-                classes: vocab.min(IDS) as u32,
-                fields: [
-                    FieldSpec::new("ids", Element::I32, &[length(recipe)]),
-                    FieldSpec::new("length", Element::I32, &[]),
-                ],
-            },
+    pub fn new(program: &Program, count: usize) -> RandomSamples {
+        let mut fields: Vec<FieldSpec> = Vec::new();
+        for value in program.phases.iter().flat_map(|phase| phase.graph.values()) {
+            let known = fields.iter().any(|field| field.name == value.name);
+            if matches!(value.input, Some(InputKind::Data)) && !known {
+                fields.push(field(value));
+            }
         }
+        RandomSamples { count, fields }
     }
 
     pub fn batch(&self) -> Result<Batch, Failure> {
@@ -125,9 +157,19 @@ impl RandomSamples {
         Ok(batch)
     }
 
-    fn is_text(&self) -> bool {
-        self.fields[0].element == Element::I32
+    /// Tokens of a text, for the position that is read out.
+    fn tokens(&self) -> i32 {
+        let ids = self.fields.iter().find(|field| field.name == "ids");
+        ids.and_then(FieldSpec::elements).unwrap_or(1) as i32
     }
+}
+
+fn field(value: &Value) -> FieldSpec {
+    if value.name == "eos" {
+        return FieldSpec::position("eos", "ids");
+    }
+    let element = if value.ty.dtype == DType::I32 { Element::I32 } else { Element::F32 };
+    FieldSpec::new(&value.name, element, &value.ty.shape[1..])
 }
 
 impl Dataset for RandomSamples {
@@ -142,14 +184,16 @@ impl Dataset for RandomSamples {
     fn fill(&self, sample: usize, row: &mut RowMut<'_>) -> Result<(), DataError> {
         let stream = Stream::new(1, site("bench"), 0);
         let word = |i: usize, draw: u32| stream.word(sample as u32, draw, i as u32);
-        if self.is_text() {
-            let ids = row.i32(0);
-            ids.iter_mut().enumerate().for_each(|(i, id)| *id = (word(i, 0) % self.classes) as i32);
-            row.i32(1)[0] = self.fields[0].shape[0] as i32;
-        } else {
-            let x = row.f32(0);
-            x.iter_mut().enumerate().for_each(|(i, x)| *x = normal(word(i, 0), word(i, 1)));
-            row.i32(1)[0] = (word(0, 2) % self.classes) as i32;
+        for (at, field) in self.fields.iter().enumerate() {
+            match (field.name.as_str(), field.element) {
+                ("weight" | "weights", _) => row.f32(at).fill(1.0),
+                ("mask", _) => row.i32(at).fill(1),
+                ("types", _) => row.i32(at).fill(0),
+                ("eos", _) => row.i32(at)[0] = self.tokens() - 1,
+                ("label", _) => row.i32(at)[0] = (word(0, 2) % 2) as i32,
+                (_, Element::I32) => fill(row.i32(at), |i| (word(i, 0) % IDS) as i32),
+                (_, Element::F32) => fill(row.f32(at), |i| normal(word(i, 0), word(i, 1))),
+            }
         }
         Ok(())
     }
@@ -157,6 +201,10 @@ impl Dataset for RandomSamples {
     fn resident_bytes(&self) -> usize {
         0
     }
+}
+
+fn fill<T>(to: &mut [T], value: impl Fn(usize) -> T) {
+    to.iter_mut().enumerate().for_each(|(i, to)| *to = value(i));
 }
 
 /// Box–Muller.
@@ -168,6 +216,8 @@ fn normal(a: u32, b: u32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll::recipe::Recipe;
+    use plimsoll::train::length;
 
     #[test]
     fn every_workload_is_a_sound_recipe() {
@@ -175,19 +225,25 @@ mod tests {
             let seq = workload.length(None).unwrap();
             let recipe = Recipe::parse(&workload.recipe(4, seq), "bench.toml", &[]).unwrap_or_else(|e| panic!("{e}"));
             assert_eq!(length(&recipe), seq, "{}", workload.name);
-            let batch = RandomSamples::new(&recipe, 4).batch().unwrap();
-            assert_eq!(batch.len(), 4);
         }
     }
 
     /// The numbers of parameters that PyTorch counts for the same names.
     #[test]
     fn sizes_are_those_of_the_reference() {
-        let expected = [5_907_587, 5_907_587, 26_721_024, 564_608, 26_721_024, 564_608];
-        for (workload, expected) in WORKLOADS.iter().zip(expected) {
+        let expected = [
+            ("hybrid", 5_907_587),
+            ("mu-sota", 26_721_024),
+            ("mu-sota-small", 564_608),
+            ("bert-large", 335_143_938),
+            ("flan-t5-xl", 2_783_959_040),
+            ("clip-b32", 151_277_313),
+        ];
+        for (name, expected) in expected {
+            let workload = Workload::find(name).unwrap();
             let text = workload.recipe(1, workload.length(None).unwrap());
             let recipe = Recipe::parse(&text, "bench.toml", &[]).unwrap();
-            assert_eq!(recipe.model.family().parameters(), Some(expected), "{}", workload.name);
+            assert_eq!(recipe.model.family().parameters(), Some(expected), "{name}");
         }
     }
 
@@ -195,6 +251,7 @@ mod tests {
     fn lengths_that_are_not_measured_are_refused() {
         assert!(Workload::find("hybrid").unwrap().length(Some(128)).is_err());
         assert!(Workload::find("mu-sota").unwrap().length(Some(513)).is_err());
+        assert!(Workload::find("clip-mini").unwrap().length(Some(64)).is_err());
         assert_eq!(Workload::find("mu-sota").unwrap().length(Some(512)).unwrap(), 512);
     }
 }

@@ -49,6 +49,14 @@ impl CpuExecutor {
         Ok(CpuExecutor { arena, phases, residents, threads, poison: false })
     }
 
+    /// Further phases over the same residents, laid out within this arena. Returns the number of the first.
+    pub fn add_phases(&mut self, program: &Program, layout: &Layout) -> usize {
+        assert!(layout.arena_bytes <= self.arena.bytes(), "the layout was made for a larger arena");
+        let first = self.phases.len();
+        self.phases.extend((0..program.phases.len()).map(|i| compile(program, layout, i, self.arena.base())));
+        first
+    }
+
     /// From now on a slot is filled with NaN patterns as soon as it is dead. For tests: a stale read shows.
     pub fn poison_dead_slots(&mut self) {
         self.poison = true;
@@ -187,6 +195,9 @@ impl Executor for CpuExecutor {
     }
     fn read_output(&self, phase: usize, name: &str) -> Option<Cow<'_, [u8]>> {
         Some(Cow::Borrowed(self.bytes_of(self.phases[phase].outputs.get(name)?)))
+    }
+    fn add_phases(&mut self, program: &Program, layout: &Layout) -> usize {
+        CpuExecutor::add_phases(self, program, layout)
     }
     fn measured_bytes(&self) -> u64 {
         self.arena.resident_bytes() as u64 + heap::used().peak_growth_bytes

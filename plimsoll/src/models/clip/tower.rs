@@ -2,6 +2,7 @@
 
 use crate::graph::{Graph, GraphError, ValueId};
 use crate::models::Build;
+use crate::models::attention::{AttentionInputs, attention};
 use crate::models::layers::*;
 use crate::ops::*;
 use crate::recipe::HiddenAct;

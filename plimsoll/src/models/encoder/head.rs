@@ -4,12 +4,9 @@ use super::*;
 use crate::recipe::ProblemType;
 
 impl Encoder {
-    /// (B·T, D) → (B, labels).
-    pub(super) fn logits(&self, g: &mut Graph, build: &Build, hidden: ValueId) -> Result<ValueId, GraphError> {
+    /// (B, D) → (B, labels).
+    pub(super) fn logits(&self, g: &mut Graph, build: &Build, x: ValueId) -> Result<ValueId, GraphError> {
         let (batch, width, labels) = (build.batch, self.sizes.hidden_size, self.sizes.num_labels);
-        let tokens = reshape(g, "tokens", hidden, &[batch, build.length, width])?;
-        let first = g.apply("first", Slice { axis: 1, start: 0, len: 1 }, &[tokens])?;
-        let x = reshape(g, "first.rows", first, &[batch, width])?;
         let p = self.sizes.classifier_dropout.unwrap_or(self.sizes.hidden_dropout_prob);
         let drop = |g: &mut Graph, name: &str, x: ValueId| dropout(g, name, x, p, batch, build.training);
         let start = self.start();

@@ -5,12 +5,15 @@ mod files;
 mod head;
 mod layer;
 mod relative;
+#[cfg(test)]
+mod tests;
 
 use super::layers::*;
 use super::{Build, Family, HuggingFace, Outputs};
 use crate::graph::{DType, Graph, GraphError, Init, Type, ValueId};
 use crate::ops::*;
 use crate::recipe::{self, EncoderKind};
+use layer::Wanted;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Encoder {
@@ -19,8 +22,8 @@ pub struct Encoder {
 
 impl Family for Encoder {
     fn forward(&self, graph: &mut Graph, build: &Build) -> Result<Outputs, GraphError> {
-        let hidden = self.hidden(graph, build)?; // (B·T, D)
-        let logits = self.logits(graph, build, hidden)?; // (B, labels)
+        let first = self.hidden(graph, build, Wanted::First)?; // (B, D)
+        let logits = self.logits(graph, build, first)?; // (B, labels)
         self.loss(graph, build, logits)
     }
 
@@ -41,21 +44,23 @@ impl Encoder {
     /// Embeddings of texts: the mean of the last hidden states over real tokens, (B, D). Reads `ids`, `mask` and, where
     /// there are several kinds of segments, `types`.
     pub fn embed(&self, graph: &mut Graph, build: &Build) -> Result<ValueId, GraphError> {
-        let hidden = self.hidden(graph, build)?;
+        let hidden = self.hidden(graph, build, Wanted::All)?;
         let hidden = reshape(graph, "tokens", hidden, &[build.batch, build.length, self.sizes.hidden_size])?;
         let mask = self.mask(graph, build)?;
         graph.apply("embedding", MaskedMean, &[hidden, mask])
     }
 
-    /// Everything up to the head: (B, T) ids → (B·T, D).
-    fn hidden(&self, graph: &mut Graph, build: &Build) -> Result<ValueId, GraphError> {
+    /// The last layer's hidden states, (B·T, D), or (B, D) of the first tokens.
+    fn hidden(&self, graph: &mut Graph, build: &Build, wanted: Wanted) -> Result<ValueId, GraphError> {
         let root = files::root(self.sizes.kind);
         let mut x = graph.scope(&format!("{root}.embeddings"), |g| self.embeddings(g, build))?;
         let mask = self.mask(graph, build)?;
         let positions = graph.scope(&format!("{root}.encoder"), |g| self.relative_positions(g))?;
-        for i in 0..self.sizes.num_hidden_layers {
+        let layers = self.sizes.num_hidden_layers;
+        for i in 0..layers {
+            let wanted = if i + 1 == layers { wanted } else { Wanted::All };
             let path = format!("{root}.encoder.layer.{i}");
-            x = graph.layer(&path, |g| self.layer(g, build, x, mask, positions))?;
+            x = graph.layer(&path, |g| self.layer(g, build, x, mask, positions, wanted))?;
         }
         Ok(x)
     }
