@@ -101,7 +101,7 @@ impl Model {
     /// `None` where the family is not known; where sizes were refused, defaults stand in for them.
     /// `folder` is where relative paths start.
     pub(super) fn read(section: &Section<'_>, folder: &Path) -> Option<Self> {
-        let name = family_name(section)?;
+        let name = family_name(section, folder)?;
         let model = Self::read_sizes(name, section, folder);
         section.finish();
         if section.is_clean() {
@@ -135,7 +135,10 @@ impl Model {
     }
 }
 
-fn family_name(section: &Section<'_>) -> Option<FamilyName> {
+fn family_name(section: &Section<'_>, folder: &Path) -> Option<FamilyName> {
+    if !section.has("family") && (section.has("preset") || section.has("checkpoint")) {
+        return origin::implied_family(section, folder);
+    }
     let available = FamilyName::names().collect::<Vec<_>>().join(", ");
     let node = section.require("family", section.get("family"), &format!("available: {available}"))?;
     let text = section.text_of("family", node, &available)?;

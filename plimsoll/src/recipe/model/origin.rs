@@ -104,15 +104,11 @@ fn similar(name: &str) -> Option<String> {
 /// The sizes in a folder's config.json. `None` after a problem was reported, or where the folder is gone and the recipe
 /// has every size itself, as a stored one does.
 fn checkpoint<S: HubSizes>(default: &S, dir: &Path, section: &Section<'_>) -> Option<S> {
-    let refuse = |error: HfError| {
-        let (cause, hint) = error.cause_and_hint();
-        section.refuse("checkpoint", cause, hint);
-    };
     match config_sizes(default, dir) {
         Ok(sizes) => Some(sizes),
         Err(HfError::NoConfig { .. }) if section.holds_all(&as_json(default)) => None,
         Err(error) => {
-            refuse(error);
+            refuse(section, &error);
             None
         }
     }
@@ -145,19 +141,46 @@ const MODEL_TYPES: [(&str, FamilyName); 6] = [
     ("clip", FamilyName::Clip),
 ];
 
-fn check_family(family: FamilyName, config: &Config) -> Result<(), HfError> {
+fn family_in(config: &Config) -> Result<FamilyName, HfError> {
     let written = config.model_type()?;
-    match MODEL_TYPES.iter().find(|(name, _)| *name == written) {
-        Some((_, found)) if *found == family => Ok(()),
-        Some((_, found)) => Err(config.refused(format!(
-            "model_type is \"{written}\", which is family {found}, not {family}: set family = \"{found}\""
-        ))),
-        None => {
-            let supported: Vec<&str> = MODEL_TYPES.iter().map(|(name, _)| *name).collect();
-            let written: String = written.chars().take(60).collect();
-            Err(config.refused(format!("model_type {written:?} is not supported, only {}", supported.join(", "))))
-        }
+    let found = MODEL_TYPES.iter().find(|(name, _)| *name == written).map(|(_, family)| *family);
+    found.ok_or_else(|| {
+        let supported: Vec<&str> = MODEL_TYPES.iter().map(|(name, _)| *name).collect();
+        let written: String = written.chars().take(60).collect();
+        config.refused(format!("model_type {written:?} is not supported, only {}", supported.join(", ")))
+    })
+}
+
+fn check_family(family: FamilyName, config: &Config) -> Result<(), HfError> {
+    let found = family_in(config)?;
+    if found == family {
+        return Ok(());
     }
+    let written = config.model_type()?;
+    Err(config.refused(format!(
+        "model_type is \"{written}\", which is family {found}, not {family}: set family = \"{found}\""
+    )))
+}
+
+/// The family that follows from a preset or a checkpoint, where the recipe does not name one.
+pub fn implied_family(section: &Section<'_>, folder: &Path) -> Option<FamilyName> {
+    if section.has("preset") {
+        let name = section.name("preset")?;
+        let family = presets::family_of(&name);
+        if family.is_none() {
+            let known = FamilyName::ALL.iter().flat_map(|&family| presets::of_family(family)).collect::<Vec<_>>();
+            let problem = Problem::new(section.path("preset"), "unknown preset", section.place("preset"));
+            section.report(problem.allowed(known.join(", ")).maybe_hint(similar(&name)));
+        }
+        return family;
+    }
+    let dir = crate::recipe::resolve_in(folder, &section.file("checkpoint")?);
+    Config::open(&dir).and_then(|config| family_in(&config)).map_err(|error| refuse(section, &error)).ok()
+}
+
+fn refuse(section: &Section<'_>, error: &HfError) {
+    let (cause, hint) = error.cause_and_hint();
+    section.refuse("checkpoint", cause, hint);
 }
 
 /// Refuses keys that say something else than the checkpoint.
