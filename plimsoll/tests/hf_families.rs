@@ -159,6 +159,14 @@ fn clip_comes_back_whole() {
 }
 
 #[test]
+fn t5_comes_back_whole_tied_or_not() {
+    for name in ["t5-tied", "t5-gated-tied", "t5-gated-untied"] {
+        let report = round_trip("t5", name);
+        assert!(report.fresh.is_empty() && report.ignored.is_empty(), "{name}: {report:?}");
+    }
+}
+
+#[test]
 fn config_decides_sizes_labels_and_problem() {
     let Model::Bert(bert) = read("bert", "bert", "") else { panic!() };
     assert_eq!((bert.num_labels, bert.problem_type), (3, ProblemType::Multi));
@@ -195,6 +203,13 @@ fn a_recipe_may_change_what_no_tensor_depends_on() {
     assert!(text.contains("model.vision_config.patch_size: 7 contradicts"), "{text}");
     let text = refusal("t5", &golden("t5-tied"), "tie_word_embeddings = false");
     assert!(text.contains("tie_word_embeddings: false contradicts"), "{text}");
+}
+
+#[test]
+fn the_family_follows_from_the_checkpoint() {
+    let text = recipe("deberta-v3", &golden("deberta-v3"), "");
+    let without = Recipe::parse(&text.replace("family = \"deberta-v3\"\n", ""), "recipe.toml", &[]);
+    assert_eq!(without.unwrap_or_else(|e| panic!("{e}")).model, read("deberta-v3", "deberta-v3", ""));
 }
 
 #[test]

@@ -101,6 +101,7 @@ cases! {
     duplicate_key: changed(SERIES, "heads = 4", "heads = 4\nheads = 8"), [];
     not_toml: changed(SERIES, "[data]", "[data"), [];
     preset_unknown: changed(BERT, "bert-base-uncased", "bert-bse-uncased"), [];
+    preset_unknown_without_family: changed(&changed(BERT, "family = \"bert\"\n", ""), "bert-base-uncased", "robrta-base"), [];
     preset_of_another_family: changed(BERT, "bert-base-uncased", "FacebookAI/roberta-base"), [];
     preset_and_checkpoint: changed(BERT, "preset", "checkpoint = \"folder\"\npreset"), [];
     checkpoint_without_config: changed(BERT, "preset = \"bert-base-uncased\"", "checkpoint = \"no/such/folder\""), [];

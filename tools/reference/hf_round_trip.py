@@ -101,9 +101,12 @@ def compare(source, export):
     ours, report = load(export, model_class)
     labels = {} if architecture in ("CLIPModel", "T5ForConditionalGeneration") else dict(num_labels=ours.config.num_labels)
     theirs, found = load(source, model_class, ignore_mismatched_sizes=True, **labels)
-    # A head that the source does not have, or has for other labels, starts at random on both sides.
+    # A head that the source does not have, or has for other labels: both get the same random one.
     fresh = set(found["missing_keys"]) | {name for name, *_ in found["mismatched_keys"]}
-    theirs.load_state_dict({k: v for k, v in ours.state_dict().items() if k in fresh}, strict=False)
+    torch.manual_seed(2)
+    heads = {name: torch.randn_like(value) for name, value in ours.state_dict().items() if name in fresh}
+    ours.load_state_dict(heads, strict=False)
+    theirs.load_state_dict(heads, strict=False)
     strange = {key: sorted(map(str, names)) for key, names in report.items() if names}
     with torch.no_grad():
         a, b = outputs(ours).double(), outputs(theirs).double()

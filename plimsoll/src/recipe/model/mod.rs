@@ -135,10 +135,9 @@ impl Model {
     }
 }
 
-/// What the recipe says, or what its preset or checkpoint is.
 fn family_name(section: &Section<'_>, folder: &Path) -> Option<FamilyName> {
     if !section.has("family") && (section.has("preset") || section.has("checkpoint")) {
-        return origin::family(section, folder);
+        return origin::implied_family(section, folder);
     }
     let available = FamilyName::names().collect::<Vec<_>>().join(", ");
     let node = section.require("family", section.get("family"), &format!("available: {available}"))?;

@@ -78,27 +78,6 @@ pub fn read<S: HubSizes>(default: S, section: &Section<'_>, folder: &Path) -> S 
     sizes
 }
 
-/// The family of a recipe that names a preset or a checkpoint and no family. `None` after a problem was reported.
-pub fn family(section: &Section<'_>, folder: &Path) -> Option<FamilyName> {
-    if let Some(name) = section.name("preset") {
-        let found = presets::family_of(&name);
-        if found.is_none() {
-            let known = FamilyName::ALL.iter().flat_map(|&family| presets::of_family(family));
-            let problem = Problem::new(section.path("preset"), "unknown preset".to_string(), section.place("preset"));
-            section.report(problem.allowed(known.collect::<Vec<_>>().join(", ")).maybe_hint(similar(&name)));
-        }
-        return found;
-    }
-    let dir = crate::recipe::resolve_in(folder, &section.file("checkpoint")?);
-    let found = Config::open(&dir).and_then(|config| family_of(&config));
-    found
-        .map_err(|error| {
-            let (cause, hint) = error.cause_and_hint();
-            section.refuse("checkpoint", cause, hint);
-        })
-        .ok()
-}
-
 fn preset<S: HubSizes>(default: &S, name: &str, section: &Section<'_>) -> Option<S> {
     let found = default.preset(name);
     if found.is_none() {
@@ -125,15 +104,11 @@ fn similar(name: &str) -> Option<String> {
 /// The sizes in a folder's config.json. `None` after a problem was reported, or where the folder is gone and the recipe
 /// has every size itself, as a stored one does.
 fn checkpoint<S: HubSizes>(default: &S, dir: &Path, section: &Section<'_>) -> Option<S> {
-    let refuse = |error: HfError| {
-        let (cause, hint) = error.cause_and_hint();
-        section.refuse("checkpoint", cause, hint);
-    };
     match config_sizes(default, dir) {
         Ok(sizes) => Some(sizes),
         Err(HfError::NoConfig { .. }) if section.holds_all(&as_json(default)) => None,
         Err(error) => {
-            refuse(error);
+            refuse(section, &error);
             None
         }
     }
@@ -166,19 +141,7 @@ const MODEL_TYPES: [(&str, FamilyName); 6] = [
     ("clip", FamilyName::Clip),
 ];
 
-fn check_family(family: FamilyName, config: &Config) -> Result<(), HfError> {
-    match family_of(config)? {
-        found if found == family => Ok(()),
-        found => {
-            let written = config.model_type()?;
-            Err(config.refused(format!(
-                "model_type is \"{written}\", which is family {found}, not {family}: set family = \"{found}\""
-            )))
-        }
-    }
-}
-
-fn family_of(config: &Config) -> Result<FamilyName, HfError> {
+fn family_in(config: &Config) -> Result<FamilyName, HfError> {
     let written = config.model_type()?;
     let found = MODEL_TYPES.iter().find(|(name, _)| *name == written).map(|(_, family)| *family);
     found.ok_or_else(|| {
@@ -186,6 +149,38 @@ fn family_of(config: &Config) -> Result<FamilyName, HfError> {
         let written: String = written.chars().take(60).collect();
         config.refused(format!("model_type {written:?} is not supported, only {}", supported.join(", ")))
     })
+}
+
+fn check_family(family: FamilyName, config: &Config) -> Result<(), HfError> {
+    let found = family_in(config)?;
+    if found == family {
+        return Ok(());
+    }
+    let written = config.model_type()?;
+    Err(config.refused(format!(
+        "model_type is \"{written}\", which is family {found}, not {family}: set family = \"{found}\""
+    )))
+}
+
+/// The family that follows from a preset or a checkpoint, where the recipe does not name one.
+pub fn implied_family(section: &Section<'_>, folder: &Path) -> Option<FamilyName> {
+    if section.has("preset") {
+        let name = section.name("preset")?;
+        let family = presets::family_of(&name);
+        if family.is_none() {
+            let known = FamilyName::ALL.iter().flat_map(|&family| presets::of_family(family)).collect::<Vec<_>>();
+            let problem = Problem::new(section.path("preset"), "unknown preset", section.place("preset"));
+            section.report(problem.allowed(known.join(", ")).maybe_hint(similar(&name)));
+        }
+        return family;
+    }
+    let dir = crate::recipe::resolve_in(folder, &section.file("checkpoint")?);
+    Config::open(&dir).and_then(|config| family_in(&config)).map_err(|error| refuse(section, &error)).ok()
+}
+
+fn refuse(section: &Section<'_>, error: &HfError) {
+    let (cause, hint) = error.cause_and_hint();
+    section.refuse("checkpoint", cause, hint);
 }
 
 /// Refuses keys that say something else than the checkpoint.
