@@ -53,8 +53,9 @@ pub enum DataError {
     BadLabel { file: PathBuf, place: Place, column: String, label: f64, classes: usize },
     #[error("{}: {place}, column `{column}`: label `{label}` is not among {}", file.display(), list(known))]
     UnknownLabel { file: PathBuf, place: Place, column: String, label: String, known: Vec<String> },
-    #[error("{}: column `{column}` has {found} different labels, the model has {classes} classes", file.display())]
-    TooManyLabels { file: PathBuf, column: String, found: usize, classes: usize },
+    #[error("{}: column `{column}` has {} different labels ({}), the model has {classes} classes",
+        file.display(), names.len(), list(names))]
+    TooManyLabels { file: PathBuf, column: String, names: Vec<String>, classes: usize },
     #[error("{}: cannot be used as a tokenizer: {cause}", file.display())]
     Tokenizer { file: PathBuf, cause: String },
     #[error("{}: token id {id} does not fit the model's vocabulary of {vocab}", file.display())]
@@ -65,6 +66,14 @@ pub enum DataError {
     NoCaption { file: PathBuf },
     #[error("{}: {cause}", file.display())]
     PictureConfig { file: PathBuf, cause: String },
+    #[error("{}: token `{token}` has id {id}, the model's embedding has {vocab}", file.display())]
+    TokenBeyondVocabulary { file: PathBuf, token: String, id: u32, vocab: usize },
+    #[error("no tokenizer: {cause}")]
+    NoTokenizer { cause: String },
+    #[error("{}: {place}, column `{column}`: the text is empty", file.display())]
+    EmptyText { file: PathBuf, place: Place, column: String },
+    #[error("{}: {place}, column `{column}`: {found} where {wanted} is expected", file.display())]
+    WrongCell { file: PathBuf, place: Place, column: String, found: &'static str, wanted: String },
     #[error("data option `{name}`: {cause}")]
     BadOption { name: &'static str, cause: String },
     #[error("loader worker failed: {cause}")]
@@ -81,7 +90,7 @@ impl DataError {
         match self {
             DataError::Unreadable { .. } => "check the path and its permissions; it is relative to the recipe".into(),
             DataError::UnknownFormat { .. } => {
-                "series are .csv, .jsonl or .parquet; corpora are .jsonl or plain text".into()
+                "tables are .csv, .jsonl or .parquet; corpora are .jsonl or plain text".into()
             }
             DataError::Empty { .. } => "the file must hold at least one sample".into(),
             DataError::MissingColumn { column, columns, .. } => match nearest(column, columns) {
@@ -110,7 +119,21 @@ impl DataError {
                 Some(name) => format!("did you mean `{name}`? Classes are those of the training rows"),
                 None => "classes are those of the training rows".into(),
             },
-            DataError::TooManyLabels { found, .. } => format!("set the model's `classes` to {found}"),
+            DataError::TooManyLabels { names, .. } => {
+                format!("set the model's number of classes (`classes`, `num_labels`) to {}", names.len())
+            }
+            DataError::TokenBeyondVocabulary { vocab, .. } => {
+                format!(
+                    "the tokenizer belongs to another model: its ids must be below {vocab}; use the checkpoint's own"
+                )
+            }
+            DataError::NoTokenizer { .. } => {
+                "name one with data.tokenizer = \"path/to/tokenizer.json\", or put tokenizer.json into the checkpoint"
+                    .into()
+            }
+            DataError::EmptyText { .. } | DataError::WrongCell { .. } => {
+                "correct the row, or leave such rows out with data.on_bad_row = \"skip\"".into()
+            }
             DataError::Tokenizer { .. } => "give a `tokenizer.json` as written by Hugging Face tokenizers".into(),
             DataError::IdBeyondVocabulary { .. } => {
                 "set the model's `vocab` to the size of the vocabulary (257 for bytes)".into()

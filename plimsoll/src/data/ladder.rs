@@ -56,8 +56,12 @@ impl Ladder {
 
     /// The smallest rung that holds `length`; the longest one for what is longer still.
     pub fn round(&self, length: usize) -> usize {
-        let at = self.rungs.partition_point(|&rung| rung < length);
-        self.rungs[at.min(self.rungs.len() - 1)]
+        self.rungs[self.rung(length)]
+    }
+
+    /// The number of that rung, from 0.
+    pub fn rung(&self, length: usize) -> usize {
+        self.rungs.partition_point(|&rung| rung < length).min(self.rungs.len() - 1)
     }
 
     /// All lengths, ascending.

@@ -3,7 +3,8 @@
 //! ```text
 //! csv, jsonl, parquet ─► table ─► series (labels, split, normalizer) ─► windows ──┐
 //! text, jsonl ─► vocabulary ─► corpus (split) ─► sequences ───────────────────────┼─► loader ─► batches
-//! seed ─► synthetic (regimes, grammar; the best result is known) ─────────────────┘    order
+//! csv, jsonl, parquet ─► texts (tokens, labels, split) ─► labelled texts, pairs ──┤    order, compose, ladder
+//! seed ─► synthetic (regimes, grammar, …; the best result is known) ──────────────┘
 //! ```
 //! Everything from outside is checked before memory is taken for it; whatever is wrong is a [`DataError`] with file,
 //! place, cause and hint.
@@ -25,6 +26,7 @@ mod series;
 mod synthetic;
 mod table;
 mod text;
+mod texts;
 mod vocabulary;
 mod windows;
 
@@ -40,11 +42,15 @@ use loader::WORKER_STACK_BYTES;
 pub use loader::{Loader, LoaderOptions, LoaderStats};
 pub use normalizer::Normalizer;
 pub use order::Order;
-pub use report::{ClassReport, CorpusReport, DataReport, FeatureReport, SeriesReport};
+pub use report::{ClassReport, CorpusReport, DataReport, FeatureReport, SeriesReport, TextsReport};
 pub use series::{Labels, SeriesData, SeriesOptions, load_series, read_windows};
-pub use synthetic::{GrammarOptions, RegimesOptions, grammar, regimes};
+pub use synthetic::{GrammarOptions, RegimesOptions, WordStyle, grammar, recipes, regimes, sentiment, word_tokenizer};
 pub use synthetic::{
     SHAPES_END, SHAPES_LONGEST, SHAPES_VOCABULARY, Shapes, ShapesData, ShapesOptions, shapes, shapes_tokenizer,
+};
+pub use texts::{
+    CaptionTokenizer, Composition, LabelKind, LabelledData, LabelledOptions, LengthReport, PairedTexts, PairsData,
+    PairsOptions, Reading, TextTokenizer, Texts, load_labelled, load_pairs, read_sources, read_texts,
 };
 pub use vocabulary::{FileVocabulary, Vocabulary, VocabularyChoice};
 pub(crate) use windows::window_count;

@@ -1,7 +1,7 @@
 //! What was read, in numbers: for the screen and for the run's events.
 
 use super::pictures::CaptionReport;
-use super::{Dataset, Normalizer, Windows};
+use super::{Dataset, LengthReport, Normalizer, Reading, Windows};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -11,6 +11,30 @@ pub enum DataReport {
     Series(SeriesReport),
     Corpus(CorpusReport),
     Captions(CaptionReport),
+    Texts(TextsReport),
+}
+
+/// Labelled texts, or pairs of texts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TextsReport {
+    pub source: String,
+    pub tokenizer: String,
+    /// Of the training file.
+    pub reading: Reading,
+    pub train: usize,
+    pub validation: usize,
+    /// Tokens of a text at most; of pairs, of source and target.
+    pub max_length: Vec<usize>,
+    /// Of the training texts, in the same order; empty where texts stay in their file.
+    pub lengths: Vec<LengthReport>,
+    /// Empty where texts have no single class.
+    pub classes: Vec<ClassReport>,
+    /// Training rows with a text that was cut; unknown where texts stay in their file.
+    pub truncated: Option<usize>,
+    /// Tokens computed over real tokens in the first epoch.
+    pub padding: Option<f64>,
+    pub resident_bytes: usize,
+    pub best_accuracy: Option<f64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -95,6 +119,7 @@ impl fmt::Display for DataReport {
             DataReport::Series(report) => report.fmt(f),
             DataReport::Corpus(report) => report.fmt(f),
             DataReport::Captions(report) => report.fmt(f),
+            DataReport::Texts(report) => report.fmt(f),
         }
     }
 }
@@ -148,6 +173,37 @@ impl fmt::Display for CorpusReport {
         )?;
         match self.best_loss {
             Some(best) => write!(f, "\n  best possible loss: {best:.4} nats per token"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for TextsReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TextsReport { source, reading, train, validation, resident_bytes, .. } = self;
+        write!(f, "texts {source}: {} rows, {train} train, {validation} validation", reading.rows)?;
+        write!(f, " ({}), tokenizer {}", mebibytes(*resident_bytes), self.tokenizer)?;
+        for (lengths, name) in self.lengths.iter().zip(["texts", "targets"]) {
+            write!(f, "\n  {name}: {lengths}")?;
+        }
+        if !self.classes.is_empty() {
+            write!(f, "\n  labels (train/validation):")?;
+            for class in &self.classes {
+                write!(f, " {} {}/{}", class.name, class.train, class.validation)?;
+            }
+        }
+        if let Some(cut @ 1..) = self.truncated {
+            let most = self.max_length.iter().map(usize::to_string).collect::<Vec<_>>().join(" and ");
+            write!(f, "\n  {cut} rows were cut to {most} tokens")?;
+        }
+        if let Some(first) = &reading.first_skipped {
+            write!(f, "\n  {} rows were left out; the first: {first}", reading.skipped)?;
+        }
+        if let Some(padding) = self.padding {
+            write!(f, "\n  {padding:.3} tokens computed per real token")?;
+        }
+        match self.best_accuracy {
+            Some(best) => write!(f, "\n  best possible accuracy: {:.1} %", 100.0 * best),
             None => Ok(()),
         }
     }

@@ -104,20 +104,26 @@ impl Vocabulary {
     }
 }
 
+/// A tokenizer that neither pads nor truncates, and what its ids are below.
+pub(super) fn parse_tokenizer(file: &Path, bytes: &[u8]) -> Result<(Tokenizer, usize), DataError> {
+    let refused = |cause: String| DataError::Tokenizer { file: file.into(), cause };
+    let mut tokenizer =
+        guarded(|| Tokenizer::from_bytes(bytes)).map_err(refused)?.map_err(|error| refused(error.to_string()))?;
+    // Sequences are cut and padded here, not by the tokenizer.
+    tokenizer.with_padding(None);
+    tokenizer.with_truncation(None).map_err(|error| refused(error.to_string()))?;
+    let highest = tokenizer.get_vocab(true).into_values().max();
+    let size = highest.map_or(0, |id| id as usize + 1);
+    if size == 0 || size > i32::MAX as usize {
+        return Err(refused(format!("its highest id gives a vocabulary of {size}")));
+    }
+    Ok((tokenizer, size))
+}
+
 impl FileVocabulary {
     fn open(file: &Path) -> Result<Self, DataError> {
         let bytes = std::fs::read(file).map_err(|source| DataError::Unreadable { file: file.into(), source })?;
-        let refused = |cause: String| DataError::Tokenizer { file: file.into(), cause };
-        let mut tokenizer =
-            guarded(|| Tokenizer::from_bytes(&bytes)).map_err(refused)?.map_err(|error| refused(error.to_string()))?;
-        // Sequences are cut and padded here, not by the tokenizer.
-        tokenizer.with_padding(None);
-        tokenizer.with_truncation(None).map_err(|error| refused(error.to_string()))?;
-        let highest = tokenizer.get_vocab(true).into_values().max();
-        let size = highest.map_or(0, |id| id as usize + 1);
-        if size == 0 || size > i32::MAX as usize {
-            return Err(refused(format!("its highest id gives a vocabulary of {size}")));
-        }
+        let (tokenizer, size) = parse_tokenizer(file, &bytes)?;
         let end_of_text = END_OF_TEXT.iter().find_map(|name| tokenizer.token_to_id(name));
         Ok(FileVocabulary { file: file.into(), tokenizer, size, end_of_text })
     }

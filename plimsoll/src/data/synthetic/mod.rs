@@ -1,14 +1,20 @@
 //! Data made by code from a seed, honestly learnable, with the best possible result known.
 
 mod grammar;
+mod recipes;
 mod regimes;
+mod sentiment;
 mod shapes;
+mod words;
 
 pub use grammar::{GrammarOptions, grammar};
+pub use recipes::recipes;
 pub use regimes::{RegimesOptions, regimes};
+pub use sentiment::sentiment;
 pub use shapes::{
     SHAPES_END, SHAPES_LONGEST, SHAPES_VOCABULARY, Shapes, ShapesData, ShapesOptions, shapes, shapes_tokenizer,
 };
+pub use words::{WordStyle, word_tokenizer};
 
 use crate::exec::cpu::random::{Stream, site};
 
@@ -41,6 +47,11 @@ impl Noise {
 
     fn uniform(&mut self) -> f64 {
         self.pair()[0]
+    }
+
+    /// One of several, each as likely.
+    fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+        &of[((self.uniform() * of.len() as f64) as usize).min(of.len() - 1)]
     }
 
     /// A standard normal number (Box–Muller).

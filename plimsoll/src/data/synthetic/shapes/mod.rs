@@ -132,7 +132,7 @@ impl Dataset for Shapes {
         let scene = self.scene(sample);
         draw::draw(&scene, &self.preparation, row.f32(PIXELS));
         row.f32(WEIGHT)[0] = 1.0;
-        write_caption(&vocabulary::ids(&scene.words()), SHAPES_END, row);
+        write_caption(&vocabulary::ids(&scene.words()), row);
         Ok(())
     }
 

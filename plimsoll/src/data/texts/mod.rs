@@ -1,0 +1,30 @@
+//! Texts for models that read tokens: with labels, or in pairs of source and target.
+//!
+//! ```text
+//! file ─► rows ─► read (worker threads: parse, check, tokenize) ─► store (tokens, or where rows lie) ─► datasets
+//! ```
+//! A file of ordinary size is tokenized once, before training; of a larger one only the places of the rows are kept,
+//! and the loader's workers read and tokenize what they need.
+
+mod captions;
+mod composition;
+mod labelled;
+mod pairs;
+mod read;
+mod rows;
+mod split;
+mod store;
+mod targets;
+mod tokenizer;
+
+pub use captions::CaptionTokenizer;
+pub use composition::{Composition, LengthReport};
+pub use labelled::{LabelledData, LabelledOptions, Texts, load_labelled, read_texts};
+pub use pairs::{PairedTexts, PairsData, PairsOptions, load_pairs, read_sources};
+pub use read::Reading;
+pub(in crate::data) use rows::{Cell, Content, Row};
+pub use targets::LabelKind;
+pub use tokenizer::TextTokenizer;
+
+pub(in crate::data) use labelled::assemble_labelled;
+pub(in crate::data) use pairs::assemble_pairs;
