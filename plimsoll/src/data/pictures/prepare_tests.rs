@@ -70,7 +70,8 @@ fn every_orientation_shows_the_same_scene() {
     let upright = prepared(&photo, &how).unwrap();
     // Where the pixel shown at (x, y) is stored, from the definition of the tag.
     let last = SIDE - 1;
-    let stored: [fn(usize, usize, usize) -> (usize, usize); 8] = [
+    type Stored = fn(usize, usize, usize) -> (usize, usize);
+    let stored: [Stored; 8] = [
         |x, y, _| (x, y),
         |x, y, last| (last - x, y),
         |x, y, last| (last - x, last - y),
@@ -179,10 +180,10 @@ fn damaged_pictures_do_not_panic() {
                 for change in 0..1 + seed % 4 {
                     let draw = mix(seed * 4 + change + 1);
                     // Headers are where damage is dangerous.
-                    let reach = if draw % 3 == 0 { file.len() } else { file.len().min(80) };
+                    let reach = if draw.is_multiple_of(3) { file.len() } else { file.len().min(80) };
                     file[(draw >> 16) as usize % reach] = (draw >> 8) as u8;
                 }
-                if seed % 5 == 0 {
+                if seed.is_multiple_of(5) {
                     file.truncate(mix(seed) as usize % file.len());
                 }
                 if how.run(&file, &mut studio, &mut out).is_ok() {

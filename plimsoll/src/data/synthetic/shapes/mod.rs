@@ -110,7 +110,7 @@ impl Shapes {
         let mut distinct = 0;
         let mut seen = HashSet::new();
         for sample in 0..self.len() {
-            if sample % batch.max(1) == 0 {
+            if sample.is_multiple_of(batch.max(1)) {
                 seen.clear();
             }
             distinct += usize::from(seen.insert(self.scene(sample).words()));

@@ -89,7 +89,7 @@ fn shapes_have_their_areas() {
     };
     use scene::Shape::*;
     for (shape, expected) in
-        [(Circle, 3.142), (Square, 2.56), (Ring, 2.156), (Cross, 1.92), (Triangle, 1.572), (Star, 1.234)]
+        [(Circle, std::f32::consts::PI), (Square, 2.56), (Ring, 2.156), (Cross, 1.92), (Triangle, 1.572), (Star, 1.234)]
     {
         let found = area(shape, 600);
         assert!((found - expected).abs() < 0.02, "{shape:?} covers {found}");
