@@ -9,7 +9,7 @@ use crate::exec::cpu::simd::simd;
 use fast_image_resize as resize;
 use std::{io::Cursor, path::Path};
 
-/// How pictures become numbers. The same file gives the same numbers, whatever the machine's vectors: sums are integers.
+/// How pictures become numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preparation {
     /// Width and height of the result.

@@ -25,9 +25,8 @@ fn differences(ours: &[f32], theirs: &[f32]) -> (f64, f64) {
     (steps.iter().sum::<f64>() / steps.len() as f64, steps.iter().copied().fold(0.0, f64::max))
 }
 
-/// Formats without loss may differ by roundings between the passes of the filter, which come in another order: a step of
-/// 255, at hard edges, where values are clipped, a few. Lossy ones may round otherwise in the
-/// inverse transform and in the interpolation of colours; PIL's own versions differ by as much.
+/// Formats without loss may differ by roundings in and between the passes of the filter; lossy ones also in the inverse
+/// transform and in the interpolation of colours.
 #[test]
 fn pictures_become_what_clips_processor_makes_of_them() {
     let bytes = golden("expected.safetensors");
