@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let table = PathBuf::from(table);
     let tokenizer = table.with_file_name("tokenizer.json");
     if !tokenizer.exists() {
-        std::fs::write(&tokenizer, shapes_tokenizer())?;
+        std::fs::write(&tokenizer, shapes_tokenizer()?.json())?;
     }
     let data = load_captions(&CaptionOptions {
         train: table,

@@ -2,14 +2,13 @@
 //! the loader's workers.
 
 use super::{
-    caption::{CaptionSizes, CaptionTokenizer},
     fault::PictureFault,
     header::Header,
     list::{Listed, PicturePlace, of_folder, of_table},
     prepare::{Preparation, Studio},
 };
 use crate::{
-    data::{DataError, DataReport, Dataset, Element, FieldSpec, Order, RowMut},
+    data::{CaptionTokenizer, DataError, DataReport, Dataset, Element, FieldSpec, Order, RowMut, TextTokenizer},
     recipe::BadRows,
 };
 use serde::{Deserialize, Serialize};
@@ -21,6 +20,16 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
 };
+
+/// What the model says about its captions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CaptionSizes {
+    /// Tokens of a caption, special ones included.
+    pub max_length: usize,
+    pub vocab: usize,
+    /// `eos_token_id` of the text tower.
+    pub end: usize,
+}
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct CaptionOptions {
@@ -72,7 +81,6 @@ struct Shared {
     table: Option<(PathBuf, String)>,
     preparation: Preparation,
     on_bad_row: BadRows,
-    padding: i32,
     /// At most one for each worker that ever fills at the same time.
     studios: Mutex<Vec<Studio>>,
     /// Pictures that turned out to be unusable while they were decoded.
@@ -82,6 +90,7 @@ struct Shared {
 struct Sample {
     picture: PathBuf,
     row: Option<crate::data::Place>,
+    /// Up to the one that is read out.
     ids: Box<[i32]>,
     bytes_needed: usize,
 }
@@ -110,7 +119,7 @@ pub(in crate::data) fn fields(side: usize, max_length: usize) -> [FieldSpec; 4] 
 /// Reads captions, looks at the header of every picture, splits.
 pub fn load_captions(options: &CaptionOptions) -> Result<CaptionData, DataError> {
     check(options)?;
-    let tokenizer = CaptionTokenizer::open(&options.tokenizer, options.sizes)?;
+    let tokenizer = tokenizer(options)?;
     let mut train = Part::read(&options.train, options, &tokenizer)?;
     let validation = match &options.validation {
         Some(file) => Part::read(file, options, &tokenizer)?,
@@ -132,7 +141,7 @@ pub fn load_captions(options: &CaptionOptions) -> Result<CaptionData, DataError>
         worker_bytes: 0,
         best_accuracy: None,
     };
-    let (train, validation) = (train.dataset(options, &tokenizer), validation.dataset(options, &tokenizer));
+    let (train, validation) = (train.dataset(options), validation.dataset(options));
     report.resident_bytes = train.resident_bytes() + validation.resident_bytes();
     report.worker_bytes = train.worker_bytes().max(validation.worker_bytes());
     Ok(CaptionData { train, validation, report: DataReport::Captions(report) })
@@ -141,8 +150,13 @@ pub fn load_captions(options: &CaptionOptions) -> Result<CaptionData, DataError>
 /// All pictures of another table or folder, for evaluation.
 pub fn read_captions(file: &Path, options: &CaptionOptions) -> Result<Captioned, DataError> {
     check(options)?;
-    let tokenizer = CaptionTokenizer::open(&options.tokenizer, options.sizes)?;
-    Ok(Part::read(file, options, &tokenizer)?.dataset(options, &tokenizer))
+    let tokenizer = tokenizer(options)?;
+    Ok(Part::read(file, options, &tokenizer)?.dataset(options))
+}
+
+fn tokenizer(options: &CaptionOptions) -> Result<CaptionTokenizer, DataError> {
+    let CaptionSizes { max_length, vocab, end } = options.sizes;
+    CaptionTokenizer::new(TextTokenizer::open(&options.tokenizer)?, max_length, end, vocab)
 }
 
 fn check(options: &CaptionOptions) -> Result<(), DataError> {
@@ -223,12 +237,11 @@ impl Part {
         Part { table: self.table.clone(), samples: validation, skipped: 0, truncated: 0, longest: 0 }
     }
 
-    fn dataset(self, options: &CaptionOptions, tokenizer: &CaptionTokenizer) -> Captioned {
+    fn dataset(self, options: &CaptionOptions) -> Captioned {
         let shared = Shared {
             table: self.table.map(|table| (table, options.image.clone())),
             preparation: options.preparation.clone(),
             on_bad_row: options.on_bad_row,
-            padding: tokenizer.padding(),
             studios: Mutex::default(),
             unusable: AtomicU64::new(0),
         };
@@ -253,14 +266,15 @@ impl Checked {
         if listed.caption.trim().is_empty() {
             return Err(Refused::NoCaption(listed));
         }
-        let caption = tokenizer.encode(&listed.caption).map_err(Refused::Other)?;
+        let mut ids = Vec::new();
+        let (end, truncated) = tokenizer.encode(&listed.caption, &mut ids).map_err(Refused::Other)?;
+        ids.truncate(end + 1);
         let bytes_needed = match Header::of_file(&listed.picture) {
             Ok((header, bytes)) => options.preparation.bytes_needed(&header, bytes),
             Err(fault) => return Err(Refused::Picture(listed, fault)),
         };
-        let sample =
-            Sample { picture: listed.picture, row: listed.row, ids: caption.ids.into_boxed_slice(), bytes_needed };
-        Ok(Checked { sample, truncated: caption.truncated })
+        let sample = Sample { picture: listed.picture, row: listed.row, ids: ids.into_boxed_slice(), bytes_needed };
+        Ok(Checked { sample, truncated })
     }
 }
 
@@ -328,7 +342,7 @@ impl Dataset for Captioned {
         } else {
             row.f32(WEIGHT)[0] = 1.0;
         }
-        write_caption(&sample.ids, self.shared.padding, row);
+        write_caption(&sample.ids, row);
         Ok(())
     }
 
@@ -344,11 +358,12 @@ impl Dataset for Captioned {
     }
 }
 
-pub(in crate::data) fn write_caption(ids: &[i32], padding: i32, row: &mut RowMut<'_>) {
+/// The last of `ids` is read out; it also stands behind them. The text tower is causal: it never looks there.
+pub(in crate::data) fn write_caption(ids: &[i32], row: &mut RowMut<'_>) {
     let (real, rest) = row.i32(IDS).split_at_mut(ids.len());
     real.copy_from_slice(ids);
-    rest.fill(padding);
-    row.i32(END)[0] = ids.len() as i32 - 1;
+    rest.fill(ids.last().copied().unwrap_or(0));
+    row.i32(END)[0] = ids.len().saturating_sub(1) as i32;
 }
 
 impl fmt::Display for CaptionReport {

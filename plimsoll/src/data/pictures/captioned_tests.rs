@@ -5,7 +5,7 @@ use std::fs;
 
 fn options(folder: &Path, train: &str) -> CaptionOptions {
     let tokenizer = folder.join("tokenizer.json");
-    fs::write(&tokenizer, shapes_tokenizer()).unwrap();
+    fs::write(&tokenizer, shapes_tokenizer().unwrap().json()).unwrap();
     CaptionOptions {
         train: folder.join(train),
         validation: None,
@@ -175,5 +175,5 @@ fn long_captions_keep_their_end_and_are_counted() {
     batch.fill(&data.train, 0..3).unwrap();
     assert_eq!((batch.i32(END, 2..3), batch.i32(IDS, 2..3)[4]), (&[4][..], SHAPES_END));
     options.sizes.vocab = 5;
-    assert!(matches!(load_captions(&options), Err(DataError::IdBeyondVocabulary { .. })));
+    assert!(matches!(load_captions(&options), Err(DataError::TokenBeyondVocabulary { .. })));
 }

@@ -1,6 +1,5 @@
 //! Pictures: header → decode → resize → normalize, straight into the row of a batch; with captions, a dataset.
 
-mod caption;
 pub(super) mod captioned;
 mod config;
 mod decode;
@@ -9,8 +8,9 @@ mod header;
 mod list;
 mod prepare;
 
-pub use caption::{CaptionSizes, CaptionTokenizer};
-pub use captioned::{CaptionData, CaptionOptions, CaptionReport, Captioned, load_captions, read_captions};
+pub use captioned::{
+    CaptionData, CaptionOptions, CaptionReport, CaptionSizes, Captioned, load_captions, read_captions,
+};
 pub use fault::{MOST_PIXELS, PictureFault};
 pub use header::{Format, Header, Orientation};
 pub use list::PicturePlace;

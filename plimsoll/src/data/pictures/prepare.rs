@@ -9,7 +9,7 @@ use crate::exec::cpu::simd::simd;
 use fast_image_resize as resize;
 use std::{io::Cursor, path::Path};
 
-/// How pictures become numbers. The same file gives the same numbers, whatever the machine's vectors: sums are integers.
+/// How pictures become numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preparation {
     /// Width and height of the result.
@@ -41,9 +41,10 @@ pub enum Filter {
 const CLIP_MEAN: [f64; 3] = [0.48145466, 0.4578275, 0.40821073];
 const CLIP_STD: [f64; 3] = [0.26862954, 0.26130258, 0.27577711];
 
-/// A JPEG is decoded at a fraction of its size only where the filter still shrinks it by this much: then the result
-/// differs from that of the whole picture by less than one step of 255 on average.
-const LEAST_SHRINK: f64 = 1.6;
+/// A JPEG is decoded at a fraction of its size only where the filter still shrinks it by this much, its colours too,
+/// which most have at half size: then the result differs from that of the whole picture by less than one step of 255
+/// on average.
+const LEAST_SHRINK: f64 = 3.2;
 
 impl Preparation {
     /// As CLIP's own processor, for pictures of `side`.
@@ -193,7 +194,7 @@ impl Window {
 
     fn shrink(&self, header: &Header) -> u32 {
         let ratio = self.columns.length.min(self.rows.length) / self.side;
-        let enough = |&shrink: &u32| ratio >= LEAST_SHRINK * f64::from(shrink);
+        let enough = |&shrink: &u32| ratio >= LEAST_SHRINK * f64::from(shrink * header.chroma);
         let is_jpeg = header.format == super::header::Format::Jpeg;
         [8, 4, 2].into_iter().find(enough).filter(|_| is_jpeg).unwrap_or(1)
     }

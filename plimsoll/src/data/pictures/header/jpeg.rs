@@ -61,7 +61,6 @@ fn segment(input: &mut (impl Read + Seek), marker: u8, found: &mut Orientation) 
 fn frame(input: &mut (impl Read + Seek), marker: u8) -> Result<Header, PictureFault> {
     let length = length(input)?;
     let [precision, h1, h0, w1, w0, components] = bytes(input)?;
-    input.seek_relative(i64::from(length) - 6)?;
     let (width, height) = (u16::from_be_bytes([w1, w0]), u16::from_be_bytes([h1, h0]));
     match (precision, components) {
         (_, 4) => return Err(PictureFault::Cmyk),
@@ -71,7 +70,22 @@ fn frame(input: &mut (impl Read + Seek), marker: u8) -> Result<Header, PictureFa
             return Err(PictureFault::Damaged(cause));
         }
     }
-    Ok(Header { progressive: marker == 0xc2, ..Header::new(Format::Jpeg, width.into(), height.into()) })
+    let chroma = chroma(input, components)?;
+    input.seek_relative(i64::from(length) - 6 - 3 * i64::from(components))?;
+    Ok(Header { progressive: marker == 0xc2, chroma, ..Header::new(Format::Jpeg, width.into(), height.into()) })
+}
+
+/// How much finer the finest component is sampled than the coarsest, along the axis where they differ most.
+fn chroma(input: &mut impl Read, components: u8) -> Result<u32, PictureFault> {
+    let (mut finest, mut coarsest) = ([1; 2], [4; 2]);
+    for _ in 0..components {
+        let [_, sampling, _] = bytes(input)?;
+        for (axis, factor) in [sampling >> 4, sampling & 15].into_iter().enumerate() {
+            finest[axis] = factor.max(finest[axis]);
+            coarsest[axis] = factor.clamp(1, coarsest[axis]);
+        }
+    }
+    Ok((finest[0] / coarsest[0]).max(finest[1] / coarsest[1]).into())
 }
 
 /// EXIF may legally stand behind the frame header.

@@ -37,11 +37,13 @@ pub struct Header {
     pub orientation: Orientation,
     /// A progressive JPEG keeps all its coefficients until the last scan.
     pub progressive: bool,
+    /// Pixels of a side that share one sample of colour in a JPEG: 1, or 2 where colours are stored at half size.
+    pub chroma: u32,
 }
 
 impl Header {
     fn new(format: Format, width: u32, height: u32) -> Self {
-        Header { format, width, height, orientation: Orientation::default(), progressive: false }
+        Header { format, width, height, orientation: Orientation::default(), progressive: false, chroma: 1 }
     }
 
     /// Reads the header of `file` and the size of the file in bytes.

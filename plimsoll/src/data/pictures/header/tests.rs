@@ -22,6 +22,8 @@ fn sizes_and_turns_are_known_without_decoding() {
         assert_eq!((header.width, header.height, header.progressive), (width, height, progressive), "{name}");
         assert_eq!(header.upright(), upright, "{name}");
     }
+    let chroma = ["photo.jpg", "turned.jpg", "grey.jpg"].map(|name| read(golden(name)).unwrap().chroma);
+    assert_eq!(chroma, [2, 1, 1]);
 }
 
 #[test]

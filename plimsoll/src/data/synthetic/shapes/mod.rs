@@ -110,7 +110,7 @@ impl Shapes {
         let mut distinct = 0;
         let mut seen = HashSet::new();
         for sample in 0..self.len() {
-            if sample % batch.max(1) == 0 {
+            if sample.is_multiple_of(batch.max(1)) {
                 seen.clear();
             }
             distinct += usize::from(seen.insert(self.scene(sample).words()));
@@ -132,7 +132,7 @@ impl Dataset for Shapes {
         let scene = self.scene(sample);
         draw::draw(&scene, &self.preparation, row.f32(PIXELS));
         row.f32(WEIGHT)[0] = 1.0;
-        write_caption(&vocabulary::ids(&scene.words()), SHAPES_END, row);
+        write_caption(&vocabulary::ids(&scene.words()), row);
         Ok(())
     }
 
