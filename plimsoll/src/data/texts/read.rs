@@ -5,8 +5,9 @@ use crate::data::{DataError, Place};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Rows that are worked on at a time: bounds the memory beside what is kept.
+/// Rows and bytes that are worked on at a time: bounds the memory beside what is kept.
 const CHUNK: usize = 4096;
+const CHUNK_BYTES: usize = 16 << 20;
 
 /// How the reading of a file went.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,10 +112,12 @@ fn spot(row: &Row) -> Spot {
 }
 
 fn chunk(next: &mut impl FnMut() -> Result<Option<Row>, DataError>) -> Result<Vec<Row>, DataError> {
-    let mut rows = Vec::new();
+    let (mut rows, mut bytes) = (Vec::new(), 0);
     while rows.len() < CHUNK
+        && bytes < CHUNK_BYTES
         && let Some(row) = next()?
     {
+        bytes += row.bytes as usize;
         rows.push(row);
     }
     Ok(rows)
