@@ -44,13 +44,20 @@ pub struct Texts {
 struct Shared {
     store: Store,
     targets: Targets,
-    tokenizer: Arc<TextTokenizer>,
-    columns: Vec<String>,
-    pair: bool,
-    vocab: usize,
+    encode: Encode,
     types: bool,
     /// 0 for texts whose label is not known.
     weight: f32,
+}
+
+/// How texts become ids.
+#[derive(Debug)]
+struct Encode {
+    tokenizer: Arc<TextTokenizer>,
+    /// Of the texts, then of the label.
+    columns: Vec<String>,
+    pair: bool,
+    vocab: usize,
 }
 
 #[derive(Debug)]
@@ -138,7 +145,7 @@ impl Dataset for Texts {
             Store::Stream(stream) => {
                 let (place, cells) = stream.cells(at)?;
                 let mut ids = Vec::new();
-                let encoded = self.shared.encode(stream.path(), place, cells, &mut ids)?;
+                let encoded = self.shared.encode.row(stream.path(), place, cells, &mut ids)?;
                 self.fill_tokens(row, &ids, encoded.split);
             }
         }
@@ -169,29 +176,19 @@ impl Dataset for Texts {
     }
 }
 
-impl Shared {
-    /// The ids of a row's texts.
-    fn encode(&self, file: &Path, place: Place, cells: Vec<Cell>, ids: &mut Vec<u32>) -> Result<Encoded, DataError> {
-        encode(&self.tokenizer, file, place, &self.columns, self.pair, self.vocab, cells, ids)
+impl Encode {
+    fn new(options: &LabelledOptions, tokenizer: Arc<TextTokenizer>) -> Self {
+        Encode { tokenizer, columns: options.columns(), pair: options.text_pair.is_some(), vocab: options.vocab }
     }
-}
 
-#[allow(clippy::too_many_arguments)] // all of it is the row's, and none of it belongs together elsewhere
-fn encode(
-    tokenizer: &TextTokenizer,
-    file: &Path,
-    place: Place,
-    columns: &[String],
-    pair: bool,
-    vocab: usize,
-    cells: Vec<Cell>,
-    ids: &mut Vec<u32>,
-) -> Result<Encoded, DataError> {
-    let mut cells = cells.into_iter();
-    let mut next = |at: usize| text_of(file, place, &columns[at], cells.next().unwrap_or(Cell::Missing));
-    let text = next(0)?;
-    let second = if pair { Some(next(1)?) } else { None };
-    tokenizer.encode_into(&text, second.as_deref(), vocab, ids)
+    /// Appends the ids of a row's texts.
+    fn row(&self, file: &Path, place: Place, cells: Vec<Cell>, ids: &mut Vec<u32>) -> Result<Encoded, DataError> {
+        let mut cells = cells.into_iter();
+        let mut next = |at: usize| text_of(file, place, &self.columns[at], cells.next().unwrap_or(Cell::Missing));
+        let text = next(0)?;
+        let second = if self.pair { Some(next(1)?) } else { None };
+        self.tokenizer.encode_into(&text, second.as_deref(), self.vocab, ids)
+    }
 }
 
 /// Reads, checks, tokenizes and splits the files of `options`.
@@ -265,10 +262,7 @@ impl Part {
             shared: Arc::new(Shared {
                 store: self.store,
                 targets: self.targets,
-                tokenizer,
-                columns: options.columns(),
-                pair: options.text_pair.is_some(),
-                vocab: options.vocab,
+                encode: Encode::new(options, tokenizer),
                 types,
                 weight: if options.label.is_empty() { 0.0 } else { 1.0 },
             }),
@@ -287,11 +281,12 @@ impl Texts {
 fn read_part(
     options: &LabelledOptions,
     file: &Path,
-    tokenizer: &TextTokenizer,
+    tokenizer: &Arc<TextTokenizer>,
     names: Option<&[String]>,
     next: &mut dyn FnMut() -> Result<Option<Row>, DataError>,
 ) -> Result<Part, DataError> {
     let columns = options.columns();
+    let to_ids = Encode::new(options, Arc::clone(tokenizer));
     let texts = columns.len() - options.label.len();
     let stays = Stream::suits(file, options.memory_bytes).unwrap_or(false);
     let mut store = match stays {
@@ -311,7 +306,7 @@ fn read_part(
             }
             return Ok((label, ids, Encoded { length: 0, split: 0, truncated: false }));
         }
-        let encoded = encode(tokenizer, file, place, &columns, texts > 1, options.vocab, cells, &mut ids)?;
+        let encoded = to_ids.row(file, place, cells, &mut ids)?;
         Ok((label, ids, encoded))
     };
     let reading = job.run(next, work, |spot: Spot, (label, ids, encoded)| {

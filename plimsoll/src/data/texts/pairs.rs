@@ -174,7 +174,7 @@ impl Dataset for PairedTexts {
         match (&self.shared.store, self.lengths(sample)) {
             (_, Some([source, target])) => {
                 let rung = self.shared.rungs.rung(source);
-                let turned = if rung % 2 == 0 { target } else { MOST_TARGET - target.min(MOST_TARGET) };
+                let turned = if rung.is_multiple_of(2) { target } else { MOST_TARGET - target.min(MOST_TARGET) };
                 rung * (MOST_TARGET + 1) + turned
             }
             (Store::Stream(stream), None) => stream.size(self.row(sample)),

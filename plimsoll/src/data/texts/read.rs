@@ -37,6 +37,9 @@ pub(super) struct Spot {
     pub bytes: u32,
 }
 
+/// A row's result, and where the row was.
+type Worked<O> = (Spot, Result<O, DataError>);
+
 impl Job<'_> {
     /// Passes every row that `next` gives through `work`, on worker threads, and the results to `keep`, in order.
     pub fn run<O: Send>(
@@ -73,7 +76,7 @@ impl Job<'_> {
         rows: Vec<Row>,
         work: &(impl Fn(Place, Vec<Cell>) -> Result<O, DataError> + Sync),
         meanwhile: impl FnOnce() -> R,
-    ) -> (Vec<(Spot, Result<O, DataError>)>, R) {
+    ) -> (Vec<Worked<O>>, R) {
         let count = rows.len().div_ceil(self.threads.max(1));
         let mut rows = rows.into_iter();
         let parts: Vec<Vec<Row>> = (0..self.threads.max(1)).map(|_| rows.by_ref().take(count).collect()).collect();
