@@ -139,7 +139,7 @@ impl Composer {
 /// Fisher–Yates over whole batches; what is left over at the end stays there.
 fn shuffle_batches<T>(samples: &mut [T], batch: usize, key: u64) {
     for last in (1..samples.len() / batch).rev() {
-        let other = (u128::from(mix(key ^ last as u64)) * (last as u128 + 1) >> 64) as usize;
+        let other = ((u128::from(mix(key ^ last as u64)) * (last as u128 + 1)) >> 64) as usize;
         if other < last {
             let (front, back) = samples.split_at_mut(last * batch);
             front[other * batch..][..batch].swap_with_slice(&mut back[..batch]);

@@ -27,7 +27,7 @@ pub struct TextsReport {
     pub max_length: Vec<usize>,
     /// Of the training texts, in the same order; empty where texts stay in their file.
     pub lengths: Vec<LengthReport>,
-    /// Empty where texts have no single class.
+    /// Texts that have each label; empty where labels are numbers.
     pub classes: Vec<ClassReport>,
     /// Training rows with a text that was cut; unknown where texts stay in their file.
     pub truncated: Option<usize>,

@@ -264,3 +264,6 @@ fn usual_length(input: Option<Input>) -> usize {
         _ => USUAL,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -358,7 +358,7 @@ fn load_captions(recipe: &Recipe, model: &recipe::Clip, captions: &Captions) -> 
                 best_accuracy,
                 best_loss: None,
                 report: data.report,
-                extras: Extras::Captions { tokenizer: Some(data::shapes_tokenizer()) },
+                extras: Extras::Captions { tokenizer: Some(data::shapes_tokenizer()?.json().to_string()) },
             })
         }
         Source::Synthetic { name, .. } => wrong_source(*name, "synthetic:shapes"),

@@ -1,8 +1,9 @@
 //! Labelled texts: tokens, a mask over padding, segments where the model has them, and one class or several numbers.
 
 use super::{
-    Composition, LabelKind, LengthReport, Reading, TextTokenizer,
+    LabelKind, LengthReport, Reading, TextTokenizer,
     composition::padding_cost,
+    options::LabelledOptions,
     read::{Job, Spot, text_of},
     rows::{Cell, Row, RowReader},
     split::hold_out,
@@ -10,106 +11,8 @@ use super::{
     targets::{At, Label, LabelSet, Targets},
     tokenizer::Encoded,
 };
-use crate::data::{
-    ClassReport, DataError, DataReport, Dataset, Element, FieldSpec, Place, RowMut, TextsReport, series::check_fraction,
-};
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct LabelledOptions {
-    /// JSONL, CSV or Parquet.
-    pub train: PathBuf,
-    /// Without it, a shuffled `validation_fraction` of the training file.
-    pub validation: Option<PathBuf>,
-    pub validation_fraction: f64,
-    /// The column of the text.
-    pub text: String,
-    /// The column of a second text.
-    pub text_pair: Option<String>,
-    /// The columns of the label: one, or one per output.
-    pub label: Vec<String>,
-    /// Names of the classes in order; `None`: those of the training file, sorted.
-    pub labels: Option<Vec<String>>,
-    pub kind: LabelKind,
-    /// Outputs of the model.
-    pub num_labels: usize,
-    /// Tokens per text.
-    pub max_length: usize,
-    /// Ids that the model knows.
-    pub vocab: usize,
-    /// The id behind a text.
-    pub pad: i32,
-    /// Whether the model tells segments apart.
-    pub types: bool,
-    /// Leave out rows that cannot be used.
-    pub skip_bad_rows: bool,
-    /// Threads that tokenize before training.
-    pub threads: usize,
-    /// Larger files are not tokenized before training.
-    pub memory_bytes: u64,
-    /// For the report.
-    pub composition: Composition,
-}
-
-/// Files up to this size are tokenized before training.
-pub(super) const MEMORY_BYTES: u64 = 1 << 30;
-
-/// Threads that this machine has.
-pub(super) fn all_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-impl LabelledOptions {
-    /// One class per text, a tenth held out, and the columns `text` and `label`.
-    pub fn new(
-        train: impl Into<PathBuf>,
-        num_labels: usize,
-        max_length: usize,
-        vocab: usize,
-        composition: Composition,
-    ) -> Self {
-        LabelledOptions {
-            train: train.into(),
-            validation: None,
-            validation_fraction: 0.1,
-            text: "text".into(),
-            text_pair: None,
-            label: vec!["label".into()],
-            labels: None,
-            kind: LabelKind::Single,
-            num_labels,
-            max_length,
-            vocab,
-            pad: 0,
-            types: false,
-            skip_bad_rows: false,
-            threads: all_threads(),
-            memory_bytes: MEMORY_BYTES,
-            composition,
-        }
-    }
-
-    /// Columns of the texts, then those of the label.
-    fn columns(&self) -> Vec<String> {
-        [&self.text].into_iter().chain(&self.text_pair).chain(&self.label).cloned().collect()
-    }
-
-    fn check(&self) -> Result<(), DataError> {
-        check_fraction(self.validation_fraction)?;
-        let (columns, outputs) = (self.label.len(), self.num_labels);
-        let named = |cause: String| Err(DataError::option("label", cause));
-        match self.kind {
-            LabelKind::Single if columns > 1 => named("one class per text needs one column".into()),
-            _ if columns > 1 && columns != outputs => {
-                named(format!("{columns} columns are named, the model has {outputs} outputs"))
-            }
-            _ => Ok(()),
-        }
-    }
-}
+use crate::data::{ClassReport, DataError, DataReport, Dataset, Element, FieldSpec, Place, RowMut, TextsReport};
+use std::{path::Path, sync::Arc};
 
 /// Labelled texts ready for training.
 #[derive(Debug)]
@@ -141,13 +44,20 @@ pub struct Texts {
 struct Shared {
     store: Store,
     targets: Targets,
-    tokenizer: Arc<TextTokenizer>,
-    columns: Vec<String>,
-    pair: bool,
-    vocab: usize,
+    encode: Encode,
     types: bool,
     /// 0 for texts whose label is not known.
     weight: f32,
+}
+
+/// How texts become ids.
+#[derive(Debug)]
+struct Encode {
+    tokenizer: Arc<TextTokenizer>,
+    /// Of the texts, then of the label.
+    columns: Vec<String>,
+    pair: bool,
+    vocab: usize,
 }
 
 #[derive(Debug)]
@@ -235,7 +145,7 @@ impl Dataset for Texts {
             Store::Stream(stream) => {
                 let (place, cells) = stream.cells(at)?;
                 let mut ids = Vec::new();
-                let encoded = self.shared.encode(stream.path(), place, cells, &mut ids)?;
+                let encoded = self.shared.encode.row(stream.path(), place, cells, &mut ids)?;
                 self.fill_tokens(row, &ids, encoded.split);
             }
         }
@@ -266,29 +176,19 @@ impl Dataset for Texts {
     }
 }
 
-impl Shared {
-    /// The ids of a row's texts.
-    fn encode(&self, file: &Path, place: Place, cells: Vec<Cell>, ids: &mut Vec<u32>) -> Result<Encoded, DataError> {
-        encode(&self.tokenizer, file, place, &self.columns, self.pair, self.vocab, cells, ids)
+impl Encode {
+    fn new(options: &LabelledOptions, tokenizer: Arc<TextTokenizer>) -> Self {
+        Encode { tokenizer, columns: options.columns(), pair: options.text_pair.is_some(), vocab: options.vocab }
     }
-}
 
-#[allow(clippy::too_many_arguments)] // all of it is the row's, and none of it belongs together elsewhere
-fn encode(
-    tokenizer: &TextTokenizer,
-    file: &Path,
-    place: Place,
-    columns: &[String],
-    pair: bool,
-    vocab: usize,
-    cells: Vec<Cell>,
-    ids: &mut Vec<u32>,
-) -> Result<Encoded, DataError> {
-    let mut cells = cells.into_iter();
-    let mut next = |at: usize| text_of(file, place, &columns[at], cells.next().unwrap_or(Cell::Missing));
-    let text = next(0)?;
-    let second = if pair { Some(next(1)?) } else { None };
-    tokenizer.encode_into(&text, second.as_deref(), vocab, ids)
+    /// Appends the ids of a row's texts.
+    fn row(&self, file: &Path, place: Place, cells: Vec<Cell>, ids: &mut Vec<u32>) -> Result<Encoded, DataError> {
+        let mut cells = cells.into_iter();
+        let mut next = |at: usize| text_of(file, place, &self.columns[at], cells.next().unwrap_or(Cell::Missing));
+        let text = next(0)?;
+        let second = if self.pair { Some(next(1)?) } else { None };
+        self.tokenizer.encode_into(&text, second.as_deref(), self.vocab, ids)
+    }
 }
 
 /// Reads, checks, tokenizes and splits the files of `options`.
@@ -362,10 +262,7 @@ impl Part {
             shared: Arc::new(Shared {
                 store: self.store,
                 targets: self.targets,
-                tokenizer,
-                columns: options.columns(),
-                pair: options.text_pair.is_some(),
-                vocab: options.vocab,
+                encode: Encode::new(options, tokenizer),
                 types,
                 weight: if options.label.is_empty() { 0.0 } else { 1.0 },
             }),
@@ -384,11 +281,12 @@ impl Texts {
 fn read_part(
     options: &LabelledOptions,
     file: &Path,
-    tokenizer: &TextTokenizer,
+    tokenizer: &Arc<TextTokenizer>,
     names: Option<&[String]>,
     next: &mut dyn FnMut() -> Result<Option<Row>, DataError>,
 ) -> Result<Part, DataError> {
     let columns = options.columns();
+    let to_ids = Encode::new(options, Arc::clone(tokenizer));
     let texts = columns.len() - options.label.len();
     let stays = Stream::suits(file, options.memory_bytes).unwrap_or(false);
     let mut store = match stays {
@@ -408,7 +306,7 @@ fn read_part(
             }
             return Ok((label, ids, Encoded { length: 0, split: 0, truncated: false }));
         }
-        let encoded = encode(tokenizer, file, place, &columns, texts > 1, options.vocab, cells, &mut ids)?;
+        let encoded = to_ids.row(file, place, cells, &mut ids)?;
         Ok((label, ids, encoded))
     };
     let reading = job.run(next, work, |spot: Spot, (label, ids, encoded)| {
@@ -443,8 +341,11 @@ fn report(
 ) -> Result<TextsReport, DataError> {
     let in_memory = train.len() > 0 && train.length(0).is_some();
     let length = |sample: usize| train.length(sample).unwrap_or(0);
-    let count =
-        |texts: &Texts, class: usize| (0..texts.len()).filter(|&s| texts.class(s) == Some(class)).count() as u64;
+    let has = |texts: &Texts, sample: usize, class: usize| match texts.values(sample) {
+        Some(values) => values.get(class).is_some_and(|&value| value >= 0.5),
+        None => texts.class(sample) == Some(class),
+    };
+    let count = |texts: &Texts, class: usize| (0..texts.len()).filter(|&s| has(texts, s, class)).count() as u64;
     let counted = |(class, name): (usize, &String)| ClassReport {
         name: name.clone(),
         train: count(train, class),
@@ -459,8 +360,8 @@ fn report(
         max_length: vec![options.max_length],
         lengths: if in_memory { vec![LengthReport::new((0..train.len()).map(length).collect())] } else { Vec::new() },
         classes: match options.kind {
-            LabelKind::Single => classes.iter().enumerate().map(counted).collect(),
-            _ => Vec::new(),
+            LabelKind::Regression => Vec::new(),
+            _ => classes.iter().enumerate().map(counted).collect(),
         },
         truncated,
         padding: match in_memory {

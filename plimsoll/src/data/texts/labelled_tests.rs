@@ -1,6 +1,6 @@
 use super::*;
 use crate::data::texts::tokenizer::tests::encoder;
-use crate::data::{Batch, Loader, LoaderOptions, Position, table::tests::file};
+use crate::data::{Batch, Composition, Loader, LoaderOptions, Position, table::tests::file};
 use crate::recipe::{Batching, Buckets, Compose};
 
 fn options(train: &Path) -> LabelledOptions {
@@ -195,6 +195,38 @@ fn texts_to_predict_have_no_weight() {
     let batch = batch(&texts);
     assert_eq!(batch.f32(batch.field("weight").unwrap(), 0..2), [0.0, 0.0]);
     assert_eq!((texts.len(), texts.file_row(1)), (2, 1));
+}
+
+#[test]
+fn parquet_is_read_by_its_columns() {
+    use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+    use parquet::file::{properties::WriterProperties, writer::SerializedFileWriter};
+    let schema = "message m { required binary text (UTF8); required int64 label; required binary other (UTF8); }";
+    let schema = Arc::new(parquet::schema::parser::parse_message_type(schema).unwrap());
+    let (_folder, path) = file("a.parquet", "");
+    let created = std::fs::File::create(&path).unwrap();
+    let mut writer = SerializedFileWriter::new(created, schema, Arc::new(WriterProperties::default())).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    for texts in [Some(["a b", "c", "d"]), None, Some(["x", "y", "z"])] {
+        let mut column = group.next_column().unwrap().unwrap();
+        match texts {
+            Some(texts) => {
+                column.typed::<ByteArrayType>().write_batch(&texts.map(ByteArray::from), None, None).unwrap()
+            }
+            None => column.typed::<Int64Type>().write_batch(&[1, 0, 1], None, None).unwrap(),
+        };
+        column.close().unwrap();
+    }
+    group.close().unwrap();
+    writer.close().unwrap();
+    let data = load_labelled(&options(&path), encoder()).unwrap();
+    let batch = batch(&data.train);
+    assert_eq!(batch.i32(0, 0..3), [2, 4, 5, 3, 2, 6, 3, 0, 2, 7, 3, 0]);
+    assert_eq!(batch.i32(2, 0..3), [1, 0, 1]);
+    let missing = LabelledOptions { text: "texts".into(), ..options(&path) };
+    assert_eq!(load_labelled(&missing, encoder()).unwrap_err().hint(), "did you mean `text`?");
+    std::fs::write(&path, b"PAR1 nonsense PAR1").unwrap();
+    assert!(matches!(load_labelled(&options(&path), encoder()), Err(DataError::Parquet { .. })));
 }
 
 /// Damage gives an error or other texts, never a panic.

@@ -9,6 +9,7 @@
 mod captions;
 mod composition;
 mod labelled;
+mod options;
 mod pairs;
 mod read;
 mod rows;
@@ -16,11 +17,13 @@ mod split;
 mod store;
 mod targets;
 mod tokenizer;
+mod wordpiece;
 
 pub use captions::CaptionTokenizer;
 pub use composition::{Composition, LengthReport};
-pub use labelled::{LabelledData, LabelledOptions, Texts, load_labelled, read_texts};
-pub use pairs::{PairedTexts, PairsData, PairsOptions, encode_source, load_pairs, read_sources};
+pub use labelled::{LabelledData, Texts, load_labelled, read_texts};
+pub use options::{LabelledOptions, PairsOptions};
+pub use pairs::{PairedTexts, PairsData, encode_source, load_pairs, read_sources};
 pub use read::Reading;
 pub(in crate::data) use rows::{Cell, Content, Row};
 pub use targets::LabelKind;

@@ -1,85 +1,16 @@
 //! Pairs of texts for models that read one and write the other.
 
 use super::{
-    Composition, LengthReport, Reading, TextTokenizer,
+    LengthReport, Reading, TextTokenizer,
     composition::padding_cost,
-    labelled::{MEMORY_BYTES, all_threads},
+    options::PairsOptions,
     read::{Job, Spot, text_of},
     rows::{Cell, Row, RowReader},
     split::hold_out,
     store::{Stream, Tokens},
 };
-use crate::data::{
-    DataError, DataReport, Dataset, Element, FieldSpec, Ladder, Place, RowMut, TextsReport, series::check_fraction,
-};
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct PairsOptions {
-    /// JSONL, CSV or Parquet.
-    pub train: PathBuf,
-    /// Without it, a shuffled `validation_fraction` of the training file.
-    pub validation: Option<PathBuf>,
-    pub validation_fraction: f64,
-    /// The columns of the two texts.
-    pub source: String,
-    pub target: String,
-    /// Written before every source.
-    pub prefix: String,
-    pub max_length: usize,
-    pub max_target_length: usize,
-    /// Ids that the model knows.
-    pub vocab: usize,
-    /// Ids of the model: behind a text, at its end, and where the decoder starts.
-    pub pad: i32,
-    pub eos: u32,
-    pub decoder_start: i32,
-    /// Leave out rows that cannot be used.
-    pub skip_bad_rows: bool,
-    /// Threads that tokenize before training.
-    pub threads: usize,
-    /// Larger files are not tokenized before training.
-    pub memory_bytes: u64,
-    /// For the report.
-    pub composition: Composition,
-}
-
-impl PairsOptions {
-    /// Columns `source` and `target`, a tenth held out, T5's ids.
-    pub fn new(
-        train: impl Into<PathBuf>,
-        max_length: usize,
-        max_target_length: usize,
-        vocab: usize,
-        composition: Composition,
-    ) -> Self {
-        PairsOptions {
-            train: train.into(),
-            validation: None,
-            validation_fraction: 0.1,
-            source: "source".into(),
-            target: "target".into(),
-            prefix: String::new(),
-            max_length,
-            max_target_length,
-            vocab,
-            pad: 0,
-            eos: 1,
-            decoder_start: 0,
-            skip_bad_rows: false,
-            threads: all_threads(),
-            memory_bytes: MEMORY_BYTES,
-            composition,
-        }
-    }
-
-    fn columns(&self) -> Vec<String> {
-        vec![self.source.clone(), self.target.clone()]
-    }
-}
+use crate::data::{DataError, DataReport, Dataset, Element, FieldSpec, Ladder, Place, RowMut, TextsReport};
+use std::{path::Path, sync::Arc};
 
 /// Pairs ready for training.
 #[derive(Debug)]
@@ -243,7 +174,7 @@ impl Dataset for PairedTexts {
         match (&self.shared.store, self.lengths(sample)) {
             (_, Some([source, target])) => {
                 let rung = self.shared.rungs.rung(source);
-                let turned = if rung % 2 == 0 { target } else { MOST_TARGET - target.min(MOST_TARGET) };
+                let turned = if rung.is_multiple_of(2) { target } else { MOST_TARGET - target.min(MOST_TARGET) };
                 rung * (MOST_TARGET + 1) + turned
             }
             (Store::Stream(stream), None) => stream.size(self.row(sample)),
@@ -309,10 +240,7 @@ pub(in crate::data) fn assemble_pairs(
     tokenizer: TextTokenizer,
     mut next: impl FnMut() -> Result<Option<Row>, DataError>,
 ) -> Result<PairsData, DataError> {
-    check_fraction(options.validation_fraction)?;
-    if options.max_length < 2 || options.max_target_length < 2 {
-        return Err(DataError::option("max_length", "a text needs room for a token and its end"));
-    }
+    options.check()?;
     let tokenizer = Arc::new(tokenizer);
     let (whole, reading, truncated) = read_part(options, &options.train, &tokenizer, &mut next)?;
     let [train, validation] = match &options.validation {

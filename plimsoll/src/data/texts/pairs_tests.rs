@@ -1,5 +1,5 @@
 use super::*;
-use crate::data::{Batch, WordStyle, table::tests::file, word_tokenizer};
+use crate::data::{Batch, Composition, WordStyle, table::tests::file, word_tokenizer};
 use crate::recipe::{Batching, Buckets, Compose};
 
 fn options(train: &Path) -> PairsOptions {

@@ -5,8 +5,9 @@ use crate::data::{DataError, Place};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Rows that are worked on at a time: bounds the memory beside what is kept.
+/// Rows and bytes that are worked on at a time: bounds the memory beside what is kept.
 const CHUNK: usize = 4096;
+const CHUNK_BYTES: usize = 16 << 20;
 
 /// How the reading of a file went.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +36,9 @@ pub(super) struct Spot {
     pub offset: u64,
     pub bytes: u32,
 }
+
+/// A row's result, and where the row was.
+type Worked<O> = (Spot, Result<O, DataError>);
 
 impl Job<'_> {
     /// Passes every row that `next` gives through `work`, on worker threads, and the results to `keep`, in order.
@@ -72,7 +76,7 @@ impl Job<'_> {
         rows: Vec<Row>,
         work: &(impl Fn(Place, Vec<Cell>) -> Result<O, DataError> + Sync),
         meanwhile: impl FnOnce() -> R,
-    ) -> (Vec<(Spot, Result<O, DataError>)>, R) {
+    ) -> (Vec<Worked<O>>, R) {
         let count = rows.len().div_ceil(self.threads.max(1));
         let mut rows = rows.into_iter();
         let parts: Vec<Vec<Row>> = (0..self.threads.max(1)).map(|_| rows.by_ref().take(count).collect()).collect();
@@ -111,10 +115,12 @@ fn spot(row: &Row) -> Spot {
 }
 
 fn chunk(next: &mut impl FnMut() -> Result<Option<Row>, DataError>) -> Result<Vec<Row>, DataError> {
-    let mut rows = Vec::new();
+    let (mut rows, mut bytes) = (Vec::new(), 0);
     while rows.len() < CHUNK
+        && bytes < CHUNK_BYTES
         && let Some(row) = next()?
     {
+        bytes += row.bytes as usize;
         rows.push(row);
     }
     Ok(rows)

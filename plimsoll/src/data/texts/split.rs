@@ -10,6 +10,11 @@ pub(super) fn hold_out(len: usize, fraction: f64, classes: usize, class: impl Fn
     let mut count = vec![0usize; classes.max(1)];
     (0..len).for_each(|sample| count[class(sample)] += 1);
     let mut wanted: Vec<usize> = count.iter().map(|&n| (n as f64 * fraction).round() as usize).collect();
+    // A few samples must not round to no validation at all.
+    if fraction > 0.0 && len > 1 && wanted.iter().all(|&n| n == 0) {
+        let largest = (0..count.len()).max_by_key(|&class| count[class]).unwrap_or(0);
+        wanted[largest] = 1;
+    }
     let order = Order::shuffled(len, SPLIT_SEED);
     let mut held_out = vec![false; len];
     for index in 0..len as u64 {
@@ -39,5 +44,6 @@ mod tests {
         assert_ne!(validation, (800..1000).collect::<Vec<_>>(), "not simply the end");
         assert_eq!(hold_out(1000, 0.2, 2, class)[1], validation);
         assert!(hold_out(5, 0.0, 1, |_| 0)[1].is_empty());
+        assert_eq!(hold_out(4, 0.1, 2, |s| s % 2)[1].len(), 1);
     }
 }

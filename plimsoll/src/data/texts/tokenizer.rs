@@ -1,5 +1,6 @@
 //! A `tokenizer.json` with its special tokens: [CLS] and [SEP], or the end of a text.
 
+use super::wordpiece::WordPiece;
 use crate::data::{DataError, guarded, vocabulary::parse_tokenizer};
 use std::path::{Path, PathBuf};
 use tokenizers::{EncodeInput, PostProcessor, Tokenizer, TruncationParams, TruncationStrategy};
@@ -9,6 +10,10 @@ pub struct TextTokenizer {
     tokenizer: Tokenizer,
     json: String,
     size: usize,
+    /// The short way, where there is one.
+    short: Option<WordPiece>,
+    /// Tokens of a text at most.
+    limit: usize,
 }
 
 /// What tokenizing a text gave, beside its ids.
@@ -43,7 +48,8 @@ impl TextTokenizer {
     /// `name` is what messages call it.
     pub fn from_json(name: &Path, json: String) -> Result<Self, DataError> {
         let (tokenizer, size) = parse_tokenizer(name, json.as_bytes())?;
-        Ok(TextTokenizer { file: name.into(), tokenizer, json, size })
+        let short = WordPiece::new(&json, &tokenizer);
+        Ok(TextTokenizer { file: name.into(), tokenizer, json, size, short, limit: usize::MAX })
     }
 
     /// Its file, as it was read: belongs into the folder of what was trained with it.
@@ -75,7 +81,9 @@ impl TextTokenizer {
         let strategy = TruncationStrategy::LongestFirst;
         let limit = TruncationParams { max_length, strategy, stride: 0, ..TruncationParams::default() };
         let refused = |e: tokenizers::Error| DataError::Tokenizer { file: self.file.clone(), cause: e.to_string() };
-        self.tokenizer.with_truncation(Some(limit)).map(|_| ()).map_err(refused)
+        self.tokenizer.with_truncation(Some(limit)).map(|_| ()).map_err(refused)?;
+        self.limit = max_length;
+        Ok(())
     }
 
     /// Appends the ids of a text or a pair, with special tokens. `vocab`: ids that the model knows.
@@ -86,11 +94,36 @@ impl TextTokenizer {
         vocab: usize,
         ids: &mut Vec<u32>,
     ) -> Result<Encoded, DataError> {
+        let start = ids.len();
+        if let (None, Some(short)) = (pair, &self.short)
+            && let Some(truncated) = short.encode_into(text, self.limit, ids)
+        {
+            self.check(&ids[start..], vocab)?;
+            let length = ids.len() - start;
+            return Ok(Encoded { length, split: length, truncated });
+        }
         let input: EncodeInput<'_> = match pair {
             Some(pair) => (text, pair).into(),
             None => text.into(),
         };
         self.encode(input, true, vocab, ids)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_short(&self) -> bool {
+        self.short.is_some()
+    }
+
+    #[cfg(test)]
+    pub(super) fn encode_long_into(&self, text: &str, vocab: usize, ids: &mut Vec<u32>) -> Result<Encoded, DataError> {
+        self.encode(text.into(), true, vocab, ids)
+    }
+
+    /// Refuses ids that the model does not know.
+    fn check(&self, ids: &[u32], vocab: usize) -> Result<(), DataError> {
+        let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab) else { return Ok(()) };
+        let token = self.tokenizer.id_to_token(id).unwrap_or_default();
+        Err(DataError::TokenBeyondVocabulary { file: self.file.clone(), token, id, vocab })
     }
 
     /// Appends the ids of a text without special tokens.
@@ -110,10 +143,7 @@ impl TextTokenizer {
             .map_err(refused)?
             .map_err(|error| refused(error.to_string()))?;
         let found = encoding.get_ids();
-        if let Some(&id) = found.iter().find(|&&id| id as usize >= vocab) {
-            let token = self.tokenizer.id_to_token(id).unwrap_or_default();
-            return Err(DataError::TokenBeyondVocabulary { file: self.file.clone(), token, id, vocab });
-        }
+        self.check(found, vocab)?;
         ids.extend_from_slice(found);
         Ok(Encoded {
             length: found.len(),
