@@ -8,21 +8,23 @@ const BUCKETS: Bias = Bias::Disentangled { buckets: 6, max_distance: 14 };
 const CLAMPED: Bias = Bias::Disentangled { buckets: 0, max_distance: 5 };
 
 impl Attention {
+    /// Half of all combinations of packing, bias and flags, the other half at another draw; and decoding.
     pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
-        let mut samples = Vec::new();
-        for flags in 0..8 {
+        let (mut samples, half) = (Vec::new(), rng.size(0, 1) as u32);
+        for flags in 0..8u32 {
             let (causal, key_mask, drop) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
-            for (packing, bias) in [
+            let dropout = drop.then_some((0.3, 7));
+            let kinds = [
                 (Packing::Qkv, Bias::None),
                 (Packing::QKv, Bias::None),
                 (Packing::Qkv, if causal { PAST } else { RELATIVE }),
                 (Packing::QKv, if drop { PAST } else { RELATIVE }),
                 (Packing::Qkv, if key_mask { BUCKETS } else { CLAMPED }),
                 (Packing::QKv, if key_mask { CLAMPED } else { BUCKETS }),
-            ] {
-                let dropout = drop.then_some((0.3, 7));
-                samples
-                    .push(Attention { causal, key_mask, dropout, packing, bias, ..Attention::plain(1.0) }.sample(rng));
+            ];
+            for (_, (packing, bias)) in (flags.count_ones() + half..).zip(kinds).filter(|(n, _)| n % 2 == 0) {
+                let op = Attention { causal, key_mask, dropout, packing, bias, ..Attention::plain(1.0) };
+                samples.push(op.sample(rng));
             }
         }
         for bias in [Bias::None, PAST] {
