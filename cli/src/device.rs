@@ -28,7 +28,8 @@ pub fn processor(machine: &Machine) -> Result<(Device, CpuFacts), Failure> {
 /// What a plan is made for: the processor here, or a card that need not be here.
 pub fn to_plan_for(machine: &Machine) -> Result<Device, Failure> {
     match machine.device.as_str() {
-        "cpu" => Ok(cpu(machine, &CpuFacts::gather())),
+        // What cannot run here can still be planned for.
+        "cpu" => Ok(Device { runs: false, ..cpu(machine, &CpuFacts::gather()) }),
         name if is_cuda(name) => Err(no_cuda()),
         name => {
             let card = card(name).map_err(|error| Failure::bad_input(error.to_string(), error.hint()))?;

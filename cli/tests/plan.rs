@@ -130,7 +130,8 @@ fn bad_recipes_are_refused_with_place_and_advice() {
     desk.run(&["plan", "nowhere.toml"]).must(2, &["nowhere.toml", "hint:"]);
     desk.run(&["plan", "series.toml", "--set", "train.epoch=3"]).must(2, &["--set train.epoch=3", "`epochs`"]);
     desk.run(&["plan", "series.toml", "--memory", "12Gigs"]).must(2, &["12Gigs"]);
-    desk.run(&["plan", "series.toml", "--set", "memory.precision=bf16"]).must(2, &["not available", "hint:"]);
+    desk.run(&["plan", "series.toml", "--set", "memory.precision=bf16"]).must(0, &["cannot be run here"]);
+    desk.run(&["train", "series.toml", "--set", "memory.precision=bf16"]).must(2, &["not available", "hint:"]);
     desk.run(&["plan"]).must(2, &["RECIPE"]);
 }
 

@@ -7,9 +7,9 @@ use crate::failure::Failure;
 use crate::printer::{self, Paint, say};
 use crate::verdict::Verdict;
 use clap::Args;
-use plimsoll::recipe::Recipe;
+use plimsoll::recipe::{Precision, Recipe};
 use plimsoll::report::timeline_svg;
-use plimsoll::train::{Planned, TrainError, plan};
+use plimsoll::train::{Planned, TrainError, plan, precision};
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
@@ -27,6 +27,10 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let recipe = arguments.common.load(&[])?;
     let device = device::to_plan_for(&arguments.common.machine)?;
+    if device.name == "cpu" && precision(&recipe, &device) != Precision::F32 {
+        let wanted = precision(&recipe, &device);
+        say(&format!("note: this version computes in f32 on the CPU: {wanted} is planned, and cannot be run here"));
+    }
     match plan(&recipe, &device) {
         Ok(planned) => show(arguments, &planned, &recipe, &Verdict::fits(&recipe, &planned)),
         Err(TrainError::DoesNotFit(smallest)) => {

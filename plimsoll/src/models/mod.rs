@@ -123,8 +123,8 @@ pub trait Family: Send + Sync {
         false
     }
 
-    /// Whether there is attention at all, and so a form of it to choose.
-    fn has_attention(&self) -> bool {
+    /// Whether attention has forms to choose from: none without attention, and none where a bias goes with the scores.
+    fn has_attention_forms(&self) -> bool {
         true
     }
 }

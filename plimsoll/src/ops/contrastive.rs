@@ -37,9 +37,9 @@ impl Op for Contrastive {
                 if logits.rank() == 2
                     && logits.shape[0] == logits.shape[1]
                     && weights.shape[..] == logits.shape[..1]
-                    && weights.dtype == logits.dtype =>
+                    && weights.dtype == logits.dtype.wide() =>
             {
-                let (scalar, sums) = (Type::scalar(logits.dtype), logits.with_shape(&[2, logits.shape[0]]));
+                let (scalar, sums) = (logits.wide_shape(&[1]), logits.wide_shape(&[2, logits.shape[0]]));
                 Ok(vec![scalar.clone(), scalar, sums.clone(), sums])
             }
             _ => OpError::new(format!("needs square logits and a weight for each row, not {inputs:?}")),

@@ -53,9 +53,10 @@ impl LabelLoss {
 impl Op for LabelLoss {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         let [outputs, labels, weights] = inputs else { return OpError::new("needs outputs, labels and weights") };
-        let fits = outputs.rank() == 2 && labels == outputs && weights.shape[..] == outputs.shape[..1];
-        match fits && outputs.dtype == weights.dtype && outputs.dtype.is_float() {
-            true => Ok(vec![Type::scalar(outputs.dtype)]),
+        let fits = outputs.rank() == 2 && labels.shape == outputs.shape && weights.shape[..] == outputs.shape[..1];
+        let wide = outputs.dtype.wide();
+        match fits && weights.dtype == wide && labels.dtype == wide && outputs.dtype.is_float() {
+            true => Ok(vec![outputs.wide_shape(&[1])]),
             false => OpError::new(format!("{outputs}, {labels} and {weights} do not belong together")),
         }
     }

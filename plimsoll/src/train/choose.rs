@@ -98,6 +98,12 @@ pub fn choose(
     arena_budget: usize,
     speed: Speed,
 ) -> Result<Choice, ChooseError> {
+    if pins.attention == Some(AttentionForm::Materialized) && !family.has_attention_forms() {
+        return Err(ChooseError::Refused {
+            cause: "memory.attention = \"materialized\" is not available for this family".into(),
+            hint: "leave it out: its attention never stores the scores".into(),
+        });
+    }
     let micro_batches = micro_batches(family, spec, pins)?;
     let levels = recompute_levels(pins);
     let options = LayoutOptions { sharing: options.sharing && !pins.no_sharing, ..options };
@@ -168,7 +174,7 @@ pub(super) fn settings(
     micro_batch: usize,
     level: RecomputePin,
 ) -> Settings {
-    let rows = micro_batch * family.rows_per_sample(spec.length);
+    let rows = micro_batch * family.rows_per_sample(spec.loss_length());
     Settings {
         micro_batch,
         accumulation: spec.effective_batch.div_ceil(micro_batch),
@@ -230,7 +236,7 @@ fn explain(family: &dyn Family, spec: &StepSpec, pins: &Pins, choice: &Choice) -
     let kept = Settings { recompute: Recompute::None, ..s };
     let why = if s.recompute == Recompute::None { "everything saved fits" } else { "saved values would not fit" };
     add("recompute", s.recompute.name().into(), Some(kept), pins.recompute.is_some(), why)?;
-    if family.has_attention() {
+    if family.has_attention_forms() {
         let other = Settings { attention: AttentionForm::Materialized, ..s };
         let name = if s.attention == AttentionForm::Fused { "fused" } else { "materialized" };
         add("attention", name.into(), Some(other), pins.attention.is_some(), "the scores are never stored")?;
@@ -246,7 +252,7 @@ fn explain(family: &dyn Family, spec: &StepSpec, pins: &Pins, choice: &Choice) -
         )?;
     }
     if family.has_loss_chunks() {
-        let rows = s.micro_batch * family.rows_per_sample(spec.length);
+        let rows = s.micro_batch * family.rows_per_sample(spec.loss_length());
         let other = Settings { loss_chunk: rows, ..s };
         add(
             "loss_chunk",

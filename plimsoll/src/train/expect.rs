@@ -1,8 +1,9 @@
 //! What can be said about the data of a recipe without loading it: how many samples, and how much host memory.
 
-use super::data::{load_data, loader_options};
+use super::data::{labelled_options, load_data, loader_options};
 use super::setup::length;
-use crate::data::{FieldSpec, Sequences, Windows, window_count};
+use crate::data::pictures::Captioned;
+use crate::data::{FieldSpec, PairedTexts, Sequences, Texts, Windows, window_count};
 use crate::plan::Program;
 use crate::recipe::{Kind, Model, Recipe, Source, Synthetic, Validation};
 
@@ -64,8 +65,18 @@ pub fn host_peak_bytes(recipe: &Recipe, program: &Program, data_bytes: usize) ->
 
 /// The fields of one sample.
 fn sample_fields(recipe: &Recipe) -> Vec<FieldSpec> {
-    match &recipe.model {
-        Model::HybridCnnLstm(model) => Windows::sample_fields(model.window, model.features).to_vec(),
+    match (&recipe.model, &recipe.data.kind) {
+        (Model::HybridCnnLstm(model), _) => Windows::sample_fields(model.window, model.features).to_vec(),
+        (Model::Bert(m) | Model::Roberta(m) | Model::XlmRoberta(m) | Model::DebertaV3(m), Kind::Labelled(texts)) => {
+            let options = labelled_options(recipe, m, texts);
+            Texts::sample_fields(options.max_length, options.pad, options.types, options.kind, options.num_labels)
+        }
+        (Model::T5(m), Kind::Pairs(pairs)) => {
+            PairedTexts::sample_fields(pairs.max_length, pairs.max_target_length, m.pad_token_id as i32)
+        }
+        (Model::Clip(m), Kind::Captions(captions)) => {
+            Captioned::sample_fields(m.vision_config.image_size, captions.max_length).to_vec()
+        }
         _ => Sequences::sample_fields(length(recipe)).to_vec(),
     }
 }

@@ -49,6 +49,13 @@ pub struct StepSpec {
     pub state: DType,
 }
 
+impl StepSpec {
+    /// Rows of the loss per sample, where each token is one.
+    pub fn loss_length(&self) -> usize {
+        if self.target_length > 0 { self.target_length } else { self.length }
+    }
+}
+
 /// How it is computed: what a plan may move.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {

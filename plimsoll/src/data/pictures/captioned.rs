@@ -299,6 +299,11 @@ fn in_parallel<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) ->
 }
 
 impl Captioned {
+    /// What a sample consists of.
+    pub fn sample_fields(side: usize, max_length: usize) -> [FieldSpec; 4] {
+        fields(side, max_length)
+    }
+
     /// Pictures that were left out while they were decoded: their rows have weight 0.
     pub fn unusable(&self) -> u64 {
         self.shared.unusable.load(Ordering::Relaxed)

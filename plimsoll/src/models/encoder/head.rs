@@ -36,9 +36,9 @@ impl Encoder {
 
     pub(super) fn loss(&self, g: &mut Graph, build: &Build, logits: ValueId) -> Result<Outputs, GraphError> {
         let rows = [build.batch];
-        let weight = g.data("weight", Type::new(g.float, &rows))?;
+        let weight = g.data("weight", Type::new(g.float.wide(), &rows))?;
         let against = |g: &mut Graph, loss: LabelLoss| {
-            let labels = g.data("labels", Type::new(g.float, &[build.batch, self.sizes.num_labels]))?;
+            let labels = g.data("labels", Type::new(g.float.wide(), &[build.batch, self.sizes.num_labels]))?;
             let loss = g.apply("loss", loss, &[logits, labels, weight])?;
             Ok(Outputs { loss, correct: None, logits: Some(logits) })
         };

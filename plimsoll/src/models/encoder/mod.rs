@@ -21,6 +21,11 @@ pub struct Encoder {
 }
 
 impl Family for Encoder {
+    /// Relative positions go with the scores, which are then never stored.
+    fn has_attention_forms(&self) -> bool {
+        self.sizes.kind != EncoderKind::DebertaV3
+    }
+
     fn forward(&self, graph: &mut Graph, build: &Build) -> Result<Outputs, GraphError> {
         let first = self.hidden(graph, build, Wanted::First)?; // (B, D)
         let logits = self.logits(graph, build, first)?; // (B, labels)

@@ -23,6 +23,10 @@ pub struct T5 {
 }
 
 impl Family for T5 {
+    fn has_attention_forms(&self) -> bool {
+        false
+    }
+
     fn writer(&self) -> Option<&T5> {
         Some(self)
     }
@@ -144,7 +148,7 @@ impl T5 {
     fn loss(&self, graph: &mut Graph, build: &Build, x: ValueId) -> Result<Head, GraphError> {
         let (shape, rows) = ([build.batch, build.target_length], [build.batch * build.target_length]);
         let targets = graph.data("targets", Type::new(DType::I32, &shape))?;
-        let weights = graph.data("weights", Type::new(graph.float, &shape))?;
+        let weights = graph.data("weights", Type::new(graph.float.wide(), &shape))?;
         let targets = reshape(graph, "targets.rows", targets, &rows)?;
         let weights = reshape(graph, "weights.rows", weights, &rows)?;
         let weight = self.head_weight(graph)?;
