@@ -201,16 +201,19 @@ prop_compose! {
         sizes in (300usize..60_000, 1usize..30, 1usize..5000, 10usize..600, 0usize..4), hidden_act in named::<HiddenAct>(),
         layer_norm_eps in 1e-12..1e-3, dropouts in (0f32..0.9, 0f32..0.9, option::of(0f32..0.9)), pad_token_id in 0usize..3,
         initializer_range in 0.001..0.1, num_labels in 2usize..20, problem_type in named::<ProblemType>(),
-        buckets in (1usize..512, option::of(1usize..2000)),
+        buckets in (0usize..512, option::of(4usize..2000)),
     ) -> Model {
         let (vocab_size, num_hidden_layers, intermediate_size, max_position_embeddings, type_vocab_size) = sizes;
         let (hidden_dropout_prob, attention_probs_dropout_prob, classifier_dropout) = dropouts;
         let relative = kind == EncoderKind::DebertaV3;
+        // As many as go with the largest distance.
+        let distance = buckets.1.unwrap_or(max_position_embeddings);
+        let position_buckets = 2 + buckets.0 % (2 * distance - 5);
         let sizes = Encoder {
             kind, origin, vocab_size, hidden_size: num_attention_heads * head_width, num_hidden_layers,
             num_attention_heads, intermediate_size, max_position_embeddings, type_vocab_size, hidden_act,
             layer_norm_eps, hidden_dropout_prob, attention_probs_dropout_prob, classifier_dropout, pad_token_id,
-            initializer_range, num_labels, problem_type, position_buckets: relative.then_some(buckets.0),
+            initializer_range, num_labels, problem_type, position_buckets: relative.then_some(position_buckets),
             max_relative_positions: buckets.1.filter(|_| relative),
         };
         match kind {
@@ -225,7 +228,7 @@ prop_compose! {
 prop_compose! {
     fn t5()(
         origin in origin(), widths in (1usize..600, 1usize..80, 1usize..3000), layers in (1usize..9, 1usize..9),
-        num_heads in 1usize..20, buckets in (2usize..70, 2usize..300), dropout_rate in 0f32..0.9,
+        num_heads in 1usize..20, buckets in (4usize..70, 36usize..300), dropout_rate in 0f32..0.9,
         layer_norm_epsilon in 1e-9..1e-3, initializer_factor in 0.1..2.0, feed_forward_proj in named::<FeedForward>(),
         flags in any::<(bool, bool)>(), tokens in (0usize..300, 0usize..300, 0usize..300),
     ) -> Model {

@@ -254,6 +254,6 @@ mod tests {
             }
         }
         assert_eq!(Composer::host_bytes(32, Compose::Length), 2 * 24 * 64 * 32);
-        assert_eq!(Composer::host_bytes(1 << 24, Compose::Length), 2 * 24 << 24);
+        assert_eq!(Composer::host_bytes(1 << 24, Compose::Length), (2 * 24) << 24);
     }
 }

@@ -22,8 +22,11 @@ impl Family for MuSota {
     fn forward(&self, graph: &mut Graph, build: &Build) -> Result<Outputs, GraphError> {
         let rows = build.batch * build.length;
         let x = self.body(graph, build)?; // (M, D)
-        let targets = graph.data("targets", Type::new(DType::I32, &[rows]))?;
-        let weights = graph.data("weights", Type::new(graph.float.wide(), &[rows]))?;
+        let by_text = [build.batch, build.length];
+        let targets = graph.data("targets", Type::new(DType::I32, &by_text))?;
+        let targets = reshape(graph, "targets.rows", targets, &[rows])?;
+        let weights = graph.data("weights", Type::new(graph.float.wide(), &by_text))?;
+        let weights = reshape(graph, "weights.rows", weights, &[rows])?;
         let head = graph.scope("head", |g| {
             let weight = g.parameter("weight", &[self.vocab, self.width()], fan_in(self.width()), true)?;
             chunked_head(g, x, weight, targets, weights, build.loss_chunk)

@@ -109,16 +109,24 @@ pub fn choose(
     let options = LayoutOptions { sharing: options.sharing && !pins.no_sharing, ..options };
     let mut smallest: Option<(usize, Settings)> = None;
     for &level in &levels {
-        for &micro_batch in &micro_batches {
-            let settings = settings(family, spec, pins, micro_batch, level);
-            let program = program(family, spec, &settings)?;
-            let floor = if options.sharing { live_peak(&program, &options.target)? } else { 0 };
-            if smallest.is_none_or(|(bytes, _)| floor < bytes) {
-                smallest = Some((floor, settings));
+        let mut attempt = |micro_batch: usize| -> Result<Attempt, ChooseError> {
+            let attempt = Attempt::new(family, spec, settings(family, spec, pins, micro_batch, level), options)?;
+            if smallest.is_none_or(|(bytes, _)| attempt.floor < bytes) {
+                smallest = Some((attempt.floor, attempt.settings));
             }
-            if floor > arena_budget {
-                continue;
+            Ok(attempt)
+        };
+        // A smaller micro-batch never needs more: the first that could fit is found by halving.
+        let mut range = 0..micro_batches.len();
+        while !range.is_empty() {
+            let middle = range.start + range.len() / 2;
+            match attempt(micro_batches[middle])?.floor > arena_budget {
+                true => range.start = middle + 1,
+                false => range.end = middle,
             }
+        }
+        for &micro_batch in &micro_batches[range.start..] {
+            let Attempt { settings, program, .. } = attempt(micro_batch)?;
             let layout = lay_out(&program, options)?;
             if layout.arena_bytes <= arena_budget {
                 let mut choice = finish(settings, program, layout, options, speed);
@@ -132,6 +140,26 @@ pub fn choose(
     let layout = lay_out(&program, options)?;
     let smallest = finish(settings, program, layout, options, speed);
     Err(ChooseError::DoesNotFit { smallest_bytes: smallest.layout.arena_bytes, smallest: Box::new(smallest) })
+}
+
+/// A candidate with the bytes that it needs at least.
+struct Attempt {
+    settings: Settings,
+    program: Program,
+    floor: usize,
+}
+
+impl Attempt {
+    fn new(
+        family: &dyn Family,
+        spec: &StepSpec,
+        settings: Settings,
+        options: LayoutOptions,
+    ) -> Result<Attempt, ChooseError> {
+        let program = program(family, spec, &settings)?;
+        let floor = if options.sharing { live_peak(&program, &options.target)? } else { 0 };
+        Ok(Attempt { settings, program, floor })
+    }
 }
 
 fn finish(settings: Settings, program: Program, layout: Layout, options: LayoutOptions, speed: Speed) -> Choice {

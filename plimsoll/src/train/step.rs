@@ -96,7 +96,7 @@ pub fn program(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Res
         phases.push(phase(NEXT_TOKEN, graph?, 0));
     }
     if let (Some(t5), Some(shape)) = (family.writer(), &spec.generation) {
-        phases.extend(super::generation::phases(t5, shape, spec.float)?);
+        phases.extend(super::generation::phases(t5, shape, spec.float, spec.master)?);
     }
     Program::new(phases)
 }

@@ -54,7 +54,7 @@ fn program(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<
         phases.push(phase(NEXT_TOKEN, graph?, 0));
     }
     if let (Some(t5), Some(shape)) = (family.writer(), &spec.generation) {
-        phases.extend(generation::phases(t5, shape, spec.float)?);
+        phases.extend(generation::phases(t5, shape, spec.float, spec.master)?);
     }
     if let Some(clip) = family.contrastive() {
         let mut graph = Graph::mixed(EMBEDDINGS, spec.float, spec.master);

@@ -58,16 +58,14 @@ impl Workload {
 
     /// The length asked for, if the workload has it.
     pub fn length(&self, asked: Option<usize>) -> Result<usize, Failure> {
-        let fixed = |length: usize, what: &str| match asked.is_none_or(|asked| asked == length) {
+        let fixed = |length: usize, what: &str, unit: &str| match asked.is_none_or(|asked| asked == length) {
             true => Ok(length),
-            false => {
-                Err(Failure::bad_input(format!("{} has {what} of exactly {length}", self.name), "leave --seq out"))
-            }
+            false => Err(Failure::bad_input(format!("{} has {what} of {length} {unit}", self.name), "leave --seq out")),
         };
         match self.kind {
-            Kind::Series { .. } => fixed(WINDOW, "windows"),
-            Kind::Clip { small: true } => fixed(32, "texts"),
-            Kind::Clip { small: false } => fixed(77, "texts"),
+            Kind::Series { .. } => fixed(WINDOW, "windows", "rows"),
+            Kind::Clip { small: true } => fixed(32, "texts", "tokens"),
+            Kind::Clip { small: false } => fixed(77, "texts", "tokens"),
             _ => match asked.unwrap_or(TOKENS) {
                 tokens @ 2..=512 => Ok(tokens),
                 _ => Err(Failure::bad_input(format!("{} has texts of 2 to 512 tokens", self.name), "change --seq")),

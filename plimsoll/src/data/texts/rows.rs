@@ -328,11 +328,9 @@ mod tests {
     use super::*;
     use crate::data::table::tests::file;
 
-    fn read(
-        name: &str,
-        content: impl AsRef<[u8]>,
-        columns: &[&str],
-    ) -> Result<Vec<(Place, Result<Vec<Cell>, String>)>, DataError> {
+    type Cells = (Place, Result<Vec<Cell>, String>);
+
+    fn read(name: &str, content: impl AsRef<[u8]>, columns: &[&str]) -> Result<Vec<Cells>, DataError> {
         let (_folder, path) = file(name, content);
         let columns: Vec<String> = columns.iter().map(|c| c.to_string()).collect();
         let mut reader = RowReader::open(&path, &columns)?;

@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn every_class_keeps_its_share() {
-        let class = |sample: usize| usize::from(sample % 10 == 0);
+        let class = |sample: usize| usize::from(sample.is_multiple_of(10));
         let [train, validation] = hold_out(1000, 0.2, 2, class);
         assert_eq!((train.len(), validation.len()), (800, 200));
         assert_eq!(validation.iter().filter(|&&s| class(s as usize) == 1).count(), 20);

@@ -260,6 +260,18 @@ impl Family for Encoder {
                 section.not_with(key, format!("family {}", self.kind));
             }
         }
+        let distance = self.max_relative_positions.unwrap_or(self.max_position_embeddings);
+        if let Some(buckets) = self.position_buckets
+            && self.kind == EncoderKind::DebertaV3
+            && (buckets < 2 || distance <= buckets / 2 + 1)
+        {
+            let cause = format!("{buckets} buckets are too many for relative positions up to {distance}");
+            section.refuse(
+                "position_buckets",
+                cause,
+                format!("between 2 and {}", (2 * distance).saturating_sub(3).max(2)),
+            );
+        }
         if self.longest() < 2 {
             let cause = "no position is left beside those for padding";
             section.refuse("max_position_embeddings", cause, format!("at least {}", self.pad_token_id + 3));

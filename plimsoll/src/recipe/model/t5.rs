@@ -156,6 +156,13 @@ impl Family for T5 {
             let cause = format!("{id} is outside of the vocabulary of {}", self.vocab_size);
             section.refuse(key, cause, format!("an id below {}", self.vocab_size));
         }
+        let (buckets, distance) = (self.relative_attention_num_buckets, self.relative_attention_max_distance);
+        // Half of the decoder's buckets, a quarter of the encoder's, stand for one distance each.
+        if buckets < 4 || distance <= buckets / 2 {
+            let cause = format!("{buckets} buckets do not go with a largest distance of {distance}");
+            let hint = format!("at least 4 buckets, and a relative_attention_max_distance above {}", buckets / 2);
+            section.refuse("relative_attention_num_buckets", cause, hint);
+        }
     }
 
     fn tasks(&self) -> &'static [Task] {

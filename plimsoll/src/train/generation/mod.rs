@@ -53,8 +53,8 @@ impl Default for GenerationOptions {
 }
 
 /// The phases that generation adds to a program.
-pub fn phases(family: &T5, shape: &GenerationShape, float: DType) -> Result<Vec<Phase>, PlanError> {
-    let (mut encode, mut decode) = (Graph::new(ENCODE, float), Graph::new(DECODE, float));
+pub fn phases(family: &T5, shape: &GenerationShape, float: DType, master: DType) -> Result<Vec<Phase>, PlanError> {
+    let (mut encode, mut decode) = (Graph::mixed(ENCODE, float, master), Graph::mixed(DECODE, float, master));
     family.encode(&mut encode, shape)?;
     family.decode(&mut decode, shape)?;
     let phase = |name: &str, graph| Phase { name: name.into(), graph, repeat: 0 };
