@@ -45,7 +45,7 @@ pub(super) fn evaluate(
     })
 }
 
-/// Texts of like length together, if the recipe composes batches so: the result does not depend on it.
+/// In the order of the data, padded to the lengths that the recipe's batches may have.
 pub(super) fn options(recipe: &Recipe, rows: usize) -> LoaderOptions {
     let options = LoaderOptions::evaluation(rows, recipe.data.workers, recipe.data.prefetch.max(1));
     LoaderOptions { buckets: recipe.data.batching().buckets, ..options }
