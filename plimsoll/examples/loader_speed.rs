@@ -47,11 +47,13 @@ fn measure(arguments: &[String]) -> Result<String, DataError> {
     let samples = data.train.len();
     let resident = data.train.resident_bytes();
     let mut loader = Loader::new(Arc::new(data.train), &loading, Position::default())?;
-    let (mut first, mut computed, mut real) = (0.0, 0, 0);
+    let (mut first, mut computed, mut real, mut id_sum) = (0.0, 0, 0, 0i64);
     while let Some(batch) = loader.next() {
         let batch = batch?;
         computed += batch.len() * batch.lengths()[0];
         real += batch.real()[0];
+        // Padding has id 0: the sum is that of the texts, whoever made the batches.
+        id_sum += batch.i32(0, 0..batch.len()).iter().map(|&id| i64::from(id)).sum::<i64>();
         if batch.end() == (Position { epoch: 0, index: samples as u64 }) {
             first = began.elapsed().as_secs_f64();
         }
@@ -62,12 +64,13 @@ fn measure(arguments: &[String]) -> Result<String, DataError> {
         "{{\"who\": \"plimsoll\", \"mode\": \"{}\", \"samples\": {samples}, \"batch\": {batch}, \"workers\": {workers}, \
          \"load_s\": {loaded:.4}, \"first_epoch_s\": {first:.4}, \"second_epoch_s\": {:.4}, \
          \"samples_per_s\": {:.0}, \"second_samples_per_s\": {:.0}, \"padding\": {:.4}, \"reported_padding\": {}, \
-         \"resident_bytes\": {resident}}}",
+         \"resident_bytes\": {resident}, \"id_sum\": {}}}",
         text(5, "memory"),
         whole - first,
         samples as f64 / first,
         samples as f64 / (whole - first),
         computed as f64 / real as f64,
         report.padding.map_or("null".into(), |padding| format!("{padding:.4}")),
+        id_sum / 2,
     ))
 }
