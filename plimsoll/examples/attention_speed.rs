@@ -1,13 +1,11 @@
 //! Milliseconds of fused attention, forward and backward, at the shapes of the built-in families, on two threads:
-//! `cargo run --release -p plimsoll --example attention_speed`.
+//! `cargo run --release -p plimsoll --example attention_speed`, or `… attention_speed 1` for another number of them.
 
 use std::time::Instant;
 
 use plimsoll::exec::cpu::kernels::attention::{self, Bias, Dropout, Options, Shape, Targets, View, ViewMut};
 use plimsoll::exec::cpu::parallel::with_threads;
 use plimsoll::exec::cpu::random::Stream;
-
-const THREADS: usize = 2;
 
 /// What is done beside the products.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,6 +20,7 @@ enum Extra {
 }
 
 fn main() {
+    let threads = std::env::args().nth(1).map_or(2, |n| n.parse().expect("a number of threads"));
     println!(
         "{:>5} {:>5} {:>5} {:>5} {:>15} {:>11} {:>11}",
         "batch", "time", "heads", "dim", "extra", "forward ms", "backward ms"
@@ -34,6 +33,7 @@ fn main() {
         (4, 128, 8, 8, &[Causal]),
         (32, 60, 4, 128, &[Nothing]),
         (16, 128, 12, 32, encoder),
+        (4, 128, 12, 32, encoder),
         (16, 64, 4, 64, encoder),
         (4, 64, 6, 64, &[Nothing, Mask, MaskAndDropout, Relative]),
         (32, 50, 8, 64, &[Nothing]),
@@ -47,7 +47,7 @@ fn main() {
             };
             let causal = extra == Causal;
             let shape = Shape { batch, q_len: time, k_len: time, heads, head_dim, causal, bias, bias_rows };
-            let [forward, backward] = with_threads(THREADS, || measure(shape, extra));
+            let [forward, backward] = with_threads(threads, || measure(shape, extra, threads));
             let extra = format!("{extra:?}");
             println!("{batch:>5} {time:>5} {heads:>5} {head_dim:>5} {extra:>15} {forward:>11.3} {backward:>11.3}");
         }
@@ -59,14 +59,14 @@ fn wave(len: usize, phase: f32) -> Vec<f32> {
 }
 
 /// Best of several runs, forward and backward, in milliseconds.
-fn measure(shape: Shape, extra: Extra) -> [f64; 2] {
+fn measure(shape: Shape, extra: Extra, threads: usize) -> [f64; 2] {
     let row = shape.heads * shape.head_dim;
     let strides = [shape.q_len * row, row, shape.head_dim, 1];
     let [q, k, v, dout] = [0.0, 1.0, 2.0, 3.0].map(|phase| wave(shape.batch * shape.q_len * row, phase));
     let [mut out, mut dq, mut dk, mut dv] = [(); 4].map(|()| vec![0f32; q.len()]);
     let mut lse = vec![0f32; shape.batch * shape.heads * shape.q_len];
-    let mut scratch = vec![0f32; attention::forward_scratch(shape, THREADS)];
-    let mut back_scratch = vec![0f32; attention::backward_scratch(shape, THREADS)];
+    let mut scratch = vec![0f32; attention::forward_scratch(shape, threads)];
+    let mut back_scratch = vec![0f32; attention::backward_scratch(shape, threads)];
     let read = |x: &[f32]| View { ptr: x.as_ptr(), strides };
     let write = |x: &mut [f32]| ViewMut { ptr: x.as_mut_ptr(), strides };
     let (q, k, v, dout) = (read(&q), read(&k), read(&v), read(&dout));

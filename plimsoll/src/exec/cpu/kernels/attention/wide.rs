@@ -58,8 +58,8 @@ fn columns<T>(data: &[T], row_stride: usize) -> Matrix<T> {
     Matrix { ptr: data.as_ptr(), row_stride: 1, col_stride: row_stride }
 }
 
-/// Where a product writes rows `range`: in place where their elements are neighbours, else to `space`, from where
-/// [`put`] brings them.
+/// Where a product writes the rows from `first` on: in place where a row's elements are neighbours, else to `space`,
+/// from where [`put`] brings them.
 unsafe fn target<T: Float>(to: &Rows<T>, first: usize, space: &mut [T], dim: usize) -> (*mut T, usize) {
     unsafe { to.target(first) }.unwrap_or((space.as_mut_ptr(), dim))
 }
