@@ -3,8 +3,10 @@
 use crate::arguments::Machine;
 use crate::failure::Failure;
 use plimsoll::exec::devices::{Card, CpuFacts, card};
+use plimsoll::ops::Target;
+use plimsoll::plan::Profile;
 use plimsoll::recipe::Precision;
-use plimsoll::train::{Device, Speed};
+use plimsoll::train::Device;
 
 /// The processor of this machine, ready to run on.
 pub fn processor(machine: &Machine) -> Result<(Device, CpuFacts), Failure> {
@@ -50,11 +52,11 @@ fn cpu(machine: &Machine, facts: &CpuFacts) -> Device {
     let threads = machine.threads.map_or(facts.threads, usize::from);
     Device {
         name: "cpu".into(),
-        threads,
         total_bytes: facts.total_bytes,
         free_bytes: facts.available_bytes,
         reserve_bytes: 0,
-        speed: Speed::cpu(threads),
+        profile: Profile::cpu(threads),
+        target: Target::cpu(threads),
         precision: Precision::F32,
         runs: true,
     }
@@ -77,14 +79,14 @@ fn auto_precision(card: &Card) -> Precision {
 fn of_card(card: &Card) -> Device {
     Device {
         name: card.name.into(),
-        threads: 1,
         total_bytes: card.total_bytes,
         free_bytes: card.total_bytes,
         reserve_bytes: card.reserve_bytes,
-        speed: Speed {
-            flops: card.f32_tflops * 1e12 * REACHED_FLOPS,
-            bytes: card.bandwidth_gb_per_s * 1e9 * REACHED_BANDWIDTH,
-            launch: SECONDS_PER_KERNEL,
+        target: Target::CUDA,
+        profile: Profile {
+            flops_per_s: card.f32_tflops * 1e12 * REACHED_FLOPS,
+            bytes_per_s: card.bandwidth_gb_per_s * 1e9 * REACHED_BANDWIDTH,
+            launch_s: SECONDS_PER_KERNEL,
         },
         precision: auto_precision(card),
         runs: false,
@@ -102,7 +104,7 @@ mod tests {
     #[test]
     fn only_the_processor_runs() {
         let (device, facts) = processor(&machine("cpu")).unwrap();
-        assert_eq!((device.threads, device.total_bytes), (3, facts.total_bytes));
+        assert_eq!((device.target.threads, device.total_bytes), (3, facts.total_bytes));
         for name in ["cuda", "cuda:1", "h200", "h2000"] {
             let failure = processor(&machine(name)).unwrap_err();
             assert_eq!(failure.code, crate::failure::Code::BadInput, "{name}");

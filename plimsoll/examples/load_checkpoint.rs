@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         largest = largest.max(graph.ty(value).span_bytes());
     }
     let program = Program::new(vec![Phase { name: "weights".into(), graph, repeat: 1 }])?;
-    let layout = lay_out(&program, LayoutOptions { target: Target { threads: 1 }, sharing: true })?;
+    let layout = lay_out(&program, LayoutOptions { target: Target::cpu(1), sharing: true })?;
     let mut executor = CpuExecutor::new(&program, &layout, 1)?;
     let start = Instant::now();
     let report = checkpoint.load_into(&program, &NAMES, &mut executor)?;

@@ -51,7 +51,7 @@ impl<'f> Reference<'f> {
     /// The model in an arena planned for this much.
     fn planned(&self, shape: GenerationShape) -> (Generator, CpuExecutor) {
         let program = Program::new(phases(&self.family, &shape, DType::F32, DType::F32).unwrap()).unwrap();
-        let layout = lay_out(&program, LayoutOptions { target: Target { threads: THREADS }, sharing: true }).unwrap();
+        let layout = lay_out(&program, LayoutOptions { target: Target::cpu(THREADS), sharing: true }).unwrap();
         let mut executor = CpuExecutor::new(&program, &layout, THREADS).unwrap();
         executor.poison_dead_slots();
         for resident in program.residents.iter().filter(|r| r.is_parameter) {

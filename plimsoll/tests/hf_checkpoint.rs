@@ -44,7 +44,7 @@ fn program(float: DType) -> Program {
 }
 
 fn arena(program: &Program) -> CpuExecutor {
-    let options = LayoutOptions { target: Target { threads: 1 }, sharing: true };
+    let options = LayoutOptions { target: Target::cpu(1), sharing: true };
     CpuExecutor::new(program, &lay_out(program, options).unwrap(), 1).unwrap()
 }
 

@@ -55,7 +55,7 @@ fn forward(model: &Model) -> (Program, HuggingFace) {
 }
 
 fn load(dir: &Path, program: &Program, names: &HuggingFace) -> (LoadReport, CpuExecutor) {
-    let options = LayoutOptions { target: Target { threads: 1 }, sharing: true };
+    let options = LayoutOptions { target: Target::cpu(1), sharing: true };
     let mut executor = CpuExecutor::new(program, &lay_out(program, options).unwrap(), 1).unwrap();
     let checkpoint = Checkpoint::open(dir).unwrap();
     let report = checkpoint.load_into(program, names, &mut executor).unwrap_or_else(|e| panic!("{e}"));

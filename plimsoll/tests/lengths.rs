@@ -3,8 +3,10 @@
 use plimsoll::data::{Batch, DataError, Dataset, Element, FieldSpec, RowMut};
 use plimsoll::exec::cpu::CpuExecutor;
 use plimsoll::exec::{Executor, NullExecutor};
+use plimsoll::ops::Target;
+use plimsoll::plan::Profile;
 use plimsoll::recipe::{Buckets, Precision, Recipe};
-use plimsoll::train::{Device, Pass, Planned, Speed, Stepper, initialize, plan, shapes};
+use plimsoll::train::{Device, Pass, Planned, Stepper, initialize, plan, shapes};
 
 const ENCODER: &str = "[model]\nfamily = \"FAMILY\"\nvocab_size = 50\nhidden_size = 12\nnum_hidden_layers = 2\n\
     num_attention_heads = 3\nintermediate_size = 20\nmax_position_embeddings = 80\nhidden_dropout_prob = 0.0\n\
@@ -17,11 +19,11 @@ const T5: &str = "[model]\nfamily = \"t5\"\nvocab_size = 50\nd_model = 12\nd_kv 
 fn device() -> Device {
     Device {
         name: "cpu".into(),
-        threads: 2,
+        target: Target::cpu(2),
         total_bytes: 1 << 32,
         free_bytes: 1 << 32,
         reserve_bytes: 0,
-        speed: Speed::cpu(2),
+        profile: Profile::cpu(2),
         precision: Precision::F32,
         runs: true,
     }

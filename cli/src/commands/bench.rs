@@ -107,7 +107,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         resident_bytes: layout.resident_bytes,
         measured_peak_bytes: bench.executor.measured_bytes(),
         micro_batch: planned.choice.settings.micro_batch,
-        threads: device.threads,
+        threads: device.target.threads,
         step_allocations: allocations,
     })?;
     Ok(())

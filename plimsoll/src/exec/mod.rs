@@ -1,6 +1,7 @@
 //! Executors: what runs a plan. A trainer sees only this trait; which device is behind it is the plan's business.
 
 pub mod cpu;
+pub mod cuda;
 pub mod devices;
 mod null;
 

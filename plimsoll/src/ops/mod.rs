@@ -82,7 +82,9 @@ pub use softmax::Softmax;
 pub use view::{Permute, Reshape, Slice, Split};
 
 use crate::exec::cpu::CpuIo;
+use crate::exec::cuda::{CudaError, Launch};
 use crate::graph::{Component, Graph, GraphError, NodeId, Type, ValueId};
+use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
 use thiserror::Error;
 
@@ -138,8 +140,25 @@ impl Alias {
 /// What a plan may know about the machine it is for. Planning never asks a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Threads that kernels occupy at once; sizes of workspaces depend on it, results do not.
+    pub processor: Processor,
+    /// Threads that kernels on a CPU occupy at once; sizes of workspaces depend on it, results do not.
     pub threads: usize,
+}
+
+/// Whose kernels run a plan: workspaces differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Processor {
+    Cpu,
+    Cuda,
+}
+
+impl Target {
+    pub const CUDA: Target = Target { processor: Processor::Cuda, threads: 1 };
+
+    pub const fn cpu(threads: usize) -> Target {
+        Target { processor: Processor::Cpu, threads }
+    }
 }
 
 #[derive(Debug, Error, Clone, PartialEq)]
@@ -192,6 +211,11 @@ pub trait Op: Debug + Send + Sync {
     }
 
     fn cpu(&self, io: &CpuIo<'_>);
+
+    /// Puts the node on a CUDA queue.
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        Err(CudaError::NoKernel { op: format!("{self:?}"), dtype: launch.outputs[0].ty.dtype })
+    }
 }
 
 /// An op that a forward pass may use.

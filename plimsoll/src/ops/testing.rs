@@ -46,7 +46,7 @@ fn run_at(op: &dyn Op, types: &[Type], inputs: &[Given], over: Option<usize>) ->
     let outputs = op.outputs(types).unwrap();
     let mut sources: Vec<Vec<u64>> = inputs.iter().map(|i| i.words.clone()).collect();
     let mut results: Vec<Vec<u64>> = outputs.iter().map(|ty| vec![u64::MAX; ty.span_bytes() / 8 + 1]).collect();
-    let bytes = op.workspace(types, &Target { threads: 2 });
+    let bytes = op.workspace(types, &Target::cpu(2));
     let mut workspace = vec![u64::MAX; bytes / 8 + 1];
     let tensor = |(words, ty): (&mut Vec<u64>, &Type)| Tensor { ptr: words.as_mut_ptr().cast(), ty: ty.clone() };
     let inputs: Vec<Tensor> = sources.iter_mut().zip(types).map(tensor).collect();

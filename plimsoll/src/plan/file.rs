@@ -2,6 +2,7 @@
 
 use super::{Buffer, Layout, LayoutOptions, Owner, PhaseLayout, Place, PlanError, Program, Slot, Storage};
 use crate::graph::{Component, Graph, NodeId, ValueId};
+use crate::ops::{Processor, Target};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use thiserror::Error;
@@ -23,6 +24,7 @@ pub struct PlanFile {
     pub arena_bytes: usize,
     pub resident_bytes: usize,
     pub live_peak_bytes: usize,
+    pub processor: Processor,
     pub threads: usize,
     pub sharing: bool,
     /// Name → (offset, bytes).
@@ -69,6 +71,7 @@ impl PlanFile {
             arena_bytes: layout.arena_bytes,
             resident_bytes: layout.resident_bytes,
             live_peak_bytes: layout.live_peak_bytes,
+            processor: options.target.processor,
             threads: options.target.threads,
             sharing: options.sharing,
             residents: residents.map(|(r, slot)| (r.name.clone(), (slot.offset, slot.bytes))).collect(),
@@ -77,7 +80,7 @@ impl PlanFile {
     }
 
     pub fn options(&self) -> LayoutOptions {
-        LayoutOptions { target: crate::ops::Target { threads: self.threads }, sharing: self.sharing }
+        LayoutOptions { target: Target { processor: self.processor, threads: self.threads }, sharing: self.sharing }
     }
 
     /// The layout for a program built anew. It must be the same program, and the layout is verified again.

@@ -1,6 +1,7 @@
 //! Planning: pure functions from a program to an address for every buffer. No device is asked.
 
 mod accounts;
+mod cost;
 mod file;
 mod layout;
 mod lifetimes;
@@ -11,6 +12,7 @@ mod recompute;
 mod summary;
 mod verify;
 
+pub use cost::{Profile, predicted_ms};
 pub use file::{PlanFile, PlanFileError};
 pub use layout::{
     Buffer, Layout, LayoutOptions, Owner, PhaseLayout, Place, Slot, Storage, lay_out, lay_out_within, live_peak,

@@ -1,10 +1,8 @@
 //! The choice of a plan: the largest micro-batch that fits, then recompute. What the recipe pins is kept.
 
-use super::Device;
 use super::step::{Settings, StepSpec, program};
 use crate::models::{AttentionForm, Family};
-use crate::ops::Cost;
-use crate::plan::{Layout, LayoutOptions, PlanError, Program, Recompute, lay_out, live_peak};
+use crate::plan::{Layout, LayoutOptions, PlanError, Profile, Program, Recompute, lay_out, live_peak, predicted_ms};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -67,27 +65,6 @@ impl std::fmt::Debug for Choice {
     }
 }
 
-/// How fast the device is, for the prediction of time.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Speed {
-    pub flops: f64,
-    pub bytes: f64,
-    /// Seconds per node besides.
-    pub launch: f64,
-}
-
-impl Speed {
-    /// What a device of this kind reaches in practice.
-    pub fn of(device: &Device) -> Speed {
-        device.speed
-    }
-
-    /// Cores with wide vectors, as measured on a server processor.
-    pub fn cpu(threads: usize) -> Speed {
-        Speed { flops: 1.1e11 * threads as f64, bytes: 1.0e10 * threads as f64, launch: 4e-6 }
-    }
-}
-
 /// Tries micro-batches from large to small without recompute, then with ever more of it, and takes the first plan that
 /// fits `arena_budget` bytes.
 pub fn choose(
@@ -96,7 +73,7 @@ pub fn choose(
     pins: &Pins,
     options: LayoutOptions,
     arena_budget: usize,
-    speed: Speed,
+    profile: &Profile,
 ) -> Result<Choice, ChooseError> {
     if pins.attention == Some(AttentionForm::Materialized) && !family.has_attention_forms() {
         return Err(ChooseError::Refused {
@@ -129,7 +106,7 @@ pub fn choose(
             let Attempt { settings, program, .. } = attempt(micro_batch)?;
             let layout = lay_out(&program, options)?;
             if layout.arena_bytes <= arena_budget {
-                let mut choice = finish(settings, program, layout, options, speed);
+                let mut choice = finish(settings, program, layout, options, profile);
                 choice.decisions = explain(family, spec, pins, &choice)?;
                 return Ok(choice);
             }
@@ -138,7 +115,7 @@ pub fn choose(
     let (_, settings) = smallest.ok_or_else(|| PlanError::Broken("there is nothing to choose from".into()))?;
     let program = program(family, spec, &settings)?;
     let layout = lay_out(&program, options)?;
-    let smallest = finish(settings, program, layout, options, speed);
+    let smallest = finish(settings, program, layout, options, profile);
     Err(ChooseError::DoesNotFit { smallest_bytes: smallest.layout.arena_bytes, smallest: Box::new(smallest) })
 }
 
@@ -162,8 +139,8 @@ impl Attempt {
     }
 }
 
-fn finish(settings: Settings, program: Program, layout: Layout, options: LayoutOptions, speed: Speed) -> Choice {
-    let predicted_step_ms = predicted_ms(&program, speed);
+fn finish(settings: Settings, program: Program, layout: Layout, options: LayoutOptions, profile: &Profile) -> Choice {
+    let predicted_step_ms = predicted_ms(&program, profile);
     Choice { settings, program, layout, options, decisions: Vec::new(), predicted_step_ms }
 }
 
@@ -221,20 +198,6 @@ pub(super) fn settings(
 
 /// Tokens of the loss head at a time: large enough for full speed, small enough that logits never set the peak.
 const LOSS_CHUNK: usize = 2048;
-
-/// Σ over nodes of the larger of arithmetic and memory time.
-pub fn predicted_ms(program: &Program, speed: Speed) -> f64 {
-    let seconds = |cost: Cost| (cost.flops / speed.flops).max(cost.bytes / speed.bytes) + speed.launch;
-    let phase = |phase: &crate::plan::Phase| {
-        let node = |id: crate::graph::NodeId| {
-            let node = phase.graph.node(id);
-            let outputs: Vec<_> = node.outputs.iter().map(|&v| phase.graph.ty(v).clone()).collect();
-            seconds(node.op.op().cost(&phase.graph.input_types(id), &outputs))
-        };
-        phase.repeat as f64 * phase.graph.node_ids().map(node).sum::<f64>()
-    };
-    1e3 * program.phases.iter().map(phase).sum::<f64>()
-}
 
 /// Each decision with the bytes it saves against its plainest alternative.
 fn explain(family: &dyn Family, spec: &StepSpec, pins: &Pins, choice: &Choice) -> Result<Vec<Decision>, ChooseError> {

@@ -27,7 +27,7 @@ mod use_plan;
 
 pub use batch::Feeder;
 pub use checkpoint::Best;
-pub use choose::{Choice, ChooseError, Decision, Pins, RecomputePin, Speed, choose, predicted_ms};
+pub use choose::{Choice, ChooseError, Decision, Pins, RecomputePin, choose};
 pub use data::{Extras, LoadedData, load_data, loader_options};
 pub use events::{End, Evaluation, Event, EventLog, Finished, Started, StepEvent, read_events};
 pub use expect::{ExpectedData, expected_data, host_peak_bytes};
@@ -46,7 +46,8 @@ pub use use_plan::plan_use;
 
 use crate::data::DataError;
 use crate::hf::HfError;
-use crate::plan::{PlanError, PlanFileError};
+use crate::ops::Target;
+use crate::plan::{PlanError, PlanFileError, Profile};
 use crate::recipe::{Precision, RecipeError};
 use std::io;
 use std::path::PathBuf;
@@ -56,12 +57,13 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
     pub name: String,
-    pub threads: usize,
     pub total_bytes: u64,
     pub free_bytes: u64,
     /// Bytes that the runtime takes beside the arena.
     pub reserve_bytes: u64,
-    pub speed: Speed,
+    pub profile: Profile,
+    /// What plans for it are made for.
+    pub target: Target,
     /// What `precision = "auto"` means here. It depends on the device alone, never on the budget.
     pub precision: Precision,
     /// Whether this program can run on it, not only plan for it.

@@ -1,6 +1,6 @@
 //! A run's folder: the resolved recipe, the plan, the events, the checkpoints, the model.
 
-use super::choose::{Choice, Decision, predicted_ms};
+use super::choose::{Choice, Decision};
 use super::data::{LoadedData, load_data};
 use super::expect::host_peak_bytes;
 use super::model_folder::{Companions, write_folder};
@@ -8,6 +8,7 @@ use super::setup::{self, Planned};
 use super::step::{Settings, program};
 use super::{Device, TrainError, checkpoint};
 use crate::exec::cpu::CpuExecutor;
+use crate::plan::predicted_ms;
 use crate::plan::{PlanFile, Program};
 use crate::recipe::Recipe;
 use serde::{Deserialize, Serialize};
@@ -89,7 +90,7 @@ impl StoredPlan {
         }
         let program = program(family.as_ref(), &spec, &self.settings)?;
         let layout = self.layout.layout(&program).map_err(|cause| TrainError::PlanFile { path: path.into(), cause })?;
-        let predicted_step_ms = predicted_ms(&program, device.speed);
+        let predicted_step_ms = predicted_ms(&program, &device.profile);
         let options = self.layout.options();
         let (settings, decisions) = (self.settings, self.decisions.clone());
         let choice = Choice { settings, program, layout, options, decisions, predicted_step_ms };

@@ -1,12 +1,11 @@
 //! From a recipe to what a run needs: the family, what learning sees, what is pinned, the plan.
 
-use super::choose::{Choice, ChooseError, Pins, RecomputePin, Speed, choose};
+use super::choose::{Choice, ChooseError, Pins, RecomputePin, choose};
 use super::shapes::Shapes;
 use super::step::{StepSpec, UpdateRule};
 use super::{Device, TrainError};
 use crate::graph::DType;
 use crate::models::{self, AttentionForm, Family, GenerationShape};
-use crate::ops::Target;
 use crate::plan::LayoutOptions;
 use crate::recipe::{
     self, Attention, BatchNormMode, Budget, Every, Kind, Model, Offload, OptimizerState, Precision, Recipe, Rule,
@@ -197,7 +196,7 @@ pub fn plan(recipe: &Recipe, device: &Device) -> Result<Planned, TrainError> {
     let (family, spec, pins) = (family(&recipe.model), spec(recipe, device), pins(recipe, device)?);
     let budget = budget_bytes(recipe, device);
     let arena_budget = usize::try_from(budget.saturating_sub(device.reserve_bytes)).unwrap_or(usize::MAX);
-    let options = LayoutOptions { target: Target { threads: device.threads }, sharing: true };
+    let options = LayoutOptions { target: device.target, sharing: true };
     let planned = |choice: Choice| Planned {
         headroom_bytes: budget as i64 - (device.reserve_bytes + choice.layout.arena_bytes as u64) as i64,
         choice,
@@ -205,7 +204,7 @@ pub fn plan(recipe: &Recipe, device: &Device) -> Result<Planned, TrainError> {
         budget_bytes: budget,
         reserve_bytes: device.reserve_bytes,
     };
-    match choose(family.as_ref(), &spec, &pins, options, arena_budget, Speed::of(device)) {
+    match choose(family.as_ref(), &spec, &pins, options, arena_budget, &device.profile) {
         Ok(choice) => Ok(planned(choice)),
         Err(ChooseError::DoesNotFit { smallest, .. }) => Err(TrainError::DoesNotFit(Box::new(planned(*smallest)))),
         Err(ChooseError::Refused { cause, hint }) => Err(TrainError::Refused { cause, hint }),

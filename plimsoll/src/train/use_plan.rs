@@ -7,7 +7,6 @@ use super::step::{EVALUATE, NEXT_TOKEN, Settings, StepSpec, evaluate, next_token
 use super::{Device, TrainError, generation};
 use crate::graph::Graph;
 use crate::models::{Family, GenerationShape};
-use crate::ops::Target;
 use crate::plan::{LayoutOptions, PlanError, Program, lay_out};
 use crate::recipe::Recipe;
 
@@ -21,7 +20,7 @@ const USUAL_BATCH: usize = 32;
 pub fn plan_use(recipe: &Recipe, device: &Device, writes: Option<GenerationShape>) -> Result<Planned, TrainError> {
     let (family, spec, pins) =
         (setup::family(&recipe.model), setup::spec(recipe, device), setup::pins(recipe, device)?);
-    let options = LayoutOptions { target: Target { threads: device.threads }, sharing: true };
+    let options = LayoutOptions { target: device.target, sharing: true };
     let budget = budget_bytes(recipe, device);
     let mut batch = evaluate_batch(recipe).unwrap_or(recipe.train.effective_batch.min(USUAL_BATCH));
     loop {

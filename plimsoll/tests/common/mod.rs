@@ -8,7 +8,7 @@ use plimsoll::graph::{DType, Graph};
 use plimsoll::ops::Target;
 use plimsoll::plan::{Layout, LayoutOptions, Phase, Program, lay_out};
 
-pub const TARGET: Target = Target { threads: 2 };
+pub const TARGET: Target = Target::cpu(2);
 
 pub fn options(sharing: bool) -> LayoutOptions {
     LayoutOptions { target: TARGET, sharing }

@@ -15,7 +15,7 @@ use plimsoll::recipe::{Model, Recipe};
 use plimsoll::train::{STEP, Settings, StepSpec, UpdateRule, family, program};
 use std::path::Path;
 
-const OPTIONS: LayoutOptions = LayoutOptions { target: Target { threads: 2 }, sharing: true };
+const OPTIONS: LayoutOptions = LayoutOptions { target: Target::cpu(2), sharing: true };
 
 /// What a comparison found. Every figure is to stay at or below 1: it is divided by what is allowed.
 pub struct Verdict {

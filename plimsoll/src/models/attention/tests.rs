@@ -51,7 +51,7 @@ fn run(form: AttentionForm, causal: bool, keys: Option<usize>) -> Vec<Vec<f32>> 
     let sizes: Vec<(String, usize)> =
         wrt.iter().chain([&c]).map(|&v| (graph.value(v).name.clone(), graph.ty(v).elements())).collect();
     let program = Program::new(vec![Phase { name: "only".into(), graph, repeat: 1 }]).unwrap();
-    let layout = lay_out(&program, LayoutOptions { target: Target { threads: 2 }, sharing: true }).unwrap();
+    let layout = lay_out(&program, LayoutOptions { target: Target::cpu(2), sharing: true }).unwrap();
     let mut executor = CpuExecutor::new(&program, &layout, 2).unwrap();
     for (n, (name, len)) in sizes.iter().enumerate() {
         executor.resident_mut::<f32>(name).unwrap().copy_from_slice(&noise(n as u64, *len));

@@ -53,7 +53,7 @@ fn run(mut graph: Graph, outputs: Outputs, build: &Build, first: usize) -> Outco
     kept.iter().for_each(|&(_, value)| graph.keep(value));
     let names: Vec<(String, String)> = kept.into_iter().map(|(name, v)| (name, graph.value(v).name.clone())).collect();
     let program = Program::new(vec![Phase { name: "only".into(), graph, repeat: 1 }]).unwrap();
-    let layout = lay_out(&program, LayoutOptions { target: Target { threads: 2 }, sharing: true }).unwrap();
+    let layout = lay_out(&program, LayoutOptions { target: Target::cpu(2), sharing: true }).unwrap();
     let mut executor = CpuExecutor::new(&program, &layout, 2).unwrap();
     executor.poison_dead_slots();
     for resident in program.residents.iter().filter(|r| r.is_parameter) {

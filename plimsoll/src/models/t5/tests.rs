@@ -57,7 +57,7 @@ fn the_graph_has_the_weights_that_the_recipe_counts() {
 /// A graph in an arena, with weights, and two rows of data in front of rows that hold nothing.
 fn loaded(graph: Graph) -> CpuExecutor {
     let program = Program::new(vec![Phase { name: "t5".into(), graph, repeat: 1 }]).unwrap();
-    let layout = lay_out(&program, LayoutOptions { target: Target { threads: 2 }, sharing: true }).unwrap();
+    let layout = lay_out(&program, LayoutOptions { target: Target::cpu(2), sharing: true }).unwrap();
     let mut executor = CpuExecutor::new(&program, &layout, 2).unwrap();
     initialize(&program, &mut executor, 3);
     executor.poison_dead_slots();

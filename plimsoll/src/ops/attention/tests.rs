@@ -32,7 +32,7 @@ fn statistics_of_half_precision_are_f32() {
     let inputs = [Type::new(DType::Bf16, &[2, 5, 3, 4, 8])];
     let outputs = Attention::plain(1.0).outputs(&inputs).unwrap();
     assert_eq!([outputs[0].dtype, outputs[1].dtype], [DType::Bf16, DType::F32]);
-    let threads = Target { threads: 1 };
+    let threads = Target::cpu(1);
     let f32s = types(&[&[2, 5, 3, 4, 8]]);
     let op = AttentionGrad(Attention::plain(1.0));
     assert_eq!(op.workspace(&inputs, &threads), op.workspace(&f32s, &threads));

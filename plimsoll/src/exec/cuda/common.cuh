@@ -1,0 +1,100 @@
+// In front of every kernel file. No CUDA headers: half-precision types are 16-bit patterns with conversions, sums are
+// float, and every reduction has a fixed order.
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+struct bf16 { unsigned short bits; };
+struct half { unsigned short bits; };
+
+__device__ __forceinline__ float to_float(float x) { return x; }
+__device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((u32)x.bits << 16); }
+__device__ __forceinline__ float to_float(half x) {
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+}
+
+template <typename T> __device__ __forceinline__ T from_float(float x);
+template <> __device__ __forceinline__ float from_float<float>(float x) { return x; }
+template <> __device__ __forceinline__ bf16 from_float<bf16>(float x) {
+    u32 u = __float_as_uint(x);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return bf16{0x7fff};
+    return bf16{(unsigned short)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16)};  // to nearest, ties to even
+}
+template <> __device__ __forceinline__ half from_float<half>(float x) {
+    half y;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+    return y;
+}
+
+// Sum and maximum over a warp; the result is in every lane.
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+    for (int lane = 16; lane > 0; lane >>= 1) x += __shfl_xor_sync(0xffffffffu, x, lane);
+    return x;
+}
+__device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+    for (int lane = 16; lane > 0; lane >>= 1) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lane));
+    return x;
+}
+
+// Sum over a block of up to 1024 threads (a multiple of 32); the result is in every thread. `scratch` holds 33 floats.
+__device__ __forceinline__ float block_sum(float x, float* scratch) {
+    x = warp_sum(x);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        float y = threadIdx.x < blockDim.x / 32 ? scratch[threadIdx.x] : 0.0f;
+        y = warp_sum(y);
+        if (threadIdx.x == 0) scratch[32] = y;
+    }
+    __syncthreads();
+    return scratch[32];
+}
+__device__ __forceinline__ float block_max(float x, float* scratch) {
+    x = warp_max(x);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        float y = threadIdx.x < blockDim.x / 32 ? scratch[threadIdx.x] : -INFINITY;
+        y = warp_max(y);
+        if (threadIdx.x == 0) scratch[32] = y;
+    }
+    __syncthreads();
+    return scratch[32];
+}
+
+// Counter-based random numbers (Philox 4x32-10), the same words as exec/cpu/random.rs.
+__device__ __forceinline__ uint4 philox(uint4 counter, uint2 key) {
+#pragma unroll
+    for (int round = 0; round < 10; round++) {
+        u32 high_a = __umulhi(counter.x, 0xD2511F53u), low_a = counter.x * 0xD2511F53u;
+        u32 high_b = __umulhi(counter.z, 0xCD9E8D57u), low_b = counter.z * 0xCD9E8D57u;
+        counter = make_uint4(high_b ^ counter.y ^ key.x, low_b, high_a ^ counter.w ^ key.y, low_a);
+        key.x += 0x9E3779B9u;
+        key.y += 0xBB67AE85u;
+    }
+    return counter;
+}
+__device__ __forceinline__ u64 mix(u64 x) {
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+    return x ^ (x >> 31);
+}
+
+// The stream of one dropout site in one step, as Stream::new.
+struct Stream { uint2 key; u32 step; };
+__device__ __forceinline__ Stream stream_of(u64 seed, u64 site, u64 step) {
+    u64 turned = ((step >> 32) << 17) | ((step >> 32) >> 47);
+    u64 mixed = mix(seed ^ mix(site) ^ turned);
+    return Stream{make_uint2((u32)mixed, (u32)(mixed >> 32)), (u32)step};
+}
+// Four words for the coordinates (row, 4·quad .. 4·quad + 4) inside a sample.
+__device__ __forceinline__ uint4 stream_quad(Stream s, u32 sample, u32 row, u32 quad) {
+    return philox(make_uint4(s.step, sample, row, quad), s.key);
+}

@@ -1,0 +1,35 @@
+//! A queue that runs nothing: which kernels a graph would launch, for checks on machines without a GPU.
+
+use super::{Arg, CudaError, Gemm, Grid, Kernel, Queue};
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Recorded {
+    Kernel { kernel: Kernel, grid: Grid, args: Vec<Arg> },
+    Gemm(Gemm),
+    Fill { address: u64, bytes: usize },
+    Copy { to: u64, from: u64, bytes: usize },
+}
+
+#[derive(Debug, Default)]
+pub struct Recorder {
+    pub launches: Vec<Recorded>,
+}
+
+impl Queue for Recorder {
+    fn kernel(&mut self, kernel: &Kernel, grid: Grid, args: &[Arg]) -> Result<(), CudaError> {
+        self.launches.push(Recorded::Kernel { kernel: kernel.clone(), grid, args: args.to_vec() });
+        Ok(())
+    }
+    fn gemm(&mut self, gemm: &Gemm) -> Result<(), CudaError> {
+        self.launches.push(Recorded::Gemm(*gemm));
+        Ok(())
+    }
+    fn fill(&mut self, address: u64, _: u8, bytes: usize) -> Result<(), CudaError> {
+        self.launches.push(Recorded::Fill { address, bytes });
+        Ok(())
+    }
+    fn copy(&mut self, to: u64, from: u64, bytes: usize) -> Result<(), CudaError> {
+        self.launches.push(Recorded::Copy { to, from, bytes });
+        Ok(())
+    }
+}
