@@ -238,7 +238,7 @@ mod tests {
         let loss = cross_entropy(&mut graph, logits, Slice { axis: 0, start: 0, len: 6 });
         let seed = graph.scalar("seed").unwrap();
         gradients(&mut graph, loss, seed, &[w]).unwrap();
-        let graph = recompute(&graph, &recomputed_nodes(&graph, Recompute::Layers)).unwrap();
+        let graph = recompute(&graph, &recomputed_nodes(&graph, &Recompute::Layers)).unwrap();
         assert!(position(&graph, "layers.0.act.again") > position(&graph, "loss"));
     }
 

@@ -210,7 +210,7 @@ fn check(pairs: &Pairs, micro_batches: &[usize]) {
     assert!(whole.norm() > 1e-2, "gradients of {} would agree with anything", whole.norm());
     for &micro in micro_batches {
         for recompute in [Recompute::None, Recompute::Layers] {
-            let parts = update(pairs, micro, recompute);
+            let parts = update(pairs, micro, recompute.clone());
             let (error, name) = parts.furthest(&whole);
             println!("{} pairs, {micro} at a time, recompute {recompute:?}: {error:.1e} ({name})", pairs.count);
             assert!(error <= 1e-5, "{name}: {micro} at a time is off by {error:e}");

@@ -23,8 +23,8 @@ fn for_random_steps(count: u64, mut check: impl FnMut(&RandomStep, &mut SampleRn
     }
 }
 
-fn laid_out(step: &RandomStep, decisions: Decisions) -> (Program, Layout) {
-    let program = step.program(decisions.recompute);
+fn laid_out(step: &RandomStep, decisions: &Decisions) -> (Program, Layout) {
+    let program = step.program(&decisions.recompute);
     let layout = lay_out(&program, decisions.options()).unwrap();
     (program, layout)
 }
@@ -37,8 +37,8 @@ fn the_sums_of_a_plan_agree() {
     let mut worst = 0.0f64;
     for_random_steps(GRAPHS, |step, rng| {
         for sharing in [true, false] {
-            let decisions = Decisions { recompute: random_recompute(rng, step.layers), sharing };
-            let (program, layout) = laid_out(step, decisions);
+            let decisions = Decisions { recompute: random_recompute(rng, step), sharing };
+            let (program, layout) = laid_out(step, &decisions);
             assert!(layout.arena_bytes >= layout.live_peak_bytes);
             let summary = Summary::of(&program, &layout);
             assert_eq!(summary.breakdown.values().sum::<usize>(), layout.live_peak_bytes);
@@ -58,13 +58,13 @@ fn the_sums_of_a_plan_agree() {
 fn no_decision_changes_a_bit() {
     let mut recomputed = 0;
     for_random_steps(GRAPHS, |step, rng| {
-        let (program, layout) = laid_out(step, UNSHARED);
+        let (program, layout) = laid_out(step, &UNSHARED);
         let expected = bits_after_two_steps(&program, &layout, false);
         // A NaN would hide what poison shows.
         assert!(expected.iter().flat_map(|(_, bits)| bits).all(|&bits| f32::from_bits(bits).is_finite()));
-        for recompute in [Recompute::None, random_recompute(rng, step.layers)] {
+        for recompute in [Recompute::None, random_recompute(rng, step)] {
             let decisions = Decisions { recompute, sharing: true };
-            let (program, layout) = laid_out(step, decisions);
+            let (program, layout) = laid_out(step, &decisions);
             recomputed += program.phases[0].graph.nodes().iter().filter(|n| n.role == Role::Recompute).count();
             let found = bits_after_two_steps(&program, &layout, true);
             for (a, b) in found.iter().zip(&expected) {
@@ -80,13 +80,13 @@ fn no_decision_changes_a_bit() {
 #[test]
 fn a_plan_survives_its_file() {
     for_random_steps(GRAPHS, |step, rng| {
-        let decisions = Decisions { recompute: random_recompute(rng, step.layers), sharing: rng.size(0, 3) > 0 };
-        let (program, layout) = laid_out(step, decisions);
+        let decisions = Decisions { recompute: random_recompute(rng, step), sharing: rng.size(0, 3) > 0 };
+        let (program, layout) = laid_out(step, &decisions);
         let text = serde_json::to_string(&PlanFile::new(&program, &layout, decisions.options())).unwrap();
         let read: PlanFile = serde_json::from_str(&text).unwrap();
         assert_eq!(read.options(), decisions.options());
         // A program built anew, as a later run does.
-        assert_eq!(read.layout(&step.program(decisions.recompute)).unwrap(), layout);
+        assert_eq!(read.layout(&step.program(&decisions.recompute)).unwrap(), layout);
     });
 }
 
@@ -101,8 +101,8 @@ struct Sabotage {
 fn the_verifier_catches_sabotage() {
     let (mut caught, mut harmless) = (std::collections::BTreeMap::new(), 0);
     for_random_steps(GRAPHS, |step, rng| {
-        let decisions = Decisions { recompute: random_recompute(rng, step.layers), sharing: true };
-        let (program, layout) = laid_out(step, decisions);
+        let decisions = Decisions { recompute: random_recompute(rng, step), sharing: true };
+        let (program, layout) = laid_out(step, &decisions);
         let expected = bits_after_two_steps(&program, &layout, false);
         for _ in 0..6 {
             for sabotage in sabotages(&program, &layout, rng) {
@@ -226,7 +226,7 @@ fn forget_workspace(_: &Program, layout: &mut Layout, phase: usize, rng: &mut Sa
 #[test]
 fn the_arena_is_resident_and_no_larger_than_planned() {
     for_random_steps(40, |step, _| {
-        let (program, layout) = laid_out(step, SHARED);
+        let (program, layout) = laid_out(step, &SHARED);
         let executor = CpuExecutor::new(&program, &layout, TARGET.threads).unwrap();
         let pages = layout.arena_bytes.next_multiple_of(page_bytes());
         assert_eq!((executor.arena().bytes(), executor.arena().resident_bytes()), (pages, pages));

@@ -25,7 +25,7 @@ impl Graph {
             scope: Vec::new(),
             role: Role::Forward,
             segment: None,
-            segments: 0,
+            layers: Vec::new(),
             kept: Vec::new(),
             names: HashMap::new(),
             inputs: HashMap::new(),
@@ -43,8 +43,8 @@ impl Graph {
 
     /// A layer: names start with `path.`, and its inner values can be recomputed as one.
     pub fn layer<R>(&mut self, path: &str, body: impl FnOnce(&mut Graph) -> R) -> R {
-        let before = self.segment.replace(self.segments);
-        self.segments += 1;
+        let before = self.segment.replace(self.layers.len() as u32);
+        self.layers.push(self.path(path));
         let result = self.scope(path, body);
         self.segment = before;
         result
@@ -176,10 +176,10 @@ impl Graph {
         Ok(legal)
     }
 
-    /// An empty graph with the same name, element type and number of segments.
+    /// An empty graph with the same name, element type and layers.
     pub(crate) fn empty_copy(&self) -> Graph {
         let mut graph = Graph::mixed(&self.name, self.float, self.master);
-        graph.segments = self.segments;
+        graph.layers = self.layers.clone();
         graph
     }
 

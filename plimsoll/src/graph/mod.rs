@@ -166,7 +166,8 @@ pub struct Graph {
     scope: Vec<String>,
     role: Role,
     segment: Option<u32>,
-    segments: u32,
+    /// The path of every layer.
+    layers: Vec<String>,
     kept: Vec<ValueId>,
     names: HashMap<String, u32>,
     /// Values from outside, by name.
@@ -207,7 +208,12 @@ impl Graph {
 
     /// How many segments there are.
     pub fn segments(&self) -> u32 {
-        self.segments
+        self.layers.len() as u32
+    }
+
+    /// The path that the names in a segment begin with.
+    pub fn layer_path(&self, segment: u32) -> &str {
+        &self.layers[segment as usize]
     }
 
     pub fn value_ids(&self) -> impl Iterator<Item = ValueId> + use<> {

@@ -20,7 +20,7 @@ use crate::graph::{Graph, GraphError, ValueId};
 use serde::{Deserialize, Serialize};
 
 /// How attention is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AttentionForm {
     /// The T × T scores exist as a value.

@@ -1,10 +1,11 @@
 //! The layout of a program: residents first, then one region that the temporaries of all phases share.
 
-use super::lifetimes::{Lifetimes, lifetimes};
-use super::order::order;
+use super::lifetimes::{Lifetime, Lifetimes, lifetimes};
+use super::order::{lowest_order, order_of};
 use super::place::{self, Placement};
+use super::sketch::Sketch;
 use super::{PlanError, Program, aligned};
-use crate::graph::{Component, NodeId, ValueId};
+use crate::graph::{Component, Graph, NodeId, ValueId};
 use crate::ops::Target;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,9 +105,7 @@ pub fn lay_out(program: &Program, options: LayoutOptions) -> Result<Layout, Plan
     let mut phases = Vec::with_capacity(program.phases.len());
     let mut end = resident_bytes;
     for phase in &program.phases {
-        let order = order(&phase.graph)?;
-        let lives = lifetimes(program, &phase.graph, &order, &options.target, options.sharing)?;
-        check_total(&lives)?;
+        let (order, lives) = ordered(&sketch(program, &phase.graph, &options.target), options.sharing)?;
         let placement = if options.sharing { place::pack(&lives.buffers) } else { place::side_by_side(&lives.buffers) };
         end = end.max(resident_bytes + placement.end);
         phases.push(phase_layout(order, lives, placement, resident_bytes));
@@ -127,8 +126,11 @@ pub fn lay_out_within(
     options: LayoutOptions,
 ) -> Result<Option<Layout>, PlanError> {
     let [phase] = &program.phases[..] else { return Err(PlanError::Broken("one phase at a time".into())) };
-    let order = order(&phase.graph)?;
-    let lives = lifetimes(program, &phase.graph, &order, &options.target, options.sharing)?;
+    let sketch = sketch(program, &phase.graph, &options.target);
+    let (order, lives) = match sketch.runs_in(&home.phases[like].order) {
+        true => (home.phases[like].order.clone(), lifetimes(&sketch, &home.phases[like].order, options.sharing)),
+        false => ordered(&sketch, options.sharing)?,
+    };
     check_total(&lives)?;
     let base = home.resident_bytes;
     let placement = places_of(&lives, &home.phases[like], base).unwrap_or_else(|| place::pack(&lives.buffers));
@@ -149,7 +151,7 @@ pub fn lay_out_within(
 
 /// The places of the buffers of a longer batch, if these are the same buffers, each at most as large.
 fn places_of(lives: &Lifetimes, longer: &PhaseLayout, base: usize) -> Option<Placement> {
-    let same = |(life, other): (&super::lifetimes::Lifetime, &Buffer)| {
+    let same = |(life, other): (&Lifetime, &Buffer)| {
         (life.owner, life.first, life.last) == (other.owner, other.first, other.last) && life.bytes <= other.slot.bytes
     };
     if lives.buffers.len() != longer.buffers.len() || !lives.buffers.iter().zip(&longer.buffers).all(same) {
@@ -160,17 +162,42 @@ fn places_of(lives: &Lifetimes, longer: &PhaseLayout, base: usize) -> Option<Pla
     Some(Placement { offsets, end })
 }
 
+/// The most bytes of temporaries alive at once in a phase; without sharing, all that there are.
+pub(crate) fn live_bytes(graph: &Graph, options: &LayoutOptions) -> Result<usize, PlanError> {
+    let (_, lives) = ordered(&Sketch::of(graph, &options.target, |_| 0), options.sharing)?;
+    Ok(lives.live_bytes(options.sharing))
+}
+
 /// The bytes alive at the peak, without placing anything: no layout can be smaller.
 pub fn live_peak(program: &Program, target: &Target) -> Result<usize, PlanError> {
     let (_, resident_bytes) = place_residents(program)?;
     let mut peak = 0;
     for phase in &program.phases {
-        let order = order(&phase.graph)?;
-        let lives = lifetimes(program, &phase.graph, &order, target, true)?;
-        check_total(&lives)?;
+        let (_, lives) = ordered(&sketch(program, &phase.graph, target), true)?;
         peak = peak.max(place::live_peak(&lives.buffers).0);
     }
     Ok(resident_bytes + peak)
+}
+
+fn sketch(program: &Program, graph: &Graph, target: &Target) -> Sketch {
+    // Every resident of a phase is one of the program's.
+    Sketch::of(graph, target, |name| program.resident(name).unwrap_or(usize::MAX))
+}
+
+/// The order of a phase and the lifetimes in it: by rules, or what a search found to need less.
+pub(super) fn ordered(sketch: &Sketch, sharing: bool) -> Result<(Vec<NodeId>, Lifetimes), PlanError> {
+    let order = order_of(sketch)?;
+    let lives = lifetimes(sketch, &order, sharing);
+    check_total(&lives)?;
+    if !sharing {
+        return Ok((order, lives));
+    }
+    let peak = place::live_peak(&lives.buffers).0;
+    let lower = lowest_order(sketch, peak).map(|order| (lifetimes(sketch, &order, sharing), order));
+    match lower.filter(|(lives, _)| place::live_peak(&lives.buffers).0 < peak) {
+        Some((lives, order)) => Ok((order, lives)),
+        None => Ok((order, lives)),
+    }
 }
 
 fn place_residents(program: &Program) -> Result<(Vec<Slot>, usize), PlanError> {
@@ -195,7 +222,7 @@ fn check_total(lives: &Lifetimes) -> Result<(), PlanError> {
 
 fn phase_layout(order: Vec<NodeId>, lives: Lifetimes, placement: Placement, base: usize) -> PhaseLayout {
     let (live_bytes, peak_tick) = place::live_peak(&lives.buffers);
-    let buffer = |(life, offset): (&super::lifetimes::Lifetime, &usize)| Buffer {
+    let buffer = |(life, offset): (&Lifetime, &usize)| Buffer {
         owner: life.owner,
         slot: Slot { offset: base + offset, bytes: life.bytes },
         first: life.first,

@@ -1,10 +1,10 @@
 //! Which values share a buffer, and from which tick to which it is needed.
 
 use super::layout::{Owner, Place, Storage};
-use super::{PlanError, Program, aligned};
-use crate::graph::{Component, Graph, InputKind, NodeId, Source, ValueId};
-use crate::ops::{AliasKind, Target};
-use std::collections::HashMap;
+use super::place;
+use super::sketch::{Origin, Sketch};
+use crate::graph::{Component, NodeId, ValueId};
+use crate::ops::AliasKind;
 
 /// A stretch of memory that is needed from tick `first` to tick `last`, both included.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,18 +25,20 @@ pub struct Lifetimes {
     pub workspaces: Vec<Option<usize>>,
 }
 
+impl Lifetimes {
+    /// The most bytes alive at once; without sharing, those of all buffers.
+    pub fn live_bytes(&self, sharing: bool) -> usize {
+        match sharing {
+            true => place::live_peak(&self.buffers).0,
+            false => self.buffers.iter().map(|buffer| buffer.bytes).sum(),
+        }
+    }
+}
+
 /// Decides what shares memory (views, updates in place, and outputs that overwrite a dead input if `sharing`).
-pub fn lifetimes(
-    program: &Program,
-    graph: &Graph,
-    order: &[NodeId],
-    target: &Target,
-    sharing: bool,
-) -> Result<Lifetimes, PlanError> {
-    let residents: HashMap<&str, usize> =
-        program.residents.iter().enumerate().map(|(i, r)| (r.name.as_str(), i)).collect();
-    let mut pass = Pass::new(graph);
-    pass.place_inputs(&residents);
+pub fn lifetimes(sketch: &Sketch, order: &[NodeId], sharing: bool) -> Lifetimes {
+    let mut pass = Pass::new(sketch);
+    pass.place_inputs();
     for (tick, &id) in order.iter().enumerate() {
         pass.place_outputs(id, tick);
     }
@@ -46,44 +48,41 @@ pub fn lifetimes(
             pass.overwrite_dead_inputs(id, tick);
         }
     }
-    Ok(pass.finish(order, target))
+    pass.finish(order)
 }
 
-struct Pass<'g> {
-    graph: &'g Graph,
+struct Pass<'s> {
+    sketch: &'s Sketch,
     buffers: Vec<Lifetime>,
     places: Vec<Place>,
     /// Buffers merged into an earlier one.
     merged: Vec<usize>,
 }
 
-impl<'g> Pass<'g> {
-    fn new(graph: &'g Graph) -> Self {
+impl<'s> Pass<'s> {
+    fn new(sketch: &'s Sketch) -> Self {
         let nowhere = Place { storage: Storage::Buffer(usize::MAX), offset: 0 };
-        Pass { graph, buffers: Vec::new(), places: vec![nowhere; graph.values().len()], merged: Vec::new() }
+        let n = sketch.values.len();
+        Pass { sketch, buffers: Vec::with_capacity(n), places: vec![nowhere; n], merged: Vec::with_capacity(n) }
     }
 
-    fn place_inputs(&mut self, residents: &HashMap<&str, usize>) {
-        for id in self.graph.value_ids() {
-            let value = self.graph.value(id);
-            match (&value.source, &value.input) {
-                (Source::Input, Some(InputKind::Data)) => self.new_buffer(id, 0),
-                (Source::Input, _) => {
-                    let storage = Storage::Resident(residents[value.name.as_str()]);
-                    self.places[id.index()] = Place { storage, offset: 0 };
-                }
-                _ => {}
+    fn place_inputs(&mut self) {
+        for index in 0..self.sketch.values.len() {
+            match self.sketch.values[index].origin {
+                Origin::Data => self.new_buffer(ValueId(index as u32), 0),
+                Origin::Resident(at) => self.places[index] = Place { storage: Storage::Resident(at), offset: 0 },
+                Origin::Node(_) => {}
             }
         }
     }
 
     fn new_buffer(&mut self, id: ValueId, tick: usize) {
-        let value = self.graph.value(id);
+        let value = self.sketch.values[id.index()];
         self.places[id.index()] = Place { storage: Storage::Buffer(self.buffers.len()), offset: 0 };
         self.merged.push(self.buffers.len());
         self.buffers.push(Lifetime {
             owner: Owner::Value(id),
-            bytes: aligned(value.ty.span_bytes()),
+            bytes: value.bytes,
             first: tick,
             last: tick,
             component: value.component,
@@ -92,19 +91,13 @@ impl<'g> Pass<'g> {
 
     /// Views and updates in place lie where their input does; other outputs start a buffer.
     fn place_outputs(&mut self, id: NodeId, tick: usize) {
-        let node = self.graph.node(id);
-        let aliases = node.op.op().aliases(&self.graph.input_types(id));
+        let node = self.sketch.node(id);
         for (index, &output) in node.outputs.iter().enumerate() {
-            let forced = aliases.iter().find(|a| a.output == index && a.kind != AliasKind::May);
-            match forced {
+            match node.aliases.iter().find(|a| a.output == index && a.kind != AliasKind::May) {
                 None => self.new_buffer(output, tick),
                 Some(alias) => {
                     let at = self.places[node.inputs[alias.input].index()];
-                    let skip = match alias.kind {
-                        AliasKind::View { offset } => offset * self.graph.ty(output).dtype.bytes(),
-                        _ => 0,
-                    };
-                    self.places[output.index()] = Place { offset: at.offset + skip, ..at };
+                    self.places[output.index()] = Place { offset: at.offset + alias.skip_bytes, ..at };
                 }
             }
         }
@@ -112,7 +105,7 @@ impl<'g> Pass<'g> {
 
     fn find_last_reads(&mut self, order: &[NodeId]) {
         for (tick, &id) in order.iter().enumerate() {
-            let node = self.graph.node(id);
+            let node = self.sketch.node(id);
             for value in node.inputs.iter().chain(&node.outputs) {
                 if let Storage::Buffer(buffer) = self.places[value.index()].storage {
                     let lifetime = &mut self.buffers[buffer];
@@ -120,7 +113,7 @@ impl<'g> Pass<'g> {
                 }
             }
         }
-        for value in self.graph.kept() {
+        for value in &self.sketch.kept {
             if let Storage::Buffer(buffer) = self.places[value.index()].storage {
                 self.buffers[buffer].last = order.len().saturating_sub(1);
             }
@@ -142,18 +135,16 @@ impl<'g> Pass<'g> {
     }
 
     fn overwrite_dead_inputs(&mut self, id: NodeId, tick: usize) {
-        let node = self.graph.node(id);
-        for alias in node.op.op().aliases(&self.graph.input_types(id)) {
-            if alias.kind == AliasKind::May {
-                self.try_overwrite(id, tick, node.inputs[alias.input], node.outputs[alias.output]);
-            }
+        let node = self.sketch.node(id);
+        for alias in node.aliases.iter().filter(|alias| alias.kind == AliasKind::May) {
+            self.try_overwrite(id, tick, node.inputs[alias.input], node.outputs[alias.output]);
         }
     }
 
     /// Puts `output` over `input` if the input's whole buffer dies here and nothing else of this node lies in it.
     fn try_overwrite(&mut self, id: NodeId, tick: usize, input: ValueId, output: ValueId) {
         let (Some(from), Some(to)) = (self.buffer_of(input), self.buffer_of(output)) else { return };
-        let node = self.graph.node(id);
+        let node = self.sketch.node(id);
         let others = node.inputs.iter().chain(&node.outputs).filter(|&&v| v != input && v != output);
         let alone = others.clone().all(|&v| self.buffer_of(v) != Some(from) && self.buffer_of(v) != Some(to));
         let whole = self.places[input.index()].offset == 0 && self.buffers[from].bytes == self.buffers[to].bytes;
@@ -163,10 +154,10 @@ impl<'g> Pass<'g> {
         }
     }
 
-    fn finish(self, order: &[NodeId], target: &Target) -> Lifetimes {
+    fn finish(self, order: &[NodeId]) -> Lifetimes {
         let roots: Vec<usize> = (0..self.buffers.len()).map(|b| self.root(b)).collect();
         let mut index = vec![usize::MAX; self.buffers.len()];
-        let mut buffers = Vec::new();
+        let mut buffers = Vec::with_capacity(self.buffers.len());
         for (old, lifetime) in self.buffers.into_iter().enumerate().filter(|(old, _)| roots[*old] == *old) {
             index[old] = buffers.len();
             buffers.push(lifetime);
@@ -176,16 +167,16 @@ impl<'g> Pass<'g> {
             Storage::Resident(_) => place,
         };
         let places = self.places.into_iter().map(renumber).collect();
-        let workspaces = add_workspaces(self.graph, order, target, &mut buffers);
+        let workspaces = add_workspaces(self.sketch, order, &mut buffers);
         Lifetimes { buffers, places, workspaces }
     }
 }
 
 /// A workspace lives for the one tick of its node.
-fn add_workspaces(graph: &Graph, order: &[NodeId], target: &Target, buffers: &mut Vec<Lifetime>) -> Vec<Option<usize>> {
-    let mut workspaces = vec![None; graph.nodes().len()];
+fn add_workspaces(sketch: &Sketch, order: &[NodeId], buffers: &mut Vec<Lifetime>) -> Vec<Option<usize>> {
+    let mut workspaces = vec![None; sketch.nodes.len()];
     for (tick, &id) in order.iter().enumerate() {
-        let bytes = aligned(graph.node(id).op.op().workspace(&graph.input_types(id), target));
+        let bytes = sketch.node(id).workspace_bytes;
         if bytes > 0 {
             workspaces[id.index()] = Some(buffers.len());
             let owner = Owner::Workspace(id);

@@ -9,17 +9,19 @@ mod order;
 mod place;
 mod program;
 mod recompute;
+mod sketch;
 mod summary;
 mod verify;
 
 pub use cost::{Profile, predicted_ms};
 pub use file::{PlanFile, PlanFileError};
+pub(crate) use layout::live_bytes;
 pub use layout::{
     Buffer, Layout, LayoutOptions, Owner, PhaseLayout, Place, Slot, Storage, lay_out, lay_out_within, live_peak,
 };
 pub use order::order;
 pub use program::{Phase, Program, Resident};
-pub use recompute::{Recompute, recompute, recomputed_nodes};
+pub use recompute::{Ladder, Part, Recompute, Rung, recompute, recomputed_nodes};
 pub use summary::{LiveBuffer, Peak, Summary, live_by_tick};
 pub use verify::verify;
 

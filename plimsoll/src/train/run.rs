@@ -46,7 +46,7 @@ impl StoredPlan {
             version: PLAN_VERSION,
             recipe_hash,
             device: planned.device.name.clone(),
-            settings: *settings,
+            settings: settings.clone(),
             decisions: decisions.clone(),
             layout: PlanFile::new(program, layout, *options),
         }
@@ -92,7 +92,7 @@ impl StoredPlan {
         let layout = self.layout.layout(&program).map_err(|cause| TrainError::PlanFile { path: path.into(), cause })?;
         let predicted_step_ms = predicted_ms(&program, &device.profile);
         let options = self.layout.options();
-        let (settings, decisions) = (self.settings, self.decisions.clone());
+        let (settings, decisions) = (self.settings.clone(), self.decisions.clone());
         let choice = Choice { settings, program, layout, options, decisions, predicted_step_ms };
         let budget_bytes = setup::budget_bytes(recipe, device);
         let peak = device.reserve_bytes + choice.layout.arena_bytes as u64;

@@ -57,7 +57,7 @@ impl StepSpec {
 }
 
 /// How it is computed: what a plan may move.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Settings {
     pub micro_batch: usize,
     pub accumulation: usize,
@@ -70,7 +70,7 @@ pub struct Settings {
 
 impl Settings {
     pub(super) fn build(&self, batch: usize, spec: &StepSpec, training: bool) -> Build {
-        let Settings { attention, block_group, loss_chunk, .. } = *self;
+        let &Settings { attention, block_group, loss_chunk, .. } = self;
         let StepSpec { length, target_length, .. } = *spec;
         Build { batch, length, target_length, training, attention, block_group, loss_chunk }
     }
@@ -78,7 +78,18 @@ impl Settings {
 
 /// All phases of a run.
 pub fn program(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Program, PlanError> {
-    let mut phases = match (family.contrastive(), settings.accumulation) {
+    let mut phases = training_phases(family, spec, settings)?;
+    phases.extend(other_phases(family, spec, settings)?);
+    Program::new(phases)
+}
+
+/// The phases of a step.
+pub(super) fn training_phases(
+    family: &dyn Family,
+    spec: &StepSpec,
+    settings: &Settings,
+) -> Result<Vec<Phase>, PlanError> {
+    let phases = match (family.contrastive(), settings.accumulation) {
         (Some(clip), _) => super::contrastive::phases(clip, spec, settings)?,
         (None, 1) => vec![phase(STEP, step(family, spec, settings)?, 1)],
         (None, k) => {
@@ -87,6 +98,12 @@ pub fn program(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Res
             vec![phase(MICRO_STEP, micro, k), phase(UPDATE, update, 1)]
         }
     };
+    Ok(phases)
+}
+
+/// The phases beside a step: evaluation and writing. They do not depend on micro-batch and recompute.
+pub(super) fn other_phases(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Vec<Phase>, PlanError> {
+    let mut phases = Vec::new();
     if let Some(batch) = spec.evaluate_batch {
         phases.push(phase(EVALUATE, evaluate(family, spec, settings, batch)?, 0));
     }
@@ -98,7 +115,7 @@ pub fn program(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Res
     if let (Some(t5), Some(shape)) = (family.writer(), &spec.generation) {
         phases.extend(super::generation::phases(t5, shape, spec.float, spec.master)?);
     }
-    Program::new(phases)
+    Ok(phases)
 }
 
 pub(super) fn phase(name: &str, graph: Graph, repeat: usize) -> Phase {
@@ -130,7 +147,7 @@ pub(super) fn accumulate(graph: &mut Graph, parameter: ValueId, grad: ValueId) -
 }
 
 pub(super) fn apply_recompute(graph: Graph, settings: &Settings) -> Result<Graph, PlanError> {
-    match settings.recompute {
+    match &settings.recompute {
         Recompute::None => Ok(graph),
         choice => recompute(&graph, &recomputed_nodes(&graph, choice)),
     }

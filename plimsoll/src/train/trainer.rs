@@ -159,7 +159,7 @@ impl<'r> Trainer<'r> {
 
     fn tell_start(&mut self) -> Result<(), TrainError> {
         let run = self.run;
-        let settings = run.planned.choice.settings;
+        let settings = &run.planned.choice.settings;
         if run.resumed {
             self.tell(Event::Resumed { step: self.state.step, replanned: run.replanned })?;
         }

@@ -1,7 +1,7 @@
 //! A plan for using a model: forward passes and what writes text, without gradients and optimizer. It fits wherever the
 //! training did, and mostly in far less.
 
-use super::choose::{Choice, RecomputePin, settings};
+use super::choose::{Choice, settings};
 use super::setup::{self, Planned, budget_bytes, evaluate_batch};
 use super::step::{EVALUATE, NEXT_TOKEN, Settings, StepSpec, evaluate, next_token, phase};
 use super::{Device, TrainError, generation};
@@ -25,7 +25,7 @@ pub fn plan_use(recipe: &Recipe, device: &Device, writes: Option<GenerationShape
     let mut batch = evaluate_batch(recipe).unwrap_or(recipe.train.effective_batch.min(USUAL_BATCH));
     loop {
         let spec = StepSpec { evaluate_batch: Some(batch), generation: writes, ..spec.clone() };
-        let settings = settings(family.as_ref(), &spec, &pins, batch, RecomputePin::None);
+        let settings = settings(family.as_ref(), &spec, &pins, batch);
         let program = program(family.as_ref(), &spec, &settings)?;
         let layout = lay_out(&program, options)?;
         let peak = device.reserve_bytes + layout.arena_bytes as u64;

@@ -3,32 +3,48 @@
 use super::TARGET;
 use plimsoll::autodiff::gradients;
 use plimsoll::exec::cpu::CpuExecutor;
-use plimsoll::graph::{Component, DType, Graph, Init, InputKind, Type, ValueId};
+use plimsoll::graph::{Component, DType, Graph, Init, InputKind, Role, Type, ValueId};
 use plimsoll::ops::{
     Accumulate, Activate, Activation, AdamW, Binary, ClipNorm, Concat, CrossEntropy, MatMul, Permute, Reshape,
     SampleRng, Scale, Slice, Split, Sum,
 };
-use plimsoll::plan::{Layout, LayoutOptions, Phase, Program, Recompute, recompute, recomputed_nodes};
+use plimsoll::plan::{Layout, LayoutOptions, Part, Phase, Program, Recompute, recompute, recomputed_nodes};
 
 /// What a random program may differ in without learning seeing it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Decisions {
     pub recompute: Recompute,
     pub sharing: bool,
 }
 
 impl Decisions {
-    pub fn options(self) -> LayoutOptions {
+    pub fn options(&self) -> LayoutOptions {
         LayoutOptions { target: TARGET, sharing: self.sharing }
     }
 }
 
-pub fn random_recompute(rng: &mut SampleRng, layers: u32) -> Recompute {
-    match rng.size(0, 2) {
+pub fn random_recompute(rng: &mut SampleRng, step: &RandomStep) -> Recompute {
+    match rng.size(0, 3) {
         0 => Recompute::Cheap,
-        1 => Recompute::Some(rng.size(1, layers.max(1) as usize) as u32),
-        _ => Recompute::Layers,
+        1 => Recompute::Layers,
+        _ => Recompute::Some(random_parts(rng, step)),
     }
+}
+
+/// Any forward nodes at all, in two overlapping stretches of layers and outside of them.
+fn random_parts(rng: &mut SampleRng, step: &RandomStep) -> Vec<Part> {
+    let graph = &step.graphs[0].1;
+    let mut part = |layers: Option<(u32, u32)>| {
+        let mut nodes: Vec<String> = Vec::new();
+        for node in graph.nodes().iter().filter(|n| n.role == Role::Forward) {
+            let inside = node.segment.map(|s| node.name[graph.layer_path(s).len() + 1..].to_string());
+            if inside.is_some() == layers.is_some() && rng.size(0, 1) == 0 {
+                nodes.push(inside.unwrap_or(node.name.clone()));
+            }
+        }
+        Part { layers, nodes }
+    };
+    vec![part(Some((0, step.layers.div_ceil(2)))), part(Some((step.layers / 2, step.layers))), part(None)]
 }
 
 /// The step of a random model, before decisions: one phase, or micro-steps and an update.
@@ -66,7 +82,7 @@ impl RandomStep {
         RandomStep { graphs, layers }
     }
 
-    pub fn program(&self, choice: Recompute) -> Program {
+    pub fn program(&self, choice: &Recompute) -> Program {
         let phase = |(name, graph, repeat): &(&str, Graph, usize)| {
             let graph = recompute(graph, &recomputed_nodes(graph, choice)).unwrap();
             Phase { name: name.to_string(), graph, repeat: *repeat }
@@ -75,9 +91,63 @@ impl RandomStep {
     }
 }
 
+/// The gradient of a small random model, of a dozen nodes or a few more: nothing is run, so sizes can be large enough to
+/// weigh. Gradients are added to residents.
+pub fn small_step(rng: &mut SampleRng) -> Graph {
+    let mut graph = Graph::new("step", DType::F32);
+    let (rows, width) = (64 * rng.size(1, 40), 16 * rng.size(1, 40));
+    let mut pool = vec![graph.data("x", Type::new(DType::F32, &[rows, width])).unwrap()];
+    for index in 0..rng.size(2, 4) {
+        let value = small_op(&mut graph, rng, &pool, index);
+        pool.push(value);
+    }
+    let last = pool[pool.len() - 1];
+    let n = graph.ty(last).elements();
+    let flat = graph.apply("flat", Reshape { shape: vec![n] }, &[last]).unwrap();
+    let loss = graph.apply("loss", Sum { axis: 0 }, &[flat]).unwrap();
+    let seed = graph.scalar("seed").unwrap();
+    let trained = graph.trained();
+    let grads = gradients(&mut graph, loss, seed, &trained).unwrap();
+    for (weight, grad) in trained.into_iter().zip(grads) {
+        let (name, ty) = (format!("gradient.{}", graph.value(weight).name), graph.ty(weight).clone());
+        let total = graph.resident(&name, ty, Component::Gradients, Init::Zeros).unwrap();
+        if let Some(grad) = grad {
+            graph.with_role(Role::Update, |g| g.accumulate(&format!("{name}.add"), grad, total)).unwrap();
+        }
+    }
+    graph
+}
+
+/// One node on a recent value.
+fn small_op(graph: &mut Graph, rng: &mut SampleRng, pool: &[ValueId], index: usize) -> ValueId {
+    let x = pool[rng.size(pool.len().saturating_sub(2), pool.len() - 1)];
+    let width = graph.shape(x)[1];
+    match rng.size(0, 5) {
+        0 | 1 => {
+            let to = 16 * rng.size(1, 40);
+            let weight = graph.parameter(&format!("w{index}"), &[to, width], Init::Normal(0.3), true).unwrap();
+            graph.apply("product", MatMul::TRANSPOSED, &[x, weight]).unwrap()
+        }
+        2 => {
+            let gain = graph.parameter(&format!("w{index}"), &[width], Init::Ones, true).unwrap();
+            graph.apply("gain", Binary::MUL, &[x, gain]).unwrap()
+        }
+        3 => graph.apply("scale", Scale(0.5), &[x]).unwrap(),
+        4 => {
+            let alike = pool.iter().copied().filter(|&v| graph.shape(v) == graph.shape(x));
+            let alike: Vec<ValueId> = alike.collect();
+            let other = alike[rng.size(0, alike.len() - 1)];
+            graph.apply("combine", Binary::MUL, &[x, other]).unwrap()
+        }
+        _ => {
+            let kind = [Activation::Gelu, Activation::Tanh, Activation::Silu][rng.size(0, 2)];
+            graph.apply("act", Activate(kind), &[x]).unwrap()
+        }
+    }
+}
+
 /// AdamW on each (weight, gradient).
 fn update(graph: &mut Graph, pairs: &[(ValueId, ValueId)], clip: bool, zero_gradient: bool) {
-    use plimsoll::graph::Role;
     graph.with_role(Role::Update, |graph| {
         let [lr, one, two] = ["lr", "correction1", "correction2"].map(|name| graph.scalar(name).unwrap());
         let factor = match clip {
@@ -101,7 +171,6 @@ fn update(graph: &mut Graph, pairs: &[(ValueId, ValueId)], clip: bool, zero_grad
 
 /// Gradients go to accumulators in `graph`; the result is the graph of the update.
 fn accumulate(graph: &mut Graph, pairs: &[(ValueId, ValueId)], clip: bool) -> Graph {
-    use plimsoll::graph::Role;
     let mut later = Graph::new("update", DType::F32);
     let mut later_pairs = Vec::new();
     for &(weight, grad) in pairs {

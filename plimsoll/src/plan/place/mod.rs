@@ -1,4 +1,7 @@
-//! Addresses for buffers whose lifetimes are known: several greedy orders are tried and the tightest is kept.
+//! Addresses for buffers whose lifetimes are known: several greedy orders are tried and the tightest is kept; where
+//! buffers are few and gaps remain, a search follows.
+
+mod exact;
 
 use super::lifetimes::Lifetime;
 
@@ -15,6 +18,7 @@ const GOOD_ENOUGH: usize = 1024;
 /// Packs the buffers; stops trying when one order is good enough.
 pub fn pack(buffers: &[Lifetime]) -> Placement {
     let floor = live_peak(buffers).0;
+    let spare = if exact::is_small(buffers) { 0 } else { floor / GOOD_ENOUGH };
     let mut best: Option<Placement> = None;
     for rank in RANKS {
         let mut order: Vec<usize> = (0..buffers.len()).collect();
@@ -24,12 +28,12 @@ pub fn pack(buffers: &[Lifetime]) -> Placement {
             if best.as_ref().is_none_or(|b| candidate.end < b.end) {
                 best = Some(candidate);
             }
-            if let Some(good) = best.take_if(|b| b.end - floor <= floor / GOOD_ENOUGH) {
+            if let Some(good) = best.take_if(|b| b.end - floor <= spare) {
                 return good;
             }
         }
     }
-    best.unwrap_or(Placement { offsets: Vec::new(), end: 0 })
+    exact::within(buffers, floor).or(best).unwrap_or(Placement { offsets: Vec::new(), end: 0 })
 }
 
 /// Every buffer at its own address: what memory would be without sharing.
@@ -233,6 +237,31 @@ mod tests {
                     shelf.insert(Placed { start: offset, end, first, last });
                 }
             }
+        }
+    }
+
+    #[test]
+    fn few_buffers_pack_without_a_gap() {
+        let mut rng = SampleRng::new(11);
+        for _ in 0..200 {
+            // Cut a full rectangle of ticks and bytes into buffers: it can be packed again without a gap.
+            let mut buffers = vec![lifetime(64 * 32, 0, 15)];
+            for _ in 0..9 {
+                let at = rng.size(0, buffers.len() - 1);
+                let Lifetime { bytes, first, last, .. } = buffers[at];
+                if rng.size(0, 1) == 0 && last > first {
+                    let cut = rng.size(first, last - 1);
+                    buffers[at] = lifetime(bytes, first, cut);
+                    buffers.push(lifetime(bytes, cut + 1, last));
+                } else if bytes > 64 {
+                    let cut = 64 * rng.size(1, bytes / 64 - 1);
+                    buffers[at] = lifetime(cut, first, last);
+                    buffers.push(lifetime(bytes - cut, first, last));
+                }
+            }
+            let placement = pack(&buffers);
+            assert_eq!(overlapping(&buffers, &placement.offsets), None);
+            assert_eq!(placement.end, 64 * 32, "{buffers:?}");
         }
     }
 

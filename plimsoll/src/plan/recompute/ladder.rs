@@ -1,0 +1,200 @@
+//! The choices of recompute for one phase, from the fastest to the smallest: each rung runs more nodes again.
+
+use super::selection::{ForwardNames, Recompute, describe, select};
+use super::{cut, exact, sketch_again, uses};
+use crate::graph::{Graph, NodeId};
+use crate::ops::Target;
+use crate::plan::layout::ordered;
+use crate::plan::sketch::Sketch;
+use crate::plan::{PlanError, Profile, place};
+use std::collections::BTreeMap;
+
+/// What one rung needs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// Bytes of temporaries alive at the peak.
+    pub live_bytes: usize,
+    /// Seconds of what runs again.
+    pub extra_seconds: f64,
+}
+
+/// A rung that was tried.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rung {
+    pub index: usize,
+    pub measured: Measured,
+}
+
+pub struct Ladder {
+    sketch: Sketch,
+    seconds: Vec<f64>,
+    names: ForwardNames,
+    sharing: bool,
+    rungs: Rungs,
+    /// What was measured so far, by rung.
+    known: BTreeMap<usize, Measured>,
+}
+
+enum Rungs {
+    /// Every choice that nothing beats.
+    All(Vec<Vec<bool>>),
+    /// One step of one layer after the other.
+    Steps(Vec<cut::Step>),
+}
+
+impl Ladder {
+    /// All choices of a graph that computes nothing again yet.
+    pub fn new(graph: &Graph, target: &Target, profile: &Profile, sharing: bool) -> Result<Ladder, PlanError> {
+        let mut ladder = Ladder::bare(graph, target, profile, sharing);
+        match exact::choices(&ladder.sketch, &ladder.seconds, sharing).transpose()? {
+            Some(choices) => {
+                ladder.known = choices.iter().map(|c| c.measured).enumerate().collect();
+                ladder.rungs = Rungs::All(choices.into_iter().map(|c| c.again).collect());
+            }
+            None => {
+                let counts = ladder.alive_at_peak()?;
+                ladder.rungs = Rungs::Steps(cut::steps(&ladder.sketch, &ladder.seconds, &counts));
+            }
+        }
+        Ok(ladder)
+    }
+
+    /// The one choice that a recipe pins.
+    pub fn pinned(
+        graph: &Graph,
+        target: &Target,
+        profile: &Profile,
+        sharing: bool,
+        choice: &Recompute,
+    ) -> Result<Ladder, PlanError> {
+        let mut ladder = Ladder::bare(graph, target, profile, sharing);
+        ladder.rungs = Rungs::All(vec![select(&ladder.sketch, &ladder.names, choice)]);
+        Ok(ladder)
+    }
+
+    fn bare(graph: &Graph, target: &Target, profile: &Profile, sharing: bool) -> Ladder {
+        Ladder {
+            sketch: Sketch::of(graph, target, |_| 0),
+            seconds: graph.node_ids().map(|id| profile.node_seconds(graph, id)).collect(),
+            names: ForwardNames::of(graph),
+            sharing,
+            rungs: Rungs::All(Vec::new()),
+            known: BTreeMap::new(),
+        }
+    }
+
+    /// Seconds of the graph with nothing run again.
+    pub fn seconds(&self) -> f64 {
+        self.seconds.iter().sum()
+    }
+
+    /// Number of rungs.
+    pub fn len(&self) -> usize {
+        match &self.rungs {
+            Rungs::All(choices) => choices.len(),
+            Rungs::Steps(steps) => steps.len() + 1,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn again(&self, rung: usize) -> Vec<bool> {
+        match &self.rungs {
+            Rungs::All(choices) => choices[rung].clone(),
+            Rungs::Steps(steps) => {
+                let mut again = vec![false; self.sketch.nodes.len()];
+                steps[..rung].iter().flat_map(|step| &step.nodes).for_each(|node| again[node.index()] = true);
+                exact::mark_views(&self.sketch, &mut again);
+                again
+            }
+        }
+    }
+
+    /// A rung as a setting.
+    pub fn choice(&self, rung: usize) -> Recompute {
+        describe(&self.sketch, &self.names, &self.again(rung))
+    }
+
+    /// The nodes that a rung runs again.
+    pub fn nodes(&self, rung: usize) -> Vec<NodeId> {
+        let again = self.again(rung);
+        self.sketch.node_ids().filter(|id| again[id.index()]).collect()
+    }
+
+    pub fn measure(&mut self, rung: usize) -> Result<Rung, PlanError> {
+        let measured = match self.known.get(&rung) {
+            Some(&known) => known,
+            None => measure(&self.sketch, &self.seconds, &self.again(rung), self.sharing)?,
+        };
+        self.known.insert(rung, measured);
+        Ok(Rung { index: rung, measured })
+    }
+
+    /// What a choice made elsewhere (for another micro-batch) would need here.
+    pub fn measure_choice(&self, choice: &Recompute) -> Result<Measured, PlanError> {
+        measure(&self.sketch, &self.seconds, &select(&self.sketch, &self.names, choice), self.sharing)
+    }
+
+    /// The first rung from `first` on that fits `room` bytes, found by halving.
+    pub fn fit(&mut self, first: usize, room: usize) -> Result<Option<Rung>, PlanError> {
+        let (mut low, mut high) = (first, self.len().saturating_sub(1));
+        if low > high || self.len() == 0 {
+            return Ok(None);
+        }
+        let start = self.measure(low)?;
+        if start.measured.live_bytes <= room {
+            return Ok(Some(start));
+        }
+        if self.measure(high)?.measured.live_bytes > room {
+            return Ok(None);
+        }
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            match self.measure(middle)?.measured.live_bytes <= room {
+                true => high = middle,
+                false => low = middle,
+            }
+        }
+        Ok(Some(self.measure(high)?))
+    }
+
+    /// The rung with the fewest bytes. More steps mostly need less: the last one and where kinds of steps end are tried.
+    pub fn lowest(&mut self, first: usize) -> Result<Option<Rung>, PlanError> {
+        let ends: Vec<usize> = match &self.rungs {
+            Rungs::All(choices) => (0..choices.len()).collect(),
+            Rungs::Steps(steps) => {
+                let turns = (1..steps.len()).filter(|&i| steps[i].layer <= steps[i - 1].layer);
+                turns.chain([0, steps.len()]).collect()
+            }
+        };
+        let mut lowest: Option<Rung> = None;
+        for rung in ends.into_iter().filter(|&rung| rung >= first) {
+            let rung = self.measure(rung)?;
+            if lowest.is_none_or(|other| rung.measured.live_bytes < other.measured.live_bytes) {
+                lowest = Some(rung);
+            }
+        }
+        Ok(lowest)
+    }
+
+    /// Values whose memory is taken at the moment of most memory.
+    fn alive_at_peak(&self) -> Result<Vec<bool>, PlanError> {
+        use crate::plan::Storage;
+        let (_, lives) = ordered(&self.sketch, self.sharing)?;
+        let (_, tick) = place::live_peak(&lives.buffers);
+        let alive = |place: &crate::plan::Place| match place.storage {
+            Storage::Buffer(at) => lives.buffers.get(at).is_some_and(|b| b.first <= tick && tick <= b.last),
+            Storage::Resident(_) => false,
+        };
+        Ok(lives.places.iter().map(alive).collect())
+    }
+}
+
+/// Bytes and seconds of running `again` again.
+pub(super) fn measure(sketch: &Sketch, seconds: &[f64], again: &[bool], sharing: bool) -> Result<Measured, PlanError> {
+    let extra_seconds = uses(sketch, again).iter().filter(|u| u.again).map(|u| seconds[u.node.index()]).sum();
+    let (_, lives) = ordered(&sketch_again(sketch, again), sharing)?;
+    Ok(Measured { live_bytes: lives.live_bytes(sharing), extra_seconds })
+}

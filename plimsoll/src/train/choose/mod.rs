@@ -1,0 +1,116 @@
+//! The choice of a plan: the fastest predicted step among all plans that fit. What the recipe pins is kept.
+
+mod explain;
+mod frontier;
+mod levers;
+mod search;
+
+pub use frontier::{FrontierPoint, frontier};
+pub(super) use levers::settings;
+
+use super::step::{Settings, StepSpec};
+use crate::models::{AttentionForm, Family};
+use crate::plan::{Layout, LayoutOptions, PlanError, Profile, Program};
+use levers::check_pins;
+use search::Search;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// What the recipe fixes; `None` is free.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pins {
+    pub micro_batch: Option<usize>,
+    pub recompute: Option<RecomputePin>,
+    pub attention: Option<AttentionForm>,
+    pub block_group: Option<usize>,
+    pub loss_chunk: Option<usize>,
+    /// Batch norm by micro-batch: the recipe accepts that the micro-batch changes what is learned.
+    pub micro_statistics: bool,
+    pub no_sharing: bool,
+}
+
+/// The recipe's words for recompute; "some" leaves open what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecomputePin {
+    None,
+    Cheap,
+    Some,
+    Layers,
+}
+
+/// One lever, what was chosen, and what it bought.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    pub lever: String,
+    pub choice: String,
+    /// Bytes at the live peak against the same plan with the plainest alternative; 0 where there is none.
+    pub saved_bytes: i64,
+    /// Predicted milliseconds per step that this costs against the same alternative; negative where it is faster too.
+    pub predicted_ms: f64,
+    pub reason: String,
+}
+
+/// A plan that fits, or the smallest there is.
+pub struct Choice {
+    pub settings: Settings,
+    pub program: Program,
+    pub layout: Layout,
+    pub options: LayoutOptions,
+    pub decisions: Vec<Decision>,
+    pub predicted_step_ms: f64,
+}
+
+#[derive(Debug, Error)]
+pub enum ChooseError {
+    #[error("no plan fits: the smallest needs {smallest_bytes} bytes")]
+    DoesNotFit { smallest_bytes: usize, smallest: Box<Choice> },
+    #[error("{cause}")]
+    Refused { cause: String, hint: String },
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+}
+
+impl std::fmt::Debug for Choice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} in {} bytes", self.settings, self.layout.arena_bytes)
+    }
+}
+
+/// The plan with the fastest predicted step that fits `arena_budget` bytes, placed and verified.
+pub fn choose(
+    family: &dyn Family,
+    spec: &StepSpec,
+    pins: &Pins,
+    options: LayoutOptions,
+    arena_budget: usize,
+    profile: &Profile,
+) -> Result<Choice, ChooseError> {
+    check_pins(family, spec, pins)?;
+    let options = LayoutOptions { sharing: options.sharing && !pins.no_sharing, ..options };
+    let mut search = Search::new(family, spec, pins, options, profile);
+    let mut choice = fitting(&mut search, arena_budget)?;
+    choice.decisions = explain::decisions(&mut search, &choice)?;
+    Ok(choice)
+}
+
+/// Placements tried before the smallest is asked for: gaps between buffers can take a plan over the budget.
+const PLACEMENTS: usize = 6;
+
+fn fitting(search: &mut Search<'_>, arena_budget: usize) -> Result<Choice, ChooseError> {
+    let mut budget = arena_budget;
+    for _ in 0..PLACEMENTS {
+        let Some(candidate) = search.fastest(budget)? else { break };
+        let choice = search.realize(&candidate)?;
+        if choice.layout.arena_bytes <= arena_budget {
+            return Ok(choice);
+        }
+        // Next time leave room for the gaps.
+        budget = candidate.live_peak_bytes.saturating_sub(choice.layout.arena_bytes - arena_budget);
+    }
+    let smallest = search.smallest()?;
+    let smallest = search.realize(&smallest)?;
+    match smallest.layout.arena_bytes {
+        bytes if bytes <= arena_budget => Ok(smallest),
+        smallest_bytes => Err(ChooseError::DoesNotFit { smallest_bytes, smallest: Box::new(smallest) }),
+    }
+}
