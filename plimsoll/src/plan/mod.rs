@@ -12,7 +12,7 @@ mod recompute;
 mod summary;
 mod verify;
 
-pub use cost::{Profile, predicted_ms};
+pub use cost::{AMOUNTS, Amount, Amounts, Grain, Profile, Speedups, Work, predicted_ms};
 pub use file::{PlanFile, PlanFileError};
 pub use layout::{
     Buffer, Layout, LayoutOptions, Owner, PhaseLayout, Place, Slot, Storage, lay_out, lay_out_within, live_peak,
