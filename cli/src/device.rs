@@ -2,9 +2,9 @@
 
 use crate::arguments::Machine;
 use crate::failure::Failure;
+use crate::profiles;
 use plimsoll::exec::devices::{Card, CpuFacts, card};
 use plimsoll::ops::Target;
-use plimsoll::plan::Profile;
 use plimsoll::recipe::Precision;
 use plimsoll::train::Device;
 
@@ -55,17 +55,12 @@ fn cpu(machine: &Machine, facts: &CpuFacts) -> Device {
         total_bytes: facts.total_bytes,
         free_bytes: facts.available_bytes,
         reserve_bytes: 0,
-        profile: Profile::cpu(threads),
+        profile: profiles::of_processor(&facts.name, threads),
         target: Target::cpu(threads),
         precision: Precision::F32,
         runs: true,
     }
 }
-
-/// Shares of a card's peak that training reaches in practice, and the time between two kernels of a captured graph.
-const REACHED_FLOPS: f64 = 0.6;
-const REACHED_BANDWIDTH: f64 = 0.8;
-const SECONDS_PER_KERNEL: f64 = 1e-6;
 
 /// Mixed precision where the card has tensor cores for it.
 fn auto_precision(card: &Card) -> Precision {
@@ -83,11 +78,7 @@ fn of_card(card: &Card) -> Device {
         free_bytes: card.total_bytes,
         reserve_bytes: card.reserve_bytes,
         target: Target::CUDA,
-        profile: Profile {
-            flops_per_s: card.f32_tflops * 1e12 * REACHED_FLOPS,
-            bytes_per_s: card.bandwidth_gb_per_s * 1e9 * REACHED_BANDWIDTH,
-            launch_s: SECONDS_PER_KERNEL,
-        },
+        profile: card.profile(),
         precision: auto_precision(card),
         runs: false,
     }

@@ -7,6 +7,7 @@ mod commands;
 mod device;
 mod failure;
 mod printer;
+mod profiles;
 mod progress;
 mod verdict;
 

@@ -1,6 +1,7 @@
 //! `plimsoll bench`: step time and memory of a reference workload, on a fixed random batch.
 
 mod profile;
+mod versus;
 mod workload;
 
 use crate::advice::hints;
@@ -15,11 +16,11 @@ use plimsoll::exec::cpu::CpuExecutor;
 use plimsoll::heap;
 use plimsoll::plan::Recompute;
 use plimsoll::recipe::Recipe;
-use plimsoll::train::{Device, Planned, Shapes, Stepper, TrainError, initialize, plan, shapes};
+use plimsoll::train::{Device, Planned, Shapes, Stepper, TrainError, initialize, plan, random_batch, shapes};
 use profile::Profile;
 use serde::Serialize;
 use std::time::Instant;
-use workload::{RandomSamples, WORKLOADS, Workload};
+use workload::{WORKLOADS, Workload};
 
 #[derive(Args)]
 pub struct Arguments {
@@ -42,6 +43,12 @@ pub struct Arguments {
     /// Pin the micro-batch
     #[arg(long, value_name = "N", value_parser = positive)]
     micro_batch: Option<usize>,
+    /// Pin what is computed twice instead of kept
+    #[arg(long, value_name = "LEVEL", value_parser = ["none", "cheap", "some", "layers"])]
+    recompute: Option<String>,
+    /// Measure the plans chosen for this many budgets, in alternation with every fixed strategy: one line per budget
+    #[arg(long, value_name = "BUDGETS", value_parser = positive, conflicts_with_all = ["micro_batch", "recompute"])]
+    versus_fixed: Option<usize>,
     /// Also time each kind of op (a table on stderr)
     #[arg(long)]
     profile: bool,
@@ -68,6 +75,7 @@ struct Row<'a> {
     params: usize,
     ms: f64,
     ms_min: f64,
+    predicted_ms: f64,
     samples_per_s: f64,
     arena_bytes: usize,
     resident_bytes: usize,
@@ -81,9 +89,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let workload = Workload::find(&arguments.workload)?;
     let seq = workload.length(arguments.seq)?;
     let (device, _) = device::processor(&arguments.machine)?;
-    let recipe = recipe(arguments, workload, seq)?;
+    if let Some(budgets) = arguments.versus_fixed {
+        return versus::run(arguments, workload, seq, &device, budgets);
+    }
+    let recipe = recipe(arguments, workload, seq, &[])?;
     let planned = make_plan(&recipe, &device)?;
-    let mut bench = Bench::new(&recipe, &planned, &RandomSamples::new(&planned.choice.program, arguments.batch))?;
+    let mut bench = Bench::new(&recipe, &planned)?;
     let (mut times, allocations) = bench.time(arguments.warmup, arguments.steps)?;
     if arguments.profile {
         say(&bench.profile(arguments.steps.min(PROFILED_STEPS))?);
@@ -102,6 +113,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         params: planned.choice.program.parameters(),
         ms: rounded(ms, 3),
         ms_min: rounded(times[0], 3),
+        predicted_ms: rounded(planned.choice.predicted_step_ms, 3),
         samples_per_s: rounded(arguments.batch as f64 / ms * 1e3, 1),
         arena_bytes: layout.arena_bytes,
         resident_bytes: layout.resident_bytes,
@@ -116,9 +128,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// Enough for a stable table, few enough not to wait for it.
 const PROFILED_STEPS: usize = 4;
 
-fn recipe(arguments: &Arguments, workload: &Workload, seq: usize) -> Result<Recipe, Failure> {
+fn recipe(arguments: &Arguments, workload: &Workload, seq: usize, pins: &[String]) -> Result<Recipe, Failure> {
     let mut more = vec![format!("memory.precision={}", arguments.prec)];
     more.extend(arguments.micro_batch.map(|n| format!("memory.micro_batch={n}")));
+    more.extend(arguments.recompute.iter().map(|level| format!("memory.recompute={level}")));
+    more.extend_from_slice(pins);
     let text = workload.recipe(arguments.batch, seq);
     Ok(Recipe::parse(&text, &format!("{}.toml", workload.name), &arguments.overrides.settings(&more))?)
 }
@@ -142,7 +156,7 @@ struct Bench<'p> {
 }
 
 impl<'p> Bench<'p> {
-    fn new(recipe: &Recipe, planned: &'p Planned, samples: &RandomSamples) -> Result<Bench<'p>, Failure> {
+    fn new(recipe: &Recipe, planned: &'p Planned) -> Result<Bench<'p>, Failure> {
         let choice = &planned.choice;
         let bytes = choice.layout.arena_bytes as u64;
         let mut executor = CpuExecutor::new(&choice.program, &choice.layout, choice.options.target.threads)
@@ -154,7 +168,7 @@ impl<'p> Bench<'p> {
             executor,
             stepper,
             shapes,
-            batch: samples.batch()?,
+            batch: random_batch(&choice.program, recipe.train.effective_batch)?,
             lr: recipe.train.optimizer.lr,
             done: 0,
         })

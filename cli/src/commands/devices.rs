@@ -59,11 +59,13 @@ pub fn processor_text(facts: &CpuFacts) -> String {
 fn card_line(card: &Card) -> String {
     let (major, minor) = card.compute_capability;
     format!(
-        "{:<14} {:>11} total  {:>9} reserve  {:>5.0} GB/s  {:>5.1} TFLOP/s f32  sm_{major}{minor}\n",
+        "{:<18} {:>11} total  {:>9} reserve  {:>4.0} GB/s  {:>5.1} TFLOP/s f32  {:>6.1} in 16 bits  sm_{major}{minor}{}\n",
         card.name,
         format_bytes(card.total_bytes),
         format_bytes(card.reserve_bytes),
         card.bandwidth_gb_per_s,
-        card.f32_tflops
+        card.f32_tflops,
+        card.f16_tflops,
+        if card.can_run() { "" } else { "  (plans only)" }
     )
 }

@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod bench;
+mod calibrate;
 mod devices;
 mod eval;
 mod export;
@@ -30,6 +31,8 @@ pub enum Command {
     Devices(devices::Arguments),
     /// Step time and memory of a reference workload
     Bench(bench::Arguments),
+    /// Measure this device, for better predictions of time
+    Calibrate(calibrate::Arguments),
 }
 
 impl Command {
@@ -43,6 +46,7 @@ impl Command {
             Command::Export(arguments) => export::run(arguments),
             Command::Devices(arguments) => devices::run(arguments),
             Command::Bench(arguments) => bench::run(arguments),
+            Command::Calibrate(arguments) => calibrate::run(arguments),
         }
     }
 }

@@ -10,6 +10,22 @@ use crate::with_float;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Activate(pub Activation);
 
+/// Operations of a slope besides those of the function itself.
+pub(super) const SLOPE_FLOPS: f64 = 8.0;
+
+impl Activation {
+    /// Operations per element.
+    pub(super) fn flops(self) -> f64 {
+        match self {
+            Activation::None => 0.0,
+            Activation::Relu => 1.0,
+            Activation::Tanh | Activation::Sigmoid | Activation::Silu | Activation::QuickGelu => 18.0,
+            Activation::GeluTanh => 24.0,
+            Activation::Gelu => 30.0,
+        }
+    }
+}
+
 impl Activate {
     pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
         let kinds = [
@@ -33,8 +49,11 @@ impl Op for Activate {
     fn aliases(&self, _: &[Type]) -> Vec<Alias> {
         vec![Alias::may(0, 0)]
     }
+    fn class(&self) -> Class {
+        Class::Function
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
-        Cost::elementwise(inputs, outputs, 20.0)
+        Cost::elementwise(inputs, outputs, self.0.flops())
     }
     fn is_cheap(&self) -> bool {
         true
@@ -71,8 +90,11 @@ impl Op for ActivateGrad {
     fn aliases(&self, _: &[Type]) -> Vec<Alias> {
         vec![Alias::may(0, 1), Alias::may(0, 0)]
     }
+    fn class(&self) -> Class {
+        Class::Function
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
-        Cost::elementwise(inputs, outputs, 30.0)
+        Cost::elementwise(inputs, outputs, self.0.flops() + SLOPE_FLOPS)
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => match self.0 {

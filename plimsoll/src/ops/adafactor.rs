@@ -97,6 +97,9 @@ impl Op for Adafactor {
     fn workspace(&self, inputs: &[Type], _: &Target) -> usize {
         8 * (elementwise::partial_sums(inputs[0].elements()) + Adafactor::matrices(&inputs[0]))
     }
+    fn class(&self) -> Class {
+        Class::Update
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         // Weight and gradient are read once more each for their norms and means.
         Cost { flops: 30.0 * inputs[0].elements() as f64, bytes: 2.0 * Cost::traffic(inputs, outputs) }

@@ -30,6 +30,9 @@ impl Op for AdamW {
     fn aliases(&self, _: &[Type]) -> Vec<Alias> {
         (0..if self.zero_gradient { 4 } else { 3 }).map(|i| Alias::must(i, i)).collect()
     }
+    fn class(&self) -> Class {
+        Class::Update
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: 15.0 * inputs[0].elements() as f64, bytes: Cost::traffic(inputs, outputs) }
     }

@@ -47,6 +47,9 @@ impl Op for BatchNorm {
         }
         Ok([vec![inputs[0].clone()], vec![inputs[1].clone(); 3]].concat())
     }
+    fn class(&self) -> Class {
+        Class::Norm
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: 8.0 * inputs[0].elements() as f64, bytes: 2.0 * Cost::traffic(inputs, outputs) }
     }
@@ -81,6 +84,9 @@ struct BatchNormGrad;
 impl Op for BatchNormGrad {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         Ok(vec![inputs[1].clone(), inputs[2].clone(), inputs[2].clone()])
+    }
+    fn class(&self) -> Class {
+        Class::NormGrad
     }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: 10.0 * inputs[0].elements() as f64, bytes: 2.0 * Cost::traffic(inputs, outputs) }

@@ -49,6 +49,9 @@ impl Op for CacheWrite {
     fn accepts(&self, input: usize, ty: &Type) -> bool {
         ty.is_contiguous() || (input == 0 && ty.is_row_strided())
     }
+    fn class(&self) -> Class {
+        Class::Move
+    }
     fn cost(&self, inputs: &[Type], _: &[Type]) -> Cost {
         Cost { flops: 0.0, bytes: Cost::traffic(&inputs[..1], &inputs[..1]) }
     }
@@ -105,6 +108,9 @@ impl Op for CacheReorder {
         vec![Alias::must(0, 0)]
     }
     /// One step of all rows for each thread.
+    fn class(&self) -> Class {
+        Class::Move
+    }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         extents(&inputs[0]).map_or(0, |(rows, _, width)| target.threads * rows * width * inputs[0].dtype.bytes())
     }

@@ -16,6 +16,9 @@ impl Op for Cast {
             false => OpError::new(format!("{} is not cast to {}", inputs[0], self.0.name())),
         }
     }
+    fn class(&self) -> Class {
+        Class::Move
+    }
     fn is_cheap(&self) -> bool {
         true
     }

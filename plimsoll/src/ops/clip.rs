@@ -22,6 +22,9 @@ impl Op for ClipNorm {
     fn workspace(&self, inputs: &[Type], _: &Target) -> usize {
         8 * inputs.iter().map(|t| elementwise::partial_sums(t.elements())).max().unwrap_or(0)
     }
+    fn class(&self) -> Class {
+        Class::Reduction
+    }
     fn cost(&self, inputs: &[Type], _: &[Type]) -> Cost {
         Cost::elementwise(&[], inputs, 2.0)
     }

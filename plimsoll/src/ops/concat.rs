@@ -66,6 +66,9 @@ impl Op for Concat {
     fn accepts(&self, _: usize, _: &Type) -> bool {
         true
     }
+    fn class(&self) -> Class {
+        Class::Move
+    }
     fn cpu(&self, io: &CpuIo<'_>) {
         let whole = io.output_type(0);
         for (start, len, input) in self.parts() {

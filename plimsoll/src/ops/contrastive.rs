@@ -45,6 +45,9 @@ impl Op for Contrastive {
             _ => OpError::new(format!("needs square logits and a weight for each row, not {inputs:?}")),
         }
     }
+    fn class(&self) -> Class {
+        Class::Loss
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: 30.0 * inputs[0].elements() as f64, bytes: Cost::traffic(inputs, outputs) }
     }
@@ -76,6 +79,9 @@ impl Op for ContrastiveGrad {
     }
     fn aliases(&self, _: &[Type]) -> Vec<Alias> {
         vec![Alias::may(0, 0)]
+    }
+    fn class(&self) -> Class {
+        Class::Loss
     }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost::elementwise(inputs, outputs, 30.0)

@@ -38,9 +38,9 @@ impl Conv1d {
         }
     }
 
-    fn flops(shape: &Shape) -> f64 {
-        let taps = shape.channels_in * shape.channels_out * shape.kernel;
-        2.0 * (shape.batch * shape.time_out()) as f64 * taps as f64
+    /// As one product: every position of the output with every tap.
+    fn as_product(s: &Shape) -> Products {
+        Products { count: 1, m: s.batch * s.time_out(), n: s.channels_out, k: s.channels_in * s.kernel }
     }
 }
 
@@ -57,8 +57,14 @@ impl Op for Conv1d {
         }
         Ok(vec![x.with_shape(&[shape.batch, shape.time_out(), shape.channels_out])])
     }
+    fn class(&self) -> Class {
+        Class::Convolution
+    }
+    fn products(&self, inputs: &[Type], _: &[Type]) -> Option<Products> {
+        Some(Conv1d::as_product(&self.shape(&inputs[0], &inputs[1])))
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
-        Cost { flops: Conv1d::flops(&self.shape(&inputs[0], &inputs[1])), bytes: Cost::traffic(inputs, outputs) }
+        Conv1d::as_product(&self.shape(&inputs[0], &inputs[1])).cost(inputs, outputs)
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         kernel::forward_scratch(self.shape(&inputs[0], &inputs[1]), target.threads) * inputs[0].dtype.bytes()
@@ -103,8 +109,15 @@ impl Op for Conv1dInputGrad {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         Ok(vec![inputs[0].with_shape(&self.shape)])
     }
+    fn class(&self) -> Class {
+        Class::ConvolutionGrad
+    }
+    fn products(&self, inputs: &[Type], outputs: &[Type]) -> Option<Products> {
+        let Products { count, m, n, k } = Conv1d::as_product(&self.conv.shape(&outputs[0], &inputs[1]));
+        Some(Products { count, m, n: k, k: n })
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
-        Cost { flops: Conv1d::flops(&self.conv.shape(&outputs[0], &inputs[1])), bytes: Cost::traffic(inputs, outputs) }
+        Conv1d::as_product(&self.conv.shape(&outputs[0], &inputs[1])).cost(inputs, outputs)
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         let shape = self.conv.shape(&inputs[0].with_shape(&self.shape), &inputs[1]);
@@ -131,8 +144,15 @@ impl Op for Conv1dWeightGrad {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         Ok(vec![inputs[0].with_shape(&self.shape)])
     }
+    fn class(&self) -> Class {
+        Class::ConvolutionGrad
+    }
+    fn products(&self, inputs: &[Type], outputs: &[Type]) -> Option<Products> {
+        let Products { count, m, n, k } = Conv1d::as_product(&self.conv.shape(&inputs[0], &outputs[0]));
+        Some(Products { count, m: n, n: k, k: m })
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
-        Cost { flops: Conv1d::flops(&self.conv.shape(&inputs[0], &outputs[0])), bytes: Cost::traffic(inputs, outputs) }
+        Conv1d::as_product(&self.conv.shape(&inputs[0], &outputs[0])).cost(inputs, outputs)
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         let shape = self.conv.shape(&inputs[0], &inputs[0].with_shape(&self.shape));

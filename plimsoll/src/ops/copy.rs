@@ -19,6 +19,9 @@ impl Op for Copy {
     fn accepts(&self, _: usize, _: &Type) -> bool {
         true
     }
+    fn class(&self) -> Class {
+        Class::Move
+    }
     fn is_cheap(&self) -> bool {
         true
     }

@@ -38,6 +38,9 @@ impl Op for Correct {
     fn workspace(&self, inputs: &[Type], _: &Target) -> usize {
         8 * rows::stretches(inputs[0].shape[0])
     }
+    fn class(&self) -> Class {
+        Class::Loss
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: inputs[0].elements() as f64, bytes: Cost::traffic(inputs, outputs) }
     }

@@ -34,6 +34,9 @@ impl Op for CrossEntropy {
         }
         Ok(vec![logits.wide_shape(&[1]), logits.wide_shape(&rows)])
     }
+    fn class(&self) -> Class {
+        Class::Loss
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: 12.0 * inputs[0].elements() as f64, bytes: Cost::traffic(inputs, outputs) }
     }
@@ -59,6 +62,9 @@ impl Op for CrossEntropyGrad {
     }
     fn aliases(&self, _: &[Type]) -> Vec<Alias> {
         vec![Alias::may(0, 0)]
+    }
+    fn class(&self) -> Class {
+        Class::Loss
     }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost::elementwise(inputs, outputs, 12.0)

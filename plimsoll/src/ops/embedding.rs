@@ -33,6 +33,9 @@ impl Op for Embedding {
         let shape: Vec<usize> = ids.shape.iter().copied().chain([table.shape[1]]).collect();
         Ok(vec![table.with_shape(&shape)])
     }
+    fn class(&self) -> Class {
+        Class::Gather
+    }
     fn cost(&self, _: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: 0.0, bytes: Cost::traffic(outputs, outputs) }
     }
@@ -69,9 +72,14 @@ impl Op for EmbeddingGrad {
     fn aliases(&self, _: &[Type]) -> Vec<Alias> {
         if self.accumulate { vec![Alias::must(0, 2)] } else { Vec::new() }
     }
+    fn class(&self) -> Class {
+        Class::Scatter
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
-        let written = if self.accumulate { &inputs[1..2] } else { outputs };
-        Cost { flops: inputs[1].elements() as f64, bytes: Cost::traffic(&inputs[..2], written) }
+        // A row of the table is read and written for each id; without a total to add to, all of it is cleared first.
+        let (rows, cleared) = (&inputs[1..2], if self.accumulate { &[] } else { outputs });
+        let bytes = Cost::traffic(&inputs[..2], cleared) + Cost::traffic(rows, rows);
+        Cost { flops: inputs[1].elements() as f64, bytes }
     }
     fn accumulating(&self) -> Option<Box<dyn Op>> {
         (!self.accumulate).then(|| Box::new(EmbeddingGrad { accumulate: true, ..self.clone() }) as Box<dyn Op>)

@@ -22,6 +22,9 @@ impl Op for Exp {
     fn aliases(&self, _: &[Type]) -> Vec<Alias> {
         vec![Alias::may(0, 0)]
     }
+    fn class(&self) -> Class {
+        Class::Function
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost::elementwise(inputs, outputs, 15.0)
     }

@@ -48,8 +48,11 @@ impl Op for Gated {
         }
         Ok(vec![inputs[0].with_shape(&shape)])
     }
+    fn class(&self) -> Class {
+        Class::Function
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
-        Cost::elementwise(inputs, outputs, 21.0)
+        Cost::elementwise(inputs, outputs, self.0.flops() + 1.0)
     }
     fn is_cheap(&self) -> bool {
         true
@@ -79,8 +82,12 @@ impl Op for GatedGrad {
     fn aliases(&self, _: &[Type]) -> Vec<Alias> {
         vec![Alias::may(0, 0)]
     }
+    fn class(&self) -> Class {
+        Class::Function
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
-        Cost::elementwise(inputs, outputs, 20.0)
+        // The output holds two elements for each that goes through the function.
+        Cost::elementwise(inputs, outputs, 0.5 * (self.0.flops() + activation::SLOPE_FLOPS))
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => with_activation!(self.0, ACT => {

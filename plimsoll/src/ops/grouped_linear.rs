@@ -60,6 +60,9 @@ impl Op for GroupedLinear {
     fn accepts(&self, input: usize, ty: &Type) -> bool {
         if input == 0 { ty.is_row_strided() } else { ty.is_contiguous() }
     }
+    fn class(&self) -> Class {
+        Class::Grouped
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: flops(&self.shape(&inputs[0], &inputs[1])), bytes: Cost::traffic(inputs, outputs) }
     }
@@ -100,6 +103,9 @@ impl Op for GroupedInputGrad {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         Ok(vec![GroupedInputGrad::dx(&inputs[0], &inputs[1])])
     }
+    fn class(&self) -> Class {
+        Class::Grouped
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: flops(&self.0.shape(&outputs[0], &inputs[1])), bytes: Cost::traffic(inputs, outputs) }
     }
@@ -130,6 +136,9 @@ impl Op for GroupedWeightGrad {
     }
     fn accepts(&self, input: usize, ty: &Type) -> bool {
         if input == 0 { ty.is_row_strided() } else { ty.is_contiguous() }
+    }
+    fn class(&self) -> Class {
+        Class::Grouped
     }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: flops(&self.op.shape(&inputs[0], &outputs[0])), bytes: Cost::traffic(inputs, outputs) }

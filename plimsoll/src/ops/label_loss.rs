@@ -63,6 +63,9 @@ impl Op for LabelLoss {
     fn workspace(&self, inputs: &[Type], _: &Target) -> usize {
         DType::F64.bytes() * inputs[0].shape[0]
     }
+    fn class(&self) -> Class {
+        Class::Loss
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: 20.0 * inputs[0].elements() as f64, bytes: Cost::traffic(inputs, outputs) }
     }
@@ -106,6 +109,9 @@ impl Op for LabelLossGrad {
     }
     fn aliases(&self, _: &[Type]) -> Vec<Alias> {
         vec![Alias::may(0, 0)]
+    }
+    fn class(&self) -> Class {
+        Class::Loss
     }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost::elementwise(inputs, outputs, 20.0)

@@ -66,6 +66,9 @@ impl Op for LayerNorm {
     fn aliases(&self, _: &[Type]) -> Vec<Alias> {
         vec![Alias::may(0, 0)]
     }
+    fn class(&self) -> Class {
+        Class::Norm
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost::elementwise(inputs, outputs, 8.0)
     }
@@ -98,6 +101,9 @@ impl Op for LayerNormGrad {
     }
     fn workspace(&self, inputs: &[Type], _: &Target) -> usize {
         2 * rows::stretches(inputs[3].elements()) * inputs[2].elements() * inputs[2].dtype.wide().bytes()
+    }
+    fn class(&self) -> Class {
+        Class::NormGrad
     }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost::elementwise(inputs, outputs, 16.0)

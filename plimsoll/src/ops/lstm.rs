@@ -44,6 +44,13 @@ impl Op for Lstm {
     fn aliases(&self, _: &[Type]) -> Vec<Alias> {
         vec![Alias::may(1, 0)]
     }
+    fn class(&self) -> Class {
+        Class::Recurrent
+    }
+    fn products(&self, inputs: &[Type], _: &[Type]) -> Option<Products> {
+        let s = Lstm::shape(&inputs[0]);
+        Some(Products { count: s.time * s.dirs, m: s.batch, n: 4 * s.hidden, k: s.hidden })
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         let s = Lstm::shape(&inputs[0]);
         let rows = (s.batch * s.time * s.dirs) as f64;
@@ -88,6 +95,14 @@ impl Op for LstmGrad {
     }
     fn aliases(&self, _: &[Type]) -> Vec<Alias> {
         vec![Alias::may(0, 1)]
+    }
+    fn class(&self) -> Class {
+        Class::RecurrentGrad
+    }
+    /// The states' gradients and the weights' are a product each, of the same sizes.
+    fn products(&self, inputs: &[Type], _: &[Type]) -> Option<Products> {
+        let s = Lstm::shape(&inputs[1]);
+        Some(Products { count: 2 * s.time * s.dirs, m: s.batch, n: s.hidden, k: 4 * s.hidden })
     }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         let s = Lstm::shape(&inputs[1]);

@@ -30,6 +30,9 @@ impl Op for MaskedMean {
             _ => OpError::new(format!("needs x (B, T, D) and a mask i32 (B, T), not {inputs:?}")),
         }
     }
+    fn class(&self) -> Class {
+        Class::Reduction
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: inputs[0].elements() as f64, bytes: Cost::traffic(inputs, outputs) }
     }

@@ -59,6 +59,11 @@ impl MatMul {
         Extents { m, n: b.shape[b.rank() - if self.transpose_b { 2 } else { 1 }], k }
     }
 
+    fn as_products(&self, inputs: &[Type]) -> Products {
+        let Extents { m, n, k } = self.extents(&inputs[0], &inputs[1]);
+        Products { count: MatMul::batch(&inputs[0]).iter().product(), m, n, k }
+    }
+
     fn batch(a: &Type) -> &[usize] {
         &a.shape[..a.rank() - 2]
     }
@@ -92,8 +97,15 @@ impl Op for MatMul {
     fn accepts(&self, input: usize, ty: &Type) -> bool {
         input < 2 || ty.is_contiguous()
     }
+    fn class(&self) -> Class {
+        Class::Product
+    }
+    fn products(&self, inputs: &[Type], _: &[Type]) -> Option<Products> {
+        Some(self.as_products(inputs))
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
-        let flops = 2.0 * outputs[0].elements() as f64 * self.extents(&inputs[0], &inputs[1]).k as f64;
+        let folded = self.activation.flops() * outputs[0].elements() as f64;
+        let flops = self.as_products(inputs).flops() + folded;
         Cost { flops, bytes: Cost::traffic(inputs, outputs) }
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {

@@ -10,6 +10,7 @@ mod batch_norm;
 mod binary;
 mod cache;
 mod cast;
+mod class;
 mod clip;
 mod concat;
 mod contrastive;
@@ -52,6 +53,7 @@ pub use batch_norm::{BatchNorm, BatchNormFixed, BatchNormRunning};
 pub use binary::{Arithmetic, Binary};
 pub use cache::{CacheReorder, CacheWrite};
 pub use cast::Cast;
+pub use class::{Class, Products};
 pub use clip::ClipNorm;
 pub use concat::Concat;
 pub use contrastive::Contrastive;
@@ -183,6 +185,16 @@ pub trait Op: Debug + Send + Sync {
     /// Whether this input can be read through these strides. What is not accepted is copied first.
     fn accepts(&self, _input: usize, ty: &Type) -> bool {
         ty.is_contiguous()
+    }
+
+    /// The kind of work it is: rates are by class.
+    fn class(&self) -> Class {
+        Class::Elementwise
+    }
+
+    /// The matrix products it consists of, if most of its time goes to them.
+    fn products(&self, _inputs: &[Type], _outputs: &[Type]) -> Option<Products> {
+        None
     }
 
     /// Operations and bytes moved, for the prediction of time.

@@ -34,6 +34,9 @@ impl Op for NormalizeRows {
     fn aliases(&self, _: &[Type]) -> Vec<Alias> {
         vec![Alias::may(0, 0)]
     }
+    fn class(&self) -> Class {
+        Class::Norm
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost::elementwise(inputs, outputs, 3.0)
     }
@@ -63,6 +66,9 @@ impl Op for NormalizeRowsGrad {
     }
     fn aliases(&self, _: &[Type]) -> Vec<Alias> {
         vec![Alias::may(0, 0)]
+    }
+    fn class(&self) -> Class {
+        Class::NormGrad
     }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost::elementwise(inputs, outputs, 5.0)

@@ -45,6 +45,9 @@ impl Op for Sum {
         let (outer, n, inner) = self.extents(&inputs[0]);
         outer * row_chunks(n) * inner * inputs[0].dtype.bytes()
     }
+    fn class(&self) -> Class {
+        Class::Reduction
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: inputs[0].elements() as f64, bytes: Cost::traffic(inputs, outputs) }
     }
@@ -73,6 +76,9 @@ pub struct Repeat {
 impl Op for Repeat {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         Ok(vec![inputs[0].with_shape(&self.shape)])
+    }
+    fn class(&self) -> Class {
+        Class::Move
     }
     fn is_cheap(&self) -> bool {
         true

@@ -39,6 +39,9 @@ impl Op for RmsNorm {
     fn aliases(&self, _: &[Type]) -> Vec<Alias> {
         vec![Alias::may(0, 0)]
     }
+    fn class(&self) -> Class {
+        Class::Norm
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost::elementwise(inputs, outputs, 5.0)
     }
@@ -71,6 +74,9 @@ impl Op for RmsNormGrad {
     }
     fn workspace(&self, inputs: &[Type], _: &Target) -> usize {
         rows::stretches(inputs[3].elements()) * inputs[2].elements() * inputs[2].dtype.wide().bytes()
+    }
+    fn class(&self) -> Class {
+        Class::NormGrad
     }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost::elementwise(inputs, outputs, 12.0)

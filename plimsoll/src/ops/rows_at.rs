@@ -58,6 +58,9 @@ impl Op for ReadRows {
             _ => OpError::new(format!("cannot read {} rows: needs a table and a position, not {inputs:?}", self.len)),
         }
     }
+    fn class(&self) -> Class {
+        Class::Gather
+    }
     fn cost(&self, _: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: 0.0, bytes: Cost::traffic(outputs, outputs) }
     }
@@ -85,6 +88,9 @@ impl Op for WriteRows {
     }
     fn aliases(&self, inputs: &[Type]) -> Vec<Alias> {
         vec![Alias::must(0, inputs.len() - 1)]
+    }
+    fn class(&self) -> Class {
+        Class::Move
     }
     fn cost(&self, inputs: &[Type], _: &[Type]) -> Cost {
         Cost { flops: 0.0, bytes: 2.0 * Cost::traffic(&inputs[..1], &[]) }

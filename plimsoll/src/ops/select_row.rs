@@ -29,6 +29,9 @@ impl Op for SelectRow {
             _ => OpError::new(format!("needs x (B, T, D) and a position i64[1], not {inputs:?}")),
         }
     }
+    fn class(&self) -> Class {
+        Class::Gather
+    }
     fn cost(&self, _: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: 0.0, bytes: Cost::traffic(outputs, outputs) }
     }

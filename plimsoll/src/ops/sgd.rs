@@ -56,6 +56,9 @@ impl Op for Sgd {
     fn aliases(&self, _: &[Type]) -> Vec<Alias> {
         (0..self.overwritten()).map(|i| Alias::must(i, i)).collect()
     }
+    fn class(&self) -> Class {
+        Class::Update
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: 6.0 * inputs[0].elements() as f64, bytes: Cost::traffic(inputs, outputs) }
     }

@@ -33,6 +33,9 @@ impl Op for Reshape {
     fn aliases(&self, _: &[Type]) -> Vec<Alias> {
         vec![Alias::view(0, 0, 0)]
     }
+    fn class(&self) -> Class {
+        Class::View
+    }
     fn cost(&self, _: &[Type], _: &[Type]) -> Cost {
         Cost::default()
     }
@@ -88,6 +91,9 @@ impl Op for Permute {
     fn aliases(&self, _: &[Type]) -> Vec<Alias> {
         vec![Alias::view(0, 0, 0)]
     }
+    fn class(&self) -> Class {
+        Class::View
+    }
     fn cost(&self, _: &[Type], _: &[Type]) -> Cost {
         Cost::default()
     }
@@ -137,6 +143,9 @@ impl Op for Slice {
     }
     fn aliases(&self, inputs: &[Type]) -> Vec<Alias> {
         vec![Alias::view(0, 0, self.start * inputs[0].strides[self.axis])]
+    }
+    fn class(&self) -> Class {
+        Class::View
     }
     fn cost(&self, _: &[Type], _: &[Type]) -> Cost {
         Cost::default()
@@ -192,6 +201,9 @@ impl Op for Split {
         let step = inputs[0].strides[self.axis];
         let starts = self.lens.iter().scan(0, |next, len| Some(std::mem::replace(next, *next + len)));
         starts.enumerate().map(|(output, start)| Alias::view(output, 0, start * step)).collect()
+    }
+    fn class(&self) -> Class {
+        Class::View
     }
     fn cost(&self, _: &[Type], _: &[Type]) -> Cost {
         Cost::default()

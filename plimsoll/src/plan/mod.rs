@@ -13,7 +13,7 @@ mod sketch;
 mod summary;
 mod verify;
 
-pub use cost::{Profile, predicted_ms};
+pub use cost::{AMOUNTS, Amount, Amounts, Grain, Profile, Speedups, Work, predicted_ms};
 pub use file::{PlanFile, PlanFileError};
 pub(crate) use layout::live_bytes;
 pub use layout::{

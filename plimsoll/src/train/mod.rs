@@ -1,6 +1,7 @@
 //! Training: the program of a step, the choice of a plan, and the loop that runs it.
 
 mod batch;
+pub mod calibrate;
 pub mod checkpoint;
 mod choose;
 pub mod contrastive;
@@ -14,6 +15,7 @@ mod initial;
 pub mod metrics;
 mod model_folder;
 mod predict;
+mod random_batch;
 mod run;
 mod schedule;
 mod setup;
@@ -35,6 +37,7 @@ pub use generate::{Sampling, generate};
 pub use initial::{initialize, initialize_some};
 pub use metrics::Scores;
 pub use predict::{Answer, Prediction};
+pub use random_batch::random_batch;
 pub use run::{Run, RunOptions, StoredPlan};
 pub use schedule::learning_rate;
 pub use setup::{Planned, budget_bytes, family, length, pins, plan, precision, shapes, spec};

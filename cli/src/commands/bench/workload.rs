@@ -1,10 +1,6 @@
-//! The reference workloads as recipes, and a batch of random samples for them.
+//! The reference workloads as recipes.
 
 use crate::failure::Failure;
-use plimsoll::data::{Batch, DataError, Dataset, Element, FieldSpec, RowMut};
-use plimsoll::exec::cpu::random::{Stream, site};
-use plimsoll::graph::{DType, InputKind, Value};
-use plimsoll::plan::Program;
 
 pub struct Workload {
     pub name: &'static str,
@@ -46,8 +42,6 @@ pub const WORKLOADS: [Workload; 15] = [
 const WINDOW: usize = 60;
 /// Tokens of a text unless the command says.
 const TOKENS: usize = 128;
-/// Ids that random texts are drawn from, at most.
-const IDS: u32 = 1000;
 
 impl Workload {
     pub fn find(name: &str) -> Result<&'static Workload, Failure> {
@@ -128,87 +122,6 @@ impl Workload {
             _ => format!("train = \"bench.jsonl\"\ntokenizer = \"tokenizer.json\"\nmax_length = {seq}"),
         }
     }
-}
-
-/// As many samples as a batch holds, for the inputs of the program's first phase: normal numbers, random ids and
-/// labels, everything real and of weight 1.
-pub struct RandomSamples {
-    count: usize,
-    fields: Vec<FieldSpec>,
-}
-
-impl RandomSamples {
-    pub fn new(program: &Program, count: usize) -> RandomSamples {
-        let mut fields: Vec<FieldSpec> = Vec::new();
-        for value in program.phases.iter().flat_map(|phase| phase.graph.values()) {
-            let known = fields.iter().any(|field| field.name == value.name);
-            if matches!(value.input, Some(InputKind::Data)) && !known {
-                fields.push(field(value));
-            }
-        }
-        RandomSamples { count, fields }
-    }
-
-    pub fn batch(&self) -> Result<Batch, Failure> {
-        let mut batch = Batch::new(&self.fields, self.count)?;
-        batch.fill(self, 0..self.count)?;
-        Ok(batch)
-    }
-
-    /// Tokens of a text, for the position that is read out.
-    fn tokens(&self) -> i32 {
-        let ids = self.fields.iter().find(|field| field.name == "ids");
-        ids.and_then(FieldSpec::elements).unwrap_or(1) as i32
-    }
-}
-
-fn field(value: &Value) -> FieldSpec {
-    if value.name == "eos" {
-        return FieldSpec::position("eos", "ids");
-    }
-    let element = if value.ty.dtype == DType::I32 { Element::I32 } else { Element::F32 };
-    FieldSpec::new(&value.name, element, &value.ty.shape[1..])
-}
-
-impl Dataset for RandomSamples {
-    fn len(&self) -> usize {
-        self.count
-    }
-
-    fn fields(&self) -> &[FieldSpec] {
-        &self.fields
-    }
-
-    fn fill(&self, sample: usize, row: &mut RowMut<'_>) -> Result<(), DataError> {
-        let stream = Stream::new(1, site("bench"), 0);
-        let word = |i: usize, draw: u32| stream.word(sample as u32, draw, i as u32);
-        for (at, field) in self.fields.iter().enumerate() {
-            match (field.name.as_str(), field.element) {
-                ("weight" | "weights", _) => row.f32(at).fill(1.0),
-                ("mask", _) => row.i32(at).fill(1),
-                ("types", _) => row.i32(at).fill(0),
-                ("eos", _) => row.i32(at)[0] = self.tokens() - 1,
-                ("label", _) => row.i32(at)[0] = (word(0, 2) % 2) as i32,
-                (_, Element::I32) => fill(row.i32(at), |i| (word(i, 0) % IDS) as i32),
-                (_, Element::F32) => fill(row.f32(at), |i| normal(word(i, 0), word(i, 1))),
-            }
-        }
-        Ok(())
-    }
-
-    fn resident_bytes(&self) -> usize {
-        0
-    }
-}
-
-fn fill<T>(to: &mut [T], value: impl Fn(usize) -> T) {
-    to.iter_mut().enumerate().for_each(|(i, to)| *to = value(i));
-}
-
-/// Box–Muller.
-fn normal(a: u32, b: u32) -> f32 {
-    let unit = |word: u32| (f64::from(word) + 0.5) / 4_294_967_296.0;
-    ((-2.0 * unit(a).ln()).sqrt() * (std::f64::consts::TAU * unit(b)).cos()) as f32
 }
 
 #[cfg(test)]

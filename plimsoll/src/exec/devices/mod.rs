@@ -1,5 +1,6 @@
 //! Facts about devices: the processor here, and the cards that plans can be made for without having one.
 
+mod card_profile;
 mod catalog;
 mod cgroup;
 mod processes;

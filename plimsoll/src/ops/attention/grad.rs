@@ -28,6 +28,9 @@ impl Op for AttentionGrad {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         Ok(inputs[..self.0.mask()].iter().map(Type::contiguous).collect())
     }
+    fn class(&self) -> Class {
+        Class::AttentionGrad
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: 2.5 * self.0.flops(inputs), bytes: Cost::traffic(inputs, outputs) }
     }

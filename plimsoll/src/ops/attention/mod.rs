@@ -126,6 +126,9 @@ impl Op for Attention {
         let lse = Type::new(compute_type(inputs[0].dtype), &[s.batch, s.heads, s.q_len]);
         Ok(vec![inputs[0].with_shape(&[s.batch, s.q_len, s.heads, s.head_dim]), lse])
     }
+    fn class(&self) -> Class {
+        Class::Attention
+    }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: self.flops(inputs), bytes: Cost::traffic(inputs, outputs) }
     }
@@ -136,6 +139,11 @@ impl Op for Attention {
         with_float!(io.output_type(0).dtype, T => self.forward::<T>(io))
     }
 }
+
+/// Operations per score besides the products: the exponential of the softmax, and a random number where weights are
+/// dropped.
+const EXP_FLOPS: f64 = 16.0;
+const DRAW_FLOPS: f64 = 25.0;
 
 impl Attention {
     fn forward<T: Float + Element>(&self, io: &CpuIo<'_>) {
@@ -157,6 +165,7 @@ impl Attention {
             Bias::Relative { .. } => (1.0, 0.0),
             Bias::Disentangled { .. } => (8.0, 2.0 * pairs * (s.q_len + s.k_len) as f64 * rows * width),
         };
-        seen * (4.0 * width + 12.0 + extra) + tables
+        let drawn = if self.dropout.is_some() { DRAW_FLOPS } else { 0.0 };
+        seen * (4.0 * width + EXP_FLOPS + extra + drawn) + tables
     }
 }

@@ -1,0 +1,171 @@
+//! The plans that are chosen for several budgets against every fixed strategy, all of them measured in alternation.
+
+use super::{Arguments, Bench, Workload, median, recipe, rounded};
+use crate::failure::Failure;
+use crate::printer;
+use plimsoll::recipe::Recipe;
+use plimsoll::train::{Device, Planned, TrainError, plan};
+use serde::Serialize;
+
+/// What is recomputed in the strategies that people choose by hand.
+const LEVELS: [&str; 3] = ["none", "cheap", "layers"];
+/// Steps of a plan in one turn: the first brings its memory back into the caches and is not counted.
+const STEPS_PER_TURN: usize = 3;
+
+/// One budget: what was chosen, and what else would fit.
+#[derive(Serialize)]
+struct Point<'a> {
+    workload: &'a str,
+    batch: usize,
+    seq: usize,
+    settings: &'a [String],
+    threads: usize,
+    budget_bytes: u64,
+    chosen: Measured,
+    fixed: Vec<Measured>,
+}
+
+#[derive(Clone, Serialize)]
+struct Measured {
+    micro_batch: usize,
+    recompute: String,
+    arena_bytes: usize,
+    predicted_ms: f64,
+    ms: f64,
+    ms_min: f64,
+}
+
+/// A plan under its pins, as often as it was asked for.
+struct Candidate {
+    recipe: Recipe,
+    planned: Planned,
+}
+
+pub fn run(
+    arguments: &Arguments,
+    workload: &Workload,
+    seq: usize,
+    device: &Device,
+    budgets: usize,
+) -> Result<(), Failure> {
+    let with = |pins: &[String]| recipe(arguments, workload, seq, pins);
+    let fixed = fixed(arguments.batch, device, with)?;
+    let budgets = spread(smallest(device, with)?, largest(&fixed), budgets);
+    let mut candidates = fixed;
+    let strategies = candidates.len();
+    let mut chosen = Vec::new();
+    for &budget in &budgets {
+        let recipe = with(&[format!("memory.budget={budget}B")])?;
+        let candidate = Candidate { planned: super::make_plan(&recipe, device)?, recipe };
+        chosen.push(position(&mut candidates, candidate));
+    }
+    let measured = measure(&candidates, arguments.steps)?;
+    for (&budget_bytes, &at) in budgets.iter().zip(&chosen) {
+        let fits = |m: &&Measured| m.arena_bytes as u64 <= budget_bytes;
+        printer::json(&Point {
+            workload: workload.name,
+            batch: arguments.batch,
+            seq,
+            settings: &arguments.overrides.sets,
+            threads: device.target.threads,
+            budget_bytes,
+            chosen: measured[at].clone(),
+            fixed: measured[..strategies].iter().filter(fits).cloned().collect(),
+        })?;
+    }
+    Ok(())
+}
+
+/// Every level of recompute with every power of two as micro-batch, as far as the model allows it.
+fn fixed(
+    batch: usize,
+    device: &Device,
+    with: impl Fn(&[String]) -> Result<Recipe, Failure>,
+) -> Result<Vec<Candidate>, Failure> {
+    let mut found = Vec::new();
+    for level in LEVELS {
+        for micro_batch in (0..).map(|power| 1usize << power).take_while(|&micro| micro <= batch) {
+            let pins = [format!("memory.recompute={level}"), format!("memory.micro_batch={micro_batch}")];
+            let recipe = with(&pins)?;
+            match plan(&recipe, device) {
+                Ok(planned) => found.push(Candidate { recipe, planned }),
+                // Batch statistics want the whole batch; what this machine cannot hold is not compared.
+                Err(TrainError::Refused { .. } | TrainError::DoesNotFit(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    match found.is_empty() {
+        true => Err(Failure::bad_input(
+            format!("no fixed strategy runs with a batch of {batch}"),
+            "make --batch a power of two",
+        )),
+        false => Ok(found),
+    }
+}
+
+/// Bytes of the smallest plan.
+fn smallest(device: &Device, with: impl Fn(&[String]) -> Result<Recipe, Failure>) -> Result<u64, Failure> {
+    match plan(&with(&["memory.budget=1B".into()])?, device) {
+        Ok(planned) => Ok(planned.planned_peak_bytes()),
+        Err(TrainError::DoesNotFit(smallest)) => Ok(smallest.planned_peak_bytes()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn largest(candidates: &[Candidate]) -> u64 {
+    candidates.iter().map(|c| c.planned.planned_peak_bytes()).max().unwrap_or(0)
+}
+
+/// `count` budgets from the smallest to plenty, each the same factor above the one before.
+fn spread(smallest: u64, plenty: u64, count: usize) -> Vec<u64> {
+    let (low, high) = (smallest.max(1) as f64, plenty.max(smallest).max(1) as f64);
+    let share = |i: usize| i as f64 / count.saturating_sub(1).max(1) as f64;
+    (0..count).map(|i| (low * (high / low).powf(share(i))).ceil() as u64).collect()
+}
+
+/// Where the candidate's plan is among those there are, which it joins if it is new.
+fn position(candidates: &mut Vec<Candidate>, candidate: Candidate) -> usize {
+    let same = |other: &Candidate| other.planned.choice.settings == candidate.planned.choice.settings;
+    candidates.iter().position(same).unwrap_or_else(|| {
+        candidates.push(candidate);
+        candidates.len() - 1
+    })
+}
+
+/// All candidates side by side in memory, taking turns.
+fn measure(candidates: &[Candidate], steps: usize) -> Result<Vec<Measured>, Failure> {
+    let benches = candidates.iter().map(|c| Bench::new(&c.recipe, &c.planned)).collect::<Result<Vec<_>, _>>()?;
+    let mut benches: Vec<(Bench, Vec<f64>)> = benches.into_iter().map(|bench| (bench, Vec::new())).collect();
+    for _ in 0..steps.div_ceil(STEPS_PER_TURN - 1) {
+        for (bench, times) in &mut benches {
+            times.extend(bench.time(1, STEPS_PER_TURN - 1)?.0);
+        }
+    }
+    Ok(benches.into_iter().map(|(bench, times)| measured(bench.planned, times)).collect())
+}
+
+fn measured(planned: &Planned, mut times: Vec<f64>) -> Measured {
+    times.sort_by(f64::total_cmp);
+    let choice = &planned.choice;
+    Measured {
+        micro_batch: choice.settings.micro_batch,
+        recompute: choice.settings.recompute.name().into(),
+        arena_bytes: choice.layout.arena_bytes,
+        predicted_ms: rounded(choice.predicted_step_ms, 3),
+        ms: rounded(median(&times), 3),
+        ms_min: rounded(times[0], 3),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_go_from_the_smallest_to_plenty() {
+        assert_eq!(spread(100, 1600, 5), [100, 200, 400, 800, 1600]);
+        assert_eq!(spread(100, 1600, 1), [100]);
+        assert_eq!(spread(100, 50, 2), [100, 100]);
+    }
+}

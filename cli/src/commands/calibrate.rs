@@ -1,0 +1,84 @@
+//! `plimsoll calibrate`: measure the device, keep its profile for later predictions.
+
+use crate::arguments::Machine;
+use crate::device;
+use crate::failure::Failure;
+use crate::printer::{self, say};
+use crate::profiles;
+use clap::Args;
+use plimsoll::plan::{Amount, Amounts};
+use plimsoll::train::calibrate::{Calibration, calibrate};
+use serde::Serialize;
+use std::path::Path;
+use std::time::Duration;
+
+#[derive(Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    machine: Machine,
+    /// Measure for about this many seconds
+    #[arg(long, value_name = "S", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    /// One JSON value on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    device: &'a str,
+    threads: usize,
+    file: &'a Path,
+    #[serde(flatten)]
+    calibration: &'a Calibration,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let (device, facts) = device::processor(&arguments.machine)?;
+    let threads = device.target.threads;
+    say(&format!("measuring {}, {threads} threads; other work on the machine makes it look slower", facts.name));
+    let calibration = calibrate(&device, Duration::from_secs(arguments.seconds), |_| {})?;
+    let file = profiles::store(&facts.name, threads, &calibration.profile)
+        .map_err(|cause| Failure::failed(format!("the profile cannot be kept: {cause}"), "set XDG_CACHE_HOME"))?;
+    match arguments.json {
+        true => {
+            let answer = Answer { device: &facts.name, threads, file: &file, calibration: &calibration };
+            printer::json(&answer)?
+        }
+        false => printer::out(&tables(&calibration, &file)),
+    };
+    Ok(())
+}
+
+fn tables(calibration: &Calibration, file: &Path) -> String {
+    let mut text = format!(
+        "{:<17} {:>9} {:>10} {:>9} {:>9} {:>10} {:>7}\n",
+        "class", "us/node", "GFLOP/s", "near GB/s", "far GB/s", "measured", "off by"
+    );
+    for check in &calibration.classes {
+        let rates = calibration.profile.seconds.get(&check.class).copied().unwrap_or_default();
+        text += &format!(
+            "{:<17} {:>9.1} {:>10} {:>9} {:>9} {:>7.2} ms {:>5.0} %\n",
+            check.class.name(),
+            1e6 * rates.of(Amount::Node),
+            per_second(&rates, Amount::Flops),
+            per_second(&rates, Amount::NearBytes),
+            per_second(&rates, Amount::FarBytes),
+            check.measured_ms,
+            100.0 * check.error
+        );
+    }
+    text += &format!("\n{:<17} {:>9} {:>10}\n", "step of", "measured", "predicted");
+    for step in &calibration.steps {
+        text += &format!("{:<17} {:>6.2} ms {:>7.2} ms\n", step.model, step.measured_ms, step.predicted_ms);
+    }
+    text + &format!("\n{:.0} s; kept in {}\n", calibration.seconds, file.display())
+}
+
+/// Billions per second; a dash where it takes no time of its own.
+fn per_second(rates: &Amounts, amount: Amount) -> String {
+    match rates.of(amount) {
+        0.0 => "-".into(),
+        seconds => format!("{:.1}", 1e-9 / seconds),
+    }
+}

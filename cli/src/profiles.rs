@@ -1,0 +1,136 @@
+//! Measured profiles of devices, kept from run to run in the user's cache folder.
+
+use crate::printer::say;
+use plimsoll::ops::Class;
+use plimsoll::plan::{Amount, Profile};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Raised whenever what a profile holds, or what its numbers mean, changes.
+const FORMAT: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    format: u32,
+    device: String,
+    threads: usize,
+    profile: Profile,
+}
+
+/// The processor's profile as it was measured here, or the built-in one.
+pub fn of_processor(name: &str, threads: usize) -> Profile {
+    folder().and_then(|folder| load(&folder, name, threads)).unwrap_or_else(|| Profile::cpu(threads))
+}
+
+/// `None` if there is none to use; a file that cannot be used is named on stderr, and is never an error.
+fn load(folder: &Path, name: &str, threads: usize) -> Option<Profile> {
+    let path = path_in(folder, name, threads);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return None,
+        Err(cause) => return ignored(&path, &cause.to_string()),
+    };
+    let stored: Stored = match serde_json::from_str(&text) {
+        Ok(stored) => stored,
+        Err(cause) => return ignored(&path, &format!("it is damaged or of another version ({cause})")),
+    };
+    match &stored {
+        Stored { format, .. } if *format != FORMAT => ignored(&path, "it is of another version"),
+        Stored { device, threads: t, .. } if device != name || *t != threads => ignored(&path, "it is another device's"),
+        Stored { profile, .. } if !is_sound(profile) => ignored(&path, "its rates cannot be"),
+        _ => Some(stored.profile),
+    }
+}
+
+fn ignored(path: &Path, why: &str) -> Option<Profile> {
+    say(&format!("note: {} is not used: {why}; `plimsoll calibrate` measures anew", path.display()));
+    None
+}
+
+/// Every rate a time, and every class of work known.
+fn is_sound(profile: &Profile) -> bool {
+    let known = |class: &Class| *class == Class::View || profile.seconds.contains_key(class);
+    let times = |rates: &[f64]| rates.iter().all(|s| s.is_finite() && *s >= 0.0);
+    let speedups = [profile.speedups.tf32, profile.speedups.f16, profile.speedups.bf16];
+    Class::ALL.iter().all(known)
+        && profile.seconds.values().all(|rates| times(&rates.0))
+        && profile.seconds[&Class::Product].of(Amount::Flops) > 0.0
+        && speedups.iter().all(|s| s.is_finite() && *s > 0.0)
+        && times(&[profile.phase_s])
+}
+
+/// Keeps a measured profile, all of it or nothing. Says where.
+pub fn store(name: &str, threads: usize, profile: &Profile) -> io::Result<PathBuf> {
+    let folder = folder().ok_or_else(|| io::Error::other("neither XDG_CACHE_HOME nor HOME is set"))?;
+    store_in(&folder, name, threads, profile)
+}
+
+fn store_in(folder: &Path, name: &str, threads: usize, profile: &Profile) -> io::Result<PathBuf> {
+    fs::create_dir_all(folder)?;
+    let path = path_in(folder, name, threads);
+    let stored = Stored { format: FORMAT, device: name.into(), threads, profile: profile.clone() };
+    let unfinished = path.with_extension(format!("{}.tmp", std::process::id()));
+    let mut file = fs::File::create(&unfinished)?;
+    serde_json::to_writer_pretty(&mut file, &stored)?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
+    fs::rename(&unfinished, &path)?;
+    Ok(path)
+}
+
+/// `$XDG_CACHE_HOME/plimsoll/profiles`, or below `~/.cache`.
+fn folder() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
+    Some(cache.join("plimsoll").join("profiles"))
+}
+
+/// `Intel(R) Xeon(R) Processor`, 2 threads → `cpu-intel-r-xeon-r-processor-2.json`.
+fn path_in(folder: &Path, name: &str, threads: usize) -> PathBuf {
+    let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let name = words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-");
+    folder.join(format!("cpu-{name}-{threads}.json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stored_is_loaded_for_the_same_device_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut profile = Profile::cpu(2);
+        profile.phase_s = 0.25;
+        let path = store_in(dir.path(), "Some (R) CPU", 2, &profile).unwrap();
+        assert!(path.ends_with("cpu-some-r-cpu-2.json"), "{path:?}");
+        assert_eq!(load(dir.path(), "Some (R) CPU", 2), Some(profile));
+        assert_eq!(load(dir.path(), "Some (R) CPU", 3), None);
+        // Another name that makes the same file name.
+        assert_eq!(load(dir.path(), "some r cpu", 2), None);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn damaged_and_foreign_files_are_ignored() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = store_in(dir.path(), "cpu", 1, &Profile::cpu(1)).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let damaged = [
+            text[..text.len() / 2].to_string(),
+            String::new(),
+            "[]".into(),
+            text.replace("\"format\": 1", "\"format\": 0"),
+            text.replace("\"product\"", "\"prodcut\""),
+            text.replacen("\"phase_s\": ", "\"phase_s\": -", 1),
+        ];
+        for damaged in damaged {
+            assert_ne!(damaged, text);
+            fs::write(&path, &damaged).unwrap();
+            assert_eq!(load(dir.path(), "cpu", 1), None, "{damaged}");
+        }
+        fs::write(&path, [0xff, 0xfe]).unwrap();
+        assert_eq!(load(dir.path(), "cpu", 1), None);
+    }
+}

@@ -1,0 +1,129 @@
+//! Measures a device: real training steps of small models, timed node by node, and the rates that explain them best.
+
+mod fit;
+mod running;
+mod workloads;
+
+pub use fit::Observation;
+
+use super::{Device, TrainError};
+use crate::ops::Class;
+use crate::plan::{Amounts, Grain, Profile, Program, Work, predicted_ms};
+use running::Running;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// A measured profile and how well it explains what it was made from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Calibration {
+    pub profile: Profile,
+    pub steps: Vec<StepCheck>,
+    pub classes: Vec<ClassCheck>,
+    pub seconds: f64,
+}
+
+/// A model's step, measured and as the profile has it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepCheck {
+    pub model: String,
+    pub measured_ms: f64,
+    pub predicted_ms: f64,
+}
+
+/// All nodes of a class over one step of every model.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClassCheck {
+    pub class: Class,
+    pub nodes: usize,
+    pub measured_ms: f64,
+    /// Mean distance of a node's prediction from its measurement, by time spent.
+    pub error: f64,
+}
+
+/// Rounds over all models that are run at least and at most.
+const ROUNDS: std::ops::Range<usize> = 3..16;
+/// Steps of a model in one turn: the first brings its memory back into the caches and is not counted.
+const STEPS_PER_TURN: usize = 3;
+
+/// Runs the models in alternation for about `time`, telling `progress` the share that is done, and fits a profile.
+pub fn calibrate(device: &Device, time: Duration, mut progress: impl FnMut(f64)) -> Result<Calibration, TrainError> {
+    let began = Instant::now();
+    let mut models = workloads::all().iter().map(|w| Running::new(w, device)).collect::<Result<Vec<_>, _>>()?;
+    for round in 0..ROUNDS.end {
+        let spent = began.elapsed().as_secs_f64() / time.as_secs_f64();
+        if round >= ROUNDS.start && spent >= 1.0 {
+            break;
+        }
+        for model in &mut models {
+            model.turn(STEPS_PER_TURN)?;
+        }
+        progress(began.elapsed().as_secs_f64() / time.as_secs_f64());
+    }
+    Ok(explain(&models, device.target.threads, began))
+}
+
+fn explain(models: &[Running], threads: usize, began: Instant) -> Calibration {
+    let profile = fitted(models, threads);
+    let steps = models.iter().map(|model| StepCheck {
+        model: model.name.into(),
+        measured_ms: 1e3 * model.step_seconds(),
+        predicted_ms: predicted_ms(model.program(), &profile),
+    });
+    let steps = steps.collect();
+    let classes = class_checks(&observations(models, &profile.grain), &profile);
+    Calibration { profile, steps, classes, seconds: began.elapsed().as_secs_f64() }
+}
+
+/// The near cache's size is not known: the one that leaves the least unexplained is taken.
+fn fitted(models: &[Running], threads: usize) -> Profile {
+    let start = Profile::cpu(threads);
+    let fits = [0.25, 0.5, 1.0, 2.0, 4.0].map(|factor| {
+        let near_bytes = (start.grain.near_bytes as f64 * factor) as usize;
+        let grain = Grain { near_bytes, ..start.grain };
+        let observations = observations(models, &grain);
+        let (seconds, unexplained) = fit::by_class(&observations, &start.seconds);
+        (Profile { grain, seconds, ..start.clone() }, unexplained)
+    });
+    let best = fits.into_iter().min_by(|a, b| a.1.total_cmp(&b.1));
+    let profile = best.map_or(start, |(profile, _)| profile);
+    let mut rests: Vec<f64> = models.iter().map(Running::seconds_besides_nodes).collect();
+    rests.sort_by(f64::total_cmp);
+    Profile { phase_s: rests.get(rests.len() / 2).copied().unwrap_or(0.0).max(0.0), ..profile }
+}
+
+/// Every node of every model: what it does and the time it took.
+fn observations(models: &[Running], grain: &Grain) -> Vec<Observation> {
+    let mut found = Vec::new();
+    for model in models {
+        let step = model.step_seconds();
+        for (phase, node, seconds) in model.node_seconds() {
+            let (graph, repeat) = phase_of(model.program(), phase);
+            let work = Work::of(graph, node, grain);
+            found.push(Observation { work, seconds, runs: repeat as f64, step });
+        }
+    }
+    found
+}
+
+fn phase_of(program: &Program, phase: usize) -> (&crate::graph::Graph, usize) {
+    let phase = &program.phases[phase];
+    (&phase.graph, phase.repeat)
+}
+
+fn class_checks(observations: &[Observation], profile: &Profile) -> Vec<ClassCheck> {
+    let mut by_class: BTreeMap<Class, (usize, f64, f64)> = BTreeMap::new();
+    for seen in observations.iter().filter(|seen| seen.work.class != Class::View) {
+        let rates: Amounts = profile.seconds.get(&seen.work.class).copied().unwrap_or_default();
+        let entry = by_class.entry(seen.work.class).or_default();
+        let off = (rates.dot(&seen.work.amounts) - seen.seconds).abs();
+        *entry = (entry.0 + 1, entry.1 + seen.runs * seen.seconds, entry.2 + seen.runs * off);
+    }
+    let check = |(class, (nodes, seconds, off)): (Class, (usize, f64, f64))| ClassCheck {
+        class,
+        nodes,
+        measured_ms: 1e3 * seconds,
+        error: off / seconds.max(1e-12),
+    };
+    by_class.into_iter().map(check).collect()
+}

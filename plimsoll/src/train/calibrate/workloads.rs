@@ -1,0 +1,133 @@
+//! The models that are run: every family, narrow and wide, so that each class of work is seen at several sizes.
+
+pub struct Workload {
+    pub name: &'static str,
+    model: &'static str,
+    data: &'static str,
+    batch: usize,
+    /// Micro-steps of a step.
+    accumulation: usize,
+    optimizer: &'static str,
+    attention: &'static str,
+}
+
+const TEXTS: &str = "train = \"none.jsonl\"\ntokenizer = \"none.json\"";
+
+const HYBRID: Workload = Workload {
+    name: "hybrid",
+    model: "family = \"hybrid-cnn-lstm\"\nfeatures = 32\nwindow = 60\nchannels = [64, 128]\nhidden = 128\nheads = 4\n\
+            classes = 3\ndropout = 0.1",
+    data: "source = \"synthetic:regimes\"",
+    batch: 16,
+    accumulation: 1,
+    optimizer: "adamw",
+    attention: "fused",
+};
+
+const BLOCKS: Workload = Workload {
+    name: "mu-sota",
+    model: "family = \"mu-sota\"\nvocab = 1000\nlayers = 2\nblocks = 16\nblock_width = 4\nblock_heads = 2\n\
+            cross_heads = 8\nffn = 640\nmax_length = 128",
+    data: "source = \"synthetic:grammar\"\nmax_length = 128",
+    batch: 4,
+    accumulation: 1,
+    optimizer: "adamw",
+    attention: "fused",
+};
+
+const ENCODER: Workload = Workload {
+    name: "bert",
+    model: "family = \"bert\"\nvocab_size = 2000\nhidden_size = 256\nnum_hidden_layers = 2\nnum_attention_heads = 4\n\
+            intermediate_size = 1024\nnum_labels = 2",
+    data: "max_length = 64",
+    batch: 8,
+    accumulation: 1,
+    optimizer: "adamw",
+    attention: "fused",
+};
+
+/// In the order of their turns.
+pub fn all() -> Vec<Workload> {
+    vec![
+        HYBRID,
+        Workload {
+            name: "hybrid, narrow",
+            model: "family = \"hybrid-cnn-lstm\"\nfeatures = 16\nwindow = 60\nchannels = [32, 64]\nhidden = 64\n\
+                    heads = 4\nclasses = 3\ndropout = 0.1",
+            batch: 64,
+            attention: "materialized",
+            ..HYBRID
+        },
+        BLOCKS,
+        Workload {
+            name: "mu-sota, wide",
+            model: "family = \"mu-sota\"\nvocab = 4000\nlayers = 1\nblocks = 8\nblock_width = 16\nblock_heads = 2\n\
+                    cross_heads = 4\nffn = 512\nmax_length = 256",
+            data: "source = \"synthetic:grammar\"\nmax_length = 256",
+            batch: 2,
+            ..BLOCKS
+        },
+        ENCODER,
+        Workload {
+            name: "bert, wide",
+            model: "family = \"bert\"\nvocab_size = 4000\nhidden_size = 384\nnum_hidden_layers = 1\n\
+                    num_attention_heads = 12\nintermediate_size = 1536\nnum_labels = 2",
+            data: "max_length = 128",
+            batch: 8,
+            ..ENCODER
+        },
+        Workload {
+            name: "bert, narrow",
+            model: "family = \"bert\"\nvocab_size = 2000\nhidden_size = 128\nnum_hidden_layers = 2\n\
+                    num_attention_heads = 4\nintermediate_size = 512\nnum_labels = 2",
+            data: "max_length = 32",
+            accumulation: 4,
+            attention: "materialized",
+            optimizer: "sgd",
+            ..ENCODER
+        },
+        Workload {
+            name: "deberta-v3",
+            model: "family = \"deberta-v3\"\nvocab_size = 2000\nhidden_size = 256\nnum_hidden_layers = 2\n\
+                    num_attention_heads = 4\nintermediate_size = 1024\nnum_labels = 2",
+            ..ENCODER
+        },
+        Workload {
+            name: "t5",
+            model: "family = \"t5\"\nvocab_size = 2000\nd_model = 256\nd_kv = 64\nd_ff = 512\nnum_layers = 2\n\
+                    num_heads = 4\nfeed_forward_proj = \"gated-gelu\"\ntie_word_embeddings = true",
+            data: "max_length = 64\nmax_target_length = 64",
+            batch: 4,
+            optimizer: "adafactor",
+            ..ENCODER
+        },
+        Workload {
+            name: "clip",
+            model: "family = \"clip\"\nprojection_dim = 128\n\
+                    text_config = { hidden_size = 128, intermediate_size = 512, num_hidden_layers = 2, \
+                    num_attention_heads = 4, vocab_size = 2000, max_position_embeddings = 32, eos_token_id = 1 }\n\
+                    vision_config = { hidden_size = 128, intermediate_size = 512, num_hidden_layers = 2, \
+                    num_attention_heads = 4, image_size = 64, patch_size = 8 }",
+            data: "max_length = 32",
+            batch: 8,
+            ..ENCODER
+        },
+    ]
+}
+
+impl Workload {
+    /// A recipe with nothing left to choose.
+    pub fn recipe(&self) -> String {
+        let Workload { model, data, batch, accumulation, optimizer, attention, .. } = self;
+        let micro_batch = batch / accumulation;
+        let files = if data.starts_with("source") { "" } else { TEXTS };
+        let sample = if model.contains("mu-sota") { "sample = { length = 0 }" } else { "" };
+        // Only lengths matter: no file is opened.
+        format!(
+            "[model]\n{model}\n[data]\n{data}\n{files}\n[train]\neffective_batch = {batch}\nclip_norm = 1.0\n\
+             optimizer = {{ name = \"{optimizer}\", lr = 1e-5 }}\nschedule = {{ name = \"constant\" }}\n\
+             evaluate = {{ every = \"never\" }}\n{sample}\n\
+             [memory]\nprecision = \"f32\"\nmicro_batch = {micro_batch}\nrecompute = \"none\"\nattention = \"{attention}\"\n"
+        )
+    }
+}
