@@ -2,7 +2,7 @@
 
 use super::layout::{Owner, Place, Storage};
 use super::{PlanError, Program, aligned};
-use crate::graph::{Component, Graph, InputKind, NodeId, Source, ValueId};
+use crate::graph::{Component, Graph, InputKind, NodeId, Source, Space, ValueId};
 use crate::ops::{AliasKind, Target};
 use std::collections::HashMap;
 
@@ -14,6 +14,7 @@ pub struct Lifetime {
     pub first: usize,
     pub last: usize,
     pub component: Component,
+    pub space: Space,
 }
 
 /// Everything about a phase's memory but the addresses.
@@ -87,6 +88,7 @@ impl<'g> Pass<'g> {
             first: tick,
             last: tick,
             component: value.component,
+            space: value.space,
         });
     }
 
@@ -188,8 +190,8 @@ fn add_workspaces(graph: &Graph, order: &[NodeId], target: &Target, buffers: &mu
         let bytes = aligned(graph.node(id).op.op().workspace(&graph.input_types(id), target));
         if bytes > 0 {
             workspaces[id.index()] = Some(buffers.len());
-            let owner = Owner::Workspace(id);
-            buffers.push(Lifetime { owner, bytes, first: tick, last: tick, component: Component::Workspace });
+            let (owner, component, space) = (Owner::Workspace(id), Component::Workspace, Space::Device);
+            buffers.push(Lifetime { owner, bytes, first: tick, last: tick, component, space });
         }
     }
     workspaces

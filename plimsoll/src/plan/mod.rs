@@ -5,6 +5,7 @@ mod cost;
 mod file;
 mod layout;
 mod lifetimes;
+mod offload;
 mod order;
 mod place;
 mod program;
@@ -17,6 +18,7 @@ pub use file::{PlanFile, PlanFileError};
 pub use layout::{
     Buffer, Layout, LayoutOptions, Owner, PhaseLayout, Place, Slot, Storage, lay_out, lay_out_within, live_peak,
 };
+pub use offload::{Offload, offload, offloaded_values};
 pub use order::order;
 pub use program::{Phase, Program, Resident};
 pub use recompute::{Recompute, recompute, recomputed_nodes};

@@ -159,12 +159,13 @@ pub fn live_peak(buffers: &[Lifetime]) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{Component, NodeId};
+    use crate::graph::{Component, NodeId, Space};
     use crate::ops::SampleRng;
     use crate::plan::Owner;
 
     fn lifetime(bytes: usize, first: usize, last: usize) -> Lifetime {
-        Lifetime { owner: Owner::Workspace(NodeId(0)), bytes, first, last, component: Component::Activations }
+        let (owner, component) = (Owner::Workspace(NodeId(0)), Component::Activations);
+        Lifetime { owner, bytes, first, last, component, space: Space::Device }
     }
 
     fn overlapping(buffers: &[Lifetime], offsets: &[usize]) -> Option<(usize, usize)> {

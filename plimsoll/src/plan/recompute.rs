@@ -66,8 +66,7 @@ fn overwrites(graph: &Graph, id: NodeId) -> bool {
 pub fn recompute(graph: &Graph, again: &[bool]) -> Result<Graph, PlanError> {
     let mut pass = Pass { from: graph, again, to: graph.empty_copy(), kept: HashMap::new(), redone: HashMap::new() };
     for id in graph.value_ids() {
-        if let (Some(kind), value) = (graph.value(id).input.clone(), graph.value(id)) {
-            let copy = pass.to.input(&value.name, value.ty.clone(), kind)?;
+        if let Some(copy) = pass.to.input_again(graph.value(id))? {
             pass.kept.insert(id, copy);
         }
     }

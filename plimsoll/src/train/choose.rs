@@ -2,7 +2,9 @@
 
 use super::step::{Settings, StepSpec, program};
 use crate::models::{AttentionForm, Family};
-use crate::plan::{Layout, LayoutOptions, PlanError, Profile, Program, Recompute, lay_out, live_peak, predicted_ms};
+use crate::plan::{
+    Layout, LayoutOptions, Offload, PlanError, Profile, Program, Recompute, lay_out, live_peak, predicted_ms,
+};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -14,6 +16,7 @@ pub struct Pins {
     pub attention: Option<AttentionForm>,
     pub block_group: Option<usize>,
     pub loss_chunk: Option<usize>,
+    pub offload: Option<OffloadPin>,
     /// Batch norm by micro-batch: the recipe accepts that the micro-batch changes what is learned.
     pub micro_statistics: bool,
     pub no_sharing: bool,
@@ -26,6 +29,24 @@ pub enum RecomputePin {
     Cheap,
     Some,
     Layers,
+}
+
+/// The recipe's words for offload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OffloadPin {
+    None,
+    Optimizer,
+    Activations,
+}
+
+impl OffloadPin {
+    fn of(self, family: &dyn Family) -> Offload {
+        match self {
+            OffloadPin::None => Offload::NONE,
+            OffloadPin::Optimizer => Offload { optimizer: true, ..Offload::NONE },
+            OffloadPin::Activations => Offload { activation_layers: family.layers() as u32, ..Offload::NONE },
+        }
+    }
 }
 
 /// One lever, what was chosen, and what it bought.
@@ -193,6 +214,7 @@ pub(super) fn settings(
         block_group: pins.block_group.unwrap_or(family.blocks()).min(family.blocks()),
         loss_chunk: pins.loss_chunk.unwrap_or(LOSS_CHUNK).min(rows.max(1)),
         sharing: !pins.no_sharing,
+        offload: pins.offload.map_or(Offload::NONE, |pin| pin.of(family)),
     }
 }
 
@@ -252,6 +274,11 @@ fn explain(family: &dyn Family, spec: &StepSpec, pins: &Pins, choice: &Choice) -
             pins.loss_chunk.is_some(),
             "logits of one chunk at a time",
         )?;
+    }
+    if s.offload != Offload::NONE {
+        let other = Settings { offload: Offload::NONE, ..s };
+        let why = "what is not needed for a while waits in host memory";
+        add("offload", s.offload.name().into(), Some(other), pins.offload.is_some(), why)?;
     }
     Ok(decisions)
 }
