@@ -5,18 +5,18 @@ mod common;
 
 use common::random_graph::{Decisions, RandomStep, bits_after_two_steps, random_recompute};
 use common::{TARGET, fresh_seed};
-use plimsoll::exec::Executor;
 use plimsoll::exec::cpu::{CpuExecutor, page_bytes};
+use plimsoll::exec::{Executor, NullExecutor};
 use plimsoll::graph::{DType, InputKind, Space};
 use plimsoll::heap;
 use plimsoll::models::AttentionForm;
-use plimsoll::ops::SampleRng;
+use plimsoll::ops::{SampleRng, Target};
 use plimsoll::plan::{
     Layout, LayoutOptions, Offload, Phase, PlanFile, Profile, Program, Recompute, Summary, lay_out, live_peak, offload,
     offloaded_values, verify,
 };
 use plimsoll::recipe::{Precision, Recipe};
-use plimsoll::train::{Device, Settings, family, initialize, plan, program, spec};
+use plimsoll::train::{Device, Pass, Settings, TrainError, family, initialize, plan, program, shapes, spec};
 use std::collections::BTreeMap;
 
 #[global_allocator]
@@ -161,11 +161,10 @@ fn gradients_used_at_once_train_the_same_weights() {
         assert!(differing.is_empty(), "{differing:?}");
         let [norm, other] = [&a, &b].map(|all| scalar(all, "metrics.norm"));
         assert!((norm - other).abs() < 1e-6 * other, "norm {norm} instead of {other}");
-        assert!(live_peak(&at_once, &TARGET).unwrap() < live_peak(&waiting, &TARGET).unwrap());
+        assert!(live_peak(&at_once, &TARGET).unwrap() <= live_peak(&waiting, &TARGET).unwrap());
     }
 }
 
-/// Two thirds of what a step of bert-large holds beside its activations were gradients.
 #[test]
 fn without_clipping_few_gradients_exist_at_a_time() {
     let text = "[model]\npreset = \"bert-large-uncased\"\n[data]\ntrain = \"a.jsonl\"\nmax_length = 128\n[train]\n\
@@ -281,6 +280,39 @@ fn a_pinned_offload_is_kept_and_said() {
     let said = choice.decisions.iter().find(|d| d.lever == "offload").unwrap();
     assert!(said.choice == "activations" && said.saved_bytes > 0, "{said:?}");
     assert!(choice.layout.host_bytes > 0);
+}
+
+/// The smallest budget without host memory, minus one byte, is met with it; on a card only, where it is other memory.
+#[test]
+fn host_memory_is_used_where_nothing_else_fits() {
+    let recipe = recipe(BERT, &[ADAMW, "model.vocab_size=5000", "memory.offload=none"]);
+    let card = |bytes: u64| Device { target: Target::CUDA, free_bytes: bytes, runs: false, ..device() };
+    let smallest = |recipe: &Recipe, device: Device| match plan(recipe, &device) {
+        Err(TrainError::DoesNotFit(planned)) => planned.choice,
+        _ => panic!("nothing fits one byte"),
+    };
+    let without = smallest(&recipe, card(1)).layout.arena_bytes as u64;
+    let free = self::recipe(BERT, &[ADAMW, "model.vocab_size=5000", "memory.budget=100%"]);
+    assert_eq!(plan(&free, &card(without)).unwrap().choice.settings.offload, Offload::NONE);
+    assert_eq!(plan(&free, &card(without - 1)).unwrap().choice.settings.offload, MOMENTS);
+    assert_eq!(smallest(&free, card(1)).settings.offload, Offload { activation_layers: 3, ..MOMENTS });
+    assert_eq!(smallest(&free, Device { free_bytes: 1, ..device() }).settings.offload, Offload::NONE);
+}
+
+/// Phases for shorter batches keep their values where the longest keeps its own, in both memories.
+#[test]
+fn every_shorter_batch_fits_what_the_longest_has() {
+    for (text, word) in [BERT, T5].into_iter().flat_map(|text| ["optimizer", "activations"].map(|word| (text, word))) {
+        for micro in ["memory.micro_batch=6", "memory.micro_batch=4"] {
+            let recipe = recipe(text, &[ADAMW, micro, &format!("memory.offload={word}")]);
+            let planned = plan(&recipe, &device()).unwrap();
+            let (mut shapes, mut executor) = (shapes(&recipe, &planned), NullExecutor::default());
+            for (length, target) in (1..=13).flat_map(|length| [1, 4, 9].map(|target| (length, target))) {
+                let lengths = if text == T5 { &[length, target][..] } else { &[length] };
+                shapes.phase(&mut executor, &planned.choice, Pass::Train, lengths).unwrap();
+            }
+        }
+    }
 }
 
 /// A random part of what could be offloaded of a random program.

@@ -3,7 +3,7 @@
 
 use super::PlanError;
 use crate::graph::{Graph, NodeId, Role, ValueId};
-use crate::ops::{AliasKind, FromHost, ToHost};
+use crate::ops::{AliasKind, FromHost, Processor, Target, ToHost};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
@@ -20,6 +20,16 @@ pub struct Offload {
 impl Offload {
     pub const NONE: Offload = Offload { optimizer: false, activation_layers: 0 };
 
+    /// What to try, one after the other, for a model of so many layers: moments travel once a step, saved values with
+    /// every micro-batch. On a processor nothing is gained: its memory is the host's.
+    pub fn ladder(target: &Target, layers: u32) -> Vec<Offload> {
+        let moments = Offload { optimizer: true, activation_layers: 0 };
+        match target.processor {
+            Processor::Cpu => vec![Offload::NONE],
+            Processor::Cuda => vec![Offload::NONE, moments, Offload { activation_layers: layers, ..moments }],
+        }
+    }
+
     pub fn name(self) -> &'static str {
         match (self.optimizer, self.activation_layers > 0) {
             (false, false) => "none",
@@ -30,17 +40,18 @@ impl Offload {
     }
 }
 
-/// A saved value this many times smaller than the largest (a norm's statistics) is not worth a copy.
-const TOO_SMALL: usize = 64;
+/// A saved output this many times smaller than another of its node (a norm's statistics) is not worth a copy.
+const TOO_SMALL: usize = 8;
 
-/// The saved values inside the first `layers` layers, by value, that are worth a copy to the host and back.
+/// The saved values inside the first `layers` layers, by value, that are worth a copy to the host and back. Which they
+/// are does not depend on the length of the batch, so that a shorter batch finds its place where the longest has it.
 pub fn offloaded_values(graph: &Graph, layers: u32) -> Vec<bool> {
     let saved = saved_values(graph);
     let bytes = |id: ValueId| graph.ty(id).span_bytes();
-    let largest = graph.value_ids().filter(|id| saved[id.index()]).map(bytes).max().unwrap_or(0);
     let chosen = |id: ValueId| {
-        let segment = graph.producer(id).and_then(|node| graph.node(node).segment);
-        saved[id.index()] && segment.is_some_and(|s| s < layers) && bytes(id) > largest / TOO_SMALL
+        let Some(node) = graph.producer(id).map(|node| graph.node(node)) else { return false };
+        let largest = node.outputs.iter().map(|&output| bytes(output)).max().unwrap_or(0);
+        saved[id.index()] && node.segment.is_some_and(|s| s < layers) && bytes(id) > largest / TOO_SMALL
     };
     graph.value_ids().map(chosen).collect()
 }

@@ -1,4 +1,4 @@
-//! The choice of a plan: the largest micro-batch that fits, then recompute. What the recipe pins is kept.
+//! The choice of a plan: the largest micro-batch that fits, then recompute, then offload. What the recipe pins is kept.
 
 use super::step::{Settings, StepSpec, program};
 use crate::models::{AttentionForm, Family};
@@ -86,8 +86,8 @@ impl std::fmt::Debug for Choice {
     }
 }
 
-/// Tries micro-batches from large to small without recompute, then with ever more of it, and takes the first plan that
-/// fits `arena_budget` bytes.
+/// Tries micro-batches from large to small without recompute, then with ever more of it, all that again with host memory
+/// where that helps, and takes the first plan that fits `arena_budget` bytes.
 pub fn choose(
     family: &dyn Family,
     spec: &StepSpec,
@@ -103,12 +103,14 @@ pub fn choose(
         });
     }
     let micro_batches = micro_batches(family, spec, pins)?;
-    let levels = recompute_levels(pins);
+    let offloads = offloads(family, pins, &options);
+    let levels = offloads.iter().flat_map(|&offload| recompute_levels(pins).into_iter().map(move |l| (offload, l)));
     let options = LayoutOptions { sharing: options.sharing && !pins.no_sharing, ..options };
     let mut smallest: Option<(usize, Settings)> = None;
-    for &level in &levels {
+    for (offload, level) in levels {
         let mut attempt = |micro_batch: usize| -> Result<Attempt, ChooseError> {
-            let attempt = Attempt::new(family, spec, settings(family, spec, pins, micro_batch, level), options)?;
+            let settings = Settings { offload, ..settings(family, spec, pins, micro_batch, level) };
+            let attempt = Attempt::new(family, spec, settings, options)?;
             if smallest.is_none_or(|(bytes, _)| attempt.floor < bytes) {
                 smallest = Some((attempt.floor, attempt.settings));
             }
@@ -186,6 +188,14 @@ fn micro_batches(family: &dyn Family, spec: &StepSpec, pins: &Pins) -> Result<Ve
     }
 }
 
+/// Without a pin, host memory is used only where nothing fits without it.
+fn offloads(family: &dyn Family, pins: &Pins, options: &LayoutOptions) -> Vec<Offload> {
+    match pins.offload {
+        Some(pin) => vec![pin.of(family)],
+        None => Offload::ladder(&options.target, family.layers() as u32),
+    }
+}
+
 fn recompute_levels(pins: &Pins) -> Vec<RecomputePin> {
     match pins.recompute {
         Some(level) => vec![level],
@@ -214,7 +224,7 @@ pub(super) fn settings(
         block_group: pins.block_group.unwrap_or(family.blocks()).min(family.blocks()),
         loss_chunk: pins.loss_chunk.unwrap_or(LOSS_CHUNK).min(rows.max(1)),
         sharing: !pins.no_sharing,
-        offload: pins.offload.map_or(Offload::NONE, |pin| pin.of(family)),
+        offload: Offload::NONE,
     }
 }
 
@@ -277,7 +287,7 @@ fn explain(family: &dyn Family, spec: &StepSpec, pins: &Pins, choice: &Choice) -
     }
     if s.offload != Offload::NONE {
         let other = Settings { offload: Offload::NONE, ..s };
-        let why = "what is not needed for a while waits in host memory";
+        let why = "nothing fits without host memory";
         add("offload", s.offload.name().into(), Some(other), pins.offload.is_some(), why)?;
     }
     Ok(decisions)
