@@ -5,8 +5,8 @@ mod common;
 
 use common::{Run, relative};
 use plimsoll::autodiff::gradients;
-use plimsoll::graph::{Component, DType, Graph, Init, InputKind, OpRef, Type, ValueId};
-use plimsoll::ops::{Accumulate, Binary, Reshape, Sample, SampleRng, Sum, registry};
+use plimsoll::graph::{Component, DType, Graph, Init, InputKind, OpRef, Space, Type, ValueId};
+use plimsoll::ops::{Accumulate, Binary, FromHost, Reshape, Sample, SampleRng, Sum, registry};
 use std::sync::Arc;
 
 /// Loss, outputs and gradients of one sample.
@@ -40,12 +40,17 @@ impl Case {
             let ty = Type::new(dtype, &input.ty.shape);
             // Residents: inputs survive the run, so that an op may overwrite them in place.
             let kind = InputKind::Resident { component: Component::Inputs, init: Init::Zeros };
-            inputs.push(graph.input(&format!("in.{index}"), ty, kind).unwrap());
+            let name = format!("in.{index}");
+            inputs.push(match self.sample.op.op().input_space(index) {
+                Space::Device => graph.input(&name, ty, kind).unwrap(),
+                Space::Host => graph.host_resident(&name, ty, Component::Inputs, Init::Zeros).unwrap(),
+            });
         }
         let outputs = match &self.sample.op {
             OpRef::Forward(op) => graph.apply_all("op", Shared(op.clone()), &inputs).unwrap(),
             OpRef::Plain(op) => graph.add("op", SharedPlain(op.clone()), &inputs).unwrap(),
         };
+        let outputs: Vec<ValueId> = outputs.into_iter().map(|o| from_host(&mut graph, o)).collect();
         outputs.iter().for_each(|&o| graph.keep(o));
         let loss = self.loss(&mut graph, &outputs);
         let seed = graph.scalar("seed").unwrap();
@@ -110,6 +115,14 @@ impl Case {
     }
 }
 
+/// The value on the device: what is in host memory is fetched.
+fn from_host(graph: &mut Graph, value: ValueId) -> ValueId {
+    match graph.value(value).space {
+        Space::Device => value,
+        Space::Host => graph.add("fetched", FromHost::whole(&graph.ty(value).clone()), &[value]).unwrap()[0],
+    }
+}
+
 /// Lets a sample's op, which is behind a pointer, be added to a graph.
 #[derive(Debug)]
 struct Shared(Arc<dyn plimsoll::ops::Differentiable>);
@@ -127,6 +140,12 @@ macro_rules! forward_op {
             }
             fn accepts(&self, input: usize, ty: &Type) -> bool {
                 self.0.accepts(input, ty)
+            }
+            fn input_space(&self, input: usize) -> Space {
+                self.0.input_space(input)
+            }
+            fn output_space(&self, output: usize) -> Space {
+                self.0.output_space(output)
             }
             fn workspace(&self, inputs: &[Type], target: &plimsoll::ops::Target) -> usize {
                 self.0.workspace(inputs, target)

@@ -9,7 +9,7 @@ use plimsoll::exec::cpu::CpuExecutor;
 use plimsoll::graph::DType;
 use plimsoll::models::{AttentionForm, Clip};
 use plimsoll::ops::SampleRng;
-use plimsoll::plan::{LayoutOptions, Program, Recompute, lay_out, live_peak, order};
+use plimsoll::plan::{LayoutOptions, Offload, Program, Recompute, lay_out, live_peak, order};
 use plimsoll::recipe::{self, ClipText, ClipVision, HiddenAct, Origin};
 use plimsoll::train::contrastive::{CONTRAST, EMBED, REPLAY};
 use plimsoll::train::{STEP, Settings, StepSpec, UPDATE, UpdateRule, initialize, program};
@@ -79,6 +79,7 @@ fn settings(effective_batch: usize, micro_batch: usize, recompute: Recompute) ->
         block_group: 1,
         loss_chunk: 1,
         sharing: true,
+        offload: Offload::NONE,
     }
 }
 

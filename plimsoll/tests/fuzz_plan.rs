@@ -4,9 +4,9 @@ mod common;
 
 use common::fresh_seed;
 use plimsoll::autodiff::gradients;
-use plimsoll::graph::{DType, Graph, Init, Type};
-use plimsoll::ops::{Activate, Activation, CrossEntropy, MatMul, SampleRng};
-use plimsoll::plan::{Phase, PlanFile, Program, Summary, lay_out, live_by_tick};
+use plimsoll::graph::{Component, DType, Graph, Init, Role, Type};
+use plimsoll::ops::{Activate, Activation, CrossEntropy, MatMul, SampleRng, StoreToHost};
+use plimsoll::plan::{Phase, PlanFile, Program, Summary, lay_out, live_by_tick, offload};
 
 const TEXTS: usize = 100_000;
 
@@ -28,9 +28,31 @@ fn small_mlp() -> Program {
     Program::new(vec![Phase { name: "step".into(), graph, repeat: 1 }]).unwrap()
 }
 
+/// The same with an accumulator and a saved value in host memory.
+fn offloaded_mlp() -> Program {
+    let mut graph = small_mlp().phases.remove(0).graph;
+    let logits = graph.find("logits").unwrap();
+    let ty = graph.ty(logits).clone();
+    let total = graph.host_resident("total", ty, Component::Optimizer, Init::Zeros).unwrap();
+    graph
+        .with_role(Role::Update, |graph| graph.add("total.store", StoreToHost { first: 0 }, &[logits, total]))
+        .unwrap();
+    let chosen: Vec<bool> = graph.values().iter().map(|v| ["hidden", "active"].contains(&v.name.as_str())).collect();
+    let graph = offload(&graph, &chosen).unwrap();
+    Program::new(vec![Phase { name: "step".into(), graph, repeat: 1 }]).unwrap()
+}
+
 #[test]
 fn damaged_plans_are_refused_or_sound() {
-    let program = small_mlp();
+    check(small_mlp());
+}
+
+#[test]
+fn damaged_plans_with_host_memory_are_too() {
+    check(offloaded_mlp());
+}
+
+fn check(program: Program) {
     let layout = lay_out(&program, common::options(true)).unwrap();
     let text = serde_json::to_string(&PlanFile::new(&program, &layout, common::options(true))).unwrap();
     let tokens = tokens(&text);

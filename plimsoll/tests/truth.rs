@@ -9,7 +9,7 @@ use plimsoll::exec::cpu::{CpuExecutor, page_bytes};
 use plimsoll::heap;
 use plimsoll::models::AttentionForm;
 use plimsoll::ops::{SampleRng, Target};
-use plimsoll::plan::{LayoutOptions, Profile, Program, Recompute, Summary, lay_out};
+use plimsoll::plan::{LayoutOptions, Offload, Profile, Program, Recompute, Summary, lay_out};
 use plimsoll::recipe::Recipe;
 use plimsoll::train::{Settings, family, initialize, plan, program, spec};
 use std::path::{Path, PathBuf};
@@ -99,6 +99,7 @@ fn plain(recipe: &Recipe) -> Settings {
         block_group: usize::MAX,
         loss_chunk: usize::MAX,
         sharing: true,
+        offload: Offload::NONE,
     }
 }
 

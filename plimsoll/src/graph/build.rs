@@ -88,6 +88,19 @@ impl Graph {
         self.input(name, ty, InputKind::Resident { component, init })
     }
 
+    /// The same in host memory: only copies reach it.
+    pub fn host_resident(
+        &mut self,
+        name: &str,
+        ty: Type,
+        component: Component,
+        init: Init,
+    ) -> Result<ValueId, GraphError> {
+        let value = self.resident(name, ty, component, init)?;
+        self.values[value.index()].space = Space::Host;
+        Ok(value)
+    }
+
     /// A tensor the host writes before the phase runs.
     pub fn data(&mut self, name: &str, ty: Type) -> Result<ValueId, GraphError> {
         self.input(name, ty, InputKind::Data)
@@ -114,7 +127,8 @@ impl Graph {
             InputKind::Data => Component::Inputs,
         };
         self.names.insert(name.into(), 1);
-        let id = self.push_value(Value { name: name.into(), ty, source: Source::Input, input: Some(kind), component });
+        let (source, input, space) = (Source::Input, Some(kind), Space::Device);
+        let id = self.push_value(Value { name: name.into(), ty, source, input, component, space });
         self.inputs.insert(name.into(), id);
         Ok(id)
     }
@@ -158,7 +172,8 @@ impl Graph {
             let name = if index == 0 { path.clone() } else { format!("{path}:{index}") };
             let component = op.op().component(index).unwrap_or(Component::Activations);
             let source = Source::Output { node, index };
-            ids.push(self.push_value(Value { name, ty, source, input: None, component }));
+            let space = op.op().output_space(index);
+            ids.push(self.push_value(Value { name, ty, source, input: None, component, space }));
         }
         self.nodes.push(Node { name: path, op, inputs, outputs: ids.clone(), role: self.role, segment: self.segment });
         Ok(ids)
@@ -181,6 +196,14 @@ impl Graph {
         let mut graph = Graph::mixed(&self.name, self.float, self.master);
         graph.layers = self.layers.clone();
         graph
+    }
+
+    /// Declares an input of another graph again; `None` if the value is not an input.
+    pub(crate) fn input_again(&mut self, value: &Value) -> Result<Option<ValueId>, GraphError> {
+        let Some(kind) = value.input.clone() else { return Ok(None) };
+        let again = self.input(&value.name, value.ty.clone(), kind)?;
+        self.values[again.index()].space = value.space;
+        Ok(Some(again))
     }
 
     /// Adds `node` of another graph again, reading `inputs`, with its name, role and segment.

@@ -68,6 +68,19 @@ impl Component {
     }
 }
 
+/// Which memory a value lies in: that of the device, or the host's beside it, which only copies reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Space {
+    #[default]
+    Device,
+    Host,
+}
+
+impl Space {
+    pub const ALL: [Space; 2] = [Space::Device, Space::Host];
+}
+
 /// How a parameter starts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
@@ -106,6 +119,7 @@ pub struct Value {
     pub source: Source,
     pub input: Option<InputKind>,
     pub component: Component,
+    pub space: Space,
 }
 
 impl Value {
@@ -120,8 +134,8 @@ impl Value {
 pub enum Role {
     Forward,
     Backward,
-    /// Computed from forward values for the backward pass (often a copy of a forward node), just before its first
-    /// reader.
+    /// Computed from forward values for the backward pass (often a copy of a forward node) or fetched from the host,
+    /// just before its first reader.
     Recompute,
     Update,
 }

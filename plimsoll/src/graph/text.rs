@@ -34,7 +34,9 @@ fn input_text(value: &Value) -> String {
             let state = if *trained { "trained" } else { "frozen" };
             format!("parameter ({state}{})", if *decay { ", decayed" } else { "" })
         }
-        Some(InputKind::Resident { component, .. }) => format!("resident ({})", component.name()),
+        Some(InputKind::Resident { component, .. }) => {
+            format!("resident ({}{})", component.name(), if value.space == Space::Host { ", host" } else { "" })
+        }
         Some(InputKind::Data) | None => "data".into(),
     }
 }

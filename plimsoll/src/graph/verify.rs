@@ -52,7 +52,17 @@ impl Graph {
         if expected.len() != node.outputs.len() || expected.iter().zip(&node.outputs).any(|(t, v)| t != self.ty(*v)) {
             return broken("has outputs of another type than its op gives");
         }
+        let astray = |(i, &v): (usize, &ValueId)| node.op.op().input_space(i) != self.value(v).space;
+        if node.inputs.iter().enumerate().any(astray) {
+            return broken("reads an input in another memory than its op does");
+        }
+        if node.outputs.iter().enumerate().any(|(i, &v)| node.op.op().output_space(i) != self.value(v).space) {
+            return broken("has an output in another memory than its op writes");
+        }
         for alias in node.op.op().aliases(&types) {
+            if node.op.op().input_space(alias.input) != node.op.op().output_space(alias.output) {
+                return broken("shares one memory's bytes with the other's");
+            }
             let (input, output) = (&types[alias.input], &expected[alias.output]);
             let fits = match alias.kind {
                 AliasKind::Must | AliasKind::May => output.span_bytes() <= input.span_bytes(),

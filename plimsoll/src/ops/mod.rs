@@ -21,6 +21,7 @@ mod cross_entropy;
 mod dropout;
 mod embedding;
 mod exp;
+mod from_host;
 mod gated;
 mod grouped_linear;
 mod label_loss;
@@ -40,7 +41,9 @@ mod sgd;
 mod softmax;
 #[cfg(test)]
 mod testing;
+mod to_host;
 mod view;
+mod window;
 
 pub use crate::exec::cpu::gemm::Activation;
 pub use accumulate::Accumulate;
@@ -64,6 +67,7 @@ pub use cross_entropy::CrossEntropy;
 pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use exp::Exp;
+pub use from_host::FromHost;
 pub use gated::Gated;
 pub use grouped_linear::GroupedLinear;
 pub use label_loss::LabelLoss;
@@ -81,11 +85,13 @@ pub use scale::Scale;
 pub use select_row::SelectRow;
 pub use sgd::Sgd;
 pub use softmax::Softmax;
+pub use to_host::{StoreToHost, ToHost};
 pub use view::{Permute, Reshape, Slice, Split};
+pub use window::Window;
 
 use crate::exec::cpu::CpuIo;
 use crate::exec::cuda::{CudaError, Launch};
-use crate::graph::{Component, Graph, GraphError, NodeId, Type, ValueId};
+use crate::graph::{Component, Graph, GraphError, NodeId, Space, Type, ValueId};
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
 use thiserror::Error;
@@ -210,6 +216,20 @@ pub trait Op: Debug + Send + Sync {
     /// What an output counts as in the breakdown, if not as an activation.
     fn component(&self, _output: usize) -> Option<Component> {
         None
+    }
+
+    /// Which memory it reads this input from. Kernels reach the device's only.
+    fn input_space(&self, _input: usize) -> Space {
+        Space::Device
+    }
+
+    fn output_space(&self, _output: usize) -> Space {
+        Space::Device
+    }
+
+    /// Bytes that it moves between device and host, for the prediction of time.
+    fn host_bytes(&self, _inputs: &[Type], _outputs: &[Type]) -> f64 {
+        0.0
     }
 
     /// The op that computes `accumulator + self(inputs)` in place, the accumulator being its last input.

@@ -25,6 +25,7 @@ pub fn registry() -> Vec<(&'static str, Samples)> {
         ("dropout", Dropout::samples),
         ("embedding", Embedding::samples),
         ("exp", Exp::samples),
+        ("from_host", FromHost::samples),
         ("gated", Gated::samples),
         ("grouped_linear", GroupedLinear::samples),
         ("label_loss", LabelLoss::samples),
@@ -44,6 +45,9 @@ pub fn registry() -> Vec<(&'static str, Samples)> {
         ("slice", Slice::samples),
         ("softmax", Softmax::samples),
         ("split", Split::samples),
+        ("store_to_host", StoreToHost::samples),
+        ("to_host", ToHost::samples),
+        ("window", Window::samples),
         ("write_rows", WriteRows::samples),
     ]
 }

@@ -2,29 +2,39 @@
 //! a buffer is counted from the tick it is written to the last that reads it, and the live peak is what those add up to.
 
 use super::{Layout, Owner, PhaseLayout, PlanError, Program, Storage};
-use crate::graph::{Graph, ValueId};
+use crate::graph::{Graph, Space, ValueId};
 
 pub(super) fn check(program: &Program, layout: &Layout) -> Result<(), PlanError> {
-    let residents: u128 = layout.residents.iter().map(|slot| slot.bytes as u128).sum();
     let mut most = 0;
     for (phase, plan) in program.phases.iter().zip(&layout.phases) {
-        Phase { name: &phase.name, graph: &phase.graph, plan }.check()?;
+        Phase { name: &phase.name, graph: &phase.graph, plan, program }.check()?;
         most = most.max(plan.live_bytes as u128);
+    }
+    let residents = resident_bytes(program, layout, Space::Device);
+    if layout.host_resident_bytes as u128 != resident_bytes(program, layout, Space::Host) {
+        return Err(PlanError::Broken("residents take other bytes of the host than it says".into()));
     }
     let true_peak = residents + most;
     if layout.resident_bytes as u128 != residents || layout.live_peak_bytes as u128 != true_peak {
         return Err(PlanError::Broken(format!("the live peak is {true_peak} bytes, not {}", layout.live_peak_bytes)));
     }
-    match layout.live_peak_bytes <= layout.arena_bytes && layout.arena_bytes <= isize::MAX as usize {
+    let held = layout.live_peak_bytes <= layout.arena_bytes && layout.host_resident_bytes <= layout.host_bytes;
+    match held && layout.arena_bytes.max(layout.host_bytes) <= isize::MAX as usize {
         true => Ok(()),
         false => Err(PlanError::Broken("the arena cannot hold what is alive at the peak".into())),
     }
+}
+
+fn resident_bytes(program: &Program, layout: &Layout, space: Space) -> u128 {
+    let there = program.residents.iter().zip(&layout.residents).filter(|(r, _)| r.space == space);
+    there.map(|(_, slot)| slot.bytes as u128).sum()
 }
 
 struct Phase<'p> {
     name: &'p str,
     graph: &'p Graph,
     plan: &'p PhaseLayout,
+    program: &'p Program,
 }
 
 impl Phase<'_> {
@@ -62,14 +72,17 @@ impl Phase<'_> {
         inputs.into_iter().try_for_each(|id| self.check_use(id, 0))
     }
 
-    /// A value that is touched at `tick` lies inside a buffer that is counted then.
+    /// A value that is touched at `tick` lies inside a buffer of its memory that is counted then.
     fn check_use(&self, value: ValueId, tick: usize) -> Result<(), PlanError> {
-        let place = self.plan.places[value.index()];
-        let Storage::Buffer(index) = place.storage else { return Ok(()) };
+        let (place, space) = (self.plan.places[value.index()], self.graph.value(value).space);
         let end = place.offset.checked_add(self.graph.ty(value).span_bytes());
-        let sound = self.plan.buffers.get(index).is_some_and(|buffer| {
-            end.is_some_and(|end| end <= buffer.slot.bytes) && buffer.first <= tick && tick <= buffer.last
-        });
+        let sound = match place.storage {
+            Storage::Resident(index) => self.program.residents.get(index).is_some_and(|r| r.space == space),
+            Storage::Buffer(index) => self.plan.buffers.get(index).is_some_and(|buffer| {
+                let inside = end.is_some_and(|end| end <= buffer.slot.bytes) && buffer.space == space;
+                inside && buffer.first <= tick && tick <= buffer.last
+            }),
+        };
         match sound {
             true => Ok(()),
             false => self.broken(format!("{} is not counted at tick {tick}", self.graph.value(value).name)),
@@ -78,7 +91,9 @@ impl Phase<'_> {
 
     fn check_workspace(&self, id: crate::graph::NodeId, tick: usize) -> Result<(), PlanError> {
         let Some(index) = self.plan.workspaces[id.index()] else { return Ok(()) };
-        let own = |b: &super::Buffer| b.owner == Owner::Workspace(id) && b.first <= tick && tick <= b.last;
+        let own = |b: &super::Buffer| {
+            b.owner == Owner::Workspace(id) && b.space == Space::Device && b.first <= tick && tick <= b.last
+        };
         match self.plan.buffers.get(index).is_some_and(own) {
             true => Ok(()),
             false => self.broken(format!("the workspace of {} is not counted", self.graph.node(id).name)),
@@ -87,7 +102,7 @@ impl Phase<'_> {
 
     fn check_peak(&self) -> Result<(), PlanError> {
         let mut change = vec![0i128; self.last_tick() + 2];
-        for buffer in &self.plan.buffers {
+        for buffer in self.plan.buffers.iter().filter(|b| b.space == Space::Device) {
             change[buffer.first] += buffer.slot.bytes as i128;
             change[buffer.last + 1] -= buffer.slot.bytes as i128;
         }

@@ -1,7 +1,7 @@
 //! plan.json: a layout by stable names, so that a later run uses the very same one.
 
 use super::{Buffer, Layout, LayoutOptions, Owner, PhaseLayout, Place, PlanError, Program, Slot, Storage};
-use crate::graph::{Component, Graph, NodeId, ValueId};
+use crate::graph::{Component, Graph, NodeId, Space, ValueId};
 use crate::ops::{Processor, Target};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -24,6 +24,11 @@ pub struct PlanFile {
     pub arena_bytes: usize,
     pub resident_bytes: usize,
     pub live_peak_bytes: usize,
+    /// The host's region; absent where nothing is kept there.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub host_bytes: usize,
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub host_resident_bytes: usize,
     pub processor: Processor,
     pub threads: usize,
     pub sharing: bool,
@@ -57,10 +62,20 @@ pub struct BufferFile {
     pub first: usize,
     pub last: usize,
     pub component: Component,
+    #[serde(skip_serializing_if = "is_on_device", default)]
+    pub space: Space,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub value: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub workspace_of: Option<String>,
+}
+
+fn is_zero(bytes: &usize) -> bool {
+    *bytes == 0
+}
+
+fn is_on_device(space: &Space) -> bool {
+    *space == Space::Device
 }
 
 impl PlanFile {
@@ -71,6 +86,8 @@ impl PlanFile {
             arena_bytes: layout.arena_bytes,
             resident_bytes: layout.resident_bytes,
             live_peak_bytes: layout.live_peak_bytes,
+            host_bytes: layout.host_bytes,
+            host_resident_bytes: layout.host_resident_bytes,
             processor: options.target.processor,
             threads: options.target.threads,
             sharing: options.sharing,
@@ -106,17 +123,25 @@ impl PlanFile {
             resident_bytes: self.resident_bytes,
             arena_bytes: self.arena_bytes,
             live_peak_bytes: self.live_peak_bytes,
+            host_bytes: self.host_bytes,
+            host_resident_bytes: self.host_resident_bytes,
         };
-        self.check_sizes(&layout)?;
+        self.check_sizes(program, &layout)?;
         super::verify(program, &layout, self.options())?;
         Ok(layout)
     }
 
-    fn check_sizes(&self, layout: &Layout) -> Result<(), PlanFileError> {
+    fn check_sizes(&self, program: &Program, layout: &Layout) -> Result<(), PlanFileError> {
+        let in_order = |space: Space| {
+            let residents = program.residents.iter().zip(&layout.residents).filter(|(r, _)| r.space == space);
+            let slots: Vec<&Slot> = residents.map(|(_, slot)| slot).collect();
+            slots.windows(2).all(|w| w[0].offset.saturating_add(w[0].bytes) <= w[1].offset)
+        };
         let sound = layout.resident_bytes <= layout.live_peak_bytes
             && layout.live_peak_bytes <= layout.arena_bytes
             && layout.arena_bytes <= isize::MAX as usize
-            && layout.residents.windows(2).all(|w| w[0].offset.saturating_add(w[0].bytes) <= w[1].offset);
+            && layout.host_bytes <= isize::MAX as usize
+            && Space::ALL.into_iter().all(in_order);
         match sound {
             true => Ok(()),
             false => Err(PlanError::Broken("its sizes contradict each other".into()).into()),
@@ -161,6 +186,7 @@ fn buffer_file(graph: &Graph, buffer: &Buffer) -> BufferFile {
         first: buffer.first,
         last: buffer.last,
         component: buffer.component,
+        space: buffer.space,
         value,
         workspace_of,
     }
@@ -180,7 +206,8 @@ impl PhaseFile {
         for b in &self.buffers {
             let owner = owner(b).ok_or_else(|| PlanFileError::Unknown("a buffer of nobody".into()))?;
             let slot = Slot { offset: b.offset, bytes: b.bytes };
-            buffers.push(Buffer { owner, slot, first: b.first, last: b.last, component: b.component });
+            let BufferFile { first, last, component, space, .. } = *b;
+            buffers.push(Buffer { owner, slot, first, last, component, space });
         }
         let mut workspaces = vec![None; graph.nodes().len()];
         for (name, &buffer) in &self.workspaces {

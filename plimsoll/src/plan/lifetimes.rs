@@ -3,7 +3,7 @@
 use super::layout::{Owner, Place, Storage};
 use super::place;
 use super::sketch::{Origin, Sketch};
-use crate::graph::{Component, NodeId, ValueId};
+use crate::graph::{Component, NodeId, Space, ValueId};
 use crate::ops::AliasKind;
 
 /// A stretch of memory that is needed from tick `first` to tick `last`, both included.
@@ -14,6 +14,7 @@ pub struct Lifetime {
     pub first: usize,
     pub last: usize,
     pub component: Component,
+    pub space: Space,
 }
 
 /// Everything about a phase's memory but the addresses.
@@ -26,11 +27,11 @@ pub struct Lifetimes {
 }
 
 impl Lifetimes {
-    /// The most bytes alive at once; without sharing, those of all buffers.
+    /// The most bytes alive at once on the device; without sharing, those of all buffers there.
     pub fn live_bytes(&self, sharing: bool) -> usize {
         match sharing {
-            true => place::live_peak(&self.buffers).0,
-            false => self.buffers.iter().map(|buffer| buffer.bytes).sum(),
+            true => place::device_peak(&self.buffers).0,
+            false => self.buffers.iter().filter(|b| b.space == Space::Device).map(|b| b.bytes).sum(),
         }
     }
 }
@@ -86,6 +87,7 @@ impl<'s> Pass<'s> {
             first: tick,
             last: tick,
             component: value.component,
+            space: value.space,
         });
     }
 
@@ -179,8 +181,8 @@ fn add_workspaces(sketch: &Sketch, order: &[NodeId], buffers: &mut Vec<Lifetime>
         let bytes = sketch.node(id).workspace_bytes;
         if bytes > 0 {
             workspaces[id.index()] = Some(buffers.len());
-            let owner = Owner::Workspace(id);
-            buffers.push(Lifetime { owner, bytes, first: tick, last: tick, component: Component::Workspace });
+            let (owner, component, space) = (Owner::Workspace(id), Component::Workspace, Space::Device);
+            buffers.push(Lifetime { owner, bytes, first: tick, last: tick, component, space });
         }
     }
     workspaces

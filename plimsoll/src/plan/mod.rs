@@ -5,6 +5,7 @@ mod cost;
 mod file;
 mod layout;
 mod lifetimes;
+mod offload;
 mod order;
 mod place;
 mod program;
@@ -19,6 +20,7 @@ pub(crate) use layout::live_bytes;
 pub use layout::{
     Buffer, Layout, LayoutOptions, Owner, PhaseLayout, Place, Slot, Storage, lay_out, lay_out_within, live_peak,
 };
+pub use offload::{Offload, offload, offloaded_values};
 pub use order::order;
 pub use program::{Phase, Program, Resident};
 pub use recompute::{Ladder, Part, Recompute, Rung, recompute, recomputed_nodes};

@@ -1,7 +1,7 @@
 //! A program: the phases of a run and what lives over them.
 
 use super::PlanError;
-use crate::graph::{Component, Graph, Init, InputKind, Type};
+use crate::graph::{Component, Graph, Init, InputKind, Space, Type};
 use std::collections::HashMap;
 
 /// A graph and how often it runs in a step (0: not part of a step, such as evaluation).
@@ -21,6 +21,14 @@ pub struct Resident {
     pub init: Init,
     /// A weight, as against accumulators, moments, statistics and scalars.
     pub is_parameter: bool,
+    pub space: Space,
+}
+
+impl Resident {
+    /// Whether both name the same bytes of the same memory.
+    fn agrees(&self, other: &Resident) -> bool {
+        self.ty == other.ty && self.space == other.space
+    }
 }
 
 /// The phases of a run. Graph inputs with the same name are the same resident in every phase.
@@ -44,9 +52,9 @@ impl Program {
                         known.insert(found.name.clone(), residents.len());
                         residents.push(found);
                     }
-                    Some(&at) if residents[at].ty != found.ty => {
+                    Some(&at) if !residents[at].agrees(&found) => {
                         let (name, phase) = (found.name, &phase.name);
-                        return Err(PlanError::Broken(format!("{name} has another type in phase {phase}")));
+                        return Err(PlanError::Broken(format!("{name} has another type or memory in phase {phase}")));
                     }
                     Some(_) => {}
                 }
@@ -64,7 +72,7 @@ impl Program {
                 .values()
                 .iter()
                 .filter_map(resident_of)
-                .find(|found| self.resident(&found.name).is_none_or(|at| self.residents[at].ty != found.ty));
+                .find(|found| self.resident(&found.name).is_none_or(|at| !self.residents[at].agrees(found)));
             if let Some(strange) = strange {
                 return Err(PlanError::Broken(format!("phase {} brings its own {}", phase.name, strange.name)));
             }
@@ -92,5 +100,6 @@ fn resident_of(value: &crate::graph::Value) -> Option<Resident> {
         InputKind::Resident { init, .. } => (*init, false),
         InputKind::Data => return None,
     };
-    Some(Resident { name: value.name.clone(), ty: value.ty.clone(), component: value.component, init, is_parameter })
+    let (name, ty) = (value.name.clone(), value.ty.clone());
+    Some(Resident { name, ty, component: value.component, init, is_parameter, space: value.space })
 }

@@ -2,7 +2,7 @@
 //! takes a fraction of the time that building the graph does.
 
 use super::aligned;
-use crate::graph::{Component, Graph, InputKind, NodeId, Role, ValueId};
+use crate::graph::{Component, Graph, InputKind, NodeId, Role, Space, ValueId};
 use crate::ops::{AliasKind, Target};
 use smallvec::SmallVec;
 
@@ -39,6 +39,7 @@ pub struct ValueSketch {
     /// The bytes it spans, rounded up to the alignment of slots.
     pub bytes: usize,
     pub component: Component,
+    pub space: Space,
     pub origin: Origin,
 }
 
@@ -72,7 +73,12 @@ impl Sketch {
                 (None, Some(InputKind::Data) | None) => Origin::Data,
                 (None, Some(_)) => Origin::Resident(resident(&value.name)),
             };
-            ValueSketch { bytes: aligned(value.ty.span_bytes()), component: value.component, origin }
+            ValueSketch {
+                bytes: aligned(value.ty.span_bytes()),
+                component: value.component,
+                space: value.space,
+                origin,
+            }
         };
         Sketch {
             nodes: graph.node_ids().map(|id| sketch_node(graph, id, target)).collect(),

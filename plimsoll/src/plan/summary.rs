@@ -1,7 +1,7 @@
 //! What a layout spends its memory on at the peak.
 
 use super::{Layout, Owner, Program};
-use crate::graph::Component;
+use crate::graph::{Component, Space};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct LiveBuffer {
     pub component: Component,
 }
 
-/// Bytes alive at the peak, by component and by layer, and every live buffer by size.
+/// Bytes alive on the device at the peak, by component and by layer, and every live buffer by size.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
     pub peak: Peak,
@@ -54,13 +54,14 @@ fn peak(program: &Program, layout: &Layout, phase: usize, tick: usize) -> Peak {
 }
 
 fn live_residents(program: &Program, layout: &Layout) -> Vec<LiveBuffer> {
-    let residents = program.residents.iter().zip(&layout.residents);
+    let residents = program.residents.iter().zip(&layout.residents).filter(|(r, _)| r.space == Space::Device);
     residents.map(|(r, slot)| LiveBuffer { name: r.name.clone(), bytes: slot.bytes, component: r.component }).collect()
 }
 
 fn live_temporaries(program: &Program, layout: &Layout, phase: usize, tick: usize) -> Vec<LiveBuffer> {
     let graph = &program.phases[phase].graph;
-    let alive = layout.phases[phase].buffers.iter().filter(|b| b.first <= tick && tick <= b.last);
+    let on_device = layout.phases[phase].buffers.iter().filter(|b| b.space == Space::Device);
+    let alive = on_device.filter(|b| b.first <= tick && tick <= b.last);
     alive
         .map(|b| {
             let name = match b.owner {
@@ -86,7 +87,7 @@ fn layer_of(name: &str) -> String {
 /// Accumulators and moments are named after their parameter, behind one of these.
 const RESIDENT_PREFIXES: [&str; 3] = ["gradient.", "moment1.", "moment2."];
 
-/// Live bytes of each component at every tick of a phase, residents included: what the timeline draws.
+/// Live bytes of each component on the device at every tick of a phase, residents included: what the timeline draws.
 pub fn live_by_tick(program: &Program, layout: &Layout, phase: usize) -> Vec<[usize; 7]> {
     let ticks = layout.phases[phase].order.len();
     let mut rows = vec![[0usize; 7]; ticks];
@@ -94,10 +95,11 @@ pub fn live_by_tick(program: &Program, layout: &Layout, phase: usize) -> Vec<[us
         let column = Component::ALL.iter().position(|&c| c == component).unwrap_or(0);
         rows.iter_mut().take(last + 1).skip(first).for_each(|row| row[column] += bytes);
     };
-    for (resident, slot) in program.residents.iter().zip(&layout.residents) {
+    let residents = program.residents.iter().zip(&layout.residents);
+    for (resident, slot) in residents.filter(|(r, _)| r.space == Space::Device) {
         add(resident.component, slot.bytes, 0, ticks);
     }
-    for buffer in &layout.phases[phase].buffers {
+    for buffer in layout.phases[phase].buffers.iter().filter(|b| b.space == Space::Device) {
         add(buffer.component, buffer.slot.bytes, buffer.first, buffer.last);
     }
     rows

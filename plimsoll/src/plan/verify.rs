@@ -1,8 +1,8 @@
 //! The independent check of a layout. It shares no code with what made it: it walks every phase in order, keeps a map
-//! of which value owns which bytes, and refuses any read of bytes that someone else has written since.
+//! of which value owns which bytes of which memory, and refuses any read of bytes that someone else has written since.
 
-use super::{ALIGN, Layout, LayoutOptions, PlanError, Program};
-use crate::graph::{Graph, InputKind, NodeId, Source, Value, ValueId};
+use super::{ALIGN, Layout, LayoutOptions, PlanError, Program, Slot};
+use crate::graph::{Graph, InputKind, NodeId, Source, Space, Value, ValueId};
 use crate::ops::AliasKind;
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,7 +24,7 @@ pub fn verify(program: &Program, layout: &Layout, options: LayoutOptions) -> Res
             options,
             phase,
             graph,
-            owners: BTreeMap::new(),
+            owners: Default::default(),
             roots: HashMap::new(),
             versions: HashMap::new(),
         };
@@ -33,7 +33,22 @@ pub fn verify(program: &Program, layout: &Layout, options: LayoutOptions) -> Res
     super::accounts::check(program, layout)
 }
 
-/// Who wrote a stretch of the arena last.
+/// Bytes of one memory, from `start` to one before `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stretch {
+    space: Space,
+    start: usize,
+    end: usize,
+}
+
+impl Stretch {
+    fn overlaps(&self, other: &Stretch) -> bool {
+        let (a, b) = (self, other);
+        a.space == b.space && a.start < b.end && b.start < a.end && a.start < a.end && b.start < b.end
+    }
+}
+
+/// Who wrote a stretch last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Writer {
     Resident(usize),
@@ -47,8 +62,8 @@ struct Walk<'p> {
     options: LayoutOptions,
     phase: usize,
     graph: &'p Graph,
-    /// start → (end, writer); stretches do not overlap.
-    owners: BTreeMap<usize, (usize, Writer)>,
+    /// Of each memory, start → (end, writer); stretches do not overlap.
+    owners: [BTreeMap<usize, (usize, Writer)>; Space::ALL.len()],
     /// The value whose write a view reads.
     roots: HashMap<ValueId, Writer>,
     /// Who writes the next version of a resident: an update in place of the one before.
@@ -82,13 +97,15 @@ impl Walk<'_> {
 
     fn place_residents(&mut self) -> Result<(), PlanError> {
         for (index, slot) in self.layout.residents.iter().enumerate() {
-            let needed = self.program.residents[index].ty.span_bytes();
-            if slot.offset % ALIGN != 0 || slot.bytes < needed {
-                return self.broken(&format!("resident {} has a bad slot", self.program.residents[index].name));
+            let resident = &self.program.residents[index];
+            if slot.offset % ALIGN != 0 || slot.bytes < resident.ty.span_bytes() {
+                return self.broken(&format!("resident {} has a bad slot", resident.name));
             }
-            let range = (slot.offset, slot.offset.saturating_add(slot.bytes));
-            if range.1 > self.layout.resident_bytes.min(self.layout.arena_bytes) || self.is_taken(range) {
-                return self.broken(&format!("resident {} overlaps another", self.program.residents[index].name));
+            let space = resident.space;
+            let range = Stretch { space, start: slot.offset, end: slot.offset.saturating_add(slot.bytes) };
+            let room = self.layout.bases()[space as usize].min(self.layout.ends()[space as usize]);
+            if range.end > room || self.is_taken(range) {
+                return self.broken(&format!("resident {} overlaps another", resident.name));
             }
             self.take(range, Writer::Resident(index));
         }
@@ -103,7 +120,7 @@ impl Walk<'_> {
             }
             if let Some(InputKind::Data) = value.input {
                 let range = self.range(id)?;
-                if range.0 % ALIGN != 0 || self.is_taken(range) {
+                if range.start % ALIGN != 0 || self.is_taken(range) {
                     return self.broken(&format!("input {} overlaps another", value.name));
                 }
                 self.write(id, range);
@@ -131,11 +148,11 @@ impl Walk<'_> {
             self.check_intact(input, &node.name)?;
         }
         let aliases = node.op.op().aliases(&self.graph.input_types(id));
-        let mut written: Vec<(usize, usize)> = Vec::new();
+        let mut written: Vec<Stretch> = Vec::new();
         for (index, &output) in node.outputs.iter().enumerate() {
             let range = self.range(output)?;
             let same_start =
-                |input: usize, skip: usize| self.layout.address(self.phase, node.inputs[input]) + skip == range.0;
+                |input: usize, skip: usize| self.layout.address(self.phase, node.inputs[input]) + skip == range.start;
             let fixed = aliases.iter().find(|a| a.output == index && a.kind != AliasKind::May);
             match fixed.map(|a| (a.kind, a.input)) {
                 Some((AliasKind::View { offset }, input)) => {
@@ -155,13 +172,13 @@ impl Walk<'_> {
             for &input in &node.inputs {
                 let allowed = aliases.iter().any(|a| {
                     a.output == index && node.inputs[a.input] == input && !matches!(a.kind, AliasKind::View { .. })
-                }) && self.range(input)?.0 == range.0;
-                if overlap(range, self.range(input)?) && !allowed {
+                }) && self.range(input)?.start == range.start;
+                if range.overlaps(&self.range(input)?) && !allowed {
                     return self.broken(&format!("{} overwrites its own input", node.name));
                 }
             }
-            let aligned = fixed.is_some() || range.0 % ALIGN == 0;
-            if !aligned || written.iter().any(|&other| overlap(range, other)) {
+            let aligned = fixed.is_some() || range.start % ALIGN == 0;
+            if !aligned || written.iter().any(|other| range.overlaps(other)) {
                 return self.broken(&format!("outputs of {} overlap or are not aligned", node.name));
             }
             written.push(range);
@@ -176,7 +193,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn check_workspace(&mut self, id: NodeId, written: &[(usize, usize)]) -> Result<(), PlanError> {
+    fn check_workspace(&mut self, id: NodeId, written: &[Stretch]) -> Result<(), PlanError> {
         let node = self.graph.node(id);
         let needed = node.op.op().workspace(&self.graph.input_types(id), &self.options.target);
         let buffer = self.layout.phases[self.phase].workspaces[id.index()];
@@ -184,32 +201,32 @@ impl Walk<'_> {
         let Some(slot) = slot else {
             return if needed == 0 { Ok(()) } else { self.broken(&format!("{} has no workspace", node.name)) };
         };
-        let range = (slot.offset, slot.offset.saturating_add(slot.bytes));
-        if slot.bytes < needed || range.1 > self.layout.arena_bytes || slot.offset % ALIGN != 0 {
+        let range = Stretch { space: Space::Device, start: slot.offset, end: slot.offset.saturating_add(slot.bytes) };
+        if slot.bytes < needed || range.end > self.layout.arena_bytes || slot.offset % ALIGN != 0 {
             return self.broken(&format!("the workspace of {} is too small or not aligned", node.name));
         }
         let mut touched = written.to_vec();
         for &input in &node.inputs {
             touched.push(self.range(input)?);
         }
-        if touched.iter().any(|&other| overlap(range, other)) {
+        if touched.iter().any(|other| range.overlaps(other)) {
             return self.broken(&format!("the workspace of {} overlaps what it reads or writes", node.name));
         }
         self.take(range, Writer::Workspace(id));
         Ok(())
     }
 
-    /// The bytes a value spans, inside the arena.
-    fn range(&self, id: ValueId) -> Result<(usize, usize), PlanError> {
-        let start = self.layout.address(self.phase, id);
+    /// The bytes a value spans, inside its memory.
+    fn range(&self, id: ValueId) -> Result<Stretch, PlanError> {
+        let (start, space) = (self.layout.address(self.phase, id), self.graph.value(id).space);
         let end = start.checked_add(self.graph.ty(id).span_bytes());
-        match end.filter(|&end| end <= self.layout.arena_bytes) {
-            Some(end) => Ok((start, end)),
-            None => self.broken(&format!("{} lies outside the arena", self.graph.value(id).name)),
+        match end.filter(|&end| end <= self.layout.ends()[space as usize]) {
+            Some(end) => Ok(Stretch { space, start, end }),
+            None => self.broken(&format!("{} lies outside its memory", self.graph.value(id).name)),
         }
     }
 
-    fn write(&mut self, id: ValueId, range: (usize, usize)) {
+    fn write(&mut self, id: ValueId, range: Stretch) {
         self.take(range, Writer::Value(id));
         self.roots.insert(id, Writer::Value(id));
     }
@@ -217,9 +234,9 @@ impl Walk<'_> {
     fn check_intact(&self, id: ValueId, reader: &str) -> Result<(), PlanError> {
         let range = self.range(id)?;
         let intact = self.roots.get(&id).is_some_and(|&root| {
-            let mut at = range.0;
-            while at < range.1 {
-                match self.owners.range(..=at).next_back() {
+            let mut at = range.start;
+            while at < range.end {
+                match self.owners[range.space as usize].range(..=at).next_back() {
                     Some((_, &(end, writer))) if end > at && writer == root => at = end,
                     _ => return false,
                 }
@@ -232,27 +249,29 @@ impl Walk<'_> {
         }
     }
 
-    fn is_taken(&self, range: (usize, usize)) -> bool {
-        self.owners.range(..range.1).next_back().is_some_and(|(_, &(end, _))| end > range.0)
+    fn is_taken(&self, range: Stretch) -> bool {
+        let owners = &self.owners[range.space as usize];
+        owners.range(..range.end).next_back().is_some_and(|(_, &(end, _))| end > range.start)
     }
 
     /// `writer` owns `range` from now on; what others owned there is cut away.
-    fn take(&mut self, range: (usize, usize), writer: Writer) {
-        if range.0 >= range.1 {
+    fn take(&mut self, range: Stretch, writer: Writer) {
+        if range.start >= range.end {
             return;
         }
+        let owners = &mut self.owners[range.space as usize];
         while let Some((&start, &(end, owner))) =
-            self.owners.range(..range.1).next_back().filter(|(_, o)| o.0 > range.0)
+            owners.range(..range.end).next_back().filter(|(_, o)| o.0 > range.start)
         {
-            self.owners.remove(&start);
-            if start < range.0 {
-                self.owners.insert(start, (range.0, owner));
+            owners.remove(&start);
+            if start < range.start {
+                owners.insert(start, (range.start, owner));
             }
-            if end > range.1 {
-                self.owners.insert(range.1, (end, owner));
+            if end > range.end {
+                owners.insert(range.end, (end, owner));
             }
         }
-        self.owners.insert(range.0, (range.1, writer));
+        owners.insert(range.start, (range.end, writer));
     }
 
     /// If `input` is a resident or a version of one, `output` is its next version.
@@ -269,20 +288,24 @@ impl Walk<'_> {
 
     /// After the phase every resident holds one of its own versions.
     fn check_residents(&self) -> Result<(), PlanError> {
-        for (&start, &(end, writer)) in &self.owners {
-            let touched = self.layout.residents.partition_point(|s| s.offset + s.bytes <= start);
-            let Some(slot) = self.layout.residents.get(touched).filter(|s| s.offset < end && s.bytes > 0) else {
-                continue;
-            };
-            let own = writer == Writer::Resident(touched) || self.versions.get(&writer) == Some(&touched);
+        Space::ALL.iter().try_for_each(|&space| self.check_residents_in(space))
+    }
+
+    fn check_residents_in(&self, space: Space) -> Result<(), PlanError> {
+        let residents = self.program.residents.iter().zip(&self.layout.residents).enumerate();
+        let mut there: Vec<(usize, Slot)> = residents
+            .filter(|(_, (r, slot))| r.space == space && slot.bytes > 0)
+            .map(|(i, (_, &slot))| (i, slot))
+            .collect();
+        there.sort_by_key(|(_, slot)| slot.offset);
+        for (&start, &(end, writer)) in &self.owners[space as usize] {
+            let touched = there.partition_point(|(_, slot)| slot.offset + slot.bytes <= start);
+            let Some(&(index, slot)) = there.get(touched).filter(|(_, slot)| slot.offset < end) else { continue };
+            let own = writer == Writer::Resident(index) || self.versions.get(&writer) == Some(&index);
             if !own || end > slot.offset + slot.bytes {
-                return self.broken(&format!("{} is overwritten by a temporary", self.program.residents[touched].name));
+                return self.broken(&format!("{} is overwritten by a temporary", self.program.residents[index].name));
             }
         }
         Ok(())
     }
-}
-
-fn overlap(a: (usize, usize), b: (usize, usize)) -> bool {
-    a.0 < b.1 && b.0 < a.1 && a.0 < a.1 && b.0 < b.1
 }

@@ -17,7 +17,7 @@
 //! The metrics are added to by `contrast` alone.
 
 use super::step::{
-    STEP, Settings, StepSpec, UPDATE, accumulate, add_metric, apply_recompute, phase, step, update_phase,
+    STEP, Settings, StepSpec, UPDATE, accumulate, add_metric, apply_offload, apply_recompute, phase, step, update_phase,
 };
 use crate::autodiff::{gradients, gradients_from};
 use crate::graph::{Component, Graph, GraphError, Init, Role, Type, ValueId};
@@ -38,7 +38,7 @@ pub fn phases(clip: &Clip, spec: &StepSpec, settings: &Settings) -> Result<Vec<P
     }
     let contrast = contrast(clip, spec, settings)?;
     let replay = replay(clip, spec, settings)?;
-    let update = update_phase(&[&replay, &contrast], spec)?;
+    let update = update_phase(&[&replay, &contrast], spec, settings)?;
     Ok(vec![
         phase(EMBED, embed(clip, spec, settings)?, count),
         phase(CONTRAST, contrast, 1),
@@ -145,5 +145,5 @@ fn replay(clip: &Clip, spec: &StepSpec, settings: &Settings) -> Result<Graph, Pl
             accumulate(&mut graph, parameter, grad)?;
         }
     }
-    apply_recompute(graph, settings)
+    apply_offload(apply_recompute(graph, settings)?, settings)
 }

@@ -4,7 +4,7 @@ use super::data::{labelled_options, load_data, loader_options};
 use super::setup::length;
 use crate::data::pictures::Captioned;
 use crate::data::{FieldSpec, PairedTexts, Sequences, Texts, Windows, window_count};
-use crate::plan::Program;
+use crate::plan::{Layout, Program};
 use crate::recipe::{Kind, Model, Recipe, Source, Synthetic, Validation};
 
 /// Files (and texts made by code) up to this size are read to count their samples: a few milliseconds.
@@ -56,11 +56,11 @@ fn counted(recipe: &Recipe) -> Option<ExpectedData> {
     Some(ExpectedData { train_samples: data.train.len(), resident_bytes: data.train.resident_bytes() + validation })
 }
 
-/// Host memory beside the arena: the samples, the batches ahead, and one tensor while loading.
-pub fn host_peak_bytes(recipe: &Recipe, program: &Program, data_bytes: usize) -> u64 {
+/// Host memory beside the arena: the samples, the batches ahead, one tensor while loading, and what is offloaded.
+pub fn host_peak_bytes(recipe: &Recipe, program: &Program, layout: &Layout, data_bytes: usize) -> u64 {
     let loader = loader_options(recipe).host_bytes(&sample_fields(recipe)).unwrap_or(0);
     let largest = program.residents.iter().map(|r| r.ty.span_bytes()).max().unwrap_or(0);
-    loader.saturating_add(data_bytes).saturating_add(largest) as u64
+    [loader, data_bytes, largest, layout.host_bytes].into_iter().fold(0, usize::saturating_add) as u64
 }
 
 /// The fields of one sample.

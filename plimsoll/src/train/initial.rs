@@ -50,12 +50,13 @@ fn normal(stream: &Stream, index: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{Component, Type};
+    use crate::graph::{Component, Space, Type};
 
     #[test]
     fn thirds_have_their_own_spread() {
         let (ty, init) = (Type::new(DType::F32, &[3000, 3]), Init::NormalThirds([1.0, 0.1, 10.0]));
-        let weight = Resident { name: "w".into(), ty, component: Component::Weights, init, is_parameter: true };
+        let (name, component, space) = ("w".into(), Component::Weights, Space::Device);
+        let weight = Resident { name, ty, component, init, is_parameter: true, space };
         let values = floats(&weight, 1);
         for (third, deviation) in values.chunks(3000).zip([1.0, 0.1, 10.0]) {
             let measured = (third.iter().map(|x| (x * x) as f64).sum::<f64>() / 3000.0).sqrt();

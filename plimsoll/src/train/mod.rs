@@ -24,12 +24,13 @@ mod step;
 mod stepper;
 pub mod tensors;
 mod trainer;
+mod update;
 mod use_model;
 mod use_plan;
 
 pub use batch::Feeder;
 pub use checkpoint::Best;
-pub use choose::{Choice, ChooseError, Decision, FrontierPoint, Pins, RecomputePin, choose, frontier};
+pub use choose::{Choice, ChooseError, Decision, FrontierPoint, OffloadPin, Pins, RecomputePin, choose, frontier};
 pub use data::{Extras, LoadedData, load_data, loader_options};
 pub use events::{End, Evaluation, Event, EventLog, Finished, Started, StepEvent, read_events};
 pub use expect::{ExpectedData, expected_data, host_peak_bytes};

@@ -165,10 +165,10 @@ impl Run {
         self.recipe.train.steps.map_or(by_epochs, |steps| steps.min(by_epochs))
     }
 
-    /// Host memory beside the arena: the data, its batches ahead, and one tensor while loading.
+    /// Host memory beside the arena: the data, its batches ahead, one tensor while loading, and what is offloaded.
     pub fn host_peak_bytes(&self) -> u64 {
         let data = self.data.train.resident_bytes() + self.data.validation.as_ref().map_or(0, |v| v.resident_bytes());
-        host_peak_bytes(&self.recipe, self.program(), data)
+        host_peak_bytes(&self.recipe, self.program(), &self.planned.choice.layout, data)
     }
 
     /// Takes the arena.
@@ -198,10 +198,10 @@ impl Run {
     }
 }
 
-/// One allocation for everything that the plan holds.
+/// One allocation for everything that the plan holds, and one beside it for what is offloaded.
 pub(super) fn take_arena(planned: &Planned) -> Result<CpuExecutor, TrainError> {
     let Choice { program, layout, options, .. } = &planned.choice;
-    let bytes = layout.arena_bytes as u64;
+    let bytes = layout.arena_bytes.saturating_add(layout.host_bytes) as u64;
     CpuExecutor::new(program, layout, options.target.threads).map_err(|cause| TrainError::Arena { bytes, cause })
 }
 

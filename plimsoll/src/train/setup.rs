@@ -1,6 +1,6 @@
 //! From a recipe to what a run needs: the family, what learning sees, what is pinned, the plan.
 
-use super::choose::{Choice, ChooseError, Pins, RecomputePin, choose};
+use super::choose::{Choice, ChooseError, OffloadPin, Pins, RecomputePin, choose};
 use super::shapes::Shapes;
 use super::step::{StepSpec, UpdateRule};
 use super::{Device, TrainError};
@@ -139,10 +139,6 @@ pub fn pins(recipe: &Recipe, device: &Device) -> Result<Pins, TrainError> {
         Some(OptimizerState::Bf16) if !device.runs => {}
         Some(other) => return refuse("optimizer_state", other.to_string(), "f32"),
     }
-    match memory.offload.pinned() {
-        None | Some(Offload::None) => {}
-        Some(other) => return refuse("offload", other.to_string(), "none"),
-    }
     Ok(Pins {
         micro_batch: memory.micro_batch.pinned(),
         recompute: memory.recompute.pinned().map(|pin| match pin {
@@ -157,6 +153,11 @@ pub fn pins(recipe: &Recipe, device: &Device) -> Result<Pins, TrainError> {
         }),
         block_group: memory.block_group.pinned(),
         loss_chunk: memory.loss_chunk.pinned(),
+        offload: memory.offload.pinned().map(|pin| match pin {
+            Offload::None => OffloadPin::None,
+            Offload::Optimizer => OffloadPin::Optimizer,
+            Offload::Activations => OffloadPin::Activations,
+        }),
         micro_statistics: matches!(&recipe.model, Model::HybridCnnLstm(m) if m.batch_norm == BatchNormMode::Micro),
         no_sharing: !memory.sharing,
     })

@@ -1,11 +1,13 @@
 //! The program of a training run: micro-step × k → update, or one step where nothing is accumulated; evaluation and
 //! text sampling beside it.
 
+use super::update::Update;
 use crate::autodiff::gradients;
-use crate::graph::{Component, DType, Graph, GraphError, Init, InputKind, Role, Type, ValueId};
+use crate::graph::{Component, DType, Graph, GraphError, Init, InputKind, Role, ValueId};
 use crate::models::{AttentionForm, Build, Family, GenerationShape};
-use crate::ops::{Adafactor, AdamW, ClipNorm, Sgd};
-use crate::plan::{Phase, PlanError, Program, Recompute, recompute, recomputed_nodes};
+use crate::plan::{
+    Offload, Phase, PlanError, Program, Recompute, offload, offloaded_values, recompute, recomputed_nodes,
+};
 use serde::{Deserialize, Serialize};
 
 /// Phase names.
@@ -66,6 +68,8 @@ pub struct Settings {
     pub block_group: usize,
     pub loss_chunk: usize,
     pub sharing: bool,
+    #[serde(default)]
+    pub offload: Offload,
 }
 
 impl Settings {
@@ -94,7 +98,7 @@ pub(super) fn training_phases(
         (None, 1) => vec![phase(STEP, step(family, spec, settings)?, 1)],
         (None, k) => {
             let micro = micro_step(family, spec, settings)?;
-            let update = update_phase(&[&micro], spec)?;
+            let update = update_phase(&[&micro], spec, settings)?;
             vec![phase(MICRO_STEP, micro, k), phase(UPDATE, update, 1)]
         }
     };
@@ -126,8 +130,9 @@ pub(super) fn phase(name: &str, graph: Graph, repeat: usize) -> Phase {
 pub(super) fn step(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
     let mut graph = Graph::mixed(STEP, spec.float, spec.master);
     let (parameters, grads) = learn(family, spec, settings, &mut graph)?;
-    update(&mut graph, spec, &parameters, &grads, false)?;
-    apply_recompute(graph, settings)
+    let update = Update { spec, zero_gradient: false, from_host: settings.offload.optimizer };
+    update.add(&mut graph, &parameters, &grads)?;
+    apply_offload(apply_recompute(graph, settings)?, settings)
 }
 
 /// Forward and backward; gradients are added to accumulators that live until the update.
@@ -135,7 +140,7 @@ pub(super) fn micro_step(family: &dyn Family, spec: &StepSpec, settings: &Settin
     let mut graph = Graph::mixed(MICRO_STEP, spec.float, spec.master);
     let (parameters, grads) = learn(family, spec, settings, &mut graph)?;
     parameters.iter().zip(&grads).try_for_each(|(&p, &grad)| accumulate(&mut graph, p, grad))?;
-    apply_recompute(graph, settings)
+    apply_offload(apply_recompute(graph, settings)?, settings)
 }
 
 /// Adds a gradient to the accumulator of its parameter.
@@ -150,6 +155,14 @@ pub(super) fn apply_recompute(graph: Graph, settings: &Settings) -> Result<Graph
     match &settings.recompute {
         Recompute::None => Ok(graph),
         choice => recompute(&graph, &recomputed_nodes(&graph, choice)),
+    }
+}
+
+/// Saved values that the settings want in host memory go there.
+pub(super) fn apply_offload(graph: Graph, settings: &Settings) -> Result<Graph, PlanError> {
+    match settings.offload.activation_layers {
+        0 => Ok(graph),
+        layers => offload(&graph, &offloaded_values(&graph, layers)),
     }
 }
 
@@ -184,7 +197,7 @@ fn accumulator(graph: &mut Graph, parameter: ValueId) -> Result<ValueId, GraphEr
 }
 
 /// The update on its own: reads the accumulators that `steps` add to and leaves them zero for the next step.
-pub(super) fn update_phase(steps: &[&Graph], spec: &StepSpec) -> Result<Graph, PlanError> {
+pub(super) fn update_phase(steps: &[&Graph], spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
     let mut graph = Graph::mixed(UPDATE, spec.float, spec.master);
     let (mut parameters, mut grads) = (Vec::new(), Vec::new());
     for (step, id) in steps.iter().flat_map(|step| step.trained().into_iter().map(move |id| (step, id))) {
@@ -197,71 +210,9 @@ pub(super) fn update_phase(steps: &[&Graph], spec: &StepSpec) -> Result<Graph, P
         grads.push(accumulator(&mut graph, parameter)?);
         parameters.push(parameter);
     }
-    update(&mut graph, spec, &parameters, &grads, true)?;
+    let update = Update { spec, zero_gradient: true, from_host: settings.offload.optimizer };
+    update.add(&mut graph, &parameters, &grads)?;
     Ok(graph)
-}
-
-/// Clip, then the optimizer's update of every parameter.
-fn update(
-    graph: &mut Graph,
-    spec: &StepSpec,
-    parameters: &[ValueId],
-    grads: &[ValueId],
-    zero_gradient: bool,
-) -> Result<(), GraphError> {
-    let norm = graph.scalar("metrics.norm")?;
-    graph.with_role(Role::Update, |graph| {
-        let clip = graph.add("clip", ClipNorm { max_norm: spec.clip_norm }, grads)?;
-        graph.add("norm.keep", crate::ops::Accumulate, &[clip[0], norm])?;
-        for (&parameter, &grad) in parameters.iter().zip(grads) {
-            update_one(graph, spec, parameter, grad, clip[1], zero_gradient)?;
-        }
-        Ok(())
-    })
-}
-
-fn update_one(
-    graph: &mut Graph,
-    spec: &StepSpec,
-    w: ValueId,
-    grad: ValueId,
-    clip: ValueId,
-    zero_gradient: bool,
-) -> Result<(), GraphError> {
-    let (name, ty) = (graph.value(w).name.clone(), graph.ty(w).clone());
-    let decayed = spec.decay_all || matches!(graph.value(w).input, Some(InputKind::Parameter { decay: true, .. }));
-    let weight_decay = if decayed { spec.weight_decay } else { 0.0 };
-    let lr = graph.scalar("lr")?;
-    let moment = |graph: &mut Graph, n: usize, shape: &[usize]| {
-        let ty = Type::new(spec.state, shape);
-        graph.resident(&format!("moment{n}.{name}"), ty, Component::Optimizer, Init::Zeros)
-    };
-    let node = format!("{name}.update");
-    match spec.rule {
-        UpdateRule::AdamW { beta1, beta2, eps } => {
-            let (m, v) = (moment(graph, 1, &ty.shape)?, moment(graph, 2, &ty.shape)?);
-            let (c1, c2) = (graph.scalar("adam.correction1")?, graph.scalar("adam.correction2")?);
-            let op = AdamW { beta1, beta2, eps, weight_decay, zero_gradient };
-            graph.add(&node, op, &[w, m, v, grad, lr, c1, c2, clip])?;
-        }
-        UpdateRule::Sgd { momentum } => {
-            let mut inputs = vec![w];
-            if momentum != 0.0 {
-                inputs.push(moment(graph, 1, &ty.shape)?);
-            }
-            inputs.extend([grad, lr, clip]);
-            graph.add(&node, Sgd { momentum, weight_decay, zero_gradient }, &inputs)?;
-        }
-        UpdateRule::Adafactor => {
-            let mut inputs = vec![w];
-            for (index, shape) in Adafactor::state_shapes(&ty.shape).iter().enumerate() {
-                inputs.push(moment(graph, index + 1, shape)?);
-            }
-            inputs.extend([grad, lr, graph.scalar("adafactor.step")?, clip]);
-            graph.add(&node, Adafactor { weight_decay, zero_gradient, ..Adafactor::DEFAULT }, &inputs)?;
-        }
-    }
-    Ok(())
 }
 
 /// The forward pass alone, with its own batch, adding to the same metrics.

@@ -10,7 +10,7 @@ use plimsoll::exec::cpu::CpuExecutor;
 use plimsoll::graph::{DType, Graph, GraphError, InputKind, ValueId};
 use plimsoll::models::{AttentionForm, Build, Encoder, Family, Outputs};
 use plimsoll::ops::Target;
-use plimsoll::plan::{LayoutOptions, Phase, Program, Recompute, Resident, lay_out};
+use plimsoll::plan::{LayoutOptions, Offload, Phase, Program, Recompute, Resident, lay_out};
 use plimsoll::recipe::{Model, Recipe};
 use plimsoll::train::{STEP, Settings, StepSpec, UpdateRule, family, program};
 use std::path::Path;
@@ -166,6 +166,7 @@ impl<'f> Comparison<'f> {
             block_group,
             loss_chunk,
             sharing: true,
+            offload: Offload::NONE,
         };
         let mut run = Run::new(program(&self.family, &spec, &settings).unwrap(), &self.golden);
         let phase = run.program.phase(STEP).unwrap();

@@ -4,20 +4,47 @@ use super::arena::Arena;
 use super::parallel::with_threads;
 use super::{CpuIo, Element, Tensor};
 use crate::exec::Executor;
-use crate::graph::{DType, InputKind, OpRef, ValueId};
+use crate::graph::{InputKind, OpRef, Space, ValueId};
 use crate::heap;
-use crate::plan::{Layout, Program, Slot};
+use crate::plan::{Layout, Program, Resident, Slot};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io;
 
 /// A program with an arena, ready to run.
 pub struct CpuExecutor {
-    arena: Arena,
+    memory: Memory,
     phases: Vec<Compiled>,
-    residents: HashMap<String, (Slot, DType, usize)>,
+    residents: HashMap<String, Tensor>,
     threads: usize,
     poison: bool,
+}
+
+/// The arena, and beside it what a plan keeps in host memory: on a processor just another allocation.
+struct Memory {
+    arena: Arena,
+    host: Option<Arena>,
+}
+
+impl Memory {
+    fn new(layout: &Layout) -> io::Result<Memory> {
+        let host = (layout.host_bytes > 0).then(|| Arena::new(layout.host_bytes));
+        Ok(Memory { arena: Arena::new(layout.arena_bytes)?, host: host.transpose()? })
+    }
+
+    fn holds(&self, layout: &Layout) -> bool {
+        let host_bytes = self.host.as_ref().map_or(0, Arena::bytes);
+        layout.arena_bytes <= self.arena.bytes() && layout.host_bytes <= host_bytes
+    }
+
+    /// What is `offset` bytes into a memory. Without a region of the host nothing lies there but what has no bytes.
+    fn at(&self, space: Space, offset: usize) -> *mut u8 {
+        let region = match space {
+            Space::Device => &self.arena,
+            Space::Host => self.host.as_ref().unwrap_or(&self.arena),
+        };
+        region.base().wrapping_add(offset)
+    }
 }
 
 struct Compiled {
@@ -32,28 +59,31 @@ struct Launch {
     inputs: Vec<Tensor>,
     outputs: Vec<Tensor>,
     workspace: Slot,
-    /// Slots that nobody reads after this tick.
-    dying: Vec<Slot>,
+    /// Stretches that nobody reads after this tick: where they start and how many bytes they have.
+    dying: Vec<(*mut u8, usize)>,
 }
 
-// SAFETY: the pointers lead into `arena`, which moves along with them.
+// SAFETY: the pointers lead into `memory`, which moves along with them.
 unsafe impl Send for CpuExecutor {}
 
 impl CpuExecutor {
     /// Takes the arena. The layout was verified when it was made or read; `threads` are those it was made for.
     pub fn new(program: &Program, layout: &Layout, threads: usize) -> io::Result<CpuExecutor> {
-        let arena = Arena::new(layout.arena_bytes)?;
-        let phases = (0..program.phases.len()).map(|i| compile(program, layout, i, arena.base())).collect();
+        let memory = Memory::new(layout)?;
+        let phases = (0..program.phases.len()).map(|i| compile(program, layout, i, &memory)).collect();
         let slots = program.residents.iter().zip(&layout.residents);
-        let residents = slots.map(|(r, &slot)| (r.name.clone(), (slot, r.ty.dtype, r.ty.elements()))).collect();
-        Ok(CpuExecutor { arena, phases, residents, threads, poison: false })
+        let tensor = |(r, slot): (&Resident, &Slot)| {
+            (r.name.clone(), Tensor { ptr: memory.at(r.space, slot.offset), ty: r.ty.clone() })
+        };
+        let residents = slots.map(tensor).collect();
+        Ok(CpuExecutor { memory, phases, residents, threads, poison: false })
     }
 
     /// Further phases over the same residents, laid out within this arena. Returns the number of the first.
     pub fn add_phases(&mut self, program: &Program, layout: &Layout) -> usize {
-        assert!(layout.arena_bytes <= self.arena.bytes(), "the layout was made for a larger arena");
+        assert!(self.memory.holds(layout), "the layout was made for a larger arena");
         let first = self.phases.len();
-        self.phases.extend((0..program.phases.len()).map(|i| compile(program, layout, i, self.arena.base())));
+        self.phases.extend((0..program.phases.len()).map(|i| compile(program, layout, i, &self.memory)));
         first
     }
 
@@ -63,7 +93,12 @@ impl CpuExecutor {
     }
 
     pub fn arena(&self) -> &Arena {
-        &self.arena
+        &self.memory.arena
+    }
+
+    /// Bytes of the host's region; 0 if the plan keeps nothing there.
+    pub fn host_bytes(&self) -> usize {
+        self.memory.host.as_ref().map_or(0, Arena::resident_bytes)
     }
 
     /// Runs all nodes of a phase in order. Inputs have been written since its last run.
@@ -85,17 +120,13 @@ impl CpuExecutor {
         launch.op.op().cpu(&CpuIo {
             inputs: &launch.inputs,
             outputs: &launch.outputs,
-            workspace: self.arena.base().wrapping_add(launch.workspace.offset),
+            workspace: self.memory.at(Space::Device, launch.workspace.offset),
             workspace_bytes: launch.workspace.bytes,
         });
         if self.poison {
-            launch.dying.iter().for_each(|slot| self.fill(*slot, 0xFF));
+            // SAFETY: they lie inside the memory, and no kernel is running.
+            launch.dying.iter().for_each(|&(start, bytes)| unsafe { std::ptr::write_bytes(start, 0xFF, bytes) });
         }
-    }
-
-    fn fill(&self, slot: Slot, byte: u8) {
-        // SAFETY: slots lie inside the arena, and no kernel is running.
-        unsafe { std::ptr::write_bytes(self.arena.base().add(slot.offset), byte, slot.bytes) };
     }
 
     /// An input of a phase, for the host to fill.
@@ -114,24 +145,29 @@ impl CpuExecutor {
 
     /// What lives over phases: weights, moments, metrics, scalars.
     pub fn resident<T: Element>(&self, name: &str) -> Option<&[T]> {
-        let &(slot, _, elements) = self.residents.get(name).filter(|r| r.1 == T::DTYPE)?;
+        let tensor = self.residents.get(name).filter(|t| t.ty.dtype == T::DTYPE)?;
         // SAFETY: the slot holds these elements.
-        Some(unsafe { std::slice::from_raw_parts(self.arena.base().add(slot.offset).cast(), elements) })
+        Some(unsafe { std::slice::from_raw_parts(tensor.ptr.cast(), tensor.ty.elements()) })
     }
 
     pub fn resident_mut<T: Element>(&mut self, name: &str) -> Option<&mut [T]> {
-        let &(slot, _, elements) = self.residents.get(name).filter(|r| r.1 == T::DTYPE)?;
+        let tensor = self.residents.get(name).filter(|t| t.ty.dtype == T::DTYPE)?;
         // SAFETY: the slot holds these elements, and `&mut self` keeps the executor from running.
-        Some(unsafe { std::slice::from_raw_parts_mut(self.arena.base().add(slot.offset).cast(), elements) })
+        Some(unsafe { std::slice::from_raw_parts_mut(tensor.ptr.cast(), tensor.ty.elements()) })
     }
 }
 
-fn compile(program: &Program, layout: &Layout, phase: usize, base: *mut u8) -> Compiled {
+fn compile(program: &Program, layout: &Layout, phase: usize, memory: &Memory) -> Compiled {
     let (graph, plan) = (&program.phases[phase].graph, &layout.phases[phase]);
-    let tensor = |id: ValueId| Tensor { ptr: base.wrapping_add(layout.address(phase, id)), ty: graph.ty(id).clone() };
-    let mut dying: Vec<Vec<Slot>> = vec![Vec::new(); plan.order.len()];
+    let tensor = |id: ValueId| {
+        let ptr = memory.at(graph.value(id).space, layout.address(phase, id));
+        Tensor { ptr, ty: graph.ty(id).clone() }
+    };
+    let mut dying: Vec<Vec<(*mut u8, usize)>> = vec![Vec::new(); plan.order.len()];
     let last_tick = plan.order.len().saturating_sub(1);
-    plan.buffers.iter().filter(|b| b.last < last_tick).for_each(|b| dying[b.last].push(b.slot));
+    for buffer in plan.buffers.iter().filter(|b| b.last < last_tick) {
+        dying[buffer.last].push((memory.at(buffer.space, buffer.slot.offset), buffer.slot.bytes));
+    }
     let launches = plan.order.iter().zip(dying).map(|(&id, dying)| {
         let node = graph.node(id);
         let workspace = plan.workspaces[id.index()].map_or(Slot { offset: 0, bytes: 0 }, |b| plan.buffers[b].slot);
@@ -160,8 +196,7 @@ impl CpuExecutor {
     }
 
     fn resident_range(&self, name: &str) -> Option<(*mut u8, usize)> {
-        let &(slot, dtype, elements) = self.residents.get(name)?;
-        Some((self.arena.base().wrapping_add(slot.offset), elements * dtype.bytes()))
+        self.residents.get(name).map(|t| (t.ptr, t.ty.span_bytes()))
     }
 }
 
@@ -200,6 +235,6 @@ impl Executor for CpuExecutor {
         CpuExecutor::add_phases(self, program, layout)
     }
     fn measured_bytes(&self) -> u64 {
-        self.arena.resident_bytes() as u64 + heap::used().peak_growth_bytes
+        self.memory.arena.resident_bytes() as u64 + heap::used().peak_growth_bytes
     }
 }

@@ -4,6 +4,7 @@
 mod exact;
 
 use super::lifetimes::Lifetime;
+use crate::graph::Space;
 
 /// Offsets of all buffers, and the end of the highest.
 pub struct Placement {
@@ -144,7 +145,16 @@ fn find_gap(placed: &[Placed], buffer: &Lifetime, fit: Fit) -> usize {
 
 /// The most bytes alive at one tick, and the first tick where that is.
 pub fn live_peak(buffers: &[Lifetime]) -> (usize, usize) {
-    let ticks = buffers.iter().map(|b| b.last + 1).max().unwrap_or(0);
+    peak_of(buffers.iter())
+}
+
+/// The same of what lies on the device.
+pub fn device_peak(buffers: &[Lifetime]) -> (usize, usize) {
+    peak_of(buffers.iter().filter(|buffer| buffer.space == Space::Device))
+}
+
+fn peak_of<'b>(buffers: impl Iterator<Item = &'b Lifetime> + Clone) -> (usize, usize) {
+    let ticks = buffers.clone().map(|b| b.last + 1).max().unwrap_or(0);
     let mut change = vec![0i128; ticks + 1];
     for buffer in buffers {
         change[buffer.first] += buffer.bytes as i128;
@@ -163,12 +173,13 @@ pub fn live_peak(buffers: &[Lifetime]) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{Component, NodeId};
+    use crate::graph::{Component, NodeId, Space};
     use crate::ops::SampleRng;
     use crate::plan::Owner;
 
     fn lifetime(bytes: usize, first: usize, last: usize) -> Lifetime {
-        Lifetime { owner: Owner::Workspace(NodeId(0)), bytes, first, last, component: Component::Activations }
+        let (owner, component) = (Owner::Workspace(NodeId(0)), Component::Activations);
+        Lifetime { owner, bytes, first, last, component, space: Space::Device }
     }
 
     fn overlapping(buffers: &[Lifetime], offsets: &[usize]) -> Option<(usize, usize)> {

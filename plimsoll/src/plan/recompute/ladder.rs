@@ -183,7 +183,7 @@ impl Ladder {
     fn alive_at_peak(&self) -> Result<Vec<bool>, PlanError> {
         use crate::plan::Storage;
         let (_, lives) = ordered(&self.sketch, self.sharing)?;
-        let (_, tick) = place::live_peak(&lives.buffers);
+        let (_, tick) = place::device_peak(&lives.buffers);
         let alive = |place: &crate::plan::Place| match place.storage {
             Storage::Buffer(at) => lives.buffers.get(at).is_some_and(|b| b.first <= tick && tick <= b.last),
             Storage::Resident(_) => false,

@@ -90,10 +90,8 @@ mod tests {
 
     #[test]
     fn rates_that_made_the_times_are_found_again() {
-        let rates = Amounts::default()
-            .with(Amount::Node, 5e-6)
-            .with(Amount::Flops, 4e-12)
-            .with(Amount::FarBytes, 1e-10);
+        let rates =
+            Amounts::default().with(Amount::Node, 5e-6).with(Amount::Flops, 4e-12).with(Amount::FarBytes, 1e-10);
         let case = |i: usize| {
             let amounts = Amounts::default()
                 .with(Amount::Node, 1.0)

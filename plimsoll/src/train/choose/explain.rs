@@ -4,7 +4,7 @@ use super::levers::{loss_rows, with_micro_batch};
 use super::search::Search;
 use super::{Choice, Decision};
 use crate::models::AttentionForm;
-use crate::plan::{PlanError, Recompute};
+use crate::plan::{Offload, PlanError, Recompute};
 use crate::train::step::Settings;
 
 pub(super) fn decisions(search: &mut Search<'_>, choice: &Choice) -> Result<Vec<Decision>, PlanError> {
@@ -61,6 +61,17 @@ fn questions(search: &Search<'_>, s: &Settings) -> Vec<Question> {
         let reason = if s.loss_chunk == rows { "all logits at once fit" } else { "logits of one chunk at a time" };
         let (choice, is_pinned) = (s.loss_chunk.to_string(), pins.loss_chunk.is_some());
         questions.push(Question { lever: "loss_chunk", choice, other, is_pinned, reason });
+    }
+    if s.offload != Offload::NONE {
+        let other = Settings { offload: Offload::NONE, ..s.clone() };
+        let (choice, is_pinned) = (s.offload.name().into(), pins.offload.is_some());
+        questions.push(Question {
+            lever: "offload",
+            choice,
+            other,
+            is_pinned,
+            reason: "nothing fits without host memory",
+        });
     }
     questions
 }

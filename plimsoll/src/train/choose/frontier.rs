@@ -1,6 +1,6 @@
 //! The whole choice: every plan that nothing beats in both memory and time.
 
-use super::levers::check_pins;
+use super::levers::{check_pins, offloads};
 use super::search::{Candidate, Search};
 use super::{ChooseError, Pins};
 use crate::models::Family;
@@ -29,7 +29,7 @@ pub fn frontier(
 ) -> Result<Vec<FrontierPoint>, ChooseError> {
     check_pins(family, spec, pins)?;
     let options = LayoutOptions { sharing: options.sharing && !pins.no_sharing, ..options };
-    let mut search = Search::new(family, spec, pins, options, profile);
+    let mut search = Search::new(family, spec, pins, options, profile, offloads(family, pins, &options)[0]);
     let mut points: Vec<FrontierPoint> = Vec::new();
     for candidate in candidates(&mut search)? {
         let choice = search.realize(&candidate)?;

@@ -1,8 +1,8 @@
 //! What a plan may move, and the values worth trying.
 
-use super::{ChooseError, Pins, RecomputePin};
+use super::{ChooseError, OffloadPin, Pins, RecomputePin};
 use crate::models::{AttentionForm, Family};
-use crate::plan::Recompute;
+use crate::plan::{LayoutOptions, Offload, Recompute};
 use crate::train::step::{Settings, StepSpec};
 
 /// Tokens of the loss head at a time where nothing forces fewer: large enough for full speed.
@@ -70,6 +70,7 @@ pub(in crate::train) fn settings(family: &dyn Family, spec: &StepSpec, pins: &Pi
         block_group: pins.block_group.unwrap_or(family.blocks()).min(family.blocks()),
         loss_chunk: pins.loss_chunk.unwrap_or(LOSS_CHUNK),
         sharing: !pins.no_sharing,
+        offload: Offload::NONE,
     };
     with_micro_batch(family, spec, &free, micro_batch)
 }
@@ -96,6 +97,17 @@ pub(super) fn pinned_recompute(pins: &Pins) -> Option<Recompute> {
         RecomputePin::Cheap => Some(Recompute::Cheap),
         RecomputePin::Layers => Some(Recompute::Layers),
         RecomputePin::Some => None,
+    }
+}
+
+/// What to put into host memory: what is pinned, or ever more, in the order to try.
+pub(super) fn offloads(family: &dyn Family, pins: &Pins, options: &LayoutOptions) -> Vec<Offload> {
+    let layers = family.layers() as u32;
+    match pins.offload {
+        None => Offload::ladder(&options.target, layers),
+        Some(OffloadPin::None) => vec![Offload::NONE],
+        Some(OffloadPin::Optimizer) => vec![Offload { optimizer: true, ..Offload::NONE }],
+        Some(OffloadPin::Activations) => vec![Offload { activation_layers: layers, ..Offload::NONE }],
     }
 }
 

@@ -11,7 +11,7 @@ pub(super) use levers::settings;
 use super::step::{Settings, StepSpec};
 use crate::models::{AttentionForm, Family};
 use crate::plan::{Layout, LayoutOptions, PlanError, Profile, Program};
-use levers::check_pins;
+use levers::{check_pins, offloads};
 use search::Search;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -24,6 +24,7 @@ pub struct Pins {
     pub attention: Option<AttentionForm>,
     pub block_group: Option<usize>,
     pub loss_chunk: Option<usize>,
+    pub offload: Option<OffloadPin>,
     /// Batch norm by micro-batch: the recipe accepts that the micro-batch changes what is learned.
     pub micro_statistics: bool,
     pub no_sharing: bool,
@@ -36,6 +37,14 @@ pub enum RecomputePin {
     Cheap,
     Some,
     Layers,
+}
+
+/// The recipe's words for offload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OffloadPin {
+    None,
+    Optimizer,
+    Activations,
 }
 
 /// One lever, what was chosen, and what it bought.
@@ -87,10 +96,19 @@ pub fn choose(
 ) -> Result<Choice, ChooseError> {
     check_pins(family, spec, pins)?;
     let options = LayoutOptions { sharing: options.sharing && !pins.no_sharing, ..options };
-    let mut search = Search::new(family, spec, pins, options, profile);
-    let mut choice = fitting(&mut search, arena_budget)?;
-    choice.decisions = explain::decisions(&mut search, &choice)?;
-    Ok(choice)
+    let mut nothing = Err(PlanError::Broken("there is nothing to choose from".into()).into());
+    // Host memory is used only where nothing fits without it.
+    for offload in offloads(family, pins, &options) {
+        let mut search = Search::new(family, spec, pins, options, profile, offload);
+        match fitting(&mut search, arena_budget) {
+            Ok(mut choice) => {
+                choice.decisions = explain::decisions(&mut search, &choice)?;
+                return Ok(choice);
+            }
+            Err(failure) => nothing = Err(failure),
+        }
+    }
+    nothing
 }
 
 /// Placements tried before the smallest is asked for: gaps between buffers can take a plan over the budget.

@@ -6,10 +6,11 @@
 
 use super::levers::{LEVERS, even_micro_batches, pinned_recompute, ragged_micro_batches, settings, with_micro_batch};
 use super::{Choice, ChooseError, Pins, RecomputePin};
-use crate::graph::Graph;
+use crate::graph::{Graph, Space};
 use crate::models::{AttentionForm, Family};
 use crate::plan::{
-    Ladder, LayoutOptions, Phase, PlanError, Profile, Recompute, Rung, aligned, lay_out, live_bytes, predicted_ms,
+    Ladder, LayoutOptions, Offload, Phase, PlanError, Profile, Recompute, Rung, aligned, lay_out, live_bytes,
+    predicted_ms,
 };
 use crate::train::contrastive::REPLAY;
 use crate::train::step::{MICRO_STEP, STEP, Settings, StepSpec, other_phases, program, training_phases};
@@ -27,6 +28,7 @@ pub(super) struct Search<'a> {
     pub pins: &'a Pins,
     pub options: LayoutOptions,
     pub profile: &'a Profile,
+    pub offload: Offload,
     bases: HashMap<Settings, Base>,
     others: HashMap<(AttentionForm, usize, usize), Needs>,
 }
@@ -88,13 +90,14 @@ impl<'a> Search<'a> {
         pins: &'a Pins,
         options: LayoutOptions,
         profile: &'a Profile,
+        offload: Offload,
     ) -> Search<'a> {
-        Search { family, spec, pins, options, profile, bases: HashMap::new(), others: HashMap::new() }
+        Search { family, spec, pins, options, profile, offload, bases: HashMap::new(), others: HashMap::new() }
     }
 
     /// The fastest candidate whose live peak is at most `budget` bytes.
     pub fn fastest(&mut self, budget: usize) -> Result<Option<Candidate>, PlanError> {
-        let start = settings(self.family, self.spec, self.pins, self.spec.effective_batch);
+        let start = self.start(self.spec.effective_batch);
         let mut best = None;
         self.scan(&start, budget, &mut best)?;
         if best.is_none() {
@@ -121,7 +124,7 @@ impl<'a> Search<'a> {
     pub fn smallest(&mut self) -> Result<Candidate, PlanError> {
         let sizes = even_micro_batches(self.family, self.spec, self.pins);
         let (largest, least) = (sizes[0], sizes[sizes.len() - 1]);
-        let mut best = self.lowest(&settings(self.family, self.spec, self.pins, least))?;
+        let mut best = self.lowest(&self.start(least))?;
         for _ in 0..ROUNDS {
             let before = best.live_peak_bytes;
             let like = best.settings.clone();
@@ -145,6 +148,22 @@ impl<'a> Search<'a> {
             }
         }
         Ok(best)
+    }
+
+    /// The settings to start from. What saved values go to the host depends on what is recomputed, so with them the
+    /// recompute is part of the base: the pinned one, or none.
+    fn start(&self, micro_batch: usize) -> Settings {
+        let start = settings(self.family, self.spec, self.pins, micro_batch);
+        let recompute = match self.is_fixed() {
+            true => pinned_recompute(self.pins).unwrap_or(Recompute::None),
+            false => Recompute::None,
+        };
+        Settings { offload: self.offload, recompute, ..start }
+    }
+
+    /// Whether the recompute is part of the base.
+    fn is_fixed(&self) -> bool {
+        self.offload.activation_layers > 0
     }
 
     fn with(&self, like: &Settings, micro_batch: usize) -> Settings {
@@ -254,15 +273,21 @@ impl<'a> Search<'a> {
 
     /// Live peak and seconds of settings whose recompute is given, without building them.
     pub fn measure(&mut self, settings: &Settings) -> Result<(usize, f64), PlanError> {
-        let plain = Settings { recompute: Recompute::None, ..settings.clone() };
+        let is_fixed = settings.offload.activation_layers > 0;
+        let recompute = if is_fixed { settings.recompute.clone() } else { Recompute::None };
+        let plain = Settings { recompute, ..settings.clone() };
         let base = self.base(&plain)?;
-        let rung = Rung { index: 0, measured: base.ladder.measure_choice(&settings.recompute)? };
+        let choice = if is_fixed { &Recompute::None } else { &settings.recompute };
+        let rung = Rung { index: 0, measured: base.ladder.measure_choice(choice)? };
         let candidate = base.at(&plain, rung);
         Ok((candidate.live_peak_bytes, candidate.step_seconds))
     }
 
     /// The settings of a candidate with its recompute in them.
     pub fn settings(&mut self, candidate: &Candidate) -> Result<Settings, PlanError> {
+        if self.is_fixed() {
+            return Ok(candidate.settings.clone());
+        }
         let recompute = self.base(&candidate.settings)?.ladder.choice(candidate.rung);
         Ok(Settings { recompute, ..candidate.settings.clone() })
     }
@@ -311,7 +336,8 @@ impl<'a> Search<'a> {
 
     fn ladder(&self, graph: &Graph) -> Result<Ladder, PlanError> {
         let LayoutOptions { target, sharing } = self.options;
-        match pinned_recompute(self.pins) {
+        let fixed = self.is_fixed().then_some(Recompute::None);
+        match fixed.or_else(|| pinned_recompute(self.pins)) {
             Some(choice) => Ladder::pinned(graph, &target, self.profile, sharing, &choice),
             None => Ladder::new(graph, &target, self.profile, sharing),
         }
@@ -335,7 +361,7 @@ impl<'a> Search<'a> {
 
 impl Needs {
     fn add_residents(&mut self, graph: &Graph) {
-        for value in graph.values().iter().filter(|value| value.is_resident()) {
+        for value in graph.values().iter().filter(|value| value.is_resident() && value.space == Space::Device) {
             if !self.residents.contains_key(&value.name) {
                 self.residents.insert(value.name.clone(), aligned(value.ty.span_bytes()));
             }

@@ -1,0 +1,185 @@
+//! Offload: what is not needed for a while lies in host memory. A saved value is copied there as soon as it exists and
+//! fetched when the backward pass asks for it; the bits are the same.
+
+use super::PlanError;
+use crate::graph::{Graph, NodeId, Role, ValueId};
+use crate::ops::{AliasKind, FromHost, Processor, Target, ToHost};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+
+/// What lies in host memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Offload {
+    /// The optimizer's moments, fetched for the update of each parameter.
+    pub optimizer: bool,
+    /// What the first so many layers save for the backward pass.
+    pub activation_layers: u32,
+}
+
+impl Offload {
+    pub const NONE: Offload = Offload { optimizer: false, activation_layers: 0 };
+
+    /// What to try, one after the other, for a model of so many layers: moments travel once a step, saved values with
+    /// every micro-batch. On a processor nothing is gained: its memory is the host's.
+    pub fn ladder(target: &Target, layers: u32) -> Vec<Offload> {
+        let moments = Offload { optimizer: true, activation_layers: 0 };
+        match target.processor {
+            Processor::Cpu => vec![Offload::NONE],
+            Processor::Cuda => vec![Offload::NONE, moments, Offload { activation_layers: layers, ..moments }],
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match (self.optimizer, self.activation_layers > 0) {
+            (false, false) => "none",
+            (true, false) => "optimizer",
+            (false, true) => "activations",
+            (true, true) => "optimizer+activations",
+        }
+    }
+}
+
+/// A saved output this many times smaller than another of its node (a norm's statistics) is not worth a copy.
+const TOO_SMALL: usize = 8;
+
+/// The saved values inside the first `layers` layers, by value, that are worth a copy to the host and back. Which they
+/// are does not depend on the length of the batch, so that a shorter batch finds its place where the longest has it.
+pub fn offloaded_values(graph: &Graph, layers: u32) -> Vec<bool> {
+    let saved = saved_values(graph);
+    let bytes = |id: ValueId| graph.ty(id).span_bytes();
+    let chosen = |id: ValueId| {
+        let Some(node) = graph.producer(id).map(|node| graph.node(node)) else { return false };
+        let largest = node.outputs.iter().map(|&output| bytes(output)).max().unwrap_or(0);
+        saved[id.index()] && node.segment.is_some_and(|s| s < layers) && bytes(id) > largest / TOO_SMALL
+    };
+    graph.value_ids().map(chosen).collect()
+}
+
+/// Values with memory of their own that a forward node writes and a later part of the step reads, itself or a view.
+fn saved_values(graph: &Graph) -> Vec<bool> {
+    let bases = bases(graph);
+    let mut saved = vec![false; graph.values().len()];
+    for node in graph.nodes().iter().filter(|n| n.role != Role::Forward) {
+        node.inputs.iter().for_each(|v| saved[bases[v.index()].index()] = true);
+    }
+    // What the host reads in the end stays where it is.
+    graph.kept().iter().for_each(|v| saved[bases[v.index()].index()] = false);
+    let own = |id: ValueId| {
+        let producer = graph.producer(id).filter(|&node| graph.node(node).role == Role::Forward);
+        producer.is_some_and(|node| is_fresh(graph, node, id))
+    };
+    graph.value_ids().map(|id| saved[id.index()] && own(id)).collect()
+}
+
+/// Whether an output starts memory of its own, instead of seeing or overwriting an input's.
+fn is_fresh(graph: &Graph, node: NodeId, output: ValueId) -> bool {
+    let aliases = graph.node(node).op.op().aliases(&graph.input_types(node));
+    let is_output = |index: usize| graph.node(node).outputs[index] == output;
+    !aliases.iter().any(|alias| alias.kind != AliasKind::May && is_output(alias.output))
+}
+
+/// The value that each value is a view of; itself if of none.
+fn bases(graph: &Graph) -> Vec<ValueId> {
+    let mut bases: Vec<ValueId> = graph.value_ids().collect();
+    for id in graph.node_ids() {
+        let node = graph.node(id);
+        for alias in node.op.op().aliases(&graph.input_types(id)) {
+            if let AliasKind::View { .. } = alias.kind {
+                bases[node.outputs[alias.output].index()] = bases[node.inputs[alias.input].index()];
+            }
+        }
+    }
+    bases
+}
+
+/// The graph in which the values marked in `chosen` wait for their later readers in host memory.
+pub fn offload(graph: &Graph, chosen: &[bool]) -> Result<Graph, PlanError> {
+    let mut pass = Pass {
+        from: graph,
+        chosen,
+        bases: bases(graph),
+        to: graph.empty_copy(),
+        kept: HashMap::new(),
+        away: HashMap::new(),
+        back: HashMap::new(),
+    };
+    for id in graph.value_ids() {
+        if let Some(copy) = pass.to.input_again(graph.value(id))? {
+            pass.kept.insert(id, copy);
+        }
+    }
+    for id in graph.node_ids() {
+        pass.copy(id)?;
+    }
+    graph.kept().iter().for_each(|value| pass.to.keep(pass.kept[value]));
+    pass.to.verify()?;
+    Ok(pass.to)
+}
+
+struct Pass<'g> {
+    from: &'g Graph,
+    chosen: &'g [bool],
+    bases: Vec<ValueId>,
+    to: Graph,
+    /// Old value → its value in the new graph, → its copy in host memory, and → what was fetched from there.
+    kept: HashMap<ValueId, ValueId>,
+    away: HashMap<ValueId, ValueId>,
+    back: HashMap<ValueId, ValueId>,
+}
+
+impl Pass<'_> {
+    fn copy(&mut self, id: NodeId) -> Result<(), PlanError> {
+        let from = self.from;
+        let node = from.node(id);
+        let mut inputs = Vec::with_capacity(node.inputs.len());
+        for &value in &node.inputs {
+            inputs.push(if node.role == Role::Forward { self.kept[&value] } else { self.later(value)? });
+        }
+        let outputs = self.to.push_again(node, &node.name, node.role, &inputs)?;
+        for (&old, &new) in node.outputs.iter().zip(&outputs) {
+            self.to.set_component(new, from.value(old).component);
+            self.kept.insert(old, new);
+            if self.chosen[old.index()] {
+                let name = format!("{}.to_host", from.value(old).name);
+                let copy = self.to.with_role(Role::Forward, |to| to.add(&name, ToHost, &[new]))?[0];
+                self.away.insert(old, copy);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the backward pass reads for `value`: what was fetched, or the same view of that.
+    fn later(&mut self, value: ValueId) -> Result<ValueId, PlanError> {
+        let from = self.from;
+        let forward = from.producer(value).is_some_and(|node| from.node(node).role == Role::Forward);
+        if !forward || !self.chosen[self.bases[value.index()].index()] {
+            return Ok(self.kept[&value]);
+        }
+        if let Some(&known) = self.back.get(&value) {
+            return Ok(known);
+        }
+        if let Some(&copy) = self.away.get(&value) {
+            let (name, op) = (format!("{}.from_host", from.value(value).name), FromHost::whole(from.ty(value)));
+            let fetched = self.to.with_role(Role::Recompute, |to| to.add(&name, op, &[copy]))?[0];
+            self.to.set_component(fetched, from.value(value).component);
+            self.back.insert(value, fetched);
+            return Ok(fetched);
+        }
+        self.view_again(value)
+    }
+
+    /// `value` is a view of something that was fetched: the same view again.
+    fn view_again(&mut self, value: ValueId) -> Result<ValueId, PlanError> {
+        let from = self.from;
+        let unknown = || PlanError::Broken(format!("{} is read before it exists", from.value(value).name));
+        let node = from.node(from.producer(value).ok_or_else(unknown)?);
+        let mut inputs = Vec::with_capacity(node.inputs.len());
+        for &input in &node.inputs {
+            inputs.push(self.later(input)?);
+        }
+        let outputs = self.to.push_again(node, &format!("{}.back", node.name), Role::Recompute, &inputs)?;
+        self.back.extend(node.outputs.iter().copied().zip(outputs));
+        Ok(self.back[&value])
+    }
+}

@@ -1,0 +1,286 @@
+//! The update: the norm of the gradients, clipping, and the optimizer's rule for every parameter.
+//!
+//! With a limit on the norm every gradient has to wait for the last one. Without, each has a norm of its own, of which
+//! the joint norm follows; a gradient that no accumulator holds is then used and freed as soon as it is there.
+//!
+//! Moments in host memory come to the device for the update of their parameter only, large ones piece by piece.
+
+use super::step::{StepSpec, UpdateRule};
+use crate::graph::{Component, Graph, GraphError, Init, InputKind, OpRef, Role, Type, ValueId};
+use crate::ops::{Accumulate, Adafactor, AdamW, ClipNorm, FromHost, Op, Sgd, StoreToHost, Window};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What every parameter's update has in common.
+pub(super) struct Update<'s> {
+    pub spec: &'s StepSpec,
+    /// The gradients are accumulators: they are left zero for the next step.
+    pub zero_gradient: bool,
+    /// The moments are in host memory.
+    pub from_host: bool,
+}
+
+/// The bytes of a moment that are on the device at once, if its home is the host.
+const PIECE_BYTES: usize = 64 << 20;
+
+/// How one parameter is updated, whatever holds its moments.
+struct Rule {
+    op: Arc<dyn Op>,
+    w: ValueId,
+    /// Their newest versions, and what they are called.
+    moments: Vec<ValueId>,
+    names: Vec<String>,
+    grad: ValueId,
+    /// Learning rate, corrections, clip factor.
+    scalars: Vec<ValueId>,
+    /// Whether every element is updated on its own, so that it can be done piece by piece.
+    by_element: bool,
+}
+
+impl Rule {
+    /// What the op reads, with these moments.
+    fn inputs(&self, moments: &[ValueId]) -> Vec<ValueId> {
+        [&[self.w], moments, &[self.grad], &self.scalars].concat()
+    }
+}
+
+impl Update<'_> {
+    pub(super) fn add(&self, graph: &mut Graph, parameters: &[ValueId], grads: &[ValueId]) -> Result<(), GraphError> {
+        let total = graph.scalar("metrics.norm")?;
+        graph.with_role(Role::Update, |graph| {
+            let norm = match self.spec.clip_norm {
+                Some(_) => self.clipped(graph, parameters, grads)?,
+                None => self.unclipped(graph, parameters, grads)?,
+            };
+            graph.add("norm.keep", Accumulate, &[norm, total])?;
+            Ok(())
+        })
+    }
+
+    /// Every update waits for the norm of all gradients, which is returned.
+    fn clipped(&self, graph: &mut Graph, parameters: &[ValueId], grads: &[ValueId]) -> Result<ValueId, GraphError> {
+        let clip = graph.add("clip", ClipNorm { max_norm: self.spec.clip_norm }, grads)?;
+        for (&parameter, &grad) in parameters.iter().zip(grads) {
+            self.add_one(graph, parameter, grad, clip[1])?;
+        }
+        Ok(clip[0])
+    }
+
+    /// Every update waits for its own gradient only. The norm of the gradients' norms is that of all gradients.
+    fn unclipped(&self, graph: &mut Graph, parameters: &[ValueId], grads: &[ValueId]) -> Result<ValueId, GraphError> {
+        let mut norms = Vec::with_capacity(grads.len());
+        for (&parameter, &grad) in parameters.iter().zip(grads) {
+            let name = format!("{}.norm", graph.value(parameter).name);
+            let own = graph.add(&name, ClipNorm { max_norm: None }, &[grad])?;
+            norms.push(own[0]);
+            self.add_one(graph, parameter, grad, own[1])?;
+        }
+        Ok(graph.add("norm", ClipNorm { max_norm: None }, &norms)?[0])
+    }
+
+    fn add_one(&self, graph: &mut Graph, w: ValueId, grad: ValueId, clip: ValueId) -> Result<(), GraphError> {
+        let (rule, node) = (self.rule(graph, w, grad, clip)?, format!("{}.update", graph.value(w).name));
+        match self.from_host {
+            true => self.add_from_host(graph, &node, rule, PIECE_BYTES),
+            false => graph.push_node(&node, OpRef::Plain(rule.op.clone()), &rule.inputs(&rule.moments)).map(drop),
+        }
+    }
+
+    fn rule(&self, graph: &mut Graph, w: ValueId, grad: ValueId, clip: ValueId) -> Result<Rule, GraphError> {
+        let (spec, zero_gradient, shape) = (self.spec, self.zero_gradient, graph.shape(w).to_vec());
+        let decayed = spec.decay_all || matches!(graph.value(w).input, Some(InputKind::Parameter { decay: true, .. }));
+        let weight_decay = if decayed { spec.weight_decay } else { 0.0 };
+        let lr = graph.scalar("lr")?;
+        let (op, shapes, scalars): (Arc<dyn Op>, Vec<Vec<usize>>, Vec<ValueId>) = match spec.rule {
+            UpdateRule::AdamW { beta1, beta2, eps } => (
+                Arc::new(AdamW { beta1, beta2, eps, weight_decay, zero_gradient }),
+                vec![shape.clone(), shape],
+                vec![lr, graph.scalar("adam.correction1")?, graph.scalar("adam.correction2")?, clip],
+            ),
+            UpdateRule::Sgd { momentum } => (
+                Arc::new(Sgd { momentum, weight_decay, zero_gradient }),
+                if momentum != 0.0 { vec![shape] } else { Vec::new() },
+                vec![lr, clip],
+            ),
+            UpdateRule::Adafactor => (
+                Arc::new(Adafactor { weight_decay, zero_gradient, ..Adafactor::DEFAULT }),
+                Adafactor::state_shapes(&shape),
+                vec![lr, graph.scalar("adafactor.step")?, clip],
+            ),
+        };
+        let moments = self.moments(graph, w, &shapes)?;
+        let names = moments.iter().map(|&moment| graph.value(moment).name.clone()).collect();
+        let by_element = !matches!(spec.rule, UpdateRule::Adafactor);
+        Ok(Rule { op, w, moments, names, grad, scalars, by_element })
+    }
+
+    /// `moment1.<parameter>`, `moment2.<parameter>`, …
+    fn moments(&self, graph: &mut Graph, w: ValueId, shapes: &[Vec<usize>]) -> Result<Vec<ValueId>, GraphError> {
+        let declare = if self.from_host { Graph::host_resident } else { Graph::resident };
+        let parameter = graph.value(w).name.clone();
+        let mut moment = |(index, shape): (usize, &Vec<usize>)| {
+            let (name, ty) = (format!("moment{}.{parameter}", index + 1), Type::new(self.spec.state, shape));
+            declare(graph, &name, ty, Component::Optimizer, Init::Zeros)
+        };
+        shapes.iter().enumerate().map(&mut moment).collect()
+    }
+
+    /// Large moments come in pieces, where the rule allows it.
+    fn add_from_host(
+        &self,
+        graph: &mut Graph,
+        node: &str,
+        mut rule: Rule,
+        piece_bytes: usize,
+    ) -> Result<(), GraphError> {
+        let pieces = match rule.moments.first() {
+            Some(&moment) if rule.by_element => stretches(graph.ty(moment), piece_bytes),
+            _ => Vec::new(),
+        };
+        if pieces.len() < 2 {
+            return self.add_fetched(graph, node, &mut rule, None);
+        }
+        pieces.into_iter().try_for_each(|piece| self.add_fetched(graph, node, &mut rule, Some(piece)))
+    }
+
+    /// Fetches the moments of a stretch (or all), updates it, and stores them again. The rule goes on with the new
+    /// versions of what was overwritten.
+    fn add_fetched(
+        &self,
+        graph: &mut Graph,
+        node: &str,
+        rule: &mut Rule,
+        stretch: Option<Range<usize>>,
+    ) -> Result<(), GraphError> {
+        let mut fetched = Vec::with_capacity(rule.moments.len());
+        for (&moment, name) in rule.moments.iter().zip(&rule.names) {
+            fetched.push(fetch(graph, moment, name, stretch.clone())?);
+        }
+        let first = stretch.as_ref().map_or(0, |s| s.start);
+        let op: Arc<dyn Op> = match stretch {
+            None => rule.op.clone(),
+            Some(s) => Arc::new(Window { op: rule.op.clone(), first, len: s.len() }),
+        };
+        let outputs = graph.push_node(node, OpRef::Plain(op), &rule.inputs(&fetched))?;
+        rule.w = outputs[0];
+        if self.zero_gradient {
+            rule.grad = outputs[1 + rule.moments.len()];
+        }
+        for ((moment, name), &fresh) in rule.moments.iter_mut().zip(&rule.names).zip(&outputs[1..]) {
+            *moment = graph.add(&format!("{name}.store"), StoreToHost { first }, &[fresh, *moment])?[0];
+        }
+        Ok(())
+    }
+}
+
+/// A moment, or a stretch of it, on the device, just before the update that reads it.
+fn fetch(graph: &mut Graph, moment: ValueId, name: &str, stretch: Option<Range<usize>>) -> Result<ValueId, GraphError> {
+    let op = match stretch {
+        None => FromHost::whole(graph.ty(moment)),
+        Some(s) => FromHost { first: s.start, shape: vec![s.len()] },
+    };
+    let fetched = graph.with_role(Role::Recompute, |graph| graph.add(&format!("{name}.fetch"), op, &[moment]))?[0];
+    graph.set_component(fetched, Component::Optimizer);
+    Ok(fetched)
+}
+
+/// Elements of a moment, at most so many bytes at a time.
+fn stretches(ty: &Type, piece_bytes: usize) -> Vec<Range<usize>> {
+    let (all, piece) = (ty.elements(), (piece_bytes / ty.dtype.bytes()).max(1));
+    (0..all).step_by(piece).map(|start| start..(start + piece).min(all)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::cpu::CpuExecutor;
+    use crate::graph::DType;
+    use crate::ops::Target;
+    use crate::plan::{LayoutOptions, Phase, Program, Summary, lay_out};
+    use crate::train::initialize;
+
+    const SHAPE: [usize; 2] = [13, 17];
+
+    fn spec(rule: UpdateRule) -> StepSpec {
+        StepSpec {
+            effective_batch: 1,
+            length: 0,
+            target_length: 0,
+            rule,
+            weight_decay: 0.1,
+            decay_all: false,
+            clip_norm: None,
+            evaluate_batch: None,
+            samples_text: false,
+            generation: None,
+            float: DType::F32,
+            master: DType::F32,
+            state: DType::F32,
+        }
+    }
+
+    /// The update of one weight from its accumulator, its moments `piece_bytes` at a time or on the device.
+    fn program(rule: UpdateRule, piece_bytes: Option<usize>) -> Program {
+        let (mut graph, spec) = (Graph::new("update", DType::F32), spec(rule));
+        let w = graph.parameter("w", &SHAPE, Init::Normal(1.0), true).unwrap();
+        let ty = graph.ty(w).clone();
+        let grad = graph.resident("gradient.w", ty, Component::Gradients, Init::Normal(1.0)).unwrap();
+        let clip = graph.scalar("clip").unwrap();
+        let update = Update { spec: &spec, zero_gradient: true, from_host: piece_bytes.is_some() };
+        let rule = update.rule(&mut graph, w, grad, clip).unwrap();
+        graph
+            .with_role(Role::Update, |graph| match piece_bytes {
+                Some(bytes) => update.add_from_host(graph, "w.update", rule, bytes),
+                None => update.add_one(graph, w, grad, clip),
+            })
+            .unwrap();
+        Program::new(vec![Phase { name: "update".into(), graph, repeat: 1 }]).unwrap()
+    }
+
+    /// All residents by name after two updates, and the bytes of moments on the device at the peak.
+    fn run(program: &Program) -> (Vec<(String, Vec<u8>)>, usize) {
+        use crate::exec::Executor;
+        let layout = lay_out(program, LayoutOptions { target: Target::cpu(2), sharing: true }).unwrap();
+        let mut executor = CpuExecutor::new(program, &layout, 2).unwrap();
+        executor.poison_dead_slots();
+        initialize(program, &mut executor, 3);
+        for (name, value) in [("lr", 0.1f32), ("adam.correction1", 0.1), ("adam.correction2", 0.01), ("clip", 0.5)] {
+            executor.write_resident(name, &value.to_le_bytes());
+        }
+        for _ in 0..2 {
+            executor.run(0);
+            let values: Vec<u8> = (0..SHAPE[0] * SHAPE[1]).flat_map(|i| (i as f32).sin().to_le_bytes()).collect();
+            assert!(executor.write_resident("gradient.w", &values));
+        }
+        executor.run(0);
+        let read = |name: &String| executor.read_resident(name).unwrap().into_owned();
+        let mut all: Vec<_> = program.residents.iter().map(|r| (r.name.clone(), read(&r.name))).collect();
+        all.sort();
+        (all, Summary::of(program, &layout).breakdown["optimizer"])
+    }
+
+    #[test]
+    fn pieces_change_no_bit_and_hold_one_piece_at_a_time() {
+        let adam = UpdateRule::AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8 };
+        for rule in [adam, UpdateRule::Sgd { momentum: 0.9 }, UpdateRule::Sgd { momentum: 0.0 }, UpdateRule::Adafactor]
+        {
+            let (expected, resident) = run(&program(rule, None));
+            for elements in [1, 16, 100, 220, 221, 1000] {
+                let (found, on_device) = run(&program(rule, Some(4 * elements)));
+                assert_eq!(found, expected, "{rule:?} with {elements} elements at a time");
+                let moments = resident.div_ceil(SHAPE[0] * SHAPE[1] * 4);
+                if rule != UpdateRule::Adafactor {
+                    assert!(on_device <= moments * (4 * elements + 64), "{on_device} bytes of {elements} elements");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn stretches_cover_everything_once() {
+        let ty = Type::new(DType::F32, &[10, 10]);
+        assert_eq!(stretches(&ty, 4 * 40), [0..40, 40..80, 80..100]);
+        assert_eq!(stretches(&ty, 4 * 100), [0..100]);
+        assert_eq!(stretches(&ty, 1).len(), 100);
+    }
+}
