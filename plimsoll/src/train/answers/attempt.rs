@@ -13,7 +13,7 @@ pub struct Outline {
     pub micro_batch: usize,
     pub accumulation: usize,
     pub recompute: &'static str,
-    pub attention: AttentionForm,
+    pub attention: &'static str,
     pub arena_bytes: u64,
     /// The arena and the device's reserve: what a budget is compared with.
     pub planned_peak_bytes: u64,
@@ -26,7 +26,10 @@ impl Outline {
             micro_batch: settings.micro_batch,
             accumulation: settings.accumulation,
             recompute: settings.recompute.name(),
-            attention: settings.attention,
+            attention: match settings.attention {
+                AttentionForm::Fused => "fused",
+                AttentionForm::Materialized => "materialized",
+            },
             arena_bytes,
             planned_peak_bytes: arena_bytes.saturating_add(reserve_bytes),
             predicted_step_ms,

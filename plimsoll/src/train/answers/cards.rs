@@ -4,7 +4,7 @@ use super::attempt::{Attempt, Outline, attempt};
 use super::parallel::{Progress, on_all_cores};
 use super::{PLENTY, with_budget, with_memory};
 use crate::recipe::{Budget, Precision, Recipe};
-use crate::train::{Device, TrainError, budget_bytes, expected_data, precision};
+use crate::train::{Device, Planned, TrainError, budget_bytes, expected_data, precision};
 use serde::Serialize;
 
 /// A recipe on one card.
@@ -60,6 +60,17 @@ pub fn full_speed_card(recipe: &Recipe, cards: &[Device]) -> Result<Option<CardA
         let unlimited = attempt(&with_budget(recipe, PLENTY), card)?.plan;
         Ok(unlimited.is_some_and(|fastest| plan.predicted_step_ms <= 1.001 * fastest.predicted_step_ms))
     })
+}
+
+/// The first of `cards` with room for a plan that was made for a card of the same precision: nothing is planned anew.
+pub fn holding_card<'a>(recipe: &Recipe, planned: &Planned, cards: &'a [Device]) -> Option<&'a Device> {
+    let recipe = &by_card(recipe);
+    let (wanted, arena) = (precision(recipe, &planned.device), planned.choice.layout.arena_bytes as u64);
+    let holds = |card: &&Device| {
+        let same_plan = card.target == planned.device.target && precision(recipe, card) == wanted;
+        same_plan && budget_bytes(recipe, card).saturating_sub(card.reserve_bytes) >= arena
+    };
+    cards.iter().find(holds)
 }
 
 /// The first card that holds the plan made for `budget` and passes. How much a plan takes depends on the precision, so

@@ -70,14 +70,13 @@ fn pareto(mut plans: Vec<Outline>) -> Vec<Outline> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::models::AttentionForm;
 
     fn plan(bytes: u64, ms: f64) -> Outline {
         Outline {
             micro_batch: 1,
             accumulation: 1,
             recompute: "none",
-            attention: AttentionForm::Fused,
+            attention: "fused",
             arena_bytes: bytes,
             planned_peak_bytes: bytes,
             predicted_step_ms: ms,

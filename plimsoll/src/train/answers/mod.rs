@@ -13,7 +13,7 @@ mod parallel;
 mod rungs;
 
 pub use attempt::{Attempt, Outline, attempt};
-pub use cards::{CardAnswer, CardRow, full_speed_card, on_cards, smallest_card};
+pub use cards::{CardAnswer, CardRow, full_speed_card, holding_card, on_cards, smallest_card};
 pub use frontier::{FrontierPoint, frontier_of};
 pub use grid::{Axis, Grid, GridError, GridRow, MOST_COMBINATIONS, grid};
 pub use ladder::{Ladder, Rung, ladder};
