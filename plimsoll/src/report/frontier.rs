@@ -32,6 +32,7 @@ pub fn frontier_svg(points: &[FrontierPoint], budget_bytes: u64, title: &str) ->
         draw_budget(&mut svg, &scales, budget_bytes);
         draw_curve(&mut svg, points, &scales);
         draw_points(&mut svg, points, &scales);
+        draw_labels(&mut svg, points, &scales, budget_bytes);
     }
     svg.finish(title)
 }
@@ -147,6 +148,7 @@ fn draw_axes(svg: &mut Svg, scales: &Scales) {
     svg.text(LEFT - 8.0, TOP - 14.0, style(12, FAINT, Anchor::End), "ms a step");
     let middle = (LEFT + RIGHT) / 2.0;
     svg.text(middle, BOTTOM + 46.0, style(13, INK, Anchor::Middle), "peak memory, with the device's reserve");
+    svg.text(RIGHT, BOTTOM + 66.0, style(12, FAINT, Anchor::End), "labels: micro-batch × accumulation");
 }
 
 fn draw_budget(svg: &mut Svg, scales: &Scales, budget: u64) {
@@ -189,16 +191,18 @@ fn draw_points(svg: &mut Svg, points: &[FrontierPoint], scales: &Scales) {
         };
         svg.point(x, y, radius, colour, &tooltip(&point.plan));
     }
-    draw_labels(svg, points, scales, taken);
 }
 
 fn tooltip(plan: &Outline) -> String {
     let (peak, ms) = (format_bytes(plan.planned_peak_bytes), plan.predicted_step_ms);
-    format!("{}: {peak}, {ms:.1} ms, attention {}", label(plan), plan.attention)
+    format!("{}, recompute {}, attention {}: {peak}, {ms:.1} ms", plan.batch(), plan.recompute, plan.attention)
 }
 
 fn label(plan: &Outline) -> String {
-    format!("{}, recompute {}", plan.batch(), plan.recompute)
+    match plan.recompute {
+        "none" => plan.batch(),
+        recompute => format!("{}, recompute {recompute}", plan.batch()),
+    }
 }
 
 /// Where a label is.
@@ -222,12 +226,15 @@ impl Extent {
 
 /// The plan to take first, then the ends, then whatever still has room. The curve runs left above and right below, so
 /// labels go right above, or left below.
-fn draw_labels(svg: &mut Svg, points: &[FrontierPoint], scales: &Scales, taken: Option<usize>) {
+fn draw_labels(svg: &mut Svg, points: &[FrontierPoint], scales: &Scales, budget: u64) {
+    let taken = taken(points);
     let around = |point: &FrontierPoint| {
         let (x, y) = scales.at(&point.plan);
         Extent { left: x - 6.0, right: x + 6.0, top: y - 6.0, bottom: y + 6.0 }
     };
-    let mut filled: Vec<Extent> = points.iter().map(around).collect();
+    let budget_x = scales.x(budget.max(1) as f64);
+    let budget_line = Extent { left: budget_x - 3.0, right: budget_x + 3.0, top: TOP, bottom: BOTTOM };
+    let mut filled: Vec<Extent> = points.iter().map(around).chain([budget_line]).collect();
     let last = points.len().saturating_sub(1);
     for index in taken.into_iter().chain([0, last]).chain(1..last) {
         let (text, (x, y)) = (label(&points[index].plan), scales.at(&points[index].plan));
@@ -272,7 +279,7 @@ mod tests {
         let svg = frontier_svg(&points, 5 << 30, "a <b>");
         assert_eq!(svg.matches("<circle").count(), 3);
         assert_eq!(svg.matches(&format!("fill=\"{TAKEN}\"")).count(), 1);
-        for words in ["budget 5 GiB", "16 × 4, recompute none", "60.0 ms in 4 GiB", "a &lt;b&gt;"] {
+        for words in ["budget 5 GiB", ">16 × 4<", "60.0 ms in 4 GiB", "a &lt;b&gt;"] {
             assert!(svg.contains(words), "{words}");
         }
     }

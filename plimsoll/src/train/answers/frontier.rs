@@ -1,10 +1,10 @@
 //! Memory against time: the plans of a recipe of which none is both smaller and faster than another.
 
 use super::attempt::{Attempt, Outline, attempt};
-use super::parallel::{Progress, on_all_cores};
+use super::parallel::on_all_cores;
 use super::{PLENTY, with_budget};
 use crate::recipe::Recipe;
-use crate::train::{Device, TrainError};
+use crate::train::{Device, TrainError, budget_bytes};
 use serde::Serialize;
 
 /// Budgets tried between the smallest plan and the fastest.
@@ -19,21 +19,17 @@ pub struct FrontierPoint {
 }
 
 /// From the smallest plan to the fastest. Pins of the recipe hold for every point.
-pub fn frontier_of(
-    recipe: &Recipe,
-    device: &Device,
-    budget_bytes: u64,
-    done: Progress<'_>,
-) -> Result<Vec<FrontierPoint>, TrainError> {
+pub fn frontier_of(recipe: &Recipe, device: &Device) -> Result<Vec<FrontierPoint>, TrainError> {
+    let budget = budget_bytes(recipe, device);
     let at = |budget: u64| attempt(&with_budget(recipe, budget), device);
     let ends = (plan_of(at(1)?)?, plan_of(at(PLENTY)?)?);
     let budgets = between(ends.0.planned_peak_bytes, ends.1.planned_peak_bytes);
-    let attempts = on_all_cores(&budgets, done, |&budget| at(budget));
+    let attempts = on_all_cores(&budgets, &|_, _| (), |&budget| at(budget));
     let mut plans = vec![ends.0, ends.1];
     for attempt in attempts {
         plans.push(plan_of(attempt?)?);
     }
-    let point = |plan: Outline| FrontierPoint { fits: plan.planned_peak_bytes <= budget_bytes, plan };
+    let point = |plan: Outline| FrontierPoint { fits: plan.planned_peak_bytes <= budget, plan };
     Ok(pareto(plans).into_iter().map(point).collect())
 }
 

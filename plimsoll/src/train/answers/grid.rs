@@ -153,6 +153,10 @@ pub fn grid(draft: &Draft, axes: &[Axis], device: &Device, done: Progress<'_>) -
     let combinations = combinations(axes)?;
     let recipe = |combination| draft.with(&settings(axes, combination)).map_err(|error| error.to_string());
     let recipes: Vec<Result<Recipe, String>> = combinations.iter().map(recipe).collect();
+    if recipes.iter().all(Result::is_err) {
+        // What is wrong with the recipe itself is not a value's fault.
+        draft.with(&[]).map_err(TrainError::from)?;
+    }
     refuse_useless_values(axes, &combinations, &recipes)?;
     let (attempts, plans) = attempts(&recipes, device, done)?;
     let row = |(combination, attempt): (&Combination, Attempt)| GridRow {

@@ -38,9 +38,11 @@ impl Rung {
 
     /// The settings as they are typed.
     pub fn flags(&self) -> String {
-        let quoted = |set: &String| match set.contains(['"', '{', ' ']) {
-            true => format!("--set '{set}'"),
-            false => format!("--set {set}"),
+        let quoted = |set: &String| match set.strip_prefix("memory.budget=") {
+            // The flag would win over the setting.
+            Some(budget) => format!("--memory {budget}"),
+            None if set.contains(['"', '{', ' ']) => format!("--set '{set}'"),
+            None => format!("--set {set}"),
         };
         self.set.iter().map(quoted).collect::<Vec<_>>().join(" ")
     }

@@ -121,8 +121,8 @@ fn states(recipe: &Recipe, device: &Device) -> Vec<Step> {
 fn optimizers(recipe: &Recipe) -> Vec<Step> {
     let optimizer = &recipe.train.optimizer;
     let table = |name: &str, lr: f64| {
-        let (decay, all) = (optimizer.weight_decay, optimizer.decay_all);
-        [format!("train.optimizer={{name=\"{name}\",lr={lr:?},weight_decay={decay:?},decay_all={all}}}")]
+        let (decay, all) = (optimizer.weight_decay, if optimizer.decay_all { ",decay_all=true" } else { "" });
+        [format!("train.optimizer={{name=\"{name}\",lr={lr:?},weight_decay={decay:?}{all}}}")]
     };
     let adafactor =
         Step::new("adafactor", table("adafactor", 0.01), "its rate is relative to the weights: 0.01 is usual");
@@ -164,7 +164,8 @@ fn batches(recipe: &Recipe) -> Vec<Step> {
             Rule::AdamW { .. } | Rule::Adafactor => (share.sqrt(), "by the square root"),
         };
         let rate = format!("train.optimizer.lr={:.2e}", optimizer.lr * factor);
-        let adjust = format!("{rate} ({law}); an epoch has {:.3} times the steps", 1.0 / share);
+        let times = (100.0 / share).round() / 100.0;
+        let adjust = format!("{rate} ({law}); an epoch has {times} times the steps");
         Step::new(format!("batch {whole} → {batch}"), [format!("train.effective_batch={batch}")], adjust)
     };
     smaller(whole, &SHARES, 1).into_iter().map(step).collect()
