@@ -174,15 +174,10 @@ mod tests {
     fn the_fastest_plan_that_fits_is_marked() {
         let point = |peak, ms, fits| FrontierPoint { plan: plan(peak, ms), fits };
         let text = frontier_table(&[point(1 << 20, 9.0, true), point(2 << 20, 8.0, true), point(4 << 20, 7.0, false)]);
-        let expected = "\
- peak    step  batch  recompute  attention  fits
-────────────────────────────────────────────────────────────────────────────
-1 MiB  9.0 ms  8 × 2  cheap      fused      yes
-2 MiB  8.0 ms  8 × 2  cheap      fused      yes ← the fastest that fits
-4 MiB  7.0 ms  8 × 2  cheap      fused      no
-";
-        let plain = |text: &str| text.replace('─', "");
-        assert_eq!(plain(&text), plain(expected));
+        let rows: Vec<&str> = text.lines().skip(2).collect();
+        assert_eq!(rows[0], "1 MiB  9.0 ms  8 × 2  cheap      fused      yes");
+        assert_eq!(rows[1], "2 MiB  8.0 ms  8 × 2  cheap      fused      yes ← the fastest that fits");
+        assert_eq!(rows[2], "4 MiB  7.0 ms  8 × 2  cheap      fused      no");
     }
 
     #[test]

@@ -100,7 +100,8 @@ fn round_bytes((low, high): (f64, f64)) -> Vec<(f64, String)> {
         _ => (1024.0, "KiB"),
     };
     let fine: Vec<f64> = (10..100).map(|n| f64::from(n) / 10.0).collect();
-    let sets: [&[f64]; 3] = [&[1.0, 2.0, 5.0], &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0], &fine];
+    let whole: Vec<f64> = (1..10).map(f64::from).collect();
+    let sets: [&[f64]; 4] = [&[1.0, 2.0, 5.0], &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0], &whole, &fine];
     let inside = |set: &&[f64]| -> Vec<f64> {
         let powers = (-3..6).map(|power| 10f64.powi(power));
         let values = powers.flat_map(|power| set.iter().map(move |m| m * power));
@@ -236,7 +237,8 @@ fn draw_labels(svg: &mut Svg, points: &[FrontierPoint], scales: &Scales, budget:
     let budget_line = Extent { left: budget_x - 3.0, right: budget_x + 3.0, top: TOP, bottom: BOTTOM };
     let mut filled: Vec<Extent> = points.iter().map(around).chain([budget_line]).collect();
     let last = points.len().saturating_sub(1);
-    for index in taken.into_iter().chain([0, last]).chain(1..last) {
+    let others = [0, last].into_iter().chain(1..last).filter(|&index| Some(index) != taken);
+    for index in taken.into_iter().chain(others) {
         let (text, (x, y)) = (label(&points[index].plan), scales.at(&points[index].plan));
         let bold = Some(index) == taken;
         let width = 6.6 * text.chars().count() as f64;

@@ -85,7 +85,9 @@ impl Here<'_> {
         let words = |micro: usize| format!("{micro} × {}", effective.div_ceil(micro));
         let to = |micro_batch: usize| {
             let accumulation = effective.div_ceil(micro_batch);
-            let loss_chunk = settings.loss_chunk.min(self.loss_rows(micro_batch));
+            let (rows, rows_now) = (self.loss_rows(micro_batch), self.loss_rows(settings.micro_batch));
+            // What was not cut stays uncut.
+            let loss_chunk = if settings.loss_chunk >= rows_now { rows } else { settings.loss_chunk.min(rows) };
             Settings { micro_batch, accumulation, loss_chunk, ..settings.to_owned() }
         };
         let divisors = divisors(effective);
