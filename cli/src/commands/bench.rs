@@ -4,7 +4,6 @@ mod profile;
 mod versus;
 mod workload;
 
-use crate::advice::hints;
 use crate::arguments::{Machine, Overrides};
 use crate::device;
 use crate::failure::Failure;
@@ -16,7 +15,7 @@ use plimsoll::exec::cpu::CpuExecutor;
 use plimsoll::heap;
 use plimsoll::plan::Recompute;
 use plimsoll::recipe::Recipe;
-use plimsoll::train::{Device, Planned, Shapes, Stepper, TrainError, initialize, plan, random_batch, shapes};
+use plimsoll::train::{Planned, Shapes, Stepper, TrainError, initialize, plan, random_batch, shapes};
 use profile::Profile;
 use serde::Serialize;
 use std::time::Instant;
@@ -93,7 +92,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         return versus::run(arguments, workload, seq, &device, budgets);
     }
     let recipe = recipe(arguments, workload, seq, &[])?;
-    let planned = make_plan(&recipe, &device)?;
+    let planned = plan(&recipe, &device)?;
     let mut bench = Bench::new(&recipe, &planned)?;
     let (mut times, allocations) = bench.time(arguments.warmup, arguments.steps)?;
     if arguments.profile {
@@ -135,13 +134,6 @@ fn recipe(arguments: &Arguments, workload: &Workload, seq: usize, pins: &[String
     more.extend_from_slice(pins);
     let text = workload.recipe(arguments.batch, seq);
     Ok(Recipe::parse(&text, &format!("{}.toml", workload.name), &arguments.overrides.settings(&more))?)
-}
-
-fn make_plan(recipe: &Recipe, device: &Device) -> Result<Planned, Failure> {
-    plan(recipe, device).map_err(|error| match error {
-        TrainError::DoesNotFit(smallest) => Failure::does_not_fit(&smallest, hints(recipe, device, &smallest)),
-        error => error.into(),
-    })
 }
 
 /// A planned step with its arena and its batch.

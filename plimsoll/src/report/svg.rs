@@ -57,6 +57,21 @@ impl Svg {
         self.put(format_args!(r#"<path d="{outline}" fill="{fill}"><title>{tooltip}</title></path>"#));
     }
 
+    /// A line along an outline.
+    pub fn stroke(&mut self, outline: &str, colour: &str, width: f64) {
+        self.put(format_args!(
+            r#"<path d="{outline}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"/>"#
+        ));
+    }
+
+    /// A dot with a tooltip.
+    pub fn point(&mut self, x: f64, y: f64, radius: f64, fill: &str, tooltip: &str) {
+        let tooltip = escaped(tooltip);
+        self.put(format_args!(
+            r##"<circle cx="{x:.1}" cy="{y:.1}" r="{radius}" fill="{fill}" stroke="#ffffff" stroke-width="1.5"><title>{tooltip}</title></circle>"##
+        ));
+    }
+
     pub fn dot(&mut self, x: f64, y: f64, radius: f64, fill: &str) {
         self.put(format_args!(
             r##"<circle cx="{x:.1}" cy="{y:.1}" r="{radius}" fill="{fill}" stroke="#ffffff" stroke-width="1.5"/>"##
@@ -79,15 +94,34 @@ impl Svg {
 
     pub fn finish(self, title: &str) -> String {
         let Svg { body, width, height } = self;
-        let title = escaped(title);
+        let (title, dark) = (escaped(title), dark_rules());
         format!(
             r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" font-family="system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif" role="img">
 <title>{title}</title>
+<style>@media (prefers-color-scheme: dark) {{ {dark} }}</style>
 <rect width="{width}" height="{height}" fill="#ffffff"/>
 {body}</svg>
 "##
         )
     }
+}
+
+/// Paper, ink and lines of pictures, and what they are in the dark. Colours of data stay.
+const IN_THE_DARK: [(&str, &str); 7] = [
+    ("#ffffff", "#15181d"),
+    ("#222222", "#e8e8e8"),
+    ("#777777", "#9aa1aa"),
+    ("#e4e4e4", "#2c3138"),
+    ("#bbbbbb", "#4a515a"),
+    ("#aaaaaa", "#7c848e"),
+    ("#b00020", "#ff6b81"),
+];
+
+/// A rule of a style sheet wins over an attribute: drawing need not know of the dark.
+fn dark_rules() -> String {
+    let rule =
+        |(light, dark): (&str, &str)| format!("[fill=\"{light}\"]{{fill:{dark}}}[stroke=\"{light}\"]{{stroke:{dark}}}");
+    IN_THE_DARK.into_iter().map(rule).collect()
 }
 
 /// Text that XML reads as text. Characters that XML forbids altogether become a replacement mark.

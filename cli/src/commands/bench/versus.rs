@@ -56,7 +56,7 @@ pub fn run(
     let mut chosen = Vec::new();
     for &budget in &budgets {
         let recipe = with(&[format!("memory.budget={budget}B")])?;
-        let candidate = Candidate { planned: super::make_plan(&recipe, device)?, recipe };
+        let candidate = Candidate { planned: plan(&recipe, device)?, recipe };
         chosen.push(position(&mut candidates, candidate));
     }
     let measured = measure(&candidates, arguments.steps)?;
