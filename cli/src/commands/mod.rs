@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod advise;
 mod bench;
 mod devices;
 mod eval;
@@ -26,6 +27,8 @@ pub enum Command {
     Generate(generate::Arguments),
     /// Write a trained model as a folder that transformers loads
     Export(export::Arguments),
+    /// Advice for a training that stays in PyTorch: settings for a recipe, and what an out-of-memory error means
+    Advise(advise::Arguments),
     /// Devices here: total, free, and which processes hold the rest
     Devices(devices::Arguments),
     /// Step time and memory of a reference workload
@@ -41,6 +44,7 @@ impl Command {
             Command::Predict(arguments) => predict::run(arguments),
             Command::Generate(arguments) => generate::run(arguments),
             Command::Export(arguments) => export::run(arguments),
+            Command::Advise(arguments) => advise::run(arguments),
             Command::Devices(arguments) => devices::run(arguments),
             Command::Bench(arguments) => bench::run(arguments),
         }

@@ -4,5 +4,5 @@ mod svg;
 mod tables;
 mod timeline;
 
-pub use tables::{breakdown_table, decisions_table, layers_table, live_table};
+pub use tables::{Side, Table, breakdown_table, decisions_table, layers_table, live_table};
 pub use timeline::timeline_svg;
