@@ -192,7 +192,7 @@ fn named(name: &str) -> Result<Device, Failure> {
 fn like(total_bytes: u64) -> Result<Device, Failure> {
     let nearest =
         catalog().iter().min_by_key(|card| card.total_bytes.abs_diff(total_bytes)).map_or("h200", |card| card.name);
-    let name = format!("a card of {}, taken for a {nearest}", format_bytes(total_bytes));
+    let name = format!("a card of {}, like {nearest}", format_bytes(total_bytes));
     Ok(Device { name, total_bytes, free_bytes: total_bytes, ..named(nearest)? })
 }
 

@@ -2,6 +2,7 @@
 
 use crate::advice::hints;
 use crate::arguments::RecipeFlags;
+use crate::commands::report;
 use crate::device;
 use crate::failure::Failure;
 use crate::printer::{self, Paint, say};
@@ -22,6 +23,9 @@ pub struct Arguments {
     /// Draw live memory over the step
     #[arg(long, value_name = "FILE.svg")]
     timeline: Option<PathBuf>,
+    /// Write a page about the plan
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -45,6 +49,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn show(arguments: &Arguments, planned: &Planned, recipe: &Recipe, verdict: &Verdict) -> Result<(), Failure> {
     if let Some(path) = &arguments.timeline {
         write_timeline(path, planned, recipe)?;
+    }
+    if let Some(path) = &arguments.html {
+        report::write_plan(path, recipe, planned)?;
     }
     match arguments.common.json {
         true => printer::json(verdict)?,

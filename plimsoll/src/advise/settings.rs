@@ -176,7 +176,7 @@ impl<'r> Case<'r> {
             name: "optim",
             value: format!("\"{}\"", code::optimizer(shape.optimizer)),
             memory: format!("state of {}", format_bytes(self.torch.need(shape)?.optimizer_bytes)),
-            speed: "the fused form is the fastest, and makes no temporaries",
+            speed: "fused: no temporaries",
             learning: "as the recipe says",
         });
         settings.push(Setting {
@@ -213,7 +213,7 @@ impl<'r> Case<'r> {
         let cut = shape.batch < self.plain.batch;
         let contrastive = self.torch.family().contrastive().is_some();
         Ok(Setting {
-            name: "per_device_train_batch_size × gradient_accumulation_steps",
+            name: "batch × accumulation",
             value: format!("{} × {}", shape.batch, self.accumulation(shape.batch)),
             memory: self.against(shape, whole)?,
             speed: if cut { "more, smaller kernels" } else { "all at once" },
@@ -278,7 +278,7 @@ impl<'r> Case<'r> {
         Setting {
             name: "per_device_eval_batch_size",
             value: shape.batch.to_string(),
-            memory: "below the training peak; eval_accumulation_steps moves predictions to the host".into(),
+            memory: "below the training peak".into(),
             speed: "may be larger",
             learning: "none",
         }

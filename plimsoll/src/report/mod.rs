@@ -1,5 +1,6 @@
-//! Plans for people: tables for the terminal and a picture of memory over a step.
+//! Plans and runs for people: tables for the terminal, a picture of memory over a step, a page about all of it.
 
+pub mod page;
 mod svg;
 mod tables;
 mod timeline;

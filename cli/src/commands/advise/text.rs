@@ -93,7 +93,8 @@ impl Reading {
         let mut table = Table::new(&[&columns[..], &more[..]].concat());
         let shown = if explain { usize::MAX } else { TENSORS_SHOWN };
         for tensor in self.tensors.iter().take(shown) {
-            let dims = tensor.shape.iter().map(usize::to_string).collect::<Vec<_>>().join(" × ");
+            let dims =
+                tensor.shape.iter().skip_while(|d| **d == 1).map(usize::to_string).collect::<Vec<_>>().join(" × ");
             let element = if tensor.element_bytes == 4 { "f32" } else { "16 bit" };
             table.row([
                 format!("{}{}", tensor.what, if tensor.largest { ", the largest of its step" } else { "" }),

@@ -85,8 +85,8 @@ fn arguments(recipe: &Recipe, shape: &Shape, accumulation: usize) -> Vec<Argumen
         Precision::F32 => {}
     }
     list.push(("optim", text(optimizer(shape.optimizer)), ""));
-    list.push(("learning_rate", train.optimizer.lr.to_string(), ""));
-    list.push(("weight_decay", train.optimizer.weight_decay.to_string(), ""));
+    list.push(("learning_rate", number(train.optimizer.lr), ""));
+    list.push(("weight_decay", number(train.optimizer.weight_decay), ""));
     list.push(("max_grad_norm", train.clip_norm.unwrap_or(0.0).to_string(), ""));
     list.push(("lr_scheduler_type", text(train.schedule.name.name()), ""));
     list.push(match train.schedule.warmup {
@@ -129,6 +129,11 @@ fn evaluation_arguments(recipe: &Recipe, shape: &Shape) -> Vec<Argument> {
     list
 }
 
+/// `2e-5` rather than `0.00002`.
+fn number(value: f64) -> String {
+    if value != 0.0 && value.abs() < 1e-3 { format!("{value:e}") } else { value.to_string() }
+}
+
 /// A Python string.
 fn text(value: &str) -> String {
     let mut quoted = String::from("\"");
@@ -144,7 +149,12 @@ fn text(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::text;
+    use super::{number, text};
+
+    #[test]
+    fn numbers_as_people_write_them() {
+        assert_eq!([2e-5, 0.01, 0.0].map(number), ["2e-5", "0.01", "0"]);
+    }
 
     #[test]
     fn strings_cannot_break_out() {
