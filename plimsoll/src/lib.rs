@@ -25,3 +25,5 @@ pub mod hf;
 
 pub mod report;
 pub mod train;
+
+pub mod advise;

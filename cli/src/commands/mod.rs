@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod advise;
 mod bench;
 mod calibrate;
 mod devices;
@@ -8,6 +9,7 @@ mod export;
 mod generate;
 mod plan;
 mod predict;
+mod report;
 mod train;
 
 use crate::failure::Failure;
@@ -27,6 +29,10 @@ pub enum Command {
     Generate(generate::Arguments),
     /// Write a trained model as a folder that transformers loads
     Export(export::Arguments),
+    /// A page about a run: memory, learning and time, planned and measured
+    Report(report::Arguments),
+    /// Advice for a training that stays in PyTorch: settings for a recipe, and what an out-of-memory error means
+    Advise(advise::Arguments),
     /// Devices here: total, free, and which processes hold the rest
     Devices(devices::Arguments),
     /// Step time and memory of a reference workload
@@ -44,6 +50,8 @@ impl Command {
             Command::Predict(arguments) => predict::run(arguments),
             Command::Generate(arguments) => generate::run(arguments),
             Command::Export(arguments) => export::run(arguments),
+            Command::Report(arguments) => report::run(arguments),
+            Command::Advise(arguments) => advise::run(arguments),
             Command::Devices(arguments) => devices::run(arguments),
             Command::Bench(arguments) => bench::run(arguments),
             Command::Calibrate(arguments) => calibrate::run(arguments),

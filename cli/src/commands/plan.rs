@@ -5,6 +5,7 @@ mod grid;
 
 use crate::advice::ways_out;
 use crate::arguments::RecipeFlags;
+use crate::commands::report;
 use crate::counter::Counter;
 use crate::device;
 use crate::failure::Failure;
@@ -40,10 +41,13 @@ pub struct Arguments {
     /// The plan for every combination of values: key=1,2,3, key=128..512:32 or key=8,16x1,2 (repeatable)
     #[arg(long, value_name = "KEY=VALUES", conflicts_with_all = SINGLE, conflicts_with = "cards")]
     grid: Vec<String>,
+    /// Write a page about the plan
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// What is asked of one plan, not of a table of them.
-const SINGLE: [&str; 3] = ["explain", "frontier", "timeline"];
+const SINGLE: [&str; 4] = ["explain", "frontier", "timeline", "html"];
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let draft = arguments.common.draft(&[])?;
@@ -78,6 +82,9 @@ fn note_precision(recipe: &Recipe, device: &Device) {
 fn show(arguments: &Arguments, planned: &Planned, recipe: &Recipe, mut verdict: Verdict) -> Result<(), Failure> {
     if let Some(path) = &arguments.timeline {
         write_timeline(path, planned, recipe)?;
+    }
+    if let Some(path) = &arguments.html {
+        report::write_plan(path, recipe, planned)?;
     }
     if arguments.explain {
         explain(planned, recipe, &mut verdict)?;

@@ -1,12 +1,14 @@
-//! Plans for people: tables for the terminal, a picture of memory over a step and one of memory against time.
+//! Plans and runs for people: tables for the terminal, a picture of memory over a step and one of memory against time, a
+//! page about all of it.
 
 mod answers;
 mod frontier;
+pub mod page;
 mod svg;
 mod tables;
 mod timeline;
 
 pub use answers::{cards_table, frontier_table, grid_table, ladder_table, margins_text, neighbours_table};
 pub use frontier::frontier_svg;
-pub use tables::{breakdown_table, decisions_table, layers_table, live_table};
+pub use tables::{Side, Table, breakdown_table, decisions_table, layers_table, live_table};
 pub use timeline::timeline_svg;

@@ -22,7 +22,7 @@ const BUDGET: &str = "#b00020";
 
 /// From the bottom of the stack to its top: what stays over the step lies below what comes and goes. The colours are
 /// the seven of Okabe and Ito, which differ for colour-blind readers as well.
-const STACK: [(Component, &str); 7] = [
+pub(super) const STACK: [(Component, &str); 7] = [
     (Component::Weights, "#0072b2"),
     (Component::Optimizer, "#009e73"),
     (Component::Gradients, "#d55e00"),
@@ -59,13 +59,13 @@ pub fn timeline_svg(program: &Program, layout: &Layout, budget_bytes: u64, title
 }
 
 /// Bytes of the seven components, in the order of `Component::ALL`.
-type Row = [usize; 7];
+pub(super) type Row = [usize; 7];
 
 fn total(row: &Row) -> usize {
     row.iter().sum()
 }
 
-fn bytes_of(row: &Row, component: Component) -> usize {
+pub(super) fn bytes_of(row: &Row, component: Component) -> usize {
     Component::ALL.iter().zip(row).find(|(c, _)| **c == component).map_or(0, |(_, &bytes)| bytes)
 }
 
@@ -110,7 +110,7 @@ fn strips(program: &Program, layout: &Layout) -> Vec<Strip> {
 }
 
 /// At most `count` columns; each shows the fullest of the ticks it stands for.
-fn merged(rows: &[Row], count: usize) -> Vec<(Row, usize)> {
+pub(super) fn merged(rows: &[Row], count: usize) -> Vec<(Row, usize)> {
     let count = count.min(rows.len());
     let fullest = |column: usize| {
         let (first, end) = (column * rows.len() / count, (column + 1) * rows.len() / count);

@@ -1,0 +1,86 @@
+//! `plimsoll report`: one page about a run, also while it runs; and the page of `plan --html`.
+
+use crate::arguments::Machine;
+use crate::device;
+use crate::failure::Failure;
+use crate::printer::{self, say};
+use clap::Args;
+use plimsoll::recipe::Recipe;
+use plimsoll::report::page::{Mark, Page, RunStory};
+use plimsoll::train::{Planned, StoredPlan, read_events};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+pub struct Arguments {
+    /// The run's folder
+    run: PathBuf,
+    /// Where the page goes (default: report.html in the run's folder)
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// One JSON value on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    page: &'a Path,
+    steps: usize,
+    finished: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let folder = &arguments.run;
+    let stored = folder.join("recipe.toml");
+    if !stored.is_file() {
+        return Err(Failure::bad_input(
+            format!("{}: not the folder of a run: it has no recipe.toml", folder.display()),
+            "`plimsoll train RECIPE` makes one under runs/",
+        ));
+    }
+    let recipe = Recipe::load(&stored, &[])?;
+    let story = story(folder)?;
+    let (planned, notes) = match restored(folder, &recipe) {
+        Ok(planned) => (Some(planned), Vec::new()),
+        Err(failure) => (None, vec![format!("the plan cannot be shown: {}", failure.message)]),
+    };
+    let page = Page { recipe: &recipe, planned: planned.as_ref(), frontier: &[], run: Some(&story), notes: &notes };
+    let out = arguments.out.clone().unwrap_or_else(|| folder.join("report.html"));
+    write(&out, &page)?;
+    match arguments.json {
+        true => printer::json(&Answer { page: &out, steps: story.last_step(), finished: story.finished.is_some() })?,
+        false => printer::out(&format!("{}\n", out.display())),
+    };
+    Ok(())
+}
+
+/// A run that has only begun has no events yet.
+fn story(folder: &Path) -> Result<RunStory, Failure> {
+    let path = folder.join("events.jsonl");
+    match read_events(&path) {
+        Ok(events) => Ok(RunStory::of(events)),
+        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(RunStory::default()),
+        Err(cause) => Err(Failure::bad_input(format!("{}: {cause}", path.display()), "is it a readable file?")),
+    }
+}
+
+/// The stored plan with its graphs, for the device that it was made for.
+fn restored(folder: &Path, recipe: &Recipe) -> Result<Planned, Failure> {
+    let path = folder.join("plan.json");
+    let stored = StoredPlan::read(&path)?;
+    let device = device::to_plan_for(&Machine { device: stored.device.clone(), threads: None })?;
+    Ok(stored.restore(recipe, &device, &path)?)
+}
+
+/// The page of a plan without a run.
+pub fn write_plan(path: &Path, recipe: &Recipe, planned: &Planned) -> Result<(), Failure> {
+    let frontier: &[Mark] = &[];
+    write(path, &Page { recipe, planned: Some(planned), frontier, run: None, notes: &[] })?;
+    say(&format!("page: {}", path.display()));
+    Ok(())
+}
+
+fn write(path: &Path, page: &Page<'_>) -> Result<(), Failure> {
+    std::fs::write(path, page.html()).map_err(|cause| Failure::writing(path, cause))
+}

@@ -1,0 +1,148 @@
+//! What people do about out-of-memory errors because others did, and what it really does.
+
+use serde::Serialize;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    Helps,
+    /// In one situation, which the reason names.
+    Sometimes,
+    No,
+    /// Costs something and gives nothing, or changes what is learned.
+    Harms,
+}
+
+impl Verdict {
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Helps => "helps",
+            Verdict::Sometimes => "sometimes",
+            Verdict::No => "no",
+            Verdict::Harms => "harms",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Remedy {
+    pub name: &'static str,
+    pub verdict: Verdict,
+    pub reason: &'static str,
+    /// How it is recognized in a text, in lower case.
+    #[serde(skip)]
+    signs: &'static [&'static str],
+}
+
+/// All of them.
+pub fn remedies() -> &'static [Remedy] {
+    &REMEDIES
+}
+
+/// Those that a text speaks of.
+pub fn mentioned(text: &str) -> Vec<Remedy> {
+    let lower = text.to_ascii_lowercase();
+    REMEDIES.iter().filter(|remedy| remedy.signs.iter().any(|sign| lower.contains(sign))).copied().collect()
+}
+
+const REMEDIES: [Remedy; 13] = [
+    Remedy {
+        name: "torch.cuda.empty_cache()",
+        verdict: Verdict::No,
+        reason: "PyTorch does it itself before it gives up; called every step it only makes steps slower. It helps another process on the same card, not this one",
+        signs: &["empty_cache"],
+    },
+    Remedy {
+        name: "gc.collect()",
+        verdict: Verdict::Sometimes,
+        reason: "frees tensors caught in reference cycles (after an exception in a notebook); in a training loop there are none",
+        signs: &["gc.collect"],
+    },
+    Remedy {
+        name: "del tensor",
+        verdict: Verdict::Sometimes,
+        reason: "right for big values that outlive their use (outputs of the last step, logits after the loss); what autograd saved stays until backward, del or not",
+        signs: &["del loss", "del output", "del batch", "del model", "del pipe", "del tensor"],
+    },
+    Remedy {
+        name: "resetting the GPU, rebooting",
+        verdict: Verdict::Sometimes,
+        reason: "ends processes that still hold memory, as ending them by pid does; the run then dies at the same step",
+        signs: &["gpu-reset", "gpu reset", "reboot"],
+    },
+    Remedy {
+        name: "restarting the notebook kernel",
+        verdict: Verdict::Sometimes,
+        reason: "the last exception keeps its traceback, and with it the failed step's tensors: a restart frees them. It changes nothing about what the step needs",
+        signs: &["restart the kernel", "restart session", "restart runtime", "restart kernel"],
+    },
+    Remedy {
+        name: "expandable_segments:True",
+        verdict: Verdict::Helps,
+        reason: "against fragmentation, and only that: look at \"reserved but unallocated\". No cost worth naming; not on Windows",
+        signs: &["expandable_segments"],
+    },
+    Remedy {
+        name: "max_split_size_mb",
+        verdict: Verdict::Sometimes,
+        reason: "the older way against fragmentation: large blocks are not cut up; expandable_segments does it better",
+        signs: &["max_split_size"],
+    },
+    Remedy {
+        name: "set_per_process_memory_fraction",
+        verdict: Verdict::No,
+        reason: "a lower limit, not less need: it keeps one process from starving another and makes this one fail earlier",
+        signs: &["memory_fraction"],
+    },
+    Remedy {
+        name: "smaller batch, nothing else",
+        verdict: Verdict::Harms,
+        reason: "works and changes learning: noisier gradients, another best learning rate. With accumulation the effective batch stays",
+        signs: &["reduce the batch", "reduce batch", "smaller batch", "batch size from"],
+    },
+    Remedy {
+        name: "zero_grad(set_to_none=True)",
+        verdict: Verdict::No,
+        reason: "the default since 2.0; before, it saves one set of gradients between steps, not at the peak of accumulation",
+        signs: &["set_to_none"],
+    },
+    Remedy {
+        name: "torch.no_grad() in evaluation",
+        verdict: Verdict::Helps,
+        reason: "without it evaluation keeps every activation, as training does",
+        signs: &["no_grad", "inference_mode"],
+    },
+    Remedy {
+        name: "pin_memory=False, fewer workers",
+        verdict: Verdict::No,
+        reason: "both are host memory: they help against \"Killed\" and full shared memory, never against a CUDA error",
+        signs: &["pin_memory", "num_workers"],
+    },
+    Remedy {
+        name: "CUDA_LAUNCH_BLOCKING=1",
+        verdict: Verdict::No,
+        reason: "shows the right line for kernel errors; allocations fail where they are made anyway",
+        signs: &["cuda_launch_blocking"],
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_text_speaks_of_is_judged() {
+        let names = |text: &str| mentioned(text).iter().map(|r| (r.name, r.verdict)).collect::<Vec<_>>();
+        let tried = "I called torch.cuda.empty_cache() and gc.collect(), did `nvidia-smi --gpu-reset`";
+        assert_eq!(
+            names(tried),
+            [
+                ("torch.cuda.empty_cache()", Verdict::No),
+                ("gc.collect()", Verdict::Sometimes),
+                ("resetting the GPU, rebooting", Verdict::Sometimes)
+            ]
+        );
+        assert!(names("loss 0.3").is_empty());
+        assert!(remedies().iter().all(|r| r.signs.iter().all(|s| *s == s.to_ascii_lowercase())));
+    }
+}
