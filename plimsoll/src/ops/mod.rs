@@ -17,6 +17,7 @@ mod conv1d;
 mod copy;
 mod correct;
 mod cross_entropy;
+mod cuda;
 mod dropout;
 mod embedding;
 mod exp;
