@@ -23,7 +23,7 @@ pub const SHIPPED: [Shipped; 13] = [
     Shipped { name: "bert, accumulated", file: "encoder-small", settings: &["memory.micro_batch=8"] },
     Shipped { name: "bert, materialized", file: "encoder-small", settings: &["memory.attention=materialized"] },
     Shipped { name: "bert, recomputed", file: "encoder-small", settings: &["memory.recompute=layers"] },
-    Shipped { name: "roberta", file: "encoder-small", settings: &["model.family=roberta"] },
+    Shipped { name: "roberta", file: "encoder-small", settings: &["model.family=roberta", "data.max_length=32"] },
     Shipped { name: "deberta-v3", file: "encoder-small", settings: &["model.family=deberta-v3"] },
     Shipped { name: "t5", file: "flan-t5-xl-small", settings: &[] },
     Shipped { name: "t5, adafactor", file: "flan-t5-xl-small", settings: &["train.optimizer.name=adafactor"] },

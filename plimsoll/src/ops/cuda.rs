@@ -150,9 +150,8 @@ impl Walk {
     /// Walks as many neighbours at a time as 16 bytes hold, or fewer, so that vectors of elements of `size` bytes begin
     /// on their boundaries on both sides. A side that repeats one element has none.
     pub fn vectors(mut self, size: usize, addresses: &[u64]) -> Walk {
-        let fits = |width: usize| {
-            self.consists_of(width) && addresses.iter().all(|a| a.is_multiple_of((width * size) as u64))
-        };
+        let fits =
+            |width: usize| self.consists_of(width) && addresses.iter().all(|a| a.is_multiple_of((width * size) as u64));
         let width = [8, 4, 2].into_iter().find(|&width| width * size <= 16 && fits(width)).unwrap_or(1);
         if let Some(last) = self.dims.last_mut() {
             *last = (last.0 / width, last.1 * width, last.2 * width);

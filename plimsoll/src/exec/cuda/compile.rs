@@ -48,7 +48,8 @@ impl Compiler {
     /// Everything that the machine code depends on.
     fn file_name(&self, text: &str) -> String {
         let (major, minor) = self.version;
-        let digest = Sha256::new().chain_update(format!("{} {major}.{minor}\n", self.arch)).chain_update(text).finalize();
+        let digest =
+            Sha256::new().chain_update(format!("{} {major}.{minor}\n", self.arch)).chain_update(text).finalize();
         digest.iter().map(|byte| format!("{byte:02x}")).chain([".cubin".into()]).collect()
     }
 
