@@ -11,11 +11,10 @@ use crate::printer::{self, say};
 use clap::{Args, builder::PossibleValuesParser};
 use plimsoll::data::Batch;
 use plimsoll::exec::Executor;
-use plimsoll::exec::cpu::CpuExecutor;
 use plimsoll::heap;
 use plimsoll::plan::Recompute;
 use plimsoll::recipe::Recipe;
-use plimsoll::train::{Device, Planned, Shapes, Stepper, TrainError, initialize, plan, shapes};
+use plimsoll::train::{Device, Planned, Shapes, Stepper, TrainError, initialize, plan, shapes, take_arena};
 use profile::Profile;
 use serde::Serialize;
 use std::time::Instant;
@@ -80,7 +79,7 @@ struct Row<'a> {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let workload = Workload::find(&arguments.workload)?;
     let seq = workload.length(arguments.seq)?;
-    let (device, _) = device::processor(&arguments.machine)?;
+    let (device, _) = device::to_run_on(&arguments.machine)?;
     let recipe = recipe(arguments, workload, seq)?;
     let planned = make_plan(&recipe, &device)?;
     let mut bench = Bench::new(&recipe, &planned, &RandomSamples::new(&planned.choice.program, arguments.batch))?;
@@ -133,7 +132,7 @@ fn make_plan(recipe: &Recipe, device: &Device) -> Result<Planned, Failure> {
 /// A planned step with its arena and its batch.
 struct Bench<'p> {
     planned: &'p Planned,
-    executor: CpuExecutor,
+    executor: Box<dyn Executor>,
     stepper: Stepper,
     shapes: Shapes,
     batch: Batch,
@@ -144,9 +143,7 @@ struct Bench<'p> {
 impl<'p> Bench<'p> {
     fn new(recipe: &Recipe, planned: &'p Planned, samples: &RandomSamples) -> Result<Bench<'p>, Failure> {
         let choice = &planned.choice;
-        let bytes = choice.layout.arena_bytes as u64;
-        let mut executor = CpuExecutor::new(&choice.program, &choice.layout, choice.options.target.threads)
-            .map_err(|cause| TrainError::Arena { bytes, cause })?;
+        let mut executor = take_arena(recipe, planned)?;
         initialize(&choice.program, &mut executor, recipe.train.seed);
         let (stepper, shapes) = (Stepper::new(recipe, choice), shapes(recipe, planned));
         Ok(Bench {
@@ -173,7 +170,7 @@ impl<'p> Bench<'p> {
         Ok((times, heap::used().allocations))
     }
 
-    fn step(&mut self, run: impl FnMut(&mut CpuExecutor, usize)) -> Result<(), Failure> {
+    fn step(&mut self, run: impl FnMut(&mut Box<dyn Executor>, usize)) -> Result<(), Failure> {
         let choice = &self.planned.choice;
         self.stepper.step(&mut self.executor, choice, &mut self.shapes, &self.batch, self.done, self.lr, run)?;
         self.done += 1;

@@ -1,6 +1,6 @@
 //! `plimsoll train`: plan, say what is coming, train.
 
-use super::devices::processor_text;
+use super::devices;
 use crate::advice::hints;
 use crate::arguments::RecipeFlags;
 use crate::device;
@@ -54,10 +54,10 @@ struct Outcome<'a> {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let steps: Vec<String> = arguments.steps.iter().map(|steps| format!("train.steps={steps}")).collect();
     let recipe = arguments.common.load(&steps)?;
-    let (device, facts) = device::processor(&arguments.common.machine)?;
+    let (device, facts) = device::to_run_on(&arguments.common.machine)?;
     let options =
         RunOptions { out: folder(arguments, &recipe.name)?, resume: arguments.resume, plan: arguments.plan.clone() };
-    say(processor_text(&facts).trim_end());
+    say(devices::text(&facts).trim_end());
     let run = open(arguments, recipe, &device, &options)?;
     announce(&run, arguments.resume);
     let stop = stop_on_signals()?;

@@ -24,7 +24,11 @@ pub const SHIPPED: [Shipped; 13] = [
     Shipped { name: "bert, materialized", file: "encoder-small", settings: &["memory.attention=materialized"] },
     Shipped { name: "bert, recomputed", file: "encoder-small", settings: &["memory.recompute=layers"] },
     Shipped { name: "roberta", file: "encoder-small", settings: &["model.family=roberta", "data.max_length=32"] },
-    Shipped { name: "deberta-v3", file: "encoder-small", settings: &["model.family=deberta-v3"] },
+    Shipped {
+        name: "deberta-v3",
+        file: "encoder-small",
+        settings: &["model.family=deberta-v3", "model.position_buckets=32"],
+    },
     Shipped { name: "t5", file: "flan-t5-xl-small", settings: &[] },
     Shipped { name: "t5, adafactor", file: "flan-t5-xl-small", settings: &["train.optimizer.name=adafactor"] },
     Shipped { name: "clip", file: "clip-small", settings: &[] },
@@ -57,5 +61,6 @@ fn any_card() -> Device {
         target: Target::CUDA,
         precision: Precision::F32,
         runs: false,
+        ordinal: 0,
     }
 }

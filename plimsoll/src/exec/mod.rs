@@ -7,8 +7,10 @@ mod null;
 
 pub use null::NullExecutor;
 
+use crate::graph::DType;
 use crate::plan::{Layout, Program};
 use cuda::CudaError;
+use half::{bf16, f16};
 use std::borrow::Cow;
 
 /// Runs the phases of one program in one arena. Never allocates during a phase.
@@ -30,6 +32,11 @@ pub trait Executor {
     /// A value that the phase's graph keeps, after the phase has run.
     fn read_output(&self, phase: usize, name: &str) -> Option<Cow<'_, [u8]>>;
 
+    /// The same as numbers, whatever float type it has on the device.
+    fn read_floats(&self, phase: usize, name: &str) -> Option<Vec<f32>> {
+        Some(floats(DType::F32, &self.read_output(phase, name)?))
+    }
+
     /// Further phases over the same residents, laid out within the same arena. Returns the number of the first.
     fn add_phases(&mut self, program: &Program, layout: &Layout) -> usize;
 
@@ -46,6 +53,17 @@ pub trait Executor {
     /// the first one on nothing is run or written, and what is read means nothing.
     fn check(&self) -> Result<(), CudaError> {
         Ok(())
+    }
+}
+
+/// The numbers behind a tensor's bytes; none if they are not floats.
+pub fn floats(dtype: DType, bytes: &[u8]) -> Vec<f32> {
+    let halves = || bytes.chunks_exact(2).map(bytemuck::pod_read_unaligned::<u16>);
+    match dtype {
+        DType::F32 => bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect(),
+        DType::Bf16 => halves().map(|bits| bf16::from_bits(bits).to_f32()).collect(),
+        DType::F16 => halves().map(|bits| f16::from_bits(bits).to_f32()).collect(),
+        _ => Vec::new(),
     }
 }
 
@@ -68,6 +86,9 @@ impl<E: Executor + ?Sized> Executor for Box<E> {
     }
     fn read_output(&self, phase: usize, name: &str) -> Option<Cow<'_, [u8]>> {
         (**self).read_output(phase, name)
+    }
+    fn read_floats(&self, phase: usize, name: &str) -> Option<Vec<f32>> {
+        (**self).read_floats(phase, name)
     }
     fn add_phases(&mut self, program: &Program, layout: &Layout) -> usize {
         (**self).add_phases(program, layout)

@@ -1,26 +1,21 @@
 //! Runs a verified layout on a GPU: one arena, each phase captured once as a CUDA graph and replayed. The host is always
 //! ahead of the device; it waits only where it reads.
 
-use super::CudaError;
-use super::blas::Blas;
-use super::commands::{Commands, Graph, Preparer};
-use super::compile::{Compiler, cache_folder};
-use super::driver::{Context, DeviceArena, Stream};
-use super::modules::Modules;
+use super::commands::{Command, Commands, Graph, Preparer};
+use super::driver::DeviceArena;
 use super::staging::Staging;
-use crate::exec::Executor;
-use crate::exec::devices::gpu_free_bytes;
-use crate::graph::{InputKind, ValueId};
+use super::{CudaError, Gpu};
+use crate::exec::{Executor, floats};
+use crate::graph::{DType, InputKind, ValueId};
 use crate::plan::{Layout, Program, Slot};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 /// How a program is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CudaOptions {
-    /// Which device, as the driver counts them.
-    pub ordinal: usize,
     /// Whether f32 products may be computed in tf32.
     pub tf32: bool,
     /// Off: every kernel is launched on its own, each time.
@@ -31,37 +26,31 @@ pub struct CudaOptions {
 
 impl Default for CudaOptions {
     fn default() -> CudaOptions {
-        CudaOptions { ordinal: 0, tf32: false, graphs: true, reserve_bytes: u64::MAX }
+        CudaOptions { tf32: false, graphs: true, reserve_bytes: u64::MAX }
     }
 }
 
 /// What a captured launch takes at most, as measured on an H200: 400 of them took 34 MiB.
 const BYTES_PER_CAPTURED: u64 = 96 << 10;
 
-/// A program with its arena on a device. It stays on the thread that made it, as its context does.
-///
-/// Fields are dropped in this order: what runs, then what it uses, the context last.
+/// A program with its arena on a device.
 pub struct CudaExecutor {
     phases: Vec<Phase>,
     residents: HashMap<String, Slot>,
     staging: RefCell<Staging>,
-    stream: Stream,
-    modules: Modules,
-    blas: Blas,
     arena: DeviceArena,
     resident_bytes: usize,
     options: CudaOptions,
-    /// Free bytes of the device before this executor took any.
-    free_before: u64,
     /// The first thing that went wrong: everything after it is void.
     failure: RefCell<Option<CudaError>>,
-    context: Context,
+    // Last: it outlives what uses it.
+    gpu: Rc<Gpu>,
 }
 
 struct Phase {
     commands: Commands,
     inputs: HashMap<String, Slot>,
-    outputs: HashMap<String, Slot>,
+    outputs: HashMap<String, (Slot, DType)>,
     replay: Replay,
 }
 
@@ -75,15 +64,14 @@ enum Replay {
 
 impl CudaExecutor {
     /// Takes the arena and makes everything ready: kernels are compiled and loaded, algorithms chosen.
-    pub fn new(program: &Program, layout: &Layout, options: CudaOptions) -> Result<CudaExecutor, CudaError> {
-        let free = gpu_free_bytes(options.ordinal);
-        let context = Context::open(options.ordinal)?;
-        let free_before = free.map_or_else(|| context.memory().map(|(free, _)| free), Ok)?;
+    pub fn new(
+        gpu: Rc<Gpu>,
+        program: &Program,
+        layout: &Layout,
+        options: CudaOptions,
+    ) -> Result<CudaExecutor, CudaError> {
         let arena = DeviceArena::new(layout.arena_bytes)?;
-        let stream = Stream::new()?;
-        stream.fill(arena.base, 0, arena.bytes)?;
-        let modules = Modules::new(Compiler::new(context.arch, cache_folder())?);
-        let blas = Blas::new(&context.name, cache_folder())?;
+        gpu.stream.fill(arena.base, 0, arena.bytes)?;
         let slots = program.residents.iter().zip(&layout.residents);
         let slot = |(r, slot): (&crate::plan::Resident, &Slot)| {
             (r.name.clone(), Slot { offset: slot.offset, bytes: r.ty.span_bytes() })
@@ -92,15 +80,11 @@ impl CudaExecutor {
             phases: Vec::new(),
             residents: slots.map(slot).collect(),
             staging: RefCell::new(Staging::new()?),
-            stream,
-            modules,
-            blas,
             arena,
             resident_bytes: layout.resident_bytes,
             options,
-            free_before,
             failure: RefCell::new(None),
-            context,
+            gpu,
         };
         executor.prepare(program, layout)?;
         Ok(executor)
@@ -111,9 +95,9 @@ impl CudaExecutor {
         let (base, end) = (self.arena.base, self.arena.base + self.arena.bytes as u64);
         for phase in 0..program.phases.len() {
             let mut preparer = Preparer {
-                modules: &mut self.modules,
-                blas: &mut self.blas,
-                stream: &self.stream,
+                modules: &mut self.gpu.modules.borrow_mut(),
+                blas: &mut self.gpu.blas.borrow_mut(),
+                stream: &self.gpu.stream,
                 base,
                 scratch: base + self.resident_bytes as u64..end,
                 tf32: self.options.tf32,
@@ -124,15 +108,19 @@ impl CudaExecutor {
                 let bytes = graph.ty(id).span_bytes();
                 (graph.value(id).name.clone(), Slot { offset: layout.address(phase, id), bytes })
             };
+            let output = |id: ValueId| {
+                let (name, place) = slot(id);
+                (name, (place, graph.ty(id).dtype))
+            };
             let is_data = |id: &ValueId| matches!(graph.value(*id).input, Some(InputKind::Data));
             self.phases.push(Phase {
                 commands,
                 inputs: graph.value_ids().filter(is_data).map(slot).collect(),
-                outputs: graph.kept().iter().map(|&id| slot(id)).collect(),
+                outputs: graph.kept().iter().map(|&id| output(id)).collect(),
                 replay: Replay::Open,
             });
         }
-        self.stream.wait()
+        self.gpu.stream.wait()
     }
 
     pub fn arena_bytes(&self) -> usize {
@@ -142,13 +130,13 @@ impl CudaExecutor {
     /// Fills everything but residents with NaN patterns. For tests: what is read before it is written shows.
     pub fn poison_temporaries(&mut self) {
         let bytes = self.arena.bytes - self.resident_bytes;
-        let filled = self.stream.fill(self.arena.base + self.resident_bytes as u64, 0xFF, bytes);
+        let filled = self.gpu.stream.fill(self.arena.base + self.resident_bytes as u64, 0xFF, bytes);
         self.note(filled);
     }
 
     /// Waits until the device has done all it was given.
     pub fn wait(&self) {
-        self.note(self.stream.wait());
+        self.note(self.gpu.stream.wait());
     }
 
     /// Remembers what went wrong first.
@@ -172,32 +160,31 @@ impl CudaExecutor {
         }
         let Phase { replay, commands, .. } = &self.phases[phase];
         match replay {
-            Replay::Graph(graph) => graph.launch(&self.stream),
-            _ => commands.list.iter().try_for_each(|command| command.put(&self.blas, &self.stream)),
+            Replay::Graph(graph) => graph.launch(&self.gpu.stream),
+            _ => self.put(&commands.list),
         }
+    }
+
+    fn put(&self, commands: &[Command]) -> Result<(), CudaError> {
+        let blas = self.gpu.blas.borrow();
+        commands.iter().try_for_each(|command| command.put(&blas, &self.gpu.stream))
     }
 
     /// A graph, if graphs are wanted and the reserve has room for it.
     fn replay(&self, phase: usize) -> Result<Replay, CudaError> {
         let commands = &self.phases[phase].commands.list;
-        let beside_arena = self.used_bytes()?.saturating_sub(self.arena.bytes as u64);
+        let beside_arena = self.gpu.used_bytes()?.saturating_sub(self.arena.bytes as u64);
         let needed = beside_arena.saturating_add(commands.len() as u64 * BYTES_PER_CAPTURED);
         if !self.options.graphs || needed > self.options.reserve_bytes {
             return Ok(Replay::Plain);
         }
-        Ok(Replay::Graph(Graph::capture(commands, &self.blas, &self.stream)?))
-    }
-
-    /// Bytes of the device that are taken since before this executor was made.
-    fn used_bytes(&self) -> Result<u64, CudaError> {
-        let (free, _) = self.context.memory()?;
-        Ok(self.free_before.saturating_sub(free))
+        Ok(Replay::Graph(Graph::capture(commands, &self.gpu.blas.borrow(), &self.gpu.stream)?))
     }
 
     fn write(&self, to: Option<Slot>, data: &[u8]) -> bool {
         let Some(slot) = to.filter(|slot| slot.bytes == data.len()) else { return false };
         let address = self.arena.base + slot.offset as u64;
-        self.is_sound().then(|| self.note(self.staging.borrow_mut().write(&self.stream, address, data)));
+        self.is_sound().then(|| self.note(self.staging.borrow_mut().write(&self.gpu.stream, address, data)));
         true
     }
 
@@ -205,7 +192,7 @@ impl CudaExecutor {
     fn read(&self, slot: Slot) -> Option<Cow<'_, [u8]>> {
         let mut bytes = vec![0u8; slot.bytes];
         let address = self.arena.base + slot.offset as u64;
-        self.is_sound().then(|| self.note(self.stream.read(address, &mut bytes)))??;
+        self.is_sound().then(|| self.note(self.gpu.stream.read(address, &mut bytes)))??;
         Some(Cow::Owned(bytes))
     }
 }
@@ -222,7 +209,7 @@ impl Executor for CudaExecutor {
         let mut first = 0;
         for (tick, &end) in self.phases[phase].commands.ends.iter().enumerate() {
             let commands = &self.phases[phase].commands.list[first..end];
-            self.note(commands.iter().try_for_each(|command| command.put(&self.blas, &self.stream)));
+            self.note(self.put(commands));
             self.wait();
             watch(tick);
             first = end;
@@ -244,7 +231,11 @@ impl Executor for CudaExecutor {
         self.read(*self.residents.get(name)?)
     }
     fn read_output(&self, phase: usize, name: &str) -> Option<Cow<'_, [u8]>> {
-        self.read(*self.phases.get(phase)?.outputs.get(name)?)
+        self.read(self.phases.get(phase)?.outputs.get(name)?.0)
+    }
+    fn read_floats(&self, phase: usize, name: &str) -> Option<Vec<f32>> {
+        let (slot, dtype) = *self.phases.get(phase)?.outputs.get(name)?;
+        Some(floats(dtype, &self.read(slot)?))
     }
     fn add_phases(&mut self, program: &Program, layout: &Layout) -> usize {
         let first = self.phases.len();
@@ -253,7 +244,7 @@ impl Executor for CudaExecutor {
         first
     }
     fn measured_bytes(&self) -> u64 {
-        self.used_bytes().unwrap_or(0)
+        self.gpu.used_bytes().unwrap_or(0)
     }
     fn check(&self) -> Result<(), CudaError> {
         self.failure.borrow().clone().map_or(Ok(()), Err)
