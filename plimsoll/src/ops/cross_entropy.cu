@@ -2,19 +2,19 @@
 extern "C" __global__ void log_sum_exp(const T* logits, float* lse, i64 classes) {
     __shared__ float scratch[33];
     const T* row = logits + blockIdx.x * classes;
-    float highest = MINUS_INFINITY, sum = 0.0f;
+    float highest = -INFINITY, sum = 0.0f;
     for (i64 i = threadIdx.x * WIDTH; i < classes; i += blockDim.x * WIDTH) {
         float x[WIDTH], before = highest;
         load(x, row, i, classes);
         UNROLL for (int k = 0; k < WIDTH; k++) highest = fmaxf(highest, x[k]);
         // Relative to 0 while there is nothing above −∞: what a NaN adds is NaN then, too.
-        float shift = highest == MINUS_INFINITY ? 0.0f : highest;
-        sum *= before == MINUS_INFINITY ? 1.0f : expf(before - shift);
+        float shift = highest == -INFINITY ? 0.0f : highest;
+        sum *= before == -INFINITY ? 1.0f : expf(before - shift);
         UNROLL for (int k = 0; k < WIDTH; k++) sum += expf(x[k] - shift);
     }
     float top = block_max(highest, scratch);
-    float total = block_sum(highest == MINUS_INFINITY ? sum : sum * expf(highest - top), scratch);
-    if (threadIdx.x == 0) lse[blockIdx.x] = top == MINUS_INFINITY && total == 0.0f ? top : top + logf(total);
+    float total = block_sum(highest == -INFINITY ? sum : sum * expf(highest - top), scratch);
+    if (threadIdx.x == 0) lse[blockIdx.x] = top == -INFINITY && total == 0.0f ? top : top + logf(total);
 }
 
 // Σ weight · (lse − logit of the target), by one block; rows of weight 0 count nothing, whatever their target.
