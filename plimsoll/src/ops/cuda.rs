@@ -108,6 +108,12 @@ impl Group {
     }
 }
 
+/// Blocks that share a row: threads to each, and how many of them.
+pub(super) fn slices(row: usize, width: usize) -> (usize, usize) {
+    let threads = row.div_ceil(width).next_multiple_of(32).clamp(32, 256);
+    (threads, row.div_ceil(threads * width).max(1))
+}
+
 /// Into how many stretches a kernel cuts rows whose parts of a sum it keeps: enough blocks for a large card. It depends
 /// on the number of rows alone, so that the order of the sum does too.
 pub(super) fn stretches(rows: usize) -> usize {

@@ -19,6 +19,8 @@ mod correct;
 mod cross_entropy;
 mod cuda;
 mod dropout;
+#[cfg(test)]
+mod dry_run;
 mod embedding;
 mod exp;
 mod gated;

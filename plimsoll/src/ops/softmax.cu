@@ -13,16 +13,16 @@ extern "C" __global__ void softmax(const T* x, const int* mask, T* y, i64 rows, 
     if (row >= rows) return;
     i64 seen = visible(row, queries, keys);
     Row r = load_row(x + row * keys, keys);
-    float highest = MINUS_INFINITY;
+    float highest = -INFINITY;
     EACH {
         i64 key = column(p) + k;
         bool counts = key < seen && (mask == 0 || mask[row / rows_per_sample * keys + key] != 0);
-        r.at[p][k] = counts ? r.at[p][k] * scale : MINUS_INFINITY;
+        r.at[p][k] = counts ? r.at[p][k] * scale : -INFINITY;
         highest = fmaxf(highest, r.at[p][k]);
     }
     highest = group_max(highest);
     // Nothing visible leaves a sum of zero; a NaN, which the maximum misses, reaches the sum in any case.
-    float shift = highest == MINUS_INFINITY ? 0.0f : highest, sum = 0.0f;
+    float shift = highest == -INFINITY ? 0.0f : highest, sum = 0.0f;
     EACH {
         r.at[p][k] = expf(r.at[p][k] - shift);
         sum += r.at[p][k];

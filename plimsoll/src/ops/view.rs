@@ -40,6 +40,9 @@ impl Op for Reshape {
         true
     }
     fn cpu(&self, _: &CpuIo<'_>) {}
+    fn cuda(&self, _: &mut Launch<'_>) -> Result<(), CudaError> {
+        Ok(())
+    }
 }
 
 impl Differentiable for Reshape {
@@ -95,6 +98,9 @@ impl Op for Permute {
         true
     }
     fn cpu(&self, _: &CpuIo<'_>) {}
+    fn cuda(&self, _: &mut Launch<'_>) -> Result<(), CudaError> {
+        Ok(())
+    }
 }
 
 impl Differentiable for Permute {
@@ -145,6 +151,9 @@ impl Op for Slice {
         true
     }
     fn cpu(&self, _: &CpuIo<'_>) {}
+    fn cuda(&self, _: &mut Launch<'_>) -> Result<(), CudaError> {
+        Ok(())
+    }
 }
 
 impl Differentiable for Slice {
@@ -200,6 +209,9 @@ impl Op for Split {
         true
     }
     fn cpu(&self, _: &CpuIo<'_>) {}
+    fn cuda(&self, _: &mut Launch<'_>) -> Result<(), CudaError> {
+        Ok(())
+    }
 }
 
 impl Differentiable for Split {

@@ -14,7 +14,7 @@ __device__ __forceinline__ i64 row_index() {
 __device__ __forceinline__ int lane() { return threadIdx.x % GROUP; }
 __device__ __forceinline__ int column(int pack) { return (pack * GROUP + lane()) * WIDTH; }
 
-template <typename T> __device__ __forceinline__ Row load_row(const T* row, int width) {
+template <typename Element> __device__ __forceinline__ Row load_row(const Element* row, int width) {
     Row x;
     UNROLL for (int p = 0; p < PACKS; p++) {
         UNROLL for (int k = 0; k < WIDTH; k++) x.at[p][k] = 0.0f;
@@ -22,7 +22,7 @@ template <typename T> __device__ __forceinline__ Row load_row(const T* row, int 
     }
     return x;
 }
-template <typename T> __device__ __forceinline__ void store_row(const Row& x, T* row, int width) {
+template <typename Element> __device__ __forceinline__ void store_row(const Row& x, Element* row, int width) {
     UNROLL for (int p = 0; p < PACKS; p++) if (column(p) < width) store(x.at[p], row, column(p), width);
 }
 // Whether element k of a pack lies inside the row.
