@@ -17,6 +17,7 @@ mod conv1d;
 mod copy;
 mod correct;
 mod cross_entropy;
+mod device;
 mod dropout;
 mod embedding;
 mod exp;
