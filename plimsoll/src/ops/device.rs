@@ -1,7 +1,7 @@
 //! What the heavy CUDA kernels share on the host: how a workspace is cut, and products of matrices inside tensors.
 
 use super::Op;
-use crate::exec::cuda::{Arg, CudaError, Gemm, Launch, Matrix};
+use crate::exec::cuda::{Arg, CudaError, Gemm, Grid, Kernel, Launch, Matrix, Source};
 use crate::graph::{DType, Type};
 
 /// Scratch that a product of the library may use where it sums over many rows.
@@ -67,4 +67,48 @@ pub(super) fn product([m, n, k]: [usize; 3], a: Matrix, b: Matrix, c: Matrix) ->
 pub(super) fn multiply(launch: &mut Launch<'_>, gemm: Gemm) -> Result<(), CudaError> {
     let gemm = Gemm { tf32: launch.tf32, ..gemm };
     launch.queue.gemm(&gemm)
+}
+
+const SUMS: Source = Source { name: "device", text: include_str!("device.cu") };
+
+/// `to` (count) = the sum of `many` parts (count) in f32, the first one first.
+pub(super) fn add_up(
+    launch: &mut Launch<'_>,
+    dtype: DType,
+    parts: u64,
+    to: u64,
+    count: usize,
+    many: usize,
+) -> Result<(), CudaError> {
+    let args = [Arg::Address(parts), Arg::Address(to), count.into(), many.into()];
+    run_over(launch, &Kernel::new(SUMS, "add_up").dtype("T", dtype), count, &args)
+}
+
+/// f32 values in the type that is stored.
+pub(super) fn round_to(
+    launch: &mut Launch<'_>,
+    dtype: DType,
+    from: u64,
+    to: u64,
+    count: usize,
+) -> Result<(), CudaError> {
+    let args = [Arg::Address(from), Arg::Address(to), count.into()];
+    run_over(launch, &Kernel::new(SUMS, "round_to").dtype("T", dtype), count, &args)
+}
+
+/// A kernel of one thread per element, unless there are none.
+pub(super) fn run_over(
+    launch: &mut Launch<'_>,
+    kernel: &Kernel,
+    elements: usize,
+    args: &[Arg],
+) -> Result<(), CudaError> {
+    if elements == 0 { Ok(()) } else { launch.kernel(kernel, Grid::over(elements, 1), args) }
+}
+
+/// Stretches of rows whose sums are parts of one: how long each is, and how many there are. A function of the number of
+/// rows alone, so the order of a sum is too.
+pub(super) fn stretches(rows: usize) -> (usize, usize) {
+    let length = rows.div_ceil(256).max(64);
+    (length, rows.div_ceil(length))
 }

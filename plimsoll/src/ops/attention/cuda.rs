@@ -4,7 +4,9 @@ use super::grad::AttentionGrad;
 use super::*;
 use crate::exec::cpu::random::drop_threshold;
 use crate::exec::cuda::{Arg, CudaError, DeviceTensor, Gemm, Grid, Kernel, Launch, Source};
-use crate::ops::device::{GEMM_BYTES, Regions, by_columns, by_rows, every, int, multiply, product, refuse_f64};
+use crate::ops::device::{
+    GEMM_BYTES, Regions, add_up, by_columns, by_rows, every, int, multiply, product, refuse_f64, round_to,
+};
 use kernel::Shape;
 
 macro_rules! source {
@@ -18,7 +20,7 @@ macro_rules! source {
 const NARROW: Source = source!("narrow");
 const TILED: Source = source!("tile");
 const TABLES: Source = Source { name: "attention/tables", text: include_str!("tables.cu") };
-const SUMS: Source = Source { name: "attention/sums", text: include_str!("sums.cu") };
+const DELTAS: Source = Source { name: "attention/deltas", text: include_str!("deltas.cu") };
 
 /// The products of a disentangled bias take up to this much at a time; then samples are run in groups.
 const PRODUCT_BYTES: usize = 64 << 20;
@@ -127,7 +129,7 @@ impl Space {
         let (mut regions, distances) = (Regions::new(start), shape.distances());
         let (relative, disentangled) = (shape.bias.tables() == 1, shape.bias.tables() == 2);
         let only = |when: bool, elements: usize| if when { elements } else { 0 };
-        let pitch = only(disentangled, shape.span().1.next_multiple_of(8));
+        let pitch = if disentangled { shape.span().1.next_multiple_of(8) } else { 0 };
         let bytes = dtype.bytes() + only(backward, 4);
         let sample = shape.heads * (shape.q_len + shape.k_len) * pitch * bytes;
         let group = PRODUCT_BYTES.checked_div(sample).unwrap_or(shape.batch).clamp(1, shape.batch.max(1));
@@ -141,7 +143,7 @@ impl Space {
             by_query: regions.take(products(shape.q_len) * dtype.bytes()),
             by_key: regions.take(products(shape.k_len) * dtype.bytes()),
             delta: regions.take(only(backward, 4 * shape.batch * shape.heads * shape.q_len)),
-            parts: regions.take(only(backward && relative, 4 * shape.batch * shape.heads * tiles * shape.bias_rows)),
+            parts: regions.take(only(backward && relative, 4 * shape.batch * tiles * shape.heads * shape.bias_rows)),
             dby_query: regions.take(only(backward, 4 * products(shape.q_len))),
             dby_key: regions.take(only(backward, 4 * products(shape.k_len))),
             dtables: [(); 2].map(|()| regions.take(only(rounded, 4 * table))),
@@ -317,7 +319,8 @@ impl<'a> Call<'a> {
                 self.write_products(launch, heads, samples)?;
             }
             let done = first * s.q_len * s.heads;
-            let operands = [heads.q, heads.k, heads.v, out + (done * s.head_dim * heads.element) as u64, lse + 4 * done as u64];
+            let operands =
+                [heads.q, heads.k, heads.v, out + (done * s.head_dim * heads.element) as u64, lse + 4 * done as u64];
             let args = [&operands.map(Arg::Address)[..], &self.sizes(heads, samples), &self.scores(first)].concat();
             launch.kernel(&self.kernel("forward"), self.grid(samples, s.q_len, 2), &args)?;
         }
@@ -397,12 +400,18 @@ impl<'a> Backward<'a> {
         let rows = s.batch * s.q_len * s.heads;
         let operands = [self.out, self.dout, call.space.delta].map(Arg::Address);
         let args = [&operands[..], &[rows.into(), int(s.q_len), int(s.heads), int(s.head_dim)]].concat();
-        let kernel = Kernel::new(SUMS, "deltas").dtype("T", call.dtype);
+        let kernel = Kernel::new(DELTAS, "deltas").dtype("T", call.dtype);
         launch.kernel(&kernel, Grid::new(rows.div_ceil(4), 128), &args)
     }
 
     /// The gradients of a group's queries, then of its keys and values; beside them those of what a bias adds.
-    fn write_gradients(&self, launch: &mut Launch<'_>, heads: Heads, first: usize, samples: usize) -> Result<(), CudaError> {
+    fn write_gradients(
+        &self,
+        launch: &mut Launch<'_>,
+        heads: Heads,
+        first: usize,
+        samples: usize,
+    ) -> Result<(), CudaError> {
         let (call, s) = (&self.call, &self.call.shape);
         let (to, done) = (self.to.from_sample(first, s), first * s.q_len * s.heads);
         let dout = self.dout + (done * s.head_dim * heads.element) as u64;
@@ -425,7 +434,13 @@ impl<'a> Backward<'a> {
 
     /// From the gradients of a disentangled bias's products to those of queries, keys and tables, added to what is
     /// there.
-    fn add_products(&self, launch: &mut Launch<'_>, heads: Heads, first: usize, samples: usize) -> Result<(), CudaError> {
+    fn add_products(
+        &self,
+        launch: &mut Launch<'_>,
+        heads: Heads,
+        first: usize,
+        samples: usize,
+    ) -> Result<(), CudaError> {
         let (call, s) = (&self.call, &self.call.shape);
         let (to, space, width) = (self.to.from_sample(first, s), &call.space, s.span().1);
         let sides = [
@@ -460,8 +475,7 @@ impl<'a> Backward<'a> {
         if self.call.dtype == DType::F32 || count == 0 {
             return Ok(sums);
         }
-        let kernel = Kernel::new(SUMS, "round_to").dtype("T", self.call.dtype);
-        launch.kernel(&kernel, Grid::over(count, 4), &[Arg::Address(sums), Arg::Address(to), count.into()])?;
+        round_to(launch, self.call.dtype, sums, to, count)?;
         Ok(to)
     }
 
@@ -491,9 +505,6 @@ impl<'a> Backward<'a> {
     fn add_up_relative(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         let (call, s) = (&self.call, &self.call.shape);
         let tiles = s.q_len.div_ceil(call.form.rows());
-        let sizes = [s.bias_rows, s.batch, s.heads, tiles].map(int);
-        let args = [&[Arg::Address(call.space.parts), Arg::Address(self.dtables[0])][..], &sizes].concat();
-        let kernel = Kernel::new(SUMS, "add_up").dtype("T", call.dtype);
-        launch.kernel(&kernel, Grid::over(s.bias_rows * s.heads, 1), &args)
+        add_up(launch, call.dtype, call.space.parts, self.dtables[0], s.bias_rows * s.heads, s.batch * tiles)
     }
 }

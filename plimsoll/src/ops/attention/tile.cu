@@ -179,9 +179,10 @@ __device__ __forceinline__ void differentiate(float s[4], float ds[4], const Sco
 }
 
 // Adds the gradients of a tile's scores to those of the bias: those of one row of a relative bias's table lie on
-// neighbouring diagonals of the tile. `sums` holds this block's rows; `diagonals` 2 · TILE - 1 floats of scratch.
-__device__ __forceinline__ void add_relative(float* sums, const u32* rows, const float* ds, float* diagonals, int i0,
-                                             int j0, const Scores& head) {
+// neighbouring diagonals of the tile. `sums` holds this block's rows, `stride` apart; `diagonals` 2 · TILE - 1 floats of
+// scratch.
+__device__ __forceinline__ void add_relative(float* sums, int stride, const u32* rows, const float* ds,
+                                             float* diagonals, int i0, int j0, const Scores& head) {
     int n = threadIdx.x, at = head.q_len - 1 - i0 + j0 + n - (TILE - 1), distances = head.q_len + head.k_len - 1;
     if (n < 2 * TILE - 1) {
         float sum = 0.0f;
@@ -196,7 +197,7 @@ __device__ __forceinline__ void add_relative(float* sums, const u32* rows, const
             float sum = 0.0f;
             for (int m = n; m < 2 * TILE - 1 && at + m - n < distances && rows[at + m - n] == row; m++)
                 sum += diagonals[m];
-            sums[row] += sum;
+            sums[(i64)row * stride] += sum;
         }
     }
 }
@@ -221,7 +222,7 @@ __device__ __forceinline__ void add_products(float* sums, const float* ds, int i
 }
 
 // Gradients of the queries, and of what the bias adds for them. `delta` is Σ dout · out of each query; `bias_sums`
-// holds, of a relative bias, the rows of each block's part, `bias_rows` of them, and else what belongs to by_query.
+// holds, of a relative bias, every tile's part (batch, tiles, bias_rows, heads), and else what belongs to by_query.
 extern "C" __global__ void __launch_bounds__(THREADS)
     backward_queries(const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, T* dq,
                      float* bias_sums, int bias_rows, i64 q_row, i64 kv_row, int batch, int heads, int q_len,
@@ -240,8 +241,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     load<false>(queries, q + mine, q_row, i0, q_len);
     load<false>(douts, dout + (i64)at.b * q_len * heads * D + at.h * D, (i64)heads * D, i0, q_len);
     if (BIAS == 1) {
-        bias_sums += (i64)(pair * ((q_len + TILE - 1) / TILE) + at.tile) * bias_rows;
-        for (int n = threadIdx.x; n < bias_rows; n += THREADS) bias_sums[n] = 0.0f;
+        bias_sums += ((i64)at.b * ((q_len + TILE - 1) / TILE) + at.tile) * bias_rows * heads + at.h;
+        for (int n = threadIdx.x; n < bias_rows; n += THREADS) bias_sums[(i64)n * heads] = 0.0f;
     }
     if (BIAS == 2) bias_sums += ((i64)(at.h * batch + at.b) * q_len + i0) * pitch;
     float own_lse[2], own_delta[2];
@@ -271,7 +272,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         }
         __syncthreads();
         mix<false>(sums, weights, keys, ty, tx);
-        if (BIAS == 1) add_relative(bias_sums, rows, weights, diagonals, i0, j0, head);
+        if (BIAS == 1) add_relative(bias_sums, heads, rows, weights, diagonals, i0, j0, head);
         if (BIAS == 2) add_products<false>(bias_sums, weights, i0, j0, head);
     }
 #pragma unroll
