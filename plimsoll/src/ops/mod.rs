@@ -18,6 +18,7 @@ mod copy;
 mod correct;
 mod cross_entropy;
 mod cuda;
+mod device;
 mod dropout;
 #[cfg(test)]
 mod dry_run;
