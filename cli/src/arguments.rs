@@ -9,8 +9,9 @@ use std::path::PathBuf;
 /// Where to run, or what to plan for.
 #[derive(Args)]
 pub struct Machine {
-    /// cpu, or for `plan` a card of the catalog (see `plimsoll devices --catalog`)
-    #[arg(long, value_name = "NAME", default_value = "cpu")]
+    /// auto (a GPU if one can be used, else the CPU), cpu, cuda, cuda:N, or for `plan` a card of the catalog (see
+    /// `plimsoll devices --catalog`)
+    #[arg(long, value_name = "NAME", default_value = "auto")]
     pub device: String,
     /// Threads for the kernels (default: all that this process may use)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]

@@ -2,39 +2,70 @@
 
 use crate::arguments::Machine;
 use crate::failure::Failure;
+use crate::printer::say;
 use crate::profiles;
-use plimsoll::exec::devices::{Card, CpuFacts, card, catalog};
+use plimsoll::exec::cuda::CudaError;
+use plimsoll::exec::devices::{Card, CpuFacts, GpuFacts, card, catalog, missing_libraries};
 use plimsoll::ops::Target;
 use plimsoll::recipe::Precision;
 use plimsoll::train::Device;
 
-/// The processor of this machine, ready to run on.
-pub fn processor(machine: &Machine) -> Result<(Device, CpuFacts), Failure> {
-    match machine.device.as_str() {
-        "cpu" => {
-            let facts = CpuFacts::gather();
-            Ok((cpu(machine, &facts), facts))
-        }
-        name if is_cuda(name) => Err(no_cuda()),
-        name => {
-            card(name).map_err(|error| Failure::bad_input(error.to_string(), error.hint()))?;
-            let hint = format!("plan for it with `plimsoll plan RECIPE --device {name}`; run with --device cpu");
-            Err(Failure::bad_input(
-                format!("`{name}` is a card of the catalog: this version can only plan for it"),
-                hint,
-            ))
+/// What is known about the device of a run.
+pub enum Facts {
+    Cpu(CpuFacts),
+    Gpu(GpuFacts),
+}
+
+/// What `--device` names.
+enum Named {
+    /// A GPU if one can be used here, otherwise the processor.
+    Auto,
+    Cpu,
+    Gpu(usize),
+    Card(&'static Card),
+}
+
+fn named(machine: &Machine) -> Result<Named, Failure> {
+    let name = machine.device.as_str();
+    match (name, name.strip_prefix("cuda")) {
+        ("auto", _) => Ok(Named::Auto),
+        ("cpu", _) => Ok(Named::Cpu),
+        (_, Some("")) => Ok(Named::Gpu(0)),
+        (_, Some(rest)) if rest.starts_with(':') => match rest[1..].parse() {
+            Ok(ordinal) => Ok(Named::Gpu(ordinal)),
+            Err(_) => Err(Failure::bad_input(format!("`{name}` names no device"), "the first GPU is cuda:0")),
+        },
+        _ => Ok(Named::Card(card(name).map_err(|error| Failure::bad_input(error.to_string(), error.hint()))?)),
+    }
+}
+
+/// A device of this machine, ready to run on.
+pub fn to_run_on(machine: &Machine) -> Result<(Device, Facts), Failure> {
+    match named(machine)? {
+        Named::Cpu => Ok(cpu(machine)),
+        Named::Gpu(ordinal) => Ok(gpu(ordinal)?),
+        Named::Auto => gpu(0).or_else(|why| {
+            say(&format!("using the CPU: {}", why.message));
+            Ok(cpu(machine))
+        }),
+        Named::Card(card) => {
+            let name = card.name;
+            let hint =
+                format!("plan for it with `plimsoll plan RECIPE --device {name}`; run with --device cuda or cpu");
+            Err(Failure::bad_input(format!("`{name}` is a card of the catalog: it can only be planned for"), hint))
         }
     }
 }
 
-/// What a plan is made for: the processor here, or a card that need not be here.
+/// What a plan is made for: a device here, or a card that need not be here. What cannot run can still be planned for.
 pub fn to_plan_for(machine: &Machine) -> Result<Device, Failure> {
-    match machine.device.as_str() {
-        // What cannot run here can still be planned for.
-        "cpu" => Ok(Device { runs: false, ..cpu(machine, &CpuFacts::gather()) }),
-        name if is_cuda(name) => Err(no_cuda()),
-        name => card_to_plan_for(name),
-    }
+    let device = match named(machine)? {
+        Named::Card(card) => of_card(card),
+        Named::Gpu(ordinal) => gpu(ordinal)?.0,
+        Named::Cpu => cpu(machine).0,
+        Named::Auto => gpu(0).map_or_else(|_| cpu(machine).0, |(device, _)| device),
+    };
+    Ok(Device { runs: false, ..device })
 }
 
 /// A card of the catalog.
@@ -47,17 +78,10 @@ pub fn catalog_cards() -> Vec<Device> {
     catalog().iter().map(of_card).collect()
 }
 
-fn is_cuda(name: &str) -> bool {
-    name == "cuda" || name.starts_with("cuda:")
-}
-
-fn no_cuda() -> Failure {
-    Failure::bad_input("this version runs on the CPU; GPU support is not in it yet", "`--device h200` plans for a card")
-}
-
-fn cpu(machine: &Machine, facts: &CpuFacts) -> Device {
+fn cpu(machine: &Machine) -> (Device, Facts) {
+    let facts = CpuFacts::gather();
     let threads = machine.threads.map_or(facts.threads, usize::from);
-    Device {
+    let device = Device {
         name: "cpu".into(),
         total_bytes: facts.total_bytes,
         free_bytes: facts.available_bytes,
@@ -66,12 +90,45 @@ fn cpu(machine: &Machine, facts: &CpuFacts) -> Device {
         target: Target::cpu(threads),
         precision: Precision::F32,
         runs: true,
+        ordinal: 0,
+    };
+    (device, Facts::Cpu(facts))
+}
+
+fn gpu(ordinal: usize) -> Result<(Device, Facts), Failure> {
+    let facts = GpuFacts::gather(ordinal)?;
+    if let Some(library) = missing_libraries().first() {
+        return Err(CudaError::Missing { library: library.name(), remedy: library.remedy() }.into());
+    }
+    Ok((of_gpu(&facts), Facts::Gpu(facts)))
+}
+
+/// Plans count with the reserve of the card of the catalog that it is, or of the nearest one of its generation.
+fn of_gpu(facts: &GpuFacts) -> Device {
+    let apart = |card: &&Card| {
+        let generations = card.compute_capability.0.abs_diff(facts.compute_capability.0);
+        (generations, card.total_bytes.abs_diff(facts.total_bytes))
+    };
+    let nearest = catalog().iter().min_by_key(apart).unwrap_or(&catalog()[0]);
+    let precision = match auto_precision(facts.compute_capability) {
+        // Running it needs loss scaling, which is not here yet.
+        Precision::Fp16Mixed => Precision::F32,
+        precision => precision,
+    };
+    Device {
+        name: format!("cuda:{} {}", facts.ordinal, facts.name),
+        total_bytes: facts.total_bytes,
+        free_bytes: facts.free_bytes,
+        precision,
+        runs: true,
+        ordinal: facts.ordinal,
+        ..of_card(nearest)
     }
 }
 
 /// Mixed precision where the card has tensor cores for it.
-fn auto_precision(card: &Card) -> Precision {
-    match card.compute_capability {
+fn auto_precision(compute_capability: (u32, u32)) -> Precision {
+    match compute_capability {
         (8.., _) => Precision::Bf16Mixed,
         (7, 5) => Precision::Fp16Mixed,
         _ => Precision::F32,
@@ -86,27 +143,55 @@ fn of_card(card: &Card) -> Device {
         reserve_bytes: card.reserve_bytes,
         target: Target::CUDA,
         profile: card.profile(),
-        precision: auto_precision(card),
+        precision: auto_precision(card.compute_capability),
         runs: false,
+        ordinal: 0,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::Code;
 
     fn machine(device: &str) -> Machine {
         Machine { device: device.into(), threads: Some(3) }
     }
 
     #[test]
-    fn only_the_processor_runs() {
-        let (device, facts) = processor(&machine("cpu")).unwrap();
+    fn the_processor_runs_and_cards_of_the_catalog_do_not() {
+        let (device, facts) = to_run_on(&machine("cpu")).unwrap();
+        let Facts::Cpu(facts) = facts else { panic!("the CPU is no GPU") };
         assert_eq!((device.target.threads, device.total_bytes), (3, facts.total_bytes));
-        for name in ["cuda", "cuda:1", "h200", "h2000"] {
-            let failure = processor(&machine(name)).unwrap_err();
-            assert_eq!(failure.code, crate::failure::Code::BadInput, "{name}");
-            assert!(failure.hints[0].contains("h200"), "{failure:?}");
+        for name in ["h200", "h2000", "cuda:x", "cuda:99"] {
+            let Err(failure) = to_run_on(&machine(name)) else { panic!("{name} runs") };
+            assert_eq!(failure.code, Code::BadInput, "{name}");
+            assert!(!failure.hints.is_empty(), "{failure:?}");
         }
+    }
+
+    fn found(name: &str, compute_capability: (u32, u32), total_bytes: u64) -> GpuFacts {
+        let (holders, name) = (Vec::new(), name.into());
+        let free_bytes = total_bytes / 2;
+        GpuFacts {
+            ordinal: 1,
+            name,
+            compute_capability,
+            total_bytes,
+            free_bytes,
+            holders,
+            utilization: None,
+            watts: None,
+            celsius: None,
+        }
+    }
+
+    #[test]
+    fn a_gpu_is_planned_as_the_card_it_is() {
+        let h200 = of_gpu(&found("NVIDIA H200", (9, 0), 143771 << 20));
+        assert_eq!((h200.reserve_bytes, h200.precision), (card("h200").unwrap().reserve_bytes, Precision::Bf16Mixed));
+        assert_eq!((h200.ordinal, h200.runs, h200.free_bytes), (1, true, (143771 << 20) / 2));
+        let t4 = of_gpu(&found("Tesla T4", (7, 5), 15360 << 20));
+        assert_eq!((t4.reserve_bytes, t4.precision), (card("t4").unwrap().reserve_bytes, Precision::F32));
     }
 }

@@ -1,6 +1,7 @@
 //! Why a command did not do what was asked: a message, a hint, an exit code.
 
 use plimsoll::data::DataError;
+use plimsoll::exec::cuda::CudaError;
 use plimsoll::plan::{PlanError, Summary};
 use plimsoll::recipe::RecipeError;
 use plimsoll::train::checkpoint::CheckpointError;
@@ -87,6 +88,29 @@ impl From<PlanError> for Failure {
     }
 }
 
+impl From<CudaError> for Failure {
+    fn from(error: CudaError) -> Failure {
+        let message = error.to_string();
+        match error {
+            CudaError::Missing { remedy, .. } => Failure::bad_input(message, remedy),
+            CudaError::Unusable { hint, .. } => Failure::bad_input(message, hint),
+            CudaError::OutOfMemory { .. } => Failure::failed(
+                message,
+                "end what else holds the memory (`plimsoll devices`), or give a smaller --memory",
+            ),
+            CudaError::NoKernel { .. } => Failure::failed(message, "run it with --device cpu"),
+            CudaError::Compile { .. } => {
+                Failure::failed(message, "this is a defect of plimsoll: please report it; --device cpu runs meanwhile")
+            }
+            CudaError::Driver { .. } => Failure::failed(
+                message,
+                "the device failed; checkpoints written before are whole. `nvidia-smi` shows its state; \
+                 go on with --resume, there or with --device cpu",
+            ),
+        }
+    }
+}
+
 impl From<CheckpointError> for Failure {
     fn from(error: CheckpointError) -> Failure {
         let message = error.to_string();
@@ -126,6 +150,7 @@ impl From<TrainError> for Failure {
                 format!("cannot take the arena of {}: {cause}", format_bytes(bytes)),
                 "give a smaller --memory, or end what else holds memory (`plimsoll devices`)",
             ),
+            TrainError::Cuda(error) => error.into(),
             TrainError::Diverged { step, loss, norm, last_good } => diverged(step, loss, norm, last_good),
         }
     }

@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     let verdicts: Vec<_> = files
         .iter()
         .map(|file| {
-            let verdict = parity::compare(file);
+            let verdict = parity::compare(file, &parity::on_cpu);
             println!("{verdict}");
             verdict
         })

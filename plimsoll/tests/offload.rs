@@ -53,6 +53,7 @@ fn device() -> Device {
         profile: Profile::cpu(2),
         precision: Precision::F32,
         runs: true,
+        ordinal: 0,
     }
 }
 

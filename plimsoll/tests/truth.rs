@@ -36,6 +36,7 @@ fn device(free_bytes: u64) -> plimsoll::train::Device {
         profile: Profile::cpu(2),
         precision: plimsoll::recipe::Precision::F32,
         runs: true,
+        ordinal: 0,
     }
 }
 

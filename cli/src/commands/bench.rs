@@ -11,11 +11,10 @@ use crate::printer::{self, say};
 use clap::{Args, builder::PossibleValuesParser};
 use plimsoll::data::Batch;
 use plimsoll::exec::Executor;
-use plimsoll::exec::cpu::CpuExecutor;
 use plimsoll::heap;
 use plimsoll::plan::Recompute;
 use plimsoll::recipe::Recipe;
-use plimsoll::train::{Planned, Shapes, Stepper, TrainError, initialize, plan, random_batch, shapes};
+use plimsoll::train::{Planned, Shapes, Stepper, initialize, plan, random_batch, shapes, take_arena};
 use profile::Profile;
 use serde::Serialize;
 use std::time::Instant;
@@ -87,7 +86,7 @@ struct Row<'a> {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let workload = Workload::find(&arguments.workload)?;
     let seq = workload.length(arguments.seq)?;
-    let (device, _) = device::processor(&arguments.machine)?;
+    let (device, _) = device::to_run_on(&arguments.machine)?;
     if let Some(budgets) = arguments.versus_fixed {
         return versus::run(arguments, workload, seq, &device, budgets);
     }
@@ -139,7 +138,7 @@ fn recipe(arguments: &Arguments, workload: &Workload, seq: usize, pins: &[String
 /// A planned step with its arena and its batch.
 struct Bench<'p> {
     planned: &'p Planned,
-    executor: CpuExecutor,
+    executor: Box<dyn Executor>,
     stepper: Stepper,
     shapes: Shapes,
     batch: Batch,
@@ -150,9 +149,7 @@ struct Bench<'p> {
 impl<'p> Bench<'p> {
     fn new(recipe: &Recipe, planned: &'p Planned) -> Result<Bench<'p>, Failure> {
         let choice = &planned.choice;
-        let bytes = choice.layout.arena_bytes as u64;
-        let mut executor = CpuExecutor::new(&choice.program, &choice.layout, choice.options.target.threads)
-            .map_err(|cause| TrainError::Arena { bytes, cause })?;
+        let mut executor = take_arena(recipe, planned)?;
         initialize(&choice.program, &mut executor, recipe.train.seed);
         let (stepper, shapes) = (Stepper::new(recipe, choice), shapes(recipe, planned));
         Ok(Bench {
@@ -179,7 +176,7 @@ impl<'p> Bench<'p> {
         Ok((times, heap::used().allocations))
     }
 
-    fn step(&mut self, run: impl FnMut(&mut CpuExecutor, usize)) -> Result<(), Failure> {
+    fn step(&mut self, run: impl FnMut(&mut Box<dyn Executor>, usize)) -> Result<(), Failure> {
         let choice = &self.planned.choice;
         self.stepper.step(&mut self.executor, choice, &mut self.shapes, &self.batch, self.done, self.lr, run)?;
         self.done += 1;

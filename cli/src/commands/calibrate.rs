@@ -1,7 +1,7 @@
 //! `plimsoll calibrate`: measure the device, keep its profile for later predictions.
 
 use crate::arguments::Machine;
-use crate::device;
+use crate::device::{self, Facts};
 use crate::failure::Failure;
 use crate::printer::{self, say};
 use crate::profiles;
@@ -34,7 +34,9 @@ struct Answer<'a> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let (device, facts) = device::processor(&arguments.machine)?;
+    let (device, Facts::Cpu(facts)) = device::to_run_on(&arguments.machine)? else {
+        return Err(Failure::bad_input("only the processor can be measured yet", "plimsoll calibrate --device cpu"));
+    };
     let threads = device.target.threads;
     say(&format!("measuring {}, {threads} threads; other work on the machine makes it look slower", facts.name));
     let calibration = calibrate(&device, Duration::from_secs(arguments.seconds), |_| {})?;

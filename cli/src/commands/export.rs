@@ -29,7 +29,7 @@ struct Answer<'a> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let (device, _) = device::processor(&arguments.machine)?;
+    let (device, _) = device::to_run_on(&arguments.machine)?;
     let run = TrainedRun::open(&arguments.run, &device)?;
     run.export(&arguments.dir)?;
     let answer = Answer { weights: &run.weights, dir: &arguments.dir };

@@ -1,6 +1,6 @@
 //! `plimsoll train`: plan, say what is coming, train.
 
-use super::devices::processor_text;
+use super::devices;
 use crate::advice::ways_out;
 use crate::arguments::RecipeFlags;
 use crate::device;
@@ -55,10 +55,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let steps: Vec<String> = arguments.steps.iter().map(|steps| format!("train.steps={steps}")).collect();
     let draft = arguments.common.draft(&steps)?;
     let recipe = draft.with(&[])?;
-    let (device, facts) = device::processor(&arguments.common.machine)?;
+    let (device, facts) = device::to_run_on(&arguments.common.machine)?;
     let options =
         RunOptions { out: folder(arguments, &recipe.name)?, resume: arguments.resume, plan: arguments.plan.clone() };
-    say(processor_text(&facts).trim_end());
+    say(devices::text(&facts).trim_end());
     let run = open(arguments, &draft, &device, &options)?;
     announce(&run, arguments.resume);
     let stop = stop_on_signals()?;

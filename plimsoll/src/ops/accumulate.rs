@@ -1,5 +1,6 @@
 //! `total += part`, in place: gradients over micro-steps, metrics over batches.
 
+use super::cuda::{map, refuse_f64, source, typed};
 use super::*;
 use crate::exec::cpu::elementwise::combine;
 use crate::with_float;
@@ -20,5 +21,10 @@ impl Op for Accumulate {
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => combine::<T>(io.output(0), io.input(0), #[inline(always)] |total, part| total + part))
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let (part, total) = (&launch.inputs[0], &launch.outputs[0]);
+        map(launch, typed(source!("accumulate", "map"), "accumulate", &[("T", total)]), &[part, total], &[])
     }
 }

@@ -1,10 +1,12 @@
 //! Activation functions: ReLU, GELU (exact, tanh and quick), tanh, sigmoid, SiLU.
 
+use super::cuda::{map, refuse_f64, source, typed};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::elementwise::{map1, map2};
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::gemm::QUICK;
+use crate::exec::cuda::{Kernel, Source};
 use crate::with_float;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -70,6 +72,11 @@ impl Op for Activate {
             Activation::QuickGelu => map1::<T>(io, 0, quick_gelu),
         })
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let (x, y) = (&launch.inputs[0], &launch.outputs[0]);
+        map(launch, define_activation(typed(SOURCE, "activate", &[("T", x)]), self.0), &[x, y], &[])
+    }
 }
 
 impl Differentiable for Activate {
@@ -108,6 +115,28 @@ impl Op for ActivateGrad {
             Activation::QuickGelu => slope_map::<T>(io, quick_gelu_slope),
         })
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let (x, dy, dx) = (&launch.inputs[0], &launch.inputs[1], &launch.outputs[0]);
+        map(launch, define_activation(typed(SOURCE, "activate_grad", &[("T", x)]), self.0), &[x, dy, dx], &[])
+    }
+}
+
+const SOURCE: Source = source!("activation", "map", "activation");
+
+/// The function and its slope as macros, by their names in activation.cuh.
+pub(super) fn define_activation(kernel: Kernel, activation: Activation) -> Kernel {
+    let (value, slope) = match activation {
+        Activation::None => ("identity", "identity_slope"),
+        Activation::Relu => ("relu", "relu_slope"),
+        Activation::Gelu => ("gelu", "gelu_slope"),
+        Activation::GeluTanh => ("gelu_tanh", "gelu_tanh_slope"),
+        Activation::Tanh => ("tanhf", "tanh_slope"),
+        Activation::Sigmoid => ("sigmoid", "sigmoid_slope"),
+        Activation::Silu => ("silu", "silu_slope"),
+        Activation::QuickGelu => ("quick_gelu", "quick_gelu_slope"),
+    };
+    kernel.define("ACT", value).define("SLOPE", slope)
 }
 
 /// `dx = slope(x) · dy`

@@ -1,11 +1,13 @@
 //! AdamW with decoupled weight decay, as PyTorch computes it, in one pass over (w, m, v, g).
 
+use super::cuda::{map, refuse_f64, source, typed};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::elementwise::ranges;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::SharedMut;
 use crate::exec::cpu::simd::simd;
+use crate::exec::cuda::Arg;
 use crate::with_float;
 
 /// Inputs: w, m, v, g, learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ, clip factor. Overwrites w, m and v; g too, with zeros, if it
@@ -38,6 +40,16 @@ impl Op for AdamW {
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => self.run::<T>(io))
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let [w, m, v, g, lr, correction1, correction2, clip] = launch.inputs else { return Ok(()) };
+        let kernel = typed(source!("adamw", "map"), "adamw", &[("T", w), ("M", m), ("S", lr), ("C", clip)]);
+        let constants = [1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps, self.weight_decay];
+        let scalars = [lr, correction1, correction2, clip].map(Arg::from);
+        let more: Vec<Arg> = scalars.into_iter().chain(constants.map(|x| Arg::F32(x as f32))).collect();
+        let kernel = kernel.define("ZERO_GRADIENT", u32::from(self.zero_gradient));
+        map(launch, kernel, &[w, m, v, g], &more)
     }
 }
 

@@ -5,10 +5,14 @@ use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::kernels::attention::{LIMIT, drop_weights};
 use crate::exec::cpu::parallel::parallel;
-use crate::exec::cpu::random::Stream;
+use crate::exec::cpu::random::{Stream, drop_threshold};
 use crate::exec::cpu::rows::{InPlace, rows_per_task};
+use crate::exec::cuda::{Arg, Kernel, Source};
 use crate::graph::DType;
 use crate::with_float;
+use device::{int, refuse_f64, run_over};
+
+const SOURCE: Source = Source { name: "attention_dropout", text: include_str!("attention_dropout.cu") };
 
 /// Inputs: weights (B, H, Tq, Tk), and `rng` i64[3] = (seed, step, index of the first sample). The gradient is the same
 /// op applied to dy.
@@ -64,6 +68,26 @@ impl Op for AttentionDropout {
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => self.run::<T>(io))
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let (x, state) = (&launch.inputs[0], &launch.inputs[1]);
+        refuse_f64(self, &x.ty)?;
+        let [batch, heads, queries, keys] = [0, 1, 2, 3].map(|n| x.ty.shape[n]);
+        let rows = batch * heads * queries;
+        let args = [
+            Arg::from(x),
+            Arg::from(&launch.outputs[0]),
+            rows.into(),
+            int(queries),
+            int(heads),
+            int(keys),
+            Arg::from(state),
+            Arg::U64(self.site),
+            Arg::U32(drop_threshold(self.p)),
+            Arg::F32((1.0 / (1.0 - f64::from(self.p))) as f32),
+        ];
+        let kernel = Kernel::new(SOURCE, "attention_dropout").dtype("T", x.ty.dtype);
+        run_over(launch, &kernel, rows * keys.div_ceil(4), &args)
     }
 }
 

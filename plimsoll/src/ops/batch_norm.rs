@@ -4,7 +4,12 @@ use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::kernels::batch_norm::{self as kernel, Layer, Rows, Saved, Shape, Statistics};
+use crate::exec::cuda::{Arg, DeviceTensor, Grid, Kernel, Source};
+use crate::graph::DType;
 use crate::with_float;
+use device::{Regions, int, refuse_f64, run_over, stretches};
+
+const SOURCE: Source = Source { name: "batch_norm", text: include_str!("batch_norm.cu") };
 
 /// Inputs: x (B, …, C), gamma (C), beta (C), weight (B). Outputs: y, mean (C), biased variance (C), 1/√(var + eps) (C).
 #[derive(Debug, Clone, PartialEq)]
@@ -45,7 +50,7 @@ impl Op for BatchNorm {
         if !fits {
             return OpError::new(format!("{inputs:?} do not belong together"));
         }
-        Ok([vec![inputs[0].clone()], vec![inputs[1].clone(); 3]].concat())
+        Ok([vec![inputs[0].clone()], vec![inputs[1].wide_shape(&channels); 3]].concat())
     }
     fn class(&self) -> Class {
         Class::Norm
@@ -53,8 +58,11 @@ impl Op for BatchNorm {
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: 8.0 * inputs[0].elements() as f64, bytes: 2.0 * Cost::traffic(inputs, outputs) }
     }
-    fn workspace(&self, inputs: &[Type], _: &Target) -> usize {
-        kernel::scratch(rows_of(&inputs[0])) * inputs[0].dtype.bytes()
+    fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
+        match target.processor {
+            Processor::Cpu => kernel::scratch(rows_of(&inputs[0])) * inputs[0].dtype.bytes(),
+            Processor::Cuda => device_space(0, rows_of(&inputs[0]))[2] as usize,
+        }
     }
     fn is_cheap(&self) -> bool {
         true
@@ -66,6 +74,96 @@ impl Op for BatchNorm {
             let shape = rows_of(io.input_type(0));
             kernel::forward(shape, io.input(0), counting(io, 0, 3), layer, io.output(0), statistics, io.workspace())
         })
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let [x, gamma, beta, weight] = [0, 1, 2, 3].map(|n| &launch.inputs[n]);
+        refuse_f64(self, &x.ty)?;
+        let [y, mean, var, rstd] = [0, 1, 2, 3].map(|n| &launch.outputs[n]);
+        let kernels = Kernels::of(x).layer(gamma).statistics(mean).weights(weight);
+        let (s, per_weight) = (rows_of(&x.ty), rows_per_weight(x, weight));
+        let [parts, ..] = device_space(launch.workspace, s).map(Arg::Address);
+        kernels.by_stretch(launch, "moments", s, &[x.into(), weight.into(), parts], per_weight)?;
+        let args = [parts, mean.into(), var.into(), rstd.into(), int(stretches(s.rows).1), int(s.channels)];
+        let kernel = kernels.entry("combine_moments");
+        run_over(launch, &kernel, s.channels, &[&args[..], &[Arg::F32(self.eps as f32)]].concat())?;
+        let ends = [x, gamma, beta, weight, mean, rstd, y].map(Arg::from);
+        kernels.over(launch, "normalize", s, &ends, Arg::from(per_weight))
+    }
+}
+
+/// Parts of each stretch of rows, then sums of all; one past both at the end.
+fn device_space(start: u64, shape: Shape) -> [u64; 3] {
+    let mut regions = Regions::new(start);
+    let parts = regions.take(4 * 3 * stretches(shape.rows).1 * shape.channels);
+    let sums = regions.take(4 * 3 * shape.channels);
+    [parts, sums, regions.end()]
+}
+
+fn rows_per_weight(x: &DeviceTensor, weight: &DeviceTensor) -> usize {
+    (rows_of(&x.ty).rows / weight.ty.elements().max(1)).max(1)
+}
+
+/// The kernels of batch norm for the types of what they read; what an op does not have is f32.
+#[derive(Clone, Copy)]
+struct Kernels {
+    types: [(&'static str, DType); 5],
+}
+
+impl Kernels {
+    fn of(x: &DeviceTensor) -> Kernels {
+        Kernels { types: ["T", "G", "S", "W", "R"].map(|name| (name, DType::F32)) }.with(0, x)
+    }
+    fn with(mut self, index: usize, tensor: &DeviceTensor) -> Kernels {
+        self.types[index].1 = tensor.ty.dtype;
+        self
+    }
+    fn layer(self, gamma: &DeviceTensor) -> Kernels {
+        self.with(1, gamma)
+    }
+    fn statistics(self, mean: &DeviceTensor) -> Kernels {
+        self.with(2, mean)
+    }
+    fn weights(self, weight: &DeviceTensor) -> Kernels {
+        self.with(3, weight)
+    }
+    fn running(self, mean: &DeviceTensor) -> Kernels {
+        self.with(4, mean)
+    }
+
+    fn entry(&self, entry: &'static str) -> Kernel {
+        self.types.iter().fold(Kernel::new(SOURCE, entry), |kernel, &(name, dtype)| kernel.dtype(name, dtype))
+    }
+
+    /// One block for every stretch of rows and 32 channels.
+    fn by_stretch(
+        &self,
+        launch: &mut Launch<'_>,
+        entry: &'static str,
+        shape: Shape,
+        ends: &[Arg],
+        per_weight: usize,
+    ) -> Result<(), CudaError> {
+        let (length, many) = stretches(shape.rows);
+        let sizes = [shape.rows.into(), length.into(), int(shape.channels), per_weight.into()];
+        let blocks = many * shape.channels.div_ceil(32);
+        if blocks == 0 {
+            return Ok(());
+        }
+        let grid = Grid { threads: [32, 8, 1], ..Grid::new(blocks, 256) };
+        launch.kernel(&self.entry(entry), grid, &[ends, &sizes].concat())
+    }
+
+    /// One thread for every element.
+    fn over(
+        &self,
+        launch: &mut Launch<'_>,
+        entry: &'static str,
+        shape: Shape,
+        ends: &[Arg],
+        last: Arg,
+    ) -> Result<(), CudaError> {
+        let count = shape.rows * shape.channels;
+        run_over(launch, &self.entry(entry), count, &[ends, &[count.into(), int(shape.channels), last]].concat())
     }
 }
 
@@ -91,8 +189,11 @@ impl Op for BatchNormGrad {
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: 10.0 * inputs[0].elements() as f64, bytes: 2.0 * Cost::traffic(inputs, outputs) }
     }
-    fn workspace(&self, inputs: &[Type], _: &Target) -> usize {
-        kernel::scratch(rows_of(&inputs[1])) * inputs[0].dtype.bytes()
+    fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
+        match target.processor {
+            Processor::Cpu => kernel::scratch(rows_of(&inputs[1])) * inputs[0].dtype.bytes(),
+            Processor::Cuda => device_space(0, rows_of(&inputs[1]))[2] as usize,
+        }
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => {
@@ -101,6 +202,20 @@ impl Op for BatchNormGrad {
             let (dx, dgamma, dbeta) = (io.output(0), io.output(1), io.output(2));
             kernel::backward(rows_of(io.input_type(1)), io.input(0), saved, dx, dgamma, dbeta, io.workspace())
         })
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let [dy, x, gamma, weight, mean, rstd] = [0, 1, 2, 3, 4, 5].map(|n| &launch.inputs[n]);
+        refuse_f64(self, &x.ty)?;
+        let [dx, dgamma, dbeta] = [0, 1, 2].map(|n| &launch.outputs[n]);
+        let kernels = Kernels::of(x).layer(gamma).statistics(mean).weights(weight);
+        let (s, per_weight) = (rows_of(&x.ty), rows_per_weight(x, weight));
+        let [parts, sums, _] = device_space(launch.workspace, s).map(Arg::Address);
+        let ends = [dy.into(), x.into(), weight.into(), mean.into(), rstd.into(), parts];
+        kernels.by_stretch(launch, "slopes", s, &ends, per_weight)?;
+        let args = [parts, dgamma.into(), dbeta.into(), sums, int(stretches(s.rows).1), int(s.channels)];
+        run_over(launch, &kernels.entry("combine_slopes"), s.channels, &args)?;
+        let ends = [dy.into(), x.into(), gamma.into(), weight.into(), mean.into(), rstd.into(), sums, dx.into()];
+        kernels.over(launch, "input_gradient", s, &ends, per_weight.into())
     }
 }
 
@@ -131,6 +246,13 @@ impl Op for BatchNormFixed {
             kernel::evaluate(rows_of(io.input_type(0)), io.input(0), layer, io.input(3), io.input(4), io.output(0))
         })
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let [x, gamma, beta, mean, var] = [0, 1, 2, 3, 4].map(|n| &launch.inputs[n]);
+        refuse_f64(self, &x.ty)?;
+        let kernels = Kernels::of(x).layer(gamma).running(mean);
+        let ends = [x, gamma, beta, mean, var, &launch.outputs[0]].map(Arg::from);
+        kernels.over(launch, "normalize_fixed", rows_of(&x.ty), &ends, Arg::F32(self.eps as f32))
+    }
 }
 
 /// Moves running statistics towards a batch's. Inputs: mean, biased variance, weight (B), running mean, running
@@ -155,5 +277,15 @@ impl Op for BatchNormRunning {
             let momentum = T::of(self.momentum);
             kernel::update_running(mean, var, samples * self.rows_per_sample, momentum, io.output(0), io.output(1))
         })
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let [mean, var, weight] = [0, 1, 2].map(|n| &launch.inputs[n]);
+        let [running_mean, running_var] = [0, 1].map(|n| &launch.outputs[n]);
+        refuse_f64(self, &running_mean.ty)?;
+        let kernel = Kernels::of(mean).statistics(mean).weights(weight).running(running_mean).entry("move_running");
+        let sizes = [int(weight.ty.elements()), int(mean.ty.elements()), self.rows_per_sample.into()];
+        let ends = [mean, var, weight, running_mean, running_var].map(Arg::from);
+        let args = [&ends[..], &sizes, &[Arg::F32(self.momentum as f32)]].concat();
+        launch.kernel(&kernel, Grid::new(1, 256), &args)
     }
 }

@@ -1,9 +1,11 @@
 //! Arithmetic on two values, with broadcasting as NumPy and PyTorch do it.
 
+use super::cuda::{Walk, map, put, refuse_f64, source, typed};
 use super::*;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::simd::simd;
 use crate::exec::cpu::{Element, elementwise, parallel};
+use crate::exec::cuda::{Arg, Grid};
 use crate::graph::Dims;
 use crate::with_float;
 
@@ -67,6 +69,42 @@ impl Op for Binary {
             Arithmetic::Mul => run::<T>(io, #[inline(always)] |a, b| a * b),
             Arithmetic::Div => run::<T>(io, #[inline(always)] |a, b| a / b),
         })
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let (a, b, y) = (&launch.inputs[0], &launch.inputs[1], &launch.outputs[0]);
+        if a.ty.shape != b.ty.shape {
+            return self.broadcast(launch);
+        }
+        let kernel = typed(source!("binary", "map"), "binary", &[("T", y)]).define("OP", self.operator());
+        map(launch, kernel, &[a, b, y], &[])
+    }
+}
+
+impl Binary {
+    fn operator(&self) -> &'static str {
+        match self.0 {
+            Arithmetic::Add => "+",
+            Arithmetic::Sub => "-",
+            Arithmetic::Mul => "*",
+            Arithmetic::Div => "/",
+        }
+    }
+
+    fn broadcast(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let (a, b, y) = (&launch.inputs[0], &launch.inputs[1], &launch.outputs[0]);
+        let strides = [a, b].map(|x| broadcast_strides(&x.ty, &y.ty));
+        let Some(walk) = Walk::new(&y.ty.shape, &strides[0], &strides[1]) else {
+            return Err(CudaError::NoKernel { op: format!("{self:?} of {} and {}", a.ty, b.ty), dtype: y.ty.dtype });
+        };
+        let (step_a, step_b) = walk.steps();
+        let walk = walk.vectors(y.ty.dtype.bytes(), &[a.address, b.address, y.address]);
+        let kernel = typed(source!("broadcast", "map", "walk"), "broadcast", &[("T", y)])
+            .define("OP", self.operator())
+            .define("STEP_A", step_a)
+            .define("STEP_B", step_b);
+        let args: Vec<Arg> = [a, b, y].into_iter().map(Arg::from).chain(walk.args()).collect();
+        put(launch, &walk.define(kernel), Grid::over(walk.count(), 1), walk.count(), &args)
     }
 }
 

@@ -3,7 +3,14 @@
 
 use super::*;
 use crate::exec::cpu::parallel::{SharedMut, parallel};
+use crate::exec::cuda::{Arg, Kernel, Source};
 use crate::graph::DType;
+use device::run_over;
+
+const SOURCE: Source = Source { name: "cache", text: include_str!("cache.cu") };
+
+/// Steps of a cache that are put in order at a time on a CUDA device.
+const LANES: usize = 64;
 
 /// Inputs: new (R·n, W), which may be a slice of columns; cache (R, T, W…); then the position i64[1] of the first new
 /// step if `at_position`, otherwise it is 0. Output: the cache with steps position..position + n of every row replaced.
@@ -76,6 +83,16 @@ impl Op for CacheWrite {
             }
         });
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let (new, cache) = (&launch.inputs[0], &launch.outputs[0]);
+        let Ok((rows, time, width)) = extents(&cache.ty) else { return Ok(()) };
+        let steps = new.ty.shape[0] / rows.max(1);
+        let position = if self.at_position { Arg::from(&launch.inputs[2]) } else { Arg::Address(0) };
+        let ends = [Arg::from(new), Arg::from(cache), position];
+        let sizes = [rows, steps, time, width, new.ty.strides[0]].map(Arg::from);
+        let kernel = Kernel::new(SOURCE, "write").dtype("T", cache.ty.dtype);
+        run_over(launch, &kernel, new.ty.elements(), &[&ends[..], &sizes].concat())
+    }
 }
 
 /// Inputs: cache (R, T, W…), order i32 (R), position i64[1]. Output: the cache with row r's steps before the position
@@ -107,12 +124,17 @@ impl Op for CacheReorder {
     fn aliases(&self, _: &[Type]) -> Vec<Alias> {
         vec![Alias::must(0, 0)]
     }
-    /// One step of all rows for each thread.
     fn class(&self) -> Class {
         Class::Move
     }
+    /// One step of all rows for each thread, or for each of the steps that a device puts in order at a time.
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
-        extents(&inputs[0]).map_or(0, |(rows, _, width)| target.threads * rows * width * inputs[0].dtype.bytes())
+        let Ok((rows, time, width)) = extents(&inputs[0]) else { return 0 };
+        let steps = match target.processor {
+            Processor::Cpu => target.threads,
+            Processor::Cuda => time.min(LANES),
+        };
+        steps * rows * width * inputs[0].dtype.bytes()
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         let Ok((count, time, width)) = extents(io.output_type(0)) else { return };
@@ -141,6 +163,16 @@ impl Op for CacheReorder {
                 }
             }
         });
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let cache = &launch.outputs[0];
+        let Ok((rows, time, width)) = extents(&cache.ty) else { return Ok(()) };
+        let lanes = time.min(LANES);
+        let [order, position] = [1, 2].map(|n| Arg::from(&launch.inputs[n]));
+        let ends = [Arg::from(cache), order, position, Arg::Address(launch.workspace)];
+        let sizes = [rows, time, width, lanes].map(Arg::from);
+        let kernel = Kernel::new(SOURCE, "reorder").dtype("T", cache.ty.dtype);
+        run_over(launch, &kernel, lanes * width, &[&ends[..], &sizes].concat())
     }
 }
 

@@ -1,9 +1,12 @@
 //! The global norm of all gradients and the factor that clips it.
 
+use super::cuda::{put, refuse_f64, source, typed, width};
 use super::*;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::simd::simd;
 use crate::exec::cpu::{Element, elementwise};
+use crate::exec::cuda::{Arg, Grid, Kernel, Source};
+use crate::graph::DType;
 use crate::with_float;
 
 /// Inputs: every gradient. Outputs: their joint 2-norm, and `min(1, max_norm / (norm + 1e-6))`, or 1 without a limit.
@@ -19,8 +22,12 @@ impl Op for ClipNorm {
             None => OpError::new("there are no gradients to clip"),
         }
     }
-    fn workspace(&self, inputs: &[Type], _: &Target) -> usize {
-        8 * inputs.iter().map(|t| elementwise::partial_sums(t.elements())).max().unwrap_or(0)
+    fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
+        let sums = inputs.iter().map(Type::elements);
+        match target.processor {
+            Processor::Cpu => 8 * sums.map(elementwise::partial_sums).max().unwrap_or(0),
+            Processor::Cuda => 8 * sums.map(device_sums).sum::<usize>(),
+        }
     }
     fn class(&self) -> Class {
         Class::Reduction
@@ -38,6 +45,30 @@ impl Op for ClipNorm {
             io.output::<T>(1)[0] = T::of(if norm.is_nan() { norm } else { factor });
         })
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let (parts, mut count) = (launch.workspace, 0);
+        for g in launch.inputs {
+            let (n, width) = (g.ty.elements(), width(&[g], 0));
+            let kernel = typed(SOURCE, "squares", &[("T", g)]).define("WIDTH", width);
+            let args: [Arg; 3] = [g.into(), n.into(), Arg::Address(parts + 8 * count as u64)];
+            put(launch, &kernel, Grid::new(device_sums(n), 256), n, &args)?;
+            count += device_sums(n);
+        }
+        let limit = self.max_norm.unwrap_or(0.0) as f32;
+        let limited = u32::from(self.max_norm.is_some());
+        let kernel = Kernel::new(SOURCE, "clip").dtype("T", DType::F32).define("WIDTH", 4);
+        let [norm, factor] = [0, 1].map(|i| Arg::from(&launch.outputs[i]));
+        let args: [Arg; 6] = [Arg::Address(parts), count.into(), norm, factor, limited.into(), limit.into()];
+        launch.kernel(&kernel, Grid::new(1, 1024), &args)
+    }
+}
+
+const SOURCE: Source = source!("clip", "map");
+
+/// Blocks that add up the squares of a gradient; none for an empty one.
+fn device_sums(elements: usize) -> usize {
+    elements.div_ceil(16 << 10).min(1024)
 }
 
 fn sum_of_squares<T: Float + Element>(data: &[T], partials: &mut [f64]) -> f64 {

@@ -1,7 +1,9 @@
 //! Values side by side along one dimension; parts that are absent are zero.
 
+use super::copy::{copy_strided, zero_strided};
 use super::*;
 use crate::exec::cpu::strided;
+use crate::exec::cuda::DeviceTensor;
 
 /// Part `i` covers `lens[i]` of the dimension; `present[i]` says whether it is an input or zeros.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,6 +85,19 @@ impl Op for Concat {
                 }
             }
         }
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let whole = &launch.outputs[0];
+        for (start, len, input) in self.parts() {
+            let (mut ty, offset) = (whole.ty.clone(), start * whole.ty.strides[self.axis] * whole.ty.dtype.bytes());
+            ty.shape[self.axis] = len;
+            let part = DeviceTensor { address: whole.address + offset as u64, ty };
+            match input {
+                Some(i) => copy_strided(launch, &launch.inputs[i], &part)?,
+                None => zero_strided(launch, &part)?,
+            }
+        }
+        Ok(())
     }
 }
 

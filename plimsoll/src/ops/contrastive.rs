@@ -8,7 +8,12 @@ use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::{SharedMut, parallel};
 use crate::exec::cpu::rows;
 use crate::exec::cpu::simd::simd;
+use crate::exec::cuda::{Arg, Grid, Kernel, Source};
+use crate::graph::DType;
 use crate::with_float;
+use device::{int, refuse_f64, run_over};
+
+const SOURCE: Source = Source { name: "contrastive", text: include_str!("contrastive.cu") };
 
 /// Inputs: logits (N, N) whose diagonal holds the pairs, weights (N). Outputs: Σ weight · ½ (−log p(column | row) −
 /// log p(row | column)) of the pairs; Σ weight · ½ ([the row finds its column] + [the column finds its row]); and (2, N)
@@ -58,6 +63,27 @@ impl Op for Contrastive {
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.input_type(0).dtype, T => forward::<T>(io))
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, &launch.inputs[0].ty)?;
+        let (n, dtype) = (launch.inputs[0].ty.shape[0], launch.inputs[0].ty.dtype);
+        let [logits, weights] = [0, 1].map(|i| Arg::from(&launch.inputs[i]));
+        let [loss, hits, rows, columns] = [0, 1, 2, 3].map(|i| Arg::from(&launch.outputs[i]));
+        let found = launch.workspace;
+        let found_columns = Arg::Address(found + 4 * n as u64);
+        let kernel = |entry| device_kernel(entry, dtype);
+        if n > 0 {
+            let args = [logits, weights, rows, Arg::Address(found), int(n)];
+            launch.kernel(&kernel("along_rows"), Grid::new(n, 256), &args)?;
+            let grid = Grid { threads: [32, 8, 1], ..Grid::new(n.div_ceil(32), 256) };
+            launch.kernel(&kernel("down_columns"), grid, &[logits, weights, columns, found_columns, int(n)])?;
+        }
+        let args = [logits, weights, rows, columns, Arg::Address(found), loss, hits, int(n)];
+        launch.kernel(&kernel("add_pairs"), Grid::new(1, 256), &args)
+    }
+}
+
+fn device_kernel(entry: &'static str, dtype: DType) -> Kernel {
+    Kernel::new(SOURCE, entry).dtype("T", dtype)
 }
 
 impl Differentiable for Contrastive {
@@ -88,6 +114,14 @@ impl Op for ContrastiveGrad {
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => backward::<T>(io))
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let logits = &launch.inputs[0];
+        refuse_f64(self, &logits.ty)?;
+        let (n, kernel) = (logits.ty.shape[0], device_kernel("backward", logits.ty.dtype));
+        let inputs = launch.inputs.iter().map(Arg::from);
+        let args: Vec<Arg> = inputs.chain([Arg::from(&launch.outputs[0]), int(n)]).collect();
+        run_over(launch, &kernel, n * n, &args)
     }
 }
 

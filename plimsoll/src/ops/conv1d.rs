@@ -2,7 +2,15 @@
 
 use super::*;
 use crate::exec::cpu::kernels::conv1d::{self as kernel, Shape};
+use crate::exec::cuda::{Arg, DeviceTensor, Gemm, Kernel, Matrix, Source};
+use crate::graph::DType;
 use crate::with_float;
+use device::{GEMM_BYTES, Regions, by_columns, by_rows, int, multiply, product, refuse_f64, round_to, run_over};
+
+const SOURCE: Source = Source { name: "conv1d", text: include_str!("conv1d.cu") };
+
+/// On a CUDA device windows exist as rows of a matrix; up to this much of them at a time, and one sample at least.
+const WINDOW_BYTES: usize = 32 << 20;
 
 /// Inputs: x (B, T, C), weight (O, C, K) as PyTorch stores it, bias (O). Output: (B, T', O).
 #[derive(Debug, Clone, PartialEq)]
@@ -67,7 +75,11 @@ impl Op for Conv1d {
         Conv1d::as_product(&self.shape(&inputs[0], &inputs[1])).cost(inputs, outputs)
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
-        kernel::forward_scratch(self.shape(&inputs[0], &inputs[1]), target.threads) * inputs[0].dtype.bytes()
+        let (shape, dtype) = (self.shape(&inputs[0], &inputs[1]), inputs[0].dtype);
+        match target.processor {
+            Processor::Cpu => kernel::forward_scratch(shape, target.threads) * dtype.bytes(),
+            Processor::Cuda => Windows::new(0, shape, dtype).end as usize,
+        }
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         let shape = self.shape(io.input_type(0), io.input_type(1));
@@ -76,6 +88,95 @@ impl Op for Conv1d {
             // SAFETY: the types were checked and the slots are apart.
             unsafe { kernel::forward(shape, x.as_ptr(), w.as_ptr(), Some(b.as_ptr()), io.output_ptr(0).cast(), io.workspace()) }
         })
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let (x, weight, y) = (&launch.inputs[0], &launch.inputs[1], &launch.outputs[0]);
+        refuse_f64(self, &x.ty)?;
+        let windows = Windows::new(launch.workspace, self.shape(&x.ty, &weight.ty), x.ty.dtype);
+        let bias = Some(launch.inputs[2].address);
+        windows.groups().try_for_each(|group| {
+            windows.unfold(launch, x, group)?;
+            let b = by_columns(weight.address, windows.dtype, windows.width());
+            let gemm = windows.product(group, windows.matrix(), b, windows.outputs(y, group));
+            multiply(launch, Gemm { n: windows.shape.channels_out, k: windows.width(), bias, ..gemm })
+        })
+    }
+}
+
+/// The windows of some samples as the rows of a matrix (samples · time_out, channels_in · kernel) in the workspace, then
+/// the sums of a weight gradient.
+struct Windows {
+    shape: Shape,
+    dtype: DType,
+    windows: u64,
+    sums: u64,
+    gemm: u64,
+    end: u64,
+    /// Samples at a time.
+    group: usize,
+}
+
+impl Windows {
+    fn new(start: u64, shape: Shape, dtype: DType) -> Windows {
+        let mut regions = Regions::new(start);
+        let sample = shape.time_out() * shape.channels_in * shape.kernel * dtype.bytes();
+        let group = WINDOW_BYTES.checked_div(sample).unwrap_or(shape.batch).clamp(1, shape.batch.max(1));
+        Windows {
+            shape,
+            dtype,
+            windows: regions.take(group * sample),
+            sums: regions.take(4 * shape.channels_out * shape.channels_in * shape.kernel),
+            gemm: regions.take(GEMM_BYTES),
+            end: regions.end(),
+            group,
+        }
+    }
+
+    fn width(&self) -> usize {
+        self.shape.channels_in * self.shape.kernel
+    }
+
+    /// The first sample of each group, and how many samples it has.
+    fn groups(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (batch, group) = (self.shape.batch, self.group);
+        (0..batch).step_by(group).map(move |first| (first, group.min(batch - first)))
+    }
+
+    fn matrix(&self) -> Matrix {
+        by_rows(self.windows, self.dtype, self.width())
+    }
+
+    /// The rows of y or dy that belong to a group.
+    fn outputs(&self, y: &DeviceTensor, (first, _): (usize, usize)) -> Matrix {
+        let row = self.shape.channels_out;
+        by_rows(y.address + (first * self.shape.time_out() * row * self.dtype.bytes()) as u64, self.dtype, row)
+    }
+
+    /// A product whose rows are the windows of a group.
+    fn product(&self, (_, samples): (usize, usize), a: Matrix, b: Matrix, c: Matrix) -> Gemm {
+        let (workspace, workspace_bytes) = (self.gemm, GEMM_BYTES);
+        Gemm { workspace, workspace_bytes, ..product([samples * self.shape.time_out(), 0, 0], a, b, c) }
+    }
+
+    fn unfold(&self, launch: &mut Launch<'_>, x: &DeviceTensor, group: (usize, usize)) -> Result<(), CudaError> {
+        let count = group.1 * self.shape.time_out() * self.width();
+        self.run(launch, "unfold", [self.of_inputs(x, group), self.windows], count)
+    }
+
+    fn fold(&self, launch: &mut Launch<'_>, dx: &DeviceTensor, group: (usize, usize)) -> Result<(), CudaError> {
+        let count = group.1 * self.shape.time * self.shape.channels_in;
+        self.run(launch, "fold", [self.windows, self.of_inputs(dx, group)], count)
+    }
+
+    fn of_inputs(&self, x: &DeviceTensor, (first, _): (usize, usize)) -> u64 {
+        x.address + (first * self.shape.time * self.shape.channels_in * self.dtype.bytes()) as u64
+    }
+
+    fn run(&self, launch: &mut Launch<'_>, entry: &'static str, ends: [u64; 2], count: usize) -> Result<(), CudaError> {
+        let s = &self.shape;
+        let sizes = [s.time, s.time_out(), s.channels_in, s.kernel, s.stride, s.padding].map(int);
+        let args = [&ends.map(Arg::Address)[..], &[count.into()], &sizes].concat();
+        run_over(launch, &Kernel::new(SOURCE, entry).dtype("T", self.dtype), count, &args)
     }
 }
 
@@ -120,8 +221,11 @@ impl Op for Conv1dInputGrad {
         Conv1d::as_product(&self.conv.shape(&outputs[0], &inputs[1])).cost(inputs, outputs)
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
-        let shape = self.conv.shape(&inputs[0].with_shape(&self.shape), &inputs[1]);
-        kernel::backward_input_scratch(shape, target.threads) * inputs[0].dtype.bytes()
+        let (shape, dtype) = (self.conv.shape(&inputs[0].with_shape(&self.shape), &inputs[1]), inputs[0].dtype);
+        match target.processor {
+            Processor::Cpu => kernel::backward_input_scratch(shape, target.threads) * dtype.bytes(),
+            Processor::Cuda => Windows::new(0, shape, dtype).end as usize,
+        }
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         let shape = self.conv.shape(io.output_type(0), io.input_type(1));
@@ -129,6 +233,17 @@ impl Op for Conv1dInputGrad {
             let (dy, w) = (io.input::<T>(0), io.input::<T>(1));
             // SAFETY: the types were checked and the slots are apart.
             unsafe { kernel::backward_input(shape, dy.as_ptr(), w.as_ptr(), io.output_ptr(0).cast(), io.workspace()) }
+        })
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let (dy, weight, dx) = (&launch.inputs[0], &launch.inputs[1], &launch.outputs[0]);
+        refuse_f64(self, &dy.ty)?;
+        let windows = Windows::new(launch.workspace, self.conv.shape(&dx.ty, &weight.ty), dy.ty.dtype);
+        windows.groups().try_for_each(|group| {
+            let b = by_rows(weight.address, windows.dtype, windows.width());
+            let gemm = windows.product(group, windows.outputs(dy, group), b, windows.matrix());
+            multiply(launch, Gemm { n: windows.width(), k: windows.shape.channels_out, ..gemm })?;
+            windows.fold(launch, dx, group)
         })
     }
 }
@@ -155,8 +270,11 @@ impl Op for Conv1dWeightGrad {
         Conv1d::as_product(&self.conv.shape(&inputs[0], &outputs[0])).cost(inputs, outputs)
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
-        let shape = self.conv.shape(&inputs[0], &inputs[0].with_shape(&self.shape));
-        kernel::backward_weight_scratch(shape, target.threads) * inputs[0].dtype.bytes()
+        let (shape, dtype) = (self.conv.shape(&inputs[0], &inputs[0].with_shape(&self.shape)), inputs[0].dtype);
+        match target.processor {
+            Processor::Cpu => kernel::backward_weight_scratch(shape, target.threads) * dtype.bytes(),
+            Processor::Cuda => Windows::new(0, shape, dtype).end as usize,
+        }
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         let shape = self.conv.shape(io.input_type(0), io.output_type(0));
@@ -165,5 +283,22 @@ impl Op for Conv1dWeightGrad {
             // SAFETY: the types were checked and the slots are apart.
             unsafe { kernel::backward_weight(shape, x.as_ptr(), dy.as_ptr(), io.output_ptr(0).cast(), io.workspace()) }
         })
+    }
+    /// What several groups give is summed in f32.
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let (x, dy, dw) = (&launch.inputs[0], &launch.inputs[1], &launch.outputs[0]);
+        refuse_f64(self, &x.ty)?;
+        let windows = Windows::new(launch.workspace, self.conv.shape(&x.ty, &dw.ty), x.ty.dtype);
+        let (shape, width) = (&windows.shape, windows.width());
+        let rounded = shape.batch > windows.group && windows.dtype != DType::F32;
+        let (to, dtype) = if rounded { (windows.sums, DType::F32) } else { (dw.address, windows.dtype) };
+        for group in windows.groups() {
+            windows.unfold(launch, x, group)?;
+            let a = Matrix { row_stride: 1, column_stride: shape.channels_out, ..windows.outputs(dy, group) };
+            let gemm = windows.product(group, a, windows.matrix(), by_rows(to, dtype, width));
+            let beta = if group.0 == 0 { 0.0 } else { 1.0 };
+            multiply(launch, Gemm { m: shape.channels_out, n: width, k: gemm.m, beta, ..gemm })?;
+        }
+        if rounded { round_to(launch, windows.dtype, to, dw.address, dw.ty.elements()) } else { Ok(()) }
     }
 }

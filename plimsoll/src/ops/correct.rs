@@ -1,11 +1,13 @@
 //! How many rows of logits have their largest value at the target.
 
+use super::cuda::{put, refuse_f64, source, typed};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::{SharedMut, parallel};
 use crate::exec::cpu::rows;
 use crate::exec::cpu::simd::simd;
+use crate::exec::cuda::{Arg, Grid};
 use crate::graph::DType;
 use crate::with_float;
 
@@ -35,8 +37,11 @@ impl Op for Correct {
             false => OpError::new(format!("{logits}, {targets} and {weights} do not belong together")),
         }
     }
-    fn workspace(&self, inputs: &[Type], _: &Target) -> usize {
-        8 * rows::stretches(inputs[0].shape[0])
+    fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
+        match target.processor {
+            Processor::Cpu => 8 * rows::stretches(inputs[0].shape[0]),
+            Processor::Cuda => size_of::<f32>() * inputs[0].shape[0],
+        }
     }
     fn class(&self) -> Class {
         Class::Loss
@@ -46,6 +51,17 @@ impl Op for Correct {
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => count::<T>(io))
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let ([logits, targets, weights], [total]) = (launch.inputs, launch.outputs) else { return Ok(()) };
+        let (rows, classes) = (logits.ty.shape[0], logits.ty.shape[1]);
+        let kernel = typed(source!("correct", "map"), "correct", &[("T", logits), ("W", weights)]);
+        let threads = classes.next_multiple_of(32).clamp(32, 512);
+        let counted = launch.workspace;
+        let args: [Arg; 5] = [logits.into(), targets.into(), weights.into(), Arg::Address(counted), classes.into()];
+        put(launch, &kernel.define("WIDTH", 1), Grid::new(rows, threads), rows, &args)?;
+        reduce::add_parts(launch, counted, rows, total)
     }
 }
 

@@ -1,10 +1,12 @@
 //! Cross-entropy over rows of logits: a weighted sum, whose gradient is written over the logits.
 
+use super::cuda::{put, refuse_f64, slices, source, typed, width};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::{SharedMut, parallel};
 use crate::exec::cpu::simd::simd;
+use crate::exec::cuda::{Arg, Grid, Source};
 use crate::graph::DType;
 use crate::with_float;
 
@@ -43,6 +45,21 @@ impl Op for CrossEntropy {
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.input_type(0).dtype, T => forward::<T>(io))
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let ([logits, targets, weights], [loss, lse]) = (launch.inputs, launch.outputs) else { return Ok(()) };
+        let (rows, classes) = (logits.ty.shape[0], logits.ty.shape[1]);
+        let width = width(&[logits], classes);
+        // The macro D stands for nothing here: one module serves both directions.
+        let types = [("T", logits), ("W", weights), ("D", loss)];
+        let kernel = |entry| typed(SOURCE, entry, &types).define("WIDTH", width);
+        let threads = classes.div_ceil(width).next_multiple_of(32).clamp(32, 1024);
+        let args: [Arg; 3] = [logits.into(), lse.into(), classes.into()];
+        put(launch, &kernel("log_sum_exp"), Grid::new(rows, threads), rows, &args)?;
+        let args: [Arg; 7] =
+            [logits.into(), targets.into(), weights.into(), lse.into(), loss.into(), rows.into(), classes.into()];
+        launch.kernel(&kernel("cross_entropy"), Grid::new(1, 1024), &args)
+    }
 }
 
 impl Differentiable for CrossEntropy {
@@ -72,7 +89,20 @@ impl Op for CrossEntropyGrad {
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => backward::<T>(io))
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let ([logits, lse, targets, weights, dloss], [grads]) = (launch.inputs, launch.outputs) else { return Ok(()) };
+        let (rows, classes) = (logits.ty.shape[0], logits.ty.shape[1]);
+        let width = width(&[logits, grads], classes);
+        let (threads, slices) = slices(classes, width);
+        let kernel = typed(SOURCE, "cross_entropy_grad", &[("T", logits), ("W", weights), ("D", dloss)]);
+        let tensors = [logits, lse, targets, weights, dloss, grads].map(Arg::from);
+        let args: Vec<Arg> = tensors.into_iter().chain([classes.into(), slices.into()]).collect();
+        put(launch, &kernel.define("WIDTH", width), Grid::new(rows * slices, threads), rows, &args)
+    }
 }
+
+const SOURCE: Source = source!("cross_entropy", "map");
 
 fn forward<T: Float + Element>(io: &CpuIo<'_>) {
     let classes = io.input_type(0).shape[1];

@@ -1,5 +1,6 @@
 //! Dropout without a stored mask: whether an element is dropped follows from where it is.
 
+use super::cuda::{put, refuse_f64, source, typed, width};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::elementwise::ranges;
@@ -7,6 +8,7 @@ use crate::exec::cpu::float::Float;
 use crate::exec::cpu::random::{Stream, drop_threshold};
 use crate::exec::cpu::rows::InPlace;
 use crate::exec::cpu::simd::simd;
+use crate::exec::cuda::{Arg, Grid};
 use crate::graph::DType;
 use crate::with_float;
 
@@ -65,6 +67,25 @@ impl Op for Dropout {
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => self.run::<T>(io))
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let (x, rng, y) = (&launch.inputs[0], &launch.inputs[1], &launch.outputs[0]);
+        if self.p == 0.0 {
+            return if launch.is_in_place(0, 0) { Ok(()) } else { copy::copy_strided(launch, x, y) };
+        }
+        let samples = self.samples.max(1);
+        let per_sample = x.ty.elements() / samples;
+        let width = width(&[x, y], per_sample);
+        let threads_per_sample = per_sample.div_ceil(BLOCK) * (BLOCK / 4 / width);
+        let threads = samples * threads_per_sample;
+        let sizes: [Arg; 3] = [threads.into(), threads_per_sample.into(), per_sample.into()];
+        let scale = (1.0 / (1.0 - self.p)) as f32;
+        let constants: [Arg; 4] =
+            [self.site.into(), drop_threshold(self.p as f32).into(), scale.into(), u32::from(self.samples != 0).into()];
+        let args: Vec<Arg> = [x, y, rng].into_iter().map(Arg::from).chain(sizes).chain(constants).collect();
+        let kernel = typed(source!("dropout", "map"), "dropout", &[("T", x)]).define("WIDTH", width);
+        put(launch, &kernel, Grid::over(threads, 1), threads, &args)
     }
 }
 

@@ -1,11 +1,13 @@
 //! Rows of a table by index, and the gradient that adds rows back.
 
+use super::cuda::{put, refuse_f64, slices, source, typed, width};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::{SharedMut, parallel, parallel_chunks};
 use crate::exec::cpu::rows;
 use crate::exec::cpu::simd::simd;
+use crate::exec::cuda::{Arg, DeviceTensor, Grid, Kernel, Source};
 use crate::graph::DType;
 use crate::with_float;
 
@@ -44,6 +46,17 @@ impl Op for Embedding {
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => gather::<T>(io))
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let (table, ids, y) = (&launch.inputs[0], &launch.inputs[1], &launch.outputs[0]);
+        let (vocabulary, row) = (table.ty.shape[0], table.ty.shape[1]);
+        let width = width(&[table, y], row);
+        let (threads, slices) = slices(row, width);
+        let rows = ids.ty.elements();
+        let args: [Arg; 6] = [table.into(), ids.into(), y.into(), vocabulary.into(), row.into(), slices.into()];
+        let grid = Grid::new(rows * slices, threads);
+        put(launch, &kernel("embedding", table, width, false), grid, y.ty.elements(), &args)
     }
 }
 
@@ -92,6 +105,96 @@ impl Op for EmbeddingGrad {
             scatter::<T>(io, self.vocabulary)
         })
     }
+    fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
+        match target.processor {
+            Processor::Cpu => 0,
+            Processor::Cuda => Scratch::of(&inputs[0], &inputs[1]).bytes(),
+        }
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let table = &launch.outputs[0];
+        if !self.accumulate {
+            copy::zero_strided(launch, table)?;
+        }
+        match table.ty.elements() * launch.inputs[0].ty.elements() {
+            0 => Ok(()),
+            _ => self.add_rows(launch),
+        }
+    }
+}
+
+const SOURCE: Source = source!("embedding", "map");
+/// Tokens that are sorted in shared memory, RUN of embedding.cu, and those that a block adds up, TILE.
+const RUN: usize = 1024;
+const TILE: usize = 32;
+
+/// The workspace of the gradient: tokens sorted by id, twice, and parts of sums.
+struct Scratch {
+    tokens: usize,
+    row: usize,
+}
+
+impl Scratch {
+    fn of(ids: &Type, dy: &Type) -> Scratch {
+        Scratch { tokens: ids.elements(), row: dy.shape.last().copied().unwrap_or(1) }
+    }
+
+    /// One of the two places for sorted tokens, a multiple of 16 bytes.
+    fn key_bytes(&self) -> usize {
+        (self.tokens * size_of::<u64>()).next_multiple_of(16)
+    }
+
+    fn tiles(&self) -> usize {
+        self.tokens.div_ceil(TILE)
+    }
+
+    fn bytes(&self) -> usize {
+        2 * self.key_bytes() + self.tiles() * self.row * size_of::<f32>()
+    }
+}
+
+fn kernel(entry: &'static str, table: &DeviceTensor, width: usize, accumulate: bool) -> Kernel {
+    typed(SOURCE, entry, &[("T", table)]).define("WIDTH", width).define("ACCUMULATE", u32::from(accumulate))
+}
+
+impl EmbeddingGrad {
+    /// Sorts the tokens by id, then adds up those of each id in their order.
+    fn add_rows(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let (dy, table) = (&launch.inputs[1], &launch.outputs[0]);
+        let scratch = Scratch::of(&launch.inputs[0].ty, &dy.ty);
+        let Scratch { tokens, row } = scratch;
+        let width = width(&[dy, table], row);
+        let (threads, slices) = slices(row, width);
+        let kernel = |entry| kernel(entry, table, width, self.accumulate);
+        let keys = Arg::Address(sorted_tokens(launch, &scratch, &kernel)?);
+        let parts = Arg::Address(launch.workspace + 2 * scratch.key_bytes() as u64);
+        let grid = Grid::new(scratch.tiles() * slices, threads);
+        let args: [Arg; 6] = [keys, dy.into(), parts, tokens.into(), row.into(), slices.into()];
+        launch.kernel(&kernel("sum_leading"), grid, &args)?;
+        let sizes = [tokens, self.vocabulary, row, slices].map(Arg::from);
+        let args: Vec<Arg> = [keys, dy.into(), parts, table.into()].into_iter().chain(sizes).collect();
+        launch.kernel(&kernel("embedding_grad"), grid, &args)
+    }
+}
+
+/// Sorts the tokens by (id, position); returns where in the workspace they are.
+fn sorted_tokens(
+    launch: &mut Launch<'_>,
+    scratch: &Scratch,
+    kernel: &dyn Fn(&'static str) -> Kernel,
+) -> Result<u64, CudaError> {
+    let (tokens, first) = (scratch.tokens, launch.workspace);
+    let (mut from, mut to) = (first, first + scratch.key_bytes() as u64);
+    let args: [Arg; 3] = [(&launch.inputs[0]).into(), Arg::Address(from), tokens.into()];
+    launch.kernel(&kernel("sort_runs"), Grid::new(tokens.div_ceil(RUN), RUN), &args)?;
+    let mut run = RUN;
+    while run < tokens {
+        let args: [Arg; 4] = [Arg::Address(from), Arg::Address(to), tokens.into(), run.into()];
+        launch.kernel(&kernel("merge_runs"), Grid::over(tokens, 1), &args)?;
+        (from, to, run) = (to, from, 2 * run);
+    }
+    Ok(from)
 }
 
 fn gather<T: Float + Element>(io: &CpuIo<'_>) {

@@ -1,5 +1,6 @@
 //! The exponential of every element: a learned temperature is kept as a logarithm.
 
+use super::cuda::{map, refuse_f64, source, typed};
 use super::*;
 use crate::exec::cpu::elementwise::map1;
 use crate::exec::cpu::float::Float;
@@ -33,6 +34,11 @@ impl Op for Exp {
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => map1::<T>(io, 0, <T as Float>::exp))
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let (x, y) = (&launch.inputs[0], &launch.outputs[0]);
+        map(launch, typed(source!("exp", "map"), "exponential", &[("T", x)]), &[x, y], &[])
     }
 }
 

@@ -1,12 +1,14 @@
 //! Gated activation: one half of each row, through a function, times the other half.
 
-use super::activation::value_and_slope;
+use super::activation::{define_activation, value_and_slope};
+use super::cuda::{put, refuse_f64, source, typed, width};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::{parallel, parallel_chunks};
 use crate::exec::cpu::rows::{self, InPlace};
 use crate::exec::cpu::simd::simd;
+use crate::exec::cuda::{Arg, Grid};
 use crate::with_float;
 
 /// Input: (…, 2F), the gate's half first. Output: act(gate) · linear, (…, F).
@@ -62,6 +64,10 @@ impl Op for Gated {
             forward::<T>(io, #[inline(always)] |gate, linear| value_and_slope(ACT, gate).0 * linear)
         }))
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        launch_halves(launch, "gated", self.0)
+    }
 }
 
 impl Differentiable for Gated {
@@ -94,6 +100,21 @@ impl Op for GatedGrad {
             backward::<T>(io, #[inline(always)] |gate| value_and_slope(ACT, gate))
         }))
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        launch_halves(launch, "gated_grad", self.0)
+    }
+}
+
+/// A kernel whose arguments are the inputs, the output, the elements of one half of all rows and those of half a row.
+fn launch_halves(launch: &mut Launch<'_>, entry: &'static str, activation: Activation) -> Result<(), CudaError> {
+    let tensors: Vec<_> = launch.inputs.iter().chain(&launch.outputs[..1]).collect();
+    let x = &launch.inputs[0];
+    let (row, elements) = (half(&x.ty), x.ty.elements() / 2);
+    let width = width(&tensors, row);
+    let kernel = typed(source!("gated", "map", "activation"), entry, &[("T", x)]).define("WIDTH", width);
+    let args: Vec<Arg> = tensors.into_iter().map(Arg::from).chain([elements.into(), row.into()]).collect();
+    put(launch, &define_activation(kernel, activation), Grid::over(elements, width), elements, &args)
 }
 
 fn forward<T: Float + Element>(io: &CpuIo<'_>, f: impl Fn(T, T) -> T + Sync) {

@@ -2,7 +2,15 @@
 
 use super::*;
 use crate::exec::cpu::kernels::grouped_linear::{self as kernel, Shape};
+use crate::exec::cuda::{Arg, Gemm, Grid, Kernel, Matrix, Source};
+use crate::graph::DType;
 use crate::with_float;
+use device::{GEMM_BYTES, Regions, add_up, by_columns, by_rows, every, multiply, product, refuse_f64, stretches};
+
+const SOURCE: Source = Source { name: "grouped_linear", text: include_str!("grouped_linear.cu") };
+
+/// On a CUDA device, groups up to this wide have their own loops; wider ones are products.
+const NARROW: usize = 32;
 
 /// Inputs: x (M, G·I) (rows may lie apart), weight (G, P·O, I), bias (G, P·O). Output: (M, P, G, O): with three parts,
 /// a packed qkv over all groups' heads.
@@ -67,7 +75,12 @@ impl Op for GroupedLinear {
         Cost { flops: flops(&self.shape(&inputs[0], &inputs[1])), bytes: Cost::traffic(inputs, outputs) }
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
-        kernel::forward_scratch(self.shape(&inputs[0], &inputs[1]), target.threads) * inputs[0].dtype.bytes()
+        match target.processor {
+            Processor::Cpu => {
+                kernel::forward_scratch(self.shape(&inputs[0], &inputs[1]), target.threads) * inputs[0].dtype.bytes()
+            }
+            Processor::Cuda => 0,
+        }
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         let shape = self.shape(io.input_type(0), io.input_type(1));
@@ -76,6 +89,95 @@ impl Op for GroupedLinear {
             // SAFETY: the types were checked and the slots are apart.
             unsafe { kernel::forward(shape, x, w.as_ptr(), b.as_ptr(), io.output_ptr(0).cast(), io.workspace()) }
         })
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let [x, w, b] = [0, 1, 2].map(|n| launch.inputs[n].address);
+        refuse_f64(self, &launch.inputs[0].ty)?;
+        let (y, dtype) = (launch.outputs[0].address, launch.inputs[0].ty.dtype);
+        let groups = Groups { shape: self.shape(&launch.inputs[0].ty, &launch.inputs[1].ty), dtype };
+        let (s, row) = (&groups.shape, groups.y_row());
+        if groups.is_narrow() {
+            return groups.run(launch, "forward", row, ROWS, &[x, w, b, y], Some(s.row_stride));
+        }
+        groups.run(launch, "spread_bias", row, ROWS, &[b, y], None)?;
+        (0..s.parts).try_for_each(|part| {
+            let a = every(s.inputs, by_rows(x, dtype, s.row_stride));
+            let c = every(s.outputs, by_rows(groups.y_part(y, part), dtype, row));
+            let gemm = product([s.rows, s.outputs, s.inputs], a, groups.weights(w, part, true), c);
+            multiply(launch, Gemm { batch: s.groups, beta: 1.0, ..gemm })
+        })
+    }
+}
+
+/// Rows that a block goes through where it sums nothing over them.
+const ROWS: usize = 64;
+
+/// A grouped layer on a CUDA device.
+struct Groups {
+    shape: Shape,
+    dtype: DType,
+}
+
+impl Groups {
+    fn is_narrow(&self) -> bool {
+        self.shape.inputs.max(self.shape.outputs) <= NARROW && self.shape.parts <= 3
+    }
+
+    /// Values in a row of y.
+    fn y_row(&self) -> usize {
+        self.shape.parts * self.shape.groups * self.shape.outputs
+    }
+
+    fn y_part(&self, y: u64, part: usize) -> u64 {
+        y + (part * self.shape.groups * self.shape.outputs * self.dtype.bytes()) as u64
+    }
+
+    /// One part of the weights of every group, (outputs, inputs) or turned.
+    fn weights(&self, w: u64, part: usize, turned: bool) -> Matrix {
+        let s = &self.shape;
+        let address = w + (part * s.outputs * s.inputs * self.dtype.bytes()) as u64;
+        let matrix = if turned { by_columns } else { by_rows };
+        every(s.parts * s.outputs * s.inputs, matrix(address, self.dtype, s.inputs))
+    }
+
+    /// A kernel over `columns`, in blocks that go through `length` rows each.
+    fn run(
+        &self,
+        launch: &mut Launch<'_>,
+        entry: &'static str,
+        columns: usize,
+        length: usize,
+        ends: &[u64],
+        stride: Option<usize>,
+    ) -> Result<(), CudaError> {
+        let s = &self.shape;
+        if s.rows * columns == 0 {
+            return Ok(());
+        }
+        let kernel = Kernel::new(SOURCE, entry)
+            .dtype("T", self.dtype)
+            .define("GROUPS", s.groups)
+            .define("PARTS", s.parts)
+            .define("INPUTS", s.inputs)
+            .define("OUTPUTS", s.outputs);
+        let threads = columns.next_multiple_of(32).min(256);
+        // Sums over rows have one lane: their order is the rows'.
+        let lanes = if entry.ends_with("parts") { 1 } else { 256 / threads };
+        let blocks = columns.div_ceil(threads) * s.rows.div_ceil(length);
+        let grid = Grid { threads: [threads as u32, lanes as u32, 1], ..Grid::new(blocks, threads) };
+        let ends = ends.iter().map(|&end| Arg::Address(end));
+        let args: Vec<Arg> = ends.chain([s.rows.into(), length.into()]).chain(stride.map(Arg::from)).collect();
+        launch.kernel(&kernel, grid, &args)
+    }
+
+    /// The workspace of a weight gradient: parts of each stretch of rows, and the library's.
+    fn weight_space(&self, start: u64) -> [u64; 4] {
+        let (many, columns) = (stretches(self.shape.rows).1, self.y_row());
+        let mut regions = Regions::new(start);
+        let bias = regions.take(4 * many * columns);
+        let weights = regions.take(if self.is_narrow() { 4 * many * columns * self.shape.inputs } else { 0 });
+        let gemm = regions.take(if self.is_narrow() { 0 } else { GEMM_BYTES });
+        [bias, weights, gemm, regions.end()]
     }
 }
 
@@ -111,7 +213,10 @@ impl Op for GroupedInputGrad {
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         let shape = self.0.shape(&GroupedInputGrad::dx(&inputs[0], &inputs[1]), &inputs[1]);
-        kernel::backward_input_scratch(shape, target.threads) * inputs[0].dtype.bytes()
+        match target.processor {
+            Processor::Cpu => kernel::backward_input_scratch(shape, target.threads) * inputs[0].dtype.bytes(),
+            Processor::Cuda => 0,
+        }
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         let shape = self.0.shape(io.output_type(0), io.input_type(1));
@@ -119,6 +224,22 @@ impl Op for GroupedInputGrad {
             let (dy, w) = (io.input::<T>(0), io.input::<T>(1));
             // SAFETY: the types were checked and the slots are apart.
             unsafe { kernel::backward_input(shape, dy.as_ptr(), w.as_ptr(), io.output_ptr(0).cast(), io.workspace()) }
+        })
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let [dy, w] = [0, 1].map(|n| launch.inputs[n].address);
+        refuse_f64(self, &launch.inputs[0].ty)?;
+        let (dx, dtype) = (launch.outputs[0].address, launch.inputs[0].ty.dtype);
+        let groups = Groups { shape: self.0.shape(&launch.outputs[0].ty, &launch.inputs[1].ty), dtype };
+        let (s, row) = (&groups.shape, groups.shape.groups * groups.shape.inputs);
+        if groups.is_narrow() {
+            return groups.run(launch, "backward_input", row, ROWS, &[dy, w, dx], None);
+        }
+        (0..s.parts).try_for_each(|part| {
+            let a = every(s.outputs, by_rows(groups.y_part(dy, part), dtype, groups.y_row()));
+            let c = every(s.inputs, by_rows(dx, dtype, row));
+            let gemm = product([s.rows, s.inputs, s.outputs], a, groups.weights(w, part, false), c);
+            multiply(launch, Gemm { batch: s.groups, beta: if part == 0 { 0.0 } else { 1.0 }, ..gemm })
         })
     }
 }
@@ -145,7 +266,10 @@ impl Op for GroupedWeightGrad {
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         let shape = self.op.shape(&inputs[0], &inputs[0].with_shape(&self.shape));
-        kernel::backward_weights_scratch(shape, target.threads) * inputs[0].dtype.bytes()
+        match target.processor {
+            Processor::Cpu => kernel::backward_weights_scratch(shape, target.threads) * inputs[0].dtype.bytes(),
+            Processor::Cuda => Groups { shape, dtype: inputs[0].dtype }.weight_space(0)[3] as usize,
+        }
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         let shape = self.op.shape(io.input_type(0), io.output_type(0));
@@ -154,6 +278,29 @@ impl Op for GroupedWeightGrad {
             let (dw, db) = (io.output_ptr(0).cast::<T>(), io.output_ptr(1).cast::<T>());
             // SAFETY: the types were checked and the slots are apart.
             unsafe { kernel::backward_weights(shape, x, dy.as_ptr(), dw, db, io.workspace()) }
+        })
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let [x, dy] = [0, 1].map(|n| launch.inputs[n].address);
+        let [dw, db] = [0, 1].map(|n| launch.outputs[n].address);
+        refuse_f64(self, &launch.inputs[0].ty)?;
+        let dtype = launch.inputs[0].ty.dtype;
+        let groups = Groups { shape: self.op.shape(&launch.inputs[0].ty, &launch.outputs[0].ty), dtype };
+        let (s, row, (length, many)) = (&groups.shape, groups.y_row(), stretches(groups.shape.rows));
+        let [bias, weights, workspace, _] = groups.weight_space(launch.workspace);
+        groups.run(launch, "bias_parts", row, length, &[dy, bias], None)?;
+        add_up(launch, dtype, bias, db, row, many)?;
+        if groups.is_narrow() {
+            let count = row * s.inputs;
+            groups.run(launch, "weight_parts", count, length, &[x, dy, weights], Some(s.row_stride))?;
+            return add_up(launch, dtype, weights, dw, count, many);
+        }
+        (0..s.parts).try_for_each(|part| {
+            let a = every(s.outputs, by_columns(groups.y_part(dy, part), dtype, row));
+            let b = every(s.inputs, by_rows(x, dtype, s.row_stride));
+            let c = groups.weights(dw, part, false);
+            let gemm = product([s.outputs, s.inputs, s.rows], a, b, c);
+            multiply(launch, Gemm { batch: s.groups, workspace, workspace_bytes: GEMM_BYTES, ..gemm })
         })
     }
 }

@@ -1,9 +1,11 @@
 //! Losses against several labels per row: binary cross-entropy and squared error, weighted sums of rows.
 
+use super::cuda::{put, refuse_f64, source, typed};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::{SharedMut, parallel};
+use crate::exec::cuda::{Arg, DeviceTensor, Grid, Kernel};
 use crate::graph::DType;
 use crate::with_float;
 
@@ -60,8 +62,9 @@ impl Op for LabelLoss {
             false => OpError::new(format!("{outputs}, {labels} and {weights} do not belong together")),
         }
     }
-    fn workspace(&self, inputs: &[Type], _: &Target) -> usize {
-        DType::F64.bytes() * inputs[0].shape[0]
+    fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
+        let sums = if target.processor == Processor::Cpu { DType::F64 } else { DType::F32 };
+        sums.bytes() * inputs[0].shape[0]
     }
     fn class(&self) -> Class {
         Class::Loss
@@ -72,9 +75,31 @@ impl Op for LabelLoss {
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => self.forward::<T>(io))
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let ([outputs, labels, weights], [loss]) = (launch.inputs, launch.outputs) else { return Ok(()) };
+        let (rows, width) = (outputs.ty.shape[0], outputs.ty.shape[1]);
+        let kernel = self.kernel("label_loss", outputs, weights, loss);
+        let losses = launch.workspace;
+        let args: [Arg; 5] = [outputs.into(), labels.into(), weights.into(), Arg::Address(losses), width.into()];
+        let threads = width.next_multiple_of(32).clamp(32, 256);
+        put(launch, &kernel, Grid::new(rows, threads), rows, &args)?;
+        reduce::add_parts(launch, losses, rows, loss)
+    }
 }
 
 impl LabelLoss {
+    fn kernel(
+        &self,
+        entry: &'static str,
+        outputs: &DeviceTensor,
+        weights: &DeviceTensor,
+        loss: &DeviceTensor,
+    ) -> Kernel {
+        let types = [("T", outputs), ("W", weights), ("D", loss)];
+        typed(source!("label_loss", "map"), entry, &types).define("WIDTH", 1).define("LOSS", *self as u32)
+    }
+
     /// Sums in f64, rows side by side, then their losses in order.
     fn forward<T: Float + Element>(&self, io: &CpuIo<'_>) {
         let (outputs, labels, weights) = (io.input::<T>(0), io.input::<T>(1), io.input::<T>(2));
@@ -118,6 +143,15 @@ impl Op for LabelLossGrad {
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => self.backward::<T>(io))
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let ([outputs, _, weights, dloss], [grads]) = (launch.inputs, launch.outputs) else { return Ok(()) };
+        let (n, width) = (outputs.ty.elements(), outputs.ty.shape[1]);
+        let kernel = self.0.kernel("label_loss_grad", outputs, weights, dloss);
+        let tensors = launch.inputs.iter().chain([grads]).map(Arg::from);
+        let args: Vec<Arg> = tensors.chain([n.into(), width.into()]).collect();
+        put(launch, &kernel, Grid::over(n, 1), n, &args)
     }
 }
 

@@ -1,11 +1,13 @@
 //! Layer norm over the last dimension, with a scale and a shift.
 
+use super::cuda::{Group, put, refuse_f64, source, stretches, typed, width};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::{SharedMut, parallel};
 use crate::exec::cpu::rows::{self, InPlace};
 use crate::exec::cpu::simd::simd;
+use crate::exec::cuda::{Arg, Grid, Source};
 use crate::with_float;
 use std::convert::identity;
 
@@ -78,6 +80,16 @@ impl Op for LayerNorm {
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => forward::<T>(io, T::of(self.eps)))
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let (inputs, outputs) = (launch.inputs, launch.outputs);
+        let (rows, row) = (outputs[1].ty.elements(), inputs[1].ty.elements());
+        let group = Group::new(row, width(&[&inputs[0], &inputs[1], &inputs[2], &outputs[0]], row));
+        let kernel = group.define(typed(SOURCE, "layer_norm", &[("T", &inputs[0])]));
+        let sizes: [Arg; 3] = [rows.into(), row.into(), (self.eps as f32).into()];
+        let args: Vec<Arg> = inputs.iter().chain(outputs).map(Arg::from).chain(sizes).collect();
+        put(launch, &kernel, group.grid(rows), rows, &args)
+    }
 }
 
 impl Differentiable for LayerNorm {
@@ -99,8 +111,12 @@ impl Op for LayerNormGrad {
     fn aliases(&self, _: &[Type]) -> Vec<Alias> {
         vec![Alias::may(0, 0)]
     }
-    fn workspace(&self, inputs: &[Type], _: &Target) -> usize {
-        2 * rows::stretches(inputs[3].elements()) * inputs[2].elements() * inputs[2].dtype.wide().bytes()
+    fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
+        let parts = match target.processor {
+            Processor::Cpu => rows::stretches(inputs[3].elements()),
+            Processor::Cuda => stretches(inputs[3].elements()),
+        };
+        2 * parts * inputs[2].elements() * inputs[2].dtype.wide().bytes()
     }
     fn class(&self) -> Class {
         Class::NormGrad
@@ -111,7 +127,25 @@ impl Op for LayerNormGrad {
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => backward::<T>(io))
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let (inputs, outputs) = (launch.inputs, launch.outputs);
+        let (rows, row) = (inputs[3].ty.elements(), inputs[2].ty.elements());
+        let parts = stretches(rows);
+        let group = Group::block(row, width(&[&inputs[0], &inputs[1], &inputs[2], &outputs[0]], row));
+        let kernel = group.define(typed(SOURCE, "layer_norm_grad", &[("T", &inputs[0])]));
+        let dgammas = launch.workspace;
+        let dbetas = dgammas + (parts * row * size_of::<f32>()) as u64;
+        let more: [Arg; 5] =
+            [Arg::Address(dgammas), Arg::Address(dbetas), rows.into(), row.into(), rows.div_ceil(parts).into()];
+        let args: Vec<Arg> = inputs.iter().chain(&outputs[..1]).map(Arg::from).chain(more).collect();
+        launch.kernel(&kernel, Grid::new(parts, group.threads), &args)?;
+        reduce::add_parts(launch, dgammas, parts, &outputs[1])?;
+        reduce::add_parts(launch, dbetas, parts, &outputs[2])
+    }
 }
+
+const SOURCE: Source = source!("layer_norm", "map", "rows");
 
 fn forward<T: Float + Element>(io: &CpuIo<'_>, eps: T) {
     let (gamma, beta) = (io.input::<T>(1), io.input::<T>(2));

@@ -2,7 +2,12 @@
 
 use super::*;
 use crate::exec::cpu::kernels::lstm::{self as kernel, Backward, Forward, Shape};
+use crate::exec::cuda::{Arg, Gemm, Kernel, Source};
+use crate::graph::DType;
 use crate::with_float;
+use device::{GEMM_BYTES, Regions, by_columns, by_rows, every, int, multiply, product, refuse_f64, run_over};
+
+const SOURCE: Source = Source { name: "lstm", text: include_str!("lstm.cu") };
 
 /// Inputs: gates (B, T, dirs, 4H) as x·W_ihᵀ + b_ih, w_hh (dirs, 4H, H), b_hh (dirs, 4H).
 /// Outputs: h (B, T, dirs·H), activated gates (B, T, dirs, 4H), cells (B, T, dirs, H).
@@ -57,7 +62,11 @@ impl Op for Lstm {
         Cost { flops: rows * s.hidden as f64 * (8.0 * s.hidden as f64 + 80.0), bytes: Cost::traffic(inputs, outputs) }
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
-        kernel::forward_scratch(Lstm::shape(&inputs[0]), target.threads) * inputs[0].dtype.bytes()
+        let (shape, dtype) = (Lstm::shape(&inputs[0]), inputs[0].dtype);
+        match target.processor {
+            Processor::Cpu => kernel::forward_scratch(shape, target.threads) * dtype.bytes(),
+            Processor::Cuda => Space::new(0, shape, dtype, false).end as usize,
+        }
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => {
@@ -72,6 +81,77 @@ impl Op for Lstm {
             // SAFETY: the types were checked; only the gates may share memory, which the kernel allows.
             unsafe { kernel::forward(Lstm::shape(io.input_type(0)), operands, io.workspace()) }
         })
+    }
+    /// Step by step: the product with the recurrent weights for both directions, then the cells.
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, &launch.inputs[0].ty)?;
+        let (s, dtype) = (Lstm::shape(&launch.inputs[0].ty), launch.inputs[0].ty.dtype);
+        let (space, gates) = (Space::new(launch.workspace, s, dtype, false), 4 * s.hidden);
+        let [gates_x, w_hh, bias] = [0, 1, 2].map(|n| launch.inputs[n].address);
+        let [h, activated, cells] = [0, 1, 2].map(|n| launch.outputs[n].address);
+        let operands = [gates_x, bias, space.wide, h, activated, cells, space.rounded, space.cell].map(Arg::Address);
+        let a = every(s.batch * s.hidden, by_rows(space.rounded, dtype, s.hidden));
+        let b = every(gates * s.hidden, by_columns(w_hh, dtype, s.hidden));
+        let c = every(s.batch * gates, by_rows(space.wide, DType::F32, gates));
+        let recur = Gemm { batch: s.dirs, ..product([s.batch, gates, s.hidden], a, b, c) };
+        for step in 0..s.time {
+            if step > 0 && space.units > 0 {
+                multiply(launch, recur)?;
+            }
+            space.step(launch, "forward", &operands, step)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is kept from step to step on a CUDA device, for each direction and row of the batch.
+struct Space {
+    shape: Shape,
+    dtype: DType,
+    /// Units of all rows and directions.
+    units: usize,
+    /// Forward the sums going into the gates; backward the gradient of h. In f32.
+    wide: u64,
+    /// What the next product reads: forward h; backward the gradients of the gates' sums.
+    rounded: u64,
+    /// The cells, or their gradients, in f32.
+    cell: u64,
+    /// Backward: h of the step before each.
+    before: u64,
+    gemm: u64,
+    end: u64,
+}
+
+impl Space {
+    fn new(start: u64, shape: Shape, dtype: DType, backward: bool) -> Space {
+        let mut regions = Regions::new(start);
+        let units = shape.batch * shape.dirs * shape.hidden;
+        let (wide, rounded) = if backward { (1, 4) } else { (4, 1) };
+        let only = |bytes: usize| if backward { bytes } else { 0 };
+        Space {
+            wide: regions.take(wide * units * 4),
+            rounded: regions.take(rounded * units * dtype.bytes()),
+            cell: regions.take(units * 4),
+            before: regions.take(only(units * shape.time * dtype.bytes())),
+            gemm: regions.take(only(GEMM_BYTES)),
+            end: regions.end(),
+            shape,
+            dtype,
+            units,
+        }
+    }
+
+    fn step(
+        &self,
+        launch: &mut Launch<'_>,
+        entry: &'static str,
+        operands: &[Arg],
+        step: usize,
+    ) -> Result<(), CudaError> {
+        let s = &self.shape;
+        let sizes = [step, s.batch, s.time, s.dirs, s.hidden].map(int);
+        let kernel = Kernel::new(SOURCE, entry).dtype("T", self.dtype);
+        run_over(launch, &kernel, self.units, &[operands, &sizes].concat())
     }
 }
 
@@ -110,7 +190,11 @@ impl Op for LstmGrad {
         Cost { flops: rows * s.hidden as f64 * (16.0 * s.hidden as f64 + 60.0), bytes: Cost::traffic(inputs, outputs) }
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
-        kernel::backward_scratch(Lstm::shape(&inputs[1]), target.threads) * inputs[0].dtype.bytes()
+        let (shape, dtype) = (Lstm::shape(&inputs[1]), inputs[0].dtype);
+        match target.processor {
+            Processor::Cpu => kernel::backward_scratch(shape, target.threads) * dtype.bytes(),
+            Processor::Cuda => Space::new(0, shape, dtype, true).end as usize,
+        }
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => {
@@ -126,5 +210,37 @@ impl Op for LstmGrad {
             // SAFETY: the types were checked; only the gates may share memory, which the kernel allows.
             unsafe { kernel::backward(Lstm::shape(io.input_type(1)), operands, io.workspace()) }
         })
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, &launch.inputs[1].ty)?;
+        let (s, dtype) = (Lstm::shape(&launch.inputs[1].ty), launch.inputs[1].ty.dtype);
+        let (space, gates) = (Space::new(launch.workspace, s, dtype, true), 4 * s.hidden);
+        let [dh, activated, cells, h, w_hh] = [0, 1, 2, 3, 4].map(|n| launch.inputs[n].address);
+        let [dgates, dw_hh] = [0, 1].map(|n| launch.outputs[n].address);
+        if space.units * s.time == 0 {
+            return launch.queue.fill(dw_hh, 0, s.dirs * gates * s.hidden * dtype.bytes());
+        }
+        let operands = [dh, activated, cells, space.wide, space.cell, dgates, space.rounded].map(Arg::Address);
+        let a = every(s.batch * gates, by_rows(space.rounded, dtype, gates));
+        let b = every(gates * s.hidden, by_rows(w_hh, dtype, s.hidden));
+        let c = every(s.batch * s.hidden, by_rows(space.wide, DType::F32, s.hidden));
+        let recur = Gemm { batch: s.dirs, ..product([s.batch, s.hidden, gates], a, b, c) };
+        for step in (0..s.time).rev() {
+            space.step(launch, "backward", &operands, step)?;
+            if step > 0 {
+                multiply(launch, recur)?;
+            }
+        }
+        // dW_hh = Σ dgatesᵀ · h of the step before, over all steps of all samples at once.
+        let count = space.units * s.time;
+        let sizes = [s.time, s.dirs, s.hidden].map(int);
+        let args = [&[Arg::Address(h), Arg::Address(space.before), count.into()][..], &sizes].concat();
+        run_over(launch, &Kernel::new(SOURCE, "shift").dtype("T", dtype), count, &args)?;
+        let a = every(gates, by_columns(dgates, dtype, s.dirs * gates));
+        let b = every(s.hidden, by_rows(space.before, dtype, s.dirs * s.hidden));
+        let c = every(gates * s.hidden, by_rows(dw_hh, dtype, s.hidden));
+        let (workspace, workspace_bytes) = (space.gemm, GEMM_BYTES);
+        let gemm = product([gates, s.hidden, s.batch * s.time], a, b, c);
+        multiply(launch, Gemm { batch: s.dirs, workspace, workspace_bytes, ..gemm })
     }
 }

@@ -1,11 +1,13 @@
 //! The mean of a sequence's rows that a mask lets through: the embedding of a text from those of its tokens.
 
+use super::cuda::{put, refuse_f64, slices, source, typed, width};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::parallel_chunks;
 use crate::exec::cpu::rows;
 use crate::exec::cpu::simd::simd;
+use crate::exec::cuda::{Arg, DeviceTensor, Grid};
 use crate::graph::DType;
 use crate::with_float;
 
@@ -39,6 +41,11 @@ impl Op for MaskedMean {
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => forward::<T>(io))
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let (x, y) = (&launch.inputs[0], &launch.outputs[0]);
+        launch_rows(launch, "masked_mean", x.ty.shape[1], x.ty.shape[0], [x, y])
+    }
 }
 
 impl Differentiable for MaskedMean {
@@ -60,6 +67,29 @@ impl Op for MaskedMeanGrad {
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => backward::<T>(io))
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let (dy, dx) = (&launch.inputs[1], &launch.outputs[0]);
+        let (samples, time) = (dx.ty.shape[0], dx.ty.shape[1]);
+        launch_rows(launch, "masked_mean_grad", time, samples * time, [dy, dx])
+    }
+}
+
+/// A kernel that makes `rows` rows of the output.
+fn launch_rows(
+    launch: &mut Launch<'_>,
+    entry: &'static str,
+    time: usize,
+    rows: usize,
+    tensors: [&DeviceTensor; 2],
+) -> Result<(), CudaError> {
+    let row = tensors[1].ty.shape.last().copied().unwrap_or(1);
+    let width = width(&tensors, row);
+    let (threads, slices) = slices(row, width);
+    let kernel = typed(source!("masked_mean", "map"), entry, &[("T", tensors[0])]).define("WIDTH", width);
+    let all = launch.inputs.iter().chain(launch.outputs).map(Arg::from);
+    let args: Vec<Arg> = all.chain([time.into(), row.into(), slices.into()]).collect();
+    put(launch, &kernel, Grid::new(rows * slices, threads), rows * row, &args)
 }
 
 /// 1 / the rows that count; 0 where none does.

@@ -4,6 +4,8 @@ use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::gemm::{self, Dims as Extents, Epilogue, Matrix};
+use crate::exec::cuda;
+use crate::graph::DType;
 use crate::with_float;
 
 /// `y = act(a · b + bias)`, with `b` of shape (…, K, N), or (…, N, K) if transposed as linear layers store it.
@@ -110,6 +112,9 @@ impl Op for MatMul {
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         let dims = self.extents(&inputs[0], &inputs[1]);
+        if target.processor == Processor::Cuda {
+            return cuda_workspace(dims, MatMul::batch(&inputs[0]).iter().product());
+        }
         let elements = match MatMul::batch(&inputs[0]).last() {
             None => gemm::scratch_len(dims, target.threads),
             Some(&count) => gemm::batch_scratch_len(count, dims, target.threads),
@@ -123,6 +128,136 @@ impl Op for MatMul {
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => self.run::<T>(io))
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let output = launch.outputs[0].clone();
+        if !matches!(output.ty.dtype, DType::F32 | DType::Bf16 | DType::F16) {
+            return Err(CudaError::NoKernel { op: format!("{self:?}"), dtype: output.ty.dtype });
+        }
+        self.put_products(launch)?;
+        match self.activation {
+            Activation::None => Ok(()),
+            activation => Activate(activation).cuda(&mut Launch {
+                inputs: std::slice::from_ref(&output),
+                outputs: std::slice::from_ref(&output),
+                workspace: launch.workspace,
+                workspace_bytes: launch.workspace_bytes,
+                tf32: launch.tf32,
+                queue: &mut *launch.queue,
+            }),
+        }
+    }
+}
+
+/// Room for the partial sums of a product that is split along k: a function of its sizes alone. The library's algorithms
+/// that want more are not used.
+fn cuda_workspace(dims: Extents, batch: usize) -> usize {
+    const PARTS: usize = 16;
+    let partial_sums = dims.m.saturating_mul(dims.n).saturating_mul(batch).saturating_mul(4 * PARTS);
+    partial_sums.clamp(64 << 10, 32 << 20)
+}
+
+const SOURCE: cuda::Source = cuda::Source { name: "matmul", text: include_str!("matmul.cu") };
+
+/// A batch dimension: how often, and how far apart the operands and the result are.
+#[derive(Clone, Copy)]
+struct BatchDim {
+    count: usize,
+    strides: [usize; 3],
+}
+
+/// The leading dimensions, with those that are one step for all three made one.
+fn batch_dims(types: [&Type; 3]) -> Vec<BatchDim> {
+    let mut dims: Vec<BatchDim> = Vec::new();
+    for (axis, &count) in MatMul::batch(types[0]).iter().enumerate().filter(|(_, count)| **count > 1) {
+        let next = BatchDim { count, strides: types.map(|ty| ty.strides[axis]) };
+        match dims.last_mut().filter(|last| (0..3).all(|i| last.strides[i] == next.strides[i] * count)) {
+            Some(last) => *last = BatchDim { count: last.count * count, strides: next.strides },
+            None => dims.push(next),
+        }
+    }
+    dims
+}
+
+impl MatMul {
+    /// One product per combination of batch dimensions but the longest, which goes into the product.
+    fn put_products(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let (a, b, y) = (&launch.inputs[0], &launch.inputs[1], &launch.outputs[0]);
+        let mut dims = batch_dims([&a.ty, &b.ty, &y.ty]);
+        let longest = (0..dims.len()).max_by_key(|&i| dims[i].count);
+        let inner = longest.map_or(BatchDim { count: 1, strides: [0; 3] }, |i| dims.remove(i));
+        let element_bytes = y.ty.dtype.bytes();
+        for index in 0..dims.iter().map(|dim| dim.count).product() {
+            let (mut rest, mut offsets) = (index, [0; 3]);
+            for dim in dims.iter().rev() {
+                (0..3).for_each(|i| offsets[i] += rest % dim.count * dim.strides[i] * element_bytes);
+                rest /= dim.count;
+            }
+            self.put_product(launch, inner, offsets)?;
+        }
+        Ok(())
+    }
+
+    fn put_product(&self, launch: &mut Launch<'_>, batch: BatchDim, offsets: [usize; 3]) -> Result<(), CudaError> {
+        let (a, b, y) = (&launch.inputs[0], &launch.inputs[1], &launch.outputs[0]);
+        let Extents { m, n, k } = self.extents(&a.ty, &b.ty);
+        let operand = |tensor: &cuda::DeviceTensor, which: usize, transposed: bool| {
+            let [row, column] = [tensor.ty.strides[tensor.ty.rank() - 2], tensor.ty.strides[tensor.ty.rank() - 1]];
+            cuda::Matrix {
+                address: tensor.address + offsets[which] as u64,
+                dtype: tensor.ty.dtype,
+                row_stride: if transposed { column } else { row },
+                column_stride: if transposed { row } else { column },
+                batch_stride: batch.strides[which],
+            }
+        };
+        let gemm = cuda::Gemm {
+            m,
+            n,
+            k,
+            batch: batch.count,
+            a: operand(a, 0, false),
+            b: operand(b, 1, self.transpose_b),
+            c: operand(y, 2, false),
+            alpha: 1.0,
+            beta: if self.accumulate { 1.0 } else { 0.0 },
+            bias: self.bias.then(|| launch.inputs[2].address),
+            tf32: launch.tf32,
+            workspace: launch.workspace,
+            workspace_bytes: launch.workspace_bytes,
+        };
+        match is_plain(&gemm.a, m, k) && is_plain(&gemm.b, k, n) {
+            true => launch.queue.gemm(&gemm),
+            false => put_strided(launch, &gemm),
+        }
+    }
+}
+
+/// Whether rows or columns lie side by side.
+fn is_plain(matrix: &cuda::Matrix, rows: usize, columns: usize) -> bool {
+    matrix.column_stride == 1 || matrix.row_stride == 1 || rows == 1 || columns == 1
+}
+
+/// Our own kernel, which takes any strides.
+fn put_strided(launch: &mut Launch<'_>, gemm: &cuda::Gemm) -> Result<(), CudaError> {
+    const TILE: usize = 16;
+    let kernel = cuda::Kernel::new(SOURCE, "product")
+        .dtype("T", gemm.c.dtype)
+        .define("BIAS", gemm.bias.is_some() as u32)
+        .define("ADD", (gemm.beta != 0.0) as u32);
+    let blocks = [gemm.n.div_ceil(TILE) as u32, gemm.m.div_ceil(TILE) as u32, gemm.batch as u32];
+    let grid = cuda::Grid { blocks, threads: [TILE as u32, TILE as u32, 1], shared_bytes: 0 };
+    let address = |address: u64| cuda::Arg::Address(address);
+    let mut args = vec![address(gemm.a.address), address(gemm.b.address), address(gemm.bias.unwrap_or(0))];
+    args.push(address(gemm.c.address));
+    let (a, b) = (&gemm.a, &gemm.b);
+    let numbers = [gemm.m, gemm.n, gemm.k, a.row_stride, a.column_stride, a.batch_stride];
+    args.extend(
+        numbers
+            .into_iter()
+            .chain([b.row_stride, b.column_stride, b.batch_stride, gemm.c.batch_stride])
+            .map(cuda::Arg::from),
+    );
+    launch.kernel(&kernel, grid, &args)
 }
 
 impl MatMul {

@@ -18,7 +18,11 @@ mod conv1d;
 mod copy;
 mod correct;
 mod cross_entropy;
+mod cuda;
+mod device;
 mod dropout;
+#[cfg(test)]
+mod dry_run;
 mod embedding;
 mod exp;
 mod from_host;

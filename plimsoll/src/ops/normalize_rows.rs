@@ -1,5 +1,6 @@
 //! Rows scaled to length 1: embeddings that are compared by their angle.
 
+use super::cuda::{Group, put, refuse_f64, source, typed, width};
 use super::layer_norm::{norm_rows, refuse_statistics_gradient};
 use super::*;
 use crate::exec::cpu::Element;
@@ -7,6 +8,7 @@ use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::{SharedMut, parallel};
 use crate::exec::cpu::rows::{self, InPlace};
 use crate::exec::cpu::simd::simd;
+use crate::exec::cuda::{Arg, DeviceTensor};
 use crate::with_float;
 
 /// Input: x (…, D). Outputs: y = x / ‖x‖, and 1 / ‖x‖ per row, which takes no gradient itself. A row of zeros has no
@@ -46,6 +48,10 @@ impl Op for NormalizeRows {
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => forward::<T>(io))
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        launch_rows(launch, "normalize_rows", &[&launch.inputs[0], &launch.outputs[0]])
+    }
 }
 
 impl Differentiable for NormalizeRows {
@@ -76,6 +82,20 @@ impl Op for NormalizeRowsGrad {
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => backward::<T>(io))
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        launch_rows(launch, "normalize_rows_grad", &[&launch.inputs[0], &launch.inputs[1], &launch.outputs[0]])
+    }
+}
+
+/// A kernel over the rows of `tensors`; its arguments are the inputs, the outputs, rows and their width.
+fn launch_rows(launch: &mut Launch<'_>, entry: &'static str, tensors: &[&DeviceTensor]) -> Result<(), CudaError> {
+    let (rows, row) = extents(&tensors[0].ty);
+    let group = Group::new(row, width(tensors, row));
+    let kernel = group.define(typed(source!("normalize_rows", "map", "rows"), entry, &[("T", tensors[0])]));
+    let all = launch.inputs.iter().chain(launch.outputs).map(Arg::from);
+    let args: Vec<Arg> = all.chain([rows.into(), row.into()]).collect();
+    put(launch, &kernel, group.grid(rows), rows, &args)
 }
 
 fn forward<T: Float + Element>(io: &CpuIo<'_>) {

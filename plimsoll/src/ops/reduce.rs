@@ -1,10 +1,14 @@
 //! Sums over one dimension, in an order that depends on the shape alone.
 
+use super::copy::copy_strided;
+use super::cuda::{put, refuse_f64, source, width};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::{SharedMut, parallel};
 use crate::exec::cpu::simd::simd;
+use crate::exec::cuda::{Arg, DeviceTensor, Grid, Kernel, Source};
+use crate::graph::DType;
 use crate::with_float;
 
 /// Removes dimension `axis` by summing over it; the last dimension of a rank-1 value leaves shape `[1]`.
@@ -41,9 +45,15 @@ impl Op for Sum {
         }
         Ok(vec![inputs[0].with_shape(&shape)])
     }
-    fn workspace(&self, inputs: &[Type], _: &Target) -> usize {
+    fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         let (outer, n, inner) = self.extents(&inputs[0]);
-        outer * row_chunks(n) * inner * inputs[0].dtype.bytes()
+        match target.processor {
+            Processor::Cpu => outer * row_chunks(n) * inner * inputs[0].dtype.bytes(),
+            Processor::Cuda => match device_chunks(outer, n, inner) {
+                1 => 0,
+                chunks => outer * chunks * inner * DType::F32.bytes(),
+            },
+        }
     }
     fn class(&self) -> Class {
         Class::Reduction
@@ -57,6 +67,65 @@ impl Op for Sum {
             sum_middle::<T>(io.input(0), outer, n, inner, io.output(0), io.workspace())
         })
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let (x, y) = (&launch.inputs[0], &launch.outputs[0]);
+        let (outer, n, inner) = self.extents(&x.ty);
+        match device_chunks(outer, n, inner) {
+            1 => sum_on_device(launch, x, (outer, n, inner), 1, y),
+            chunks => {
+                let ty = Type::new(DType::F32, &[outer, chunks, inner]);
+                let partials = DeviceTensor { address: launch.workspace, ty };
+                sum_on_device(launch, x, (outer, n, inner), chunks, &partials)?;
+                sum_on_device(launch, &partials, (outer, chunks, inner), 1, y)
+            }
+        }
+    }
+}
+
+const SOURCE: Source = source!("reduce", "map");
+
+/// Into how many stretches the device cuts a sum over `n` of (outer, n, inner): enough blocks for a large card.
+fn device_chunks(outer: usize, n: usize, inner: usize) -> usize {
+    let (blocks, least) = if inner == 1 { (outer, 8192) } else { (outer * inner.div_ceil(256), 64) };
+    (n / least).min(1024 / blocks.max(1)).clamp(1, 256)
+}
+
+/// Sums x (outer, n, inner) over stretches of n: y (outer, chunks, inner).
+fn sum_on_device(
+    launch: &mut Launch<'_>,
+    x: &DeviceTensor,
+    (outer, n, inner): (usize, usize, usize),
+    chunks: usize,
+    y: &DeviceTensor,
+) -> Result<(), CudaError> {
+    let row = if inner == 1 { n } else { inner };
+    let width = width(&[x, y], row);
+    let stretch = n.div_ceil(chunks).next_multiple_of(8);
+    let turns = if n > 256 && chunks == 1 { 32 } else { 8 };
+    let kernel = |entry| {
+        let kernel = Kernel::new(SOURCE, entry).dtype("X", x.ty.dtype).dtype("Y", y.ty.dtype);
+        kernel.define("WIDTH", width).define("TURNS", turns)
+    };
+    if inner == 1 {
+        let threads = stretch.min(n).div_ceil(width).next_multiple_of(32).clamp(32, 512);
+        let args: [Arg; 5] = [x.into(), y.into(), n.into(), chunks.into(), stretch.into()];
+        return put(launch, &kernel("sum_rows"), Grid::new(outer * chunks, threads), outer, &args);
+    }
+    let blocks = outer * chunks * inner.div_ceil(32 * width);
+    let args: [Arg; 6] = [x.into(), y.into(), n.into(), inner.into(), chunks.into(), stretch.into()];
+    put(launch, &kernel("sum_columns"), Grid::new(blocks, 32 * turns), outer * inner, &args)
+}
+
+/// Adds up parts of a sum that lie in the workspace: f32 (count, elements of `to`).
+pub(super) fn add_parts(
+    launch: &mut Launch<'_>,
+    address: u64,
+    count: usize,
+    to: &DeviceTensor,
+) -> Result<(), CudaError> {
+    let parts = DeviceTensor { address, ty: Type::new(DType::F32, &[count, to.ty.elements()]) };
+    sum_on_device(launch, &parts, (1, count, to.ty.elements()), 1, to)
 }
 
 impl Differentiable for Sum {
@@ -92,6 +161,15 @@ impl Op for Repeat {
                 piece.chunks_mut(inner.max(1)).for_each(|to| to.copy_from_slice(row));
             })
         })
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let (x, y) = (&launch.inputs[0], &launch.outputs[0]);
+        let (outer, n, inner) = Sum { axis: self.axis }.extents(&y.ty);
+        let shape = [outer, n, inner];
+        let to = DeviceTensor { address: y.address, ty: Type::new(y.ty.dtype, &shape) };
+        let mut from = DeviceTensor { address: x.address, ty: to.ty.clone() };
+        from.ty.strides = [inner, 0, 1].into_iter().collect();
+        copy_strided(launch, &from, &to)
     }
 }
 

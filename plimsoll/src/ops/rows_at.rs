@@ -6,9 +6,13 @@ use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::parallel_chunks;
 use crate::exec::cpu::rows;
+use crate::exec::cuda::{Arg, DeviceTensor, Kernel, Source};
 use crate::graph::DType;
 use crate::with_float;
+use device::{refuse_f64, run_over};
 use std::ops::Range;
+
+const SOURCE: Source = Source { name: "rows_at", text: include_str!("rows_at.cu") };
 
 /// Inputs: table (R, D), position i64[1]. Output: rows position..position + len (len, D); NaN where the table has no
 /// such row.
@@ -67,6 +71,12 @@ impl Op for ReadRows {
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => read::<T>(io))
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let (table, rows) = (&launch.inputs[0], &launch.outputs[0]);
+        refuse_f64(self, &table.ty)?;
+        let ends = [Arg::from(table), Arg::from(&launch.inputs[1]), Arg::from(rows)];
+        move_rows(launch, "read_rows", ends, rows, table)
+    }
 }
 
 impl Op for WriteRows {
@@ -98,6 +108,25 @@ impl Op for WriteRows {
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => write::<T>(io))
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let (rows, table) = (&launch.inputs[0], &launch.outputs[0]);
+        refuse_f64(self, &table.ty)?;
+        let position = if launch.inputs.len() == 3 { Arg::from(&launch.inputs[1]) } else { Arg::Address(0) };
+        move_rows(launch, "write_rows", [Arg::from(rows), position, Arg::from(table)], rows, table)
+    }
+}
+
+/// Runs a kernel over rows that belong to a table.
+fn move_rows(
+    launch: &mut Launch<'_>,
+    entry: &'static str,
+    ends: [Arg; 3],
+    rows: &DeviceTensor,
+    table: &DeviceTensor,
+) -> Result<(), CudaError> {
+    let sizes = [rows.ty.shape[0], table.ty.shape[0], rows.ty.shape[1]].map(Arg::from);
+    let kernel = Kernel::new(SOURCE, entry).dtype("T", table.ty.dtype);
+    run_over(launch, &kernel, rows.ty.elements(), &[&ends[..], &sizes].concat())
 }
 
 fn read<T: Float + Element>(io: &CpuIo<'_>) {

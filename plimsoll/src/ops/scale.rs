@@ -1,5 +1,6 @@
 //! Multiplication by a constant.
 
+use super::cuda::{map, refuse_f64, source, typed};
 use super::*;
 use crate::exec::cpu::elementwise::map1;
 use crate::exec::cpu::float::Float;
@@ -29,6 +30,11 @@ impl Op for Scale {
             let factor = T::of(self.0);
             map1::<T>(io, 0, #[inline(always)] move |x| x * factor)
         })
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let (x, y) = (&launch.inputs[0], &launch.outputs[0]);
+        map(launch, typed(source!("scale", "map"), "scale", &[("T", x)]), &[x, y], &[(self.0 as f32).into()])
     }
 }
 

@@ -1,10 +1,12 @@
 //! One position of every sequence, chosen at run time: the hidden state that generation continues from.
 
+use super::cuda::{put, refuse_f64, source, typed, width};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::parallel_chunks;
 use crate::exec::cpu::rows;
+use crate::exec::cuda::{Arg, Grid};
 use crate::graph::DType;
 use crate::with_float;
 
@@ -37,6 +39,15 @@ impl Op for SelectRow {
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => select::<T>(io))
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let (x, position, y) = (&launch.inputs[0], &launch.inputs[1], &launch.outputs[0]);
+        let (n, steps, row) = (y.ty.elements(), x.ty.shape[1], x.ty.shape[2]);
+        let width = width(&[x, y], row);
+        let kernel = typed(source!("select_row", "map"), "select_row", &[("T", x)]).define("WIDTH", width);
+        let args: [Arg; 6] = [x.into(), position.into(), y.into(), n.into(), steps.into(), row.into()];
+        put(launch, &kernel, Grid::over(n, width), n, &args)
     }
 }
 

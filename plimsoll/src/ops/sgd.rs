@@ -1,11 +1,13 @@
 //! Stochastic gradient descent with momentum and coupled weight decay, as PyTorch computes it.
 
+use super::cuda::{map, refuse_f64, source, typed};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::elementwise::ranges;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::SharedMut;
 use crate::exec::cpu::simd::simd;
+use crate::exec::cuda::Arg;
 use crate::with_float;
 
 /// Inputs: w, the momentum's buffer (absent if `momentum` is 0), g, learning rate, clip factor. Overwrites w and the
@@ -64,6 +66,18 @@ impl Op for Sgd {
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => self.run::<T>(io))
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let (inputs, gradient) = (launch.inputs, self.gradient());
+        let (w, g, lr, clip) = (&inputs[0], &inputs[gradient], &inputs[gradient + 1], &inputs[gradient + 2]);
+        let buffer = if self.has_buffer() { &inputs[1] } else { w };
+        let kernel = typed(source!("sgd", "map"), "sgd", &[("T", w), ("S", lr), ("C", clip)])
+            .define("MOMENTUM", u32::from(self.has_buffer()))
+            .define("ZERO_GRADIENT", u32::from(self.zero_gradient));
+        let constants = [self.momentum, self.weight_decay].map(|x| Arg::F32(x as f32));
+        let more: Vec<Arg> = [lr, clip].into_iter().map(Arg::from).chain(constants).collect();
+        map(launch, kernel, &[w, buffer, g], &more)
     }
 }
 

@@ -1,11 +1,13 @@
 //! Softmax over the last dimension with the scale and the masks of attention scores.
 
+use super::cuda::{Group, put, refuse_f64, rows_of, source, typed, width};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::parallel;
 use crate::exec::cpu::rows::{self, InPlace};
 use crate::exec::cpu::simd::simd;
+use crate::exec::cuda::{Arg, DeviceTensor};
 use crate::graph::DType;
 use crate::with_float;
 use std::convert::identity;
@@ -82,6 +84,14 @@ impl Op for Softmax {
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => self.forward::<T>(io))
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let (x, y) = (&launch.inputs[0], &launch.outputs[0]);
+        let mask = launch.inputs.get(1).map_or(Arg::Address(0), Arg::from);
+        let rows_per_sample = rows_of(&x.ty).0 / x.ty.shape[0].max(1);
+        let more: [Arg; 2] = [rows_per_sample.into(), (self.scale as f32).into()];
+        self.launch_rows(launch, "softmax", &[x, y], &[x.into(), mask, y.into()], &more)
+    }
 }
 
 impl Differentiable for Softmax {
@@ -115,9 +125,35 @@ impl Op for SoftmaxGrad {
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => self.0.backward::<T>(io))
     }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let (dy, y, dx) = (&launch.inputs[0], &launch.inputs[1], &launch.outputs[0]);
+        let tensors = [dy, y, dx];
+        self.0.launch_rows(launch, "softmax_grad", &tensors, &tensors.map(Arg::from), &[(self.0.scale as f32).into()])
+    }
 }
 
 impl Softmax {
+    /// A kernel over the rows of `tensors`, with the arguments `first`, then rows, queries and keys, then `more`.
+    fn launch_rows(
+        &self,
+        launch: &mut Launch<'_>,
+        entry: &'static str,
+        tensors: &[&DeviceTensor],
+        first: &[Arg],
+        more: &[Arg],
+    ) -> Result<(), CudaError> {
+        let ty = &tensors[0].ty;
+        let (rows, keys) = rows_of(ty);
+        let queries = if ty.rank() > 1 { ty.shape[ty.rank() - 2] } else { 1 };
+        let group = Group::new(keys, width(tensors, keys));
+        let kernel = typed(source!("softmax", "map", "rows"), entry, &[("T", tensors[0])]);
+        let kernel = group.define(kernel.define("CAUSAL", u32::from(self.causal)));
+        let sizes = [rows, queries, keys].map(Arg::from);
+        let args: Vec<Arg> = [first, &sizes, more].concat();
+        put(launch, &kernel, group.grid(rows), ty.elements(), &args)
+    }
+
     /// Runs `body(row, x, visible)` on every row of output 0, which starts as input 0.
     fn for_rows<T: Element>(&self, io: &CpuIo<'_>, body: impl Fn(usize, &mut [T], usize) + Sync) {
         let ty = io.output_type(0);

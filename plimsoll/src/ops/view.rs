@@ -43,6 +43,9 @@ impl Op for Reshape {
         true
     }
     fn cpu(&self, _: &CpuIo<'_>) {}
+    fn cuda(&self, _: &mut Launch<'_>) -> Result<(), CudaError> {
+        Ok(())
+    }
 }
 
 impl Differentiable for Reshape {
@@ -101,6 +104,9 @@ impl Op for Permute {
         true
     }
     fn cpu(&self, _: &CpuIo<'_>) {}
+    fn cuda(&self, _: &mut Launch<'_>) -> Result<(), CudaError> {
+        Ok(())
+    }
 }
 
 impl Differentiable for Permute {
@@ -154,6 +160,9 @@ impl Op for Slice {
         true
     }
     fn cpu(&self, _: &CpuIo<'_>) {}
+    fn cuda(&self, _: &mut Launch<'_>) -> Result<(), CudaError> {
+        Ok(())
+    }
 }
 
 impl Differentiable for Slice {
@@ -212,6 +221,9 @@ impl Op for Split {
         true
     }
     fn cpu(&self, _: &CpuIo<'_>) {}
+    fn cuda(&self, _: &mut Launch<'_>) -> Result<(), CudaError> {
+        Ok(())
+    }
 }
 
 impl Differentiable for Split {

@@ -4,25 +4,30 @@
 use super::TrainError;
 use crate::data::Batch;
 use crate::exec::Executor;
-use crate::graph::{Graph, InputKind};
+use crate::graph::{DType, Graph, InputKind};
 use crate::plan::{PlanError, Program};
+use half::{bf16, f16};
 
 /// Knows the inputs of every phase. Its only buffer is made once: feeding allocates nothing.
 pub struct Feeder {
     phases: Vec<Vec<Input>>,
     /// For rows that do not lie in the batch as the phase wants them; of the largest input.
     staging: Vec<u32>,
+    /// For rows that the phase wants in half precision.
+    halves: Vec<u16>,
 }
 
 struct Input {
     name: String,
     rows: usize,
+    /// Of the data, whose elements have four bytes.
     row_bytes: usize,
+    dtype: DType,
 }
 
 impl Feeder {
     pub fn new(program: &Program) -> Feeder {
-        let mut feeder = Feeder { phases: Vec::new(), staging: Vec::new() };
+        let mut feeder = Feeder { phases: Vec::new(), staging: Vec::new(), halves: Vec::new() };
         feeder.add(program);
         feeder
     }
@@ -50,12 +55,25 @@ impl Feeder {
     ) -> Result<(), TrainError> {
         for input in &self.phases[phase] {
             let rows = rows_of(batch, input, first, &mut self.staging)?;
+            let rows = in_half_precision(input.dtype, rows, &mut self.halves).unwrap_or(rows);
             if !executor.write_input(phase, &input.name, rows) {
                 return Err(unfit(input, format!("takes other than {} bytes", rows.len())));
             }
         }
         Ok(())
     }
+}
+
+/// Floats as an input of half precision takes them; `None` for every other input.
+fn in_half_precision<'a>(dtype: DType, rows: &[u8], halves: &'a mut Vec<u16>) -> Option<&'a [u8]> {
+    let convert: fn(f32) -> u16 = match dtype {
+        DType::Bf16 => |x| bf16::from_f32(x).to_bits(),
+        DType::F16 => |x| f16::from_f32(x).to_bits(),
+        _ => return None,
+    };
+    halves.clear();
+    halves.extend(rows.chunks_exact(4).map(|bytes| convert(bytemuck::pod_read_unaligned(bytes))));
+    Some(bytemuck::cast_slice(halves))
 }
 
 /// What the mean of the loss is taken over: the sum of the weights of samples or tokens.
@@ -70,7 +88,7 @@ fn inputs(graph: &Graph) -> Vec<Input> {
     let input = |value: &crate::graph::Value| {
         let rows = value.ty.shape.first().copied().unwrap_or(1);
         let elements: usize = value.ty.shape.iter().skip(1).product();
-        Input { name: value.name.clone(), rows, row_bytes: elements * value.ty.dtype.bytes() }
+        Input { name: value.name.clone(), rows, row_bytes: elements * 4, dtype: value.ty.dtype }
     };
     data.map(input).collect()
 }
@@ -110,7 +128,7 @@ fn rows_of<'a>(batch: &'a Batch, input: &Input, first: usize, staging: &'a mut [
 mod tests {
     use super::*;
     use crate::data::{DataError, Dataset, Element, FieldSpec, RowMut};
-    use crate::graph::{DType, Type};
+    use crate::graph::Type;
     use crate::plan::Phase;
     use std::borrow::Cow;
 

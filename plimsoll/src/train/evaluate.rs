@@ -38,6 +38,7 @@ pub(super) fn evaluate(
         }
     }
     clear_metrics(executor);
+    executor.check()?;
     let weight = if weight > 0.0 { weight } else { 1.0 };
     Ok(match answers {
         Some(answers) => answers.scores(loss / weight),
@@ -66,8 +67,7 @@ fn answers(recipe: &Recipe) -> Option<Answers> {
 pub(super) fn kept(executor: &dyn Executor, choice: &Choice, phase: usize) -> Option<Vec<f32>> {
     let graph = &choice.program.phases[choice.program.phase(EVALUATE)?].graph;
     let name = &graph.value(*graph.kept().first()?).name;
-    let bytes = executor.read_output(phase, name)?;
-    Some(bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect())
+    executor.read_floats(phase, name)
 }
 
 fn add_answers(answers: &mut Answers, logits: &[f32], batch: &Batch) {

@@ -35,10 +35,10 @@ pub fn generate(
         executor.write_input(phase, "ids", bytemuck::cast_slice(&window));
         executor.write_input(phase, "position", bytemuck::bytes_of(&(last as i64)));
         executor.run(phase);
-        let Some(logits) = executor.read_output(phase, "head.logits") else { break };
+        let Some(logits) = executor.read_floats(phase, "head.logits") else { break };
         let chance = (stream.word(0, 0, token as u32) as f64 + 0.5) / 4294967296.0;
         let draw = Draw { temperature: sampling.temperature, top_k: 0, top_p: 1.0 };
-        let next = pick(bytemuck::cast_slice(&logits), &draw, chance);
+        let next = pick(&logits, &draw, chance);
         if sampling.stop == Some(next as u32) {
             break;
         }

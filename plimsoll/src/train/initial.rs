@@ -4,6 +4,7 @@ use crate::exec::Executor;
 use crate::exec::cpu::random::{Stream, site};
 use crate::graph::{DType, Init};
 use crate::plan::{Program, Resident};
+use half::bf16;
 
 /// Sets every resident to its initial value.
 pub fn initialize(program: &Program, executor: &mut dyn Executor, seed: u64) {
@@ -15,6 +16,10 @@ pub fn initialize_some(program: &Program, executor: &mut dyn Executor, seed: u64
     for resident in program.residents.iter().filter(|r| wanted(r)) {
         let written = match resident.ty.dtype {
             DType::F32 => executor.write_resident(&resident.name, bytemuck::cast_slice(&floats(resident, seed))),
+            DType::Bf16 => {
+                let halves: Vec<bf16> = floats(resident, seed).into_iter().map(bf16::from_f32).collect();
+                executor.write_resident(&resident.name, bytemuck::cast_slice(&halves))
+            }
             dtype => executor.write_resident(&resident.name, &vec![0u8; resident.ty.elements() * dtype.bytes()]),
         };
         debug_assert!(written, "{} is not in the arena", resident.name);

@@ -40,7 +40,7 @@ pub use initial::{initialize, initialize_some};
 pub use metrics::Scores;
 pub use predict::{Answer, Prediction};
 pub use random_batch::random_batch;
-pub use run::{Run, RunOptions, StoredPlan};
+pub use run::{Run, RunOptions, StoredPlan, take_arena};
 pub use schedule::learning_rate;
 pub use setup::{Planned, budget_bytes, family, length, pins, plan, precision, shapes, spec};
 pub use shapes::{Pass, Shapes};
@@ -50,6 +50,7 @@ pub use use_model::TrainedRun;
 pub use use_plan::plan_use;
 
 use crate::data::DataError;
+use crate::exec::cuda::CudaError;
 use crate::hf::HfError;
 use crate::ops::Target;
 use crate::plan::{PlanError, PlanFileError, Profile};
@@ -73,6 +74,8 @@ pub struct Device {
     pub precision: Precision,
     /// Whether this program can run on it, not only plan for it.
     pub runs: bool,
+    /// Which of several, as the driver counts them.
+    pub ordinal: usize,
 }
 
 #[derive(Debug, Error)]
@@ -97,6 +100,8 @@ pub enum TrainError {
     Io { path: PathBuf, cause: io::Error },
     #[error("cannot take an arena of {bytes} bytes: {cause}")]
     Arena { bytes: u64, cause: io::Error },
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
     #[error("the loss became {loss} at step {step}")]
     Diverged { step: usize, loss: f64, norm: f64, last_good: Option<PathBuf> },
 }

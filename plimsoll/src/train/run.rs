@@ -7,10 +7,13 @@ use super::model_folder::{Companions, write_folder};
 use super::setup::{self, Planned};
 use super::step::{Settings, program};
 use super::{Device, TrainError, checkpoint};
+use crate::exec::Executor;
 use crate::exec::cpu::CpuExecutor;
+use crate::exec::cuda::{CudaError, CudaExecutor, CudaOptions, Gpu};
+use crate::ops::Processor;
 use crate::plan::predicted_ms;
 use crate::plan::{PlanFile, Program};
-use crate::recipe::Recipe;
+use crate::recipe::{Precision, Recipe};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -172,8 +175,8 @@ impl Run {
     }
 
     /// Takes the arena.
-    pub fn executor(&self) -> Result<CpuExecutor, TrainError> {
-        take_arena(&self.planned)
+    pub fn executor(&self) -> Result<Box<dyn Executor>, TrainError> {
+        take_arena(&self.recipe, &self.planned)
     }
 
     /// Creates the folder with recipe and plan; a resumed run keeps its own unless it had to be planned anew.
@@ -192,17 +195,32 @@ impl Run {
     }
 
     /// The folder `model/`.
-    pub fn write_model(&self, executor: &CpuExecutor) -> Result<(), TrainError> {
+    pub fn write_model(&self, executor: &dyn Executor) -> Result<(), TrainError> {
         let companions = Companions::of_run(&self.recipe, &self.data.extras);
         write_folder(&self.out.join("model"), &self.recipe, self.program(), executor, &companions)
     }
 }
 
 /// One allocation for everything that the plan holds, and one beside it for what is offloaded.
-pub(super) fn take_arena(planned: &Planned) -> Result<CpuExecutor, TrainError> {
+pub fn take_arena(recipe: &Recipe, planned: &Planned) -> Result<Box<dyn Executor>, TrainError> {
     let Choice { program, layout, options, .. } = &planned.choice;
     let bytes = layout.arena_bytes.saturating_add(layout.host_bytes) as u64;
-    CpuExecutor::new(program, layout, options.target.threads).map_err(|cause| TrainError::Arena { bytes, cause })
+    let taken = |cause: io::Error| TrainError::Arena { bytes, cause };
+    match options.target.processor {
+        Processor::Cpu => Ok(Box::new(CpuExecutor::new(program, layout, options.target.threads).map_err(taken)?)),
+        Processor::Cuda => {
+            let options = CudaOptions {
+                tf32: setup::precision(recipe, &planned.device) == Precision::Tf32,
+                reserve_bytes: planned.reserve_bytes,
+                ..CudaOptions::default()
+            };
+            let gpu = Gpu::open(planned.device.ordinal)?;
+            Ok(Box::new(CudaExecutor::new(gpu, program, layout, options).map_err(|error| match error {
+                CudaError::OutOfMemory { .. } => taken(io::Error::new(io::ErrorKind::OutOfMemory, error)),
+                error => error.into(),
+            })?))
+        }
+    }
 }
 
 /// A resumed run uses its stored plan if that still fits; otherwise another plan is made, and that is said.

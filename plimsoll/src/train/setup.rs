@@ -6,6 +6,7 @@ use super::step::{StepSpec, UpdateRule};
 use super::{Device, TrainError};
 use crate::graph::DType;
 use crate::models::{self, AttentionForm, Family, GenerationShape};
+use crate::ops::Processor;
 use crate::plan::LayoutOptions;
 use crate::recipe::{
     self, Attention, BatchNormMode, Budget, Every, Kind, Model, Offload, OptimizerState, Precision, Recipe, Rule,
@@ -132,6 +133,9 @@ pub fn pins(recipe: &Recipe, device: &Device) -> Result<Pins, TrainError> {
     match memory.precision.pinned() {
         None | Some(Precision::F32) => {}
         Some(_) if !device.runs => {}
+        // Small gradients vanish in f16 unless the loss is scaled, and no kernel here scales it yet.
+        Some(Precision::Fp16Mixed) => return refuse("precision", Precision::Fp16Mixed.to_string(), "f32"),
+        Some(_) if device.target.processor == Processor::Cuda => {}
         Some(other) => return refuse("precision", other.to_string(), "f32"),
     }
     match memory.optimizer_state.pinned() {

@@ -85,7 +85,11 @@ impl Stepper {
         if let Some(update) = self.update {
             run(executor, update);
         }
-        Ok(Stepped { loss: metric(executor, "metrics.loss") / counted, norm: metric(executor, "metrics.norm") })
+        let stepped =
+            Stepped { loss: metric(executor, "metrics.loss") / counted, norm: metric(executor, "metrics.norm") };
+        // Reading waited for the device: what went wrong in this step is known now.
+        executor.check()?;
+        Ok(stepped)
     }
 
     /// Runs a phase for every micro-batch of the batch.

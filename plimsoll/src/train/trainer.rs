@@ -15,7 +15,6 @@ use super::stepper::{Stepped, Stepper};
 use super::{TrainError, initialize, initialize_some, learning_rate};
 use crate::data::{Batch, Dataset, Loader, Position, TextTokenizer, encode_source};
 use crate::exec::Executor;
-use crate::exec::cpu::CpuExecutor;
 use crate::heap;
 use crate::models;
 use crate::recipe::{Every, Kind, Model};
@@ -38,7 +37,7 @@ impl Run {
 }
 
 /// Initial values, or those of the checkpoint that the recipe names; what there is to say about them.
-fn start_weights(run: &Run, executor: &mut CpuExecutor) -> Result<Option<String>, TrainError> {
+fn start_weights(run: &Run, executor: &mut dyn Executor) -> Result<Option<String>, TrainError> {
     let (program, seed) = (run.program(), run.recipe.train.seed);
     let names = family(&run.recipe.model).hugging_face();
     let (Some(folder), Some(names), None) = (source_checkpoint(&run.recipe), names, &run.from) else {
@@ -62,7 +61,7 @@ fn start_weights(run: &Run, executor: &mut CpuExecutor) -> Result<Option<String>
 
 struct Trainer<'r> {
     run: &'r Run,
-    executor: CpuExecutor,
+    executor: Box<dyn Executor>,
     log: EventLog,
     sink: &'r mut dyn FnMut(&Event),
     state: State,
@@ -77,7 +76,7 @@ struct Trainer<'r> {
 impl<'r> Trainer<'r> {
     fn new(
         run: &'r Run,
-        mut executor: CpuExecutor,
+        mut executor: Box<dyn Executor>,
         log: EventLog,
         sink: &'r mut dyn FnMut(&Event),
     ) -> Result<Self, TrainError> {

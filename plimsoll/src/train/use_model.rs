@@ -21,7 +21,6 @@ use crate::data::{
     read_texts, read_windows,
 };
 use crate::exec::Executor;
-use crate::exec::cpu::CpuExecutor;
 use crate::models::GenerationShape;
 use crate::models::T5;
 use crate::recipe::{Kind, Labelled, Model, Pairs, Recipe};
@@ -36,7 +35,7 @@ pub struct TrainedRun {
     /// Where the weights came from.
     pub weights: PathBuf,
     dir: PathBuf,
-    executor: CpuExecutor,
+    executor: Box<dyn Executor>,
 }
 
 /// Sources answered at a time.
@@ -76,7 +75,7 @@ impl TrainedRun {
         }
         let recipe = Recipe::load(&recipe_path, &[])?;
         let planned = plan_use(&recipe, device, writes(&recipe))?;
-        let mut executor = take_arena(&planned)?;
+        let mut executor = take_arena(&recipe, &planned)?;
         let weights = load_weights(dir, &recipe, &planned.choice, &mut executor)?;
         Ok(TrainedRun { recipe, planned, weights, dir: dir.into(), executor })
     }
@@ -191,6 +190,7 @@ impl TrainedRun {
             shapes.feed(&mut self.executor, embeddings, &batch, 0)?;
             self.executor.run(embeddings);
             let [image, text] = [0, 1].map(|i| self.output(embeddings, &names[i]));
+            self.executor.check()?;
             let width = image.len() / rows.max(1);
             for row in 0..batch.len() {
                 let [image, text] = [&image, &text].map(|all| all[row * width..][..width].to_vec());
@@ -204,8 +204,7 @@ impl TrainedRun {
     }
 
     fn output(&self, phase: usize, name: &str) -> Vec<f32> {
-        let bytes = self.executor.read_output(phase, name).unwrap_or_default();
-        bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()
+        self.executor.read_floats(phase, name).unwrap_or_default()
     }
 
     /// The logits of every sample, in order, until `each` has had enough.
@@ -236,8 +235,9 @@ impl TrainedRun {
         let phase = shapes.phase(&mut self.executor, choice, Pass::Evaluate, batch.lengths())?;
         shapes.feed(&mut self.executor, phase, batch, 0)?;
         self.executor.run(phase);
-        super::evaluate::kept(&self.executor, choice, phase)
-            .ok_or_else(|| crate::plan::PlanError::Broken("the evaluation keeps no logits".into()).into())
+        let logits = super::evaluate::kept(&self.executor, choice, phase);
+        self.executor.check()?;
+        logits.ok_or_else(|| crate::plan::PlanError::Broken("the evaluation keeps no logits".into()).into())
     }
 
     fn normalizer(&self) -> Result<Normalizer, TrainError> {
@@ -340,6 +340,7 @@ impl TrainedRun {
         let stop = vocabulary.end_of_text();
         let sampling = Sampling { tokens, temperature: draw.temperature, seed: draw.seed, stream: 0, stop };
         let written = generate(&mut self.executor, phase, &ids, length(&self.recipe), &sampling);
+        self.executor.check()?;
         Ok(vocabulary.decode(&written)?)
     }
 
@@ -391,7 +392,7 @@ fn load_weights(
     dir: &Path,
     recipe: &Recipe,
     choice: &Choice,
-    executor: &mut CpuExecutor,
+    executor: &mut dyn Executor,
 ) -> Result<PathBuf, TrainError> {
     let (model, program) = (dir.join("model"), &choice.program);
     let weights = model.join("model.safetensors");

@@ -7,6 +7,7 @@ mod golden;
 use golden::Golden;
 use plimsoll::autodiff::gradients;
 use plimsoll::exec::cpu::CpuExecutor;
+use plimsoll::exec::{Executor, floats};
 use plimsoll::graph::{DType, Graph, GraphError, InputKind, ValueId};
 use plimsoll::models::{AttentionForm, Build, Encoder, Family, Outputs};
 use plimsoll::ops::Target;
@@ -15,7 +16,17 @@ use plimsoll::recipe::{Model, Recipe};
 use plimsoll::train::{STEP, Settings, StepSpec, UpdateRule, family, program};
 use std::path::Path;
 
-const OPTIONS: LayoutOptions = LayoutOptions { target: Target::cpu(2), sharing: true };
+/// Gives a program an executor.
+pub type Take = dyn Fn(&Program) -> Box<dyn Executor>;
+
+/// The processor, where a stale read shows.
+pub fn on_cpu(program: &Program) -> Box<dyn Executor> {
+    let target = Target::cpu(2);
+    let layout = lay_out(program, LayoutOptions { target, sharing: true }).unwrap();
+    let mut executor = CpuExecutor::new(program, &layout, target.threads).unwrap();
+    executor.poison_dead_slots();
+    Box::new(executor)
+}
 
 /// What a comparison found. Every figure is to stay at or below 1: it is divided by what is allowed.
 pub struct Verdict {
@@ -50,9 +61,9 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-pub fn compare(path: &Path) -> Verdict {
+pub fn compare(path: &Path, take: &Take) -> Verdict {
     let bytes = std::fs::read(path).unwrap();
-    let comparison = Comparison::new(Golden::new(&bytes));
+    let comparison = Comparison::new(Golden::new(&bytes), take);
     let (outputs, gradients, worst_gradient) = comparison.compare_pass();
     let (losses, statistics) = comparison.compare_steps();
     let evaluation = statistics.max(comparison.evaluation_error()).max(comparison.embedding_error()) / 1e-5;
@@ -68,7 +79,7 @@ pub fn compare_folder(name: &str, at_least: usize) {
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     files.sort();
     assert!(files.len() >= at_least, "only {} golden files", files.len());
-    let verdicts: Vec<_> = files.iter().map(|file| compare(file)).collect();
+    let verdicts: Vec<_> = files.iter().map(|file| compare(file, &on_cpu)).collect();
     verdicts.iter().for_each(|v| println!("{v}"));
     assert!(verdicts.iter().all(Verdict::holds), "not equal to PyTorch, see above");
 }
@@ -78,10 +89,11 @@ struct Comparison<'f> {
     model: Model,
     family: Shaped,
     build: Build,
+    take: &'f Take,
 }
 
 impl<'f> Comparison<'f> {
-    fn new(golden: Golden<'f>) -> Self {
+    fn new(golden: Golden<'f>, take: &'f Take) -> Self {
         let first = ["x", "ids", "pixels"];
         let batch = golden.extent(&first, 0).expect("the golden file has inputs");
         let length = golden.extent(&["x", "ids"], 1).unwrap_or(0);
@@ -97,7 +109,7 @@ impl<'f> Comparison<'f> {
             loss_chunk: usize::MAX,
         };
         let family = Shaped { family: family(&recipe.model), target_length };
-        Comparison { golden, model: recipe.model, family, build }
+        Comparison { golden, model: recipe.model, family, build, take }
     }
 
     /// Logits and gradients of one pass at the initial weights.
@@ -113,7 +125,7 @@ impl<'f> Comparison<'f> {
         let grads: Vec<ValueId> = grads.into_iter().map(|g| g.expect("every parameter has a gradient")).collect();
         grads.iter().for_each(|&g| graph.keep(g));
         let mut run = self.run(graph, 1);
-        run.executor.resident_mut::<f32>("loss.scale").unwrap()[0] = (1.0 / self.golden.count()) as f32;
+        run.write_resident("loss.scale", &[1.0 / self.golden.count()]);
         run.executor.run(0);
         let graph = &run.program.phases[0].graph;
         let expected = |&p: &ValueId| self.golden.parameter("grad", &graph.value(p).name, graph.shape(p));
@@ -168,7 +180,7 @@ impl<'f> Comparison<'f> {
             sharing: true,
             offload: Offload::NONE,
         };
-        let mut run = Run::new(program(&self.family, &spec, &settings).unwrap(), &self.golden);
+        let mut run = Run::new(program(&self.family, &spec, &settings).unwrap(), &self.golden, self.take);
         let phase = run.program.phase(STEP).unwrap();
         let count = self.golden.count();
         let (mut losses, mut statistics) = (Vec::new(), 0.0f64);
@@ -176,7 +188,7 @@ impl<'f> Comparison<'f> {
             run.write_scalars(step, count);
             run.write_inputs(phase, &self.golden);
             run.executor.run(phase);
-            losses.push(run.executor.resident::<f32>("metrics.loss").unwrap()[0] as f64 / count);
+            losses.push(run.resident("metrics.loss")[0] / count);
             if step == 0 {
                 statistics = self.statistics_error(&run);
             }
@@ -214,7 +226,7 @@ impl<'f> Comparison<'f> {
         let statistics: Vec<String> =
             run.program.residents.iter().filter(|r| is_statistic(r)).map(|r| r.name.clone()).collect();
         for name in statistics {
-            fill(run.executor.resident_mut::<f32>(&name), &self.golden.floats(&format!("state.{name}")));
+            run.write_resident(&name, &self.golden.floats(&format!("state.{name}")));
         }
         run.executor.run(0);
         let reference = if self.golden.has("eval_logits") { "eval_logits" } else { "logits" };
@@ -242,44 +254,42 @@ impl<'f> Comparison<'f> {
     /// A graph on its own, with the golden file's weights and inputs.
     fn run(&self, graph: Graph, repeat: usize) -> Run {
         let program = Program::new(vec![Phase { name: graph.name.clone(), graph, repeat }]).unwrap();
-        let mut run = Run::new(program, &self.golden);
+        let mut run = Run::new(program, &self.golden, self.take);
         run.write_inputs(0, &self.golden);
         run
     }
 }
 
-/// A program on the CPU, its parameters those of a golden file.
+/// A program on an executor, its parameters those of a golden file.
 struct Run {
     program: Program,
-    executor: CpuExecutor,
+    executor: Box<dyn Executor>,
 }
 
 impl Run {
-    fn new(program: Program, golden: &Golden) -> Run {
-        let layout = lay_out(&program, OPTIONS).unwrap();
-        let mut executor = CpuExecutor::new(&program, &layout, OPTIONS.target.threads).unwrap();
-        executor.poison_dead_slots();
-        for resident in &program.residents {
-            let Resident { name, ty, .. } = resident;
-            if resident.is_parameter || golden.has_parameter(name) {
-                fill(executor.resident_mut::<f32>(name), &golden.parameter("param", name, &ty.shape));
-            }
-            if name.ends_with("running_var") {
-                executor.resident_mut::<f32>(name).unwrap().fill(1.0);
+    fn new(program: Program, golden: &Golden, take: &Take) -> Run {
+        let mut run = Run { executor: take(&program), program };
+        for Resident { name, ty, is_parameter, .. } in run.program.residents.clone() {
+            if is_parameter || golden.has_parameter(&name) {
+                run.write_resident(&name, &golden.parameter("param", &name, &ty.shape));
+            } else {
+                let initial = if name.ends_with("running_var") { 1.0 } else { 0.0 };
+                run.executor.write_resident(&name, &bytes(ty.dtype, &vec![initial; ty.elements()]));
             }
         }
-        Run { program, executor }
+        run
+    }
+
+    fn write_resident(&mut self, name: &str, values: &[f64]) {
+        assert!(self.executor.write_resident(name, &bytes(DType::F32, values)), "there is no {name} of this size");
     }
 
     /// Everything that the host writes before the phase runs, by its name.
     fn write_inputs(&mut self, phase: usize, golden: &Golden) {
         let graph = &self.program.phases[phase].graph;
         for value in graph.values().iter().filter(|v| v.input == Some(InputKind::Data)) {
-            let from = golden.floats(&format!("input.{}", value.name));
-            match value.ty.dtype {
-                DType::I32 => fill(self.executor.input_mut::<i32>(phase, &value.name), &from),
-                _ => fill(self.executor.input_mut::<f32>(phase, &value.name), &from),
-            }
+            let from = bytes(value.ty.dtype, &golden.floats(&format!("input.{}", value.name)));
+            assert!(self.executor.write_input(phase, &value.name, &from), "{} has another size", value.name);
         }
     }
 
@@ -296,18 +306,26 @@ impl Run {
         ];
         for (name, value) in scalars {
             // A family without right answers has no such metric.
-            if let Some(to) = self.executor.resident_mut::<f32>(name) {
-                to[0] = value as f32;
-            }
+            self.executor.write_resident(name, &bytes(DType::F32, &[value]));
         }
     }
 
     fn output(&self, name: &str) -> Vec<f64> {
-        self.executor.output::<f32>(0, name).unwrap().iter().map(|&x| x as f64).collect()
+        self.executor.read_floats(0, name).unwrap().into_iter().map(f64::from).collect()
     }
 
     fn resident(&self, name: &str) -> Vec<f64> {
-        self.executor.resident::<f32>(name).unwrap().iter().map(|&x| x as f64).collect()
+        let bytes = self.executor.read_resident(name).unwrap();
+        floats(DType::F32, &bytes).into_iter().map(f64::from).collect()
+    }
+}
+
+/// Values as a tensor of this type holds them.
+fn bytes(dtype: DType, values: &[f64]) -> Vec<u8> {
+    match dtype {
+        DType::I32 => values.iter().flat_map(|&x| (x as i32).to_ne_bytes()).collect(),
+        DType::I64 => values.iter().flat_map(|&x| (x as i64).to_ne_bytes()).collect(),
+        _ => values.iter().flat_map(|&x| (x as f32).to_ne_bytes()).collect(),
     }
 }
 
@@ -344,26 +362,6 @@ fn recipe(model: &serde_json::Value, batch: usize) -> Recipe {
 
 fn is_statistic(resident: &Resident) -> bool {
     resident.name.contains(".running_")
-}
-
-fn fill<T: plimsoll::exec::cpu::Element + FromF64>(to: Option<&mut [T]>, from: &[f64]) {
-    let to = to.expect("there is such a tensor");
-    assert_eq!(to.len(), from.len());
-    to.iter_mut().zip(from).for_each(|(to, &x)| *to = T::from_f64(x));
-}
-
-trait FromF64 {
-    fn from_f64(x: f64) -> Self;
-}
-impl FromF64 for f32 {
-    fn from_f64(x: f64) -> f32 {
-        x as f32
-    }
-}
-impl FromF64 for i32 {
-    fn from_f64(x: f64) -> i32 {
-        x as i32
-    }
 }
 
 fn norm(v: &[f64]) -> f64 {

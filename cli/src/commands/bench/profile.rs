@@ -1,6 +1,6 @@
 //! Where the time of a step goes, by kind of op.
 
-use plimsoll::exec::cpu::CpuExecutor;
+use plimsoll::exec::Executor;
 use plimsoll::graph::{NodeId, Role};
 use plimsoll::plan::{Layout, Program};
 use std::collections::BTreeMap;
@@ -26,11 +26,11 @@ impl<'p> Profile<'p> {
     }
 
     /// Runs a phase with a look at the clock after each node.
-    pub fn run(&mut self, executor: &mut CpuExecutor, phase: usize) {
+    pub fn run(&mut self, executor: &mut dyn Executor, phase: usize) {
         let order = &self.layout.phases[phase].order;
         let mut seconds = vec![0.0; order.len()];
         let mut last = Instant::now();
-        executor.run_watched(phase, |tick| {
+        executor.run_watched(phase, &mut |tick| {
             let now = Instant::now();
             seconds[tick] = (now - last).as_secs_f64();
             last = now;

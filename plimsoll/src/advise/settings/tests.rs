@@ -20,6 +20,7 @@ fn device(name: &str) -> Device {
         target: Target::CUDA,
         precision: if card.compute_capability >= (8, 0) { Precision::Bf16Mixed } else { Precision::Fp16Mixed },
         runs: false,
+        ordinal: 0,
     }
 }
 

@@ -237,4 +237,7 @@ impl Executor for CpuExecutor {
     fn measured_bytes(&self) -> u64 {
         self.memory.arena.resident_bytes() as u64 + heap::used().peak_growth_bytes
     }
+    fn run_watched(&mut self, phase: usize, watch: &mut dyn FnMut(usize)) {
+        CpuExecutor::run_watched(self, phase, watch)
+    }
 }

@@ -5,6 +5,10 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
 
+#ifndef INFINITY
+#define INFINITY __int_as_float(0x7f800000)
+#endif
+
 struct bf16 { unsigned short bits; };
 struct half { unsigned short bits; };
 

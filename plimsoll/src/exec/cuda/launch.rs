@@ -11,8 +11,12 @@ pub enum CudaError {
     Driver { call: &'static str, cause: String },
     #[error("{source_name}.cu does not compile for sm_{arch}:\n{log}")]
     Compile { source_name: &'static str, arch: u32, log: String },
-    #[error("{library} is not here")]
-    Missing { library: &'static str },
+    #[error("{library} is not on this machine")]
+    Missing { library: &'static str, remedy: &'static str },
+    #[error("{cause}")]
+    Unusable { cause: String, hint: String },
+    #[error("the device has no {bytes} bytes left in one piece")]
+    OutOfMemory { bytes: u64 },
 }
 
 /// A value in the device's memory.

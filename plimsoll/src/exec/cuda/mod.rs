@@ -1,7 +1,23 @@
 //! CUDA: what an op sees when it is put on a stream, and who takes its launches.
 
+mod blas;
+mod commands;
+mod compile;
+mod driver;
+mod executor;
+mod gpu;
 mod launch;
+mod libraries;
+mod modules;
+mod record;
 mod recorder;
+mod staging;
 
-pub use launch::{Arg, CudaError, DeviceTensor, Gemm, Grid, Kernel, Launch, Matrix, Queue, Source};
+pub use compile::{Compiler, OLDEST_ARCH, cache_folder};
+pub use driver::{DriverFacts, device_count};
+pub use executor::{CudaExecutor, CudaOptions};
+pub use gpu::Gpu;
+pub use launch::{Arg, CudaError, DeviceTensor, Gemm, Grid, Kernel, Launch, Matrix, Queue, Source, device_name};
+pub use libraries::Library;
+pub use record::{record_node, record_phase};
 pub use recorder::{Recorded, Recorder};

@@ -6,8 +6,14 @@ use super::{Arg, CudaError, Gemm, Grid, Kernel, Queue};
 pub enum Recorded {
     Kernel { kernel: Kernel, grid: Grid, args: Vec<Arg> },
     Gemm(Gemm),
-    Fill { address: u64, bytes: usize },
+    Fill { address: u64, byte: u8, bytes: usize },
     Copy { to: u64, from: u64, bytes: usize },
+}
+
+impl Recorded {
+    pub fn kernel(&self) -> Option<&Kernel> {
+        if let Recorded::Kernel { kernel, .. } = self { Some(kernel) } else { None }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -24,8 +30,8 @@ impl Queue for Recorder {
         self.launches.push(Recorded::Gemm(*gemm));
         Ok(())
     }
-    fn fill(&mut self, address: u64, _: u8, bytes: usize) -> Result<(), CudaError> {
-        self.launches.push(Recorded::Fill { address, bytes });
+    fn fill(&mut self, address: u64, byte: u8, bytes: usize) -> Result<(), CudaError> {
+        self.launches.push(Recorded::Fill { address, byte, bytes });
         Ok(())
     }
     fn copy(&mut self, to: u64, from: u64, bytes: usize) -> Result<(), CudaError> {

@@ -3,9 +3,11 @@
 mod card_profile;
 mod catalog;
 mod cgroup;
+mod gpus;
 mod processes;
 
 pub use catalog::{Card, UnknownCard, card, catalog};
+pub use gpus::{GpuFacts, gpu_free_bytes, gpus, missing_libraries};
 pub use processes::Holder;
 
 use serde::Serialize;

@@ -24,6 +24,11 @@ pub(super) fn holders(proc: &Path, count: usize) -> Vec<Holder> {
     holders
 }
 
+/// What a process is called; empty if it ended meanwhile or is not ours to see.
+pub(super) fn name(pid: u32) -> String {
+    text(&Path::new("/proc").join(pid.to_string()).join("comm")).trim().to_string()
+}
+
 /// `None` for kernel threads, which hold nothing, and for processes that ended meanwhile.
 fn holder(dir: &Path, pid: u32) -> Option<Holder> {
     let pages = text(&dir.join("statm")).split_whitespace().nth(1)?.parse::<u64>().ok()?;

@@ -35,10 +35,16 @@ impl Op for AttentionGrad {
         Cost { flops: 2.5 * self.0.flops(inputs), bytes: Cost::traffic(inputs, outputs) }
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
-        self.0.scratch_bytes(inputs, target, kernel::backward_scratch)
+        match target.processor {
+            Processor::Cpu => self.0.scratch_bytes(inputs, target, kernel::backward_scratch),
+            Processor::Cuda => self.0.cuda_workspace(inputs, true),
+        }
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => self.backward::<T>(io))
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        self.cuda_backward(launch)
     }
 }
 

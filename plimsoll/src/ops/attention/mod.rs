@@ -1,5 +1,6 @@
 //! Fused attention: the scores are never stored, in either direction.
 
+mod cuda;
 mod grad;
 mod operands;
 mod samples;
@@ -133,10 +134,16 @@ impl Op for Attention {
         Cost { flops: self.flops(inputs), bytes: Cost::traffic(inputs, outputs) }
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
-        self.scratch_bytes(inputs, target, kernel::forward_scratch)
+        match target.processor {
+            Processor::Cpu => self.scratch_bytes(inputs, target, kernel::forward_scratch),
+            Processor::Cuda => self.cuda_workspace(inputs, false),
+        }
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => self.forward::<T>(io))
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        self.cuda_forward(launch)
     }
 }
 

@@ -35,6 +35,7 @@ fn planned() -> (Recipe, Planned) {
         target: Target::cpu(1),
         precision: Precision::F32,
         runs: true,
+        ordinal: 0,
     };
     let planned = plan(&recipe, &device).unwrap();
     (recipe, planned)

@@ -307,6 +307,7 @@ mod tests {
             target: Target::cpu(1),
             precision: Precision::F32,
             runs: false,
+            ordinal: 0,
         }
     }
 

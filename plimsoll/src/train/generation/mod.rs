@@ -134,6 +134,7 @@ impl Generator {
             self.encode(executor, group);
             answers.extend(self.decode(executor, searches, options.max_new_tokens));
         }
+        executor.check()?;
         Ok(answers)
     }
 
@@ -201,8 +202,7 @@ impl Generator {
                 executor.write_input(self.decode, names::BEAM, bytemuck::cast_slice(&parents));
             }
             executor.run(self.decode);
-            let Some(logits) = executor.read_output(self.decode, names::LOGITS) else { break };
-            let logits: &[f32] = bytemuck::cast_slice(&logits);
+            let Some(logits) = executor.read_floats(self.decode, names::LOGITS) else { break };
             for (search, logits) in searches.iter_mut().zip(logits.chunks_exact(beams * vocabulary)) {
                 if !search.is_done() {
                     search.advance(logits, vocabulary);

@@ -54,6 +54,16 @@ impl Bias {
         }
     }
 
+    /// A distance in either direction beyond which the row no longer changes.
+    pub fn reach(self) -> usize {
+        match self {
+            Bias::None => 0,
+            Bias::Relative { max_distance, .. } | Bias::Disentangled { max_distance, .. } => {
+                max_distance.saturating_mul(2)
+            }
+        }
+    }
+
     /// The row for a key that stands `relative` positions after its query (before it, if negative).
     pub fn row(self, relative: i64, rows: usize) -> usize {
         match self {
@@ -100,17 +110,17 @@ fn log_bucket(distance: i64, buckets: usize, max_distance: usize) -> i64 {
 
 impl Shape {
     /// How many distances from a query to a key there are.
-    pub(super) fn distances(&self) -> usize {
+    pub(crate) fn distances(&self) -> usize {
         (self.q_len + self.k_len).saturating_sub(1)
     }
 
     /// The position of query 0 among the keys, unless the call says it.
-    pub(super) fn first_position(&self) -> i64 {
+    pub(crate) fn first_position(&self) -> i64 {
         if self.causal { self.k_len as i64 - self.q_len as i64 } else { 0 }
     }
 
     /// The rows that a disentangled bias reads: the first one, and how many.
-    pub(super) fn span(&self) -> (usize, usize) {
+    pub(crate) fn span(&self) -> (usize, usize) {
         if self.q_len == 0 || self.k_len == 0 {
             return (0, 0);
         }

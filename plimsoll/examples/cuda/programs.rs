@@ -1,0 +1,66 @@
+//! The programs of the shipped recipes as they would run on a card: every family, every precision.
+
+use plimsoll::ops::Target;
+use plimsoll::plan::Profile;
+use plimsoll::recipe::{Precision, Recipe};
+use plimsoll::train::{Device, Planned, plan};
+use std::error::Error;
+use std::path::Path;
+
+/// A recipe of `recipes/` and what is set on top of it.
+pub struct Shipped {
+    pub name: &'static str,
+    file: &'static str,
+    settings: &'static [&'static str],
+}
+
+/// Small enough to plan at once; each family and each form of its layers once.
+pub const SHIPPED: [Shipped; 13] = [
+    Shipped { name: "hybrid", file: "quickstart", settings: &[] },
+    Shipped { name: "hybrid, materialized", file: "quickstart", settings: &["memory.attention=materialized"] },
+    Shipped { name: "mu-sota", file: "mu-sota-small", settings: &[] },
+    Shipped { name: "bert", file: "encoder-small", settings: &[] },
+    Shipped { name: "bert, accumulated", file: "encoder-small", settings: &["memory.micro_batch=8"] },
+    Shipped { name: "bert, materialized", file: "encoder-small", settings: &["memory.attention=materialized"] },
+    Shipped { name: "bert, recomputed", file: "encoder-small", settings: &["memory.recompute=layers"] },
+    Shipped { name: "roberta", file: "encoder-small", settings: &["model.family=roberta", "data.max_length=32"] },
+    Shipped {
+        name: "deberta-v3",
+        file: "encoder-small",
+        settings: &["model.family=deberta-v3", "model.position_buckets=32"],
+    },
+    Shipped { name: "t5", file: "flan-t5-xl-small", settings: &[] },
+    Shipped { name: "t5, adafactor", file: "flan-t5-xl-small", settings: &["train.optimizer.name=adafactor"] },
+    Shipped { name: "clip", file: "clip-small", settings: &[] },
+    Shipped { name: "clip, accumulated", file: "clip-small", settings: &["memory.micro_batch=16"] },
+];
+
+pub const PRECISIONS: [Precision; 4] = [Precision::F32, Precision::Tf32, Precision::Bf16Mixed, Precision::Bf16];
+
+impl Shipped {
+    pub fn recipe(&self, precision: Precision, more: &[String]) -> Result<Recipe, Box<dyn Error>> {
+        let mut settings: Vec<String> = self.settings.iter().map(|s| s.to_string()).collect();
+        settings.push(format!("memory.precision={precision}"));
+        settings.extend(more.iter().cloned());
+        Ok(Recipe::load(&Path::new("recipes").join(self.file).with_extension("toml"), &settings)?)
+    }
+
+    /// The plan of its recipe for a large card that need not be here.
+    pub fn planned(&self, precision: Precision) -> Result<Planned, Box<dyn Error>> {
+        Ok(plan(&self.recipe(precision, &[])?, &any_card())?)
+    }
+}
+
+fn any_card() -> Device {
+    Device {
+        name: "any card".into(),
+        total_bytes: 80 << 30,
+        free_bytes: 80 << 30,
+        reserve_bytes: 1 << 30,
+        profile: Profile::cpu(1),
+        target: Target::CUDA,
+        precision: Precision::F32,
+        runs: false,
+        ordinal: 0,
+    }
+}

@@ -1,0 +1,136 @@
+//! A phase as a list of commands with everything resolved: put on a stream one by one, or captured once and replayed.
+
+use super::blas::{Blas, Product};
+use super::driver::{Stream, check};
+use super::modules::Modules;
+use super::{Arg, CudaError, Grid, Kernel, Recorded, Recorder, record_node};
+use crate::plan::{Layout, Program};
+use cudarc::driver::sys;
+use smallvec::SmallVec;
+use std::ffi::c_void;
+use std::ops::Range;
+
+pub(super) enum Command {
+    Kernel { function: sys::CUfunction, grid: Grid, args: SmallVec<[u64; 12]> },
+    Product(Box<Product>),
+    Fill { address: u64, byte: u8, bytes: usize },
+    Copy { to: u64, from: u64, bytes: usize },
+}
+
+impl Command {
+    pub fn put(&self, blas: &Blas, stream: &Stream) -> Result<(), CudaError> {
+        match self {
+            Command::Kernel { function, grid, args } => launch(*function, *grid, args, stream),
+            Command::Product(product) => blas.run(product, stream),
+            Command::Fill { address, byte, bytes } => stream.fill(*address, *byte, *bytes),
+            Command::Copy { to, from, bytes } => stream.copy(*to, *from, *bytes),
+        }
+    }
+}
+
+fn launch(function: sys::CUfunction, grid: Grid, args: &[u64], stream: &Stream) -> Result<(), CudaError> {
+    // The driver reads as many bytes of each as the kernel declares: little-endian, so from the front.
+    let mut pointers: SmallVec<[*mut c_void; 12]> =
+        args.iter().map(|arg| (arg as *const u64 as *mut u64).cast()).collect();
+    let (Grid { blocks: [bx, by, bz], threads: [tx, ty, tz], shared_bytes }, none) = (grid, std::ptr::null_mut());
+    // SAFETY: the arguments are those that the op declared for its kernel, and addresses lie in the arena.
+    let answer = unsafe {
+        sys::cuLaunchKernel(function, bx, by, bz, tx, ty, tz, shared_bytes, stream.0, pointers.as_mut_ptr(), none)
+    };
+    check("cuLaunchKernel", answer)
+}
+
+fn bits(arg: &Arg) -> u64 {
+    match *arg {
+        Arg::Address(n) | Arg::U64(n) => n,
+        Arg::I64(n) => n as u64,
+        Arg::U32(n) => n.into(),
+        Arg::I32(n) => (n as u32).into(),
+        Arg::F32(x) => x.to_bits().into(),
+    }
+}
+
+/// What turns launches into commands.
+pub(super) struct Preparer<'a> {
+    pub modules: &'a mut Modules,
+    pub blas: &'a mut Blas,
+    pub stream: &'a Stream,
+    /// The arena, and the part of it that no resident lives in.
+    pub base: u64,
+    pub scratch: Range<u64>,
+    pub tf32: bool,
+}
+
+/// The commands of a phase, and how many there are up to the end of each tick.
+pub(super) struct Commands {
+    pub list: Vec<Command>,
+    pub ends: Vec<usize>,
+}
+
+impl Preparer<'_> {
+    pub fn phase(&mut self, program: &Program, layout: &Layout, phase: usize) -> Result<Commands, CudaError> {
+        let mut recorder = Recorder::default();
+        let mut ends = Vec::with_capacity(layout.phases[phase].order.len());
+        for &id in &layout.phases[phase].order {
+            record_node(program, layout, phase, id, self.base, self.tf32, &mut recorder)?;
+            ends.push(recorder.launches.len());
+        }
+        let kernels: Vec<Kernel> = recorder.launches.iter().filter_map(Recorded::kernel).cloned().collect();
+        self.modules.load(&kernels)?;
+        let list = recorder.launches.iter().map(|launch| self.command(launch)).collect::<Result<_, _>>()?;
+        self.blas.save();
+        Ok(Commands { list, ends })
+    }
+
+    fn command(&mut self, launch: &Recorded) -> Result<Command, CudaError> {
+        Ok(match launch {
+            Recorded::Kernel { kernel, grid, args } => Command::Kernel {
+                function: self.modules.function(kernel, grid.shared_bytes)?,
+                grid: *grid,
+                args: args.iter().map(bits).collect(),
+            },
+            Recorded::Gemm(gemm) => {
+                Command::Product(Box::new(self.blas.prepare(gemm, self.stream, self.scratch.clone())?))
+            }
+            &Recorded::Fill { address, byte, bytes } => Command::Fill { address, byte, bytes },
+            &Recorded::Copy { to, from, bytes } => Command::Copy { to, from, bytes },
+        })
+    }
+}
+
+/// A captured phase.
+pub(super) struct Graph(sys::CUgraphExec);
+
+impl Graph {
+    /// Records the commands without running them.
+    pub fn capture(commands: &[Command], blas: &Blas, stream: &Stream) -> Result<Graph, CudaError> {
+        let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED;
+        let (mut graph, mut ready) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: the capture is ended whatever happens in between; the graph is freed once it is instantiated.
+        unsafe {
+            check("cuStreamBeginCapture", sys::cuStreamBeginCapture_v2(stream.0, mode))?;
+            let put = commands.iter().try_for_each(|command| command.put(blas, stream));
+            let ended = check("cuStreamEndCapture", sys::cuStreamEndCapture(stream.0, &mut graph));
+            put.and(ended)?;
+            let made = check("cuGraphInstantiate", sys::cuGraphInstantiateWithFlags(&mut ready, graph, 0));
+            sys::cuGraphDestroy(graph);
+            made?;
+            let captured = Graph(ready);
+            // Takes its memory now, not in the first step.
+            check("cuGraphUpload", sys::cuGraphUpload(ready, stream.0))?;
+            Ok(captured)
+        }
+    }
+
+    pub fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
+        // SAFETY: the graph exists, and what it reads and writes lies in the arena.
+        unsafe { check("cuGraphLaunch", sys::cuGraphLaunch(self.0, stream.0)) }
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: instantiated in `capture`; the stream is waited for before anything is dropped.
+        unsafe { sys::cuGraphExecDestroy(self.0) };
+    }
+}

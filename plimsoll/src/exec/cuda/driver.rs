@@ -1,0 +1,241 @@
+//! The few calls of the driver that the executor needs, each with its error. Nothing here allocates but what it says.
+
+use super::CudaError;
+use super::compile::OLDEST_ARCH;
+use super::libraries::Library;
+use cudarc::driver::sys;
+use std::ffi::{CStr, c_char, c_void};
+
+/// The driver of CUDA 13.0, which the libraries of that version need.
+const OLDEST_DRIVER: i32 = 13000;
+
+/// Turns the driver's answer into a result that names the call.
+pub(super) fn check(call: &'static str, code: sys::CUresult) -> Result<(), CudaError> {
+    code.result().map_err(|error| {
+        let text = |found: Result<&CStr, _>| found.map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+        CudaError::Driver { call, cause: format!("{}: {}", text(error.error_name()), text(error.error_string())) }
+    })
+}
+
+/// Starts the driver, if there is one that is new enough, and counts the devices.
+pub fn device_count() -> Result<usize, CudaError> {
+    Library::Driver.load()?;
+    let (mut version, mut count) = (0, 0);
+    // SAFETY: queries into integers.
+    unsafe {
+        check("cuDriverGetVersion", sys::cuDriverGetVersion(&mut version))?;
+        if version < OLDEST_DRIVER {
+            return Err(CudaError::Unusable {
+                cause: format!("the driver speaks CUDA {}.{}, and 13.0 is needed", version / 1000, version % 1000 / 10),
+                hint: Library::Driver.remedy().into(),
+            });
+        }
+        check("cuInit", sys::cuInit(0))?;
+        check("cuDeviceGetCount", sys::cuDeviceGetCount(&mut count))?;
+    }
+    Ok(count.max(0) as usize)
+}
+
+/// What the driver tells about a device without taking any of its memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DriverFacts {
+    pub name: String,
+    pub total_bytes: u64,
+    /// Compute capability 9.0 is 90.
+    pub arch: u32,
+    /// As the management library names it too: `00000000:0F:00.0`.
+    pub pci_bus_id: String,
+}
+
+impl DriverFacts {
+    pub fn gather(ordinal: usize) -> Result<DriverFacts, CudaError> {
+        let device = find(ordinal)?;
+        let (mut name, mut bus, mut total, mut major, mut minor) = ([0; 96], [0; 32], 0, 0, 0);
+        use sys::CUdevice_attribute_enum::*;
+        // SAFETY: queries into buffers whose sizes are given.
+        unsafe {
+            check("cuDeviceGetName", sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as i32, device))?;
+            check("cuDeviceGetPCIBusId", sys::cuDeviceGetPCIBusId(bus.as_mut_ptr(), bus.len() as i32, device))?;
+            check("cuDeviceTotalMem", sys::cuDeviceTotalMem_v2(&mut total, device))?;
+            let attribute =
+                |value: &mut i32, which| check("cuDeviceGetAttribute", sys::cuDeviceGetAttribute(value, which, device));
+            attribute(&mut major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+            attribute(&mut minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        }
+        // SAFETY: the driver ends both with a zero.
+        let text = |chars: &[c_char]| unsafe { CStr::from_ptr(chars.as_ptr()) }.to_string_lossy().into_owned();
+        let arch = (10 * major + minor).max(0) as u32;
+        Ok(DriverFacts { name: text(&name), total_bytes: total as u64, arch, pci_bus_id: text(&bus) })
+    }
+}
+
+fn find(ordinal: usize) -> Result<sys::CUdevice, CudaError> {
+    let count = device_count()?;
+    if ordinal >= count {
+        let cause = format!("there is no device {ordinal}: the driver sees {count}");
+        return Err(CudaError::Unusable { cause, hint: "`plimsoll devices` lists them".into() });
+    }
+    let mut device = 0;
+    // SAFETY: a query; the number is below the count.
+    unsafe { check("cuDeviceGet", sys::cuDeviceGet(&mut device, ordinal as i32))? };
+    Ok(device)
+}
+
+/// A device with its context, current on the thread that opened it.
+pub(super) struct Context {
+    device: sys::CUdevice,
+    pub arch: u32,
+    pub name: String,
+}
+
+impl Context {
+    pub fn open(ordinal: usize) -> Result<Context, CudaError> {
+        let (facts, device) = (DriverFacts::gather(ordinal)?, find(ordinal)?);
+        if facts.arch < OLDEST_ARCH {
+            return Err(CudaError::Unusable {
+                cause: format!(
+                    "{} has compute capability {}.{}: kernels need 7.5",
+                    facts.name,
+                    facts.arch / 10,
+                    facts.arch % 10
+                ),
+                hint:
+                    "plans for older cards can be made with --device and a name of the catalog; train with --device cpu"
+                        .into(),
+            });
+        }
+        let mut context = std::ptr::null_mut();
+        // SAFETY: the device exists; the context is released when `Context` is dropped.
+        unsafe {
+            check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&mut context, device))?;
+            let opened = Context { device, arch: facts.arch, name: facts.name };
+            check("cuCtxSetCurrent", sys::cuCtxSetCurrent(context))?;
+            Ok(opened)
+        }
+    }
+
+    /// Bytes free and in all, of the whole device.
+    pub fn memory(&self) -> Result<(u64, u64), CudaError> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: a query; the context is current.
+        unsafe { check("cuMemGetInfo", sys::cuMemGetInfo_v2(&mut free, &mut total))? };
+        Ok((free as u64, total as u64))
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: retained once in `open`.
+        unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
+    }
+}
+
+/// The one allocation on the device.
+pub(super) struct DeviceArena {
+    pub base: u64,
+    pub bytes: usize,
+}
+
+impl DeviceArena {
+    pub fn new(bytes: usize) -> Result<DeviceArena, CudaError> {
+        let mut base = 0;
+        // SAFETY: freed when dropped.
+        match unsafe { sys::cuMemAlloc_v2(&mut base, bytes.max(1)) } {
+            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Err(CudaError::OutOfMemory { bytes: bytes as u64 }),
+            code => check("cuMemAlloc", code).map(|()| DeviceArena { base, bytes }),
+        }
+    }
+}
+
+impl Drop for DeviceArena {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new`; the device is idle, since streams are dropped after synchronizing.
+        unsafe { sys::cuMemFree_v2(self.base) };
+    }
+}
+
+pub(super) struct Stream(pub sys::CUstream);
+
+impl Stream {
+    pub fn new() -> Result<Stream, CudaError> {
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: destroyed when dropped.
+        unsafe {
+            let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
+            check("cuStreamCreate", sys::cuStreamCreate(&mut stream, flags))?;
+        }
+        Ok(Stream(stream))
+    }
+
+    /// Waits for everything put on it. Errors of kernels show here.
+    pub fn wait(&self) -> Result<(), CudaError> {
+        // SAFETY: the stream exists.
+        unsafe { check("cuStreamSynchronize", sys::cuStreamSynchronize(self.0)) }
+    }
+
+    pub fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<(), CudaError> {
+        // SAFETY: the range lies in the arena: the plan was verified.
+        unsafe { check("cuMemsetD8Async", sys::cuMemsetD8Async(address, byte, bytes, self.0)) }
+    }
+
+    pub fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), CudaError> {
+        // SAFETY: as above.
+        unsafe { check("cuMemcpyDtoDAsync", sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.0)) }
+    }
+
+    /// Waits for the stream, then copies to the host.
+    pub fn read(&self, from: u64, to: &mut [u8]) -> Result<(), CudaError> {
+        // SAFETY: the host's buffer lives until the wait is over.
+        unsafe {
+            let target = to.as_mut_ptr().cast::<c_void>();
+            check("cuMemcpyDtoHAsync", sys::cuMemcpyDtoHAsync_v2(target, from, to.len(), self.0))?;
+        }
+        self.wait()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: created in `new`; nothing runs on it any more after the wait.
+        unsafe {
+            sys::cuStreamSynchronize(self.0);
+            sys::cuStreamDestroy_v2(self.0);
+        }
+    }
+}
+
+pub(super) struct Event(sys::CUevent);
+
+impl Event {
+    pub fn new() -> Result<Event, CudaError> {
+        let mut event = std::ptr::null_mut();
+        // SAFETY: destroyed when dropped.
+        unsafe { check("cuEventCreate", sys::cuEventCreate(&mut event, 0))? };
+        Ok(Event(event))
+    }
+
+    pub fn record(&self, stream: &Stream) -> Result<(), CudaError> {
+        // SAFETY: both exist.
+        unsafe { check("cuEventRecord", sys::cuEventRecord(self.0, stream.0)) }
+    }
+
+    /// Waits until what was on the stream when it was recorded is done.
+    pub fn wait(&self) -> Result<(), CudaError> {
+        // SAFETY: the event exists.
+        unsafe { check("cuEventSynchronize", sys::cuEventSynchronize(self.0)) }
+    }
+
+    pub fn ms_since(&self, start: &Event) -> Result<f32, CudaError> {
+        let mut ms = 0.0;
+        // SAFETY: both exist.
+        unsafe { check("cuEventElapsedTime", sys::cuEventElapsedTime_v2(&mut ms, start.0, self.0))? };
+        Ok(ms)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: created in `new`.
+        unsafe { sys::cuEventDestroy_v2(self.0) };
+    }
+}

@@ -1,0 +1,252 @@
+//! Runs a verified layout on a GPU: one arena, each phase captured once as a CUDA graph and replayed. The host is always
+//! ahead of the device; it waits only where it reads.
+
+use super::commands::{Command, Commands, Graph, Preparer};
+use super::driver::DeviceArena;
+use super::staging::Staging;
+use super::{CudaError, Gpu};
+use crate::exec::{Executor, floats};
+use crate::graph::{DType, InputKind, ValueId};
+use crate::plan::{Layout, Program, Slot};
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// How a program is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CudaOptions {
+    /// Whether f32 products may be computed in tf32.
+    pub tf32: bool,
+    /// Off: every kernel is launched on its own, each time.
+    pub graphs: bool,
+    /// Bytes beside the arena that the plan counts with. Graphs are captured as long as they fit in them.
+    pub reserve_bytes: u64,
+}
+
+impl Default for CudaOptions {
+    fn default() -> CudaOptions {
+        CudaOptions { tf32: false, graphs: true, reserve_bytes: u64::MAX }
+    }
+}
+
+/// What a captured launch takes at most, as measured on an H200: 400 of them took 34 MiB.
+const BYTES_PER_CAPTURED: u64 = 96 << 10;
+
+/// A program with its arena on a device.
+pub struct CudaExecutor {
+    phases: Vec<Phase>,
+    residents: HashMap<String, Slot>,
+    staging: RefCell<Staging>,
+    arena: DeviceArena,
+    resident_bytes: usize,
+    options: CudaOptions,
+    /// The first thing that went wrong: everything after it is void.
+    failure: RefCell<Option<CudaError>>,
+    // Last: it outlives what uses it.
+    gpu: Rc<Gpu>,
+}
+
+struct Phase {
+    commands: Commands,
+    inputs: HashMap<String, Slot>,
+    outputs: HashMap<String, (Slot, DType)>,
+    replay: Replay,
+}
+
+enum Replay {
+    /// Decided when the phase first runs.
+    Open,
+    Graph(Graph),
+    /// Launch by launch: graphs are off, or there is no room for another.
+    Plain,
+}
+
+impl CudaExecutor {
+    /// Takes the arena and makes everything ready: kernels are compiled and loaded, algorithms chosen.
+    pub fn new(
+        gpu: Rc<Gpu>,
+        program: &Program,
+        layout: &Layout,
+        options: CudaOptions,
+    ) -> Result<CudaExecutor, CudaError> {
+        let arena = DeviceArena::new(layout.arena_bytes)?;
+        gpu.stream.fill(arena.base, 0, arena.bytes)?;
+        let slots = program.residents.iter().zip(&layout.residents);
+        let slot = |(r, slot): (&crate::plan::Resident, &Slot)| {
+            (r.name.clone(), Slot { offset: slot.offset, bytes: r.ty.span_bytes() })
+        };
+        let mut executor = CudaExecutor {
+            phases: Vec::new(),
+            residents: slots.map(slot).collect(),
+            staging: RefCell::new(Staging::new()?),
+            arena,
+            resident_bytes: layout.resident_bytes,
+            options,
+            failure: RefCell::new(None),
+            gpu,
+        };
+        executor.prepare(program, layout)?;
+        Ok(executor)
+    }
+
+    /// Residents hold what was written to them; everything behind them is free while nothing runs.
+    fn prepare(&mut self, program: &Program, layout: &Layout) -> Result<(), CudaError> {
+        let (base, end) = (self.arena.base, self.arena.base + self.arena.bytes as u64);
+        for phase in 0..program.phases.len() {
+            let mut preparer = Preparer {
+                modules: &mut self.gpu.modules.borrow_mut(),
+                blas: &mut self.gpu.blas.borrow_mut(),
+                stream: &self.gpu.stream,
+                base,
+                scratch: base + self.resident_bytes as u64..end,
+                tf32: self.options.tf32,
+            };
+            let commands = preparer.phase(program, layout, phase)?;
+            let graph = &program.phases[phase].graph;
+            let slot = |id: ValueId| {
+                let bytes = graph.ty(id).span_bytes();
+                (graph.value(id).name.clone(), Slot { offset: layout.address(phase, id), bytes })
+            };
+            let output = |id: ValueId| {
+                let (name, place) = slot(id);
+                (name, (place, graph.ty(id).dtype))
+            };
+            let is_data = |id: &ValueId| matches!(graph.value(*id).input, Some(InputKind::Data));
+            self.phases.push(Phase {
+                commands,
+                inputs: graph.value_ids().filter(is_data).map(slot).collect(),
+                outputs: graph.kept().iter().map(|&id| output(id)).collect(),
+                replay: Replay::Open,
+            });
+        }
+        self.gpu.stream.wait()
+    }
+
+    pub fn arena_bytes(&self) -> usize {
+        self.arena.bytes
+    }
+
+    /// Fills everything but residents with NaN patterns. For tests: what is read before it is written shows.
+    pub fn poison_temporaries(&mut self) {
+        let bytes = self.arena.bytes - self.resident_bytes;
+        let filled = self.gpu.stream.fill(self.arena.base + self.resident_bytes as u64, 0xFF, bytes);
+        self.note(filled);
+    }
+
+    /// Waits until the device has done all it was given.
+    pub fn wait(&self) {
+        self.note(self.gpu.stream.wait());
+    }
+
+    /// Remembers what went wrong first.
+    fn note<T>(&self, result: Result<T, CudaError>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.failure.borrow_mut().get_or_insert(error);
+                None
+            }
+        }
+    }
+
+    fn is_sound(&self) -> bool {
+        self.failure.borrow().is_none()
+    }
+
+    fn try_run(&mut self, phase: usize) -> Result<(), CudaError> {
+        if let Replay::Open = self.phases[phase].replay {
+            self.phases[phase].replay = self.replay(phase)?;
+        }
+        let Phase { replay, commands, .. } = &self.phases[phase];
+        match replay {
+            Replay::Graph(graph) => graph.launch(&self.gpu.stream),
+            _ => self.put(&commands.list),
+        }
+    }
+
+    fn put(&self, commands: &[Command]) -> Result<(), CudaError> {
+        let blas = self.gpu.blas.borrow();
+        commands.iter().try_for_each(|command| command.put(&blas, &self.gpu.stream))
+    }
+
+    /// A graph, if graphs are wanted and the reserve has room for it.
+    fn replay(&self, phase: usize) -> Result<Replay, CudaError> {
+        let commands = &self.phases[phase].commands.list;
+        let beside_arena = self.gpu.used_bytes()?.saturating_sub(self.arena.bytes as u64);
+        let needed = beside_arena.saturating_add(commands.len() as u64 * BYTES_PER_CAPTURED);
+        if !self.options.graphs || needed > self.options.reserve_bytes {
+            return Ok(Replay::Plain);
+        }
+        Ok(Replay::Graph(Graph::capture(commands, &self.gpu.blas.borrow(), &self.gpu.stream)?))
+    }
+
+    fn write(&self, to: Option<Slot>, data: &[u8]) -> bool {
+        let Some(slot) = to.filter(|slot| slot.bytes == data.len()) else { return false };
+        let address = self.arena.base + slot.offset as u64;
+        self.is_sound().then(|| self.note(self.staging.borrow_mut().write(&self.gpu.stream, address, data)));
+        true
+    }
+
+    /// `None` if the device failed: what it holds means nothing any more.
+    fn read(&self, slot: Slot) -> Option<Cow<'_, [u8]>> {
+        let mut bytes = vec![0u8; slot.bytes];
+        let address = self.arena.base + slot.offset as u64;
+        self.is_sound().then(|| self.note(self.gpu.stream.read(address, &mut bytes)))??;
+        Some(Cow::Owned(bytes))
+    }
+}
+
+impl Executor for CudaExecutor {
+    fn run(&mut self, phase: usize) {
+        if self.is_sound() {
+            let ran = self.try_run(phase);
+            self.note(ran);
+        }
+    }
+    fn run_watched(&mut self, phase: usize, watch: &mut dyn FnMut(usize)) {
+        self.wait();
+        let mut first = 0;
+        for (tick, &end) in self.phases[phase].commands.ends.iter().enumerate() {
+            let commands = &self.phases[phase].commands.list[first..end];
+            self.note(self.put(commands));
+            self.wait();
+            watch(tick);
+            first = end;
+        }
+    }
+    fn write_input(&mut self, phase: usize, name: &str, data: &[u8]) -> bool {
+        // After a failure in `add_phases` the phase may not be there: nothing is written any more, and `check` says why.
+        !self.is_sound() || self.write(self.phases[phase].inputs.get(name).copied(), data)
+    }
+    fn write_resident(&mut self, name: &str, data: &[u8]) -> bool {
+        self.write(self.residents.get(name).copied(), data)
+    }
+    fn write_resident_at(&mut self, name: &str, offset: usize, data: &[u8]) -> bool {
+        let inside = |slot: &Slot| slot.bytes.checked_sub(offset).is_some_and(|rest| data.len() <= rest);
+        let slot = self.residents.get(name).copied().filter(inside);
+        self.write(slot.map(|slot| Slot { offset: slot.offset + offset, bytes: data.len() }), data)
+    }
+    fn read_resident(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        self.read(*self.residents.get(name)?)
+    }
+    fn read_output(&self, phase: usize, name: &str) -> Option<Cow<'_, [u8]>> {
+        self.read(self.phases.get(phase)?.outputs.get(name)?.0)
+    }
+    fn read_floats(&self, phase: usize, name: &str) -> Option<Vec<f32>> {
+        let (slot, dtype) = *self.phases.get(phase)?.outputs.get(name)?;
+        Some(floats(dtype, &self.read(slot)?))
+    }
+    fn add_phases(&mut self, program: &Program, layout: &Layout) -> usize {
+        let first = self.phases.len();
+        let prepared = self.prepare(program, layout);
+        self.note(prepared);
+        first
+    }
+    fn measured_bytes(&self) -> u64 {
+        self.gpu.used_bytes().unwrap_or(0)
+    }
+    fn check(&self) -> Result<(), CudaError> {
+        self.failure.borrow().clone().map_or(Ok(()), Err)
+    }
+}

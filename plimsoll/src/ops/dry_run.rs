@@ -1,0 +1,230 @@
+//! Every sample and its gradients put on a recorder: each op has a kernel in each precision, and asks no more of a grid
+//! than cards allow.
+
+use super::*;
+use crate::autodiff::gradients;
+use crate::exec::cuda::{Arg, DeviceTensor, Grid, Recorded, Recorder};
+use crate::graph::{Component, DType, Init, InputKind, OpRef};
+
+/// Ops whose kernels are not written yet.
+const WITHOUT_KERNELS: [&str; 13] = [
+    "attention",
+    "attention_dropout",
+    "batch_norm",
+    "batch_norm_fixed",
+    "cache_reorder",
+    "cache_write",
+    "contrastive",
+    "conv1d",
+    "grouped_linear",
+    "lstm",
+    "matmul",
+    "read_rows",
+    "write_rows",
+];
+
+/// A sample's graph with its gradients; inputs that take none are of type `constant`. None if the op refuses that.
+fn graph_of(sample: &Sample, float: DType, constant: DType) -> Option<Graph> {
+    let mut graph = Graph::new("sample", float);
+    let mut inputs = Vec::new();
+    for (index, input) in sample.inputs.iter().enumerate() {
+        let dtype = match (input.ty.dtype.is_float(), input.checked) {
+            (false, _) => input.ty.dtype,
+            (true, checked) => [constant, float][checked as usize],
+        };
+        inputs.push(resident(&mut graph, &format!("in.{index}"), Type::new(dtype, &input.ty.shape)));
+    }
+    let outputs = graph.push_node("op", sample.op.clone(), &inputs).ok()?;
+    if let OpRef::Forward(_) = sample.op {
+        let loss = loss_of(&mut graph, sample, &outputs);
+        let seed_type = graph.ty(loss).clone();
+        let seed = resident(&mut graph, "seed", seed_type);
+        let wanted = inputs.iter().zip(&sample.inputs).filter(|(_, input)| input.checked).map(|(&id, _)| id);
+        gradients(&mut graph, loss, seed, &wanted.collect::<Vec<_>>()).unwrap();
+    }
+    Some(graph)
+}
+
+fn resident(graph: &mut Graph, name: &str, ty: Type) -> ValueId {
+    graph.input(name, ty, InputKind::Resident { component: Component::Inputs, init: Init::Zeros }).unwrap()
+}
+
+/// Σ coefficient · output, over output 0 where the others are by-products.
+fn loss_of(graph: &mut Graph, sample: &Sample, outputs: &[ValueId]) -> ValueId {
+    if sample.scalar_loss {
+        return outputs[0];
+    }
+    let mut total = None;
+    for (index, &output) in outputs[..if sample.first_output { 1 } else { outputs.len() }].iter().enumerate() {
+        let ty = graph.ty(output).contiguous();
+        let coefficients = resident(graph, &format!("c.{index}"), ty.clone());
+        let weighted = graph.apply("weighted", Binary::MUL, &[output, coefficients]).unwrap();
+        let flat = graph.apply("flat", Reshape { shape: vec![ty.elements()] }, &[weighted]).unwrap();
+        let sum = graph.apply("sum", Sum { axis: 0 }, &[flat]).unwrap();
+        total = Some(match total {
+            None => sum,
+            Some(before) => graph.apply("total", Binary::ADD, &[before, sum]).unwrap(),
+        });
+    }
+    total.unwrap()
+}
+
+/// Addresses of all values: views and updates in place lie over their inputs, and so does whatever may if `sharing`.
+fn addresses(graph: &Graph, sharing: bool) -> Vec<u64> {
+    let mut next = 1 << 20;
+    let mut own = |ty: &Type| {
+        let address = next;
+        next += ty.span_bytes().next_multiple_of(64) as u64 + 64;
+        address
+    };
+    let mut addresses: Vec<u64> =
+        graph.values().iter().map(|value| if value.input.is_some() { own(&value.ty) } else { 0 }).collect();
+    for node in graph.nodes() {
+        let types: Vec<Type> = node.inputs.iter().map(|&v| graph.ty(v).clone()).collect();
+        let aliases = node.op.op().aliases(&types);
+        for (index, &output) in node.outputs.iter().enumerate() {
+            let over = aliases.iter().find_map(|alias| match alias.kind {
+                _ if alias.output != index => None,
+                AliasKind::May => sharing.then_some((alias.input, 0)),
+                AliasKind::Must => Some((alias.input, 0)),
+                AliasKind::View { offset } => Some((alias.input, offset * types[alias.input].dtype.bytes())),
+            });
+            addresses[output.index()] = match over {
+                Some((input, offset)) => addresses[node.inputs[input].index()] + offset as u64,
+                None => own(graph.ty(output)),
+            };
+        }
+    }
+    addresses
+}
+
+/// Puts every node on a recorder and checks what it asks for.
+fn record(name: &str, graph: &Graph, sharing: bool) -> Vec<Recorded> {
+    let addresses = addresses(graph, sharing);
+    let tensor = |&id: &ValueId| DeviceTensor { address: addresses[id.index()], ty: graph.ty(id).clone() };
+    let mut recorder = Recorder::default();
+    for node in graph.nodes() {
+        let inputs: Vec<DeviceTensor> = node.inputs.iter().map(tensor).collect();
+        let outputs: Vec<DeviceTensor> = node.outputs.iter().map(tensor).collect();
+        let types: Vec<Type> = inputs.iter().map(|t| t.ty.clone()).collect();
+        let (workspace, workspace_bytes) = (1 << 40, node.op.op().workspace(&types, &Target::CUDA));
+        let first = recorder.launches.len();
+        let mut launch = Launch {
+            inputs: &inputs,
+            outputs: &outputs,
+            workspace,
+            workspace_bytes,
+            tf32: false,
+            queue: &mut recorder,
+        };
+        let put = node.op.op().cuda(&mut launch);
+        put.unwrap_or_else(|error| panic!("{name}: {error}: {types:?}"));
+        let tensors = inputs.iter().chain(&outputs).map(|t| (t.address, t.ty.span_bytes()));
+        let ranges: Vec<(u64, usize)> = tensors.chain([(workspace, workspace_bytes)]).collect();
+        recorder.launches[first..].iter().for_each(|launch| check(&node.name, launch, &ranges));
+    }
+    recorder.launches
+}
+
+/// A grid within the limits of every card; addresses (0 stands for none) inside tensors or the workspace.
+fn check(name: &str, launch: &Recorded, ranges: &[(u64, usize)]) {
+    let inside = |address: u64, bytes: usize| {
+        ranges.iter().any(|&(start, len)| start <= address && address + bytes as u64 <= start + len as u64)
+    };
+    match launch {
+        Recorded::Kernel { kernel, grid, args } => {
+            let Grid { blocks, threads, shared_bytes } = *grid;
+            let entry = kernel.entry;
+            assert!(kernel.source.text.contains(&format!("void {entry}(")), "{name}: no kernel {entry}");
+            assert!((1..=1024).contains(&threads.iter().product::<u32>()), "{name}: {entry} with {grid:?}");
+            assert!(blocks[0] < 1 << 31 && blocks[1] < 1 << 16 && blocks[2] < 1 << 16, "{name}: {entry} {grid:?}");
+            assert!(shared_bytes <= 48 << 10, "{name}: {entry} takes {shared_bytes} bytes of shared memory");
+            for arg in args {
+                let Arg::Address(address) = *arg else { continue };
+                assert!(address == 0 || inside(address, 1), "{name}: {entry} reads outside its tensors");
+            }
+        }
+        Recorded::Gemm(_) => {}
+        Recorded::Fill { address, bytes, .. } => assert!(inside(*address, *bytes), "{name}: fills outside its tensors"),
+        Recorded::Copy { to, from, bytes } => {
+            assert!(inside(*to, *bytes) && inside(*from, *bytes), "{name}: copies outside its tensors");
+        }
+    }
+}
+
+/// Samples of ops that the registry does not have.
+fn more_samples() -> Vec<(&'static str, Sample)> {
+    let constant = |shape: &[usize]| SampleInput::constant(shape, Fill::Normal);
+    let float = |shape: &[usize]| SampleInput::float(shape, Fill::Normal);
+    let adamw = |zero_gradient: bool| {
+        let op = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.1, zero_gradient };
+        let tensors = vec![constant(&[3, 7]); 4];
+        Sample::plain(op, tensors.into_iter().chain(vec![constant(&[1]); 4]).collect())
+    };
+    vec![
+        ("accumulate", Sample::plain(Accumulate, vec![constant(&[9, 5]), constant(&[9, 5])])),
+        ("adamw", adamw(false)),
+        ("adamw", adamw(true)),
+        ("cast", Sample::new(Cast(DType::F32), vec![float(&[7, 3])])),
+        ("cast", Sample::new(Cast(DType::Bf16), vec![float(&[8, 8])])),
+        (
+            "clip",
+            Sample::plain(ClipNorm { max_norm: Some(1.0) }, vec![constant(&[5]), constant(&[70_000]), constant(&[3])]),
+        ),
+        ("clip", Sample::plain(ClipNorm { max_norm: None }, vec![constant(&[2, 2])])),
+    ]
+}
+
+/// Larger shapes than the registry's: several blocks, several vectors to a thread, parts of sums.
+fn large_samples() -> Vec<(&'static str, Sample)> {
+    let float = |shape: &[usize]| SampleInput::float(shape, Fill::Normal);
+    let ids = |n: usize, below: usize| SampleInput::new(Type::new(DType::I32, &[n]), Fill::Ids(below));
+    let norm = |width: usize| vec![float(&[300, width]), float(&[width]), float(&[width])];
+    let entropy = vec![float(&[70, 50_000]), ids(70, 50_000), SampleInput::constant(&[70], Fill::Mask)];
+    vec![
+        ("layer_norm", Sample::new(LayerNorm { eps: 1e-5 }, norm(1024)).first_output()),
+        ("layer_norm", Sample::new(LayerNorm { eps: 1e-5 }, norm(5001)).first_output()),
+        ("rms_norm", Sample::new(RmsNorm { eps: 1e-6 }, norm(4096)[..2].to_vec()).first_output()),
+        ("reduce", Sample::new(Sum { axis: 0 }, vec![float(&[5000, 96])])),
+        ("reduce", Sample::new(Sum { axis: 0 }, vec![float(&[100_000])])),
+        ("cross_entropy", Sample::new(CrossEntropy, entropy).scalar_loss()),
+        ("embedding", Sample::new(Embedding, vec![float(&[900, 64]), ids(5000, 900)])),
+        ("softmax", Sample::new(Softmax { scale: 1.0, causal: true, scores: true }, vec![float(&[2, 900, 3000])])),
+    ]
+}
+
+fn all_samples() -> Vec<(&'static str, Sample)> {
+    let mut rng = SampleRng::new(1);
+    let mut samples = Vec::new();
+    for (name, of) in registry().into_iter().filter(|(name, _)| !WITHOUT_KERNELS.contains(name)) {
+        for _ in 0..3 {
+            samples.extend(of(&mut rng).into_iter().map(|sample| (name, sample)));
+        }
+    }
+    samples.into_iter().chain(more_samples()).chain(large_samples()).collect()
+}
+
+#[test]
+fn every_sample_has_kernels_in_every_precision() {
+    for (name, sample) in all_samples() {
+        for float in [DType::F32, DType::Bf16, DType::F16] {
+            // Weights of losses and scalars of updates are f32 whatever the rest is.
+            let graphs: Vec<Graph> =
+                [float, float.wide()].iter().filter_map(|&c| graph_of(&sample, float, c)).collect();
+            assert!(!graphs.is_empty(), "{name} takes no {}", float.name());
+            for graph in &graphs {
+                record(name, graph, false);
+                record(name, graph, true);
+            }
+        }
+    }
+}
+
+#[test]
+fn f64_is_left_to_the_processor() {
+    let tensor = |address: u64| DeviceTensor { address, ty: Type::new(DType::F64, &[4]) };
+    let (input, output, mut recorder) = ([tensor(64)], [tensor(128)], Recorder::default());
+    let queue = &mut recorder;
+    let mut launch = Launch { inputs: &input, outputs: &output, workspace: 0, workspace_bytes: 0, tf32: false, queue };
+    assert!(matches!(Exp.cuda(&mut launch), Err(CudaError::NoKernel { dtype: DType::F64, .. })));
+}

@@ -1,0 +1,42 @@
+// Sums of x (outer, n, inner) over n, cut into `chunks` of `stretch` rows each: y (outer, chunks, inner).
+
+// Where single elements are summed: a block per chunk.
+extern "C" __global__ void sum_rows(const X* x, Y* y, i64 n, i64 chunks, i64 stretch) {
+    __shared__ float scratch[33];
+    i64 first = blockIdx.x % chunks * stretch, end = first + stretch < n ? first + stretch : n;
+    const X* row = x + blockIdx.x / chunks * n;
+    float sum = 0.0f;
+    for (i64 i = first + threadIdx.x * WIDTH; i < end; i += blockDim.x * WIDTH) {
+        float a[WIDTH];
+        load(a, row, i, end);
+        UNROLL for (int k = 0; k < WIDTH; k++) sum += a[k];
+    }
+    sum = block_sum(sum, scratch);
+    if (threadIdx.x == 0) y[blockIdx.x] = from_float<Y>(sum);
+}
+
+// Where rows are summed: 32 threads beside each other have WIDTH columns each, and TURNS of such take turns with the
+// rows of a chunk.
+extern "C" __global__ void sum_columns(const X* x, Y* y, i64 n, i64 inner, i64 chunks, i64 stretch) {
+    __shared__ float scratch[TURNS][32 * WIDTH];
+    int side = threadIdx.x % 32, turn = threadIdx.x / 32;
+    i64 tiles = (inner + 32 * WIDTH - 1) / (32 * WIDTH);
+    i64 part = blockIdx.x / tiles, column = (blockIdx.x % tiles * 32 + side) * WIDTH;
+    i64 first = part % chunks * stretch, end = first + stretch < n ? first + stretch : n;
+    const X* rows = x + part / chunks * n * inner;
+    float sum[WIDTH] = {};
+    if (column < inner) {
+        UNROLL4 for (i64 row = first + turn; row < end; row += TURNS) {
+            float a[WIDTH];
+            load(a, rows + row * inner, column, inner);
+            UNROLL for (int k = 0; k < WIDTH; k++) sum[k] += a[k];
+        }
+    }
+    UNROLL for (int k = 0; k < WIDTH; k++) scratch[turn][side * WIDTH + k] = sum[k];
+    __syncthreads();
+    if (turn != 0 || column >= inner) return;
+    for (int t = 1; t < TURNS; t++) {
+        UNROLL for (int k = 0; k < WIDTH; k++) sum[k] += scratch[t][side * WIDTH + k];
+    }
+    store(sum, y + part * inner, column, inner);
+}

@@ -1,0 +1,20 @@
+// MOMENTUM: whether there is a buffer; without one `buffer` is the weight's own address and not touched.
+extern "C" __global__ void sgd(T* w, T* buffer, T* g, i64 n, const S* rate, const C* clip, float momentum,
+                               float weight_decay) {
+    i64 i = thread_index() * WIDTH;
+    if (i >= n) return;
+    float lr = to_float(*rate), factor = to_float(*clip);
+    float weight[WIDTH], moving[WIDTH] = {}, grad[WIDTH];
+    load(weight, w, i, n);
+    load(grad, g, i, n);
+    if (MOMENTUM) load(moving, buffer, i, n);
+    UNROLL for (int k = 0; k < WIDTH; k++) {
+        float slope = fmaf(weight_decay, weight[k], grad[k] * factor);
+        moving[k] = MOMENTUM ? fmaf(momentum, moving[k], slope) : slope;
+        weight[k] -= lr * moving[k];
+        grad[k] = 0.0f;
+    }
+    store(weight, w, i, n);
+    if (MOMENTUM) store(moving, buffer, i, n);
+    if (ZERO_GRADIENT) store(grad, g, i, n);
+}
