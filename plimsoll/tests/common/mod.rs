@@ -1,6 +1,7 @@
 //! Shared by the integration tests: run a graph once, with or without sharing memory.
 #![allow(dead_code)]
 
+pub mod golden;
 pub mod random_graph;
 
 use plimsoll::exec::cpu::CpuExecutor;
