@@ -96,11 +96,8 @@ pub fn choose(
 /// Placements tried before the smallest is asked for: gaps between buffers can take a plan over the budget.
 const PLACEMENTS: usize = 6;
 
-/// What gaps mostly take at least: one part in so many is left to them.
-const GAPS: usize = 1024;
-
 fn fitting(search: &mut Search<'_>, arena_budget: usize) -> Result<Choice, ChooseError> {
-    let mut budget = arena_budget - arena_budget / GAPS;
+    let mut budget = arena_budget;
     for _ in 0..PLACEMENTS {
         let Some(candidate) = search.fastest(budget)? else { break };
         let choice = search.realize(&candidate)?;
