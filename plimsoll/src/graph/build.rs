@@ -27,6 +27,7 @@ impl Graph {
             segment: None,
             layers: Vec::new(),
             kept: Vec::new(),
+            reads: Vec::new(),
             names: HashMap::new(),
             inputs: HashMap::new(),
             copies: HashMap::new(),
@@ -175,6 +176,7 @@ impl Graph {
             let space = op.op().output_space(index);
             ids.push(self.push_value(Value { name, ty, source, input: None, component, space }));
         }
+        inputs.iter().for_each(|input| self.reads[input.index()] += 1);
         self.nodes.push(Node { name: path, op, inputs, outputs: ids.clone(), role: self.role, segment: self.segment });
         Ok(ids)
     }
@@ -223,7 +225,7 @@ impl Graph {
     /// Adds `part` to the resident `total` in place: folded into the node that computes the part where its op can do
     /// that and nothing else reads the part, as a node of its own otherwise.
     pub fn accumulate(&mut self, name: &str, part: ValueId, total: ValueId) -> Result<ValueId, GraphError> {
-        let read = self.nodes.iter().any(|n| n.inputs.contains(&part)) || self.kept.contains(&part);
+        let read = self.reads[part.index()] > 0 || self.kept.contains(&part);
         let producer = self.producer(part).filter(|_| !read);
         let folded = producer.and_then(|id| Some((id, self.node(id).op.op().accumulating()?)));
         match folded {
@@ -231,6 +233,7 @@ impl Graph {
                 let node = &mut self.nodes[id.index()];
                 node.op = OpRef::Plain(Arc::from(op));
                 node.inputs.push(total);
+                self.reads[total.index()] += 1;
                 Ok(part)
             }
             None => Ok(self.add(name, Accumulate, &[part, total])?[0]),
@@ -246,6 +249,7 @@ impl Graph {
         let node = &mut self.nodes[id.index()];
         node.op = OpRef::Plain(Arc::from(op));
         node.inputs.push(total);
+        self.reads[total.index()] += 1;
         true
     }
 
@@ -270,6 +274,7 @@ impl Graph {
 
     fn push_value(&mut self, value: Value) -> ValueId {
         self.values.push(value);
+        self.reads.push(0);
         ValueId(self.values.len() as u32 - 1)
     }
 

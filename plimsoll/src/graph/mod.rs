@@ -183,6 +183,8 @@ pub struct Graph {
     /// The path of every layer.
     layers: Vec<String>,
     kept: Vec<ValueId>,
+    /// By value: how many inputs of nodes it is.
+    reads: Vec<u32>,
     names: HashMap<String, u32>,
     /// Values from outside, by name.
     inputs: HashMap<String, ValueId>,
@@ -250,7 +252,8 @@ impl Graph {
     }
 
     pub fn find(&self, name: &str) -> Option<ValueId> {
-        self.values.iter().position(|v| v.name == name).map(|i| ValueId(i as u32))
+        let among_all = || self.values.iter().position(|v| v.name == name).map(|i| ValueId(i as u32));
+        self.inputs.get(name).copied().or_else(among_all)
     }
 
     /// Trained parameters, in the order they were declared.

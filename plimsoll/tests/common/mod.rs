@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod case;
+pub mod golden;
 pub mod random_graph;
 
 use plimsoll::exec::cpu::CpuExecutor;

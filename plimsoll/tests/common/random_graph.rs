@@ -96,18 +96,18 @@ impl RandomStep {
 pub fn small_step(rng: &mut SampleRng) -> Graph {
     let mut graph = Graph::new("step", DType::F32);
     let (rows, width) = (64 * rng.size(1, 40), 16 * rng.size(1, 40));
-    let mut pool = vec![graph.data("x", Type::new(DType::F32, &[rows, width])).unwrap()];
-    for index in 0..rng.size(2, 4) {
+    let x = graph.data("x", Type::new(DType::F32, &[rows, width])).unwrap();
+    let gain = graph.parameter("w", &[width], Init::Ones, true).unwrap();
+    let mut pool = vec![graph.apply("gain", Binary::MUL, &[x, gain]).unwrap()];
+    for index in 0..rng.size(2, 5) {
         let value = small_op(&mut graph, rng, &pool, index);
         pool.push(value);
     }
     let last = pool[pool.len() - 1];
-    let n = graph.ty(last).elements();
-    let flat = graph.apply("flat", Reshape { shape: vec![n] }, &[last]).unwrap();
-    let loss = graph.apply("loss", Sum { axis: 0 }, &[flat]).unwrap();
-    let seed = graph.scalar("seed").unwrap();
+    let ty = graph.ty(last).clone();
+    let seed = graph.resident("seed", ty, Component::Inputs, Init::Ones).unwrap();
     let trained = graph.trained();
-    let grads = gradients(&mut graph, loss, seed, &trained).unwrap();
+    let grads = gradients(&mut graph, last, seed, &trained).unwrap();
     for (weight, grad) in trained.into_iter().zip(grads) {
         let (name, ty) = (format!("gradient.{}", graph.value(weight).name), graph.ty(weight).clone());
         let total = graph.resident(&name, ty, Component::Gradients, Init::Zeros).unwrap();
@@ -122,23 +122,23 @@ pub fn small_step(rng: &mut SampleRng) -> Graph {
 fn small_op(graph: &mut Graph, rng: &mut SampleRng, pool: &[ValueId], index: usize) -> ValueId {
     let x = pool[rng.size(pool.len().saturating_sub(2), pool.len() - 1)];
     let width = graph.shape(x)[1];
-    match rng.size(0, 5) {
-        0 | 1 => {
+    match rng.size(0, 7) {
+        0 => {
             let to = 16 * rng.size(1, 40);
             let weight = graph.parameter(&format!("w{index}"), &[to, width], Init::Normal(0.3), true).unwrap();
             graph.apply("product", MatMul::TRANSPOSED, &[x, weight]).unwrap()
         }
-        2 => {
+        1 => {
             let gain = graph.parameter(&format!("w{index}"), &[width], Init::Ones, true).unwrap();
             graph.apply("gain", Binary::MUL, &[x, gain]).unwrap()
         }
-        3 => graph.apply("scale", Scale(0.5), &[x]).unwrap(),
-        4 => {
+        2 => {
             let alike = pool.iter().copied().filter(|&v| graph.shape(v) == graph.shape(x));
             let alike: Vec<ValueId> = alike.collect();
             let other = alike[rng.size(0, alike.len() - 1)];
             graph.apply("combine", Binary::MUL, &[x, other]).unwrap()
         }
+        3 => graph.apply("scale", Scale(0.5), &[x]).unwrap(),
         _ => {
             let kind = [Activation::Gelu, Activation::Tanh, Activation::Silu][rng.size(0, 2)];
             graph.apply("act", Activate(kind), &[x]).unwrap()

@@ -3,9 +3,9 @@
 use super::cut::may_run_again;
 use super::ladder::{Measured, measure};
 use super::uses;
-use crate::graph::NodeId;
+use crate::graph::{NodeId, Role};
 use crate::plan::PlanError;
-use crate::plan::sketch::Sketch;
+use crate::plan::sketch::{NodeSketch, Sketch};
 
 /// Nodes that may run again, and nodes in all, up to which every choice is tried.
 const MOST_CHOICES: usize = 9;
@@ -36,7 +36,8 @@ pub fn choices(sketch: &Sketch, seconds: &[f64], sharing: bool) -> Option<Result
 
 /// Views of what runs again are taken again.
 pub fn mark_views(sketch: &Sketch, again: &mut [bool]) {
-    for id in sketch.node_ids().filter(|&id| sketch.node(id).is_view() && !sketch.node(id).overwrites()) {
+    let is_view = |node: &NodeSketch| node.role == Role::Forward && node.is_view() && !node.overwrites();
+    for id in sketch.node_ids().filter(|&id| is_view(sketch.node(id))) {
         let of = sketch.producer(sketch.viewed(sketch.node(id).outputs[0]));
         again[id.index()] = of.is_some_and(|producer| producer != id && again[producer.index()]);
     }

@@ -160,20 +160,24 @@ impl Ladder {
         Ok(Some(self.measure(high)?))
     }
 
-    /// The rung with the fewest bytes. More steps mostly need less: the last one and where kinds of steps end are tried.
+    /// The rung with the fewest bytes. More recompute needs less until the layer that is recomputed sets the peak: from
+    /// the last rung back to where it needs more again, in steps of a kind.
     pub fn lowest(&mut self, first: usize) -> Result<Option<Rung>, PlanError> {
         let ends: Vec<usize> = match &self.rungs {
             Rungs::All(choices) => (0..choices.len()).collect(),
             Rungs::Steps(steps) => {
                 let turns = (1..steps.len()).filter(|&i| steps[i].layer <= steps[i - 1].layer);
-                turns.chain([0, steps.len()]).collect()
+                [0].into_iter().chain(turns).chain([steps.len()]).collect()
             }
         };
         let mut lowest: Option<Rung> = None;
-        for rung in ends.into_iter().filter(|&rung| rung >= first) {
+        for rung in ends.into_iter().rev().filter(|&rung| rung >= first) {
             let rung = self.measure(rung)?;
-            if lowest.is_none_or(|other| rung.measured.live_bytes < other.measured.live_bytes) {
-                lowest = Some(rung);
+            let live_bytes = rung.measured.live_bytes;
+            match lowest.map(|other| other.measured.live_bytes) {
+                Some(fewest) if live_bytes > fewest => break,
+                // Of equals the one with less recompute.
+                _ => lowest = Some(rung),
             }
         }
         Ok(lowest)
@@ -194,7 +198,8 @@ impl Ladder {
 
 /// Bytes and seconds of running `again` again.
 pub(super) fn measure(sketch: &Sketch, seconds: &[f64], again: &[bool], sharing: bool) -> Result<Measured, PlanError> {
-    let extra_seconds = uses(sketch, again).iter().filter(|u| u.again).map(|u| seconds[u.node.index()]).sum();
-    let (_, lives) = ordered(&sketch_again(sketch, again), sharing)?;
+    let uses = uses(sketch, again);
+    let extra_seconds = uses.iter().filter(|u| u.again).map(|u| seconds[u.node.index()]).sum();
+    let (_, lives) = ordered(&sketch_again(sketch, &uses), sharing)?;
     Ok(Measured { live_bytes: lives.live_bytes(sharing), extra_seconds })
 }

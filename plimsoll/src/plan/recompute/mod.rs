@@ -44,14 +44,15 @@ pub fn recompute(graph: &Graph, again: &[bool]) -> Result<Graph, PlanError> {
 }
 
 /// The same on a sketch.
-pub fn sketch_again(sketch: &Sketch, again: &[bool]) -> Sketch {
-    let mut to = Sketch { nodes: Vec::with_capacity(sketch.nodes.len()), values: Vec::new(), kept: Vec::new() };
+fn sketch_again(sketch: &Sketch, uses: &[Use]) -> Sketch {
+    let values = Vec::with_capacity(sketch.values.len());
+    let mut to = Sketch { nodes: Vec::with_capacity(uses.len()), values, kept: Vec::new() };
     let mut names = Names::new(sketch.values.len());
     for (index, value) in sketch.values.iter().enumerate().filter(|(_, v)| !matches!(v.origin, Origin::Node(_))) {
         names.kept[index] = ValueId(to.values.len() as u32);
         to.values.push(*value);
     }
-    for Use { node: id, again, inputs } in uses(sketch, again) {
+    for &Use { node: id, again, ref inputs } in uses {
         let (node, new) = (sketch.node(id), NodeId(to.nodes.len() as u32));
         let outputs: SmallVec<[ValueId; 2]> =
             (0..node.outputs.len()).map(|i| ValueId((to.values.len() + i) as u32)).collect();

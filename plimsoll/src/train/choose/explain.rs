@@ -24,7 +24,9 @@ struct Question {
 
 impl Question {
     fn answer(self, search: &mut Search<'_>, chosen: &Settings, here: (usize, f64)) -> Result<Decision, PlanError> {
-        let there = if self.other == *chosen { here } else { search.measure(&self.other)? };
+        // What the recipe pins has no alternative.
+        let is_open = !self.is_pinned && self.other != *chosen;
+        let there = if is_open { search.measure(&self.other)? } else { here };
         Ok(Decision {
             lever: self.lever.into(),
             choice: self.choice,

@@ -222,12 +222,28 @@ impl<'a> Search<'a> {
     fn try_levers(&mut self, budget: usize, best: &mut Option<Candidate>) -> Result<(), PlanError> {
         for lever in LEVERS {
             let Some(like) = best.as_ref().map(|b| b.settings.clone()) else { return Ok(()) };
-            let before = best.clone();
-            for other in lever(self.family, self.spec, self.pins, &like) {
-                self.consider(&other, budget, best)?;
+            let values = lever(self.family, self.spec, self.pins, &like);
+            let at = values.iter().position(|value| *value == like).unwrap_or(values.len());
+            self.climb(values.iter().skip(at + 1), budget, best)?;
+            self.climb(values.iter().take(at).rev(), budget, best)?;
+            if let Some(better) = best.as_ref().map(|b| b.settings.clone()).filter(|better| *better != like) {
+                self.scan(&better, budget, best)?;
             }
-            if let Some(like) = best.as_ref().map(|b| b.settings.clone()).filter(|_| improved(&before, best)) {
-                self.scan(&like, budget, best)?;
+        }
+        Ok(())
+    }
+
+    /// Goes on as long as each value is better than the one before.
+    fn climb<'v>(
+        &mut self,
+        values: impl Iterator<Item = &'v Settings>,
+        budget: usize,
+        best: &mut Option<Candidate>,
+    ) -> Result<(), PlanError> {
+        for value in values {
+            self.consider(value, budget, best)?;
+            if best.as_ref().is_none_or(|best| best.settings != *value) {
+                break;
             }
         }
         Ok(())

@@ -1,0 +1,282 @@
+//! The search for a plan: every recipe has one in every budget that can hold it, what learning sees is the same in all
+//! of them, and the plans of one recipe learn the same.
+
+mod common;
+
+use plimsoll::exec::cpu::CpuExecutor;
+use plimsoll::exec::devices::card;
+use plimsoll::models::AttentionForm;
+use plimsoll::ops::Target;
+use plimsoll::plan::{LayoutOptions, Profile, Recompute};
+use plimsoll::recipe::{Precision, Recipe};
+use plimsoll::train::{
+    Choice, Device, Planned, Settings, StepSpec, TrainError, family, frontier, pins, plan, program, spec,
+};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+const GIB: u64 = 1 << 30;
+const BUDGETS_GIB: [u64; 5] = [8, 12, 16, 24, 32];
+
+fn recipes() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes");
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    files.retain(|p| p.extension().is_some_and(|e| e == "toml"));
+    files.sort();
+    assert!(files.len() >= 11);
+    files
+}
+
+fn load(path: &Path, sets: &[&str]) -> Recipe {
+    let sets: Vec<String> = sets.iter().map(|s| s.to_string()).collect();
+    Recipe::load(path, &sets).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn shipped(name: &str, sets: &[&str]) -> Recipe {
+    load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes").join(name), sets)
+}
+
+/// A card of some memory, planned for, not run on.
+fn card_with(free_bytes: u64, reserve_bytes: u64) -> Device {
+    Device {
+        name: "card".into(),
+        total_bytes: free_bytes,
+        free_bytes,
+        reserve_bytes,
+        profile: Profile { flops_per_s: 5e13, bytes_per_s: 8e11, launch_s: 1e-6 },
+        target: Target::CUDA,
+        precision: Precision::Bf16Mixed,
+        runs: false,
+    }
+}
+
+fn processor(free_bytes: u64) -> Device {
+    Device {
+        name: "cpu".into(),
+        profile: Profile::cpu(2),
+        target: Target::cpu(2),
+        precision: Precision::F32,
+        runs: true,
+        ..card_with(free_bytes, 0)
+    }
+}
+
+/// The budget of a recipe without one is 95 % of what is free: this much makes it `gib`.
+fn free_for(gib: u64) -> u64 {
+    gib * GIB * 100 / 95 + 1
+}
+
+/// Plan, and what every plan must hold.
+fn checked_plan(recipe: &Recipe, device: &Device, what: &str) -> Result<Planned, TrainError> {
+    let planned = plan(recipe, device)?;
+    let Choice { settings, layout, .. } = &planned.choice;
+    let effective = recipe.train.effective_batch;
+    assert_eq!(settings.accumulation, effective.div_ceil(settings.micro_batch), "{what}: the effective batch is kept");
+    assert!(planned.planned_peak_bytes() <= planned.budget_bytes, "{what}: over its budget");
+    let lost = layout.fragmentation_bytes() as f64 / layout.arena_bytes as f64;
+    assert!(lost <= 0.02, "{what}: {:.2} % lost to gaps", 100.0 * lost);
+    Ok(planned)
+}
+
+#[test]
+fn every_recipe_has_a_plan_or_the_smallest_budget() {
+    let mut smallest_seen = 0;
+    for path in recipes() {
+        let recipe = load(&path, &[]);
+        for device in [card_with, |free, _| processor(free)] {
+            for gib in BUDGETS_GIB {
+                let (device, start) = (device(free_for(gib), 700 << 20), Instant::now());
+                let what = format!("{} in {gib} GiB on {}", path.file_stem().unwrap().display(), device.name);
+                if device.runs && recipe.memory.precision.pinned().is_some() {
+                    continue;
+                }
+                match checked_plan(&recipe, &device, &what) {
+                    Ok(planned) => println!("{what}: {:?} in {:.0?}", planned.choice, start.elapsed()),
+                    Err(TrainError::DoesNotFit(smallest)) => {
+                        let needed = smallest.planned_peak_bytes();
+                        println!("{what}: needs {needed} bytes, {:.0?}", start.elapsed());
+                        assert!(needed > smallest.budget_bytes, "{what}");
+                        smallest_fits(&recipe, &device, needed, &what);
+                        smallest_seen += 1;
+                    }
+                    Err(error) => panic!("{what}: {error}"),
+                }
+            }
+        }
+    }
+    assert!(smallest_seen > 0, "no budget was too small: nothing of that was tested");
+}
+
+/// With the budget that is said to be the smallest there is a plan, and with less there is none.
+fn smallest_fits(recipe: &Recipe, device: &Device, needed: u64, what: &str) {
+    let with = |budget: u64| {
+        let mut recipe = recipe.clone();
+        recipe.memory.budget = plimsoll::recipe::Budget::Bytes(budget);
+        plan(&recipe, device)
+    };
+    assert!(with(needed).is_ok(), "{what}: no plan in the smallest budget");
+    assert!(matches!(with(needed - 1), Err(TrainError::DoesNotFit(_))), "{what}: a plan in less than the smallest");
+}
+
+/// Case 4: 7 batches × 6 accumulations × 13 lengths are 546 combinations, 221 different trainings.
+#[test]
+fn every_training_of_the_encoder_search_fits_24_gib() {
+    let mut trainings: Vec<(usize, usize)> = Vec::new();
+    let mut combinations = 0;
+    for batch in [8, 12, 16, 24, 32, 48, 64] {
+        for accumulation in [1, 2, 3, 4, 6, 8] {
+            for length in (128..=512).step_by(32) {
+                combinations += 1;
+                trainings.push((batch * accumulation, length));
+            }
+        }
+    }
+    trainings.sort();
+    trainings.dedup();
+    assert_eq!((combinations, trainings.len()), (546, 221));
+    let start = Instant::now();
+    for preset in ["bert-large-uncased", "microsoft/deberta-v3-large"] {
+        let (next, planned) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while let Some(&(effective, length)) = trainings.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        plan_training(preset, effective, length);
+                        planned.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        println!("{preset}: {} after {:.1?}", planned.load(Ordering::Relaxed), start.elapsed());
+        assert_eq!(planned.into_inner(), trainings.len());
+    }
+}
+
+fn plan_training(preset: &str, effective: usize, length: usize) {
+    let sets = [
+        format!("model.preset={preset}"),
+        format!("train.effective_batch={effective}"),
+        format!("data.max_length={length}"),
+    ];
+    let recipe = shipped("encoder.toml", &[&sets[0], &sets[1], &sets[2]]);
+    let rtx_4090 = card("rtx-4090").unwrap();
+    let device = card_with(rtx_4090.total_bytes, rtx_4090.reserve_bytes);
+    let what = format!("{preset} {effective} × {length}");
+    let planned = checked_plan(&recipe, &device, &what).unwrap_or_else(|e| panic!("{what}: {e}"));
+    assert!(planned.budget_bytes < 24 * GIB);
+}
+
+#[test]
+fn the_cases_fit_their_cards() {
+    let rtx_4090 = card("rtx-4090").unwrap();
+    let device = card_with(rtx_4090.total_bytes, rtx_4090.reserve_bytes);
+    let untied = ["model.tie_word_embeddings=false", "train.effective_batch=128", "data.max_length=256"];
+    let recipe = shipped("flan-t5-xl.toml", &untied);
+    assert_eq!(recipe.memory.precision.pinned(), Some(Precision::Bf16));
+    println!("{:?}", checked_plan(&recipe, &device, "flan-t5-xl in an rtx-4090").unwrap());
+
+    let recipe = shipped("mu-sota.toml", &[]);
+    assert_eq!((recipe.train.effective_batch, plimsoll::train::length(&recipe)), (32, 512));
+    println!("{:?}", checked_plan(&recipe, &processor(free_for(8)), "mu-sota in 8 GiB").unwrap());
+
+    // Whole, with recompute, or in micro-batches: then the loss still sees all 128 pairs.
+    for sets in [&[][..], &["memory.micro_batch=16"], &["memory.recompute=none"]] {
+        let recipe = shipped("clip.toml", sets);
+        assert_eq!(recipe.train.effective_batch, 128);
+        let planned = checked_plan(&recipe, &processor(free_for(4)), "clip in 4 GiB").unwrap();
+        println!("{planned:?}");
+        let is_cut = planned.choice.settings.accumulation > 1;
+        assert_eq!(planned.choice.program.phase("contrast").is_some(), is_cut);
+        assert!(is_cut || sets.is_empty());
+    }
+}
+
+/// Budget and device move how a step is computed, never what is learned.
+#[test]
+fn what_learning_sees_is_the_same_in_every_plan() {
+    for name in ["mu-sota-small.toml", "encoder-small.toml", "clip-small.toml"] {
+        let recipe = shipped(name, &[]);
+        let plenty = checked_plan(&recipe, &processor(64 * GIB), name).unwrap();
+        let arena = plenty.choice.layout.arena_bytes as u64;
+        let mut seen: Vec<Settings> = Vec::new();
+        for percent in [100, 80, 60, 50, 40, 30] {
+            let mut tight = recipe.clone();
+            tight.memory.budget = plimsoll::recipe::Budget::Bytes(arena * percent / 100);
+            let Ok(planned) = checked_plan(&tight, &processor(64 * GIB), name) else { continue };
+            let now = spec(&tight, &planned.device);
+            assert_eq!(now, spec(&recipe, &plenty.device), "{name}: the plan changed what is learned");
+            assert_eq!(tight.train, recipe.train);
+            same_parameters(&planned, &plenty);
+            seen.push(planned.choice.settings);
+        }
+        seen.dedup();
+        assert!(seen.len() > 2, "{name}: only {seen:?}");
+    }
+}
+
+/// Weights, their decay groups and moments do not depend on the plan; nor does dropout, which goes by names and places.
+fn same_parameters(a: &Planned, b: &Planned) {
+    let weights = |p: &Planned| {
+        let kept = p.choice.program.residents.iter().filter(|r| r.is_parameter || r.name.starts_with("moment"));
+        let mut named: Vec<(String, String)> = kept.map(|r| (r.name.clone(), r.ty.to_string())).collect();
+        named.sort();
+        named
+    };
+    assert_eq!(weights(a), weights(b));
+    let dropouts = |p: &Planned| {
+        let nodes = p.choice.program.phases.iter().filter(|ph| ph.repeat > 0).flat_map(|ph| ph.graph.nodes());
+        // The number of samples in a micro-batch is how it is computed; site and probability are what is dropped.
+        let site = |text: String| text.split("samples").next().unwrap_or_default().to_string();
+        let dropped = nodes.map(|n| format!("{:?}", n.op.op())).filter(|op| op.contains("ropout {"));
+        let mut sites: Vec<String> = dropped.map(site).collect();
+        sites.sort();
+        sites.dedup();
+        sites
+    };
+    assert_eq!(dropouts(a), dropouts(b));
+}
+
+#[test]
+fn a_frontier_trades_memory_for_time() {
+    let recipe = shipped("mu-sota-small.toml", &[]);
+    let device = processor(64 * GIB);
+    let (family, spec, pins) = (family(&recipe.model), spec(&recipe, &device), pins(&recipe, &device).unwrap());
+    let options = LayoutOptions { target: device.target, sharing: true };
+    let points = frontier(family.as_ref(), &spec, &pins, options, &device.profile).unwrap();
+    points.iter().for_each(|p| println!("{:>12} {:.3} ms {:?}", p.arena_bytes, p.predicted_ms, p.settings));
+    assert!((4..=24).contains(&points.len()), "{} points", points.len());
+    for pair in points.windows(2) {
+        assert!(pair[0].arena_bytes < pair[1].arena_bytes && pair[0].predicted_ms > pair[1].predicted_ms);
+    }
+    // Every point is what a plan of just that budget is, or slower by nothing.
+    for point in &points {
+        let mut tight = recipe.clone();
+        tight.memory.budget = plimsoll::recipe::Budget::Bytes(point.arena_bytes as u64);
+        let planned = plan(&tight, &device).unwrap();
+        let ratio = planned.choice.predicted_step_ms / point.predicted_ms;
+        assert!(ratio <= 1.02, "{ratio:.3} times the time of the frontier in {} bytes", point.arena_bytes);
+    }
+}
+
+/// A plan's settings, stored and read, give the same nodes to compute again.
+#[test]
+fn a_choice_of_recompute_survives_its_file() {
+    let recipe = shipped("encoder-small.toml", &[]);
+    let plenty = plan(&recipe, &processor(64 * GIB)).unwrap();
+    let mut tight = recipe.clone();
+    tight.memory.budget = plimsoll::recipe::Budget::Bytes(plenty.choice.layout.arena_bytes as u64 * 9 / 10);
+    tight.memory.micro_batch = plimsoll::recipe::Choice::Pinned(plenty.choice.settings.micro_batch);
+    let planned = plan(&tight, &processor(64 * GIB)).unwrap();
+    assert!(matches!(planned.choice.settings.recompute, Recompute::Some(_)), "{:?}", planned.choice.settings);
+    let text = serde_json::to_string(&planned.choice.settings).unwrap();
+    println!("{text}");
+    let read: Settings = serde_json::from_str(&text).unwrap();
+    let again = program(family(&tight.model).as_ref(), &spec(&tight, &planned.device), &read).unwrap();
+    for (a, b) in again.phases.iter().zip(&planned.choice.program.phases) {
+        assert_eq!(a.graph.fingerprint(), b.graph.fingerprint());
+    }
+}
+
+#[path = "search/curves.rs"]
+mod curves;
