@@ -199,7 +199,9 @@ impl Verdict {
         let live = format!("live peak {}, fragmentation {share:.1} %", format_bytes(self.live_peak_bytes));
         row("arena", format_bytes(self.arena_bytes), &live);
         row("headroom", headroom, "");
-        row("host", format_bytes(self.host_peak_bytes), "beside the arena: samples, batches ahead, loading");
+        let offloaded = if self.offload == "none" { "" } else { ", what is offloaded" };
+        let held = format!("beside the arena: samples, batches ahead, loading{offloaded}");
+        row("host", format_bytes(self.host_peak_bytes), &held);
         let batch = format!("{} × {}", self.micro_batch, self.accumulation);
         row("batch", batch, &format!("micro-batch × accumulation, effective batch {}", self.effective_batch));
         row("step", format!("{:.1} ms", self.predicted_step_ms), &self.time_words());

@@ -296,7 +296,7 @@ fn host_memory_is_used_where_nothing_else_fits() {
     let free = self::recipe(BERT, &[ADAMW, "model.vocab_size=5000", "memory.budget=100%"]);
     assert_eq!(plan(&free, &card(without)).unwrap().choice.settings.offload, Offload::NONE);
     assert_eq!(plan(&free, &card(without - 1)).unwrap().choice.settings.offload, MOMENTS);
-    assert_eq!(smallest(&free, card(1)).settings.offload, Offload { activation_layers: 3, ..MOMENTS });
+    assert!(smallest(&free, card(1)).settings.offload.optimizer);
     assert_eq!(smallest(&free, Device { free_bytes: 1, ..device() }).settings.offload, Offload::NONE);
 }
 

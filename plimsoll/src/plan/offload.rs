@@ -183,3 +183,65 @@ impl Pass<'_> {
         Ok(self.back[&value])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::autodiff::gradients;
+    use crate::graph::{DType, Init, Space, Type};
+    use crate::ops::{Activate, Activation, CrossEntropy, LayerNorm, MatMul, Reshape};
+    use crate::plan::order;
+
+    /// Two layers of norm, product and activation, with gradients.
+    fn graph() -> Graph {
+        let mut graph = Graph::new("step", DType::F32);
+        let targets = graph.data("targets", Type::new(DType::I32, &[6])).unwrap();
+        let weights = graph.data("weights", Type::new(DType::F32, &[6])).unwrap();
+        let mut x = graph.data("x", Type::new(DType::F32, &[2, 3, 32])).unwrap();
+        for layer in 0..2 {
+            x = graph.layer(&format!("layers.{layer}"), |graph| {
+                let [scale, shift] = ["scale", "shift"].map(|n| graph.parameter(n, &[32], Init::Ones, false).unwrap());
+                let w = graph.parameter("w", &[32, 32], Init::Normal(0.1), true).unwrap();
+                let norm = graph.apply_all("norm", LayerNorm { eps: 1e-5 }, &[x, scale, shift]).unwrap()[0];
+                let rows = graph.apply("rows", Reshape { shape: vec![6, 32] }, &[norm]).unwrap();
+                let up = graph.apply("up", MatMul::TRANSPOSED, &[rows, w]).unwrap();
+                let act = graph.apply("act", Activate(Activation::Gelu), &[up]).unwrap();
+                graph.apply("cube", Reshape { shape: vec![2, 3, 32] }, &[act]).unwrap()
+            });
+        }
+        let logits = graph.apply("logits", Reshape { shape: vec![6, 32] }, &[x]).unwrap();
+        let loss = graph.apply("loss", CrossEntropy, &[logits, targets, weights]).unwrap();
+        let (seed, trained) = (graph.scalar("seed").unwrap(), graph.trained());
+        let grads = gradients(&mut graph, loss, seed, &trained).unwrap();
+        grads.into_iter().flatten().for_each(|grad| graph.keep(grad));
+        graph
+    }
+
+    fn names(graph: &Graph, chosen: &[bool]) -> Vec<String> {
+        graph.values().iter().zip(chosen).filter(|(_, c)| **c).map(|(v, _)| v.name.clone()).collect()
+    }
+
+    #[test]
+    fn what_a_layer_saves_is_chosen_but_not_statistics() {
+        let graph = graph();
+        assert_eq!(names(&graph, &offloaded_values(&graph, 0)), [""; 0]);
+        // The reshaped norm is a view: its base goes.
+        assert_eq!(names(&graph, &offloaded_values(&graph, 1)), ["layers.0.norm", "layers.0.up", "layers.0.act"]);
+        assert_eq!(offloaded_values(&graph, 2).iter().filter(|&&c| c).count(), 6);
+    }
+
+    #[test]
+    fn values_leave_at_once_and_come_back_when_asked_for() {
+        let graph = graph();
+        let away = offload(&graph, &offloaded_values(&graph, 1)).unwrap();
+        let order = order(&away).unwrap();
+        let at =
+            |name: &str| order.iter().position(|&id| away.node(id).name == name).unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(at("layers.0.up.to_host"), at("layers.0.up") + 1);
+        assert!(at("layers.0.up.from_host") > at("layers.1.up.grad"), "{away}");
+        assert_eq!(away.value(away.find("layers.0.up.to_host").unwrap()).space, Space::Host);
+        // The product's gradient reads the fetched norm through the view that the product itself read.
+        assert!(at("layers.0.rows.back") == at("layers.0.norm.from_host") + 1);
+        assert_ne!(away.fingerprint(), graph.fingerprint());
+    }
+}
