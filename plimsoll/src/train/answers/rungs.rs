@@ -5,13 +5,26 @@ use crate::recipe::{
     BatchNormMode, Budget, Choice, Kind as DataKind, Memory, Model, OptimizerState, Precision, Recipe, Rule,
     sibling_presets,
 };
+use crate::train::setup::evaluate_batch;
 use crate::train::{Device, length, precision};
 
 /// One thing to give up, in ever larger steps.
 pub(super) struct Kind {
     pub name: &'static str,
-    pub changes_learning: bool,
+    pub tier: Tier,
     pub steps: Vec<Step>,
+}
+
+/// How much a change takes: nothing that learning sees, how the model is trained, or the model itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Tier {
+    Computing,
+    Training,
+    Model,
+}
+
+impl Tier {
+    pub const ALL: [Tier; 3] = [Tier::Computing, Tier::Training, Tier::Model];
 }
 
 /// A change as settings, and what it means for the rest of the recipe.
@@ -29,27 +42,27 @@ impl Step {
 
 /// In the order in which to try them. A step may be refused by the recipe's own checks: then it is no way out.
 pub(super) fn kinds(recipe: &Recipe, device: &Device) -> Vec<Kind> {
-    let harmless = pins(&recipe.memory).into_iter().chain([budget(recipe), offload(recipe, device)]);
-    let learning = [
-        ("precision", precisions(recipe, device)),
-        ("optimizer state", states(recipe, device)),
-        ("optimizer", optimizers(recipe)),
-        ("batch norm", batch_norm(recipe)),
-        ("batch", batches(recipe)),
-        ("length", lengths(recipe)),
-        ("heads", heads(&recipe.model)),
-        ("layers", layers(&recipe.model)),
-        ("width", widths(&recipe.model)),
-        ("model", smaller_models(&recipe.model)),
+    let model = &recipe.model;
+    let others = [
+        ("budget", Tier::Computing, budget(recipe)),
+        ("evaluation", Tier::Computing, evaluation(recipe)),
+        ("offload", Tier::Computing, offload(recipe, device)),
+        ("precision", Tier::Training, precisions(recipe, device)),
+        ("optimizer state", Tier::Training, states(recipe, device)),
+        ("optimizer", Tier::Training, optimizers(recipe)),
+        ("batch norm", Tier::Training, batch_norm(recipe)),
+        ("batch", Tier::Training, batches(recipe)),
+        ("length", Tier::Training, lengths(recipe)),
+        ("heads", Tier::Model, heads(model)),
+        ("layers", Tier::Model, layers(model)),
+        ("width", Tier::Model, widths(model)),
+        ("model", Tier::Model, smaller_models(model)),
     ];
-    let learning = learning.map(|(name, steps)| Kind { name, changes_learning: true, steps });
-    harmless.chain(learning).filter(|kind| !kind.steps.is_empty()).collect()
+    let others = others.map(|(name, tier, steps)| Kind { name, tier, steps });
+    pins(&recipe.memory).into_iter().chain(others).filter(|kind| !kind.steps.is_empty()).collect()
 }
 
-fn harmless(name: &'static str, steps: Vec<Step>) -> Kind {
-    Kind { name, changes_learning: false, steps }
-}
-
+/// Each by itself: one may be all that stands in the way.
 fn pins(memory: &Memory) -> Vec<Kind> {
     let levers = [
         ("micro_batch", memory.micro_batch != Choice::Auto, "auto"),
@@ -61,24 +74,34 @@ fn pins(memory: &Memory) -> Vec<Kind> {
     ];
     let free = |(key, _, value): (&str, bool, &str)| {
         let step = Step::new(format!("memory.{key} not pinned"), [format!("memory.{key}={value}")], "");
-        harmless("pin", vec![step])
+        Kind { name: "pin", tier: Tier::Computing, steps: vec![step] }
     };
     levers.into_iter().filter(|(_, pinned, _)| *pinned).map(free).collect()
 }
 
-fn budget(recipe: &Recipe) -> Kind {
-    let auto = Step::new("all that the device has free", ["memory.budget=auto".to_string()], "");
-    harmless("budget", if recipe.memory.budget == Budget::Auto { Vec::new() } else { vec![auto] })
+fn budget(recipe: &Recipe) -> Vec<Step> {
+    let auto = Step::new("95 % of what is free", ["memory.budget=auto".to_string()], "");
+    if recipe.memory.budget == Budget::Auto { Vec::new() } else { vec![auto] }
+}
+
+/// How many samples are evaluated at a time has no influence on the result.
+fn evaluation(recipe: &Recipe) -> Vec<Step> {
+    let whole = evaluate_batch(recipe).unwrap_or(1);
+    let step = |batch: usize| {
+        let adjust = "evaluation takes longer";
+        Step::new(format!("evaluation {whole} → {batch}"), [format!("train.evaluate.batch={batch}")], adjust)
+    };
+    smaller(whole, &[0.25, 0.0], 1).into_iter().map(step).collect()
 }
 
 /// On a CPU the host is the device.
-fn offload(recipe: &Recipe, device: &Device) -> Kind {
+fn offload(recipe: &Recipe, device: &Device) -> Vec<Step> {
     let possible = device.target.processor != Processor::Cpu && recipe.memory.offload == Choice::Auto;
     let step = |what: &str| {
         let adjust = "copies over the bus take time";
         Step::new(format!("{what} in host memory"), [format!("memory.offload={what}")], adjust)
     };
-    harmless("offload", if possible { vec![step("optimizer"), step("activations")] } else { Vec::new() })
+    if possible { vec![step("optimizer"), step("activations")] } else { Vec::new() }
 }
 
 /// The processor computes in f32 alone.
