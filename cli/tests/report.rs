@@ -17,7 +17,7 @@ fn a_run_becomes_a_page_finished_or_torn() {
         "Loss",
         "Time per step",
         "measured peak",
-        "exactly as planned",
+        "as planned, to the page",
         "Memory over one step",
         "Decisions",
     ] {

@@ -73,16 +73,21 @@ fn live_temporaries(program: &Program, layout: &Layout, phase: usize, tick: usiz
         .collect()
 }
 
-/// `layers.3.ffn.up.grad` → `layers.3`; `moment1.layers.3.ffn.up` → `layers.3`; `head.weight` → `head`.
+/// `layers.3.ffn.up.grad` → `layers.3`; `moment1.bert.encoder.layer.3.output` → `bert.encoder.layer.3`; `head.weight` →
+/// `head`.
 fn layer_of(name: &str) -> String {
     let path = RESIDENT_PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
-    let mut parts = path.split(['.', ' ', ':']);
-    let first = parts.next().unwrap_or_default();
-    match parts.next() {
-        Some(second) if !second.is_empty() && second.bytes().all(|b| b.is_ascii_digit()) => format!("{first}.{second}"),
-        _ => first.to_string(),
+    let parts: Vec<&str> = path.split(['.', ' ', ':']).collect();
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let counts_layers = |at: usize| at == 1 || at > 1 && STACKS.contains(&parts[at - 1]);
+    match (0..parts.len()).find(|&at| is_number(parts[at]) && counts_layers(at)) {
+        Some(at) => parts[..=at].join("."),
+        None => parts[0].to_string(),
     }
 }
+
+/// What models call a row of layers, deeper in a name than at its beginning.
+const STACKS: [&str; 3] = ["layer", "layers", "block"];
 
 /// Accumulators and moments are named after their parameter, behind one of these.
 const RESIDENT_PREFIXES: [&str; 3] = ["gradient.", "moment1.", "moment2."];
@@ -113,6 +118,9 @@ mod tests {
     fn names_fold_to_layers() {
         assert_eq!(layer_of("layers.3.ffn.up.grad"), "layers.3");
         assert_eq!(layer_of("moment1.layers.3.ffn.up"), "layers.3");
+        assert_eq!(layer_of("gradient.bert.encoder.layer.11.output.dense.weight"), "bert.encoder.layer.11");
+        assert_eq!(layer_of("encoder.block.2.layer.1.layer_norm"), "encoder.block.2");
+        assert_eq!(layer_of("head.chunk.3.logits"), "head");
         assert_eq!(layer_of("head.weight"), "head");
         assert_eq!(layer_of("lr"), "lr");
     }

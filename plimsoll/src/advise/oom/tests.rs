@@ -170,7 +170,7 @@ fn messages() -> Vec<(&'static str, &'static str, Form, Told)> {
                 free: Some(9.38 * MIB),
                 allocated: Some(2.92 * GIB),
                 unallocated: Some(34.62 * MIB),
-                process: Some(3.14 * GIB),
+                process: Some(3215.36 * MIB),
                 gpu: Some(0),
                 others: vec![
                     (644963, 5.59 * MIB),
@@ -179,7 +179,6 @@ fn messages() -> Vec<(&'static str, &'static str, Form, Told)> {
                     (3053273, 29.04 * GIB),
                     (3120922, 14.74 * GIB),
                 ],
-                ..Told::default()
             },
         ),
         (

@@ -8,6 +8,7 @@ use crate::report::timeline::{Row, STACK, bytes_of, merged};
 use crate::train::Planned;
 use crate::units::format_bytes;
 use serde::Serialize;
+use std::collections::HashMap;
 use std::fmt::Write;
 
 const WIDTH: f64 = 1120.0;
@@ -19,7 +20,7 @@ const BOTTOM: f64 = HEIGHT - 42.0;
 
 const COLUMNS: usize = 480;
 const LAYERS_SHOWN: usize = 14;
-const BUFFERS_SHOWN: usize = 18;
+const BUFFERS_SHOWN: usize = 14;
 
 pub fn sections(planned: &Planned, budget_bytes: u64, page: &mut Html) {
     let choice = &planned.choice;
@@ -230,7 +231,8 @@ impl Timeline {
     }
 }
 
-fn unit_of(bytes: f64) -> (f64, &'static str) {
+/// The unit to write such sizes in, and its name.
+pub fn unit_of(bytes: f64) -> (f64, &'static str) {
     match bytes {
         b if b >= (1u64 << 30) as f64 => ((1u64 << 30) as f64, "GiB"),
         b if b >= (1u64 << 20) as f64 => ((1u64 << 20) as f64, "MiB"),
@@ -267,11 +269,8 @@ fn breakdown(planned: &Planned, summary: &Summary, page: &mut Html) {
     for (component, _) in STACK.iter().filter(|(c, _)| bytes_at_peak(summary, *c) > 0) {
         let bytes = bytes_at_peak(summary, *component);
         page.raw("<tr><td><i class=\"key ").raw(class(*component)).raw("\"></i>").text(&label(*component));
-        page.raw("</td><td class=\"n\">").text(&format_bytes(bytes as u64)).raw("</td>").raw(&bar(
-            bytes,
-            total,
-            class(*component),
-        ));
+        page.raw("</td><td class=\"n\">").text(&format_bytes(bytes as u64)).raw("</td>");
+        page.raw(&bar(bytes, total, total, class(*component)));
         page.raw("</tr>");
     }
     let layout = &planned.choice.layout;
@@ -291,22 +290,26 @@ fn breakdown(planned: &Planned, summary: &Summary, page: &mut Html) {
     page.raw("</tbody></table>").end_section();
 }
 
-/// The cell with a bar and its share.
-fn bar(bytes: usize, total: usize, class: &str) -> String {
+/// The cell with a bar, as long as it is large against `most`, and its share of all.
+fn bar(bytes: usize, total: usize, most: usize, class: &str) -> String {
     let share = 100.0 * bytes as f64 / total.max(1) as f64;
-    format!("<td class=\"bar\"><i class=\"{class}\" style=\"width:{share:.2}%\"></i><span>{share:.1} %</span></td>")
+    let width = (100.0 * bytes as f64 / most.max(1) as f64).min(100.0);
+    format!("<td class=\"bar\"><i class=\"{class}\" style=\"width:{width:.2}%\"></i><span>{share:.1} %</span></td>")
 }
 
 fn layers(summary: &Summary, page: &mut Html) {
     let total: usize = summary.layers.values().sum();
     let mut rows: Vec<(&str, usize)> = summary.layers.iter().map(|(name, &bytes)| (name.as_str(), bytes)).collect();
-    // Stable: equal sizes stay in the order of their names.
-    rows.sort_by_key(|row| std::cmp::Reverse(row.1));
-    let rest = rows.split_off(LAYERS_SHOWN.min(rows.len()));
+    // Equal sizes in the order of their layers: 2 before 10.
+    rows.sort_by_key(|(name, bytes)| (std::cmp::Reverse(*bytes), name.len(), *name));
+    let most = rows.first().map_or(1, |row| row.1);
+    // What would read 0.0 % says nothing by itself.
+    let telling = rows.iter().filter(|row| 2000 * row.1 >= total).count();
+    let rest = rows.split_off(telling.min(LAYERS_SHOWN));
     page.section("At the peak, by layer", "").raw("<table><tbody>");
     let mut row = |name: &str, bytes: usize| {
         page.raw("<tr><td class=\"name\">").text(name).raw("</td><td class=\"n\">").text(&format_bytes(bytes as u64));
-        page.raw("</td>").raw(&bar(bytes, total, "layer")).raw("</tr>");
+        page.raw("</td>").raw(&bar(bytes, total, most, "layer")).raw("</tr>");
     };
     rows.iter().for_each(|(name, bytes)| row(name, *bytes));
     if !rest.is_empty() {
@@ -315,18 +318,72 @@ fn layers(summary: &Summary, page: &mut Html) {
     page.raw("</tbody></table>").end_section();
 }
 
+/// Buffers of one kind: the same value of every layer.
+struct Kind {
+    name: String,
+    component: Component,
+    /// Of one of them.
+    bytes: usize,
+    count: usize,
+}
+
+/// Values that differ by the number of their layer only are one kind; the kinds with most bytes first.
+fn kinds(summary: &Summary) -> Vec<Kind> {
+    let mut kinds: Vec<Kind> = Vec::new();
+    let mut known: HashMap<(String, Component, usize), usize> = HashMap::new();
+    for buffer in &summary.live {
+        let key = (without_numbers(&buffer.name), buffer.component, buffer.bytes);
+        let at = *known.entry(key).or_insert_with_key(|(name, component, bytes)| {
+            kinds.push(Kind { name: name.clone(), component: *component, bytes: *bytes, count: 0 });
+            kinds.len() - 1
+        });
+        kinds[at].count += 1;
+        // One of its kind keeps its number.
+        kinds[at].name = if kinds[at].count == 1 { buffer.name.clone() } else { without_numbers(&buffer.name) };
+    }
+    kinds.sort_by_key(|kind| std::cmp::Reverse(kind.bytes * kind.count));
+    kinds
+}
+
+/// `layers.3.ffn.up` → `layers.*.ffn.up`
+fn without_numbers(name: &str) -> String {
+    let number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    name.split('.').map(|part| if number(part) { "*" } else { part }).collect::<Vec<_>>().join(".")
+}
+
 fn buffers(summary: &Summary, page: &mut Html) {
-    let most = summary.live.first().map_or(1, |b| b.bytes);
-    page.section("Alive at the peak", &format!("the largest of {} buffers", summary.live.len())).raw("<table><tbody>");
-    for buffer in summary.live.iter().take(BUFFERS_SHOWN) {
-        let width = 100.0 * buffer.bytes as f64 / most.max(1) as f64;
-        let class = class(buffer.component);
-        page.raw("<tr><td class=\"name\"><i class=\"key ").raw(class).raw("\"></i>").text(&buffer.name);
-        page.raw("</td><td>")
-            .text(&label(buffer.component))
-            .raw("</td><td class=\"n\">")
-            .text(&format_bytes(buffer.bytes as u64));
+    let kinds = kinds(summary);
+    let most = kinds.first().map_or(1, |kind| kind.bytes * kind.count);
+    let sub = format!("{} buffers; those of all layers together, the largest first", summary.live.len());
+    page.section("Alive at the peak", &sub);
+    page.raw("<table><thead><tr><th>buffer</th><th>component</th><th class=\"n\">each</th><th class=\"n\">together</th><th></th></tr></thead><tbody>");
+    for kind in kinds.iter().take(BUFFERS_SHOWN) {
+        let (class, together) = (class(kind.component), kind.bytes * kind.count);
+        let width = 100.0 * together as f64 / most.max(1) as f64;
+        let times = if kind.count > 1 { format!("{} × ", kind.count) } else { String::new() };
+        page.raw("<tr><td class=\"name\"><i class=\"key ").raw(class).raw("\"></i>").text(&kind.name);
+        page.raw("</td><td>").text(&label(kind.component)).raw("</td><td class=\"n\">");
+        page.text(&format!("{times}{}", format_bytes(kind.bytes as u64))).raw("</td><td class=\"n\">");
+        page.text(&format_bytes(together as u64));
         page.raw(&format!("</td><td class=\"bar\"><i class=\"{class}\" style=\"width:{width:.2}%\"></i></td></tr>"));
     }
     page.raw("</tbody></table>").end_section();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{LiveBuffer, Peak};
+
+    #[test]
+    fn buffers_of_all_layers_are_one_kind() {
+        let buffer =
+            |name: &str, bytes: usize| LiveBuffer { name: name.into(), bytes, component: Component::Activations };
+        let live =
+            vec![buffer("head", 50), buffer("layers.0.up", 30), buffer("layers.1.up", 30), buffer("layers.2.up", 8)];
+        let peak = Peak { phase: "step".into(), tick: 0, node: "head".into() };
+        let summary = Summary { peak, breakdown: [].into(), layers: [].into(), live };
+        let found: Vec<(String, usize)> = kinds(&summary).into_iter().map(|kind| (kind.name, kind.count)).collect();
+        assert_eq!(found, [("layers.*.up".into(), 2), ("head".into(), 1), ("layers.2.up".into(), 1)]);
+    }
 }

@@ -163,17 +163,20 @@ fn decisions(planned: &Planned, page: &mut Html) {
     page.raw("</tbody></table>").end_section();
 }
 
+/// The unit in which a machine gives memory out.
+const PAGE_BYTES: u64 = 4096;
+
 /// How far a measured number lies from the planned one.
 fn against(measured: u64, planned: u64) -> String {
-    match measured == planned {
-        true => "exactly as planned".into(),
-        false => format!("{:+.1} % of planned", 100.0 * (measured as f64 / planned.max(1) as f64 - 1.0)),
+    match measured.abs_diff(planned) < PAGE_BYTES {
+        true => "as planned, to the page".into(),
+        false => format!("{:+.1} % against planned", 100.0 * (measured as f64 / planned.max(1) as f64 - 1.0)),
     }
 }
 
 fn milliseconds(ms: f64) -> String {
     match ms {
-        ms if ms >= 10_000.0 => format!("{:.1} s", ms / 1e3),
+        ms if ms >= 1000.0 => format!("{:.2} s", ms / 1e3),
         ms if ms >= 100.0 => format!("{ms:.0} ms"),
         ms => format!("{ms:.1} ms"),
     }

@@ -2,9 +2,9 @@
 
 use super::chart::{Chart, Series, plain};
 use super::html::{Html, grouped};
+use super::memory::unit_of;
 use super::milliseconds;
 use crate::train::{Evaluation, Event, Finished, Planned, Started, StepEvent};
-use crate::units::format_bytes;
 
 /// The events of a run, put together. What a resumed run did again replaces what it had done.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -86,7 +86,7 @@ impl RunStory {
 pub fn tiles(run: &RunStory, planned: Option<&Planned>, page: &mut Html) {
     if let Some(ms) = run.median_ms() {
         let predicted = planned.map(|p| p.choice.predicted_step_ms).filter(|predicted| *predicted > 0.0);
-        let sub = predicted.map_or(String::new(), |p| format!("{:+.0} % of predicted", 100.0 * (ms / p - 1.0)));
+        let sub = predicted.map_or(String::new(), |p| format!("{:+.0} % against predicted", 100.0 * (ms / p - 1.0)));
         page.tile("measured step", &milliseconds(ms), &sub);
     }
     let speed = run.finished.as_ref().map(|f| f.samples_per_s).or_else(|| run.steps.last().map(|s| s.samples_per_s));
@@ -188,27 +188,16 @@ fn time(run: &RunStory, planned: Option<&Planned>, page: &mut Html) {
 }
 
 fn memory(run: &RunStory, page: &mut Html) {
+    let most = run.steps.iter().map(|s| s.measured_peak_bytes.max(s.planned_peak_bytes)).max().unwrap_or(0);
+    let (unit, name) = unit_of(most as f64);
+    let line =
+        |bytes: fn(&StepEvent) -> u64| run.steps.iter().map(|s| (s.step as f64, bytes(s) as f64 / unit)).collect();
     let series = [
-        Series {
-            name: "measured peak",
-            class: "weights",
-            points: run.line(|s| s.measured_peak_bytes as f64),
-            dots: false,
-        },
-        Series {
-            name: "planned peak",
-            class: "limit dashed",
-            points: run.line(|s| s.planned_peak_bytes as f64),
-            dots: false,
-        },
+        Series { name: "measured peak", class: "weights", points: line(|s| s.measured_peak_bytes), dots: false },
+        Series { name: "planned peak", class: "limit dashed", points: line(|s| s.planned_peak_bytes), dots: false },
     ];
-    let text = |bytes: f64| format_bytes(bytes.max(0.0) as u64);
-    chart(
-        page,
-        "Memory",
-        "planned and measured peak",
-        &Chart { series: &series, x_name: "step", y_text: text, from_zero: true },
-    );
+    let sub = format!("planned and measured peak, {name}");
+    chart(page, "Memory", &sub, &Chart { series: &series, x_name: "step", y_text: plain, from_zero: true });
 }
 
 /// An exponential mean over about a fiftieth of the run.
