@@ -56,8 +56,7 @@ impl Op for Correct {
         let kernel = typed(source!("correct", "map"), "correct", &[("T", logits), ("W", weights)]);
         let threads = classes.next_multiple_of(32).clamp(32, 512);
         let counted = launch.workspace;
-        let args: [Arg; 5] =
-            [logits.into(), targets.into(), weights.into(), Arg::Address(counted), classes.into()];
+        let args: [Arg; 5] = [logits.into(), targets.into(), weights.into(), Arg::Address(counted), classes.into()];
         put(launch, &kernel.define("WIDTH", 1), Grid::new(rows, threads), rows, &args)?;
         reduce::add_parts(launch, counted, rows, total)
     }

@@ -53,15 +53,8 @@ impl Op for CrossEntropy {
         let threads = classes.div_ceil(width).next_multiple_of(32).clamp(32, 1024);
         let args: [Arg; 3] = [logits.into(), lse.into(), classes.into()];
         put(launch, &kernel("log_sum_exp"), Grid::new(rows, threads), rows, &args)?;
-        let args: [Arg; 7] = [
-            logits.into(),
-            targets.into(),
-            weights.into(),
-            lse.into(),
-            loss.into(),
-            rows.into(),
-            classes.into(),
-        ];
+        let args: [Arg; 7] =
+            [logits.into(), targets.into(), weights.into(), lse.into(), loss.into(), rows.into(), classes.into()];
         launch.kernel(&kernel("cross_entropy"), Grid::new(1, 1024), &args)
     }
 }

@@ -78,12 +78,8 @@ impl Op for Dropout {
         let threads = samples * threads_per_sample;
         let sizes: [Arg; 3] = [threads.into(), threads_per_sample.into(), per_sample.into()];
         let scale = (1.0 / (1.0 - self.p)) as f32;
-        let constants: [Arg; 4] = [
-            self.site.into(),
-            drop_threshold(self.p as f32).into(),
-            scale.into(),
-            u32::from(self.samples != 0).into(),
-        ];
+        let constants: [Arg; 4] =
+            [self.site.into(), drop_threshold(self.p as f32).into(), scale.into(), u32::from(self.samples != 0).into()];
         let args: Vec<Arg> = [x, y, rng].into_iter().map(Arg::from).chain(sizes).chain(constants).collect();
         let kernel = typed(source!("dropout", "map"), "dropout", &[("T", x)]).define("WIDTH", width);
         put(launch, &kernel, Grid::over(threads, 1), threads, &args)

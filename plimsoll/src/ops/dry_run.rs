@@ -167,7 +167,10 @@ fn more_samples() -> Vec<(&'static str, Sample)> {
         ("adamw", adamw(true)),
         ("cast", Sample::new(Cast(DType::F32), vec![float(&[7, 3])])),
         ("cast", Sample::new(Cast(DType::Bf16), vec![float(&[8, 8])])),
-        ("clip", Sample::plain(ClipNorm { max_norm: Some(1.0) }, vec![constant(&[5]), constant(&[70_000]), constant(&[3])])),
+        (
+            "clip",
+            Sample::plain(ClipNorm { max_norm: Some(1.0) }, vec![constant(&[5]), constant(&[70_000]), constant(&[3])]),
+        ),
         ("clip", Sample::plain(ClipNorm { max_norm: None }, vec![constant(&[2, 2])])),
     ]
 }
@@ -206,7 +209,8 @@ fn every_sample_has_kernels_in_every_precision() {
     for (name, sample) in all_samples() {
         for float in [DType::F32, DType::Bf16, DType::F16] {
             // Weights of losses and scalars of updates are f32 whatever the rest is.
-            let graphs: Vec<Graph> = [float, float.wide()].iter().filter_map(|&c| graph_of(&sample, float, c)).collect();
+            let graphs: Vec<Graph> =
+                [float, float.wide()].iter().filter_map(|&c| graph_of(&sample, float, c)).collect();
             assert!(!graphs.is_empty(), "{name} takes no {}", float.name());
             for graph in &graphs {
                 record(name, graph, false);
@@ -221,7 +225,6 @@ fn f64_is_left_to_the_processor() {
     let tensor = |address: u64| DeviceTensor { address, ty: Type::new(DType::F64, &[4]) };
     let (input, output, mut recorder) = ([tensor(64)], [tensor(128)], Recorder::default());
     let queue = &mut recorder;
-    let mut launch =
-        Launch { inputs: &input, outputs: &output, workspace: 0, workspace_bytes: 0, tf32: false, queue };
+    let mut launch = Launch { inputs: &input, outputs: &output, workspace: 0, workspace_bytes: 0, tf32: false, queue };
     assert!(matches!(Exp.cuda(&mut launch), Err(CudaError::NoKernel { dtype: DType::F64, .. })));
 }
