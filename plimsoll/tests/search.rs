@@ -48,6 +48,7 @@ fn card_with(free_bytes: u64, reserve_bytes: u64) -> Device {
         target: Target::CUDA,
         precision: Precision::Bf16Mixed,
         runs: false,
+        ordinal: 0,
     }
 }
 
@@ -58,6 +59,7 @@ fn processor(free_bytes: u64) -> Device {
         target: Target::cpu(2),
         precision: Precision::F32,
         runs: true,
+        ordinal: 0,
         ..card_with(free_bytes, 0)
     }
 }

@@ -217,6 +217,7 @@ mod tests {
             target: Target::cpu(1),
             precision: Precision::F32,
             runs: true,
+            ordinal: 0,
         }
     }
 
