@@ -44,7 +44,7 @@ fn card_with(free_bytes: u64, reserve_bytes: u64) -> Device {
         total_bytes: free_bytes,
         free_bytes,
         reserve_bytes,
-        profile: Profile { flops_per_s: 5e13, bytes_per_s: 8e11, launch_s: 1e-6 },
+        profile: card("rtx-4090").unwrap().profile(),
         target: Target::CUDA,
         precision: Precision::Bf16Mixed,
         runs: false,

@@ -3,7 +3,7 @@
 use super::common::golden::Golden;
 use super::*;
 use plimsoll::graph::{DType, InputKind};
-use plimsoll::plan::lay_out;
+use plimsoll::plan::{Offload, lay_out};
 use plimsoll::train::UpdateRule;
 
 const STEPS: usize = 50;
@@ -103,6 +103,7 @@ fn very_different_plans_learn_one_curve() {
         block_group: 4,
         loss_chunk: usize::MAX,
         sharing: true,
+        offload: Offload::NONE,
     };
     // Ragged: 3 + 3 + 1 of 7 rows.
     let parts = Settings {
@@ -113,6 +114,7 @@ fn very_different_plans_learn_one_curve() {
         block_group: 1,
         loss_chunk: 5,
         sharing: true,
+        offload: Offload::NONE,
     };
     let (whole, parts) = (curve(&golden, &whole), curve(&golden, &parts));
     println!("from each other {:.1e}, allowed {allowed:.1e}", furthest(&whole, &parts));
