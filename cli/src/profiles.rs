@@ -38,7 +38,9 @@ fn load(folder: &Path, name: &str, threads: usize) -> Option<Profile> {
     };
     match &stored {
         Stored { format, .. } if *format != FORMAT => ignored(&path, "it is of another version"),
-        Stored { device, threads: t, .. } if device != name || *t != threads => ignored(&path, "it is another device's"),
+        Stored { device, threads: t, .. } if device != name || *t != threads => {
+            ignored(&path, "it is another device's")
+        }
         Stored { profile, .. } if !is_sound(profile) => ignored(&path, "its rates cannot be"),
         _ => Some(stored.profile),
     }
