@@ -49,10 +49,10 @@ const PHASE_S: f64 = 20e-6;
 /// On one thread: seconds per node, operation, near byte, far byte, product, and element of left, right and result.
 #[rustfmt::skip]
 const MEASURED: [(Class, [f64; AMOUNTS]); 20] = [
-    (Class::Move, [4.00e-7, 1.34e-10, 0.0, 2.29e-8, 0.0, 0.0, 0.0, 0.0]),
-    (Class::Elementwise, [4.00e-7, 1.99e-10, 1.69e-12, 0.0, 0.0, 0.0, 0.0, 0.0]),
+    (Class::Move, [4.00e-7, 1.34e-10, 0.0, 3.00e-11, 0.0, 0.0, 0.0, 0.0]),
+    (Class::Elementwise, [4.00e-7, 8.00e-11, 1.00e-11, 3.00e-11, 0.0, 0.0, 0.0, 0.0]),
     (Class::Function, [4.00e-7, 2.21e-11, 2.64e-12, 2.67e-11, 0.0, 0.0, 0.0, 0.0]),
-    (Class::Random, [4.00e-7, 2.15e-11, 1.23e-11, 0.0, 0.0, 0.0, 0.0, 0.0]),
+    (Class::Random, [4.00e-7, 2.15e-11, 1.23e-11, 1.50e-11, 0.0, 0.0, 0.0, 0.0]),
     (Class::Norm, [4.00e-7, 0.0, 6.08e-11, 6.58e-11, 0.0, 0.0, 0.0, 0.0]),
     (Class::NormGrad, [4.00e-7, 9.95e-12, 3.97e-11, 3.86e-11, 0.0, 0.0, 0.0, 0.0]),
     (Class::Softmax, [1.00e-6, 1.38e-10, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
@@ -66,7 +66,7 @@ const MEASURED: [(Class, [f64; AMOUNTS]); 20] = [
     (Class::Recurrent, [4.00e-7, 6.06e-12, 7.61e-11, 1.21e-10, 0.0, 0.0, 0.0, 0.0]),
     (Class::RecurrentGrad, [4.00e-7, 5.95e-12, 1.52e-11, 1.66e-10, 0.0, 0.0, 7.84e-14, 0.0]),
     (Class::Convolution, [9.91e-6, 5.69e-12, 2.26e-11, 0.0, 8.69e-7, 0.0, 1.26e-9, 0.0]),
-    (Class::ConvolutionGrad, [4.00e-7, 7.08e-12, 0.0, 4.27e-10, 0.0, 0.0, 1.26e-10, 0.0]),
+    (Class::ConvolutionGrad, [4.00e-7, 7.50e-12, 0.0, 6.00e-11, 0.0, 0.0, 1.26e-10, 0.0]),
     (Class::Loss, [4.00e-7, 2.61e-11, 5.31e-11, 7.02e-12, 0.0, 0.0, 0.0, 0.0]),
     (Class::Update, [4.00e-7, 4.42e-11, 6.55e-12, 6.82e-12, 0.0, 0.0, 0.0, 0.0]),
 ];

@@ -2,7 +2,7 @@
 //! measured.
 
 use crate::ops::Class;
-use crate::plan::{AMOUNTS, Amount, Amounts, Work};
+use crate::plan::{AMOUNTS, Amounts, Work};
 use std::collections::BTreeMap;
 
 /// One node of a model's step.
@@ -61,8 +61,9 @@ const ROUNDS: usize = 6;
 const TOLERATED: f64 = 0.2;
 /// More than enough for eight unknowns.
 const SWEEPS: usize = 500;
-/// No kernel needs longer to start: without a limit, few observations of one size end up as nothing but a start.
-const LONGEST_START_S: f64 = 50e-6;
+/// The most seconds that one of each amount can take on any machine that trains: without limits, a class that was seen
+/// at few sizes is explained by whatever its nodes happen to have in common.
+const LIMITS: [f64; AMOUNTS] = [50e-6, 1e-9, 2e-10, 5e-10, 20e-6, 2e-9, 2e-9, 2e-9];
 
 /// Least squares without negative answers, one unknown after the other until nothing moves.
 fn least_squares(observations: &[&Observation], weights: &[f64]) -> Amounts {
@@ -82,8 +83,7 @@ fn least_squares(observations: &[&Observation], weights: &[f64]) -> Amounts {
     for _ in 0..SWEEPS {
         for i in (0..AMOUNTS).filter(|&i| products[i][i] > 0.0) {
             let others: f64 = (0..AMOUNTS).filter(|&j| j != i).map(|j| products[i][j] * answer[j]).sum();
-            let limit = if i == Amount::Node as usize { LONGEST_START_S / scales[i] } else { f64::INFINITY };
-            answer[i] = ((targets[i] - others) / products[i][i]).clamp(0.0, limit);
+            answer[i] = ((targets[i] - others) / products[i][i]).clamp(0.0, LIMITS[i] / scales[i]);
         }
     }
     Amounts(std::array::from_fn(|i| answer[i] * scales[i]))
@@ -101,6 +101,7 @@ fn scales(observations: &[&Observation]) -> [f64; AMOUNTS] {
 mod tests {
     use super::*;
     use crate::graph::DType;
+    use crate::plan::Amount;
 
     fn seen(class: Class, amounts: Amounts, rates: &Amounts) -> Observation {
         let work = Work { class, dtype: DType::F32, amounts };
