@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::printer::{self, say};
 use crate::profiles;
 use clap::Args;
+use indicatif::ProgressBar;
 use plimsoll::plan::{Amount, Amounts};
 use plimsoll::train::calibrate::{Calibration, calibrate};
 use serde::Serialize;
@@ -39,7 +40,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let threads = device.target.threads;
     say(&format!("measuring {}, {threads} threads; other work on the machine makes it look slower", facts.name));
-    let calibration = calibrate(&device, Duration::from_secs(arguments.seconds), |_| {})?;
+    // Invisible unless stderr is a terminal.
+    let bar = ProgressBar::new(100);
+    let time = Duration::from_secs(arguments.seconds);
+    let calibration = calibrate(&device, time, |share| bar.set_position((100.0 * share.min(1.0)) as u64));
+    bar.finish_and_clear();
+    let calibration = calibration?;
     let file = profiles::store(&facts.name, threads, &calibration.profile)
         .map_err(|cause| Failure::failed(format!("the profile cannot be kept: {cause}"), "set XDG_CACHE_HOME"))?;
     match arguments.json {

@@ -85,7 +85,8 @@ impl Desk {
 
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-        command.args(arguments).current_dir(self.dir.path());
+        // What was measured on this machine must not decide tests.
+        command.args(arguments).current_dir(self.dir.path()).env("XDG_CACHE_HOME", self.path("cache"));
         command
     }
 

@@ -71,6 +71,10 @@ impl Op for Concat {
     fn class(&self) -> Class {
         Class::Move
     }
+    fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
+        // Short pieces through two sets of strides.
+        Cost::elementwise(inputs, outputs, 8.0)
+    }
     fn cpu(&self, io: &CpuIo<'_>) {
         let whole = io.output_type(0);
         for (start, len, input) in self.parts() {

@@ -24,6 +24,9 @@ impl Op for Copy {
     fn class(&self) -> Class {
         Class::Move
     }
+    fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
+        Cost::elementwise(inputs, outputs, 2.0)
+    }
     fn is_cheap(&self) -> bool {
         true
     }

@@ -93,7 +93,7 @@ impl StoredPlan {
         }
         let program = program(family.as_ref(), &spec, &self.settings)?;
         let layout = self.layout.layout(&program).map_err(|cause| TrainError::PlanFile { path: path.into(), cause })?;
-        let predicted_step_ms = predicted_ms(&program, &device.profile);
+        let predicted_step_ms = predicted_ms(&program, &setup::profile(recipe, device));
         let options = self.layout.options();
         let (settings, decisions) = (self.settings.clone(), self.decisions.clone());
         let choice = Choice { settings, program, layout, options, decisions, predicted_step_ms };

@@ -7,7 +7,7 @@ use super::{Device, TrainError};
 use crate::graph::DType;
 use crate::models::{self, AttentionForm, Family, GenerationShape};
 use crate::ops::Processor;
-use crate::plan::LayoutOptions;
+use crate::plan::{LayoutOptions, Profile};
 use crate::recipe::{
     self, Attention, BatchNormMode, Budget, Every, Kind, Model, Offload, OptimizerState, Precision, Recipe, Rule,
 };
@@ -81,6 +81,11 @@ const AUTO_EVALUATE_BATCH: usize = 32;
 /// The precision that the recipe pins, or the device's own.
 pub fn precision(recipe: &Recipe, device: &Device) -> Precision {
     recipe.memory.precision.pinned().unwrap_or(device.precision)
+}
+
+/// How fast the device is in the precision that the recipe trains in.
+pub fn profile(recipe: &Recipe, device: &Device) -> Profile {
+    device.profile.clone().with_tf32(precision(recipe, device) == Precision::Tf32)
 }
 
 /// Element types of activations and of weights.
@@ -209,7 +214,7 @@ pub fn plan(recipe: &Recipe, device: &Device) -> Result<Planned, TrainError> {
         budget_bytes: budget,
         reserve_bytes: device.reserve_bytes,
     };
-    match choose(family.as_ref(), &spec, &pins, options, arena_budget, &device.profile) {
+    match choose(family.as_ref(), &spec, &pins, options, arena_budget, &profile(recipe, device)) {
         Ok(choice) => Ok(planned(choice)),
         Err(ChooseError::DoesNotFit { smallest, .. }) => Err(TrainError::DoesNotFit(Box::new(planned(*smallest)))),
         Err(ChooseError::Refused { cause, hint }) => Err(TrainError::Refused { cause, hint }),

@@ -32,7 +32,9 @@ impl Op for AttentionGrad {
         Class::AttentionGrad
     }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
-        Cost { flops: 2.5 * self.0.flops(inputs), bytes: Cost::traffic(inputs, outputs) }
+        // Five products instead of two; scores come twice, and what is packed is packed for three gradients.
+        let [products, others] = self.0.flops(inputs);
+        Cost { flops: 2.5 * products + 6.0 * others, bytes: Cost::traffic(inputs, outputs) }
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         match target.processor {

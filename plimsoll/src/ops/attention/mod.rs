@@ -131,7 +131,7 @@ impl Op for Attention {
         Class::Attention
     }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
-        Cost { flops: self.flops(inputs), bytes: Cost::traffic(inputs, outputs) }
+        Cost { flops: self.flops(inputs).iter().sum(), bytes: Cost::traffic(inputs, outputs) }
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         match target.processor {
@@ -147,10 +147,12 @@ impl Op for Attention {
     }
 }
 
-/// Operations per score besides the products: the exponential of the softmax, and a random number where weights are
-/// dropped.
-const EXP_FLOPS: f64 = 16.0;
-const DRAW_FLOPS: f64 = 25.0;
+/// Operations besides the products, as measured: the exponential of a score, a random number where weights are dropped,
+/// the statistics of a row, and each element of queries and keys that is packed.
+const SCORE_FLOPS: f64 = 16.0;
+const DRAW_FLOPS: f64 = 17.0;
+const ROW_FLOPS: f64 = 1000.0;
+const PACK_FLOPS: f64 = 34.0;
 
 impl Attention {
     fn forward<T: Float + Element>(&self, io: &CpuIo<'_>) {
@@ -161,18 +163,21 @@ impl Attention {
         unsafe { kernel::forward(shape, q, k, v, options, out, lse, io.workspace()) }
     }
 
-    /// Operations of the forward pass; a disentangled bias multiplies queries and keys with its tables too.
-    fn flops(&self, inputs: &[Type]) -> f64 {
-        let Ok(s) = self.shape(|i| &inputs[i]) else { return 0.0 };
+    /// Operations of the forward pass: those of its products, and all others. A disentangled bias multiplies queries and
+    /// keys with its tables too.
+    fn flops(&self, inputs: &[Type]) -> [f64; 2] {
+        let Ok(s) = self.shape(|i| &inputs[i]) else { return [0.0; 2] };
         let pairs = (s.batch * s.heads) as f64;
         let seen = if self.causal { 0.5 } else { 1.0 } * pairs * s.q_len as f64 * s.k_len as f64;
         let (width, rows) = (s.head_dim as f64, s.bias_rows.min(s.q_len + s.k_len) as f64);
+        let elements = pairs * (s.q_len + s.k_len) as f64 * width;
         let (extra, tables) = match self.bias {
             Bias::None => (0.0, 0.0),
             Bias::Relative { .. } => (1.0, 0.0),
-            Bias::Disentangled { .. } => (8.0, 2.0 * pairs * (s.q_len + s.k_len) as f64 * rows * width),
+            Bias::Disentangled { .. } => (8.0, 2.0 * elements * rows),
         };
         let drawn = if self.dropout.is_some() { DRAW_FLOPS } else { 0.0 };
-        seen * (4.0 * width + EXP_FLOPS + extra + drawn) + tables
+        let others = seen * (SCORE_FLOPS + extra + drawn) + pairs * s.q_len as f64 * ROW_FLOPS + elements * PACK_FLOPS;
+        [4.0 * seen * width + tables, others]
     }
 }

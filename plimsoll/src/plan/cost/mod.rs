@@ -89,3 +89,105 @@ pub fn predicted_ms(program: &Program, profile: &Profile) -> f64 {
     let in_step = program.phases.iter().filter(|phase| phase.repeat > 0);
     1e3 * in_step.map(|phase| phase.repeat as f64 * profile.graph_seconds(&phase.graph)).sum::<f64>()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Component, Init, Role, Type, ValueId};
+    use crate::ops::{Activate, Activation, Binary, Dropout, MatMul, Reshape};
+
+    fn activation(graph: &mut Graph, name: &str, shape: &[usize]) -> ValueId {
+        graph.data(name, Type::new(DType::F32, shape)).unwrap()
+    }
+
+    /// Seconds of the graph's last node.
+    fn last(graph: &Graph) -> f64 {
+        Profile::cpu(2).node_seconds(graph, NodeId(graph.nodes().len() as u32 - 1))
+    }
+
+    fn product(m: usize, n: usize, k: usize) -> f64 {
+        let mut graph = Graph::new("product", DType::F32);
+        let (a, b) = (activation(&mut graph, "a", &[m, k]), activation(&mut graph, "b", &[k, n]));
+        graph.apply("c", MatMul::PLAIN, &[a, b]).unwrap();
+        last(&graph)
+    }
+
+    fn one(op: impl crate::ops::Differentiable + 'static, shape: &[usize]) -> f64 {
+        let mut graph = Graph::new("one", DType::F32);
+        let x = activation(&mut graph, "x", shape);
+        graph.apply("y", op, &[x]).unwrap();
+        last(&graph)
+    }
+
+    #[test]
+    fn every_class_has_rates_and_views_are_free() {
+        let profile = Profile::cpu(2);
+        for class in Class::ALL.into_iter().filter(|&class| class != Class::View) {
+            let rates = profile.seconds.get(&class).unwrap_or_else(|| panic!("{class:?} has no rates"));
+            assert!(
+                rates.0.iter().all(|s| s.is_finite() && *s >= 0.0) && rates.0.iter().sum::<f64>() > 0.0,
+                "{class:?}"
+            );
+        }
+        assert_eq!(one(Reshape { shape: vec![1 << 20] }, &[1024, 1024]), 0.0);
+    }
+
+    #[test]
+    fn skinny_products_are_slower_per_operation_than_square_ones() {
+        let per_flop = |m: usize, n: usize, k: usize| product(m, n, k) / (2 * m * n * k) as f64;
+        let square = per_flop(512, 512, 512);
+        for (m, n, k) in [(2, 512, 512), (512, 4, 512), (512, 512, 2), (16, 16, 16)] {
+            assert!(per_flop(m, n, k) > 1.5 * square, "{m} x {n} x {k}: {} against {square}", per_flop(m, n, k));
+        }
+    }
+
+    #[test]
+    fn what_is_far_takes_longer() {
+        let add = |resident: bool| {
+            let mut graph = Graph::new("add", DType::F32);
+            let ty = Type::new(DType::F32, &[128, 128]);
+            let a = match resident {
+                true => graph.resident("a", ty, Component::Weights, Init::Zeros).unwrap(),
+                false => {
+                    let x = activation(&mut graph, "x", &[128, 128]);
+                    graph.apply("a", Activate(Activation::Relu), &[x]).unwrap()
+                }
+            };
+            graph.apply("y", Binary::ADD, &[a, a]).unwrap();
+            last(&graph)
+        };
+        assert!(add(true) > add(false));
+        // Backwards, what the forward pass left behind is far too.
+        let mut graph = Graph::new("roles", DType::F32);
+        let x = activation(&mut graph, "x", &[128, 128]);
+        let y = graph.apply("y", Activate(Activation::Relu), &[x]).unwrap();
+        graph.with_role(Role::Backward, |graph| graph.add("z", Binary::ADD, &[y, y])).unwrap();
+        assert!(last(&graph) > add(false));
+    }
+
+    #[test]
+    fn random_numbers_cost_more_than_sums_and_exponentials_more_than_signs() {
+        let mut graph = Graph::new("dropout", DType::F32);
+        let x = activation(&mut graph, "x", &[64, 4096]);
+        let rng = graph.data("rng", Type::new(DType::I64, &[3])).unwrap();
+        graph.apply("y", Dropout { p: 0.1, site: 1, samples: 64 }, &[x, rng]).unwrap();
+        let [relu, gelu] = [Activation::Relu, Activation::Gelu].map(|kind| one(Activate(kind), &[64, 4096]));
+        assert!(last(&graph) > relu && gelu > 1.5 * relu);
+    }
+
+    #[test]
+    fn more_threads_are_faster_but_not_at_starting() {
+        let mut graph = Graph::new("product", DType::F32);
+        let (a, b) = (activation(&mut graph, "a", &[512, 512]), activation(&mut graph, "b", &[512, 512]));
+        graph.apply("c", MatMul::PLAIN, &[a, b]).unwrap();
+        let [one, four] = [1, 4].map(|threads| Profile::cpu(threads).graph_seconds(&graph));
+        assert!(one > 2.5 * four && one < 4.0 * four, "{one} {four}");
+    }
+
+    #[test]
+    fn a_profile_survives_being_written_down() {
+        let profile = Profile::cpu(3).with_tf32(true);
+        let text = serde_json::to_string(&profile).unwrap();
+        assert_eq!(serde_json::from_str::<Profile>(&text).unwrap(), profile);
+    }
+}

@@ -76,12 +76,12 @@ impl Running {
         let phases = self.planned.choice.layout.phases.iter().zip(&self.ticks).enumerate();
         phases.flat_map(|(index, (phase, ticks))| {
             let ran = phase.order.iter().zip(ticks).filter(|(_, times)| !times.is_empty());
-            ran.map(move |(&node, times)| (index, node, median(times)))
+            ran.map(move |(&node, times)| (index, node, typical(times)))
         })
     }
 
     pub fn step_seconds(&self) -> f64 {
-        median(&self.steps)
+        typical(&self.steps)
     }
 
     /// What a run of a phase takes besides its nodes.
@@ -93,9 +93,9 @@ impl Running {
     }
 }
 
-/// 0 for none.
-fn median(times: &[f64]) -> f64 {
+/// The lower quartile: other work on the machine only ever adds time. 0 for none.
+fn typical(times: &[f64]) -> f64 {
     let mut times = times.to_vec();
     times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied().unwrap_or(0.0)
+    times.get(times.len() / 4).copied().unwrap_or(0.0)
 }

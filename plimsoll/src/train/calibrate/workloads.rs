@@ -95,7 +95,8 @@ pub fn all() -> Vec<Workload> {
         Workload {
             name: "t5",
             model: "family = \"t5\"\nvocab_size = 2000\nd_model = 256\nd_kv = 64\nd_ff = 512\nnum_layers = 2\n\
-                    num_heads = 4\nfeed_forward_proj = \"gated-gelu\"\ntie_word_embeddings = true",
+                    num_heads = 4\nfeed_forward_proj = \"gated-gelu\"\ntie_word_embeddings = true\n\
+                    scale_decoder_outputs = true",
             data: "max_length = 64\nmax_target_length = 64",
             batch: 4,
             optimizer: "adafactor",
@@ -129,5 +130,39 @@ impl Workload {
              evaluate = {{ every = \"never\" }}\n{sample}\n\
              [memory]\nprecision = \"f32\"\nmicro_batch = {micro_batch}\nrecompute = \"none\"\nattention = \"{attention}\"\n"
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::{Class, Target};
+    use crate::plan::Profile;
+    use crate::recipe::{Precision, Recipe};
+    use crate::train::{Device, plan};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_class_of_work_is_in_them() {
+        let device = Device {
+            name: "cpu".into(),
+            total_bytes: 8 << 30,
+            free_bytes: 8 << 30,
+            reserve_bytes: 0,
+            profile: Profile::cpu(2),
+            target: Target::cpu(2),
+            precision: Precision::F32,
+            runs: true,
+        };
+        let mut seen = BTreeSet::from([Class::View]);
+        for workload in all() {
+            let recipe = Recipe::parse(&workload.recipe(), workload.name, &[]).unwrap_or_else(|e| panic!("{e}"));
+            let planned = plan(&recipe, &device).unwrap_or_else(|e| panic!("{}: {e}", workload.name));
+            assert!(planned.choice.layout.arena_bytes < 512 << 20, "{}: {planned:?}", workload.name);
+            let phases = planned.choice.program.phases.iter().filter(|phase| phase.repeat > 0);
+            seen.extend(phases.flat_map(|phase| phase.graph.nodes().iter().map(|node| node.op.op().class())));
+        }
+        let missing: Vec<Class> = Class::ALL.into_iter().filter(|class| !seen.contains(class)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
     }
 }
