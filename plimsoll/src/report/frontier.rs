@@ -1,6 +1,6 @@
 //! Memory against time: every plan worth having, and where the budget cuts.
 
-use super::svg::{Anchor, Svg, TextStyle};
+use super::svg::{Anchor, BUDGET, FAINT, GRID, INK, Svg, TextStyle, nice_step, style};
 use crate::train::answers::{FrontierPoint, Outline};
 use crate::units::format_bytes;
 use std::fmt::Write;
@@ -12,10 +12,6 @@ const RIGHT: f64 = 1040.0;
 const TOP: f64 = 104.0;
 const BOTTOM: f64 = 520.0;
 
-const INK: &str = "#222222";
-const FAINT: &str = "#777777";
-const GRID: &str = "#e4e4e4";
-const BUDGET: &str = "#b00020";
 const CURVE: &str = "#0072b2";
 const BEYOND: &str = "#aaaaaa";
 const TAKEN: &str = "#009e73";
@@ -35,10 +31,6 @@ pub fn frontier_svg(points: &[FrontierPoint], budget_bytes: u64, title: &str) ->
         draw_labels(&mut svg, points, &scales, budget_bytes);
     }
     svg.finish(title)
-}
-
-fn style(size: u32, colour: &'static str, anchor: Anchor) -> TextStyle {
-    TextStyle { size, bold: false, colour, anchor }
 }
 
 /// The fastest that fits.
@@ -116,18 +108,10 @@ fn round_bytes((low, high): (f64, f64)) -> Vec<(f64, String)> {
 }
 
 fn round_ms((low, high): (f64, f64)) -> Vec<(f64, String)> {
-    let step = nice_step(high - low);
+    let step = nice_step(high - low, 6.0);
     let decimals = (-step.log10().floor()).max(0.0) as usize;
     let (first, last) = ((low / step).ceil() as i64, (high / step).floor() as i64);
     (first..=last).map(|i| i as f64 * step).map(|ms| (ms, format!("{ms:.decimals$}"))).collect()
-}
-
-/// 1, 2 or 5 times a power of ten, so that there are four to eight lines.
-fn nice_step(range: f64) -> f64 {
-    let rough = range / 6.0;
-    let power = 10f64.powf(rough.log10().floor());
-    let fitting = [1.0, 2.0, 5.0, 10.0].into_iter().find(|m| m * power >= rough);
-    fitting.unwrap_or(10.0) * power
 }
 
 fn draw_axes(svg: &mut Svg, scales: &Scales) {

@@ -1,6 +1,12 @@
-//! The few SVG elements that pictures are made of.
+//! The few SVG elements that pictures are made of, and what all pictures share.
 
 use std::fmt::{self, Write};
+
+/// Text, quiet text, lines behind the data, and what must not be crossed.
+pub(super) const INK: &str = "#222222";
+pub(super) const FAINT: &str = "#777777";
+pub(super) const GRID: &str = "#e4e4e4";
+pub(super) const BUDGET: &str = "#b00020";
 
 /// An SVG document that grows element by element.
 pub(super) struct Svg {
@@ -23,6 +29,18 @@ pub(super) struct TextStyle {
     pub bold: bool,
     pub colour: &'static str,
     pub anchor: Anchor,
+}
+
+pub(super) fn style(size: u32, colour: &'static str, anchor: Anchor) -> TextStyle {
+    TextStyle { size, bold: false, colour, anchor }
+}
+
+/// The distance of an axis' lines: 1, 2 or 5 times a power of ten, so that there are about `lines` of them.
+pub(super) fn nice_step(range: f64, lines: f64) -> f64 {
+    let rough = range / lines;
+    let power = 10f64.powf(rough.log10().floor());
+    let fitting = [1.0, 2.0, 5.0, 10.0].into_iter().find(|m| m * power >= rough);
+    fitting.unwrap_or(10.0) * power
 }
 
 impl Svg {
@@ -109,12 +127,12 @@ impl Svg {
 /// Paper, ink and lines of pictures, and what they are in the dark. Colours of data stay.
 const IN_THE_DARK: [(&str, &str); 7] = [
     ("#ffffff", "#15181d"),
-    ("#222222", "#e8e8e8"),
-    ("#777777", "#9aa1aa"),
-    ("#e4e4e4", "#2c3138"),
+    (INK, "#e8e8e8"),
+    (FAINT, "#9aa1aa"),
+    (GRID, "#2c3138"),
     ("#bbbbbb", "#4a515a"),
     ("#aaaaaa", "#7c848e"),
-    ("#b00020", "#ff6b81"),
+    (BUDGET, "#ff6b81"),
 ];
 
 /// A rule of a style sheet wins over an attribute: drawing need not know of the dark.
@@ -143,6 +161,13 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn axis_steps_are_round() {
+        for (range, step) in [(8.0, 1.0), (14.0, 2.0), (100.0, 20.0), (0.9, 0.2), (1.6, 0.2)] {
+            assert!((nice_step(range, 8.0) - step).abs() < 1e-9, "{range}: {}", nice_step(range, 8.0));
+        }
+    }
 
     #[test]
     fn text_cannot_break_out_of_the_document() {
