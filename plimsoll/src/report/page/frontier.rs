@@ -49,7 +49,11 @@ fn mark_of(planned: &Planned) -> Mark {
 fn pareto(mut marks: Vec<Mark>) -> Vec<Mark> {
     marks.sort_by(|a, b| a.peak_bytes.cmp(&b.peak_bytes).then(a.step_ms.total_cmp(&b.step_ms)));
     let mut fastest = f64::INFINITY;
-    marks.retain(|mark| mark.step_ms < std::mem::replace(&mut fastest, fastest.min(mark.step_ms)));
+    marks.retain(|mark| {
+        let faster = mark.step_ms < fastest;
+        fastest = fastest.min(mark.step_ms);
+        faster
+    });
     marks
 }
 
