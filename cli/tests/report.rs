@@ -42,6 +42,7 @@ fn a_plan_becomes_a_page_even_if_it_does_not_fit() {
     let desk = Desk::new();
     desk.run(&["plan", "text.toml", "--html", "plan.html"]).must(0, &["page: plan.html"]);
     assert!(std::fs::read_to_string(desk.path("plan.html")).unwrap().contains("fits, "));
+    assert!(std::fs::read_to_string(desk.path("plan.html")).unwrap().contains("Frontier"));
     desk.run(&["plan", "text.toml", "--memory", "64KiB", "--html", "small.html"]).must(3, &["does not fit"]);
     assert!(std::fs::read_to_string(desk.path("small.html")).unwrap().contains("too much"));
 }

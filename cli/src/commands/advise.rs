@@ -7,6 +7,7 @@ use crate::printer::{self, Paint};
 use clap::Args;
 use plimsoll::advise::{Advice, Candidate, Cause, Log, Oom, Remedy, advise, candidates, causes, mentioned, remedies};
 use plimsoll::exec::devices::catalog;
+use plimsoll::graph::GraphError;
 use plimsoll::plan::PlanError;
 use plimsoll::recipe::Recipe;
 use plimsoll::train::{Device, TrainError, plan};
@@ -126,7 +127,7 @@ impl Arguments {
         })?;
         let log = Log::read(text);
         let tensors = match (recipe, oom.asked.filter(|_| oom.is_on_card())) {
-            (Some(recipe), Some(asked)) => candidates(recipe, asked).map_err(PlanError::from)?,
+            (Some(recipe), Some(asked)) => candidates(recipe, asked).map_err(refused)?,
             _ => Vec::new(),
         };
         let remedies = if self.explain { remedies().to_vec() } else { mentioned(text) };
@@ -143,12 +144,12 @@ impl Arguments {
         };
         match device {
             Some(device) => {
-                answer.pytorch = Some(advise(recipe, &device).map_err(PlanError::from)?);
+                answer.pytorch = Some(advise(recipe, &device).map_err(refused)?);
                 answer.plimsoll = ours(recipe, &device);
             }
             None => {
                 for card in catalog() {
-                    answer.cards.push(advise(recipe, &named(card.name)?).map_err(PlanError::from)?);
+                    answer.cards.push(advise(recipe, &named(card.name)?).map_err(refused)?);
                 }
             }
         }
@@ -174,6 +175,15 @@ impl Answer {
             format_bytes(advice.budget_bytes)
         );
         Err(Failure { code: Code::DoesNotFit, message, hints })
+    }
+}
+
+fn refused(error: GraphError) -> Failure {
+    match error {
+        GraphError::TooLarge { .. } => {
+            Failure::bad_input(error.to_string(), "make the model, the batch or the length smaller")
+        }
+        _ => PlanError::from(error).into(),
     }
 }
 

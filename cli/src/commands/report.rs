@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::printer::{self, say};
 use clap::Args;
 use plimsoll::recipe::Recipe;
-use plimsoll::report::page::{Mark, Page, RunStory};
+use plimsoll::report::page::{Page, RunStory, marks};
 use plimsoll::train::{Planned, StoredPlan, read_events};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Ok(planned) => (Some(planned), Vec::new()),
         Err(failure) => (None, vec![format!("the plan cannot be shown: {}", failure.message)]),
     };
-    let page = Page { recipe: &recipe, planned: planned.as_ref(), frontier: &[], run: Some(&story), notes: &notes };
+    let frontier = planned.as_ref().map_or(Vec::new(), |planned| marks(&recipe, &planned.device));
+    let page =
+        Page { recipe: &recipe, planned: planned.as_ref(), frontier: &frontier, run: Some(&story), notes: &notes };
     let out = arguments.out.clone().unwrap_or_else(|| folder.join("report.html"));
     write(&out, &page)?;
     match arguments.json {
@@ -75,8 +77,8 @@ fn restored(folder: &Path, recipe: &Recipe) -> Result<Planned, Failure> {
 
 /// The page of a plan without a run.
 pub fn write_plan(path: &Path, recipe: &Recipe, planned: &Planned) -> Result<(), Failure> {
-    let frontier: &[Mark] = &[];
-    write(path, &Page { recipe, planned: Some(planned), frontier, run: None, notes: &[] })?;
+    let frontier = marks(recipe, &planned.device);
+    write(path, &Page { recipe, planned: Some(planned), frontier: &frontier, run: None, notes: &[] })?;
     say(&format!("page: {}", path.display()));
     Ok(())
 }

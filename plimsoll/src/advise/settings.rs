@@ -132,13 +132,21 @@ impl<'r> Case<'r> {
         let mut range = 0..batches.len();
         while !range.is_empty() {
             let middle = range.start + range.len() / 2;
-            let need = self.torch.need(&self.with_batch(batches[middle], checkpointing))?;
-            match need.card_bytes() > self.budget {
-                true => range.start = middle + 1,
-                false => range.end = middle,
+            match self.fits(&self.with_batch(batches[middle], checkpointing))? {
+                false => range.start = middle + 1,
+                true => range.end = middle,
             }
         }
         Ok(batches.get(range.start).copied())
+    }
+
+    /// What is too large to be counted does not fit.
+    fn fits(&self, shape: &Shape) -> Result<bool, GraphError> {
+        match self.torch.need(shape) {
+            Ok(need) => Ok(need.card_bytes() <= self.budget),
+            Err(GraphError::TooLarge { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Without checkpointing if that keeps the card busy, else with it if that makes batches larger. Where nothing
@@ -159,7 +167,11 @@ impl<'r> Case<'r> {
 
     /// How the need changes where one thing is otherwise.
     fn against(&self, shape: &Shape, other: Shape) -> Result<String, GraphError> {
-        let (here, there) = (self.torch.need(shape)?.allocated_bytes(), self.torch.need(&other)?.allocated_bytes());
+        let here = self.torch.need(shape)?.allocated_bytes();
+        let there = match self.torch.need(&other) {
+            Err(GraphError::TooLarge { .. }) => return Ok("makes it possible".into()),
+            other => other?.allocated_bytes(),
+        };
         Ok(match there.cmp(&here) {
             std::cmp::Ordering::Greater => format!("saves {}", format_bytes(there - here)),
             std::cmp::Ordering::Less => format!("costs {}", format_bytes(here - there)),

@@ -1,7 +1,7 @@
 //! Which tensor a failed request was: the values of a recipe's step whose size is the one that was asked for.
 
 use super::scan::Amount;
-use super::torch::{Attention, Optimizer, Shape, Torch, element_widths, packed};
+use super::torch::{Attention, Optimizer, Shape, Torch, element_widths, packed, scores_bytes};
 use crate::graph::{Graph, GraphError, InputKind, Value, ValueId};
 use crate::models::AttentionForm;
 use crate::recipe::{Kind, Precision, Recipe};
@@ -115,7 +115,11 @@ impl Search<'_> {
             true => AttentionForm::Materialized,
             false => AttentionForm::Fused,
         };
-        let graph = self.torch.graph(shape, form)?;
+        let graph = match self.torch.graph(shape, form) {
+            // No card was ever asked for that.
+            Err(GraphError::TooLarge { .. }) => return Ok(()),
+            graph => graph?,
+        };
         let tensors = tensors(&graph, shape);
         // Scores exist in one form of attention only: they count against each other.
         let most =
@@ -223,7 +227,7 @@ fn scores(graph: &Graph, id: ValueId, element_bytes: u64) -> Option<Tensor> {
     let &[batch, time, heads, _] = graph.shape(id) else { return None };
     let keys = node.inputs.get(1).map(|v| graph.shape(*v)).filter(|s| s.len() == 5).map_or(time, |s| s[1]);
     let shape = vec![batch, heads, time, keys];
-    let bytes = shape.iter().map(|&d| d as u64).product::<u64>() * element_bytes;
+    let bytes = scores_bytes(batch * heads * time, keys, element_bytes);
     let name = format!("{}.scores", general(&node.name));
     first.then_some(Tensor { name, what: SCORES, shape, element_bytes, bytes })
 }

@@ -2,7 +2,7 @@
 //! autograd saves, op by op, as PyTorch and transformers write these modules; the rules reproduce measured peaks (see
 //! the tests). Nothing here describes plimsoll, which keeps less.
 
-use crate::graph::{DType, Graph, GraphError, InputKind, NodeId, ValueId};
+use crate::graph::{DType, Graph, GraphError, InputKind, NodeId, Value, ValueId};
 use crate::models::{AttentionForm, Build, Family};
 use crate::ops::{Adafactor, AliasKind};
 use crate::recipe::{self, Precision, Recipe};
@@ -102,6 +102,7 @@ impl Torch {
             loss_chunk: usize::MAX,
         };
         self.family.forward(&mut graph, &build)?;
+        refuse_absurd(&graph)?;
         Ok(graph)
     }
 
@@ -111,6 +112,24 @@ impl Torch {
         graph.node_ids().for_each(|id| walk.visit(id));
         Ok(walk.need())
     }
+}
+
+/// No step is larger; below it no product and no sum here comes near to overflow.
+const MOST_BYTES: u64 = 1 << 50;
+
+fn refuse_absurd(graph: &Graph) -> Result<(), GraphError> {
+    let bytes = |value: &Value| 8 * value.ty.elements() as u128;
+    let Some(largest) = graph.values().iter().max_by_key(|value| bytes(value)) else { return Ok(()) };
+    match graph.values().iter().map(bytes).sum::<u128>() > u128::from(MOST_BYTES) {
+        true => Err(GraphError::TooLarge { name: largest.name.clone(), ty: largest.ty.to_string() }),
+        false => Ok(()),
+    }
+}
+
+/// Bytes of attention scores, which no graph of ours holds.
+pub(super) fn scores_bytes(rows: usize, keys: usize, element_bytes: u64) -> u64 {
+    let bytes = (rows as u64).saturating_mul(keys as u64).saturating_mul(element_bytes);
+    bytes.min(MOST_BYTES)
 }
 
 /// Bytes per element of each value of a forward graph, as PyTorch would hold it.
@@ -313,14 +332,14 @@ impl<'g> Walk<'g> {
         node.inputs.iter().for_each(|value| self.keep(*value));
         let &[batch, time, heads, wide] = self.graph.shape(y) else { return };
         let keys = node.inputs.get(1).map(|v| self.graph.shape(*v)).filter(|s| s.len() == 5).map_or(time, |s| s[1]);
-        let rows = (batch * time * heads) as u64;
+        let rows = batch * time * heads;
         let fused = self.shape.attention == Attention::Sdpa && op.contains("bias: None");
         // The fused kernels read heads in pieces of 16 bytes; narrower ones fall back to scores that exist.
         if fused && (wide as u64 * self.widths.compute).is_multiple_of(16) {
             self.keep(y);
-            self.add(4 * rows);
+            self.add(4 * rows as u64);
         } else {
-            self.add(rows * keys as u64 * self.score_bytes(op));
+            self.add(scores_bytes(rows, keys, self.score_bytes(op)));
         }
     }
 
@@ -503,7 +522,7 @@ fn data_bytes(graph: &Graph) -> u64 {
 }
 
 fn weights(graph: &Graph) -> impl Iterator<Item = (&str, &[usize])> {
-    let weight = |v: &&crate::graph::Value| matches!(v.input, Some(InputKind::Parameter { .. }));
+    let weight = |v: &&Value| matches!(v.input, Some(InputKind::Parameter { .. }));
     graph.values().iter().filter(weight).map(|v| (v.name.as_str(), v.ty.shape.as_slice()))
 }
 

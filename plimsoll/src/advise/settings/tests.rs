@@ -93,3 +93,9 @@ fn a_pinned_batch_is_respected() {
     let advice = advise(&recipe("encoder", &["memory.micro_batch=48"]), &device("rtx-4090")).unwrap();
     assert_eq!((advice.per_device_train_batch_size, advice.gradient_checkpointing, advice.fits), (48, true, true));
 }
+
+#[test]
+fn an_absurd_effective_batch_is_cut_into_what_fits() {
+    let advice = advise(&recipe("encoder", &["train.effective_batch=16777216"]), &device("rtx-4090")).unwrap();
+    assert!(advice.fits && advice.per_device_train_batch_size < 64, "{advice:?}");
+}

@@ -127,3 +127,14 @@ fn shape_of(row: &Row) -> Shape {
         optimizer: Optimizer::AdamW,
     }
 }
+
+/// Sizes that cannot be meant are refused, with the value that shows it; nothing overflows on the way.
+#[test]
+fn absurd_sizes_are_refused() {
+    let recipe = recipe("encoder");
+    for batch in [1 << 24, 1 << 32, 1 << 40] {
+        let absurd = Shape { batch, length: 512, ..shape_of(&MEASURED[14]) };
+        assert!(Torch::new(&recipe).need(&absurd).is_err(), "{batch}");
+    }
+    assert_eq!(scores_bytes(usize::MAX, usize::MAX, 4), MOST_BYTES);
+}

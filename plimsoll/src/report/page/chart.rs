@@ -129,7 +129,10 @@ impl Range {
     pub fn ticks(self, count: usize) -> Vec<f64> {
         let raw = (self.high - self.low) / count.max(1) as f64;
         let power = 10f64.powf(raw.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|s| *s >= raw).unwrap_or(10.0 * power);
+        // Of round steps the one nearest in proportion.
+        let far = |step: &f64| (step / raw).ln().abs();
+        let step = [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().min_by(|a, b| far(a).total_cmp(&far(b)));
+        let step = step.unwrap_or(power);
         let first = (self.low / step).ceil() as i64;
         let last = (self.high / step).floor() as i64;
         (first..=last).take(20).map(|i| i as f64 * step).collect()
@@ -150,7 +153,7 @@ mod tests {
     #[test]
     fn ticks_are_round_and_inside() {
         assert_eq!(Range { low: 0.0, high: 10.0 }.ticks(5), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
-        assert_eq!(Range { low: 0.31, high: 0.92 }.ticks(3).len(), 2);
+        assert_eq!(Range { low: 0.31, high: 0.92 }.ticks(3).len(), 3);
         assert_eq!(plain(0.1 + 0.2), "0.3");
     }
 

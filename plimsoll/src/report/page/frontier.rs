@@ -2,9 +2,11 @@
 
 use super::chart::{Range, plain};
 use super::html::{Html, escaped};
+use super::memory::unit_of;
 use super::milliseconds;
-use crate::train::Planned;
-use crate::units::format_bytes;
+use crate::recipe::{Budget, Memory, Recipe};
+use crate::train::{Device, Planned, TrainError, plan};
+use crate::units::{ADDRESSABLE_BYTES, format_bytes};
 use std::fmt::Write;
 
 /// A plan on the frontier.
@@ -13,6 +15,46 @@ pub struct Mark {
     pub peak_bytes: u64,
     pub step_ms: f64,
     pub label: String,
+}
+
+/// Budgets tried between the smallest plan and the one that has all the memory it wants.
+const BUDGETS: u64 = 10;
+
+/// Plans of which none is both smaller and faster than another, from the smallest on. Empty where planning fails.
+pub fn marks(recipe: &Recipe, device: &Device) -> Vec<Mark> {
+    let at = |bytes: u64| mark_within(recipe, device, bytes);
+    let (Some(smallest), Some(largest)) = (at(1), at(ADDRESSABLE_BYTES)) else { return Vec::new() };
+    let (low, span) = (smallest.peak_bytes, largest.peak_bytes.saturating_sub(smallest.peak_bytes));
+    let between = (1..BUDGETS).filter_map(|i| at(low + span / BUDGETS * i));
+    pareto([smallest].into_iter().chain(between).chain([largest]).collect())
+}
+
+/// The plan for a budget, or the smallest there is.
+fn mark_within(recipe: &Recipe, device: &Device, bytes: u64) -> Option<Mark> {
+    let memory = Memory { budget: Budget::Bytes(bytes), ..recipe.memory.clone() };
+    match plan(&Recipe { memory, ..recipe.clone() }, device) {
+        Ok(planned) => Some(mark_of(&planned)),
+        Err(TrainError::DoesNotFit(smallest)) => Some(mark_of(&smallest)),
+        Err(_) => None,
+    }
+}
+
+fn mark_of(planned: &Planned) -> Mark {
+    let settings = &planned.choice.settings;
+    let label =
+        format!("{} × {}, recompute {}", settings.micro_batch, settings.accumulation, settings.recompute.name());
+    Mark { peak_bytes: planned.planned_peak_bytes(), step_ms: planned.choice.predicted_step_ms, label }
+}
+
+fn pareto(mut marks: Vec<Mark>) -> Vec<Mark> {
+    marks.sort_by(|a, b| a.peak_bytes.cmp(&b.peak_bytes).then(a.step_ms.total_cmp(&b.step_ms)));
+    let mut fastest = f64::INFINITY;
+    marks.retain(|mark| {
+        let faster = mark.step_ms < fastest;
+        fastest = fastest.min(mark.step_ms);
+        faster
+    });
+    marks
 }
 
 const WIDTH: f64 = 1120.0;
@@ -24,40 +66,58 @@ const BOTTOM: f64 = HEIGHT - 40.0;
 
 /// Nothing where fewer than two plans are known: a point is no frontier.
 pub fn section(marks: &[Mark], planned: &Planned, page: &mut Html) {
-    let mut marks: Vec<&Mark> = marks.iter().filter(|mark| mark.step_ms.is_finite()).collect();
-    marks.sort_by_key(|mark| mark.peak_bytes);
-    let gib = (1u64 << 30) as f64;
-    let bytes = marks.iter().map(|mark| mark.peak_bytes as f64 / gib);
-    let (Some(x), Some(y)) = (Range::of(bytes, true), Range::of(marks.iter().map(|m| m.step_ms), true)) else { return };
+    let marks: Vec<&Mark> = marks.iter().filter(|mark| mark.step_ms.is_finite()).collect();
+    let chosen = mark_of(planned);
+    let all = || marks.iter().copied().chain([&chosen]);
+    let (unit, name) = unit_of(all().map(|mark| mark.peak_bytes).max().unwrap_or(0) as f64);
+    let bytes = Range::of(all().map(|mark| mark.peak_bytes as f64 / unit), true);
+    let (Some(x), Some(y)) = (bytes, Range::of(all().map(|mark| mark.step_ms), true)) else { return };
     if marks.len() < 2 {
         return;
     }
-    let (x, y) = (x.padded(), y.padded());
-    let at = |bytes: u64, ms: f64| (x.place(bytes as f64 / gib, LEFT, RIGHT), y.place(ms, BOTTOM, TOP));
+    let scale = Scale { x: x.padded(), y: y.padded(), unit };
     let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">");
-    axes(&mut svg, x, y);
-    draw_budget(&mut svg, at(planned.budget_bytes, 0.0).0, planned.budget_bytes);
-    let line: Vec<String> =
-        marks.iter().map(|m| at(m.peak_bytes, m.step_ms)).map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
+    axes(&mut svg, &scale, name);
+    draw_budget(&mut svg, &scale, planned.budget_bytes);
+    let line: Vec<String> = marks.iter().map(|m| scale.at(m)).map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
     // Writing to a string cannot fail.
     let _ = write!(svg, "<path class=\"line loss\" d=\"M{}\"/>", line.join("L"));
-    for mark in &marks {
-        let (cx, cy) = at(mark.peak_bytes, mark.step_ms);
-        let chosen = mark.peak_bytes == planned.planned_peak_bytes();
-        let title = format!("{}: {}, {}", mark.label, format_bytes(mark.peak_bytes), milliseconds(mark.step_ms));
-        let (class, radius) = if chosen { ("peak", 6.0) } else { ("dot loss", 4.0) };
-        let _ = write!(
-            svg,
-            "<circle class=\"{class}\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"{radius}\"><title>{}</title></circle>",
-            escaped(&title)
-        );
-    }
+    marks.iter().for_each(|mark| draw(&mut svg, &scale, mark, "dot loss", 4.5));
+    draw(&mut svg, &scale, &chosen, "peak", 6.5);
     svg.push_str("</svg>");
-    page.section("Frontier", "peak memory against predicted step time; every point is a plan that was laid out");
+    page.section("Frontier", "peak memory against predicted step time; every point is a plan, the dark one is this");
     page.raw(&svg).end_section();
 }
 
-fn axes(svg: &mut String, x: Range, y: Range) {
+/// From bytes and milliseconds to places.
+struct Scale {
+    x: Range,
+    y: Range,
+    unit: f64,
+}
+
+impl Scale {
+    fn at(&self, mark: &Mark) -> (f64, f64) {
+        (self.x(mark.peak_bytes), self.y.place(mark.step_ms, BOTTOM, TOP))
+    }
+
+    fn x(&self, bytes: u64) -> f64 {
+        self.x.place(bytes as f64 / self.unit, LEFT, RIGHT)
+    }
+}
+
+fn draw(svg: &mut String, scale: &Scale, mark: &Mark, class: &str, radius: f64) {
+    let (x, y) = scale.at(mark);
+    let title = format!("{}: {}, {}", mark.label, format_bytes(mark.peak_bytes), milliseconds(mark.step_ms));
+    let title = escaped(&title);
+    let _ = write!(
+        svg,
+        "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\"><title>{title}</title></circle>"
+    );
+}
+
+fn axes(svg: &mut String, scale: &Scale, unit_name: &str) {
+    let Scale { x, y, .. } = scale;
     for tick in y.ticks(5) {
         let at = y.place(tick, BOTTOM, TOP);
         let _ = write!(svg, "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{RIGHT}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>");
@@ -68,18 +128,34 @@ fn axes(svg: &mut String, x: Range, y: Range) {
         let at = x.place(tick, LEFT, RIGHT);
         let _ = write!(svg, "<text class=\"mid\" x=\"{at:.1}\" y=\"{}\">{}</text>", BOTTOM + 18.0, plain(tick));
     }
-    let _ = write!(svg, "<text class=\"end faint\" x=\"{RIGHT}\" y=\"{}\">GiB at the peak</text>", HEIGHT - 4.0);
+    let _ =
+        write!(svg, "<text class=\"end faint\" x=\"{RIGHT}\" y=\"{}\">{unit_name} at the peak</text>", HEIGHT - 4.0);
 }
 
-fn draw_budget(svg: &mut String, x: f64, budget: u64) {
+/// Left out where it lies beyond every plan.
+fn draw_budget(svg: &mut String, scale: &Scale, budget: u64) {
+    let x = scale.x(budget);
     if (LEFT..=RIGHT).contains(&x) {
         let _ = write!(svg, "<line class=\"budget\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{BOTTOM}\"/>");
+        let (anchor, dx) = if x > WIDTH / 2.0 { ("end", -6.0) } else { ("start", 6.0) };
         let _ = write!(
             svg,
-            "<text class=\"budget end halo\" x=\"{:.1}\" y=\"{}\">budget {}</text>",
-            x - 5.0,
+            "<text class=\"budget {anchor} halo\" x=\"{:.1}\" y=\"{}\">budget {}</text>",
+            x + dx,
             TOP + 10.0,
             format_bytes(budget)
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plans_worth_having_are_left() {
+        let mark = |peak_bytes: u64, step_ms: f64| Mark { peak_bytes, step_ms, label: String::new() };
+        let left = pareto(vec![mark(3, 5.0), mark(1, 9.0), mark(2, 9.5), mark(4, 5.0), mark(1, 9.9)]);
+        assert_eq!(left, [mark(1, 9.0), mark(3, 5.0)]);
     }
 }

@@ -6,7 +6,7 @@ mod html;
 mod memory;
 mod run;
 
-pub use frontier::Mark;
+pub use frontier::{Mark, marks};
 pub use run::RunStory;
 
 use crate::recipe::{Named, Recipe};

@@ -86,7 +86,7 @@ impl RunStory {
 pub fn tiles(run: &RunStory, planned: Option<&Planned>, page: &mut Html) {
     if let Some(ms) = run.median_ms() {
         let predicted = planned.map(|p| p.choice.predicted_step_ms).filter(|predicted| *predicted > 0.0);
-        let sub = predicted.map_or(String::new(), |p| format!("{:+.0} % against predicted", 100.0 * (ms / p - 1.0)));
+        let sub = predicted.map_or(String::new(), |p| against_prediction(ms / p));
         page.tile("measured step", &milliseconds(ms), &sub);
     }
     let speed = run.finished.as_ref().map(|f| f.samples_per_s).or_else(|| run.steps.last().map(|s| s.samples_per_s));
@@ -105,6 +105,14 @@ pub fn tiles(run: &RunStory, planned: Option<&Planned>, page: &mut Html) {
         n => format!("{} checkpoints, resumed {n} times", run.checkpoints),
     };
     page.tile("steps", &format!("{} / {}", grouped(run.last_step()), grouped(run.all_steps())), &sub);
+}
+
+/// A ratio as people say it: in percent where it is near, in times where it is far.
+fn against_prediction(ratio: f64) -> String {
+    match (0.5..2.0).contains(&ratio) {
+        true => format!("{:+.0} % against predicted", 100.0 * (ratio - 1.0)),
+        false => format!("{ratio:.1} × the prediction"),
+    }
 }
 
 fn best_words(accuracy: Option<f64>, loss: f64) -> String {
