@@ -1,7 +1,7 @@
 // A cache (rows, time, width): steps of every row written at a position, and rows put in another order.
 
 // `from` (rows · steps, width), its rows `stride` apart. Steps outside the cache are dropped.
-extern "C" __global__ void write(const T* from, T* cache, const i64* position, i64 rows, i64 steps, i64 time,
+extern "C" __global__ void write_steps(const T* from, T* cache, const i64* position, i64 rows, i64 steps, i64 time,
                                  i64 width, i64 stride) {
     i64 n = (i64)blockIdx.x * blockDim.x + threadIdx.x, step = n / width % steps, row = n / width / steps;
     if (row >= rows) return;

@@ -87,7 +87,7 @@ impl Op for CacheWrite {
         let position = if self.at_position { Arg::from(&launch.inputs[2]) } else { Arg::Address(0) };
         let ends = [Arg::from(new), Arg::from(cache), position];
         let sizes = [rows, steps, time, width, new.ty.strides[0]].map(Arg::from);
-        let kernel = Kernel::new(SOURCE, "write").dtype("T", cache.ty.dtype);
+        let kernel = Kernel::new(SOURCE, "write_steps").dtype("T", cache.ty.dtype);
         run_over(launch, &kernel, new.ty.elements(), &[&ends[..], &sizes].concat())
     }
 }

@@ -13,12 +13,17 @@ macro_rules! source {
     ($name:literal) => {
         Source {
             name: concat!("attention/", $name),
-            text: concat!(include_str!("scores.cuh"), include_str!(concat!($name, ".cu"))),
+            text: concat!(
+                include_str!("scores.cuh"),
+                include_str!("bias_sums.cuh"),
+                include_str!(concat!($name, ".cu"))
+            ),
         }
     };
 }
 const NARROW: Source = source!("narrow");
 const TILED: Source = source!("tile");
+const TENSOR: Source = source!("tensor");
 const TABLES: Source = Source { name: "attention/tables", text: include_str!("tables.cu") };
 const DELTAS: Source = Source { name: "attention/deltas", text: include_str!("deltas.cu") };
 
@@ -31,19 +36,30 @@ const LARGEST_HEAD: usize = 128;
 /// Which kernels compute the scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
+    /// A thread per query: narrow heads.
     Narrow,
+    /// In f32, whatever comes.
     Tiled,
+    /// On tensor cores, in half precision.
+    Tensor,
 }
 
 impl Form {
-    fn new(shape: &Shape) -> Form {
-        if shape.head_dim <= 16 && shape.bias == Bias::None { Form::Narrow } else { Form::Tiled }
+    fn new(shape: &Shape, dtype: DType, launch: &Launch<'_>) -> Form {
+        let mut operands = launch.inputs.iter().chain(launch.outputs).filter(|tensor| tensor.ty.dtype == dtype);
+        let in_vectors = shape.head_dim.is_multiple_of(8) && operands.all(|tensor| tensor.address.is_multiple_of(16));
+        match dtype {
+            DType::Bf16 | DType::F16 if shape.head_dim >= 16 && in_vectors => Form::Tensor,
+            _ if shape.head_dim <= 16 && shape.bias == Bias::None => Form::Narrow,
+            _ => Form::Tiled,
+        }
     }
 
     fn source(self) -> Source {
         match self {
             Form::Narrow => NARROW,
             Form::Tiled => TILED,
+            Form::Tensor => TENSOR,
         }
     }
 
@@ -56,14 +72,18 @@ impl Form {
         match self {
             Form::Narrow => 128,
             Form::Tiled => 32,
+            Form::Tensor => 64,
         }
     }
 
-    /// Dynamic shared memory of a block that keeps so many tiles of rows.
-    fn shared(self, shape: &Shape, tiles: usize) -> usize {
+    /// Dynamic shared memory of a block: tiles of rows, and one of scores where several threads read them.
+    fn shared(self, shape: &Shape, backward: bool) -> usize {
+        let width = |multiple: usize, gap: usize| shape.head_dim.next_multiple_of(multiple) + gap;
         match self {
             Form::Narrow => 0,
-            Form::Tiled => 4 * 32 * (tiles * (shape.head_dim.next_multiple_of(4) + 4) + 36),
+            Form::Tiled => 4 * 32 * (width(4, 4) * if backward { 3 } else { 2 } + 36),
+            Form::Tensor if backward && shape.bias != Bias::None => 64 * (2 * 2 * width(16, 8) + 4 * 68),
+            Form::Tensor => 64 * 2 * 2 * width(16, 8),
         }
     }
 }
@@ -134,6 +154,7 @@ impl Space {
         let sample = shape.heads * (shape.q_len + shape.k_len) * pitch * bytes;
         let group = PRODUCT_BYTES.checked_div(sample).unwrap_or(shape.batch).clamp(1, shape.batch.max(1));
         let products = |len: usize| group * shape.heads * len * pitch;
+        // Of all forms that a bias may take, this one has the most tiles.
         let tiles = shape.q_len.div_ceil(Form::Tiled.rows());
         let table = shape.bias_rows * shape.heads * shape.head_dim;
         let rounded = backward && disentangled && dtype.bytes() < 4;
@@ -183,7 +204,7 @@ impl<'a> Call<'a> {
             dtype,
             heads: Heads::new(op.packing, inputs, &shape),
             space: Space::new(launch.workspace, &shape, dtype, backward),
-            form: Form::new(&shape),
+            form: Form::new(&shape, dtype, launch),
             tables: inputs[packed..packed + op.bias.tables()].iter().map(|table| table.address).collect(),
             mask: optional(op.key_mask, op.mask()),
             position: optional(op.offset, op.position()),
@@ -200,12 +221,13 @@ impl<'a> Call<'a> {
             .define("MASKED", self.op.key_mask as u32)
             .define("DROPPED", self.op.dropout.is_some() as u32)
             .define("BIAS", self.op.bias.tables())
+            .define("BF16", (self.dtype == DType::Bf16) as u32)
     }
 
     /// One block for every tile of `len` rows of every head of `samples` samples.
-    fn grid(&self, samples: usize, len: usize, tiles_kept: usize) -> Grid {
+    fn grid(&self, samples: usize, len: usize, backward: bool) -> Grid {
         let blocks = samples * self.shape.heads * len.div_ceil(self.form.rows());
-        Grid::new(blocks, self.form.threads()).shared(self.form.shared(&self.shape, tiles_kept))
+        Grid::new(blocks, self.form.threads()).shared(self.form.shared(&self.shape, backward))
     }
 
     /// Whether there is anything to compute for these many rows.
@@ -322,7 +344,7 @@ impl<'a> Call<'a> {
             let operands =
                 [heads.q, heads.k, heads.v, out + (done * s.head_dim * heads.element) as u64, lse + 4 * done as u64];
             let args = [&operands.map(Arg::Address)[..], &self.sizes(heads, samples), &self.scores(first)].concat();
-            launch.kernel(&self.kernel("forward"), self.grid(samples, s.q_len, 2), &args)?;
+            launch.kernel(&self.kernel("forward"), self.grid(samples, s.q_len, false), &args)?;
         }
         Ok(())
     }
@@ -422,14 +444,14 @@ impl<'a> Backward<'a> {
             let sums = if call.op.bias.tables() == 1 { call.space.parts } else { call.space.dby_query };
             let own = [Arg::Address(to.q), Arg::Address(sums), int(s.bias_rows)];
             let args = [&operands[..], &own, &rest].concat();
-            launch.kernel(&call.kernel("backward_queries"), call.grid(samples, s.q_len, 3), &args)?;
+            launch.kernel(&call.kernel("backward_queries"), call.grid(samples, s.q_len, true), &args)?;
         }
         if call.is_empty(s.k_len) {
             return Ok(());
         }
         let own = [to.k, to.v, call.space.dby_key].map(Arg::Address);
         let args = [&operands[..], &own, &rest].concat();
-        launch.kernel(&call.kernel("backward_keys"), call.grid(samples, s.k_len, 3), &args)
+        launch.kernel(&call.kernel("backward_keys"), call.grid(samples, s.k_len, true), &args)
     }
 
     /// From the gradients of a disentangled bias's products to those of queries, keys and tables, added to what is

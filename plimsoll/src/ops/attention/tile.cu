@@ -178,49 +178,6 @@ __device__ __forceinline__ void differentiate(float s[4], float ds[4], const Sco
     scale4(s, factors);
 }
 
-// Adds the gradients of a tile's scores to those of the bias: those of one row of a relative bias's table lie on
-// neighbouring diagonals of the tile. `sums` holds this block's rows, `stride` apart; `diagonals` 2 · TILE - 1 floats of
-// scratch.
-__device__ __forceinline__ void add_relative(float* sums, int stride, const u32* rows, const float* ds,
-                                             float* diagonals, int i0, int j0, const Scores& head) {
-    int n = threadIdx.x, at = head.q_len - 1 - i0 + j0 + n - (TILE - 1), distances = head.q_len + head.k_len - 1;
-    if (n < 2 * TILE - 1) {
-        float sum = 0.0f;
-        for (int i = max(0, TILE - 1 - n); i < min(TILE, 2 * TILE - 1 - n); i++)
-            sum += ds[i * SCORE_PITCH + i + n - (TILE - 1)];
-        diagonals[n] = sum;
-    }
-    __syncthreads();
-    if (n < 2 * TILE - 1 && at >= 0 && at < distances) {
-        u32 row = rows[at];
-        if (n == 0 || at == 0 || rows[at - 1] != row) {
-            float sum = 0.0f;
-            for (int m = n; m < 2 * TILE - 1 && at + m - n < distances && rows[at + m - n] == row; m++)
-                sum += diagonals[m];
-            sums[(i64)row * stride] += sum;
-        }
-    }
-}
-
-// The same for the products of a disentangled bias, of which each query (TURNED: each key) has its own: what several
-// neighbouring keys (queries) share is added up by the thread of the first.
-template <bool TURNED>
-__device__ __forceinline__ void add_products(float* sums, const float* ds, int i0, int j0, const Scores& head) {
-    for (int at = threadIdx.x; at < TILE * TILE; at += THREADS) {
-        int own = at / TILE, other = at % TILE;
-        int i = TURNED ? other : own, j = TURNED ? own : other;
-        if (i0 + i >= head.q_len || j0 + j >= head.k_len) continue;
-        const u32* rows = head.rows + head.q_len - 1 - i0 + j0;
-        int limit = min(TILE, TURNED ? head.q_len - i0 : head.k_len - j0);
-        u32 row = rows[j - i];
-        if (other > 0 && rows[TURNED ? j - i + 1 : j - i - 1] == row) continue;
-        float sum = 0.0f;
-        for (int m = other; m < limit && rows[TURNED ? j - m : m - i] == row; m++)
-            sum += ds[TURNED ? m * SCORE_PITCH + j : i * SCORE_PITCH + m];
-        sums[(i64)own * head.pitch + row] += sum;
-    }
-}
-
 // Gradients of the queries, and of what the bias adds for them. `delta` is Σ dout · out of each query; `bias_sums`
 // holds, of a relative bias, every tile's part (batch, tiles, bias_rows, heads), and else what belongs to by_query.
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -272,8 +229,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         }
         __syncthreads();
         mix<false>(sums, weights, keys, ty, tx);
-        if (BIAS == 1) add_relative(bias_sums, heads, rows, weights, diagonals, i0, j0, head);
-        if (BIAS == 2) add_products<false>(bias_sums, weights, i0, j0, head);
+        if (BIAS == 1) add_relative<TILE, SCORE_PITCH>(bias_sums, heads, weights, diagonals, i0, j0, head);
+        if (BIAS == 2) add_products<TILE, SCORE_PITCH, false>(bias_sums, weights, i0, j0, head);
     }
 #pragma unroll
     for (int r = 0; r < 2; r++) put(dq + mine, q_row, i0 + ty + 16 * r, q_len, sums.of[r], tx, scale);
@@ -322,7 +279,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             }
             __syncthreads();
             mix<true>(dkeys, weights, queries, ty, tx);
-            if (BIAS == 2) add_products<true>(bias_sums, weights, i0, j0, head);
+            if (BIAS == 2) add_products<TILE, SCORE_PITCH, true>(bias_sums, weights, i0, j0, head);
             __syncthreads();
             load<false>(queries, douts, (i64)heads * D, i0, q_len);
 #pragma unroll
