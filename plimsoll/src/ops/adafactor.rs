@@ -1,6 +1,7 @@
 //! Adafactor as PyTorch computes it: for matrices the second moment is kept as one number per row and per column.
 
-use super::cuda::{put, refuse_f64, source, typed, width};
+use super::adafactor_passes::{Passes, Sizes};
+use super::cuda::refuse_f64;
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::elementwise::{self, ranges};
@@ -8,7 +9,6 @@ use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::{SharedMut, parallel, parallel_chunks};
 use crate::exec::cpu::rows;
 use crate::exec::cpu::simd::simd;
-use crate::exec::cuda::{Arg, DeviceTensor, Grid, Kernel};
 use crate::with_float;
 use std::convert::identity;
 use std::ops::Range;
@@ -66,11 +66,11 @@ impl Adafactor {
     }
 
     /// The index of the gradient among the inputs, for a weight of this type.
-    fn gradient(weight: &Type) -> usize {
+    pub(super) fn gradient(weight: &Type) -> usize {
         if weight.rank() > 1 { 3 } else { 2 }
     }
 
-    fn matrices(weight: &Type) -> usize {
+    pub(super) fn matrices(weight: &Type) -> usize {
         weight.shape[..weight.rank().saturating_sub(2)].iter().product()
     }
 
@@ -99,7 +99,7 @@ impl Op for Adafactor {
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         match target.processor {
             Processor::Cpu => 8 * (elementwise::partial_sums(inputs[0].elements()) + Adafactor::matrices(&inputs[0])),
-            Processor::Cuda => Passes::new(&inputs[0]).bytes(),
+            Processor::Cuda => Sizes::new(&inputs[0]).workspace_bytes(),
         }
     }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
@@ -113,103 +113,8 @@ impl Op for Adafactor {
         refuse_f64(self, launch)?;
         match launch.inputs[0].ty.elements() {
             0 => Ok(()),
-            _ => self.put_passes(launch),
+            _ => Passes::new(self, launch.inputs, launch.workspace).put(launch),
         }
-    }
-}
-
-/// Sizes of the passes over a weight on the device, and where each has its part of the workspace, in floats.
-struct Passes {
-    elements: usize,
-    matrices: usize,
-    rows: usize,
-    columns: usize,
-    /// Blocks that add up squares of all elements.
-    sums: usize,
-    /// Stretches of rows whose squares are added up by column.
-    chunks: usize,
-}
-
-impl Passes {
-    fn new(weight: &Type) -> Passes {
-        let elements = weight.elements();
-        let (rows, columns) = match weight.shape[..] {
-            [.., rows, columns] => (rows, columns),
-            _ => (1, elements),
-        };
-        let matrices = Adafactor::matrices(weight);
-        let tiles = (matrices * columns.div_ceil(256)).max(1);
-        let chunks = (rows / 64).min(1024 / tiles).clamp(1, 256);
-        let sums = elements.div_ceil(16 << 10).clamp(1, 1024);
-        Passes { elements, matrices, rows, columns, sums, chunks }
-    }
-
-    /// The factor of the update, the parts of both sums, scales of matrices, then parts by column.
-    fn starts(&self) -> [usize; 6] {
-        let mut at = 0;
-        let lens = [1, self.sums, self.sums, self.matrices, self.matrices * self.chunks * self.columns];
-        let mut starts = [0; 6];
-        for (start, len) in starts[1..].iter_mut().zip(lens) {
-            at = (at + len).next_multiple_of(4);
-            *start = at;
-        }
-        starts
-    }
-
-    fn bytes(&self) -> usize {
-        size_of::<f32>() * self.starts()[5]
-    }
-}
-
-impl Adafactor {
-    fn put_passes(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
-        let (inputs, passes) = (launch.inputs, Passes::new(&launch.inputs[0].ty));
-        let gradient = Adafactor::gradient(&inputs[0].ty);
-        let (w, g, matrix) = (&inputs[0], &inputs[gradient], gradient == 3);
-        let (row_moments, column_moments) = (&inputs[1], &inputs[gradient - 1]);
-        let tensors: Vec<&DeviceTensor> = [w, column_moments, g].into();
-        let width = width(&tensors, passes.columns);
-        let types = [("T", w), ("M", row_moments), ("S", &inputs[gradient + 1]), ("C", &inputs[gradient + 3])];
-        let kernel = |entry| -> Kernel {
-            let kernel = typed(source!("adafactor", "map"), entry, &types).define("WIDTH", width);
-            kernel.define("MATRIX", u32::from(matrix)).define("ZERO_GRADIENT", u32::from(self.zero_gradient))
-        };
-        let workspace = launch.workspace;
-        let [factor, weight_sums, update_sums, scales, column_sums, _] =
-            passes.starts().map(|start| Arg::Address(workspace + (size_of::<f32>() * start) as u64));
-        let step = [1, 2, 3].map(|i| Arg::from(&inputs[gradient + i]));
-        let n: Arg = passes.elements.into();
-        let [rows, columns, chunks] = [passes.rows, passes.columns, passes.chunks].map(Arg::from);
-        let decay = Arg::F32(self.beta2_decay as f32);
-        let least = Arg::F32((self.eps_moment * self.eps_moment) as f32);
-        let mut put = |entry, blocks: usize, threads: usize, args: &[&[Arg]]| {
-            put(launch, &kernel(entry), Grid::new(blocks, threads), blocks, &args.concat())
-        };
-        let all = Grid::over(passes.elements, width).blocks[0] as usize;
-        put("weight_squares", passes.sums, 256, &[&[w.into(), n, weight_sums]])?;
-        if matrix {
-            let threads = passes.columns.div_ceil(width).next_multiple_of(32).clamp(32, 256);
-            let rows_of_all = passes.matrices * passes.rows;
-            put("row_moments", rows_of_all, threads, &[&[g.into(), row_moments.into(), columns], &step, &[decay]])?;
-            let blocks = passes.matrices * passes.chunks * passes.columns.div_ceil(32 * width);
-            let stretch: Arg = passes.rows.div_ceil(passes.chunks).into();
-            put("column_squares", blocks, 256, &[&[g.into(), column_sums, rows, columns, chunks, stretch], &step])?;
-            let columns_of_all = passes.matrices * passes.columns;
-            let sizes = [columns_of_all.into(), rows, columns, chunks];
-            let blocks = columns_of_all.div_ceil(256);
-            put("column_moments", blocks, 256, &[&[column_sums, column_moments.into()], &sizes, &step, &[decay]])?;
-            let eps = Arg::F32(self.eps_moment as f32);
-            put("row_scales", passes.matrices, 256, &[&[row_moments.into(), scales, rows, eps]])?;
-        } else {
-            put("vector_moments", all, 256, &[&[g.into(), column_moments.into(), n], &step, &[decay]])?;
-        }
-        let update = [row_moments.into(), scales, column_moments.into(), n, rows, columns];
-        put("update_squares", passes.sums, 256, &[&[g.into()], &update, &step, &[least, update_sums]])?;
-        let limits = [self.eps_weight, self.limit].map(|x| Arg::F32(x as f32));
-        let sums = [weight_sums, update_sums, passes.sums.into(), n];
-        put("update_factor", 1, 1024, &[&sums, &step, &limits, &[factor]])?;
-        let weight_decay = Arg::F32(self.weight_decay as f32);
-        put("update", all, 256, &[&[w.into(), g.into()], &update, &step, &[least, factor, weight_decay]])
     }
 }
 

@@ -10,10 +10,23 @@ __device__ __forceinline__ double block_sum_double(double x) {
     return sum;  // in thread 0
 }
 
-// A gradient's sum of squares, one part per block.
-extern "C" __global__ void squares(const T* g, i64 n, double* parts) {
+// Sixteen gradients to a launch, as there are hundreds: each has `blocks` blocks from block `first` on, and its sum of
+// squares one part per block. One that is not there begins after all blocks.
+#define GRADIENT(i) const T *g##i, i64 n##i, u32 first##i, u32 blocks##i
+#define PICK(i) \
+    if (blockIdx.x >= first##i) g = g##i, n = n##i, first = first##i, blocks = blocks##i;
+
+extern "C" __global__ void squares(double* parts, GRADIENT(0), GRADIENT(1), GRADIENT(2), GRADIENT(3), GRADIENT(4),
+                                   GRADIENT(5), GRADIENT(6), GRADIENT(7), GRADIENT(8), GRADIENT(9), GRADIENT(10),
+                                   GRADIENT(11), GRADIENT(12), GRADIENT(13), GRADIENT(14), GRADIENT(15)) {
+    const T* g = g0;
+    i64 n = n0;
+    u32 first = first0, blocks = blocks0;
+    PICK(1) PICK(2) PICK(3) PICK(4) PICK(5) PICK(6) PICK(7) PICK(8)
+    PICK(9) PICK(10) PICK(11) PICK(12) PICK(13) PICK(14) PICK(15)
     double sum = 0.0;
-    for (i64 i = thread_index() * WIDTH; i < n; i += (i64)gridDim.x * blockDim.x * WIDTH) {
+    i64 thread = (i64)(blockIdx.x - first) * blockDim.x + threadIdx.x;
+    for (i64 i = thread * WIDTH; i < n; i += (i64)blocks * blockDim.x * WIDTH) {
         float x[WIDTH];
         load(x, g, i, n);
         UNROLL for (int k = 0; k < WIDTH; k++) sum += (double)x[k] * x[k];

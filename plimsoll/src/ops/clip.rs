@@ -5,7 +5,7 @@ use super::*;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::simd::simd;
 use crate::exec::cpu::{Element, elementwise};
-use crate::exec::cuda::{Arg, Grid, Kernel, Source};
+use crate::exec::cuda::{Arg, DeviceTensor, Grid, Kernel, Source};
 use crate::graph::DType;
 use crate::with_float;
 
@@ -45,12 +45,9 @@ impl Op for ClipNorm {
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
         let (parts, mut count) = (launch.workspace, 0);
-        for g in launch.inputs {
-            let (n, width) = (g.ty.elements(), width(&[g], 0));
-            let kernel = typed(SOURCE, "squares", &[("T", g)]).define("WIDTH", width);
-            let args: [Arg; 3] = [g.into(), n.into(), Arg::Address(parts + 8 * count as u64)];
-            put(launch, &kernel, Grid::new(device_sums(n), 256), n, &args)?;
-            count += device_sums(n);
+        let alike = |a: &DeviceTensor, b: &DeviceTensor| a.ty.dtype == b.ty.dtype && width(&[a], 0) == width(&[b], 0);
+        for gradients in launch.inputs.chunk_by(alike).flat_map(|alike| alike.chunks(BATCH)) {
+            count += put_squares(launch, gradients, parts + 8 * count as u64)?;
         }
         let limit = self.max_norm.unwrap_or(0.0) as f32;
         let limited = u32::from(self.max_norm.is_some());
@@ -62,6 +59,25 @@ impl Op for ClipNorm {
 }
 
 const SOURCE: Source = source!("clip", "map");
+
+/// Gradients to a launch, as clip.cu has it.
+const BATCH: usize = 16;
+
+/// Sums of squares of gradients of one type to `parts`; how many.
+fn put_squares(launch: &mut Launch<'_>, gradients: &[DeviceTensor], parts: u64) -> Result<usize, CudaError> {
+    let width = width(&gradients.iter().collect::<Vec<_>>(), 0);
+    let kernel = typed(SOURCE, "squares", &[("T", &gradients[0])]).define("WIDTH", width);
+    let (mut args, mut count) = (vec![Arg::Address(parts)], 0);
+    for g in gradients {
+        let (n, blocks) = (g.ty.elements(), device_sums(g.ty.elements()));
+        args.extend([g.into(), n.into(), Arg::U32(count as u32), Arg::U32(blocks as u32)]);
+        count += blocks;
+    }
+    let absent = [Arg::Address(0), Arg::I64(0), Arg::U32(u32::MAX), Arg::U32(0)];
+    args.extend(absent.repeat(BATCH - gradients.len()));
+    put(launch, &kernel, Grid::new(count, 256), count, &args)?;
+    Ok(count)
+}
 
 /// Blocks that add up the squares of a gradient; none for an empty one.
 fn device_sums(elements: usize) -> usize {

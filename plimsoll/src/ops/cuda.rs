@@ -127,57 +127,65 @@ const DIMS: usize = 6;
 /// One shape seen through the strides of two tensors, with dimensions joined where both step evenly through them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Walk {
-    /// (length, step of a, step of b), outermost first.
-    dims: Vec<(usize, usize, usize)>,
+    /// Outermost first, in vectors of the innermost.
+    dims: Vec<Dim>,
     width: usize,
+}
+
+/// A length, and the steps of both tensors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Dim {
+    len: usize,
+    a: usize,
+    b: usize,
 }
 
 impl Walk {
     /// None if too many dimensions remain.
     pub fn new(shape: &[usize], a: &[usize], b: &[usize]) -> Option<Walk> {
-        let mut dims: Vec<(usize, usize, usize)> = Vec::new();
+        let mut dims: Vec<Dim> = Vec::new();
         for (&len, (&a, &b)) in shape.iter().zip(a.iter().zip(b)).filter(|(len, _)| **len != 1) {
             match dims.last_mut() {
-                Some(outer) if outer.1 == a * len && outer.2 == b * len => *outer = (outer.0 * len, a, b),
-                _ => dims.push((len, a, b)),
+                Some(outer) if outer.a == a * len && outer.b == b * len => *outer = Dim { len: outer.len * len, a, b },
+                _ => dims.push(Dim { len, a, b }),
             }
         }
         if dims.is_empty() {
-            dims.push((1, 1, 1));
+            dims.push(Dim { len: 1, a: 1, b: 1 });
         }
         (dims.len() <= DIMS).then_some(Walk { dims, width: 1 })
     }
 
     /// The innermost steps of a and b.
     pub fn steps(&self) -> (usize, usize) {
-        self.dims.last().map_or((1, 1), |&(_, a, b)| (a, b))
+        self.dims.last().map_or((1, 1), |dim| (dim.a, dim.b))
     }
 
     /// Walks as many neighbours at a time as 16 bytes hold, or fewer, so that vectors of elements of `size` bytes begin
     /// on their boundaries on both sides. A side that repeats one element has none.
     pub fn vectors(mut self, size: usize, addresses: &[u64]) -> Walk {
-        let fits =
-            |width: usize| self.consists_of(width) && addresses.iter().all(|a| a.is_multiple_of((width * size) as u64));
-        let width = [8, 4, 2].into_iter().find(|&width| width * size <= 16 && fits(width)).unwrap_or(1);
+        let aligned = |width: usize| addresses.iter().all(|address| address.is_multiple_of((width * size) as u64));
+        let fits = |&width: &usize| width * size <= 16 && self.consists_of(width) && aligned(width);
+        let width = [8, 4, 2].into_iter().find(fits).unwrap_or(1);
         if let Some(last) = self.dims.last_mut() {
-            *last = (last.0 / width, last.1 * width, last.2 * width);
+            *last = Dim { len: last.len / width, a: last.a * width, b: last.b * width };
         }
         Walk { width, ..self }
     }
 
     fn consists_of(&self, width: usize) -> bool {
         let Some((last, outer)) = self.dims.split_last() else { return false };
-        let side = |inner: usize, step: fn(&(usize, usize, usize)) -> usize| match inner {
+        let side = |inner: usize, step: fn(&Dim) -> usize| match inner {
             0 => true,
             1 => outer.iter().all(|dim| step(dim).is_multiple_of(width)),
             _ => false,
         };
-        last.0.is_multiple_of(width) && side(last.1, |dim| dim.1) && side(last.2, |dim| dim.2)
+        last.len.is_multiple_of(width) && side(last.a, |dim| dim.a) && side(last.b, |dim| dim.b)
     }
 
     /// Vectors of all dimensions together.
     pub fn count(&self) -> usize {
-        self.dims.iter().map(|dim| dim.0).product()
+        self.dims.iter().map(|dim| dim.len).product()
     }
 
     pub fn define(&self, kernel: Kernel) -> Kernel {
@@ -185,12 +193,50 @@ impl Walk {
         kernel.define("WIDTH", self.width).define("RANK", self.dims.len()).define("INDEX", index)
     }
 
-    /// The count, then lengths, steps of a and steps of b, outermost first, each filled up to [`DIMS`].
+    /// The count, then lengths, steps of a and steps of b, each filled up to [`DIMS`].
     pub fn args(&self) -> impl Iterator<Item = Arg> + '_ {
-        let parts: [fn(&(usize, usize, usize)) -> usize; 3] = [|d| d.0, |d| d.1, |d| d.2];
-        let of = |part: fn(&(usize, usize, usize)) -> usize| {
-            self.dims.iter().map(part).chain(std::iter::repeat(1)).take(DIMS).map(Arg::from)
-        };
-        [Arg::from(self.count())].into_iter().chain(parts.into_iter().flat_map(of))
+        let of = |part: fn(&Dim) -> usize| (0..DIMS).map(move |i| Arg::from(self.dims.get(i).map_or(1, part)));
+        let [len, a, b]: [fn(&Dim) -> usize; 3] = [|dim| dim.len, |dim| dim.a, |dim| dim.b];
+        [Arg::from(self.count())].into_iter().chain(of(len)).chain(of(a)).chain(of(b))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dimensions_are_joined_and_walked_in_vectors() {
+        // A slice of columns into a row-major tensor: rows stay apart, columns go eight at a time.
+        let walk = Walk::new(&[2, 3, 16], &[96, 32, 1], &[48, 16, 1]).unwrap();
+        assert_eq!(walk.dims, [Dim { len: 6, a: 32, b: 16 }, Dim { len: 16, a: 1, b: 1 }]);
+        let walk = walk.vectors(2, &[64, 128]);
+        assert_eq!((walk.width, walk.count()), (8, 12));
+        // Four bytes off the boundary, two elements of two bytes are the most.
+        let walk = Walk::new(&[2, 16], &[32, 1], &[16, 1]).unwrap();
+        assert_eq!(walk.vectors(2, &[68, 128]).width, 2);
+        // A transpose has no vectors; repeated elements do.
+        assert_eq!(Walk::new(&[8, 8], &[1, 8], &[8, 1]).unwrap().vectors(4, &[0, 0]).width, 1);
+        assert_eq!(Walk::new(&[8, 8], &[1, 0], &[8, 1]).unwrap().vectors(4, &[0, 0]).width, 4);
+        assert_eq!(Walk::new(&[1, 1], &[9, 9], &[1, 1]).unwrap().count(), 1);
+        assert_eq!(Walk::new(&[2; 7], &[0, 1, 0, 2, 0, 4, 0], &[1; 7]), None);
+    }
+
+    #[test]
+    fn groups_hold_every_element_of_a_row() {
+        for (row, width) in [(1, 1), (64, 8), (768, 4), (1024, 8), (5001, 1), (65536, 8), (100_003, 1)] {
+            for group in [Group::new(row, width), Group::block(row, width)] {
+                assert!(group.threads * group.packs * width >= row && group.threads <= 1024, "{row}: {group:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn stretches_cover_all_rows() {
+        for rows in [0usize, 1, 7, 100, 8191, 8192, 8193, 1_000_000] {
+            let stretch = rows.div_ceil(stretches(rows));
+            assert!(stretches(rows) * stretch >= rows);
+            assert!(stretch == 0 || (stretches(rows) - 1) * stretch < rows, "{rows}: a stretch without rows");
+        }
     }
 }

@@ -3,6 +3,7 @@
 mod accumulate;
 mod activation;
 mod adafactor;
+mod adafactor_passes;
 mod adamw;
 mod attention;
 mod attention_dropout;
