@@ -145,7 +145,7 @@ fn check(name: &str, launch: &Recorded, ranges: &[(u64, usize)]) {
             }
         }
         Recorded::Gemm(_) => {}
-        Recorded::Fill { address, bytes } => assert!(inside(*address, *bytes), "{name}: fills outside its tensors"),
+        Recorded::Fill { address, bytes, .. } => assert!(inside(*address, *bytes), "{name}: fills outside its tensors"),
         Recorded::Copy { to, from, bytes } => {
             assert!(inside(*to, *bytes) && inside(*from, *bytes), "{name}: copies outside its tensors");
         }
