@@ -39,6 +39,7 @@ impl Progress {
                 self.line(&format!("checkpoint {path} ({}{best})", format_bytes(*bytes)));
             }
             Event::Sample { prompt, text, .. } => self.line(&format!("sample: {}", one_line(prompt, text))),
+            Event::Device { .. } => {}
             Event::Note { text } => self.line(text),
             Event::Finished(_) => self.close(),
         }

@@ -5,7 +5,7 @@ mod versus;
 mod workload;
 
 use crate::arguments::{Machine, Overrides};
-use crate::device;
+use crate::device::{self, Facts};
 use crate::failure::Failure;
 use crate::printer::{self, say};
 use clap::{Args, builder::PossibleValuesParser};
@@ -68,6 +68,9 @@ struct Row<'a> {
     seq: usize,
     prec: &'a str,
     device: &'a str,
+    /// Which GPU, on one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpu: Option<&'a str>,
     recompute: bool,
     compile: bool,
     params: usize,
@@ -86,7 +89,8 @@ struct Row<'a> {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let workload = Workload::find(&arguments.workload)?;
     let seq = workload.length(arguments.seq)?;
-    let (device, _) = device::to_run_on(&arguments.machine)?;
+    let (device, facts) = device::to_run_on(&arguments.machine)?;
+    let gpu = if let Facts::Gpu(facts) = &facts { Some(facts.name.as_str()) } else { None };
     if let Some(budgets) = arguments.versus_fixed {
         return versus::run(arguments, workload, seq, &device, budgets);
     }
@@ -105,7 +109,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         batch: arguments.batch,
         seq,
         prec: &arguments.prec,
-        device: &device.name,
+        device: if gpu.is_some() { "cuda" } else { &device.name },
+        gpu,
         recompute: planned.choice.settings.recompute != Recompute::None,
         compile: false,
         params: planned.choice.program.parameters(),

@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let options =
         RunOptions { out: folder(arguments, &recipe.name)?, resume: arguments.resume, plan: arguments.plan.clone() };
     say(devices::text(&facts).trim_end());
-    let run = open(arguments, &draft, &device, &options)?;
+    let mut run = open(arguments, &draft, &device, &options)?;
     announce(&run, arguments.resume);
     let stop = stop_on_signals()?;
     let mut progress = Progress::new();

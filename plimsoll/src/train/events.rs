@@ -31,6 +31,14 @@ pub enum Event {
         prompt: String,
         text: String,
     },
+    /// How the GPU does, from time to time.
+    Device {
+        step: usize,
+        free_bytes: u64,
+        utilization: Option<u32>,
+        watts: Option<f64>,
+        celsius: Option<u32>,
+    },
     Note {
         text: String,
     },

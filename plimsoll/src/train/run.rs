@@ -10,10 +10,12 @@ use super::{Device, TrainError, checkpoint};
 use crate::exec::Executor;
 use crate::exec::cpu::CpuExecutor;
 use crate::exec::cuda::{CudaError, CudaExecutor, CudaOptions, Gpu};
+use crate::exec::devices::GpuFacts;
 use crate::ops::Processor;
 use crate::plan::predicted_ms;
 use crate::plan::{PlanFile, Program};
-use crate::recipe::{Precision, Recipe};
+use crate::recipe::{Budget, Precision, Recipe};
+use crate::units::format_bytes;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -109,6 +111,9 @@ impl StoredPlan {
     }
 }
 
+/// How often an arena that others were faster to is planned anew.
+const TRIES: usize = 3;
+
 /// A plan asking for more threads than any machine has is damaged.
 const MOST_THREADS: usize = 4096;
 
@@ -174,9 +179,38 @@ impl Run {
         host_peak_bytes(&self.recipe, self.program(), &self.planned.choice.layout, data)
     }
 
-    /// Takes the arena.
-    pub fn executor(&self) -> Result<Box<dyn Executor>, TrainError> {
-        take_arena(&self.recipe, &self.planned)
+    /// Takes the arena. Where another process got to the device's memory first, what is left is planned for anew, and
+    /// the second answer says so.
+    pub fn executor(&mut self) -> Result<(Box<dyn Executor>, Option<String>), TrainError> {
+        let mut note = None;
+        for _ in 0..TRIES {
+            match take_arena(&self.recipe, &self.planned) {
+                Err(TrainError::Arena { bytes, .. }) if self.planned.device.target.processor == Processor::Cuda => {
+                    note = Some(self.replan_for_what_is_left(bytes)?);
+                }
+                taken => return Ok((taken?, note)),
+            }
+        }
+        Ok((take_arena(&self.recipe, &self.planned)?, note))
+    }
+
+    /// Plans within what the device has free now; what happened and who holds the rest.
+    fn replan_for_what_is_left(&mut self, wanted: u64) -> Result<String, TrainError> {
+        let facts = GpuFacts::gather(self.planned.device.ordinal)?;
+        let device = Device { free_bytes: facts.free_bytes, ..self.planned.device.clone() };
+        let left = setup::budget_bytes(&self.recipe, &device).min((facts.free_bytes as f64 * 0.95) as u64);
+        let mut recipe = self.recipe.clone();
+        recipe.memory.budget = Budget::Bytes(left);
+        self.planned = setup::plan(&recipe, &device)?;
+        self.replanned = true;
+        let holders: Vec<String> = facts.holders.iter().map(|h| format!("{} (pid {})", h.name, h.pid)).collect();
+        let who = if holders.is_empty() { "another process".into() } else { holders.join(", ") };
+        Ok(format!(
+            "the arena of {} could not be taken: {who} holds memory of the device, {} is free; planned anew within {}",
+            format_bytes(wanted),
+            format_bytes(facts.free_bytes),
+            format_bytes(left)
+        ))
     }
 
     /// Creates the folder with recipe and plan; a resumed run keeps its own unless it had to be planned anew.

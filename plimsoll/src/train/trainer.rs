@@ -15,22 +15,25 @@ use super::stepper::{Stepped, Stepper};
 use super::{TrainError, initialize, initialize_some, learning_rate};
 use crate::data::{Batch, Dataset, Loader, Position, TextTokenizer, encode_source};
 use crate::exec::Executor;
+use crate::exec::devices::GpuFacts;
 use crate::heap;
 use crate::models;
+use crate::ops::Processor;
 use crate::recipe::{Every, Kind, Model};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 impl Run {
     /// Trains to the end, until evaluations stop getting better, or until `stop` is set. `sink` sees every event after
     /// it was written to events.jsonl.
-    pub fn train(&self, stop: &AtomicBool, sink: &mut dyn FnMut(&Event)) -> Result<Finished, TrainError> {
-        let executor = self.executor()?;
+    pub fn train(&mut self, stop: &AtomicBool, sink: &mut dyn FnMut(&Event)) -> Result<Finished, TrainError> {
+        let (executor, note) = self.executor()?;
         self.write_start()?;
         let path = self.out.join("events.jsonl");
         let log = EventLog::open(&path).map_err(TrainError::io(path))?;
         let mut trainer = Trainer::new(self, executor, log, sink)?;
+        note.map_or(Ok(()), |text| trainer.tell(Event::Note { text }))?;
         let finished = trainer.train(stop)?;
         Ok(finished)
     }
@@ -59,6 +62,9 @@ fn start_weights(run: &Run, executor: &mut dyn Executor) -> Result<Option<String
     Ok(Some(text))
 }
 
+/// Time between two looks at the GPU.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
 struct Trainer<'r> {
     run: &'r Run,
     executor: Box<dyn Executor>,
@@ -71,6 +77,8 @@ struct Trainer<'r> {
     began: Instant,
     first_step: usize,
     measured_peak: u64,
+    /// When the GPU was last asked how it does.
+    looked: Instant,
 }
 
 impl<'r> Trainer<'r> {
@@ -116,6 +124,7 @@ impl<'r> Trainer<'r> {
             began: Instant::now(),
             first_step,
             measured_peak: 0,
+            looked: Instant::now(),
         };
         loaded.map_or(Ok(()), |text| trainer.tell(Event::Note { text }))?;
         Ok(trainer)
@@ -144,6 +153,7 @@ impl<'r> Trainer<'r> {
                 break;
             }
             self.step(&mut loader)?;
+            self.look_at_device()?;
             self.after_step()?;
         }
         self.finish(end)
@@ -238,6 +248,20 @@ impl<'r> Trainer<'r> {
             planned_peak_bytes: self.run.planned.planned_peak_bytes(),
             measured_peak_bytes: self.measured_peak,
         }))
+    }
+
+    /// Memory, load, power and temperature of the GPU, now and then.
+    fn look_at_device(&mut self) -> Result<(), TrainError> {
+        let device = &self.run.planned.device;
+        if device.target.processor != Processor::Cuda || self.looked.elapsed() < LOOK_EVERY {
+            return Ok(());
+        }
+        self.looked = Instant::now();
+        // What cannot be asked is not worth ending a run for.
+        let Ok(GpuFacts { free_bytes, utilization, watts, celsius, .. }) = GpuFacts::gather(device.ordinal) else {
+            return Ok(());
+        };
+        self.tell(Event::Device { step: self.state.step, free_bytes, utilization, watts, celsius })
     }
 
     /// Evaluation, text and checkpoint where they are due.

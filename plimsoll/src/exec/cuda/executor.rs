@@ -197,6 +197,13 @@ impl CudaExecutor {
     }
 }
 
+impl Drop for CudaExecutor {
+    /// The device may still be reading what is freed next.
+    fn drop(&mut self) {
+        self.wait();
+    }
+}
+
 impl Executor for CudaExecutor {
     fn run(&mut self, phase: usize) {
         if self.is_sound() {

@@ -43,6 +43,8 @@ impl RunStory {
             Event::Checkpoint { .. } => self.checkpoints += 1,
             Event::Sample { epoch, prompt, text, .. } => self.samples.push((epoch, prompt, text)),
             Event::Note { text } => self.notes.push(text),
+            // What the card did meanwhile stands in the events; the page is about memory and time of the run.
+            Event::Device { .. } => {}
             Event::Finished(finished) => self.finished = Some(finished),
         }
     }

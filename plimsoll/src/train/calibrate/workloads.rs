@@ -153,6 +153,7 @@ mod tests {
             target: Target::cpu(2),
             precision: Precision::F32,
             runs: true,
+            ordinal: 0,
         };
         let mut seen = BTreeSet::from([Class::View]);
         for workload in all() {
