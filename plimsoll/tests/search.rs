@@ -192,6 +192,34 @@ fn the_cases_fit_their_cards() {
     }
 }
 
+/// Full searches and plans with everything pinned, in this build's speed; and the memory that planning takes.
+#[test]
+fn planning_is_quick_and_small() {
+    let pinned = ["memory.micro_batch=1", "memory.recompute=layers", "memory.loss_chunk=512", "memory.attention=fused"];
+    let presets = ["bert-base-uncased", "bert-large-uncased", "microsoft/deberta-v3-large", "xlm-roberta-base"];
+    let preset = |name: &str| format!("model.preset={name}");
+    let mut recipes: Vec<(String, Recipe)> =
+        presets.iter().map(|name| (name.to_string(), shipped("encoder.toml", &[&preset(name)]))).collect();
+    for name in ["flan-t5-xl.toml", "mu-sota.toml", "clip.toml", "hybrid.toml"] {
+        recipes.push((name.into(), shipped(name, &[])));
+    }
+    recipes.push(("flan-t5-xl.toml, pinned".into(), shipped("flan-t5-xl.toml", &pinned)));
+    for (name, recipe) in recipes {
+        for gib in [12, 24, 140] {
+            let start = Instant::now();
+            let planned = plan(&recipe, &card_with(gib * GIB, 700 << 20));
+            let took = start.elapsed();
+            println!("{name} in {gib} GiB: {took:.0?}, fits: {}", planned.is_ok());
+            assert!(took.as_secs() < 60, "{name} in {gib} GiB took {took:?}");
+        }
+    }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak_kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    println!("planning took at most {} MiB", peak_kib >> 10);
+    assert!(peak_kib < 500 << 10, "{peak_kib} KiB");
+}
+
 /// Budget and device move how a step is computed, never what is learned.
 #[test]
 fn what_learning_sees_is_the_same_in_every_plan() {
