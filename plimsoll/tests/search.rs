@@ -192,6 +192,14 @@ fn the_cases_fit_their_cards() {
     }
 }
 
+/// Seconds that this thread has computed: others on the machine do not count.
+fn processor_seconds() -> f64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a valid place to write to.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
 /// Full searches and plans with everything pinned, in this build's speed; and the memory that planning takes.
 #[test]
 fn planning_is_quick_and_small() {
@@ -206,11 +214,11 @@ fn planning_is_quick_and_small() {
     recipes.push(("flan-t5-xl.toml, pinned".into(), shipped("flan-t5-xl.toml", &pinned)));
     for (name, recipe) in recipes {
         for gib in [12, 24, 140] {
-            let start = Instant::now();
+            let start = processor_seconds();
             let planned = plan(&recipe, &card_with(gib * GIB, 700 << 20));
-            let took = start.elapsed();
-            println!("{name} in {gib} GiB: {took:.0?}, fits: {}", planned.is_ok());
-            assert!(took.as_secs() < 60, "{name} in {gib} GiB took {took:?}");
+            let took = processor_seconds() - start;
+            println!("{name} in {gib} GiB: {:.0} ms, fits: {}", 1e3 * took, planned.is_ok());
+            assert!(took < 10.0, "{name} in {gib} GiB took {took:.1} s");
         }
     }
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
