@@ -194,6 +194,42 @@ fn the_cases_fit_their_cards() {
     }
 }
 
+/// Seconds that this thread has computed: others on the machine do not count.
+fn processor_seconds() -> f64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a valid place to write to.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
+/// Full searches and plans with everything pinned, in this build's speed; and the memory that planning takes.
+#[test]
+fn planning_is_quick_and_small() {
+    let pinned = ["memory.micro_batch=1", "memory.recompute=layers", "memory.loss_chunk=512", "memory.attention=fused"];
+    let presets = ["bert-base-uncased", "bert-large-uncased", "microsoft/deberta-v3-large", "xlm-roberta-base"];
+    let preset = |name: &str| format!("model.preset={name}");
+    let mut recipes: Vec<(String, Recipe)> =
+        presets.iter().map(|name| (name.to_string(), shipped("encoder.toml", &[&preset(name)]))).collect();
+    for name in ["flan-t5-xl.toml", "mu-sota.toml", "clip.toml", "hybrid.toml"] {
+        recipes.push((name.into(), shipped(name, &[])));
+    }
+    recipes.push(("flan-t5-xl.toml, pinned".into(), shipped("flan-t5-xl.toml", &pinned)));
+    for (name, recipe) in recipes {
+        for gib in [12, 24, 140] {
+            let start = processor_seconds();
+            let planned = plan(&recipe, &card_with(gib * GIB, 700 << 20));
+            let took = processor_seconds() - start;
+            println!("{name} in {gib} GiB: {:.0} ms, fits: {}", 1e3 * took, planned.is_ok());
+            assert!(took < 10.0, "{name} in {gib} GiB took {took:.1} s");
+        }
+    }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak_kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    println!("planning took at most {} MiB", peak_kib >> 10);
+    assert!(peak_kib < 500 << 10, "{peak_kib} KiB");
+}
+
 /// Budget and device move how a step is computed, never what is learned.
 #[test]
 fn what_learning_sees_is_the_same_in_every_plan() {

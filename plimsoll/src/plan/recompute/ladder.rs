@@ -140,7 +140,7 @@ impl Ladder {
     /// The first rung from `first` on that fits `room` bytes, found by halving.
     pub fn fit(&mut self, first: usize, room: usize) -> Result<Option<Rung>, PlanError> {
         let (mut low, mut high) = (first, self.len().saturating_sub(1));
-        if low > high || self.len() == 0 {
+        if low > high || self.is_empty() {
             return Ok(None);
         }
         let start = self.measure(low)?;

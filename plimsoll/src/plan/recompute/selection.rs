@@ -51,22 +51,11 @@ pub fn recomputed_nodes(graph: &Graph, choice: &Recompute) -> Vec<bool> {
 
 pub(super) fn select(sketch: &Sketch, names: &ForwardNames, choice: &Recompute) -> Vec<bool> {
     let crossing = crossing_nodes(sketch);
-    let named: Vec<(Option<(u32, u32)>, HashSet<&str>)> = match choice {
-        Recompute::Some(parts) => {
-            parts.iter().map(|p| (p.layers, p.nodes.iter().map(String::as_str).collect())).collect()
-        }
+    let parts: Vec<Named<'_>> = match choice {
+        Recompute::Some(parts) => parts.iter().map(Named::of).collect(),
         _ => Vec::new(),
     };
-    let is_named = |id: NodeId, segment: Option<u32>| {
-        named.iter().any(|(layers, nodes)| {
-            let inside = match (layers, segment) {
-                (Some((first, end)), Some(segment)) => (first..end).contains(&&segment),
-                (None, None) => true,
-                _ => false,
-            };
-            inside && nodes.contains(&*names.0[id.index()])
-        })
-    };
+    let is_named = |id: NodeId, segment| parts.iter().any(|part| part.holds(segment, &names.0[id.index()]));
     let chosen = |id: NodeId| {
         let node = sketch.node(id);
         match choice {
@@ -78,6 +67,27 @@ pub(super) fn select(sketch: &Sketch, names: &ForwardNames, choice: &Recompute) 
     };
     let may = |id: NodeId| sketch.node(id).role == Role::Forward && !sketch.node(id).overwrites();
     sketch.node_ids().map(|id| may(id) && chosen(id)).collect()
+}
+
+/// A part whose names can be looked up.
+struct Named<'p> {
+    layers: Option<(u32, u32)>,
+    nodes: HashSet<&'p str>,
+}
+
+impl<'p> Named<'p> {
+    fn of(part: &'p Part) -> Named<'p> {
+        Named { layers: part.layers, nodes: part.nodes.iter().map(String::as_str).collect() }
+    }
+
+    fn holds(&self, segment: Option<u32>, name: &str) -> bool {
+        let inside = match (self.layers, segment) {
+            (Some((first, end)), Some(segment)) => (first..end).contains(&segment),
+            (None, None) => true,
+            _ => false,
+        };
+        inside && self.nodes.contains(name)
+    }
 }
 
 /// Nodes that a forward node outside their own layer reads: what passes from layer to layer is kept.
