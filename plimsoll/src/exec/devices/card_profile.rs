@@ -9,6 +9,7 @@ use crate::plan::{Amount, Amounts, Grain, Profile, Speedups};
 const REACHED_TENSOR: f64 = 0.72;
 const REACHED_VECTOR: f64 = 0.8;
 const REACHED_BANDWIDTH: f64 = 0.88;
+const REACHED_PCIE: f64 = 0.85;
 /// What is still in the card's cache comes this much faster.
 const CACHE_SPEEDUP: f64 = 1.5;
 /// Between two kernels of a captured graph: 1,000 of them replay in 0.98 ms.
@@ -55,6 +56,7 @@ impl Card {
             .with(Amount::NearBytes, 1.0 / (bytes_per_s * CACHE_SPEEDUP))
             .with(Amount::FarBytes, 1.0 / bytes_per_s)
             .with(Amount::Products, per_product)
+            .with(Amount::HostBytes, 1.0 / (self.pcie_gb_per_s * 1e9 * REACHED_PCIE))
     }
 }
 

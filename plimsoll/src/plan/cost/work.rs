@@ -21,9 +21,11 @@ pub enum Amount {
     Left,
     Right,
     Result,
+    /// Bytes between the device and the host.
+    HostBytes,
 }
 
-pub const AMOUNTS: usize = 8;
+pub const AMOUNTS: usize = 9;
 
 /// One number per [`Amount`]: how much of it there is, or the seconds that one of it takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -101,7 +103,8 @@ impl Work {
             .with(Amount::Node, 1.0)
             .with(Amount::Flops, cost.flops)
             .with(Amount::NearBytes, cost.bytes - far)
-            .with(Amount::FarBytes, far);
+            .with(Amount::FarBytes, far)
+            .with(Amount::HostBytes, op.host_bytes(&inputs, &outputs));
         let products = op.products(&inputs, &outputs);
         Work { class, dtype, amounts: products.map_or(amounts, |p| with_products(amounts, p, grain)) }
     }

@@ -34,12 +34,19 @@ pub fn by_class(observations: &[Observation], before: &BTreeMap<Class, Amounts>)
         if own.is_empty() {
             continue;
         }
-        let fitted = robust(&own);
+        let fitted = with_unseen(robust(&own), &own, before.get(&class));
         let square = |seen: &&Observation| seen.weight() * (fitted.dot(&seen.work.amounts) - seen.seconds).powi(2);
         left_over += own.iter().map(square).sum::<f64>();
         rates.insert(class, fitted);
     }
     (rates, left_over)
+}
+
+/// An amount that no node of the class had keeps the rate it had before.
+fn with_unseen(fitted: Amounts, observations: &[&Observation], before: Option<&Amounts>) -> Amounts {
+    let seen = |i: usize| observations.iter().any(|seen| seen.work.amounts.0[i] > 0.0);
+    let rate = |i: usize| if seen(i) { fitted.0[i] } else { before.map_or(0.0, |before| before.0[i]) };
+    Amounts(std::array::from_fn(rate))
 }
 
 /// Fits again and again, each time with less weight on what lies far off: a node that the machine was taken away from.
@@ -63,7 +70,7 @@ const TOLERATED: f64 = 0.2;
 const SWEEPS: usize = 500;
 /// The most seconds that one of each amount can take on any machine that trains: without limits, a class that was seen
 /// at few sizes is explained by whatever its nodes happen to have in common.
-const LIMITS: [f64; AMOUNTS] = [50e-6, 1e-9, 2e-10, 5e-10, 20e-6, 2e-9, 2e-9, 2e-9];
+const LIMITS: [f64; AMOUNTS] = [50e-6, 1e-9, 2e-10, 5e-10, 20e-6, 2e-9, 2e-9, 2e-9, 2e-9];
 
 /// Least squares without negative answers, one unknown after the other until nothing moves.
 fn least_squares(observations: &[&Observation], weights: &[f64]) -> Amounts {
@@ -145,13 +152,15 @@ mod tests {
     #[test]
     fn what_was_not_seen_keeps_its_rates_and_nothing_is_negative() {
         let known = Amounts::default().with(Amount::Node, 1.0);
-        let before = BTreeMap::from([(Class::Loss, known)]);
+        let before =
+            BTreeMap::from([(Class::Loss, known), (Class::Norm, Amounts::default().with(Amount::HostBytes, 3.0))]);
         // Less time for more operations: the best non-negative rate per operation is none.
         let odd = |flops: f64, seconds: f64| Observation {
             seconds,
             ..seen(Class::Norm, Amounts::default().with(Amount::Node, 1.0).with(Amount::Flops, flops), &known)
         };
         let (rates, _) = by_class(&[odd(1e6, 3e-6), odd(2e6, 2e-6)], &before);
+        assert_eq!(rates[&Class::Norm].of(Amount::HostBytes), 3.0);
         assert_eq!(rates[&Class::Loss], known);
         assert!(rates[&Class::Norm].0.iter().all(|&rate| rate >= 0.0));
         assert_eq!(rates[&Class::Norm].of(Amount::Flops), 0.0);
