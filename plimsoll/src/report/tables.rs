@@ -85,13 +85,15 @@ fn largest(layers: &BTreeMap<String, usize>, top: usize) -> (Vec<(&str, usize)>,
     (rows, (!rest.is_empty()).then_some((rest.len(), bytes)))
 }
 
+/// Where the cells of a column stand.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Side {
+pub enum Side {
     Left,
     Right,
 }
 
-pub(super) struct Table {
+/// Rows under a header.
+pub struct Table {
     sides: Vec<Side>,
     rows: Vec<Vec<String>>,
 }
