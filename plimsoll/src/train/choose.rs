@@ -16,7 +16,7 @@ pub struct Pins {
     pub attention: Option<AttentionForm>,
     pub block_group: Option<usize>,
     pub loss_chunk: Option<usize>,
-    pub offload: Option<OffloadPin>,
+    pub offload: Option<Offload>,
     /// Batch norm by micro-batch: the recipe accepts that the micro-batch changes what is learned.
     pub micro_statistics: bool,
     pub no_sharing: bool,
@@ -29,24 +29,6 @@ pub enum RecomputePin {
     Cheap,
     Some,
     Layers,
-}
-
-/// The recipe's words for offload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OffloadPin {
-    None,
-    Optimizer,
-    Activations,
-}
-
-impl OffloadPin {
-    fn of(self, family: &dyn Family) -> Offload {
-        match self {
-            OffloadPin::None => Offload::NONE,
-            OffloadPin::Optimizer => Offload { optimizer: true, ..Offload::NONE },
-            OffloadPin::Activations => Offload { activation_layers: family.layers() as u32, ..Offload::NONE },
-        }
-    }
 }
 
 /// One lever, what was chosen, and what it bought.
@@ -191,7 +173,7 @@ fn micro_batches(family: &dyn Family, spec: &StepSpec, pins: &Pins) -> Result<Ve
 /// Without a pin, host memory is used only where nothing fits without it.
 fn offloads(family: &dyn Family, pins: &Pins, options: &LayoutOptions) -> Vec<Offload> {
     match pins.offload {
-        Some(pin) => vec![pin.of(family)],
+        Some(pin) => vec![pin],
         None => Offload::ladder(&options.target, family.layers() as u32),
     }
 }

@@ -28,7 +28,7 @@ mod use_plan;
 
 pub use batch::Feeder;
 pub use checkpoint::Best;
-pub use choose::{Choice, ChooseError, Decision, OffloadPin, Pins, RecomputePin, choose};
+pub use choose::{Choice, ChooseError, Decision, Pins, RecomputePin, choose};
 pub use data::{Extras, LoadedData, load_data, loader_options};
 pub use events::{End, Evaluation, Event, EventLog, Finished, Started, StepEvent, read_events};
 pub use expect::{ExpectedData, expected_data, host_peak_bytes};
