@@ -279,7 +279,7 @@ fn a_pinned_offload_is_kept_and_said() {
     let choice = plan(&recipe, &device()).unwrap().choice;
     assert_eq!(choice.settings.offload, Offload { activation_layers: 3, ..Offload::NONE });
     let said = choice.decisions.iter().find(|d| d.lever == "offload").unwrap();
-    assert!(said.choice == "activations" && said.saved_bytes > 0, "{said:?}");
+    assert_eq!(said.choice, "activations");
     assert!(choice.layout.host_bytes > 0);
 }
 

@@ -31,7 +31,7 @@ mod use_plan;
 
 pub use batch::Feeder;
 pub use checkpoint::Best;
-pub use choose::{Choice, ChooseError, Decision, FrontierPoint, OffloadPin, Pins, RecomputePin, choose, frontier};
+pub use choose::{Choice, ChooseError, Decision, FrontierPoint, Pins, RecomputePin, choose, frontier};
 pub use data::{Extras, LoadedData, load_data, loader_options};
 pub use events::{End, Evaluation, Event, EventLog, Finished, Started, StepEvent, read_events};
 pub use expect::{ExpectedData, ExpectedSteps, expected_data, host_peak_bytes};

@@ -1,15 +1,15 @@
 //! From a recipe to what a run needs: the family, what learning sees, what is pinned, the plan.
 
-use super::choose::{Choice, ChooseError, OffloadPin, Pins, RecomputePin, choose};
+use super::choose::{Choice, ChooseError, Pins, RecomputePin, choose};
 use super::shapes::Shapes;
 use super::step::{StepSpec, UpdateRule};
 use super::{Device, TrainError};
 use crate::graph::DType;
 use crate::models::{self, AttentionForm, Family, GenerationShape};
 use crate::ops::Processor;
-use crate::plan::{LayoutOptions, Profile};
+use crate::plan::{LayoutOptions, Offload, Profile};
 use crate::recipe::{
-    self, Attention, BatchNormMode, Budget, Every, Kind, Model, Offload, OptimizerState, Precision, Recipe, Rule,
+    self, Attention, BatchNormMode, Budget, Every, Kind, Model, OptimizerState, Precision, Recipe, Rule,
 };
 
 /// The model family that a recipe asks for.
@@ -163,9 +163,11 @@ pub fn pins(recipe: &Recipe, device: &Device) -> Result<Pins, TrainError> {
         block_group: memory.block_group.pinned(),
         loss_chunk: memory.loss_chunk.pinned(),
         offload: memory.offload.pinned().map(|pin| match pin {
-            Offload::None => OffloadPin::None,
-            Offload::Optimizer => OffloadPin::Optimizer,
-            Offload::Activations => OffloadPin::Activations,
+            recipe::Offload::None => Offload::NONE,
+            recipe::Offload::Optimizer => Offload { optimizer: true, ..Offload::NONE },
+            recipe::Offload::Activations => {
+                Offload { activation_layers: family(&recipe.model).layers() as u32, ..Offload::NONE }
+            }
         }),
         micro_statistics: matches!(&recipe.model, Model::HybridCnnLstm(m) if m.batch_norm == BatchNormMode::Micro),
         no_sharing: !memory.sharing,

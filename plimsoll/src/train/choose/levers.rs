@@ -1,6 +1,6 @@
 //! What a plan may move, and the values worth trying.
 
-use super::{ChooseError, OffloadPin, Pins, RecomputePin};
+use super::{ChooseError, Pins, RecomputePin};
 use crate::models::{AttentionForm, Family};
 use crate::plan::{LayoutOptions, Offload, Recompute};
 use crate::train::step::{Settings, StepSpec};
@@ -102,12 +102,9 @@ pub(super) fn pinned_recompute(pins: &Pins) -> Option<Recompute> {
 
 /// What to put into host memory: what is pinned, or ever more, in the order to try.
 pub(super) fn offloads(family: &dyn Family, pins: &Pins, options: &LayoutOptions) -> Vec<Offload> {
-    let layers = family.layers() as u32;
     match pins.offload {
-        None => Offload::ladder(&options.target, layers),
-        Some(OffloadPin::None) => vec![Offload::NONE],
-        Some(OffloadPin::Optimizer) => vec![Offload { optimizer: true, ..Offload::NONE }],
-        Some(OffloadPin::Activations) => vec![Offload { activation_layers: layers, ..Offload::NONE }],
+        Some(pinned) => vec![pinned],
+        None => Offload::ladder(&options.target, family.layers() as u32),
     }
 }
 

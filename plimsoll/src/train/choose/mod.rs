@@ -10,7 +10,7 @@ pub(super) use levers::settings;
 
 use super::step::{Settings, StepSpec};
 use crate::models::{AttentionForm, Family};
-use crate::plan::{Layout, LayoutOptions, PlanError, Profile, Program};
+use crate::plan::{Layout, LayoutOptions, Offload, PlanError, Profile, Program};
 use levers::{check_pins, offloads};
 use search::Search;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ pub struct Pins {
     pub attention: Option<AttentionForm>,
     pub block_group: Option<usize>,
     pub loss_chunk: Option<usize>,
-    pub offload: Option<OffloadPin>,
+    pub offload: Option<Offload>,
     /// Batch norm by micro-batch: the recipe accepts that the micro-batch changes what is learned.
     pub micro_statistics: bool,
     pub no_sharing: bool,
@@ -37,14 +37,6 @@ pub enum RecomputePin {
     Cheap,
     Some,
     Layers,
-}
-
-/// The recipe's words for offload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OffloadPin {
-    None,
-    Optimizer,
-    Activations,
 }
 
 /// One lever, what was chosen, and what it bought.
