@@ -213,11 +213,6 @@ pub trait Op: Debug + Send + Sync {
         Cost::elementwise(inputs, outputs, 1.0)
     }
 
-    /// Bytes that it moves between device and host, for the prediction of time.
-    fn host_bytes(&self, _inputs: &[Type], _outputs: &[Type]) -> f64 {
-        0.0
-    }
-
     /// Scratch bytes needed while it runs.
     fn workspace(&self, _inputs: &[Type], _target: &Target) -> usize {
         0
