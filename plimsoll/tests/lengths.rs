@@ -161,3 +161,21 @@ fn padding_changes_nothing_that_is_learned() {
         assert!(long[2] < long[0], "three updates on one batch lower its loss: {long:?}");
     }
 }
+
+/// Six texts as 4 + 2: the rows that fill the second micro-batch count nothing.
+#[test]
+fn a_ragged_last_micro_batch_learns_what_the_whole_batch_does() {
+    let encoder = ENCODER.replace("\"FAMILY\"", &format!("\"bert\"{}", own_keys("bert")));
+    for text in [&encoder, T5] {
+        let with = |micro: &str| {
+            let recipe = recipe(text, &[micro]);
+            let planned = plan(&recipe, &device()).unwrap();
+            (losses(&recipe, &planned, Buckets::Auto), planned.choice.settings.accumulation)
+        };
+        let ((whole, one), (ragged, two)) = (with("memory.micro_batch=6"), with("memory.micro_batch=4"));
+        assert_eq!((one, two), (1, 2));
+        for (a, b) in whole.iter().zip(&ragged) {
+            assert!((a - b).abs() < 2e-5 * a.abs(), "{whole:?} at once, {ragged:?} as 4 + 2");
+        }
+    }
+}

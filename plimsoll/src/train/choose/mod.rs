@@ -103,24 +103,36 @@ pub fn choose(
     nothing
 }
 
-/// Placements tried before the smallest is asked for: gaps between buffers can take a plan over the budget.
+/// Placements tried in one budget: gaps between buffers can take a plan over it.
 const PLACEMENTS: usize = 6;
 
 fn fitting(search: &mut Search<'_>, arena_budget: usize) -> Result<Choice, ChooseError> {
+    if let Some(choice) = placed(search, arena_budget)? {
+        return Ok(choice);
+    }
+    let smallest = search.smallest()?;
+    let mut smallest = search.realize(&smallest)?;
+    // The fewest bytes alive need not be the fewest with gaps: what is called smallest has to be, byte for byte.
+    while let Some(smaller) = placed(search, smallest.layout.arena_bytes - 1)? {
+        smallest = smaller;
+    }
+    match smallest.layout.arena_bytes {
+        bytes if bytes <= arena_budget => Ok(smallest),
+        smallest_bytes => Err(ChooseError::DoesNotFit { smallest_bytes, smallest: Box::new(smallest) }),
+    }
+}
+
+/// The fastest plan that fits with its gaps.
+fn placed(search: &mut Search<'_>, arena_budget: usize) -> Result<Option<Choice>, ChooseError> {
     let mut budget = arena_budget;
     for _ in 0..PLACEMENTS {
         let Some(candidate) = search.fastest(budget)? else { break };
         let choice = search.realize(&candidate)?;
         if choice.layout.arena_bytes <= arena_budget {
-            return Ok(choice);
+            return Ok(Some(choice));
         }
         // Next time leave room for the gaps.
         budget = candidate.live_peak_bytes.saturating_sub(choice.layout.arena_bytes - arena_budget);
     }
-    let smallest = search.smallest()?;
-    let smallest = search.realize(&smallest)?;
-    match smallest.layout.arena_bytes {
-        bytes if bytes <= arena_budget => Ok(smallest),
-        smallest_bytes => Err(ChooseError::DoesNotFit { smallest_bytes, smallest: Box::new(smallest) }),
-    }
+    Ok(None)
 }
