@@ -8,7 +8,7 @@ pub use fit::Observation;
 
 use super::{Device, TrainError};
 use crate::ops::Class;
-use crate::plan::{Amounts, Grain, Profile, Program, Work, predicted_ms};
+use crate::plan::{Amounts, Grain, Profile, Work, predicted_ms};
 use running::Running;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ pub struct ClassCheck {
 }
 
 /// Rounds over all models that are run at least and at most.
-const ROUNDS: std::ops::Range<usize> = 3..16;
+const ROUNDS: std::ops::Range<usize> = 2..16;
 /// Steps of a model in one turn: the first brings its memory back into the caches and is not counted.
 const STEPS_PER_TURN: usize = 3;
 
@@ -98,17 +98,12 @@ fn observations(models: &[Running], grain: &Grain) -> Vec<Observation> {
     for model in models {
         let step = model.step_seconds();
         for (phase, node, seconds) in model.node_seconds() {
-            let (graph, repeat) = phase_of(model.program(), phase);
-            let work = Work::of(graph, node, grain);
-            found.push(Observation { work, seconds, runs: repeat as f64, step });
+            let phase = &model.program().phases[phase];
+            let work = Work::of(&phase.graph, node, grain);
+            found.push(Observation { work, seconds, runs: phase.repeat as f64, step });
         }
     }
     found
-}
-
-fn phase_of(program: &Program, phase: usize) -> (&crate::graph::Graph, usize) {
-    let phase = &program.phases[phase];
-    (&phase.graph, phase.repeat)
 }
 
 fn class_checks(observations: &[Observation], profile: &Profile) -> Vec<ClassCheck> {
