@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use clap::Args;
-use plimsoll::recipe::Recipe;
+use plimsoll::recipe::Draft;
 use plimsoll::units::{SizeError, parse_size};
 use std::path::PathBuf;
 
@@ -42,9 +42,9 @@ pub struct Overrides {
 }
 
 impl RecipeFlags {
-    /// The recipe under all settings; `more` come last.
-    pub fn load(&self, more: &[String]) -> Result<Recipe, Failure> {
-        Ok(Recipe::load(&self.recipe, &self.overrides.settings(more))?)
+    /// The recipe's text under all settings; `more` come last.
+    pub fn draft(&self, more: &[String]) -> Result<Draft, Failure> {
+        Ok(Draft::read(&self.recipe, &self.overrides.settings(more))?)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::arguments::Machine;
 use crate::failure::Failure;
-use plimsoll::exec::devices::{Card, CpuFacts, card};
+use plimsoll::exec::devices::{Card, CpuFacts, card, catalog};
 use plimsoll::ops::Target;
 use plimsoll::plan::Profile;
 use plimsoll::recipe::Precision;
@@ -33,11 +33,18 @@ pub fn to_plan_for(machine: &Machine) -> Result<Device, Failure> {
         // What cannot run here can still be planned for.
         "cpu" => Ok(Device { runs: false, ..cpu(machine, &CpuFacts::gather()) }),
         name if is_cuda(name) => Err(no_cuda()),
-        name => {
-            let card = card(name).map_err(|error| Failure::bad_input(error.to_string(), error.hint()))?;
-            Ok(of_card(card))
-        }
+        name => card_to_plan_for(name),
     }
+}
+
+/// A card of the catalog.
+pub fn card_to_plan_for(name: &str) -> Result<Device, Failure> {
+    card(name).map(of_card).map_err(|error| Failure::bad_input(error.to_string(), error.hint()))
+}
+
+/// All cards of the catalog, by memory.
+pub fn catalog_cards() -> Vec<Device> {
+    catalog().iter().map(of_card).collect()
 }
 
 fn is_cuda(name: &str) -> bool {

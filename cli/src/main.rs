@@ -3,7 +3,9 @@
 
 mod advice;
 mod arguments;
+mod cards;
 mod commands;
+mod counter;
 mod device;
 mod failure;
 mod printer;

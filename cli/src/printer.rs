@@ -4,6 +4,8 @@ use crate::failure::Failure;
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
 
+pub use plimsoll::units::format_seconds as duration;
+
 /// Data for stdout. A reader that has seen enough (`| head`) is no error; false says that it is gone.
 pub fn out(text: &str) -> bool {
     let mut stdout = io::stdout().lock();
@@ -70,25 +72,6 @@ fn allowed(no_color: Option<&std::ffi::OsStr>) -> bool {
     no_color.is_none_or(|value| value.is_empty())
 }
 
-/// `0.00231` → `2.3 ms`, `75` → `1 min 15 s`.
-pub fn duration(seconds: f64) -> String {
-    if seconds < 0.01 {
-        return format!("{:.1} ms", seconds * 1e3);
-    }
-    if seconds < 1.0 {
-        return format!("{:.0} ms", seconds * 1e3);
-    }
-    if seconds < 60.0 {
-        return format!("{seconds:.1} s");
-    }
-    let whole = seconds.round() as u64;
-    match whole {
-        0..3600 => format!("{} min {} s", whole / 60, whole % 60),
-        3600..86_400 => format!("{} h {} min", whole / 3600, whole % 3600 / 60),
-        _ => format!("{} d {} h", whole / 86_400, whole % 86_400 / 3600),
-    }
-}
-
 /// Lines set off from the margin.
 pub fn indented(text: &str) -> String {
     text.lines().map(|line| if line.is_empty() { "\n".into() } else { format!("  {line}\n") }).collect()
@@ -107,21 +90,6 @@ pub fn grouped(number: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_as_people_read_them() {
-        let cases = [
-            (0.00231, "2.3 ms"),
-            (0.9461, "946 ms"),
-            (5.25, "5.2 s"),
-            (75.0, "1 min 15 s"),
-            (7260.0, "2 h 1 min"),
-            (90_000.0, "1 d 1 h"),
-        ];
-        for (seconds, text) in cases {
-            assert_eq!(duration(seconds), text);
-        }
-    }
 
     #[test]
     fn numbers_in_groups_of_three() {

@@ -1,9 +1,14 @@
 //! A plan for scripts (the contract of `plan --json`) and for people.
 
+use crate::device::catalog_cards;
 use crate::printer::{Paint, duration, grouped, indented};
 use plimsoll::plan::{LiveBuffer, Peak, Summary};
 use plimsoll::recipe::{Budget, Named, OptimizerState, Recipe};
-use plimsoll::report::{breakdown_table, decisions_table, layers_table, live_table};
+use plimsoll::report::{
+    breakdown_table, decisions_table, frontier_table, ladder_table, layers_table, live_table, margins_text,
+    neighbours_table,
+};
+use plimsoll::train::answers::{FrontierPoint, Ladder, Margins, Neighbour, Outline, Rung, holding_card};
 use plimsoll::train::{Decision, Planned, expected_data, host_peak_bytes, precision};
 use plimsoll::units::format_bytes;
 use serde::Serialize;
@@ -44,6 +49,15 @@ pub struct Verdict {
     smallest_budget_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hints: Option<Vec<String>>,
+    /// What could be given up where nothing fits; hints are those that are enough.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ladder: Option<Vec<Rung>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frontier: Option<Vec<FrontierPoint>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub neighbours: Option<Vec<Neighbour>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub margins: Option<Margins>,
     /// Every live buffer and layer, for the tables.
     #[serde(skip)]
     summary: Summary,
@@ -54,6 +68,11 @@ pub struct Verdict {
     steps: Option<usize>,
     #[serde(skip)]
     name: String,
+    #[serde(skip)]
+    plan: Outline,
+    /// The smallest card of the catalog with room for this plan.
+    #[serde(skip)]
+    holding_card: Option<String>,
 }
 
 impl Verdict {
@@ -62,11 +81,12 @@ impl Verdict {
     }
 
     /// `smallest` is the smallest plan there is.
-    pub fn does_not_fit(recipe: &Recipe, smallest: &Planned, hints: &[String]) -> Verdict {
+    pub fn does_not_fit(recipe: &Recipe, smallest: &Planned, hints: &[String], ladder: Ladder) -> Verdict {
         Verdict {
             fits: false,
             smallest_budget_bytes: Some(smallest.planned_peak_bytes()),
             hints: Some(hints.to_vec()),
+            ladder: Some(ladder.rungs),
             ..Verdict::new(recipe, smallest)
         }
     }
@@ -75,8 +95,7 @@ impl Verdict {
         let choice = &planned.choice;
         let summary = Summary::of(&choice.program, &choice.layout);
         let data = expected_data(recipe);
-        let steps_per_epoch = data.map(|d| d.train_samples.div_ceil(recipe.train.effective_batch).max(1));
-        let by_epochs = steps_per_epoch.map(|n| n.saturating_mul(recipe.train.epochs));
+        let steps = data.map(|d| d.steps(&recipe.train));
         Verdict {
             fits: true,
             device: planned.device.name.clone(),
@@ -96,7 +115,7 @@ impl Verdict {
             optimizer_state: recipe.memory.optimizer_state.pinned().unwrap_or(OptimizerState::F32).name(),
             offload: "none",
             predicted_step_ms: choice.predicted_step_ms,
-            steps_per_epoch,
+            steps_per_epoch: steps.map(|s| s.per_epoch),
             breakdown: summary.breakdown.clone(),
             peak: summary.peak.clone(),
             decisions: choice.decisions.clone(),
@@ -104,10 +123,16 @@ impl Verdict {
             live: summary.live.iter().take(BUFFERS_SHOWN).cloned().collect(),
             smallest_budget_bytes: None,
             hints: None,
+            ladder: None,
+            frontier: None,
+            neighbours: None,
+            margins: None,
             summary,
             budget_words: budget_words(recipe),
-            steps: recipe.train.steps.map_or(by_epochs, |steps| by_epochs.map(|n| n.min(steps))),
+            steps: steps.map(|s| s.run),
             name: recipe.name.clone(),
+            plan: planned.into(),
+            holding_card: holding_card(recipe, planned, &catalog_cards()).map(|card| card.name.clone()),
         }
     }
 
@@ -116,10 +141,24 @@ impl Verdict {
         let mut text = self.headline(paint);
         text += &self.facts();
         if !self.decisions.is_empty() {
-            text += &format!("\n{}\n{}", paint.bold("decisions"), indented(&decisions_table(&self.decisions)));
+            text += &section("decisions", &decisions_table(&self.decisions), paint);
         }
+        text += &self.answers(paint);
         text += &self.memory(explain, paint);
         text
+    }
+
+    /// What was asked for beside the plan.
+    fn answers(&self, paint: Paint) -> String {
+        let neighbours = self.neighbours.as_deref().map(neighbours_table);
+        let margins = self.margins.as_ref().map(|margins| margins_text(margins, &self.plan));
+        let tables = [
+            ("one step up or down, everything else as planned", neighbours),
+            ("what would change it", margins),
+            ("memory against time", self.frontier.as_deref().map(frontier_table)),
+            ("what could be given up", self.ladder.as_deref().filter(|rungs| !rungs.is_empty()).map(ladder_table)),
+        ];
+        tables.into_iter().filter_map(|(title, table)| Some(section(title, &table?, paint))).collect()
     }
 
     /// The part that stands before a training run.
@@ -159,6 +198,9 @@ impl Verdict {
         let batch = format!("{} × {}", self.micro_batch, self.accumulation);
         row("batch", batch, &format!("micro-batch × accumulation, effective batch {}", self.effective_batch));
         row("step", format!("{:.1} ms", self.predicted_step_ms), &self.time_words());
+        if let Some(card) = self.holding_card.as_ref().filter(|_| self.fits) {
+            row("card", card.clone(), "the smallest of the catalog with room for this plan; --explain says more");
+        }
         text
     }
 
@@ -187,6 +229,10 @@ impl Verdict {
         }
         text
     }
+}
+
+fn section(title: &str, table: &str, paint: Paint) -> String {
+    format!("\n{}\n{}", paint.bold(title), indented(table))
 }
 
 fn budget_words(recipe: &Recipe) -> String {

@@ -86,6 +86,25 @@ pub fn format_bytes(bytes: u64) -> String {
     format!("{digits} {}", NAMES[unit])
 }
 
+/// `0.00231` → `2.3 ms`, `75` → `1 min 15 s`.
+pub fn format_seconds(seconds: f64) -> String {
+    if seconds < 0.01 {
+        return format!("{:.1} ms", seconds * 1e3);
+    }
+    if seconds < 1.0 {
+        return format!("{:.0} ms", seconds * 1e3);
+    }
+    if seconds < 60.0 {
+        return format!("{seconds:.1} s");
+    }
+    let whole = seconds.round() as u64;
+    match whole {
+        0..3600 => format!("{} min {} s", whole / 60, whole % 60),
+        3600..86_400 => format!("{} h {} min", whole / 3600, whole % 3600 / 60),
+        _ => format!("{} d {} h", whole / 86_400, whole % 86_400 / 3600),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,6 +150,21 @@ mod tests {
             (u64::MAX, "16 EiB"),
         ] {
             assert_eq!(format_bytes(bytes), text);
+        }
+    }
+
+    #[test]
+    fn times_as_people_read_them() {
+        let cases = [
+            (0.00231, "2.3 ms"),
+            (0.9461, "946 ms"),
+            (5.25, "5.2 s"),
+            (75.0, "1 min 15 s"),
+            (7260.0, "2 h 1 min"),
+            (90_000.0, "1 d 1 h"),
+        ];
+        for (seconds, text) in cases {
+            assert_eq!(format_seconds(seconds), text);
         }
     }
 }

@@ -3,7 +3,6 @@
 mod profile;
 mod workload;
 
-use crate::advice::hints;
 use crate::arguments::{Machine, Overrides};
 use crate::device;
 use crate::failure::Failure;
@@ -15,7 +14,7 @@ use plimsoll::exec::cpu::CpuExecutor;
 use plimsoll::heap;
 use plimsoll::plan::Recompute;
 use plimsoll::recipe::Recipe;
-use plimsoll::train::{Device, Planned, Shapes, Stepper, TrainError, initialize, plan, shapes};
+use plimsoll::train::{Planned, Shapes, Stepper, TrainError, initialize, plan, shapes};
 use profile::Profile;
 use serde::Serialize;
 use std::time::Instant;
@@ -82,7 +81,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let seq = workload.length(arguments.seq)?;
     let (device, _) = device::processor(&arguments.machine)?;
     let recipe = recipe(arguments, workload, seq)?;
-    let planned = make_plan(&recipe, &device)?;
+    let planned = plan(&recipe, &device)?;
     let mut bench = Bench::new(&recipe, &planned, &RandomSamples::new(&planned.choice.program, arguments.batch))?;
     let (mut times, allocations) = bench.time(arguments.warmup, arguments.steps)?;
     if arguments.profile {
@@ -121,13 +120,6 @@ fn recipe(arguments: &Arguments, workload: &Workload, seq: usize) -> Result<Reci
     more.extend(arguments.micro_batch.map(|n| format!("memory.micro_batch={n}")));
     let text = workload.recipe(arguments.batch, seq);
     Ok(Recipe::parse(&text, &format!("{}.toml", workload.name), &arguments.overrides.settings(&more))?)
-}
-
-fn make_plan(recipe: &Recipe, device: &Device) -> Result<Planned, Failure> {
-    plan(recipe, device).map_err(|error| match error {
-        TrainError::DoesNotFit(smallest) => Failure::does_not_fit(&smallest, hints(recipe, device, &smallest)),
-        error => error.into(),
-    })
 }
 
 /// A planned step with its arena and its batch.

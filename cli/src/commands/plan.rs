@@ -1,63 +1,133 @@
 //! `plimsoll plan`: whether it fits, before anything is taken.
 
-use crate::advice::hints;
+mod cards;
+mod grid;
+
+use crate::advice::ways_out;
 use crate::arguments::RecipeFlags;
+use crate::counter::Counter;
 use crate::device;
 use crate::failure::Failure;
 use crate::printer::{self, Paint, say};
 use crate::verdict::Verdict;
 use clap::Args;
 use plimsoll::recipe::{Precision, Recipe};
-use plimsoll::report::timeline_svg;
-use plimsoll::train::{Planned, TrainError, plan, precision};
+use plimsoll::report::{frontier_svg, timeline_svg};
+use plimsoll::train::answers::{frontier_of, margins, neighbours};
+use plimsoll::train::{Device, Planned, TrainError, plan, precision};
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct Arguments {
     #[command(flatten)]
     common: RecipeFlags,
-    /// Every layer and every buffer alive at the peak
+    /// The next step up and down of every decision, the card that would do, what another GiB would buy; every layer and
+    /// every buffer alive at the peak
     #[arg(long)]
     explain: bool,
+    /// Every plan worth having, from the smallest to the fastest; FILE.svg draws it
+    #[arg(long)]
+    frontier: bool,
+    /// Where --frontier draws memory against time
+    #[arg(value_name = "FILE.svg", requires = "frontier")]
+    picture: Option<PathBuf>,
     /// Draw live memory over the step
     #[arg(long, value_name = "FILE.svg")]
     timeline: Option<PathBuf>,
+    /// The best plan on each of these cards: names of the catalog or sizes, as in 8GiB,12GiB,rtx-4090
+    #[arg(long, value_name = "A,B", value_delimiter = ',', conflicts_with_all = SINGLE)]
+    cards: Vec<String>,
+    /// The plan for every combination of values: key=1,2,3, key=128..512:32 or key=8,16x1,2 (repeatable)
+    #[arg(long, value_name = "KEY=VALUES", conflicts_with_all = SINGLE, conflicts_with = "cards")]
+    grid: Vec<String>,
 }
 
+/// What is asked of one plan, not of a table of them.
+const SINGLE: [&str; 3] = ["explain", "frontier", "timeline"];
+
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let recipe = arguments.common.load(&[])?;
-    let device = device::to_plan_for(&arguments.common.machine)?;
-    if device.name == "cpu" && precision(&recipe, &device) != Precision::F32 {
-        let wanted = precision(&recipe, &device);
-        say(&format!("note: this version computes in f32 on the CPU: {wanted} is planned, and cannot be run here"));
+    let draft = arguments.common.draft(&[])?;
+    if !arguments.cards.is_empty() {
+        return cards::run(arguments, &draft);
     }
+    let device = device::to_plan_for(&arguments.common.machine)?;
+    if !arguments.grid.is_empty() {
+        return grid::run(arguments, &draft, &device);
+    }
+    let recipe = draft.with(&[])?;
+    note_precision(&recipe, &device);
     match plan(&recipe, &device) {
-        Ok(planned) => show(arguments, &planned, &recipe, &Verdict::fits(&recipe, &planned)),
+        Ok(planned) => show(arguments, &planned, &recipe, Verdict::fits(&recipe, &planned)),
         Err(TrainError::DoesNotFit(smallest)) => {
-            let hints = hints(&recipe, &device, &smallest);
-            show(arguments, &smallest, &recipe, &Verdict::does_not_fit(&recipe, &smallest, &hints))?;
+            let (ladder, hints) = ways_out(&draft, &device, &smallest)?;
+            let verdict = Verdict::does_not_fit(&recipe, &smallest, &hints, ladder);
+            show(arguments, &smallest, &recipe, verdict)?;
             Err(Failure::does_not_fit(&smallest, hints))
         }
         Err(error) => Err(error.into()),
     }
 }
 
-fn show(arguments: &Arguments, planned: &Planned, recipe: &Recipe, verdict: &Verdict) -> Result<(), Failure> {
+fn note_precision(recipe: &Recipe, device: &Device) {
+    let wanted = precision(recipe, device);
+    if device.name == "cpu" && wanted != Precision::F32 {
+        say(&format!("note: this version computes in f32 on the CPU: {wanted} is planned, and cannot be run here"));
+    }
+}
+
+fn show(arguments: &Arguments, planned: &Planned, recipe: &Recipe, mut verdict: Verdict) -> Result<(), Failure> {
     if let Some(path) = &arguments.timeline {
         write_timeline(path, planned, recipe)?;
     }
+    if arguments.explain {
+        explain(planned, recipe, &mut verdict)?;
+    }
+    if arguments.frontier {
+        add_frontier(arguments, planned, recipe, &mut verdict)?;
+    }
     match arguments.common.json {
-        true => printer::json(verdict)?,
+        true => printer::json(&verdict)?,
         false => printer::out(&verdict.text(arguments.explain, Paint::stdout())),
     };
     Ok(())
 }
 
+/// Margins are asked for where there is a plan to compare with.
+fn explain(planned: &Planned, recipe: &Recipe, verdict: &mut Verdict) -> Result<(), Failure> {
+    let counter = Counter::new();
+    verdict.neighbours = Some(neighbours(recipe, planned, &|done, of| counter.show(done, of))?);
+    if verdict.fits {
+        verdict.margins = Some(margins(recipe, planned, &device::catalog_cards())?);
+    }
+    Ok(())
+}
+
+fn add_frontier(
+    arguments: &Arguments,
+    planned: &Planned,
+    recipe: &Recipe,
+    verdict: &mut Verdict,
+) -> Result<(), Failure> {
+    let points = frontier_of(recipe, &planned.device)?;
+    if let Some(path) = &arguments.picture {
+        write_svg(path, "frontier", &frontier_svg(&points, planned.budget_bytes, &title(planned, recipe)))?;
+    }
+    verdict.frontier = Some(points);
+    Ok(())
+}
+
 fn write_timeline(path: &Path, planned: &Planned, recipe: &Recipe) -> Result<(), Failure> {
-    let title = format!("{} on {}", recipe.name, planned.device.name);
     let budget = planned.budget_bytes.saturating_sub(planned.reserve_bytes);
-    let svg = timeline_svg(&planned.choice.program, &planned.choice.layout, budget, &title);
+    let (program, layout) = (&planned.choice.program, &planned.choice.layout);
+    write_svg(path, "timeline", &timeline_svg(program, layout, budget, &title(planned, recipe)))
+}
+
+fn title(planned: &Planned, recipe: &Recipe) -> String {
+    format!("{} on {}", recipe.name, planned.device.name)
+}
+
+fn write_svg(path: &Path, what: &str, svg: &str) -> Result<(), Failure> {
     std::fs::write(path, svg).map_err(|cause| Failure::writing(path, cause))?;
-    say(&format!("timeline: {}", path.display()));
+    say(&format!("{what}: {}", path.display()));
     Ok(())
 }

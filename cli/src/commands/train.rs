@@ -1,7 +1,7 @@
 //! `plimsoll train`: plan, say what is coming, train.
 
 use super::devices::processor_text;
-use crate::advice::hints;
+use crate::advice::ways_out;
 use crate::arguments::RecipeFlags;
 use crate::device;
 use crate::failure::Failure;
@@ -9,7 +9,7 @@ use crate::printer::{self, Paint, indented, say};
 use crate::progress::Progress;
 use crate::verdict::Verdict;
 use clap::Args;
-use plimsoll::recipe::Recipe;
+use plimsoll::recipe::Draft;
 use plimsoll::train::{Best, Device, End, Finished, Run, RunOptions, Scores, TrainError};
 use plimsoll::units::format_bytes;
 use serde::Serialize;
@@ -53,12 +53,13 @@ struct Outcome<'a> {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let steps: Vec<String> = arguments.steps.iter().map(|steps| format!("train.steps={steps}")).collect();
-    let recipe = arguments.common.load(&steps)?;
+    let draft = arguments.common.draft(&steps)?;
+    let recipe = draft.with(&[])?;
     let (device, facts) = device::processor(&arguments.common.machine)?;
     let options =
         RunOptions { out: folder(arguments, &recipe.name)?, resume: arguments.resume, plan: arguments.plan.clone() };
     say(processor_text(&facts).trim_end());
-    let run = open(arguments, recipe, &device, &options)?;
+    let run = open(arguments, &draft, &device, &options)?;
     announce(&run, arguments.resume);
     let stop = stop_on_signals()?;
     let mut progress = Progress::new();
@@ -74,13 +75,14 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-fn open(arguments: &Arguments, recipe: Recipe, device: &Device, options: &RunOptions) -> Result<Run, Failure> {
+fn open(arguments: &Arguments, draft: &Draft, device: &Device, options: &RunOptions) -> Result<Run, Failure> {
+    let recipe = draft.with(&[])?;
     match Run::open(recipe.clone(), device, options) {
         Ok(run) => Ok(run),
         Err(TrainError::DoesNotFit(smallest)) => {
-            let hints = hints(&recipe, device, &smallest);
+            let (ladder, hints) = ways_out(draft, device, &smallest)?;
             if arguments.common.json {
-                printer::json(&Verdict::does_not_fit(&recipe, &smallest, &hints))?;
+                printer::json(&Verdict::does_not_fit(&recipe, &smallest, &hints, ladder))?;
             }
             Err(Failure::does_not_fit(&smallest, hints))
         }

@@ -4,6 +4,7 @@
 //! table) checks types and ranges and fills every default; `relations` checks what only several tables together tell.
 
 mod data;
+mod draft;
 mod error;
 mod memory;
 mod model;
@@ -24,11 +25,12 @@ pub use data::{
     BYTE_VOCABULARY, BadRows, Batching, Buckets, Captions, Columns, Compose, Data, DerivedLabel, Format, Kind, Label,
     Labelled, LabelledColumns, PairColumns, Pairs, Series, Source, Synthetic, Text, Validation,
 };
+pub use draft::Draft;
 pub use error::{Problems, RecipeError};
 pub use memory::{Attention, Budget, Choice, Memory, Offload, OptimizerState, Precision, Recompute};
 pub use model::{
     BatchNormMode, Clip, ClipText, ClipVision, Encoder, EncoderKind, Family, FamilyName, FeedForward, HiddenAct,
-    HybridCnnLstm, Input, Model, MuSota, Origin, ProblemType, T5,
+    HybridCnnLstm, Input, Model, MuSota, Origin, ProblemType, T5, sibling_presets,
 };
 pub use names::{Named, nearest};
 pub use optimizer::{Optimizer, Rule, Schedule, Shape, Warmup};
@@ -57,13 +59,7 @@ const MOST_FILE_BYTES: u64 = 1 << 20;
 impl Recipe {
     /// Reads a recipe file and lays `sets` (`key=value`) over it.
     pub fn load(path: &Path, sets: &[String]) -> Result<Self, RecipeError> {
-        let text = read_text(path)?;
-        let mut recipe = Self::parse(&text, &path.display().to_string(), sets)?;
-        // A stored recipe must find its data from any working directory.
-        if let Ok(absolute) = std::path::absolute(&recipe.dir) {
-            recipe.dir = absolute;
-        }
-        Ok(recipe)
+        Draft::read(path, sets)?.with(&[])
     }
 
     pub fn parse(text: &str, file_name: &str, sets: &[String]) -> Result<Self, RecipeError> {

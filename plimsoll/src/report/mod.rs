@@ -1,8 +1,12 @@
-//! Plans for people: tables for the terminal and a picture of memory over a step.
+//! Plans for people: tables for the terminal, a picture of memory over a step and one of memory against time.
 
+mod answers;
+mod frontier;
 mod svg;
 mod tables;
 mod timeline;
 
+pub use answers::{cards_table, frontier_table, grid_table, ladder_table, margins_text, neighbours_table};
+pub use frontier::frontier_svg;
 pub use tables::{breakdown_table, decisions_table, layers_table, live_table};
 pub use timeline::timeline_svg;

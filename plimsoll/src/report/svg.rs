@@ -1,6 +1,12 @@
-//! The few SVG elements that pictures are made of.
+//! The few SVG elements that pictures are made of, and what all pictures share.
 
 use std::fmt::{self, Write};
+
+/// Text, quiet text, lines behind the data, and what must not be crossed.
+pub(super) const INK: &str = "#222222";
+pub(super) const FAINT: &str = "#777777";
+pub(super) const GRID: &str = "#e4e4e4";
+pub(super) const BUDGET: &str = "#b00020";
 
 /// An SVG document that grows element by element.
 pub(super) struct Svg {
@@ -23,6 +29,18 @@ pub(super) struct TextStyle {
     pub bold: bool,
     pub colour: &'static str,
     pub anchor: Anchor,
+}
+
+pub(super) fn style(size: u32, colour: &'static str, anchor: Anchor) -> TextStyle {
+    TextStyle { size, bold: false, colour, anchor }
+}
+
+/// The distance of an axis' lines: 1, 2 or 5 times a power of ten, so that there are about `lines` of them.
+pub(super) fn nice_step(range: f64, lines: f64) -> f64 {
+    let rough = range / lines;
+    let power = 10f64.powf(rough.log10().floor());
+    let fitting = [1.0, 2.0, 5.0, 10.0].into_iter().find(|m| m * power >= rough);
+    fitting.unwrap_or(10.0) * power
 }
 
 impl Svg {
@@ -57,6 +75,21 @@ impl Svg {
         self.put(format_args!(r#"<path d="{outline}" fill="{fill}"><title>{tooltip}</title></path>"#));
     }
 
+    /// A line along an outline.
+    pub fn stroke(&mut self, outline: &str, colour: &str, width: f64) {
+        self.put(format_args!(
+            r#"<path d="{outline}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"/>"#
+        ));
+    }
+
+    /// A dot with a tooltip.
+    pub fn point(&mut self, x: f64, y: f64, radius: f64, fill: &str, tooltip: &str) {
+        let tooltip = escaped(tooltip);
+        self.put(format_args!(
+            r##"<circle cx="{x:.1}" cy="{y:.1}" r="{radius}" fill="{fill}" stroke="#ffffff" stroke-width="1.5"><title>{tooltip}</title></circle>"##
+        ));
+    }
+
     pub fn dot(&mut self, x: f64, y: f64, radius: f64, fill: &str) {
         self.put(format_args!(
             r##"<circle cx="{x:.1}" cy="{y:.1}" r="{radius}" fill="{fill}" stroke="#ffffff" stroke-width="1.5"/>"##
@@ -79,15 +112,34 @@ impl Svg {
 
     pub fn finish(self, title: &str) -> String {
         let Svg { body, width, height } = self;
-        let title = escaped(title);
+        let (title, dark) = (escaped(title), dark_rules());
         format!(
             r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" font-family="system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif" role="img">
 <title>{title}</title>
+<style>@media (prefers-color-scheme: dark) {{ {dark} }}</style>
 <rect width="{width}" height="{height}" fill="#ffffff"/>
 {body}</svg>
 "##
         )
     }
+}
+
+/// Paper, ink and lines of pictures, and what they are in the dark. Colours of data stay.
+const IN_THE_DARK: [(&str, &str); 7] = [
+    ("#ffffff", "#15181d"),
+    (INK, "#e8e8e8"),
+    (FAINT, "#9aa1aa"),
+    (GRID, "#2c3138"),
+    ("#bbbbbb", "#4a515a"),
+    ("#aaaaaa", "#7c848e"),
+    (BUDGET, "#ff6b81"),
+];
+
+/// A rule of a style sheet wins over an attribute: drawing need not know of the dark.
+fn dark_rules() -> String {
+    let rule =
+        |(light, dark): (&str, &str)| format!("[fill=\"{light}\"]{{fill:{dark}}}[stroke=\"{light}\"]{{stroke:{dark}}}");
+    IN_THE_DARK.into_iter().map(rule).collect()
 }
 
 /// Text that XML reads as text. Characters that XML forbids altogether become a replacement mark.
@@ -109,6 +161,13 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn axis_steps_are_round() {
+        for (range, step) in [(8.0, 1.0), (14.0, 2.0), (100.0, 20.0), (0.9, 0.2), (1.6, 0.2)] {
+            assert!((nice_step(range, 8.0) - step).abs() < 1e-9, "{range}: {}", nice_step(range, 8.0));
+        }
+    }
 
     #[test]
     fn text_cannot_break_out_of_the_document() {

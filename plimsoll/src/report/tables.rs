@@ -85,29 +85,31 @@ fn largest(layers: &BTreeMap<String, usize>, top: usize) -> (Vec<(&str, usize)>,
     (rows, (!rest.is_empty()).then_some((rest.len(), bytes)))
 }
 
+/// Where the cells of a column stand.
 #[derive(Clone, Copy, PartialEq)]
-enum Side {
+pub enum Side {
     Left,
     Right,
 }
 
-struct Table {
+/// Rows under a header.
+pub struct Table {
     sides: Vec<Side>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    fn new(columns: &[(&str, Side)]) -> Table {
+    pub fn new(columns: &[(&str, Side)]) -> Table {
         let header = columns.iter().map(|(name, _)| name.to_string()).collect();
         Table { sides: columns.iter().map(|(_, side)| *side).collect(), rows: vec![header] }
     }
 
-    fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }
 
     /// Columns as wide as their widest cell, two spaces between, a rule under the header.
-    fn to_text(&self) -> String {
+    pub fn to_text(&self) -> String {
         let cell_width = |row: &Vec<String>, i: usize| row.get(i).map_or(0, |cell| cell.chars().count());
         let widths: Vec<usize> =
             (0..self.sides.len()).map(|i| self.rows.iter().map(|row| cell_width(row, i)).max().unwrap_or(0)).collect();

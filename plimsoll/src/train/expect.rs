@@ -5,7 +5,7 @@ use super::setup::length;
 use crate::data::pictures::Captioned;
 use crate::data::{FieldSpec, PairedTexts, Sequences, Texts, Windows, window_count};
 use crate::plan::Program;
-use crate::recipe::{Kind, Model, Recipe, Source, Synthetic, Validation};
+use crate::recipe::{Kind, Model, Recipe, Source, Synthetic, Train, Validation};
 
 /// Files (and texts made by code) up to this size are read to count their samples: a few milliseconds.
 const CHEAP_BYTES: u64 = 1 << 20;
@@ -36,6 +36,21 @@ pub fn expected_data(recipe: &Recipe) -> Option<ExpectedData> {
 pub struct ExpectedData {
     pub train_samples: usize,
     pub resident_bytes: usize,
+}
+
+/// Updates of an epoch and of the whole run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpectedSteps {
+    pub per_epoch: usize,
+    pub run: usize,
+}
+
+impl ExpectedData {
+    pub fn steps(&self, train: &Train) -> ExpectedSteps {
+        let per_epoch = self.train_samples.div_ceil(train.effective_batch).max(1);
+        let by_epochs = per_epoch.saturating_mul(train.epochs);
+        ExpectedSteps { per_epoch, run: train.steps.map_or(by_epochs, |steps| by_epochs.min(steps)) }
+    }
 }
 
 fn is_cheap(recipe: &Recipe, train: &std::path::Path) -> bool {

@@ -1,5 +1,6 @@
 //! Training: the program of a step, the choice of a plan, and the loop that runs it.
 
+pub mod answers;
 mod batch;
 pub mod checkpoint;
 mod choose;
@@ -30,7 +31,7 @@ pub use checkpoint::Best;
 pub use choose::{Choice, ChooseError, Decision, FrontierPoint, Pins, RecomputePin, choose, frontier};
 pub use data::{Extras, LoadedData, load_data, loader_options};
 pub use events::{End, Evaluation, Event, EventLog, Finished, Started, StepEvent, read_events};
-pub use expect::{ExpectedData, expected_data, host_peak_bytes};
+pub use expect::{ExpectedData, ExpectedSteps, expected_data, host_peak_bytes};
 pub use generate::{Sampling, generate};
 pub use initial::{initialize, initialize_some};
 pub use metrics::Scores;

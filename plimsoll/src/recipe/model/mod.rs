@@ -19,6 +19,7 @@ pub use encoder::{Encoder, EncoderKind, HiddenAct, Problem as ProblemType};
 pub use hybrid_cnn_lstm::{BatchNormMode, HybridCnnLstm};
 pub use mu_sota::MuSota;
 pub use origin::Origin;
+pub use presets::siblings as sibling_presets;
 pub use t5::{FeedForward, T5};
 
 use super::error::Problem;

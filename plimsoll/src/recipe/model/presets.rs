@@ -121,6 +121,20 @@ pub fn family_of(name: &str) -> Option<FamilyName> {
     all().find(|(names, _)| is_called(names, name)).map(|(_, family)| family)
 }
 
+/// Words of a preset's name that say how large it is.
+const SIZES: [&str; 10] = ["tiny", "mini", "xsmall", "small", "medium", "base", "large", "xl", "3b", "xxl"];
+
+/// The same model in other sizes: `bert-base-uncased` beside `bert-large-uncased`.
+pub fn siblings(name: &str) -> Vec<&'static str> {
+    let without_size = |name: &str| {
+        let words = short(name).split('-').map(|word| if SIZES.contains(&word) { "*" } else { word });
+        words.collect::<Vec<_>>().join("-")
+    };
+    let line = without_size(name);
+    let others = family_of(name).into_iter().flat_map(of_family);
+    others.filter(|other| *other != short(name) && without_size(other) == line).collect()
+}
+
 impl Encoder {
     pub(super) fn preset(kind: EncoderKind, name: &str) -> Option<Self> {
         let preset = ENCODERS.iter().find(|p| p.kind == kind && is_called(p.names, name))?;
@@ -210,6 +224,13 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), total);
+    }
+
+    #[test]
+    fn siblings_differ_in_size_alone() {
+        assert_eq!(siblings("google-bert/bert-large-uncased"), ["bert-base-uncased"]);
+        assert_eq!(siblings("flan-t5-large"), ["flan-t5-small", "flan-t5-base", "flan-t5-xl", "flan-t5-xxl"]);
+        assert!(siblings("all-MiniLM-L6-v2").is_empty() && siblings("abacus").is_empty());
     }
 
     #[test]

@@ -1,0 +1,38 @@
+//! `plimsoll plan --grid`: many recipes on one device.
+
+use super::Arguments;
+use crate::counter::Counter;
+use crate::failure::{Code, Failure};
+use crate::printer;
+use plimsoll::recipe::Draft;
+use plimsoll::report::grid_table;
+use plimsoll::train::Device;
+use plimsoll::train::answers::{Axis, GridError, grid};
+
+pub fn run(arguments: &Arguments, draft: &Draft, device: &Device) -> Result<(), Failure> {
+    let axes = arguments.grid.iter().map(|text| Axis::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    let counter = Counter::new();
+    let grid = grid(draft, &axes, device, &|done, of| counter.show(done, of))?;
+    drop(counter);
+    match arguments.common.json {
+        true => printer::json(&grid.rows)?,
+        false => printer::out(&grid_table(&grid)),
+    };
+    match grid.fitting() {
+        0 => Err(Failure {
+            code: Code::DoesNotFit,
+            message: format!("none of {} combinations fits", grid.rows.len()),
+            hints: vec!["`plimsoll plan RECIPE --set …` for one of them says what could be given up".into()],
+        }),
+        _ => Ok(()),
+    }
+}
+
+impl From<GridError> for Failure {
+    fn from(error: GridError) -> Failure {
+        match error {
+            GridError::Train(error) => error.into(),
+            error => Failure::bad_input(error.to_string(), error.hint()),
+        }
+    }
+}

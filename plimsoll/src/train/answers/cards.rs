@@ -1,0 +1,117 @@
+//! The best plan on each of several cards, and the smallest card that would do.
+
+use super::attempt::{Attempt, Outline, attempt};
+use super::parallel::{Progress, on_all_cores};
+use super::{PLENTY, with_budget, with_memory};
+use crate::recipe::{Budget, Precision, Recipe};
+use crate::train::{Device, Planned, TrainError, budget_bytes, expected_data, precision};
+use serde::Serialize;
+
+/// A recipe on one card.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CardRow {
+    pub card: String,
+    pub total_bytes: u64,
+    pub precision: Precision,
+    #[serde(flatten)]
+    pub attempt: Attempt,
+    /// Where it fits.
+    pub samples_per_s: Option<f64>,
+    /// Where it fits and the number of samples is known.
+    pub run_seconds: Option<f64>,
+}
+
+/// The best plan on each. A budget in bytes is for one card and is left out; a percentage holds for all.
+pub fn on_cards(recipe: &Recipe, cards: &[Device], done: Progress<'_>) -> Result<Vec<CardRow>, TrainError> {
+    let recipe = &by_card(recipe);
+    let steps = expected_data(recipe).map(|data| data.steps(&recipe.train).run);
+    let row = |card: &Device| -> Result<CardRow, TrainError> {
+        let attempt = attempt(recipe, card)?;
+        let seconds = attempt.plan.as_ref().filter(|_| attempt.fits).map(|plan| plan.predicted_step_ms / 1e3);
+        Ok(CardRow {
+            card: card.name.clone(),
+            total_bytes: card.total_bytes,
+            precision: precision(recipe, card),
+            attempt,
+            samples_per_s: seconds.map(|seconds| recipe.train.effective_batch as f64 / seconds),
+            run_seconds: seconds.zip(steps).map(|(seconds, steps)| seconds * steps as f64),
+        })
+    };
+    on_all_cores(cards, done, row).into_iter().collect()
+}
+
+/// A card and the plan on it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CardAnswer {
+    pub card: String,
+    pub total_bytes: u64,
+    #[serde(flatten)]
+    pub plan: Outline,
+}
+
+/// The first of `cards`, which stand by memory, that can train this recipe.
+pub fn smallest_card(recipe: &Recipe, cards: &[Device]) -> Result<Option<CardAnswer>, TrainError> {
+    first_card(recipe, cards, 1, |_, _| Ok(true))
+}
+
+/// The first of `cards` on which the fastest plan of all fits: more memory would not help.
+pub fn full_speed_card(recipe: &Recipe, cards: &[Device]) -> Result<Option<CardAnswer>, TrainError> {
+    first_card(recipe, cards, PLENTY, |card, plan| {
+        let unlimited = attempt(&with_budget(recipe, PLENTY), card)?.plan;
+        Ok(unlimited.is_some_and(|fastest| plan.predicted_step_ms <= 1.001 * fastest.predicted_step_ms))
+    })
+}
+
+/// The first of `cards` with room for a plan that was made for a card of the same precision: nothing is planned anew.
+pub fn holding_card<'a>(recipe: &Recipe, planned: &Planned, cards: &'a [Device]) -> Option<&'a Device> {
+    let recipe = &by_card(recipe);
+    let (wanted, arena) = (precision(recipe, &planned.device), planned.choice.layout.arena_bytes as u64);
+    let holds = |card: &&Device| {
+        let same_plan = card.target == planned.device.target && precision(recipe, card) == wanted;
+        same_plan && budget_bytes(recipe, card).saturating_sub(card.reserve_bytes) >= arena
+    };
+    cards.iter().find(holds)
+}
+
+/// The first card that holds the plan made for `budget` and passes. How much a plan takes depends on the precision, so
+/// it is asked for once for each; on the card found the plan is made again.
+fn first_card(
+    recipe: &Recipe,
+    cards: &[Device],
+    budget: u64,
+    passes: impl Fn(&Device, &Outline) -> Result<bool, TrainError>,
+) -> Result<Option<CardAnswer>, TrainError> {
+    let recipe = &by_card(recipe);
+    let mut needs: Vec<(Precision, Option<u64>)> = Vec::new();
+    for card in cards {
+        let precision = precision(recipe, card);
+        let known = needs.iter().find(|(p, _)| *p == precision).map(|(_, need)| *need);
+        let need = match known {
+            Some(need) => need,
+            None => {
+                let need = attempt(&with_budget(recipe, budget), card)?.plan.map(|plan| plan.arena_bytes);
+                needs.push((precision, need));
+                need
+            }
+        };
+        let room = budget_bytes(recipe, card).saturating_sub(card.reserve_bytes);
+        if need.is_none_or(|need| need > room) {
+            continue;
+        }
+        let attempt = attempt(recipe, card)?;
+        if let Some(plan) = attempt.plan.filter(|_| attempt.fits)
+            && passes(card, &plan)?
+        {
+            return Ok(Some(CardAnswer { card: card.name.clone(), total_bytes: card.total_bytes, plan }));
+        }
+    }
+    Ok(None)
+}
+
+/// Each card gives what it has.
+fn by_card(recipe: &Recipe) -> Recipe {
+    match recipe.memory.budget {
+        Budget::Bytes(_) => with_memory(recipe, |memory| memory.budget = Budget::Auto),
+        Budget::Auto | Budget::Percent(_) => recipe.clone(),
+    }
+}
