@@ -50,12 +50,11 @@ pub fn live_table(summary: &Summary, top: usize) -> String {
 
 /// What was decided, what it saves, what it is predicted to cost, and why.
 pub fn decisions_table(decisions: &[Decision]) -> String {
-    let columns = [("lever", Side::Left), ("choice", Side::Left), ("saves", Side::Right), ("time", Side::Right)];
+    let columns = [("lever", Side::Left), ("choice", Side::Left), ("saves", Side::Right), ("costs", Side::Right)];
     let mut table = Table::new(&[&columns[..], &[("why", Side::Left)]].concat());
     for decision in decisions {
-        let time = format!("{:.1} ms", decision.predicted_ms);
-        let saves = saved(decision.saved_bytes);
-        table.row([decision.lever.clone(), decision.choice.clone(), saves, time, decision.reason.clone()]);
+        let (saves, costs) = (saved(decision.saved_bytes), cost(decision.predicted_ms));
+        table.row([decision.lever.clone(), decision.choice.clone(), saves, costs, decision.reason.clone()]);
     }
     table.to_text()
 }
@@ -67,6 +66,11 @@ fn saved(bytes: i64) -> String {
         1.. => format_bytes(bytes as u64),
         _ => format!("-{}", format_bytes(bytes.unsigned_abs())),
     }
+}
+
+/// What rounds to nothing is nothing.
+fn cost(ms: f64) -> String {
+    if ms.abs() < 0.05 { "-".into() } else { format!("{ms:.1} ms") }
 }
 
 fn percent(part: usize, total: usize) -> String {
