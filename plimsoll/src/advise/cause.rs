@@ -51,7 +51,10 @@ pub fn causes(oom: &Oom, log: &Log) -> Vec<Cause> {
     // Stable: among equals the order of the reasons stands.
     causes.sort_by_key(|cause| cause.likely as u8);
     let explained = causes.iter().any(|cause| cause.likely != Likely::Possible);
-    if oom.is_on_card() && !causes.iter().any(|c| matches!(c.kind, Kind::TooBig | Kind::WrongShape)) {
+    // Where tensors take less than half of the card and something else explains it, size is not the matter.
+    let half = oom.allocated_bytes.zip(oom.total_bytes).is_some_and(|(allocated, total)| allocated < total / 2);
+    let other = explained && half || causes.iter().any(|cause| cause.kind == Kind::WrongShape);
+    if oom.is_on_card() && !other {
         let likely = if explained { Likely::Possible } else { Likely::Likely };
         let at = if explained { causes.len() } else { 0 };
         causes
@@ -280,7 +283,7 @@ mod tests {
 
     #[test]
     fn the_numbers_decide() {
-        assert_eq!(kinds(CROWDED)[0], (Kind::AnotherProcess, Likely::Likely));
+        assert_eq!(kinds(CROWDED), [(Kind::AnotherProcess, Likely::Likely)]);
         let pieces = "CUDA out of memory. Tried to allocate 1.65 GiB (GPU 1; 7.79 GiB total capacity; 3.53 GiB already allocated; 0.40 GiB free; 5.28 GiB reserved in total by PyTorch)";
         assert_eq!(kinds(pieces)[0].0, Kind::Fragmentation);
         let full = "CUDA out of memory. Tried to allocate 128.00 MiB. GPU 0 has a total capacity of 14.56 GiB of which 111.81 MiB is free. Including non-PyTorch memory, this process has 14.45 GiB memory in use. Of the allocated memory 14.25 GiB is allocated by PyTorch, and 60.81 MiB is reserved by PyTorch but unallocated.";

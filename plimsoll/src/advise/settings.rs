@@ -72,7 +72,7 @@ pub fn advise(recipe: &Recipe, device: &Device) -> Result<Advice, GraphError> {
         need,
         card_bytes: need.card_bytes(),
         settings: case.settings(&shape)?,
-        code: code::snippet(recipe, &shape, case.accumulation(shape.batch)),
+        code: code::snippet(recipe, &shape, case.accumulation(shape.batch), case.splits_freely()),
         notes: case.notes(&shape),
         ways_out: if fits { Vec::new() } else { case.ways_out(&shape)? },
     })

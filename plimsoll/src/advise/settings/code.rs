@@ -14,8 +14,9 @@ pub fn optimizer(optimizer: Optimizer) -> &'static str {
     }
 }
 
-/// A page that can be pasted: environment, model, arguments. Names are those of transformers 5.
-pub fn snippet(recipe: &Recipe, shape: &Shape, accumulation: usize) -> String {
+/// A page that can be pasted: environment, model, arguments. Names are those of transformers 5. `exact` says whether
+/// accumulation leaves learning alone.
+pub fn snippet(recipe: &Recipe, shape: &Shape, accumulation: usize, exact: bool) -> String {
     let mut code = String::from(
         "import os\nos.environ[\"PYTORCH_ALLOC_CONF\"] = \"expandable_segments:True\"  # before torch; PYTORCH_CUDA_ALLOC_CONF before 2.9\n\n",
     );
@@ -23,7 +24,7 @@ pub fn snippet(recipe: &Recipe, shape: &Shape, accumulation: usize) -> String {
     let _ = write!(code, "{}", model(recipe, shape));
     let class = if recipe.train.task == Task::Seq2seq { "Seq2SeqTrainingArguments" } else { "TrainingArguments" };
     let _ = writeln!(code, "arguments = {class}(");
-    for (name, value, comment) in arguments(recipe, shape, accumulation) {
+    for (name, value, comment) in arguments(recipe, shape, accumulation, exact) {
         let line = format!("    {name}={value},");
         let _ = match comment.is_empty() {
             true => writeln!(code, "{line}"),
@@ -67,12 +68,17 @@ fn origin(recipe: &Recipe) -> String {
 
 type Argument = (&'static str, String, &'static str);
 
-fn arguments(recipe: &Recipe, shape: &Shape, accumulation: usize) -> Vec<Argument> {
+fn arguments(recipe: &Recipe, shape: &Shape, accumulation: usize, exact: bool) -> Vec<Argument> {
     let train = &recipe.train;
+    let kept = match (accumulation, exact) {
+        (1, _) => "",
+        (_, true) => "the effective batch stays",
+        (_, false) => "changes what is learned",
+    };
     let mut list: Vec<Argument> = vec![
         ("output_dir", text(&format!("runs/{}", recipe.name)), ""),
         ("per_device_train_batch_size", shape.batch.to_string(), ""),
-        ("gradient_accumulation_steps", accumulation.to_string(), "the effective batch stays"),
+        ("gradient_accumulation_steps", accumulation.to_string(), kept),
     ];
     if shape.checkpointing {
         list.push(("gradient_checkpointing", "True".into(), ""));

@@ -77,7 +77,7 @@ fn contrastive_batches_stay_whole_or_say_so() {
     let cut = advise(&recipe("clip", &["memory.budget=3700MiB", "train.effective_batch=1024"]), &device("t4")).unwrap();
     assert!(cut.per_device_train_batch_size < 1024);
     assert!(cut.notes.iter().any(|note| note.contains("instead of 1023")), "{:?}", cut.notes);
-    assert!(cut.settings[0].learning.contains("fewer negatives"));
+    assert!(cut.settings[0].learning.contains("fewer negatives") && cut.code.contains("changes what is learned"));
 }
 
 /// Case 1: batch norm sees the micro-batch.
