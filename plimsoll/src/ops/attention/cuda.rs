@@ -10,12 +10,13 @@ use crate::ops::device::{
 use kernel::Shape;
 
 macro_rules! source {
-    ($name:literal) => {
+    ($name:literal $(, $products:literal)?) => {
         Source {
             name: concat!("attention/", $name),
             text: concat!(
                 include_str!("scores.cuh"),
                 include_str!("bias_sums.cuh"),
+                $(include_str!(concat!($products, ".cuh")),)?
                 include_str!(concat!($name, ".cu"))
             ),
         }
@@ -23,7 +24,8 @@ macro_rules! source {
 }
 const NARROW: Source = source!("narrow");
 const TILED: Source = source!("tile");
-const TENSOR: Source = source!("tensor");
+const HALF: Source = source!("tensor", "half");
+const TF32: Source = source!("tensor", "tf32");
 const TABLES: Source = Source { name: "attention/tables", text: include_str!("tables.cu") };
 const DELTAS: Source = Source { name: "attention/deltas", text: include_str!("deltas.cu") };
 
@@ -41,7 +43,9 @@ enum Form {
     /// In f32, whatever comes.
     Tiled,
     /// On tensor cores, in half precision.
-    Tensor,
+    Half,
+    /// On tensor cores, f32 rounded to tf32.
+    Tf32,
 }
 
 impl Form {
@@ -49,7 +53,9 @@ impl Form {
         let mut operands = launch.inputs.iter().chain(launch.outputs).filter(|tensor| tensor.ty.dtype == dtype);
         let in_vectors = shape.head_dim.is_multiple_of(8) && operands.all(|tensor| tensor.address.is_multiple_of(16));
         match dtype {
-            DType::Bf16 | DType::F16 if shape.head_dim >= 16 && in_vectors => Form::Tensor,
+            DType::Bf16 | DType::F16 if shape.head_dim >= 16 && in_vectors => Form::Half,
+            // Wider heads than this do not fit into registers.
+            DType::F32 if launch.tf32 && (17..=64).contains(&shape.head_dim) && in_vectors => Form::Tf32,
             _ if shape.head_dim <= 16 && shape.bias == Bias::None => Form::Narrow,
             _ => Form::Tiled,
         }
@@ -59,7 +65,8 @@ impl Form {
         match self {
             Form::Narrow => NARROW,
             Form::Tiled => TILED,
-            Form::Tensor => TENSOR,
+            Form::Half => HALF,
+            Form::Tf32 => TF32,
         }
     }
 
@@ -72,18 +79,19 @@ impl Form {
         match self {
             Form::Narrow => 128,
             Form::Tiled => 32,
-            Form::Tensor => 64,
+            Form::Half | Form::Tf32 => 64,
         }
     }
 
     /// Dynamic shared memory of a block: tiles of rows, and one of scores where several threads read them.
     fn shared(self, shape: &Shape, backward: bool) -> usize {
         let width = |multiple: usize, gap: usize| shape.head_dim.next_multiple_of(multiple) + gap;
+        let slopes = if backward && shape.bias != Bias::None { 4 * 68 } else { 0 };
         match self {
             Form::Narrow => 0,
             Form::Tiled => 4 * 32 * (width(4, 4) * if backward { 3 } else { 2 } + 36),
-            Form::Tensor if backward && shape.bias != Bias::None => 64 * (2 * 2 * width(16, 8) + 4 * 68),
-            Form::Tensor => 64 * 2 * 2 * width(16, 8),
+            Form::Half => 64 * (2 * 2 * width(16, 8) + slopes),
+            Form::Tf32 => 64 * (4 * 2 * width(8, 4) + slopes),
         }
     }
 }
@@ -116,7 +124,7 @@ impl Heads {
     }
 
     /// Those from this sample on.
-    fn from_sample(self, sample: usize, shape: &Shape) -> Heads {
+    fn starting_at(self, sample: usize, shape: &Shape) -> Heads {
         let queries = (sample * shape.q_len * self.q_row * self.element) as u64;
         let keys = (sample * shape.k_len * self.kv_row * self.element) as u64;
         Heads { q: self.q + queries, k: self.k + keys, v: self.v + keys, ..self }
@@ -336,7 +344,7 @@ impl<'a> Call<'a> {
         self.write_distances(launch)?;
         let [out, lse] = [0, 1].map(|n| launch.outputs[n].address);
         for (first, samples) in self.groups() {
-            let heads = self.heads.from_sample(first, s);
+            let heads = self.heads.starting_at(first, s);
             if self.op.bias.tables() == 2 && s.k_len > 0 {
                 self.write_products(launch, heads, samples)?;
             }
@@ -395,7 +403,7 @@ impl<'a> Backward<'a> {
         call.write_distances(launch)?;
         self.write_deltas(launch)?;
         for (first, samples) in call.groups() {
-            let heads = call.heads.from_sample(first, s);
+            let heads = call.heads.starting_at(first, s);
             if disentangled && s.q_len * s.k_len > 0 {
                 call.write_products(launch, heads, samples)?;
                 let bytes = |len: usize| 4 * samples * s.heads * len * call.space.pitch;
@@ -435,7 +443,7 @@ impl<'a> Backward<'a> {
         samples: usize,
     ) -> Result<(), CudaError> {
         let (call, s) = (&self.call, &self.call.shape);
-        let (to, done) = (self.to.from_sample(first, s), first * s.q_len * s.heads);
+        let (to, done) = (self.to.starting_at(first, s), first * s.q_len * s.heads);
         let dout = self.dout + (done * s.head_dim * heads.element) as u64;
         let [lse, delta] = [self.lse, call.space.delta].map(|address| address + 4 * done as u64);
         let operands = [heads.q, heads.k, heads.v, dout, lse, delta].map(Arg::Address);
@@ -464,7 +472,7 @@ impl<'a> Backward<'a> {
         samples: usize,
     ) -> Result<(), CudaError> {
         let (call, s) = (&self.call, &self.call.shape);
-        let (to, space, width) = (self.to.from_sample(first, s), &call.space, s.span().1);
+        let (to, space, width) = (self.to.starting_at(first, s), &call.space, s.span().1);
         let sides = [
             (heads.q, to.q, heads.q_row, s.q_len, space.dby_query, space.by_query, 0),
             (heads.k, to.k, heads.kv_row, s.k_len, space.dby_key, space.by_key, 1),

@@ -1,5 +1,6 @@
 use super::grad::AttentionGrad;
 use super::*;
+use crate::exec::cuda::{DeviceTensor, Grid, Recorded, Recorder};
 
 fn types(shapes: &[&[usize]]) -> Vec<Type> {
     shapes.iter().map(|shape| Type::new(DType::F32, shape)).collect()
@@ -50,4 +51,53 @@ fn an_offset_is_not_differentiated() {
     let seed = graph.scalar("seed").unwrap();
     let cause = crate::autodiff::gradients(&mut graph, loss, seed, &[qkv]).unwrap_err().to_string();
     assert!(cause.contains("no gradient"), "{cause}");
+}
+
+/// The kernels that an op would launch on these types, every tensor `shift` bytes past an aligned address.
+fn launches(op: &dyn Op, inputs: &[Type], tf32: bool, shift: u64) -> Vec<(&'static str, &'static str, Grid)> {
+    let place = |(n, ty): (usize, &Type)| DeviceTensor { address: ((n as u64 + 1) << 40) + shift, ty: ty.clone() };
+    let outputs = op.outputs(inputs).unwrap();
+    let tensors: Vec<DeviceTensor> = inputs.iter().chain(&outputs).enumerate().map(place).collect();
+    let (inputs, outputs) = tensors.split_at(inputs.len());
+    let (mut queue, workspace_bytes) = (Recorder::default(), usize::MAX);
+    op.cuda(&mut Launch { inputs, outputs, workspace: 0, workspace_bytes, tf32, queue: &mut queue }).unwrap();
+    let kernel = |launch: Recorded| match launch {
+        Recorded::Kernel { kernel, grid, .. } => Some((kernel.source.text, kernel.entry, grid)),
+        _ => None,
+    };
+    queue.launches.into_iter().filter_map(kernel).collect()
+}
+
+#[test]
+fn tensor_cores_compute_what_they_can() {
+    let runs = |dtype: DType, width: usize, tf32: bool, shift: u64, products: &str| {
+        let ty = Type::new(dtype, &[2, 100, 3, 4, width]);
+        let kernels = launches(&Attention::plain(1.0), &[ty], tf32, shift);
+        assert_eq!(kernels.len(), 1);
+        kernels[0].0.contains(products)
+    };
+    assert!(runs(DType::Bf16, 64, false, 0, "m16n8k16.row.col.f32.bf16"));
+    assert!(runs(DType::F32, 64, true, 0, "m16n8k8.row.col.f32.tf32"));
+    // Odd widths, addresses between vectors, and f32 that is to stay f32.
+    for (dtype, width, shift) in [(DType::Bf16, 36, 0), (DType::F16, 64, 2), (DType::F32, 64, 0)] {
+        assert!(!runs(dtype, width, false, shift, "mma.sync"), "{} {width} {shift}", dtype.name());
+    }
+}
+
+/// The products of a disentangled bias are as large as scores: only those of some samples exist at a time.
+#[test]
+fn samples_run_in_groups_whose_products_fit() {
+    let bias = Bias::Disentangled { buckets: 256, max_distance: 512 };
+    let op = Attention { bias, ..Attention::plain(0.125) };
+    let types = |batch: usize| {
+        [&[batch, 512, 3, 12, 64][..], &[512, 12, 64], &[512, 12, 64]].map(|shape| Type::new(DType::Bf16, shape))
+    };
+    let workspace = |batch: usize| op.workspace(&types(batch), &Target::CUDA);
+    assert!(workspace(2) < workspace(4) && workspace(16) == workspace(64) && workspace(64) < 65 << 20);
+    let blocks: Vec<u32> = launches(&op, &types(16), false, 0)
+        .into_iter()
+        .filter_map(|(_, entry, grid)| (entry == "forward").then_some(grid.blocks[0]))
+        .collect();
+    assert!(blocks.len() > 1);
+    assert_eq!(blocks.iter().sum::<u32>(), 16 * 12 * 512 / 64, "every tile of every head once");
 }
