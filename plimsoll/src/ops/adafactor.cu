@@ -105,7 +105,8 @@ extern "C" __global__ void row_scales(const M* moments, float* scales, i64 rows,
 __device__ __forceinline__ void updates(float (&u)[WIDTH], const T* g, const M* row_moments, const float* scales,
                                         const M* column_moments, i64 i, i64 rows, i64 columns, float clip,
                                         float least, i64 n) {
-    i64 row = i / columns, column = i % columns, matrix = row / rows;
+    INDEX row = (INDEX)i / (INDEX)columns, matrix = row / (INDEX)rows;
+    i64 column = i - (i64)row * columns;
     float scale = MATRIX ? to_float(row_moments[row]) * scales[matrix] : 1.0f, moment[WIDTH];
     load(moment, column_moments + matrix * columns, column, columns);
     load(u, g, i, n);

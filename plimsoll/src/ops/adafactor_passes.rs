@@ -1,6 +1,6 @@
 //! Adafactor on a device, pass by pass; the kernels are in adafactor.cu.
 
-use super::cuda::{put, source, typed, width};
+use super::cuda::{define_index, put, source, typed, width};
 use super::*;
 use crate::exec::cuda::{Arg, DeviceTensor, Grid, Kernel};
 
@@ -147,7 +147,7 @@ impl<'a> Passes<'a> {
 
     fn kernel(&self, entry: &'static str) -> Kernel {
         let types = [("T", self.w), ("M", self.row_moments), ("S", &self.scalars[0]), ("C", &self.scalars[2])];
-        typed(source!("adafactor", "map"), entry, &types)
+        define_index(typed(source!("adafactor", "map"), entry, &types), self.sizes.elements)
             .define("WIDTH", self.width)
             .define("MATRIX", u32::from(self.is_matrix))
             .define("ZERO_GRADIENT", u32::from(self.op.zero_gradient))

@@ -6,9 +6,10 @@ extern "C" __global__ void correct(const T* logits, const int* targets, const W*
     if (wins) {
         logits += row * classes;
         float best = to_float(logits[target]);
-        for (i64 i = threadIdx.x; i < classes; i += blockDim.x) {
-            float x = to_float(logits[i]);
-            wins &= i < target ? x < best : x <= best;
+        for (i64 i = threadIdx.x * WIDTH; i < classes; i += blockDim.x * WIDTH) {
+            float x[WIDTH];
+            load(x, logits, i, classes);
+            UNROLL for (int k = 0; k < WIDTH; k++) wins &= i + k < target ? x[k] < best : x[k] <= best;
         }
     }
     wins = __syncthreads_and(wins);

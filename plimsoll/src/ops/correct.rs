@@ -1,6 +1,6 @@
 //! How many rows of logits have their largest value at the target.
 
-use super::cuda::{put, refuse_f64, source, typed};
+use super::cuda::{put, refuse_f64, source, typed, width};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
@@ -54,10 +54,11 @@ impl Op for Correct {
         let ([logits, targets, weights], [total]) = (launch.inputs, launch.outputs) else { return Ok(()) };
         let (rows, classes) = (logits.ty.shape[0], logits.ty.shape[1]);
         let kernel = typed(source!("correct", "map"), "correct", &[("T", logits), ("W", weights)]);
-        let threads = classes.next_multiple_of(32).clamp(32, 512);
+        let width = width(&[logits], classes);
+        let threads = classes.div_ceil(width).next_multiple_of(32).clamp(32, 512);
         let counted = launch.workspace;
         let args: [Arg; 5] = [logits.into(), targets.into(), weights.into(), Arg::Address(counted), classes.into()];
-        put(launch, &kernel.define("WIDTH", 1), Grid::new(rows, threads), rows, &args)?;
+        put(launch, &kernel.define("WIDTH", width), Grid::new(rows, threads), rows, &args)?;
         reduce::add_parts(launch, counted, rows, total)
     }
 }

@@ -6,7 +6,7 @@ struct Halves {
 };
 __device__ __forceinline__ Halves halves(const T* x, i64 i, i64 half_row, i64 n) {
     Halves h;
-    h.at = i / half_row * 2 * half_row + i % half_row;
+    h.at = i + (INDEX)i / (INDEX)half_row * half_row;
     load(h.gate, x, h.at, 2 * n);
     load(h.linear, x, h.at + half_row, 2 * n);
     return h;

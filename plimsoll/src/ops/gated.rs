@@ -1,7 +1,7 @@
 //! Gated activation: one half of each row, through a function, times the other half.
 
 use super::activation::{define_activation, value_and_slope};
-use super::cuda::{put, refuse_f64, source, typed, width};
+use super::cuda::{define_index, put, refuse_f64, source, typed, width};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
@@ -107,7 +107,8 @@ fn launch_halves(launch: &mut Launch<'_>, entry: &'static str, activation: Activ
     let width = width(&tensors, row);
     let kernel = typed(source!("gated", "map", "activation"), entry, &[("T", x)]).define("WIDTH", width);
     let args: Vec<Arg> = tensors.into_iter().map(Arg::from).chain([elements.into(), row.into()]).collect();
-    put(launch, &define_activation(kernel, activation), Grid::over(elements, width), elements, &args)
+    let kernel = define_index(define_activation(kernel, activation), elements);
+    put(launch, &kernel, Grid::over(elements, width), elements, &args)
 }
 
 fn forward<T: Float + Element>(io: &CpuIo<'_>, f: impl Fn(T, T) -> T + Sync) {

@@ -21,14 +21,20 @@ extern "C" __global__ void layer_norm(const T* x, const T* gamma, const T* beta,
 }
 
 // With h = dy · gamma and x̂ the normalized row: dx = rstd · (h − mean(h) − x̂ · mean(h · x̂)). A block goes through a
-// stretch of rows and keeps the stretch's part of dgamma and dbeta in registers.
+// stretch of rows and keeps the stretch's part of dgamma and dbeta in registers; the next row is on its way meanwhile.
 extern "C" __global__ void layer_norm_grad(const T* dy, const T* x, const T* gamma, const float* means,
                                            const float* rstds, T* dx, float* dgammas, float* dbetas, i64 rows,
                                            i64 width, i64 stretch) {
     Row g = load_row(gamma, width), dgamma = {}, dbeta = {};
-    i64 end = (blockIdx.x + 1) * stretch < rows ? (blockIdx.x + 1) * stretch : rows;
-    for (i64 row = blockIdx.x * stretch; row < end; row++) {
-        Row d = load_row(dy + row * width, width), n = load_row(x + row * width, width);
+    i64 first = blockIdx.x * stretch, end = first + stretch < rows ? first + stretch : rows;
+    int loaded = first < end ? width : 0;
+    Row next_d = load_row(dy + first * width, loaded), next_x = load_row(x + first * width, loaded);
+    for (i64 row = first; row < end; row++) {
+        Row d = next_d, n = next_x;
+        if (row + 1 < end) {
+            next_d = load_row(dy + (row + 1) * width, width);
+            next_x = load_row(x + (row + 1) * width, width);
+        }
         float mean = means[row], rstd = rstds[row], sum_h = 0.0f, sum_hn = 0.0f;
         EACH {
             n.at[p][k] = inside(p, k, width) ? (n.at[p][k] - mean) * rstd : 0.0f;

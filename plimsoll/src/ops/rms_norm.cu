@@ -11,13 +11,19 @@ extern "C" __global__ void rms_norm(const T* x, const T* gamma, T* y, float* rst
 }
 
 // With h = dy · gamma and x̂ = x · rstd: dx = rstd · (h − x̂ · mean(h · x̂)). A block goes through a stretch of rows and
-// keeps the stretch's part of dgamma in registers.
+// keeps the stretch's part of dgamma in registers; the next row is on its way meanwhile.
 extern "C" __global__ void rms_norm_grad(const T* dy, const T* x, const T* gamma, const float* rstds, T* dx,
                                          float* dgammas, i64 rows, i64 width, i64 stretch) {
     Row g = load_row(gamma, width), dgamma = {};
-    i64 end = (blockIdx.x + 1) * stretch < rows ? (blockIdx.x + 1) * stretch : rows;
-    for (i64 row = blockIdx.x * stretch; row < end; row++) {
-        Row d = load_row(dy + row * width, width), n = load_row(x + row * width, width);
+    i64 first = blockIdx.x * stretch, end = first + stretch < rows ? first + stretch : rows;
+    int loaded = first < end ? width : 0;
+    Row next_d = load_row(dy + first * width, loaded), next_x = load_row(x + first * width, loaded);
+    for (i64 row = first; row < end; row++) {
+        Row d = next_d, n = next_x;
+        if (row + 1 < end) {
+            next_d = load_row(dy + (row + 1) * width, width);
+            next_x = load_row(x + (row + 1) * width, width);
+        }
         float rstd = rstds[row], sum = 0.0f;
         EACH {
             n.at[p][k] *= rstd;

@@ -23,9 +23,15 @@ __device__ __forceinline__ float to_float(half x) {
 template <typename T> __device__ __forceinline__ T from_float(float x);
 template <> __device__ __forceinline__ float from_float<float>(float x) { return x; }
 template <> __device__ __forceinline__ bf16 from_float<bf16>(float x) {
+#if __CUDA_ARCH__ >= 800
+    bf16 y;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+    return y;
+#else
     u32 u = __float_as_uint(x);
     if ((u & 0x7fffffffu) > 0x7f800000u) return bf16{0x7fff};
     return bf16{(unsigned short)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16)};  // to nearest, ties to even
+#endif
 }
 template <> __device__ __forceinline__ half from_float<half>(float x) {
     half y;
