@@ -15,7 +15,7 @@ mod cubin;
 mod programs;
 
 use cubin::resources;
-use plimsoll::exec::cuda::{Compiler, CudaError, Grid, Kernel, Recorded, Recorder, record_node};
+use plimsoll::exec::cuda::{Bases, Compiler, CudaError, Grid, Kernel, Recorded, Recorder, record_node};
 use plimsoll::graph::DType;
 use plimsoll::ops::Target;
 use plimsoll::plan::{Layout, LayoutOptions, Phase, Program, lay_out};
@@ -32,7 +32,7 @@ const ARCHS: [(u32, u32); 6] =
     [(75, 64 << 10), (80, 163 << 10), (86, 99 << 10), (89, 99 << 10), (90, 227 << 10), (120, 99 << 10)];
 const REGISTERS_PER_BLOCK: u32 = 65536;
 /// Aligned as device memory is; nothing is ever read there.
-const BASE: u64 = 1 << 40;
+const BASES: Bases = Bases { device: 1 << 40, host: 1 << 44 };
 
 /// Kernels with the most that a launch asks for, what has no kernel, and what no device would launch.
 #[derive(Default)]
@@ -79,7 +79,7 @@ impl Seen {
         for (phase, plan) in layout.phases.iter().enumerate() {
             for (&id, tf32) in plan.order.iter().flat_map(|id| [(id, false), (id, true)]) {
                 let mut recorder = Recorder::default();
-                match record_node(program, layout, phase, id, BASE, tf32, &mut recorder) {
+                match record_node(program, layout, phase, id, BASES, tf32, &mut recorder) {
                     Ok(()) => recorder.launches.into_iter().for_each(|launch| self.launch(who, launch)),
                     Err(CudaError::NoKernel { op, dtype }) => {
                         let kind = op.split([' ', '{', '(']).next().unwrap_or(&op);

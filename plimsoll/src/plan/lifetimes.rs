@@ -150,10 +150,15 @@ impl<'s> Pass<'s> {
         let others = node.inputs.iter().chain(&node.outputs).filter(|&&v| v != input && v != output);
         let alone = others.clone().all(|&v| self.buffer_of(v) != Some(from) && self.buffer_of(v) != Some(to));
         let whole = self.places[input.index()].offset == 0 && self.buffers[from].bytes == self.buffers[to].bytes;
-        if from != to && alone && whole && self.buffers[from].last == tick {
+        if from != to && alone && whole && self.buffers[from].last == tick && !self.is_kept(from) {
             self.buffers[from].last = self.buffers[to].last;
             self.merged[to] = from;
         }
+    }
+
+    /// Whether the host reads it after the last tick.
+    fn is_kept(&self, buffer: usize) -> bool {
+        self.sketch.kept.iter().any(|&value| self.buffer_of(value) == Some(buffer))
     }
 
     fn finish(self, order: &[NodeId]) -> Lifetimes {

@@ -3,7 +3,7 @@
 
 use plimsoll::autodiff::gradients;
 use plimsoll::graph::{Component, DType, Graph, GraphError, Init, InputKind, OpRef, Space, Type, ValueId};
-use plimsoll::ops::{Accumulate, Binary, FromHost, Reshape, Sample, SampleRng, Sum, registry};
+use plimsoll::ops::{Accumulate, Binary, Cast, FromHost, Reshape, Sample, SampleRng, Sum, registry};
 use std::sync::Arc;
 
 /// Loss, outputs and gradients of one sample.
@@ -96,7 +96,7 @@ impl Case {
     /// Σ coefficient · output over all float outputs or output 0, or output 0 itself.
     fn loss(&self, graph: &mut Graph, outputs: &[ValueId]) -> Result<ValueId, GraphError> {
         if self.sample.scalar_loss {
-            return Ok(outputs[0]);
+            return wide(graph, outputs[0]);
         }
         let mut total = None;
         let differentiated = if self.sample.first_output { &outputs[..1] } else { outputs };
@@ -106,6 +106,7 @@ impl Case {
             let c = graph.input(&format!("c.{index}"), ty, kind)?;
             let weighted = graph.apply("weighted", Binary::MUL, &[output, c])?;
             let flat = graph.apply("flat", Reshape { shape: vec![n] }, &[weighted])?;
+            let flat = wide(graph, flat)?;
             let sum = graph.apply("sum", Sum { axis: 0 }, &[flat])?;
             total = Some(match total {
                 None => sum,
@@ -124,6 +125,14 @@ impl Case {
         inputs.extend(coefficients.map(|(i, v)| (format!("c.{i}"), v.as_slice())));
         inputs.extend([("loss".to_string(), &[0.0][..]), ("seed".to_string(), &[1.0][..])]);
         inputs
+    }
+}
+
+/// The value in the type that sums are kept in: scalars of half-precision graphs are f32.
+fn wide(graph: &mut Graph, value: ValueId) -> Result<ValueId, GraphError> {
+    match graph.ty(value).dtype {
+        dtype if dtype == dtype.wide() => Ok(value),
+        dtype => graph.apply("wide", Cast(dtype.wide()), &[value]),
     }
 }
 

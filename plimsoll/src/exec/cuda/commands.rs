@@ -3,7 +3,7 @@
 use super::blas::{Blas, Product};
 use super::driver::{Stream, check};
 use super::modules::Modules;
-use super::{Arg, CudaError, Grid, Kernel, Recorded, Recorder, record_node};
+use super::{Arg, Bases, CudaError, Grid, Kernel, Recorded, Recorder, record_node};
 use crate::plan::{Layout, Program};
 use cudarc::driver::sys;
 use smallvec::SmallVec;
@@ -55,8 +55,8 @@ pub(super) struct Preparer<'a> {
     pub modules: &'a mut Modules,
     pub blas: &'a mut Blas,
     pub stream: &'a Stream,
-    /// The arena, and the part of it that no resident lives in.
-    pub base: u64,
+    /// Where the memories start, and the part of the arena that no resident lives in.
+    pub bases: Bases,
     pub scratch: Range<u64>,
     pub tf32: bool,
 }
@@ -72,7 +72,7 @@ impl Preparer<'_> {
         let mut recorder = Recorder::default();
         let mut ends = Vec::with_capacity(layout.phases[phase].order.len());
         for &id in &layout.phases[phase].order {
-            record_node(program, layout, phase, id, self.base, self.tf32, &mut recorder)?;
+            record_node(program, layout, phase, id, self.bases, self.tf32, &mut recorder)?;
             ends.push(recorder.launches.len());
         }
         let kernels: Vec<Kernel> = recorder.launches.iter().filter_map(Recorded::kernel).cloned().collect();

@@ -154,6 +154,34 @@ impl Drop for DeviceArena {
     }
 }
 
+/// Host memory that the device copies from and to, at an address that means the same to both.
+pub(super) struct HostRegion {
+    pub base: u64,
+}
+
+impl HostRegion {
+    /// Nothing is taken for nothing.
+    pub fn new(bytes: usize) -> Result<HostRegion, CudaError> {
+        let mut memory: *mut c_void = std::ptr::null_mut();
+        if bytes > 0 {
+            // SAFETY: freed when dropped.
+            unsafe { check("cuMemHostAlloc", sys::cuMemHostAlloc(&mut memory, bytes, 0))? };
+            // SAFETY: just allocated.
+            unsafe { std::ptr::write_bytes(memory.cast::<u8>(), 0, bytes) };
+        }
+        Ok(HostRegion { base: memory as u64 })
+    }
+}
+
+impl Drop for HostRegion {
+    fn drop(&mut self) {
+        if self.base != 0 {
+            // SAFETY: allocated in `new`; the stream that used it has been waited for.
+            unsafe { sys::cuMemFreeHost(self.base as *mut c_void) };
+        }
+    }
+}
+
 pub(super) struct Stream(pub sys::CUstream);
 
 impl Stream {
@@ -178,17 +206,17 @@ impl Stream {
         unsafe { check("cuMemsetD8Async", sys::cuMemsetD8Async(address, byte, bytes, self.0)) }
     }
 
+    /// Between any two of the arena and the host region.
     pub fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), CudaError> {
-        // SAFETY: as above.
-        unsafe { check("cuMemcpyDtoDAsync", sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.0)) }
+        // SAFETY: as above; the host region is pinned, so the driver knows both sides by their addresses.
+        unsafe { check("cuMemcpyAsync", sys::cuMemcpyAsync(to, from, bytes, self.0)) }
     }
 
     /// Waits for the stream, then copies to the host.
     pub fn read(&self, from: u64, to: &mut [u8]) -> Result<(), CudaError> {
         // SAFETY: the host's buffer lives until the wait is over.
         unsafe {
-            let target = to.as_mut_ptr().cast::<c_void>();
-            check("cuMemcpyDtoHAsync", sys::cuMemcpyDtoHAsync_v2(target, from, to.len(), self.0))?;
+            check("cuMemcpyAsync", sys::cuMemcpyAsync(to.as_mut_ptr() as u64, from, to.len(), self.0))?;
         }
         self.wait()
     }

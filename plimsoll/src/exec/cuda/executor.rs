@@ -2,9 +2,9 @@
 //! ahead of the device; it waits only where it reads.
 
 use super::commands::{Command, Commands, Graph, Preparer};
-use super::driver::DeviceArena;
+use super::driver::{DeviceArena, HostRegion};
 use super::staging::Staging;
-use super::{CudaError, Gpu};
+use super::{Bases, CudaError, Gpu};
 use crate::exec::{Executor, floats};
 use crate::graph::{DType, InputKind, ValueId};
 use crate::plan::{Layout, Program, Slot};
@@ -33,12 +33,21 @@ impl Default for CudaOptions {
 /// What a captured launch takes at most, as measured on an H200: 400 of them took 34 MiB.
 const BYTES_PER_CAPTURED: u64 = 96 << 10;
 
+/// Where something lies, on the device or in the host region.
+#[derive(Clone, Copy)]
+struct Stretch {
+    address: u64,
+    bytes: usize,
+}
+
 /// A program with its arena on a device.
 pub struct CudaExecutor {
     phases: Vec<Phase>,
-    residents: HashMap<String, Slot>,
+    residents: HashMap<String, Stretch>,
     staging: RefCell<Staging>,
     arena: DeviceArena,
+    /// What the plan put into host memory.
+    host: HostRegion,
     resident_bytes: usize,
     options: CudaOptions,
     /// The first thing that went wrong: everything after it is void.
@@ -49,8 +58,8 @@ pub struct CudaExecutor {
 
 struct Phase {
     commands: Commands,
-    inputs: HashMap<String, Slot>,
-    outputs: HashMap<String, (Slot, DType)>,
+    inputs: HashMap<String, Stretch>,
+    outputs: HashMap<String, (Stretch, DType)>,
     replay: Replay,
 }
 
@@ -72,15 +81,19 @@ impl CudaExecutor {
     ) -> Result<CudaExecutor, CudaError> {
         let arena = DeviceArena::new(layout.arena_bytes)?;
         gpu.stream.fill(arena.base, 0, arena.bytes)?;
+        let host = HostRegion::new(layout.host_bytes)?;
+        let bases = Bases { device: arena.base, host: host.base };
         let slots = program.residents.iter().zip(&layout.residents);
-        let slot = |(r, slot): (&crate::plan::Resident, &Slot)| {
-            (r.name.clone(), Slot { offset: slot.offset, bytes: r.ty.span_bytes() })
+        let stretch = |(r, slot): (&crate::plan::Resident, &Slot)| {
+            let address = bases.of(r.space) + slot.offset as u64;
+            (r.name.clone(), Stretch { address, bytes: r.ty.span_bytes() })
         };
         let mut executor = CudaExecutor {
             phases: Vec::new(),
-            residents: slots.map(slot).collect(),
+            residents: slots.map(stretch).collect(),
             staging: RefCell::new(Staging::new()?),
             arena,
+            host,
             resident_bytes: layout.resident_bytes,
             options,
             failure: RefCell::new(None),
@@ -92,21 +105,23 @@ impl CudaExecutor {
 
     /// Residents hold what was written to them; everything behind them is free while nothing runs.
     fn prepare(&mut self, program: &Program, layout: &Layout) -> Result<(), CudaError> {
-        let (base, end) = (self.arena.base, self.arena.base + self.arena.bytes as u64);
+        let bases = Bases { device: self.arena.base, host: self.host.base };
+        let end = self.arena.base + self.arena.bytes as u64;
         for phase in 0..program.phases.len() {
             let mut preparer = Preparer {
                 modules: &mut self.gpu.modules.borrow_mut(),
                 blas: &mut self.gpu.blas.borrow_mut(),
                 stream: &self.gpu.stream,
-                base,
-                scratch: base + self.resident_bytes as u64..end,
+                bases,
+                scratch: bases.device + self.resident_bytes as u64..end,
                 tf32: self.options.tf32,
             };
             let commands = preparer.phase(program, layout, phase)?;
             let graph = &program.phases[phase].graph;
             let slot = |id: ValueId| {
                 let bytes = graph.ty(id).span_bytes();
-                (graph.value(id).name.clone(), Slot { offset: layout.address(phase, id), bytes })
+                let address = bases.of(graph.value(id).space) + layout.address(phase, id) as u64;
+                (graph.value(id).name.clone(), Stretch { address, bytes })
             };
             let output = |id: ValueId| {
                 let (name, place) = slot(id);
@@ -181,18 +196,16 @@ impl CudaExecutor {
         Ok(Replay::Graph(Graph::capture(commands, &self.gpu.blas.borrow(), &self.gpu.stream)?))
     }
 
-    fn write(&self, to: Option<Slot>, data: &[u8]) -> bool {
-        let Some(slot) = to.filter(|slot| slot.bytes == data.len()) else { return false };
-        let address = self.arena.base + slot.offset as u64;
+    fn write(&self, to: Option<Stretch>, data: &[u8]) -> bool {
+        let Some(Stretch { address, .. }) = to.filter(|to| to.bytes == data.len()) else { return false };
         self.is_sound().then(|| self.note(self.staging.borrow_mut().write(&self.gpu.stream, address, data)));
         true
     }
 
     /// `None` if the device failed: what it holds means nothing any more.
-    fn read(&self, slot: Slot) -> Option<Cow<'_, [u8]>> {
-        let mut bytes = vec![0u8; slot.bytes];
-        let address = self.arena.base + slot.offset as u64;
-        self.is_sound().then(|| self.note(self.gpu.stream.read(address, &mut bytes)))??;
+    fn read(&self, from: Stretch) -> Option<Cow<'_, [u8]>> {
+        let mut bytes = vec![0u8; from.bytes];
+        self.is_sound().then(|| self.note(self.gpu.stream.read(from.address, &mut bytes)))??;
         Some(Cow::Owned(bytes))
     }
 }
@@ -230,9 +243,9 @@ impl Executor for CudaExecutor {
         self.write(self.residents.get(name).copied(), data)
     }
     fn write_resident_at(&mut self, name: &str, offset: usize, data: &[u8]) -> bool {
-        let inside = |slot: &Slot| slot.bytes.checked_sub(offset).is_some_and(|rest| data.len() <= rest);
-        let slot = self.residents.get(name).copied().filter(inside);
-        self.write(slot.map(|slot| Slot { offset: slot.offset + offset, bytes: data.len() }), data)
+        let inside = |all: &Stretch| all.bytes.checked_sub(offset).is_some_and(|rest| data.len() <= rest);
+        let all = self.residents.get(name).copied().filter(inside);
+        self.write(all.map(|all| Stretch { address: all.address + offset as u64, bytes: data.len() }), data)
     }
     fn read_resident(&self, name: &str) -> Option<Cow<'_, [u8]>> {
         self.read(*self.residents.get(name)?)

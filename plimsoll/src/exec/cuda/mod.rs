@@ -19,5 +19,5 @@ pub use executor::{CudaExecutor, CudaOptions};
 pub use gpu::Gpu;
 pub use launch::{Arg, CudaError, DeviceTensor, Gemm, Grid, Kernel, Launch, Matrix, Queue, Source, device_name};
 pub use libraries::Library;
-pub use record::{record_node, record_phase};
+pub use record::{Bases, record_node, record_phase};
 pub use recorder::{Recorded, Recorder};

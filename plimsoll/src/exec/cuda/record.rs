@@ -1,16 +1,32 @@
 //! A phase of a laid-out program as launches on a queue: what the executor runs and what checks without a GPU look at.
 
 use super::{CudaError, DeviceTensor, Launch, Queue};
-use crate::graph::{NodeId, ValueId};
+use crate::graph::{NodeId, Space, ValueId};
 use crate::plan::{Layout, Program, Slot};
 
-/// Puts one node of a phase on the queue; the arena starts at `base`. Views launch nothing.
+/// Where the two memories of a layout start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bases {
+    pub device: u64,
+    pub host: u64,
+}
+
+impl Bases {
+    pub fn of(self, space: Space) -> u64 {
+        match space {
+            Space::Device => self.device,
+            Space::Host => self.host,
+        }
+    }
+}
+
+/// Puts one node of a phase on the queue. Views launch nothing.
 pub fn record_node(
     program: &Program,
     layout: &Layout,
     phase: usize,
     id: NodeId,
-    base: u64,
+    bases: Bases,
     tf32: bool,
     queue: &mut dyn Queue,
 ) -> Result<(), CudaError> {
@@ -20,7 +36,7 @@ pub fn record_node(
     }
     let node = graph.node(id);
     let tensor = |&value: &ValueId| DeviceTensor {
-        address: base + layout.address(phase, value) as u64,
+        address: bases.of(graph.value(value).space) + layout.address(phase, value) as u64,
         ty: graph.ty(value).clone(),
     };
     let inputs: Vec<DeviceTensor> = node.inputs.iter().map(tensor).collect();
@@ -29,7 +45,7 @@ pub fn record_node(
     node.op.op().cuda(&mut Launch {
         inputs: &inputs,
         outputs: &outputs,
-        workspace: base + workspace.offset as u64,
+        workspace: bases.device + workspace.offset as u64,
         workspace_bytes: workspace.bytes,
         tf32,
         queue,
@@ -41,10 +57,10 @@ pub fn record_phase(
     program: &Program,
     layout: &Layout,
     phase: usize,
-    base: u64,
+    bases: Bases,
     tf32: bool,
     queue: &mut dyn Queue,
 ) -> Result<(), CudaError> {
     let order = &layout.phases[phase].order;
-    order.iter().try_for_each(|&id| record_node(program, layout, phase, id, base, tf32, queue))
+    order.iter().try_for_each(|&id| record_node(program, layout, phase, id, bases, tf32, queue))
 }

@@ -28,7 +28,7 @@ impl Staging {
         Ok(Staging { memory, half: 0, filled: 0, copied: [Event::new()?, Event::new()?] })
     }
 
-    /// Copies `data` to the device in stream order. Returns as soon as the data is in pinned memory.
+    /// Copies `data` to the device, or to the host region, in stream order. Returns as soon as the data is in pinned memory.
     pub fn write(&mut self, stream: &Stream, to: u64, data: &[u8]) -> Result<(), CudaError> {
         let mut to = to;
         for piece in data.chunks(HALF_BYTES) {
@@ -40,7 +40,7 @@ impl Staging {
             unsafe {
                 let pinned = self.memory.add(at).as_ptr();
                 std::ptr::copy_nonoverlapping(piece.as_ptr(), pinned, piece.len());
-                check("cuMemcpyHtoDAsync", sys::cuMemcpyHtoDAsync_v2(to, pinned.cast(), piece.len(), stream.0))?;
+                check("cuMemcpyAsync", sys::cuMemcpyAsync(to, pinned as u64, piece.len(), stream.0))?;
             }
             self.filled = (self.filled + piece.len()).next_multiple_of(64);
             to += piece.len() as u64;
