@@ -39,6 +39,9 @@ impl Op for FromHost {
     fn cost(&self, _: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: 0.0, bytes: Cost::traffic(outputs, outputs) }
     }
+    fn class(&self) -> Class {
+        Class::Move
+    }
     fn host_bytes(&self, _: &[Type], outputs: &[Type]) -> f64 {
         Cost::traffic(&[], outputs)
     }

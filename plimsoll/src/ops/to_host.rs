@@ -23,6 +23,9 @@ impl Op for ToHost {
     fn cost(&self, inputs: &[Type], _: &[Type]) -> Cost {
         copied(&inputs[0])
     }
+    fn class(&self) -> Class {
+        Class::Move
+    }
     fn host_bytes(&self, inputs: &[Type], _: &[Type]) -> f64 {
         Cost::traffic(&inputs[..1], &[])
     }
@@ -69,6 +72,9 @@ impl Op for StoreToHost {
     }
     fn cost(&self, inputs: &[Type], _: &[Type]) -> Cost {
         copied(&inputs[0])
+    }
+    fn class(&self) -> Class {
+        Class::Move
     }
     fn host_bytes(&self, inputs: &[Type], _: &[Type]) -> f64 {
         Cost::traffic(&inputs[..1], &[])
