@@ -1,5 +1,5 @@
 //! Compiles every kernel that any op or any shipped recipe launches, for every architecture, without a GPU:
-//! `cuda_kernels [--only TEXT] [--arch N]…` from the root of the repository. Needs libnvrtc:
+//! `cuda_kernels [--few] [--only TEXT] [--arch N]…` from the root of the repository. Needs libnvrtc:
 //! tools/cuda/compile-kernels brings it.
 //!
 //! The samples of every op and their gradients are put on a queue that only looks, in f32, bf16 and f16; so are the
@@ -20,7 +20,7 @@ use plimsoll::graph::DType;
 use plimsoll::ops::Target;
 use plimsoll::plan::{Layout, LayoutOptions, Phase, Program, lay_out};
 use programs::{PRECISIONS, SHIPPED};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -118,6 +118,24 @@ fn modules(seen: &HashMap<Kernel, Need>, only: Option<&str>) -> Vec<Vec<(Kernel,
     modules
 }
 
+/// Of each file and element type the module with the most that its launches ask for.
+fn few(modules: Vec<Vec<(Kernel, Need)>>) -> Vec<Vec<(Kernel, Need)>> {
+    let size = |module: &[(Kernel, Need)]| {
+        let shared = module.iter().map(|(_, need)| need.shared_bytes).max();
+        (shared, format!("{:?}", module[0].0.defines).len(), module.len())
+    };
+    let mut chosen: BTreeMap<(&str, String), Vec<(Kernel, Need)>> = BTreeMap::new();
+    for module in modules {
+        let kernel = &module[0].0;
+        let element = kernel.defines.iter().find(|(name, _)| *name == "T").map(|(_, value)| value.clone());
+        let key = (kernel.source.name, element.unwrap_or_default());
+        if chosen.get(&key).is_none_or(|other| size(other) < size(&module)) {
+            chosen.insert(key, module);
+        }
+    }
+    chosen.into_values().collect()
+}
+
 /// Compiles one module for one architecture; what is wrong with it.
 fn check(compiler: &Compiler, (arch, shared_limit): (u32, u32), module: &[(Kernel, Need)]) -> Vec<String> {
     let cubin = match compiler.cubin(&module[0].0) {
@@ -172,7 +190,10 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mut seen = Seen::default();
     seen.samples();
     seen.recipes()?;
-    let modules = modules(&seen.kernels, only.as_deref());
+    let mut modules = modules(&seen.kernels, only.as_deref());
+    if arguments.iter().any(|argument| argument == "--few") {
+        modules = few(modules);
+    }
     let kernels: usize = modules.iter().map(Vec::len).sum();
     println!("{kernels} kernels in {} modules for {} architectures", modules.len(), archs.len());
     let mut wrong = check_all(&modules, &archs)?;

@@ -71,7 +71,9 @@ fn story(folder: &Path) -> Result<RunStory, Failure> {
 fn restored(folder: &Path, recipe: &Recipe) -> Result<Planned, Failure> {
     let path = folder.join("plan.json");
     let stored = StoredPlan::read(&path)?;
-    let device = device::to_plan_for(&Machine { device: stored.device.clone(), threads: None })?;
+    // A GPU's name follows its number: `cuda:0 NVIDIA H200`.
+    let name = stored.device.split(' ').next().unwrap_or("cpu");
+    let device = device::to_plan_for(&Machine { device: name.into(), threads: None })?;
     Ok(stored.restore(recipe, &device, &path)?)
 }
 

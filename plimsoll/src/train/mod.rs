@@ -42,7 +42,7 @@ pub use predict::{Answer, Prediction};
 pub use random_batch::random_batch;
 pub use run::{Run, RunOptions, StoredPlan, take_arena};
 pub use schedule::learning_rate;
-pub use setup::{Planned, budget_bytes, family, length, pins, plan, precision, shapes, spec};
+pub use setup::{Planned, budget_bytes, family, length, pins, plan, precision, profile, shapes, spec};
 pub use shapes::{Pass, Shapes};
 pub use step::{EVALUATE, MICRO_STEP, NEXT_TOKEN, STEP, Settings, StepSpec, UPDATE, UpdateRule, program};
 pub use stepper::{Stepped, Stepper};

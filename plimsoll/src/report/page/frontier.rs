@@ -4,9 +4,10 @@ use super::chart::{Range, plain};
 use super::html::{Html, escaped};
 use super::memory::unit_of;
 use super::milliseconds;
-use crate::recipe::{Budget, Memory, Recipe};
-use crate::train::{Device, Planned, TrainError, plan};
-use crate::units::{ADDRESSABLE_BYTES, format_bytes};
+use crate::recipe::Recipe;
+use crate::train::answers::{Outline, frontier_of};
+use crate::train::{Device, Planned};
+use crate::units::format_bytes;
 use std::fmt::Write;
 
 /// A plan on the frontier.
@@ -17,44 +18,23 @@ pub struct Mark {
     pub label: String,
 }
 
-/// Budgets tried between the smallest plan and the one that has all the memory it wants.
-const BUDGETS: u64 = 10;
-
 /// Plans of which none is both smaller and faster than another, from the smallest on. Empty where planning fails.
 pub fn marks(recipe: &Recipe, device: &Device) -> Vec<Mark> {
-    let at = |bytes: u64| mark_within(recipe, device, bytes);
-    let (Some(smallest), Some(largest)) = (at(1), at(ADDRESSABLE_BYTES)) else { return Vec::new() };
-    let (low, span) = (smallest.peak_bytes, largest.peak_bytes.saturating_sub(smallest.peak_bytes));
-    let between = (1..BUDGETS).filter_map(|i| at(low + span / BUDGETS * i));
-    pareto([smallest].into_iter().chain(between).chain([largest]).collect())
+    let mark = |plan: Outline| {
+        let label = label(plan.micro_batch, plan.accumulation, plan.recompute);
+        Mark { peak_bytes: plan.planned_peak_bytes, step_ms: plan.predicted_step_ms, label }
+    };
+    frontier_of(recipe, device).map_or(Vec::new(), |points| points.into_iter().map(|point| mark(point.plan)).collect())
 }
 
-/// The plan for a budget, or the smallest there is.
-fn mark_within(recipe: &Recipe, device: &Device, bytes: u64) -> Option<Mark> {
-    let memory = Memory { budget: Budget::Bytes(bytes), ..recipe.memory.clone() };
-    match plan(&Recipe { memory, ..recipe.clone() }, device) {
-        Ok(planned) => Some(mark_of(&planned)),
-        Err(TrainError::DoesNotFit(smallest)) => Some(mark_of(&smallest)),
-        Err(_) => None,
-    }
+fn label(micro_batch: usize, accumulation: usize, recompute: &str) -> String {
+    format!("{micro_batch} × {accumulation}, recompute {recompute}")
 }
 
 fn mark_of(planned: &Planned) -> Mark {
     let settings = &planned.choice.settings;
-    let label =
-        format!("{} × {}, recompute {}", settings.micro_batch, settings.accumulation, settings.recompute.name());
+    let label = label(settings.micro_batch, settings.accumulation, settings.recompute.name());
     Mark { peak_bytes: planned.planned_peak_bytes(), step_ms: planned.choice.predicted_step_ms, label }
-}
-
-fn pareto(mut marks: Vec<Mark>) -> Vec<Mark> {
-    marks.sort_by(|a, b| a.peak_bytes.cmp(&b.peak_bytes).then(a.step_ms.total_cmp(&b.step_ms)));
-    let mut fastest = f64::INFINITY;
-    marks.retain(|mark| {
-        let faster = mark.step_ms < fastest;
-        fastest = fastest.min(mark.step_ms);
-        faster
-    });
-    marks
 }
 
 const WIDTH: f64 = 1120.0;

@@ -3,7 +3,7 @@
 use super::attempt::Outline;
 use crate::plan::LayoutOptions;
 use crate::recipe::Recipe;
-use crate::train::{ChooseError, Device, TrainError, budget_bytes, family, frontier, pins, spec};
+use crate::train::{ChooseError, Device, TrainError, budget_bytes, family, frontier, pins, profile, spec};
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -18,7 +18,7 @@ pub struct FrontierPoint {
 pub fn frontier_of(recipe: &Recipe, device: &Device) -> Result<Vec<FrontierPoint>, TrainError> {
     let (family, spec, pins) = (family(&recipe.model), spec(recipe, device), pins(recipe, device)?);
     let options = LayoutOptions { target: device.target, sharing: true };
-    let points = frontier(family.as_ref(), &spec, &pins, options, &device.profile).map_err(|error| match error {
+    let points = frontier(family.as_ref(), &spec, &pins, options, &profile(recipe, device)).map_err(|error| match error {
         ChooseError::Refused { cause, hint } => TrainError::Refused { cause, hint },
         ChooseError::Plan(error) => TrainError::Plan(error),
         ChooseError::DoesNotFit { .. } => TrainError::Refused {
