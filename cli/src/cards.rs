@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 /// The devices to plan for, in the order asked for.
 pub fn devices(names: &[String], machine: &Machine) -> Result<Vec<Device>, Failure> {
     let like = match machine.device.as_str() {
-        "cpu" => None,
+        "auto" | "cpu" => None,
         _ => Some(device::to_plan_for(machine)?),
     };
     names.iter().map(|name| device_of(name.trim(), like.as_ref())).collect()

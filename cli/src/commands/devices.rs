@@ -145,7 +145,7 @@ mod tests {
             celsius: None,
         };
         let text = gpu_text(&facts);
-        assert!(text.contains("free 137.0 GiB, 41 % busy, 312 W\n"), "{text}");
+        assert!(text.contains("free 137 GiB, 41 % busy, 312 W\n"), "{text}");
         assert!(text.contains("python3 (pid 7)") && !text.contains("°C"), "{text}");
     }
 }

@@ -22,8 +22,8 @@ pub fn recompute(graph: &Graph, again: &[bool]) -> Result<Graph, PlanError> {
     let mut to = graph.empty_copy();
     let mut names = Names::new(graph.values().len());
     for id in graph.value_ids() {
-        if let (Some(kind), value) = (graph.value(id).input.clone(), graph.value(id)) {
-            names.kept[id.index()] = to.input(&value.name, value.ty.clone(), kind)?;
+        if let Some(copy) = to.input_again(graph.value(id))? {
+            names.kept[id.index()] = copy;
         }
     }
     for Use { node: id, again, inputs } in uses(&sketch, again) {

@@ -18,14 +18,15 @@ pub struct FrontierPoint {
 pub fn frontier_of(recipe: &Recipe, device: &Device) -> Result<Vec<FrontierPoint>, TrainError> {
     let (family, spec, pins) = (family(&recipe.model), spec(recipe, device), pins(recipe, device)?);
     let options = LayoutOptions { target: device.target, sharing: true };
-    let points = frontier(family.as_ref(), &spec, &pins, options, &profile(recipe, device)).map_err(|error| match error {
-        ChooseError::Refused { cause, hint } => TrainError::Refused { cause, hint },
-        ChooseError::Plan(error) => TrainError::Plan(error),
-        ChooseError::DoesNotFit { .. } => TrainError::Refused {
-            cause: "no plan was found".into(),
-            hint: "this is a defect of plimsoll: please report it with the recipe".into(),
-        },
-    })?;
+    let points =
+        frontier(family.as_ref(), &spec, &pins, options, &profile(recipe, device)).map_err(|error| match error {
+            ChooseError::Refused { cause, hint } => TrainError::Refused { cause, hint },
+            ChooseError::Plan(error) => TrainError::Plan(error),
+            ChooseError::DoesNotFit { .. } => TrainError::Refused {
+                cause: "no plan was found".into(),
+                hint: "this is a defect of plimsoll: please report it with the recipe".into(),
+            },
+        })?;
     let budget = budget_bytes(recipe, device);
     let point = |point: crate::train::FrontierPoint| {
         let plan = Outline::new(&point.settings, point.arena_bytes as u64, device.reserve_bytes, point.predicted_ms);
