@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """The same fine-tuning in PyTorch and in plimsoll: real MiniLM weights on the real sentences of tools/data/vader.
 
-    sentences.py --plimsoll target/release/plimsoll [--rows 6000] [--seeds 1 2 3] [--out FILE.jsonl]
+    sentences.py --plimsoll target/release/plimsoll [--rows 6000] [--seeds 1 2 3] [--only PEER] [--out FILE.jsonl]
 
 Both train once over the first ROWS sentences with the settings of sentences.toml beside it (AdamW without decay of biases and
 norms, linear schedule with warm-up, clipping, dropout as the checkpoint says, batches of like length) and are scored on
 the same held-out sentences. One JSON line per run, then the means. Seeds differ in the fresh head, in dropout and in the
-order of sentences on both sides; the orders themselves are not the same.
+order of sentences on both sides; the orders themselves are not the same. Lines are added to FILE, and the means are
+those of all its lines, so that the two sides may run one after the other (--only), on different machines.
 """
 import argparse
 import json
@@ -51,7 +52,7 @@ def accuracy(model, tokenizer, rows):
     with torch.no_grad():
         for i in range(0, len(rows), 64):
             part = sorted(rows[i : i + 64], key=lambda row: len(row[0]))
-            logits = model(**encode(tokenizer, [text for text, _ in part])).logits
+            logits = model(**encode(tokenizer, [text for text, _ in part]).to(model.device)).logits.cpu()
             right += (logits.argmax(-1) == torch.tensor([label for _, label in part])).sum().item()
     return right / len(rows)
 
@@ -60,6 +61,7 @@ def in_pytorch(checkpoint, train, held_out, seed):
     torch.manual_seed(seed)
     tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(checkpoint, num_labels=2)
+    model = model.to("cuda" if torch.cuda.is_available() else "cpu")
     decayed = lambda name: name.endswith("weight") and "LayerNorm" not in name
     groups = [
         dict(params=[p for n, p in model.named_parameters() if decayed(n)], weight_decay=0.01),
@@ -71,8 +73,9 @@ def in_pytorch(checkpoint, train, held_out, seed):
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, round(WARMUP * len(order)), len(order))
     model.train()
     for part in order:
-        inputs = encode(tokenizer, [train[i][0] for i in part])
-        model(**inputs, labels=torch.tensor([train[i][1] for i in part])).loss.backward()
+        inputs = encode(tokenizer, [train[i][0] for i in part]).to(model.device)
+        labels = torch.tensor([train[i][1] for i in part], device=model.device)
+        model(**inputs, labels=labels).loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
         schedule.step()
@@ -95,6 +98,7 @@ def main():
     parser.add_argument("--rows", type=int, default=6000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--only", choices=["plimsoll", "pytorch"])
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -102,8 +106,8 @@ def main():
     # Sentences of one source stand together in the file.
     random.Random(0).shuffle(train)
     train, held_out = train[: options.rows], read(ROOT / "data/vader/validation.jsonl")
-    found = {"plimsoll": [], "pytorch": []}
-    lines = []
+    lines = [json.loads(line) for line in options.out.open()] if options.out and options.out.exists() else []
+    lines = [line for line in lines if "peer" in line]
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/train.jsonl", "w", encoding="utf-8") as file:
             for text, label in train:
@@ -113,14 +117,18 @@ def main():
                 ("plimsoll", lambda: in_plimsoll(options.plimsoll, folder, seed)),
                 ("pytorch", lambda: in_pytorch(ROOT / "data/minilm", train, held_out, seed)),
             ]:
+                if options.only not in (None, peer):
+                    continue
                 began = time.perf_counter()
-                found[peer].append(run())
+                score = run()
                 seconds = round(time.perf_counter() - began, 1)
-                lines.append(dict(peer=peer, seed=seed, rows=len(train), accuracy=found[peer][-1], seconds=seconds))
+                lines.append(dict(peer=peer, seed=seed, rows=len(train), accuracy=score, seconds=seconds))
                 print(json.dumps(lines[-1]), flush=True)
-    means = {peer: sum(values) / len(values) for peer, values in found.items()}
-    lines.append(dict(means=means, points_apart=round(100 * (means["plimsoll"] - means["pytorch"]), 2)))
-    print(json.dumps(lines[-1]))
+    found = {peer: [line["accuracy"] for line in lines if line["peer"] == peer] for peer in ("plimsoll", "pytorch")}
+    means = {peer: sum(values) / len(values) for peer, values in found.items() if values}
+    if len(means) == 2:
+        lines.append(dict(means=means, points_apart=round(100 * (means["plimsoll"] - means["pytorch"]), 2)))
+        print(json.dumps(lines[-1]))
     if options.out:
         options.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
 

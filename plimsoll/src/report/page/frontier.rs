@@ -127,15 +127,3 @@ fn draw_budget(svg: &mut String, scale: &Scale, budget: u64) {
         );
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_plans_worth_having_are_left() {
-        let mark = |peak_bytes: u64, step_ms: f64| Mark { peak_bytes, step_ms, label: String::new() };
-        let left = pareto(vec![mark(3, 5.0), mark(1, 9.0), mark(2, 9.5), mark(4, 5.0), mark(1, 9.9)]);
-        assert_eq!(left, [mark(1, 9.0), mark(3, 5.0)]);
-    }
-}
