@@ -4,7 +4,7 @@
 use plimsoll::exec::cpu::CpuExecutor;
 use plimsoll::graph::{DType, Graph};
 use plimsoll::hf::Checkpoint;
-use plimsoll::models::{AttentionForm, Build, Encoder, Family};
+use plimsoll::models::{AttentionForm, Build, Encoder, Family, HuggingFace};
 use plimsoll::ops::Target;
 use plimsoll::plan::{LayoutOptions, Phase, Program, lay_out};
 use plimsoll::recipe::{Model, Recipe};
@@ -66,6 +66,8 @@ fn compare(encoder: &Encoder, dir: &Path, tensors: &SafeTensors<'_>, batch: usiz
     let layout = lay_out(&program, LayoutOptions { target: Target::cpu(THREADS), sharing: true })?;
     let mut executor = CpuExecutor::new(&program, &layout, THREADS)?;
     let names = encoder.hugging_face().ok_or("encoders have Hugging Face names")?;
+    // The pooler belongs to a head.
+    let names = HuggingFace { ignored: &["bert.pooler.", "bert.embeddings.position_ids"], ..names };
     Checkpoint::open(dir)?.load_into(&program, &names, &mut executor)?;
     for input in ["ids", "mask", "types"] {
         let values = integers(tensors.tensor(&format!("{batch}.{input}"))?.data());
