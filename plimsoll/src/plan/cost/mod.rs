@@ -67,6 +67,13 @@ impl Profile {
         Profile { tf32, ..self }
     }
 
+    /// The same device, everything taking `factor` times as long.
+    pub fn slower(mut self, factor: f64) -> Profile {
+        self.seconds.values_mut().for_each(|rates| rates.0.iter_mut().for_each(|seconds| *seconds *= factor));
+        self.phase_s *= factor;
+        self
+    }
+
     /// Predicted seconds of one node. Views take none.
     pub fn node_seconds(&self, graph: &Graph, id: NodeId) -> f64 {
         self.work_seconds(&Work::of(graph, id, &self.grain))
@@ -113,6 +120,16 @@ mod tests {
     use super::*;
     use crate::graph::{Component, Init, Role, Type, ValueId};
     use crate::ops::{Activate, Activation, Binary, Dropout, MatMul, Reshape};
+
+    #[test]
+    fn a_slower_device_takes_that_much_longer() {
+        let mut graph = Graph::new("slower", DType::F32);
+        let x = activation(&mut graph, "x", &[64, 64]);
+        graph.apply("y", Activate(Activation::Gelu), &[x]).unwrap();
+        let profile = Profile { phase_s: 1e-3, ..Profile::flat(1e9, 1e9, 1e-6) };
+        let twice = profile.clone().slower(2.0).graph_seconds(&graph);
+        assert!((twice / profile.graph_seconds(&graph) - 2.0).abs() < 1e-12);
+    }
 
     fn activation(graph: &mut Graph, name: &str, shape: &[usize]) -> ValueId {
         graph.data(name, Type::new(DType::F32, shape)).unwrap()

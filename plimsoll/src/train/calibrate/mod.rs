@@ -64,14 +64,15 @@ pub fn calibrate(device: &Device, time: Duration, mut progress: impl FnMut(f64))
 }
 
 fn explain(models: &[Running], threads: usize, began: Instant) -> Calibration {
-    let profile = fitted(models, threads);
+    let quiet = fitted(models, threads);
+    let classes = class_checks(&observations(models, &quiet.grain), &quiet);
+    let profile = as_met(quiet, models);
     let steps = models.iter().map(|model| StepCheck {
         model: model.name.into(),
-        measured_ms: 1e3 * model.step_seconds(),
+        measured_ms: 1e3 * model.median_step_seconds(),
         predicted_ms: predicted_ms(model.program(), &profile),
     });
     let steps = steps.collect();
-    let classes = class_checks(&observations(models, &profile.grain), &profile);
     Calibration { profile, steps, classes, seconds: began.elapsed().as_secs_f64() }
 }
 
@@ -90,6 +91,15 @@ fn fitted(models: &[Running], threads: usize) -> Profile {
     let mut rests: Vec<f64> = models.iter().map(Running::seconds_besides_nodes).collect();
     rests.sort_by(f64::total_cmp);
     Profile { phase_s: rests.get(rests.len() / 2).copied().unwrap_or(0.0).max(0.0), ..profile }
+}
+
+/// Nodes at their quiet moments say how the classes compare; whole steps, interruptions included, say how long they take.
+fn as_met(profile: Profile, models: &[Running]) -> Profile {
+    let longer = |model: &Running| 1e3 * model.median_step_seconds() / predicted_ms(model.program(), &profile).max(1e-9);
+    let mut factors: Vec<f64> = models.iter().map(longer).collect();
+    factors.sort_by(f64::total_cmp);
+    let factor = factors.get(factors.len() / 2).copied().filter(|factor| factor.is_normal()).unwrap_or(1.0);
+    profile.slower(factor)
 }
 
 /// Every node of every model: what it does and the time it took.

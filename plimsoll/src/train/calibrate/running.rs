@@ -84,6 +84,11 @@ impl Running {
         typical(&self.steps)
     }
 
+    /// A step as it is met: half of them take longer, interruptions included.
+    pub fn median_step_seconds(&self) -> f64 {
+        quantile(&self.steps, 2)
+    }
+
     /// What a run of a phase takes besides its nodes.
     pub fn seconds_besides_nodes(&self) -> f64 {
         let repeat = |phase: usize| self.program().phases[phase].repeat as f64;
@@ -95,7 +100,12 @@ impl Running {
 
 /// The lower quartile: other work on the machine only ever adds time. 0 for none.
 fn typical(times: &[f64]) -> f64 {
+    quantile(times, 4)
+}
+
+/// The time that one in `parts` is below.
+fn quantile(times: &[f64], parts: usize) -> f64 {
     let mut times = times.to_vec();
     times.sort_by(f64::total_cmp);
-    times.get(times.len() / 4).copied().unwrap_or(0.0)
+    times.get(times.len() / parts).copied().unwrap_or(0.0)
 }
