@@ -99,6 +99,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let recipe = recipe(arguments, workload, seq, &[])?;
     let planned = plan(&recipe, &device)?;
+    let planned_s = began.elapsed().as_secs_f64();
     let mut bench = Bench::new(&recipe, &planned)?;
     let ready_s = began.elapsed().as_secs_f64();
     let (mut times, allocations) = bench.time(arguments.warmup, arguments.steps)?;
@@ -106,6 +107,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     times.sort_by(f64::total_cmp);
     let (ms, layout) = (median(&times), &planned.choice.layout);
     if arguments.profile {
+        let arena_s = ready_s - planned_s - bench.weights_s;
+        say(&format!(
+            "ready after {ready_s:.2} s: plan {planned_s:.2}, arena and kernels {arena_s:.2}, weights {:.2}",
+            bench.weights_s
+        ));
         say(&bench.profile(arguments.steps.min(PROFILED_STEPS), ms)?);
     }
     printer::json(&Row {
@@ -155,13 +161,17 @@ struct Bench<'p> {
     batch: Batch,
     lr: f64,
     done: usize,
+    /// What the initial values took.
+    weights_s: f64,
 }
 
 impl<'p> Bench<'p> {
     fn new(recipe: &Recipe, planned: &'p Planned) -> Result<Bench<'p>, Failure> {
         let choice = &planned.choice;
         let mut executor = take_arena(recipe, planned)?;
+        let began = Instant::now();
         initialize(&choice.program, &mut executor, recipe.train.seed);
+        let weights_s = began.elapsed().as_secs_f64();
         let (stepper, shapes) = (Stepper::new(recipe, choice), shapes(recipe, planned));
         Ok(Bench {
             planned,
@@ -171,6 +181,7 @@ impl<'p> Bench<'p> {
             batch: random_batch(&choice.program, recipe.train.effective_batch)?,
             lr: recipe.train.optimizer.lr,
             done: 0,
+            weights_s,
         })
     }
 
@@ -199,7 +210,7 @@ impl<'p> Bench<'p> {
     }
 
     fn start(&mut self, run: impl FnMut(&mut Box<dyn Executor>, usize)) -> Result<Underway, Failure> {
-        let Bench { planned, executor, stepper, shapes, batch, lr, done } = self;
+        let Bench { planned, executor, stepper, shapes, batch, lr, done, .. } = self;
         *done += 1;
         Ok(stepper.start(executor, &planned.choice, shapes, batch, *done - 1, *lr, run)?)
     }

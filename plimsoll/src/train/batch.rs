@@ -162,8 +162,8 @@ impl Positions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exec::Fill;
     use crate::data::{DataError, Dataset, Element, FieldSpec, RowMut};
+    use crate::exec::Fill;
     use crate::graph::Type;
     use crate::plan::Phase;
     use std::borrow::Cow;

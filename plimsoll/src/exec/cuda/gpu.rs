@@ -1,10 +1,10 @@
 //! An open device: its context, its stream, and what has been made ready for it. Executors share it.
 
-use super::{CudaError, Kernel};
 use super::blas::{Blas, Products};
 use super::compile::{Compiler, cache_folder};
 use super::driver::{Context, Stream};
 use super::modules::Modules;
+use super::{CudaError, Kernel};
 use crate::exec::devices::gpu_free_bytes;
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -25,11 +25,7 @@ impl Readback {
 
     /// Puts copies of the floats at these addresses on the stream; NaN stands for those that are nowhere. The slot they
     /// come to.
-    pub fn order(
-        &mut self,
-        stream: &Stream,
-        addresses: impl Iterator<Item = Option<u64>>,
-    ) -> Result<usize, CudaError> {
+    pub fn order(&mut self, stream: &Stream, addresses: impl Iterator<Item = Option<u64>>) -> Result<usize, CudaError> {
         let slot = self.next;
         self.next = (slot + 1) % SLOTS;
         for (i, address) in addresses.take(WIDTH).enumerate() {
