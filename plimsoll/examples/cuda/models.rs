@@ -8,7 +8,7 @@ use plimsoll::exec::cpu::CpuExecutor;
 use plimsoll::exec::cuda::{CudaExecutor, CudaOptions, Gpu};
 use plimsoll::ops::Target;
 use plimsoll::recipe::Precision;
-use plimsoll::train::{Device, Planned, TrainError};
+use plimsoll::train::{Choice, Device, Planned, TrainError};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::rc::Rc;
@@ -76,13 +76,13 @@ fn compare(
     precision: Precision,
     reference: &Trace,
 ) -> Result<(Outcome, String), Box<dyn Error>> {
-    let found = on_gpu(gpu, shipped, precision, true)?;
-    let plain = on_gpu(gpu, shipped, precision, false)?;
+    let found = trace(shipped, precision, &card(), &taken(gpu, precision, true))?;
+    let plain = losses(shipped, precision, &card(), &taken(gpu, precision, false))?;
     let (loss_limit, gradient_limit) = allowed(precision);
     let apart = |(a, b): (&f64, &f64)| (a - b).abs() / b.abs().max(1e-3);
     let losses = worst(found.losses.iter().zip(&reference.losses).map(apart));
     let (gradient, which) = gradient_error(&found.first_change, &reference.first_change);
-    let same = found.losses.iter().zip(&plain.losses).all(|(a, b)| a.to_bits() == b.to_bits());
+    let same = found.losses.iter().zip(&plain).all(|(a, b)| a.to_bits() == b.to_bits());
     let text = format!(
         "losses off by {losses:.1e} of {loss_limit:.0e}, gradient by {gradient:.1e} of {gradient_limit:.0e} ({which}), \
          {} graphs; loss {:.5} → {:.5}, processor {:.5} → {:.5}",
@@ -129,32 +129,55 @@ fn on_processor(shipped: &Shipped) -> Result<Trace, Box<dyn Error>> {
     })
 }
 
-fn on_gpu(gpu: &Rc<Gpu>, shipped: &Shipped, precision: Precision, graphs: bool) -> Result<Trace, Box<dyn Error>> {
-    let options = CudaOptions { graphs, tf32: precision == Precision::Tf32, ..CudaOptions::default() };
-    trace(shipped, precision, &device("cuda", Target::CUDA, 0), &|planned| {
-        Ok(Box::new(CudaExecutor::new(gpu.clone(), &planned.choice.program, &planned.choice.layout, options)?))
-    })
+fn card() -> Device {
+    device("cuda", Target::CUDA, 0)
 }
 
-fn trace(
+type Take<'a> = dyn Fn(&Planned) -> Result<Box<dyn Executor>, Box<dyn Error>> + 'a;
+
+/// Takes the arena of a plan on the GPU.
+fn taken(
+    gpu: &Rc<Gpu>,
+    precision: Precision,
+    graphs: bool,
+) -> impl Fn(&Planned) -> Result<Box<dyn Executor>, Box<dyn Error>> {
+    let options = CudaOptions { graphs, tf32: precision == Precision::Tf32, ..CudaOptions::default() };
+    move |planned| {
+        let Choice { program, layout, .. } = &planned.choice;
+        Ok(Box::new(CudaExecutor::new(gpu.clone(), program, layout, options)?))
+    }
+}
+
+fn trace(shipped: &Shipped, precision: Precision, device: &Device, take: &Take<'_>) -> Result<Trace, Box<dyn Error>> {
+    let first_change = first_change(shipped, precision, device, take)?;
+    Ok(Trace { losses: losses(shipped, precision, device, take)?, first_change })
+}
+
+/// How the first update, of plain gradient descent, moves the weights: by exactly lr · gradient, so what moved is the
+/// gradient, to the rounding of the weights.
+fn first_change(
     shipped: &Shipped,
     precision: Precision,
     device: &Device,
-    take: &dyn Fn(&Planned) -> Result<Box<dyn Executor>, Box<dyn Error>>,
-) -> Result<Trace, Box<dyn Error>> {
-    // Weights move by exactly lr · gradient: what moved is the gradient, to the rounding of the weights.
+    take: &Take<'_>,
+) -> Result<BTreeMap<String, Vec<f64>>, Box<dyn Error>> {
     let descent = ["train.optimizer={ name = \"sgd\", lr = 1.0, weight_decay = 0.0 }", "train.clip_norm=1e6"];
-    let first = shipped.recipe(precision, &descent.map(String::from))?;
-    let mut session = Session::new(&first, device, take)?;
+    let mut session = Session::new(&shipped.recipe(precision, &descent.map(String::from))?, device, take)?;
     let before = session.weights();
     session.step()?;
     let after = session.weights();
     let change = |(name, before): (&String, &Vec<f64>)| {
         (name.clone(), after[name].iter().zip(before).map(|(a, b)| a - b).collect())
     };
-    let first_change = before.iter().map(change).collect();
-    drop(session);
+    Ok(before.iter().map(change).collect())
+}
+
+fn losses(
+    shipped: &Shipped,
+    precision: Precision,
+    device: &Device,
+    take: &Take<'_>,
+) -> Result<Vec<f64>, Box<dyn Error>> {
     let mut session = Session::new(&shipped.recipe(precision, &[])?, device, take)?;
-    let losses = (0..STEPS).map(|_| session.step()).collect::<Result<_, _>>()?;
-    Ok(Trace { losses, first_change })
+    (0..STEPS).map(|_| session.step()).collect()
 }

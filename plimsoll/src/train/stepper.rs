@@ -206,10 +206,3 @@ pub(super) fn clear_metrics(executor: &mut dyn Executor) {
         executor.write_resident(name, bytemuck::bytes_of(&0f32));
     }
 }
-
-/// A scalar that the phases add to; NaN if the program has none of this name.
-pub(super) fn metric(executor: &dyn Executor, name: &str) -> f64 {
-    let bytes = executor.read_resident(name);
-    let value = bytes.and_then(|bytes| <[u8; 4]>::try_from(&*bytes).ok());
-    value.map_or(f64::NAN, |bytes| f32::from_ne_bytes(bytes).into())
-}

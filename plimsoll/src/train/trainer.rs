@@ -445,3 +445,7 @@ fn first_source(dataset: &dyn Dataset) -> Result<Vec<i32>, TrainError> {
     batch.fill(dataset, 0..1)?;
     Ok(batch.field("ids").map_or(Vec::new(), |field| batch.i32(field, 0..1).to_vec()))
 }
+
+#[cfg(test)]
+#[path = "trainer_tests.rs"]
+mod tests;
