@@ -104,12 +104,7 @@ impl Verdict {
             arena_bytes: choice.layout.arena_bytes as u64,
             live_peak_bytes: choice.layout.live_peak_bytes as u64,
             headroom_bytes: planned.headroom_bytes,
-            host_peak_bytes: host_peak_bytes(
-                recipe,
-                &choice.program,
-                &choice.layout,
-                data.map_or(0, |d| d.resident_bytes),
-            ),
+            host_peak_bytes: host_peak_bytes(recipe, choice, data.map_or(0, |d| d.resident_bytes)),
             parameters: choice.program.parameters(),
             effective_batch: recipe.train.effective_batch,
             micro_batch: choice.settings.micro_batch,

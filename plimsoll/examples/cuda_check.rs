@@ -3,15 +3,21 @@
 //!
 //! - `ops`: every op's samples and gradients in f32, tf32, bf16 and f16 against f64 on the processor;
 //! - `goldens`: outputs, gradients and ten losses of every family against PyTorch's, in f32;
-//! - `models`: ten updates of the shipped recipes against the processor, in f32 and bf16-mixed, with the gradients of
-//!   the first, and the same updates without CUDA graphs bit for bit;
-//! - `drift`: a thousand micro-steps, in which not one byte of the device's memory may move.
+//! - `models`: ten updates of the shipped recipes against the processor, in f32, tf32, bf16-mixed and fp16-mixed, with
+//!   the gradients of the first, and the same updates without CUDA graphs bit for bit;
+//! - `drift`: a thousand micro-steps of each family, in which the device's memory stays within the plan and not one byte
+//!   of it may move.
+//!
+//! `cuda_check hold PERCENT SECONDS` takes that share of the memory that is free and keeps it, for trying what happens
+//! beside it.
 //!
 //! Prints what failed and a short table; everything goes to FILE as JSON lines. What has no kernel is listed, not failed.
 
 #[path = "../tests/common/case.rs"]
 #[allow(dead_code)]
 mod case;
+#[path = "cuda/drift.rs"]
+mod drift;
 #[path = "cuda/models.rs"]
 mod models;
 #[path = "cuda/ops.rs"]
@@ -22,11 +28,14 @@ mod parity;
 #[path = "cuda/programs.rs"]
 #[allow(dead_code)]
 mod programs;
+#[path = "cuda/session.rs"]
+mod session;
 
 use plimsoll::exec::Executor;
 use plimsoll::exec::cuda::{CudaExecutor, CudaOptions, Gpu};
+use plimsoll::graph::{Component, DType, Graph, Init, InputKind, Type};
 use plimsoll::ops::Target;
-use plimsoll::plan::{LayoutOptions, Program, lay_out};
+use plimsoll::plan::{LayoutOptions, Phase, Program, lay_out};
 use std::error::Error;
 use std::fs::File;
 use std::io::Write;
@@ -34,6 +43,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 /// What was checked and how it came out.
 pub struct Report {
@@ -99,8 +109,40 @@ fn cause_text(cause: &Box<dyn std::any::Any + Send>) -> String {
     cause.downcast_ref::<String>().cloned().unwrap_or_else(|| "it panicked".into())
 }
 
+/// Takes a share of the free memory and says so; it goes back when the time is over.
+fn hold(percent: &str, seconds: &str) -> Result<(), Box<dyn Error>> {
+    let (percent, seconds): (f64, u64) = (percent.parse()?, seconds.parse()?);
+    let gpu = Gpu::open(0)?;
+    let bytes = (gpu.free_bytes()? as f64 * percent.clamp(0.0, 100.0) / 100.0) as usize;
+    let mut graph = Graph::new("hold", DType::F32);
+    let kind = InputKind::Resident { component: Component::Inputs, init: Init::Zeros };
+    graph.input("held", Type::new(DType::F32, &[bytes / 4]), kind)?;
+    let program = Program::new(vec![Phase { name: "hold".into(), graph, repeat: 1 }])?;
+    let _held = on_gpu(&gpu, &program, CudaOptions::default())?;
+    println!("holding {} MiB for {seconds} s", bytes >> 20);
+    std::thread::sleep(Duration::from_secs(seconds));
+    Ok(())
+}
+
+/// Runs one kind of check and says how long it took.
+fn timed(
+    word: &str,
+    report: &mut Report,
+    check: impl FnOnce(&mut Report) -> Result<(), Box<dyn Error>>,
+) -> Result<(), Box<dyn Error>> {
+    let began = Instant::now();
+    check(report)?;
+    println!("{word}: {:.0} s", began.elapsed().as_secs_f64());
+    Ok(())
+}
+
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [word, percent, seconds] = arguments.as_slice()
+        && word == "hold"
+    {
+        return hold(percent, seconds).map(|()| ExitCode::SUCCESS);
+    }
     let value = |flag: &str| arguments.windows(2).find(|w| w[0] == flag).map(|w| w[1].clone());
     let words = ["ops", "goldens", "models", "drift"];
     let chosen =
@@ -110,17 +152,20 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mut report = Report { file, counts: Default::default() };
     let gpu = Gpu::open(0)?;
     println!("open: {} MiB of the device's memory", gpu.used_bytes()? >> 20);
+    let only = only.as_deref();
     if chosen("ops") {
-        ops::check(&gpu, &mut report, only.as_deref())?;
+        timed("ops", &mut report, |report| ops::check(&gpu, report, only))?;
     }
     if chosen("goldens") {
-        goldens(&gpu, &mut report, only.as_deref())?;
+        timed("goldens", &mut report, |report| goldens(&gpu, report, only))?;
     }
     if chosen("models") {
-        models::check(&gpu, &mut report, only.as_deref())?;
+        timed("models", &mut report, |report| models::check(&gpu, report, only))?;
     }
+    // What has been loaded so far would count.
+    drop(gpu);
     if chosen("drift") {
-        models::check_drift(&gpu, &mut report)?;
+        timed("drift", &mut report, |report| drift::check(report, only))?;
     }
     Ok(if report.table() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

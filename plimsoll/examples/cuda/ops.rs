@@ -5,12 +5,14 @@ use crate::{Outcome, Report, on_gpu};
 use half::{bf16, f16};
 use plimsoll::exec::Executor;
 use plimsoll::exec::cpu::CpuExecutor;
-use plimsoll::exec::cuda::{CudaError, CudaOptions, Gpu};
+use plimsoll::exec::cuda::{Bases, CudaError, CudaOptions, Gpu, Kernel, Recorded, Recorder, record_phase};
 use plimsoll::graph::{DType, Graph};
 use plimsoll::ops::Target;
 use plimsoll::plan::{LayoutOptions, Phase, Program, lay_out};
+use std::collections::HashSet;
 use std::error::Error;
 use std::rc::Rc;
+use std::time::Instant;
 
 /// A way to compute, and the error it is allowed: ‖a − b‖ / ‖b‖.
 struct Arithmetic {
@@ -33,10 +35,15 @@ const ARITHMETICS: [Arithmetic; 4] = [
 
 /// Draws of every op's samples.
 const ROUNDS: usize = 3;
+/// Kernels that are compiled between two signs of life.
+const KERNELS_AT_A_TIME: usize = 200;
 
 pub fn check(gpu: &Rc<Gpu>, report: &mut Report, only: Option<&str>) -> Result<(), Box<dyn Error>> {
     let seed = std::env::var("PLIMSOLL_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
-    for (name, case) in cases(seed, ROUNDS).iter().filter(|(name, _)| only.is_none_or(|text| name.contains(text))) {
+    let mut cases = cases(seed, ROUNDS);
+    cases.retain(|(name, _)| only.is_none_or(|text| name.contains(text)));
+    compile_ahead(gpu, cases.iter().map(|(_, case)| case));
+    for (name, case) in &cases {
         for arithmetic in &ARITHMETICS {
             let kind = format!("ops in {}", arithmetic.name);
             // An op that does not take these inputs at all is not asked.
@@ -60,6 +67,38 @@ pub fn check(gpu: &Rc<Gpu>, report: &mut Report, only: Option<&str>) -> Result<(
         }
     }
     Ok(())
+}
+
+/// Compiles the kernels of all cases on all cores: one case at a time would leave most of them idle. What does not compile
+/// shows again in its case.
+fn compile_ahead<'a>(gpu: &Rc<Gpu>, cases: impl Iterator<Item = &'a Case>) {
+    let (began, mut seen, mut kernels) = (Instant::now(), HashSet::new(), Vec::new());
+    for case in cases {
+        for kernel in ARITHMETICS.iter().flat_map(|arithmetic| kernels_of(case, arithmetic).unwrap_or_default()) {
+            if seen.insert((kernel.source, kernel.defines.clone())) {
+                kernels.push(kernel);
+            }
+        }
+    }
+    for (done, some) in kernels.chunks(KERNELS_AT_A_TIME).enumerate() {
+        let loaded = gpu.load(some);
+        let (done, seconds) = (done * KERNELS_AT_A_TIME + some.len(), began.elapsed().as_secs());
+        println!("ops: {done} of {} kernels compiled after {seconds} s", kernels.len());
+        loaded.unwrap_or_else(|error| println!("{error}"));
+    }
+}
+
+/// What a case would launch.
+fn kernels_of(case: &Case, arithmetic: &Arithmetic) -> Result<Vec<Kernel>, Box<dyn Error>> {
+    let graph = case.build(arithmetic.float, case.is_differentiable())?.graph;
+    let program = Program::new(vec![Phase { name: "only".into(), graph, repeat: 1 }])?;
+    let layout = lay_out(&program, LayoutOptions { target: Target::CUDA, sharing: true })?;
+    let mut recorder = Recorder::default();
+    // Aligned as any arena is; variants depend on no more of an address.
+    let bases = Bases { device: 1 << 40, host: 1 << 41 };
+    // Up to an op without a kernel the others are worth having.
+    let _ = record_phase(&program, &layout, 0, bases, arithmetic.tf32, &mut recorder);
+    Ok(recorder.launches.iter().filter_map(Recorded::kernel).cloned().collect())
 }
 
 /// The largest relative error of an output or gradient.

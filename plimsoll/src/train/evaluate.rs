@@ -6,9 +6,9 @@ use super::choose::Choice;
 use super::metrics::{Answers, Scores, Truth};
 use super::shapes::{Pass, Shapes};
 use super::step::EVALUATE;
-use super::stepper::{clear_metrics, metric, phase};
+use super::stepper::{clear_metrics, phase};
 use crate::data::{Batch, Dataset, Loader, LoaderOptions, Position};
-use crate::exec::Executor;
+use crate::exec::{Executor, Scalars};
 use crate::recipe::{Model, ProblemType, Recipe};
 use std::sync::Arc;
 
@@ -22,28 +22,35 @@ pub(super) fn evaluate(
     let rows = shapes.rows(phase(&choice.program, EVALUATE)?);
     let mut loader = Loader::new(dataset, &options(recipe, rows), Position::default())?;
     let mut answers = answers(recipe);
-    let (mut loss, mut correct, mut weight) = (0.0, 0.0, 0.0);
+    let (mut sums, mut weight, mut open) = ([0.0; 2], 0.0, None);
     while let Some(batch) = loader.next() {
         let batch = batch?;
         clear_metrics(executor);
         let phase = shapes.phase(executor, choice, Pass::Evaluate, batch.lengths())?;
         shapes.feed(executor, phase, batch, 0)?;
         executor.run(phase);
-        // Summed here in f64: a long evaluation must not lose digits.
-        loss += metric(executor, "metrics.loss");
-        correct += metric(executor, "metrics.correct");
+        // A device goes on with this batch while the next is made ready.
+        let before = open.replace(executor.ask(&["metrics.loss", "metrics.correct"]));
+        before.iter().for_each(|before| add(&mut sums, executor.answer(before)));
         weight += counted(batch);
         if let (Some(answers), Some(logits)) = (&mut answers, kept(executor, choice, phase)) {
             add_answers(answers, &logits, batch);
         }
     }
+    open.iter().for_each(|last| add(&mut sums, executor.answer(last)));
     clear_metrics(executor);
     executor.check()?;
+    let [loss, correct] = sums;
     let weight = if weight > 0.0 { weight } else { 1.0 };
     Ok(match answers {
         Some(answers) => answers.scores(loss / weight),
         None => Scores { loss: loss / weight, accuracy: Some(correct / weight), ..Scores::default() },
     })
+}
+
+/// Summed in f64: a long evaluation must not lose digits.
+fn add(sums: &mut [f64; 2], metrics: Scalars) {
+    sums.iter_mut().zip(metrics).for_each(|(sum, metric)| *sum += metric);
 }
 
 /// In the order of the data, padded to the lengths that the recipe's batches may have.

@@ -1,10 +1,10 @@
 //! An open device: its context, its stream, and what has been made ready for it. Executors share it.
 
-use super::CudaError;
-use super::blas::Blas;
+use super::blas::{Blas, Products};
 use super::compile::{Compiler, cache_folder};
 use super::driver::{Context, Stream};
 use super::modules::Modules;
+use super::{CudaError, Kernel};
 use crate::exec::devices::gpu_free_bytes;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -38,6 +38,16 @@ impl Gpu {
     pub fn used_bytes(&self) -> Result<u64, CudaError> {
         let (free, _) = self.context.memory()?;
         Ok(self.free_before.saturating_sub(free))
+    }
+
+    /// Compiles and loads kernels ahead of their use, on all cores.
+    pub fn load(&self, kernels: &[Kernel]) -> Result<(), CudaError> {
+        self.modules.borrow_mut().load(kernels)
+    }
+
+    /// Goes on with the algorithms of an earlier run.
+    pub fn adopt(&self, products: &Products) {
+        self.blas.borrow_mut().adopt(products);
     }
 
     pub fn free_bytes(&self) -> Result<u64, CudaError> {

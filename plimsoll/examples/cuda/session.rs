@@ -1,0 +1,81 @@
+//! A planned run of a shipped recipe that is stepped by hand over its own data.
+
+use plimsoll::data::{Batch, Loader, Position};
+use plimsoll::exec::{Executor, floats};
+use plimsoll::graph::DType;
+use plimsoll::ops::Target;
+use plimsoll::plan::Profile;
+use plimsoll::recipe::{Precision, Recipe};
+use plimsoll::train::{
+    Device, Planned, Shapes, Stepper, TrainError, initialize, load_data, loader_options, plan, shapes,
+};
+use std::collections::BTreeMap;
+use std::error::Error;
+
+pub struct Session {
+    pub planned: Planned,
+    executor: Box<dyn Executor>,
+    stepper: Stepper,
+    shapes: Shapes,
+    loader: Loader,
+    lr: f64,
+    done: usize,
+}
+
+impl Session {
+    pub fn new(
+        recipe: &Recipe,
+        device: &Device,
+        take: &dyn Fn(&Planned) -> Result<Box<dyn Executor>, Box<dyn Error>>,
+    ) -> Result<Session, Box<dyn Error>> {
+        let planned = plan(recipe, device)?;
+        let mut executor = take(&planned)?;
+        initialize(&planned.choice.program, &mut executor, recipe.train.seed);
+        let (stepper, shapes) = (Stepper::new(recipe, &planned.choice), shapes(recipe, &planned));
+        let (loader, lr) = (batches(recipe)?, recipe.train.optimizer.lr);
+        Ok(Session { planned, executor, stepper, shapes, loader, lr, done: 0 })
+    }
+
+    /// The loss of the next update.
+    pub fn step(&mut self) -> Result<f64, Box<dyn Error>> {
+        let batch: &Batch = self.loader.next().ok_or("the data ended")??;
+        let Session { planned, executor, stepper, shapes, lr, done, .. } = self;
+        *done += 1;
+        Ok(stepper.step(executor, &planned.choice, shapes, batch, *done - 1, *lr, Executor::run)?.loss)
+    }
+
+    /// An update on a batch of another loader.
+    pub fn step_on(&mut self, batch: &Batch) -> Result<(), TrainError> {
+        let Session { planned, executor, stepper, shapes, lr, done, .. } = self;
+        stepper.step(executor, &planned.choice, shapes, batch, *done, *lr, Executor::run).map(|_| ())
+    }
+
+    pub fn weights(&self) -> BTreeMap<String, Vec<f64>> {
+        let residents = self.planned.choice.program.residents.iter().filter(|r| r.is_parameter);
+        let values = |name: &str| {
+            let bytes = self.executor.read_resident(name).unwrap_or_default();
+            floats(DType::F32, &bytes).into_iter().map(f64::from).collect()
+        };
+        residents.map(|r| (r.name.clone(), values(&r.name))).collect()
+    }
+}
+
+/// The recipe's batches from the first on.
+pub fn batches(recipe: &Recipe) -> Result<Loader, Box<dyn Error>> {
+    Ok(Loader::new(load_data(recipe)?.train, &loader_options(recipe), Position::default())?)
+}
+
+/// A device with plenty of memory.
+pub fn device(name: &str, target: Target, reserve_bytes: u64) -> Device {
+    Device {
+        name: name.into(),
+        total_bytes: 16 << 30,
+        free_bytes: 16 << 30,
+        reserve_bytes,
+        profile: Profile::cpu(1),
+        target,
+        precision: Precision::F32,
+        runs: true,
+        ordinal: 0,
+    }
+}
