@@ -94,9 +94,13 @@ impl From<CudaError> for Failure {
         match error {
             CudaError::Missing { remedy, .. } => Failure::bad_input(message, remedy),
             CudaError::Unusable { hint, .. } => Failure::bad_input(message, hint),
-            CudaError::OutOfMemory { .. } => Failure::failed(
+            CudaError::OutOfMemory { .. } | CudaError::Full { .. } => Failure::failed(
                 message,
                 "end what else holds the memory (`plimsoll devices`), or give a smaller --memory",
+            ),
+            CudaError::HostMemory { .. } => Failure::failed(
+                message,
+                "end what else holds memory of this machine, or raise the limit on locked memory (`ulimit -l`)",
             ),
             CudaError::NoKernel { .. } => Failure::failed(message, "run it with --device cpu"),
             CudaError::Compile { .. } => {

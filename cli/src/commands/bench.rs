@@ -14,7 +14,7 @@ use plimsoll::exec::Executor;
 use plimsoll::heap;
 use plimsoll::plan::Recompute;
 use plimsoll::recipe::Recipe;
-use plimsoll::train::{Planned, Shapes, Stepper, initialize, plan, random_batch, shapes, take_arena};
+use plimsoll::train::{Planned, Shapes, Stepper, Underway, initialize, plan, random_batch, shapes, take_arena};
 use profile::Profile;
 use serde::Serialize;
 use std::time::Instant;
@@ -84,9 +84,12 @@ struct Row<'a> {
     micro_batch: usize,
     threads: usize,
     step_allocations: u64,
+    /// From the start of the command to the first step: plan, kernels, arena, initial values.
+    ready_s: f64,
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let began = Instant::now();
     let workload = Workload::find(&arguments.workload)?;
     let seq = workload.length(arguments.seq)?;
     let (device, facts) = device::to_run_on(&arguments.machine)?;
@@ -97,12 +100,14 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let recipe = recipe(arguments, workload, seq, &[])?;
     let planned = plan(&recipe, &device)?;
     let mut bench = Bench::new(&recipe, &planned)?;
+    let ready_s = began.elapsed().as_secs_f64();
     let (mut times, allocations) = bench.time(arguments.warmup, arguments.steps)?;
-    if arguments.profile {
-        say(&bench.profile(arguments.steps.min(PROFILED_STEPS))?);
-    }
+    let measured_peak_bytes = bench.executor.measured_bytes();
     times.sort_by(f64::total_cmp);
     let (ms, layout) = (median(&times), &planned.choice.layout);
+    if arguments.profile {
+        say(&bench.profile(arguments.steps.min(PROFILED_STEPS), ms)?);
+    }
     printer::json(&Row {
         peer: format!("plimsoll {}", env!("CARGO_PKG_VERSION")),
         workload: &arguments.workload,
@@ -120,10 +125,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         samples_per_s: rounded(arguments.batch as f64 / ms * 1e3, 1),
         arena_bytes: layout.arena_bytes,
         resident_bytes: layout.resident_bytes,
-        measured_peak_bytes: bench.executor.measured_bytes(),
+        measured_peak_bytes,
         micro_batch: planned.choice.settings.micro_batch,
         threads: device.target.threads,
         step_allocations: allocations,
+        ready_s: rounded(ready_s, 2),
     })?;
     Ok(())
 }
@@ -168,32 +174,45 @@ impl<'p> Bench<'p> {
         })
     }
 
-    /// Milliseconds of each timed step, and how often they took heap memory.
+    /// Milliseconds of each timed step, and how often they took heap memory. A step takes as long as it is from the end of
+    /// the one before to its own: a device works on it while the next one's inputs are made ready, as in training.
     fn time(&mut self, warmup: usize, steps: usize) -> Result<(Vec<f64>, u64), Failure> {
-        (0..warmup).try_for_each(|_| self.step(Executor::run))?;
-        heap::reset();
-        let times = (0..steps).map(|_| {
-            let began = Instant::now();
-            self.step(Executor::run)?;
-            Ok(began.elapsed().as_secs_f64() * 1e3)
-        });
-        let times = times.collect::<Result<_, Failure>>()?;
+        let (mut times, mut last, mut open) = (Vec::with_capacity(warmup + steps), Instant::now(), None);
+        for step in 0..warmup + steps {
+            if step == warmup {
+                heap::reset();
+            }
+            let underway = self.start(Executor::run)?;
+            let ended = if underway.is_known() { Some(underway) } else { open.replace(underway) };
+            ended.map_or(Ok(()), |ended| self.note_end(ended, &mut last, &mut times))?;
+        }
+        open.map_or(Ok(()), |ended| self.note_end(ended, &mut last, &mut times))?;
+        times.drain(..warmup);
         Ok((times, heap::used().allocations))
     }
 
-    fn step(&mut self, run: impl FnMut(&mut Box<dyn Executor>, usize)) -> Result<(), Failure> {
-        let choice = &self.planned.choice;
-        self.stepper.step(&mut self.executor, choice, &mut self.shapes, &self.batch, self.done, self.lr, run)?;
-        self.done += 1;
+    fn note_end(&self, ended: Underway, last: &mut Instant, times: &mut Vec<f64>) -> Result<(), Failure> {
+        self.stepper.finish(&self.executor, ended)?;
+        let before = std::mem::replace(last, Instant::now());
+        times.push((*last - before).as_secs_f64() * 1e3);
         Ok(())
     }
 
-    fn profile(&mut self, steps: usize) -> Result<String, Failure> {
+    fn start(&mut self, run: impl FnMut(&mut Box<dyn Executor>, usize)) -> Result<Underway, Failure> {
+        let Bench { planned, executor, stepper, shapes, batch, lr, done } = self;
+        *done += 1;
+        Ok(stepper.start(executor, &planned.choice, shapes, batch, *done - 1, *lr, run)?)
+    }
+
+    /// The table of some steps, beside what a step takes when nobody looks at its nodes.
+    fn profile(&mut self, steps: usize, step_ms: f64) -> Result<String, Failure> {
         let mut profile = Profile::new(&self.planned.choice.program, &self.planned.choice.layout);
+        let fed = self.stepper.feeding();
         for _ in 0..steps {
-            self.step(|executor, phase| profile.run(executor, phase))?;
+            let underway = self.start(|executor, phase| profile.run(executor, phase))?;
+            self.stepper.finish(&self.executor, underway)?;
         }
-        Ok(profile.table(steps))
+        Ok(profile.table(steps, self.stepper.feeding() - fed, step_ms))
     }
 }
 

@@ -3,31 +3,77 @@
 pub mod cpu;
 pub mod cuda;
 pub mod devices;
+mod fill;
 mod null;
 
+pub use fill::{Fill, fill_in_pieces};
 pub use null::NullExecutor;
 
 use crate::graph::DType;
 use crate::plan::{Layout, Program};
-use cuda::CudaError;
+use cuda::{CudaError, Products};
 use half::{bf16, f16};
+use smallvec::SmallVec;
 use std::borrow::Cow;
+use std::time::Instant;
+
+/// A few numbers.
+pub type Scalars = SmallVec<[f64; 4]>;
+
+/// Numbers that were asked for: known at once, or to be fetched when the device gets there.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Asked {
+    Known(Scalars),
+    Later { slot: usize, count: usize },
+}
 
 /// Runs the phases of one program in one arena. Never allocates during a phase.
 pub trait Executor {
     /// Runs all nodes of a phase. Its inputs have been written since its last run.
     fn run(&mut self, phase: usize);
 
+    /// Lets `fill` write an input of a phase where the device takes it from; false if there is no such input of this
+    /// size. On return what `fill` reads is free again.
+    fn fill_input(&mut self, phase: usize, name: &str, bytes: usize, fill: &Fill<'_>) -> bool;
+
     /// Copies `data` into an input of a phase; false if there is no such input of this size.
-    fn write_input(&mut self, phase: usize, name: &str, data: &[u8]) -> bool;
+    fn write_input(&mut self, phase: usize, name: &str, data: &[u8]) -> bool {
+        self.fill_input(phase, name, data.len(), &|at, piece| piece.copy_from_slice(&data[at..at + piece.len()]))
+    }
+
+    /// As [`Executor::fill_input`], for a resident.
+    fn fill_resident(&mut self, name: &str, bytes: usize, fill: &Fill<'_>) -> bool;
 
     /// Copies `data` over a resident; false if there is no such resident of this size.
-    fn write_resident(&mut self, name: &str, data: &[u8]) -> bool;
+    fn write_resident(&mut self, name: &str, data: &[u8]) -> bool {
+        self.fill_resident(name, data.len(), &|at, piece| piece.copy_from_slice(&data[at..at + piece.len()]))
+    }
+
+    /// Makes all bytes of a resident zero; false if there is none of this name.
+    fn clear_resident(&mut self, name: &str) -> bool;
 
     /// Copies `data` into a resident from byte `offset` on; false if it does not lie inside.
     fn write_resident_at(&mut self, name: &str, offset: usize, data: &[u8]) -> bool;
 
     fn read_resident(&self, name: &str) -> Option<Cow<'_, [u8]>>;
+
+    /// Asks for residents of one f32 as they are once everything given so far is done; NaN for what is not there. A
+    /// device answers when it gets there, and takes further work meanwhile. Two questions may be open at a time.
+    fn ask(&mut self, names: &[&str]) -> Asked {
+        let scalar = |name: &&str| {
+            let bytes = self.read_resident(name).and_then(|bytes| <[u8; 4]>::try_from(&*bytes).ok());
+            bytes.map_or(f64::NAN, |bytes| f32::from_ne_bytes(bytes).into())
+        };
+        Asked::Known(names.iter().map(scalar).collect())
+    }
+
+    /// Waits for what was asked for.
+    fn answer(&self, asked: &Asked) -> Scalars {
+        match asked {
+            Asked::Known(scalars) => scalars.clone(),
+            Asked::Later { count, .. } => SmallVec::from_elem(f64::NAN, *count),
+        }
+    }
 
     /// A value that the phase's graph keeps, after the phase has run.
     fn read_output(&self, phase: usize, name: &str) -> Option<Cow<'_, [u8]>>;
@@ -43,10 +89,18 @@ pub trait Executor {
     /// Bytes of device memory in use now, as the system reports them.
     fn measured_bytes(&self) -> u64;
 
-    /// Runs a phase; `watch` is told after each node that its tick is over, where the executor can tell. For profiles.
-    fn run_watched(&mut self, phase: usize, watch: &mut dyn FnMut(usize)) {
+    /// Runs a phase to its end and says how long each tick took, where the executor can tell them apart; the first gets
+    /// it all otherwise. For profiles.
+    fn run_timed(&mut self, phase: usize, seconds: &mut [f64]) {
+        let began = Instant::now();
         self.run(phase);
-        watch(0);
+        seconds.iter_mut().take(1).for_each(|first| *first = began.elapsed().as_secs_f64());
+    }
+
+    /// The algorithms behind the products, if any were added since the last time: with the same ones a later run gives the
+    /// same bits. `None` where the plan alone decides.
+    fn take_products(&mut self) -> Option<Products> {
+        None
     }
 
     /// What went wrong since the executor was made. A device works behind the host's back, so its errors show late; from
@@ -72,17 +126,26 @@ impl<E: Executor + ?Sized> Executor for Box<E> {
     fn run(&mut self, phase: usize) {
         (**self).run(phase)
     }
-    fn write_input(&mut self, phase: usize, name: &str, data: &[u8]) -> bool {
-        (**self).write_input(phase, name, data)
+    fn fill_input(&mut self, phase: usize, name: &str, bytes: usize, fill: &Fill<'_>) -> bool {
+        (**self).fill_input(phase, name, bytes, fill)
     }
-    fn write_resident(&mut self, name: &str, data: &[u8]) -> bool {
-        (**self).write_resident(name, data)
+    fn fill_resident(&mut self, name: &str, bytes: usize, fill: &Fill<'_>) -> bool {
+        (**self).fill_resident(name, bytes, fill)
+    }
+    fn clear_resident(&mut self, name: &str) -> bool {
+        (**self).clear_resident(name)
     }
     fn write_resident_at(&mut self, name: &str, offset: usize, data: &[u8]) -> bool {
         (**self).write_resident_at(name, offset, data)
     }
     fn read_resident(&self, name: &str) -> Option<Cow<'_, [u8]>> {
         (**self).read_resident(name)
+    }
+    fn ask(&mut self, names: &[&str]) -> Asked {
+        (**self).ask(names)
+    }
+    fn answer(&self, asked: &Asked) -> Scalars {
+        (**self).answer(asked)
     }
     fn read_output(&self, phase: usize, name: &str) -> Option<Cow<'_, [u8]>> {
         (**self).read_output(phase, name)
@@ -96,8 +159,11 @@ impl<E: Executor + ?Sized> Executor for Box<E> {
     fn measured_bytes(&self) -> u64 {
         (**self).measured_bytes()
     }
-    fn run_watched(&mut self, phase: usize, watch: &mut dyn FnMut(usize)) {
-        (**self).run_watched(phase, watch)
+    fn run_timed(&mut self, phase: usize, seconds: &mut [f64]) {
+        (**self).run_timed(phase, seconds)
+    }
+    fn take_products(&mut self) -> Option<Products> {
+        (**self).take_products()
     }
     fn check(&self) -> Result<(), CudaError> {
         (**self).check()

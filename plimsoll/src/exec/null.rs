@@ -1,6 +1,6 @@
 //! An executor that runs nothing and only counts, for tests of everything around it.
 
-use super::Executor;
+use super::{Executor, Fill};
 use crate::plan::{Layout, Program};
 use std::borrow::Cow;
 
@@ -19,10 +19,13 @@ impl Executor for NullExecutor {
         }
         self.runs[phase] += 1;
     }
-    fn write_input(&mut self, _: usize, _: &str, _: &[u8]) -> bool {
+    fn fill_input(&mut self, _: usize, _: &str, _: usize, _: &Fill<'_>) -> bool {
         true
     }
-    fn write_resident(&mut self, _: &str, _: &[u8]) -> bool {
+    fn fill_resident(&mut self, _: &str, _: usize, _: &Fill<'_>) -> bool {
+        true
+    }
+    fn clear_resident(&mut self, _: &str) -> bool {
         true
     }
     fn write_resident_at(&mut self, _: &str, _: usize, _: &[u8]) -> bool {

@@ -8,36 +8,28 @@ use crate::graph::{DType, Graph, InputKind};
 use crate::plan::{PlanError, Program};
 use half::{bf16, f16};
 
-/// Knows the inputs of every phase. Its only buffer is made once: feeding allocates nothing.
+/// Knows the inputs of every phase. Rows go straight from the batch to where the executor takes them from.
 pub struct Feeder {
     phases: Vec<Vec<Input>>,
-    /// For rows that do not lie in the batch as the phase wants them; of the largest input.
-    staging: Vec<u32>,
-    /// For rows that the phase wants in half precision.
-    halves: Vec<u16>,
 }
 
 struct Input {
     name: String,
     rows: usize,
-    /// Of the data, whose elements have four bytes.
-    row_bytes: usize,
+    row_elements: usize,
     dtype: DType,
 }
 
 impl Feeder {
     pub fn new(program: &Program) -> Feeder {
-        let mut feeder = Feeder { phases: Vec::new(), staging: Vec::new(), halves: Vec::new() };
+        let mut feeder = Feeder { phases: Vec::new() };
         feeder.add(program);
         feeder
     }
 
     /// Learns the inputs of further phases, in the order the executor numbers them.
     pub fn add(&mut self, program: &Program) {
-        let further: Vec<Vec<Input>> = program.phases.iter().map(|phase| inputs(&phase.graph)).collect();
-        let largest = further.iter().flatten().map(|input| input.rows * input.row_bytes).max().unwrap_or(0);
-        self.staging.resize(self.staging.len().max(largest.div_ceil(4)), 0);
-        self.phases.extend(further);
+        self.phases.extend(program.phases.iter().map(|phase| inputs(&phase.graph)));
     }
 
     /// Samples that a phase takes.
@@ -47,33 +39,21 @@ impl Feeder {
 
     /// Copies the batch's rows from `first` on into the inputs of `phase`.
     pub fn feed(
-        &mut self,
+        &self,
         executor: &mut dyn Executor,
         phase: usize,
         batch: &Batch,
         first: usize,
     ) -> Result<(), TrainError> {
         for input in &self.phases[phase] {
-            let rows = rows_of(batch, input, first, &mut self.staging)?;
-            let rows = in_half_precision(input.dtype, rows, &mut self.halves).unwrap_or(rows);
-            if !executor.write_input(phase, &input.name, rows) {
-                return Err(unfit(input, format!("takes other than {} bytes", rows.len())));
+            let rows = Rows::of(batch, input, first)?;
+            let bytes = input.rows * input.row_elements * input.dtype.bytes();
+            if !executor.fill_input(phase, &input.name, bytes, &|at, piece| rows.fill(at, piece)) {
+                return Err(unfit(input, format!("takes other than {bytes} bytes")));
             }
         }
         Ok(())
     }
-}
-
-/// Floats as an input of half precision takes them; `None` for every other input.
-fn in_half_precision<'a>(dtype: DType, rows: &[u8], halves: &'a mut Vec<u16>) -> Option<&'a [u8]> {
-    let convert: fn(f32) -> u16 = match dtype {
-        DType::Bf16 => |x| bf16::from_f32(x).to_bits(),
-        DType::F16 => |x| f16::from_f32(x).to_bits(),
-        _ => return None,
-    };
-    halves.clear();
-    halves.extend(rows.chunks_exact(4).map(|bytes| convert(bytemuck::pod_read_unaligned(bytes))));
-    Some(bytemuck::cast_slice(halves))
 }
 
 /// What the mean of the loss is taken over: the sum of the weights of samples or tokens.
@@ -87,8 +67,8 @@ fn inputs(graph: &Graph) -> Vec<Input> {
     let data = graph.values().iter().filter(|value| matches!(value.input, Some(InputKind::Data)));
     let input = |value: &crate::graph::Value| {
         let rows = value.ty.shape.first().copied().unwrap_or(1);
-        let elements: usize = value.ty.shape.iter().skip(1).product();
-        Input { name: value.name.clone(), rows, row_bytes: elements * 4, dtype: value.ty.dtype }
+        let row_elements = value.ty.shape.iter().skip(1).product();
+        Input { name: value.name.clone(), rows, row_elements, dtype: value.ty.dtype }
     };
     data.map(input).collect()
 }
@@ -97,36 +77,92 @@ fn unfit(input: &Input, cause: String) -> TrainError {
     PlanError::Broken(format!("input {} of the graph {cause}", input.name)).into()
 }
 
-/// The bytes of an input's rows, from the batch itself where they lie there as they are.
-fn rows_of<'a>(batch: &'a Batch, input: &Input, first: usize, staging: &'a mut [u32]) -> Result<&'a [u8], TrainError> {
-    let field = batch.field(&input.name).ok_or_else(|| unfit(input, "has no field in the data".into()))?;
-    let (elements, end) = (batch.row_elements(field), first + input.rows);
-    if elements * 4 != input.row_bytes {
-        return Err(unfit(input, format!("has rows of {} bytes, the data of {}", input.row_bytes, elements * 4)));
+/// The rows of one input as they lie in the batch, whose elements have four bytes each.
+struct Rows<'a> {
+    /// Up to the end of the batch's buffer; what is behind it is zero.
+    data: &'a [u8],
+    dtype: DType,
+    positions: Option<Positions>,
+}
+
+/// Positions count elements of another field: those of a row come after those of all rows before it in the micro-batch.
+struct Positions {
+    row_elements: usize,
+    of_elements: usize,
+    /// Rows with a sample.
+    real: usize,
+}
+
+impl<'a> Rows<'a> {
+    fn of(batch: &'a Batch, input: &Input, first: usize) -> Result<Rows<'a>, TrainError> {
+        let field = batch.field(&input.name).ok_or_else(|| unfit(input, "has no field in the data".into()))?;
+        let elements = batch.row_elements(field);
+        if elements != input.row_elements {
+            return Err(unfit(input, format!("has rows of {} elements, the data of {elements}", input.row_elements)));
+        }
+        if !matches!(input.dtype, DType::F32 | DType::I32 | DType::Bf16 | DType::F16) {
+            return Err(unfit(input, format!("holds {}, which no data has", input.dtype.name())));
+        }
+        let present = first.min(batch.capacity())..(first + input.rows).min(batch.capacity());
+        let of = batch.spec(field).position_in.as_deref().and_then(|name| batch.field(name));
+        let positions = of.map(|of| Positions {
+            row_elements: elements.max(1),
+            of_elements: batch.row_elements(of),
+            real: batch.len().saturating_sub(first),
+        });
+        Ok(Rows { data: batch.bytes(field, present), dtype: input.dtype, positions })
     }
-    let positions = batch.spec(field).position_in.as_deref();
-    if positions.is_none() && end <= batch.capacity() {
-        return Ok(batch.bytes(field, first..end));
-    }
-    let present = first.min(batch.capacity())..end.min(batch.capacity());
-    let staging: &mut [u8] = &mut bytemuck::cast_slice_mut(staging)[..input.rows * input.row_bytes];
-    let (rows, beyond) = staging.split_at_mut(present.len() * input.row_bytes);
-    rows.copy_from_slice(batch.bytes(field, present.clone()));
-    beyond.fill(0);
-    if let Some(of) = positions.and_then(|name| batch.field(name)) {
-        let real = batch.len().saturating_sub(first).min(present.len());
-        let row_length = batch.row_elements(of) as i32;
-        let values: &mut [i32] = bytemuck::cast_slice_mut(&mut rows[..real * input.row_bytes]);
-        for (row, positions) in values.chunks_mut(elements.max(1)).enumerate() {
-            positions.iter_mut().for_each(|position| *position += row as i32 * row_length);
+
+    /// Writes the bytes of the input from `at` on.
+    fn fill(&self, at: usize, piece: &mut [u8]) {
+        match self.dtype {
+            DType::Bf16 => self.halves(at, piece, |x| bf16::from_f32(x).to_bits()),
+            DType::F16 => self.halves(at, piece, |x| f16::from_f32(x).to_bits()),
+            _ => self.words(at, piece),
         }
     }
-    Ok(staging)
+
+    /// The batch's bytes from `at` on, at most `bytes` of them.
+    fn from(&self, at: usize, bytes: usize) -> &[u8] {
+        &self.data[at.min(self.data.len())..(at + bytes).min(self.data.len())]
+    }
+
+    fn words(&self, at: usize, piece: &mut [u8]) {
+        let from = self.from(at, piece.len());
+        let (present, beyond) = piece.split_at_mut(from.len());
+        present.copy_from_slice(from);
+        beyond.fill(0);
+        if let Some(positions) = &self.positions {
+            positions.shift(at / 4, present);
+        }
+    }
+
+    /// Floats as an input of half precision takes them.
+    fn halves(&self, at: usize, piece: &mut [u8], convert: impl Fn(f32) -> u16) {
+        let from = self.from(2 * at, 2 * piece.len());
+        let (present, beyond) = piece.split_at_mut(from.len() / 2);
+        for (to, float) in present.chunks_exact_mut(2).zip(from.chunks_exact(4)) {
+            to.copy_from_slice(&convert(bytemuck::pod_read_unaligned(float)).to_ne_bytes());
+        }
+        beyond.fill(0);
+    }
+}
+
+impl Positions {
+    /// `values` are i32, the first of them element `first` of the input.
+    fn shift(&self, first: usize, values: &mut [u8]) {
+        for (i, bytes) in values.chunks_exact_mut(4).enumerate() {
+            let row = (first + i) / self.row_elements;
+            let shift = if row < self.real { (row * self.of_elements) as i32 } else { 0 };
+            bytes.copy_from_slice(&(bytemuck::pod_read_unaligned::<i32>(bytes) + shift).to_ne_bytes());
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exec::Fill;
     use crate::data::{DataError, Dataset, Element, FieldSpec, RowMut};
     use crate::graph::Type;
     use crate::plan::Phase;
@@ -138,11 +174,17 @@ mod tests {
 
     impl Executor for Recorder {
         fn run(&mut self, _: usize) {}
-        fn write_input(&mut self, _: usize, name: &str, data: &[u8]) -> bool {
+        fn fill_input(&mut self, _: usize, name: &str, bytes: usize, fill: &Fill<'_>) -> bool {
+            let mut data = vec![0; bytes];
+            // In pieces, as executors do.
+            data.chunks_mut(4).enumerate().for_each(|(i, piece)| fill(4 * i, piece));
             self.0.push((name.into(), data.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()));
             true
         }
-        fn write_resident(&mut self, _: &str, _: &[u8]) -> bool {
+        fn clear_resident(&mut self, _: &str) -> bool {
+            true
+        }
+        fn fill_resident(&mut self, _: &str, _: usize, _: &Fill<'_>) -> bool {
             true
         }
         fn write_resident_at(&mut self, _: &str, _: usize, _: &[u8]) -> bool {
@@ -214,7 +256,7 @@ mod tests {
     fn inputs_take_the_rows_of_their_field_and_zeros_behind() {
         let (mut recorder, batch) = (Recorder::default(), batch());
         assert_eq!(counted(&batch), 1.5);
-        let mut feeder = Feeder::new(&program(3, 3, None));
+        let feeder = Feeder::new(&program(3, 3, None));
         assert_eq!(feeder.rows(0), 3);
         for first in [0, 3, 6] {
             feeder.feed(&mut recorder, 0, &batch, first).unwrap();
@@ -230,7 +272,7 @@ mod tests {
     #[test]
     fn positions_begin_anew_in_every_micro_batch() {
         let (mut recorder, batch) = (Recorder::default(), batch());
-        let mut feeder = Feeder::new(&program(1, 3, None));
+        let feeder = Feeder::new(&program(1, 3, None));
         feeder.feed(&mut recorder, 0, &batch, 1).unwrap();
         assert_eq!(recorder.0[1].1, [2]);
     }
@@ -238,9 +280,9 @@ mod tests {
     #[test]
     fn data_that_is_not_what_the_graph_takes_is_an_error() {
         let batch = batch();
-        let mut other_length = Feeder::new(&program(3, 4, None));
+        let other_length = Feeder::new(&program(3, 4, None));
         assert!(other_length.feed(&mut Recorder::default(), 0, &batch, 0).is_err());
-        let mut no_field = Feeder::new(&program(3, 3, Some("mask")));
+        let no_field = Feeder::new(&program(3, 3, Some("mask")));
         assert!(no_field.feed(&mut Recorder::default(), 0, &batch, 0).is_err());
     }
 }

@@ -1,10 +1,12 @@
 //! What can be said about the data of a recipe without loading it: how many samples, and how much host memory.
 
+use super::choose::Choice;
 use super::data::{labelled_options, load_data, loader_options};
 use super::setup::length;
 use crate::data::pictures::Captioned;
 use crate::data::{FieldSpec, PairedTexts, Sequences, Texts, Windows, window_count};
-use crate::plan::{Layout, Program};
+use crate::exec::cuda::staging_half_bytes;
+use crate::ops::Processor;
 use crate::recipe::{Kind, Model, Recipe, Source, Synthetic, Train, Validation};
 
 /// Files (and texts made by code) up to this size are read to count their samples: a few milliseconds.
@@ -71,11 +73,14 @@ fn counted(recipe: &Recipe) -> Option<ExpectedData> {
     Some(ExpectedData { train_samples: data.train.len(), resident_bytes: data.train.resident_bytes() + validation })
 }
 
-/// Host memory beside the arena: the samples, the batches ahead, one tensor while loading, and what is offloaded.
-pub fn host_peak_bytes(recipe: &Recipe, program: &Program, layout: &Layout, data_bytes: usize) -> u64 {
+/// Host memory beside the arena: the samples, the batches ahead, one tensor while loading, what is offloaded, and the
+/// pinned memory on the way to a GPU.
+pub fn host_peak_bytes(recipe: &Recipe, choice: &Choice, data_bytes: usize) -> u64 {
+    let Choice { program, layout, options, .. } = choice;
     let loader = loader_options(recipe).host_bytes(&sample_fields(recipe)).unwrap_or(0);
     let largest = program.residents.iter().map(|r| r.ty.span_bytes()).max().unwrap_or(0);
-    [loader, data_bytes, largest, layout.host_bytes].into_iter().fold(0, usize::saturating_add) as u64
+    let pinned = if options.target.processor == Processor::Cuda { 2 * staging_half_bytes(program) } else { 0 };
+    [loader, data_bytes, largest, layout.host_bytes, pinned].into_iter().fold(0, usize::saturating_add) as u64
 }
 
 /// The fields of one sample.

@@ -45,7 +45,7 @@ pub use schedule::learning_rate;
 pub use setup::{Planned, budget_bytes, family, length, pins, plan, precision, profile, shapes, spec};
 pub use shapes::{Pass, Shapes};
 pub use step::{EVALUATE, MICRO_STEP, NEXT_TOKEN, STEP, Settings, StepSpec, UPDATE, UpdateRule, program};
-pub use stepper::{Stepped, Stepper};
+pub use stepper::{Stepped, Stepper, Underway};
 pub use use_model::TrainedRun;
 pub use use_plan::plan_use;
 

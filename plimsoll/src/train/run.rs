@@ -9,7 +9,7 @@ use super::step::{Settings, program};
 use super::{Device, TrainError, checkpoint};
 use crate::exec::Executor;
 use crate::exec::cpu::CpuExecutor;
-use crate::exec::cuda::{CudaError, CudaExecutor, CudaOptions, Gpu};
+use crate::exec::cuda::{CudaError, CudaExecutor, CudaOptions, Gpu, Products};
 use crate::exec::devices::GpuFacts;
 use crate::ops::Processor;
 use crate::plan::predicted_ms;
@@ -42,10 +42,17 @@ pub struct StoredPlan {
     pub settings: Settings,
     pub decisions: Vec<Decision>,
     pub layout: PlanFile,
+    /// The library's algorithms behind the products, which the bits depend on too. Absent on a processor.
+    #[serde(default, skip_serializing_if = "is_without_products")]
+    pub products: Products,
+}
+
+fn is_without_products(products: &Products) -> bool {
+    products.algorithms.is_empty()
 }
 
 impl StoredPlan {
-    pub fn new(recipe_hash: String, planned: &Planned) -> StoredPlan {
+    pub fn new(recipe_hash: String, planned: &Planned, products: &Products) -> StoredPlan {
         let Choice { settings, program, layout, options, decisions, .. } = &planned.choice;
         StoredPlan {
             version: PLAN_VERSION,
@@ -54,6 +61,7 @@ impl StoredPlan {
             settings: settings.clone(),
             decisions: decisions.clone(),
             layout: PlanFile::new(program, layout, *options),
+            products: products.clone(),
         }
     }
 
@@ -122,6 +130,8 @@ pub struct Run {
     pub recipe: Recipe,
     pub out: PathBuf,
     pub planned: Planned,
+    /// Those of the stored plan.
+    products: Products,
     pub data: LoadedData,
     /// The checkpoint to go on from.
     pub from: Option<PathBuf>,
@@ -145,14 +155,17 @@ impl Run {
             check_same_recipe(&recipe, &out)?;
         }
         let stored = out.join("plan.json");
-        let (planned, replanned) = match &options.plan {
-            Some(path) => (StoredPlan::read(path)?.restore(&recipe, device, path)?, false),
+        let (planned, products, replanned) = match &options.plan {
+            Some(path) => {
+                let plan = StoredPlan::read(path)?;
+                (plan.restore(&recipe, device, path)?, plan.products, false)
+            }
             None if exists && stored.exists() => resume_plan(&recipe, device, &stored)?,
-            None => (setup::plan(&recipe, device)?, false),
+            None => (setup::plan(&recipe, device)?, Products::default(), false),
         };
         let data = load_data(&recipe)?;
         let from = if exists { checkpoint::list(&out.join("checkpoints")).pop().map(|(_, path)| path) } else { None };
-        Ok(Run { recipe, out, planned, data, from, resumed: exists, replanned })
+        Ok(Run { recipe, out, planned, products, data, from, resumed: exists, replanned })
     }
 
     pub fn program(&self) -> &Program {
@@ -176,7 +189,7 @@ impl Run {
     /// Host memory beside the arena: the data, its batches ahead, one tensor while loading, and what is offloaded.
     pub fn host_peak_bytes(&self) -> u64 {
         let data = self.data.train.resident_bytes() + self.data.validation.as_ref().map_or(0, |v| v.resident_bytes());
-        host_peak_bytes(&self.recipe, self.program(), &self.planned.choice.layout, data)
+        host_peak_bytes(&self.recipe, &self.planned.choice, data)
     }
 
     /// Takes the arena. Where another process got to the device's memory first, what is left is planned for anew, and
@@ -184,14 +197,14 @@ impl Run {
     pub fn executor(&mut self) -> Result<(Box<dyn Executor>, Option<String>), TrainError> {
         let mut note = None;
         for _ in 0..TRIES {
-            match take_arena(&self.recipe, &self.planned) {
+            match take_arena_with(&self.recipe, &self.planned, &self.products) {
                 Err(TrainError::Arena { bytes, .. }) if self.planned.device.target.processor == Processor::Cuda => {
                     note = Some(self.replan_for_what_is_left(bytes)?);
                 }
                 taken => return Ok((taken?, note)),
             }
         }
-        Ok((take_arena(&self.recipe, &self.planned)?, note))
+        Ok((take_arena_with(&self.recipe, &self.planned, &self.products)?, note))
     }
 
     /// Plans within what the device has free now; what happened and who holds the rest.
@@ -221,11 +234,16 @@ impl Run {
         if self.resumed && !self.replanned {
             return Ok(());
         }
-        let plan = StoredPlan::new(self.recipe.hash()?, &self.planned);
-        let plan = serde_json::to_vec(&plan).map_err(|e| TrainError::Io { path: self.out.clone(), cause: e.into() })?;
-        write_atomically(&self.out.join("plan.json"), &plan)?;
+        self.write_plan(&self.products)?;
         // The recipe comes last: a folder with a recipe is a run that can be resumed.
         write_atomically(&self.out.join("recipe.toml"), self.recipe.to_toml()?.as_bytes())
+    }
+
+    /// Writes plan.json with these products.
+    pub(super) fn write_plan(&self, products: &Products) -> Result<(), TrainError> {
+        let plan = StoredPlan::new(self.recipe.hash()?, &self.planned, products);
+        let plan = serde_json::to_vec(&plan).map_err(|e| TrainError::Io { path: self.out.clone(), cause: e.into() })?;
+        write_atomically(&self.out.join("plan.json"), &plan)
     }
 
     /// The folder `model/`.
@@ -237,6 +255,11 @@ impl Run {
 
 /// One allocation for everything that the plan holds, and one beside it for what is offloaded.
 pub fn take_arena(recipe: &Recipe, planned: &Planned) -> Result<Box<dyn Executor>, TrainError> {
+    take_arena_with(recipe, planned, &Products::default())
+}
+
+/// The same, with the products' algorithms of an earlier run.
+fn take_arena_with(recipe: &Recipe, planned: &Planned, products: &Products) -> Result<Box<dyn Executor>, TrainError> {
     let Choice { program, layout, options, .. } = &planned.choice;
     let bytes = layout.arena_bytes.saturating_add(layout.host_bytes) as u64;
     let taken = |cause: io::Error| TrainError::Arena { bytes, cause };
@@ -248,9 +271,15 @@ pub fn take_arena(recipe: &Recipe, planned: &Planned) -> Result<Box<dyn Executor
                 reserve_bytes: planned.reserve_bytes,
                 ..CudaOptions::default()
             };
-            let gpu = Gpu::open(planned.device.ordinal)?;
-            Ok(Box::new(CudaExecutor::new(gpu, program, layout, options).map_err(|error| match error {
-                CudaError::OutOfMemory { .. } => taken(io::Error::new(io::ErrorKind::OutOfMemory, error)),
+            let take = || {
+                let gpu = Gpu::open(planned.device.ordinal)?;
+                gpu.adopt(products);
+                CudaExecutor::new(gpu, program, layout, options)
+            };
+            Ok(Box::new(take().map_err(|error| match error {
+                CudaError::OutOfMemory { .. } | CudaError::Full { .. } => {
+                    taken(io::Error::new(io::ErrorKind::OutOfMemory, error))
+                }
                 error => error.into(),
             })?))
         }
@@ -258,11 +287,16 @@ pub fn take_arena(recipe: &Recipe, planned: &Planned) -> Result<Box<dyn Executor
 }
 
 /// A resumed run uses its stored plan if that still fits; otherwise another plan is made, and that is said.
-pub(super) fn resume_plan(recipe: &Recipe, device: &Device, stored: &Path) -> Result<(Planned, bool), TrainError> {
-    let planned = StoredPlan::read(stored)?.restore(recipe, device, stored)?;
+pub(super) fn resume_plan(
+    recipe: &Recipe,
+    device: &Device,
+    stored: &Path,
+) -> Result<(Planned, Products, bool), TrainError> {
+    let plan = StoredPlan::read(stored)?;
+    let planned = plan.restore(recipe, device, stored)?;
     match planned.headroom_bytes >= 0 {
-        true => Ok((planned, false)),
-        false => Ok((setup::plan(recipe, device)?, true)),
+        true => Ok((planned, plan.products, false)),
+        false => Ok((setup::plan(recipe, device)?, Products::default(), true)),
     }
 }
 

@@ -8,9 +8,10 @@ use super::contrastive::{CONTRAST, EMBED, REPLAY};
 use super::shapes::{Pass, Shapes};
 use super::step::UPDATE;
 use crate::data::Batch;
-use crate::exec::Executor;
+use crate::exec::{Asked, Executor};
 use crate::plan::{PlanError, Program};
 use crate::recipe::{Recipe, Rule};
+use std::time::{Duration, Instant};
 
 /// What one update tells about itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,6 +22,21 @@ pub struct Stepped {
     pub norm: f64,
 }
 
+/// An update that was given to the executor. A device may still be at it: the next one can be made ready meanwhile.
+#[derive(Debug)]
+pub struct Underway {
+    /// What the mean of the loss is taken over.
+    counted: f64,
+    metrics: Asked,
+}
+
+impl Underway {
+    /// Whether its numbers are there without waiting.
+    pub fn is_known(&self) -> bool {
+        matches!(self.metrics, Asked::Known(_))
+    }
+}
+
 /// Knows the phases of a step and what they are told.
 pub struct Stepper {
     passes: Passes,
@@ -29,7 +45,11 @@ pub struct Stepper {
     micro_batch: usize,
     rule: Rule,
     seed: u64,
+    feeding: Duration,
 }
+
+/// What [`Stepped`] is made of: residents that the phases add to.
+const METRICS: [&str; 2] = ["metrics.loss", "metrics.norm"];
 
 /// How an effective batch is gone through.
 enum Passes {
@@ -53,11 +73,17 @@ impl Stepper {
             micro_batch: choice.settings.micro_batch,
             rule: recipe.train.optimizer.rule,
             seed: recipe.train.seed,
+            feeding: Duration::ZERO,
         }
     }
 
-    /// Update number `step` (from 0). `run` runs a phase: `Executor::run`, or something that also looks at the clock.
-    #[allow(clippy::too_many_arguments)] // what an update is made of; a struct would only rename it
+    /// How long the host has spent on inputs so far.
+    pub fn feeding(&self) -> Duration {
+        self.feeding
+    }
+
+    /// One update from its start to its end.
+    #[allow(clippy::too_many_arguments)] // as `start`
     pub fn step<E: Executor>(
         &mut self,
         executor: &mut E,
@@ -66,8 +92,26 @@ impl Stepper {
         batch: &Batch,
         step: usize,
         lr: f64,
-        mut run: impl FnMut(&mut E, usize),
+        run: impl FnMut(&mut E, usize),
     ) -> Result<Stepped, TrainError> {
+        let underway = self.start(executor, choice, shapes, batch, step, lr, run)?;
+        self.finish(executor, underway)
+    }
+
+    /// Gives the executor update number `step` (from 0) and does not wait for it. The batch is free again; what came of it
+    /// is for [`Stepper::finish`] to tell, of which one may be outstanding when the next update is started. `run` runs a
+    /// phase: `Executor::run`, or something that also looks at the clock.
+    #[allow(clippy::too_many_arguments)] // what an update is made of; a struct would only rename it
+    pub fn start<E: Executor>(
+        &mut self,
+        executor: &mut E,
+        choice: &Choice,
+        shapes: &mut Shapes,
+        batch: &Batch,
+        step: usize,
+        lr: f64,
+        mut run: impl FnMut(&mut E, usize),
+    ) -> Result<Underway, TrainError> {
         let counted = Some(counted(batch)).filter(|&sum| sum > 0.0).unwrap_or(1.0);
         self.write_scalars(executor, step, lr, counted);
         match self.passes {
@@ -77,7 +121,7 @@ impl Stepper {
             }
             Passes::Twice { embed, contrast, replay } => {
                 self.micro_steps(executor, shapes, embed, batch, step, &mut run)?;
-                shapes.feed(executor, contrast, batch, 0)?;
+                self.feed(executor, shapes, contrast, batch, 0)?;
                 run(executor, contrast);
                 self.micro_steps(executor, shapes, replay, batch, step, &mut run)?;
             }
@@ -85,16 +129,36 @@ impl Stepper {
         if let Some(update) = self.update {
             run(executor, update);
         }
-        let stepped =
-            Stepped { loss: metric(executor, "metrics.loss") / counted, norm: metric(executor, "metrics.norm") };
-        // Reading waited for the device: what went wrong in this step is known now.
+        // A device that failed has nothing to say later.
         executor.check()?;
-        Ok(stepped)
+        Ok(Underway { counted, metrics: executor.ask(&METRICS) })
+    }
+
+    /// Waits for an update's numbers.
+    pub fn finish(&self, executor: &dyn Executor, underway: Underway) -> Result<Stepped, TrainError> {
+        let metrics = executor.answer(&underway.metrics);
+        // Everything up to there has been waited for: what went wrong until then is known now.
+        executor.check()?;
+        Ok(Stepped { loss: metrics[0] / underway.counted, norm: metrics[1] })
+    }
+
+    fn feed(
+        &mut self,
+        executor: &mut dyn Executor,
+        shapes: &mut Shapes,
+        phase: usize,
+        batch: &Batch,
+        first: usize,
+    ) -> Result<(), TrainError> {
+        let began = Instant::now();
+        shapes.feed(executor, phase, batch, first)?;
+        self.feeding += began.elapsed();
+        Ok(())
     }
 
     /// Runs a phase for every micro-batch of the batch.
     fn micro_steps<E: Executor>(
-        &self,
+        &mut self,
         executor: &mut E,
         shapes: &mut Shapes,
         phase: usize,
@@ -105,7 +169,7 @@ impl Stepper {
         for first in (0..batch.len()).step_by(self.micro_batch) {
             let rng = [self.seed as i64, step as i64, first as i64];
             executor.write_resident("rng", bytemuck::cast_slice(&rng));
-            shapes.feed(executor, phase, batch, first)?;
+            self.feed(executor, shapes, phase, batch, first)?;
             run(executor, phase);
         }
         Ok(())

@@ -11,7 +11,7 @@ use super::run::Run;
 use super::setup::{family, length, shapes};
 use super::shapes::Shapes;
 use super::step::{EVALUATE, NEXT_TOKEN};
-use super::stepper::{Stepped, Stepper};
+use super::stepper::{Stepped, Stepper, Underway};
 use super::{TrainError, initialize, initialize_some, learning_rate};
 use crate::data::{Batch, Dataset, Loader, Position, TextTokenizer, encode_source};
 use crate::exec::Executor;
@@ -77,8 +77,23 @@ struct Trainer<'r> {
     began: Instant,
     first_step: usize,
     measured_peak: u64,
+    /// The step that a device is at while the next one is made ready.
+    open: Option<OpenStep>,
+    /// When the last step was seen to end.
+    ended: Instant,
     /// When the GPU was last asked how it does.
     looked: Instant,
+}
+
+/// A step whose loss is not known yet, and what else there is to tell about it.
+struct OpenStep {
+    underway: Underway,
+    /// Counted from 1.
+    step: usize,
+    lr: f64,
+    samples: usize,
+    began: Instant,
+    stall_ms: f64,
 }
 
 impl<'r> Trainer<'r> {
@@ -124,6 +139,8 @@ impl<'r> Trainer<'r> {
             began: Instant::now(),
             first_step,
             measured_peak: 0,
+            open: None,
+            ended: Instant::now(),
             looked: Instant::now(),
         };
         loaded.map_or(Ok(()), |text| trainer.tell(Event::Note { text }))?;
@@ -148,6 +165,7 @@ impl<'r> Trainer<'r> {
                 break;
             }
             if stop.load(Ordering::Relaxed) {
+                self.settle()?;
                 self.save()?;
                 end = End::Interrupted;
                 break;
@@ -206,45 +224,57 @@ impl<'r> Trainer<'r> {
             self.state.step,
             self.steps,
         );
-        let stepped = {
+        let underway = {
             let (choice, step) = (&self.run.planned.choice, self.state.step);
-            self.stepper.step(&mut self.executor, choice, &mut self.shapes, batch, step, lr, Executor::run)?
+            self.stepper.start(&mut self.executor, choice, &mut self.shapes, batch, step, lr, Executor::run)?
         };
         let (samples, position) = (batch.len(), batch.end());
         let stall_ms = (loader.stats().stall - stalled).as_secs_f64() * 1e3;
-        let Stepped { loss, norm } = stepped;
         self.state.step += 1;
         self.state.position = position;
         self.state.samples_seen += samples as u64;
-        if !loss.is_finite() || !norm.is_finite() {
-            let last_good = checkpoint::list(&self.run.checkpoints()).pop().map(|(_, path)| path);
-            return Err(TrainError::Diverged { step: self.state.step, loss, norm, last_good });
-        }
-        self.tell_step(loss, norm, lr, samples, began.elapsed().as_secs_f64(), stall_ms)
+        self.keep_products()?;
+        // A device goes on with this step while the one before it is told and the next is made ready.
+        let is_known = underway.is_known();
+        let step = OpenStep { underway, step: self.state.step, lr, samples, began, stall_ms };
+        let before = self.open.replace(step);
+        before.map_or(Ok(()), |before| self.end_step(before))?;
+        if is_known { self.settle() } else { Ok(()) }
     }
 
-    fn tell_step(
-        &mut self,
-        loss: f64,
-        norm: f64,
-        lr: f64,
-        samples: usize,
-        seconds: f64,
-        stall_ms: f64,
-    ) -> Result<(), TrainError> {
-        let done = self.state.step - self.first_step;
-        let per_step = self.began.elapsed().as_secs_f64() / done.max(1) as f64;
+    /// The algorithms that a new length brought go into the plan before anything is built on their bits.
+    fn keep_products(&mut self) -> Result<(), TrainError> {
+        self.executor.take_products().map_or(Ok(()), |products| self.run.write_plan(&products))
+    }
+
+    /// Waits for the step that is still open: only then is it known whether the weights are worth anything.
+    fn settle(&mut self) -> Result<(), TrainError> {
+        self.open.take().map_or(Ok(()), |step| self.end_step(step))
+    }
+
+    fn end_step(&mut self, open: OpenStep) -> Result<(), TrainError> {
+        let OpenStep { underway, step, lr, samples, began, stall_ms } = open;
+        let Stepped { loss, norm } = self.stepper.finish(&self.executor, underway)?;
+        // From the end of the step before, if this one was given to the device earlier.
+        let (before, now) = (began.max(self.ended), Instant::now());
+        self.ended = now;
+        if !loss.is_finite() || !norm.is_finite() {
+            let last_good = checkpoint::list(&self.run.checkpoints()).pop().map(|(_, path)| path);
+            return Err(TrainError::Diverged { step, loss, norm, last_good });
+        }
+        let seconds = (now - before).as_secs_f64();
+        let per_step = self.began.elapsed().as_secs_f64() / (step - self.first_step).max(1) as f64;
         self.measured_peak = self.measured_peak.max(self.executor.measured_bytes());
         self.tell(Event::Step(StepEvent {
-            step: self.state.step,
-            epoch: (self.state.step - 1) / self.run.steps_per_epoch(),
+            step,
+            epoch: (step - 1) / self.run.steps_per_epoch(),
             loss,
             norm,
             lr,
             ms: seconds * 1e3,
-            samples_per_s: samples as f64 / seconds,
+            samples_per_s: samples as f64 / seconds.max(1e-9),
             stall_ms,
-            remaining_s: per_step * (self.steps - self.state.step) as f64,
+            remaining_s: per_step * (self.steps - step) as f64,
             planned_peak_bytes: self.run.planned.planned_peak_bytes(),
             measured_peak_bytes: self.measured_peak,
         }))
@@ -274,11 +304,15 @@ impl<'r> Trainer<'r> {
             Every::Epoch => epoch_end || last,
             Every::Steps(n) => step % n.max(1) == 0 || last,
         };
+        let saves = due(train.checkpoint.every);
+        if saves || due(train.evaluate.every) || epoch_end || last {
+            self.settle()?;
+        }
         let improved = if due(train.evaluate.every) { self.evaluate()? } else { false };
         if epoch_end || last {
             self.write_sample()?;
         }
-        if due(train.checkpoint.every) || improved || self.is_exhausted() {
+        if saves || improved || self.is_exhausted() {
             self.save()?;
         }
         Ok(())

@@ -4,7 +4,7 @@ use plimsoll::exec::Executor;
 use plimsoll::graph::{NodeId, Role};
 use plimsoll::plan::{Layout, Program};
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::Duration;
 
 pub struct Profile<'p> {
     program: &'p Program,
@@ -25,16 +25,11 @@ impl<'p> Profile<'p> {
         Profile { program, layout, spent: BTreeMap::new() }
     }
 
-    /// Runs a phase with a look at the clock after each node.
+    /// Runs a phase and takes down what each node took.
     pub fn run(&mut self, executor: &mut dyn Executor, phase: usize) {
         let order = &self.layout.phases[phase].order;
         let mut seconds = vec![0.0; order.len()];
-        let mut last = Instant::now();
-        executor.run_watched(phase, &mut |tick| {
-            let now = Instant::now();
-            seconds[tick] = (now - last).as_secs_f64();
-            last = now;
-        });
+        executor.run_timed(phase, &mut seconds);
         order.iter().zip(seconds).for_each(|(&node, seconds)| self.add(phase, node, seconds));
     }
 
@@ -51,8 +46,9 @@ impl<'p> Profile<'p> {
         spent.bytes += cost.bytes;
     }
 
-    /// Per step, the slowest kind first.
-    pub fn table(&self, steps: usize) -> String {
+    /// Per step, the slowest kind first; then what the host spent on inputs, and a step as it is without a look at its
+    /// nodes: what it takes beyond them is launches and waiting.
+    pub fn table(&self, steps: usize, feeding: Duration, step_ms: f64) -> String {
         let total: f64 = self.spent.values().map(|s| s.seconds).sum();
         let mut rows: Vec<_> = self.spent.iter().collect();
         rows.sort_by(|a, b| b.1.seconds.total_cmp(&a.1.seconds));
@@ -70,7 +66,12 @@ impl<'p> Profile<'p> {
                 per_second(spent.bytes)
             );
         }
-        text + &format!("{:<28} {:>9.3}", "total", total * 1e3 / steps as f64)
+        let last = [
+            ("all nodes", total * 1e3 / steps as f64),
+            ("inputs (host)", feeding.as_secs_f64() * 1e3 / steps as f64),
+            ("a step", step_ms),
+        ];
+        text + &last.map(|(name, ms)| format!("{name:<28} {ms:>9.3}")).join("\n")
     }
 }
 

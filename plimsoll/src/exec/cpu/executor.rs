@@ -3,13 +3,14 @@
 use super::arena::Arena;
 use super::parallel::with_threads;
 use super::{CpuIo, Element, Tensor};
-use crate::exec::Executor;
+use crate::exec::{Executor, Fill, fill_in_pieces};
 use crate::graph::{InputKind, OpRef, Space, ValueId};
 use crate::heap;
 use crate::plan::{Layout, Program, Resident, Slot};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io;
+use std::time::Instant;
 
 /// A program with an arena, ready to run.
 pub struct CpuExecutor {
@@ -208,15 +209,31 @@ fn write(to: Option<(*mut u8, usize)>, data: &[u8]) -> bool {
     true
 }
 
+/// Lets `fill` write to `to` if the sizes agree.
+fn fill_with(to: Option<(*mut u8, usize)>, bytes: usize, threads: usize, fill: &Fill<'_>) -> bool {
+    let Some((pointer, bytes)) = to.filter(|(_, there)| *there == bytes) else { return false };
+    // SAFETY: the pointer leads to that many bytes of the arena, which the caller holds exclusively.
+    let to = unsafe { std::slice::from_raw_parts_mut(pointer, bytes) };
+    with_threads(threads, || fill_in_pieces(to, 0, fill));
+    true
+}
+
 impl Executor for CpuExecutor {
     fn run(&mut self, phase: usize) {
         heap::counted(|| CpuExecutor::run(self, phase));
     }
-    fn write_input(&mut self, phase: usize, name: &str, data: &[u8]) -> bool {
-        write(self.phases[phase].inputs.get(name).map(|t| (t.ptr, t.ty.span_bytes())), data)
+    fn fill_input(&mut self, phase: usize, name: &str, bytes: usize, fill: &Fill<'_>) -> bool {
+        let input = self.phases[phase].inputs.get(name).map(|t| (t.ptr, t.ty.span_bytes()));
+        fill_with(input, bytes, self.threads, fill)
     }
-    fn write_resident(&mut self, name: &str, data: &[u8]) -> bool {
-        write(self.resident_range(name), data)
+    fn fill_resident(&mut self, name: &str, bytes: usize, fill: &Fill<'_>) -> bool {
+        fill_with(self.resident_range(name), bytes, self.threads, fill)
+    }
+    fn clear_resident(&mut self, name: &str) -> bool {
+        let Some((pointer, bytes)) = self.resident_range(name) else { return false };
+        // SAFETY: the slot holds these bytes.
+        unsafe { std::ptr::write_bytes(pointer, 0, bytes) };
+        true
     }
     fn write_resident_at(&mut self, name: &str, offset: usize, data: &[u8]) -> bool {
         let inside = |bytes: usize| bytes.checked_sub(offset).is_some_and(|rest| data.len() <= rest);
@@ -237,7 +254,12 @@ impl Executor for CpuExecutor {
     fn measured_bytes(&self) -> u64 {
         self.memory.arena.resident_bytes() as u64 + heap::used().peak_growth_bytes
     }
-    fn run_watched(&mut self, phase: usize, watch: &mut dyn FnMut(usize)) {
-        CpuExecutor::run_watched(self, phase, watch)
+    fn run_timed(&mut self, phase: usize, seconds: &mut [f64]) {
+        let mut last = Instant::now();
+        self.run_watched(phase, |tick| {
+            let now = Instant::now();
+            seconds[tick] = (now - last).as_secs_f64();
+            last = now;
+        });
     }
 }

@@ -1,11 +1,12 @@
 //! Matrix products by cuBLASLt, in workspaces that lie in the arena. Which algorithm is used for a shape is found by
-//! timing once, and remembered: in memory, and on disk for the same card and library.
+//! timing once, and remembered: on disk for the same card and library, and in the plan of a run, whose bits depend on it.
 
 use super::driver::{Event, Stream};
 use super::libraries::Library;
 use super::{CudaError, Gemm, Matrix, compile};
 use crate::graph::DType;
 use cudarc::cublaslt::{result, sys};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ops::Range;
@@ -19,13 +20,25 @@ const TRIALS: usize = 4;
 const ALIGNMENT: u64 = 256;
 
 /// The library's name of an algorithm. Valid for the same version of the library.
-type Algorithm = [u64; 8];
+pub type Algorithm = [u64; 8];
+
+/// Which algorithm does which product. With another version of the library the names mean nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Products {
+    pub library: usize,
+    pub algorithms: BTreeMap<String, Algorithm>,
+}
 
 pub(super) struct Blas {
     handle: sys::cublasLtHandle_t,
+    /// All that is known for this card.
     algorithms: BTreeMap<String, Algorithm>,
     file: Option<PathBuf>,
     is_changed: bool,
+    /// Those of this run, and whether somebody was told about the latest.
+    used: Products,
+    is_told: bool,
 }
 
 fn check(call: &'static str, answer: Result<(), result::CublasError>) -> Result<(), CudaError> {
@@ -44,7 +57,21 @@ impl Blas {
         let handle = handle.map_err(|error| CudaError::Driver { call: "cublasLtCreate", cause: error.to_string() })?;
         let text = file.as_ref().and_then(|file| std::fs::read(file).ok());
         let algorithms = text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
-        Ok(Blas { handle, algorithms, file, is_changed: false })
+        let used = Products { library: version, algorithms: BTreeMap::new() };
+        Ok(Blas { handle, algorithms, file, is_changed: false, used, is_told: true })
+    }
+
+    /// Goes on with the algorithms of an earlier run, whatever is known here.
+    pub fn adopt(&mut self, products: &Products) {
+        if products.library == self.used.library {
+            self.algorithms.extend(products.algorithms.clone());
+            self.used.algorithms.extend(products.algorithms.clone());
+        }
+    }
+
+    /// Those in use, if any were added since the last time.
+    pub fn added(&mut self) -> Option<Products> {
+        (!std::mem::replace(&mut self.is_told, true)).then(|| self.used.clone())
     }
 
     /// A product ready to run. `scratch` is memory whose content is of no use now: candidates are timed there.
@@ -57,9 +84,10 @@ impl Blas {
             None => self.choose(&mut product, gemm, stream, scratch)?,
         };
         if known.is_none() {
-            self.algorithms.insert(key, product.algorithm);
+            self.algorithms.insert(key.clone(), product.algorithm);
             self.is_changed = true;
         }
+        self.is_told &= self.used.algorithms.insert(key, product.algorithm) == Some(product.algorithm);
         Ok(product)
     }
 

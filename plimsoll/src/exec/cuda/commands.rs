@@ -102,14 +102,14 @@ impl Preparer<'_> {
 pub(super) struct Graph(sys::CUgraphExec);
 
 impl Graph {
-    /// Records the commands without running them.
-    pub fn capture(commands: &[Command], blas: &Blas, stream: &Stream) -> Result<Graph, CudaError> {
+    /// Records what `put` puts on the stream, without running it.
+    pub fn capture(stream: &Stream, put: impl FnOnce() -> Result<(), CudaError>) -> Result<Graph, CudaError> {
         let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED;
         let (mut graph, mut ready) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: the capture is ended whatever happens in between; the graph is freed once it is instantiated.
         unsafe {
             check("cuStreamBeginCapture", sys::cuStreamBeginCapture_v2(stream.0, mode))?;
-            let put = commands.iter().try_for_each(|command| command.put(blas, stream));
+            let put = put();
             let ended = check("cuStreamEndCapture", sys::cuStreamEndCapture(stream.0, &mut graph));
             put.and(ended)?;
             let made = check("cuGraphInstantiate", sys::cuGraphInstantiateWithFlags(&mut ready, graph, 0));

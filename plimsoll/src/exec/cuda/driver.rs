@@ -11,6 +11,9 @@ const OLDEST_DRIVER: i32 = 13000;
 
 /// Turns the driver's answer into a result that names the call.
 pub(super) fn check(call: &'static str, code: sys::CUresult) -> Result<(), CudaError> {
+    if code == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+        return Err(CudaError::Full { call });
+    }
     code.result().map_err(|error| {
         let text = |found: Result<&CStr, _>| found.map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
         CudaError::Driver { call, cause: format!("{}: {}", text(error.error_name()), text(error.error_string())) }
@@ -147,6 +150,12 @@ impl DeviceArena {
     }
 }
 
+impl DeviceArena {
+    pub fn holds(&self, address: u64) -> bool {
+        (self.base..self.base + self.bytes as u64).contains(&address)
+    }
+}
+
 impl Drop for DeviceArena {
     fn drop(&mut self) {
         // SAFETY: allocated in `new`; the device is idle, since streams are dropped after synchronizing.
@@ -154,22 +163,40 @@ impl Drop for DeviceArena {
     }
 }
 
-/// Host memory that the device copies from and to, at an address that means the same to both.
+/// Pinned host memory that the device copies from and to, at an address that means the same to both.
 pub(super) struct HostRegion {
     pub base: u64,
+    bytes: usize,
 }
 
 impl HostRegion {
-    /// Nothing is taken for nothing.
+    /// Nothing is taken for nothing. What it holds at first is open.
     pub fn new(bytes: usize) -> Result<HostRegion, CudaError> {
         let mut memory: *mut c_void = std::ptr::null_mut();
         if bytes > 0 {
             // SAFETY: freed when dropped.
-            unsafe { check("cuMemHostAlloc", sys::cuMemHostAlloc(&mut memory, bytes, 0))? };
-            // SAFETY: just allocated.
-            unsafe { std::ptr::write_bytes(memory.cast::<u8>(), 0, bytes) };
+            match unsafe { sys::cuMemHostAlloc(&mut memory, bytes, 0) } {
+                sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => return Err(CudaError::HostMemory { bytes: bytes as u64 }),
+                code => check("cuMemHostAlloc", code)?,
+            }
         }
-        Ok(HostRegion { base: memory as u64 })
+        Ok(HostRegion { base: memory as u64, bytes })
+    }
+
+    /// What the device has copied there; it must not be copying now.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: allocated with this many bytes, or empty.
+        unsafe { std::slice::from_raw_parts(self.start(), self.bytes) }
+    }
+
+    /// For the host to write; the device must not be reading what is written.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and borrowed exclusively on this side.
+        unsafe { std::slice::from_raw_parts_mut(self.start(), self.bytes) }
+    }
+
+    fn start(&self) -> *mut u8 {
+        if self.base == 0 { std::ptr::dangling_mut() } else { self.base as *mut u8 }
     }
 }
 
@@ -204,6 +231,12 @@ impl Stream {
     pub fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<(), CudaError> {
         // SAFETY: the range lies in the arena: the plan was verified.
         unsafe { check("cuMemsetD8Async", sys::cuMemsetD8Async(address, byte, bytes, self.0)) }
+    }
+
+    /// Four bytes. Unlike a copy, it does not change over to the engine that copies.
+    pub fn set_word(&self, address: u64, word: u32) -> Result<(), CudaError> {
+        // SAFETY: as above; slots are aligned.
+        unsafe { check("cuMemsetD32Async", sys::cuMemsetD32Async(address, word, 1, self.0)) }
     }
 
     /// Between any two of the arena and the host region.
@@ -245,6 +278,13 @@ impl Event {
     pub fn record(&self, stream: &Stream) -> Result<(), CudaError> {
         // SAFETY: both exist.
         unsafe { check("cuEventRecord", sys::cuEventRecord(self.0, stream.0)) }
+    }
+
+    /// Becomes a node of the graph that is being captured; each launch of that graph records it.
+    pub fn record_in_graph(&self, stream: &Stream) -> Result<(), CudaError> {
+        let external = sys::CUevent_record_flags_enum::CU_EVENT_RECORD_EXTERNAL as u32;
+        // SAFETY: both exist.
+        unsafe { check("cuEventRecordWithFlags", sys::cuEventRecordWithFlags(self.0, stream.0, external)) }
     }
 
     /// Waits until what was on the stream when it was recorded is done.

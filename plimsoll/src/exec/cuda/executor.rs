@@ -2,15 +2,17 @@
 //! ahead of the device; it waits only where it reads.
 
 use super::commands::{Command, Commands, Graph, Preparer};
-use super::driver::{DeviceArena, HostRegion};
-use super::staging::Staging;
-use super::{Bases, CudaError, Gpu};
-use crate::exec::{Executor, floats};
+use super::driver::{DeviceArena, Event, HostRegion};
+use super::readback::Readback;
+use super::staging::{Staging, half_bytes};
+use super::{Bases, CudaError, Gpu, Products};
+use crate::exec::{Asked, Executor, Fill, Scalars, fill_in_pieces, floats};
 use crate::graph::{DType, InputKind, ValueId};
 use crate::plan::{Layout, Program, Slot};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// How a program is run.
@@ -44,7 +46,8 @@ struct Stretch {
 pub struct CudaExecutor {
     phases: Vec<Phase>,
     residents: HashMap<String, Stretch>,
-    staging: RefCell<Staging>,
+    staging: Staging,
+    readback: Readback,
     arena: DeviceArena,
     /// What the plan put into host memory.
     host: HostRegion,
@@ -81,7 +84,8 @@ impl CudaExecutor {
     ) -> Result<CudaExecutor, CudaError> {
         let arena = DeviceArena::new(layout.arena_bytes)?;
         gpu.stream.fill(arena.base, 0, arena.bytes)?;
-        let host = HostRegion::new(layout.host_bytes)?;
+        let mut host = HostRegion::new(layout.host_bytes)?;
+        fill_in_pieces(host.bytes_mut(), 0, &|_, piece| piece.fill(0));
         let bases = Bases { device: arena.base, host: host.base };
         let slots = program.residents.iter().zip(&layout.residents);
         let stretch = |(r, slot): (&crate::plan::Resident, &Slot)| {
@@ -91,7 +95,8 @@ impl CudaExecutor {
         let mut executor = CudaExecutor {
             phases: Vec::new(),
             residents: slots.map(stretch).collect(),
-            staging: RefCell::new(Staging::new()?),
+            staging: Staging::new(half_bytes(program))?,
+            readback: Readback::new()?,
             arena,
             host,
             resident_bytes: layout.resident_bytes,
@@ -180,6 +185,30 @@ impl CudaExecutor {
         }
     }
 
+    /// As a graph with an event behind every node: the device's own clock, without waiting for the host in between.
+    fn try_run_timed(&self, phase: usize, seconds: &mut [f64]) -> Result<(), CudaError> {
+        let Commands { list, ends } = &self.phases[phase].commands;
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        let ticks: Vec<(usize, Range<usize>)> = starts.zip(ends).map(|(start, &end)| start..end).enumerate().collect();
+        // Views launch nothing.
+        let ticks: Vec<_> = ticks.into_iter().filter(|(_, commands)| !commands.is_empty()).collect();
+        let marks = (0..=ticks.len()).map(|_| Event::new()).collect::<Result<Vec<_>, _>>()?;
+        let stream = &self.gpu.stream;
+        let graph = Graph::capture(stream, || {
+            marks[0].record_in_graph(stream)?;
+            ticks.iter().zip(&marks[1..]).try_for_each(|((_, commands), mark)| {
+                self.put(&list[commands.clone()])?;
+                mark.record_in_graph(stream)
+            })
+        })?;
+        graph.launch(stream)?;
+        stream.wait()?;
+        for ((tick, _), mark) in ticks.iter().zip(marks.windows(2)) {
+            seconds[*tick] = f64::from(mark[1].ms_since(&mark[0])?) / 1e3;
+        }
+        Ok(())
+    }
+
     fn put(&self, commands: &[Command]) -> Result<(), CudaError> {
         let blas = self.gpu.blas.borrow();
         commands.iter().try_for_each(|command| command.put(&blas, &self.gpu.stream))
@@ -193,12 +222,26 @@ impl CudaExecutor {
         if !self.options.graphs || needed > self.options.reserve_bytes {
             return Ok(Replay::Plain);
         }
-        Ok(Replay::Graph(Graph::capture(commands, &self.gpu.blas.borrow(), &self.gpu.stream)?))
+        match Graph::capture(&self.gpu.stream, || self.put(commands)) {
+            Err(CudaError::Full { .. }) => Ok(Replay::Plain),
+            captured => Ok(Replay::Graph(captured?)),
+        }
     }
 
-    fn write(&self, to: Option<Stretch>, data: &[u8]) -> bool {
-        let Some(Stretch { address, .. }) = to.filter(|to| to.bytes == data.len()) else { return false };
-        self.is_sound().then(|| self.note(self.staging.borrow_mut().write(&self.gpu.stream, address, data)));
+    /// A word goes by itself; everything else by way of pinned memory.
+    fn fill(&mut self, to: Option<Stretch>, bytes: usize, fill: &Fill<'_>) -> bool {
+        let Some(to) = to.filter(|to| to.bytes == bytes) else { return false };
+        if self.is_sound() {
+            let filled = match bytes == size_of::<u32>() && self.arena.holds(to.address) {
+                true => {
+                    let mut word = [0; size_of::<u32>()];
+                    fill(0, &mut word);
+                    self.gpu.stream.set_word(to.address, u32::from_ne_bytes(word))
+                }
+                false => self.staging.fill(&self.gpu.stream, to.address, bytes, fill),
+            };
+            self.note(filled);
+        }
         true
     }
 
@@ -224,28 +267,51 @@ impl Executor for CudaExecutor {
             self.note(ran);
         }
     }
-    fn run_watched(&mut self, phase: usize, watch: &mut dyn FnMut(usize)) {
-        self.wait();
-        let mut first = 0;
-        for (tick, &end) in self.phases[phase].commands.ends.iter().enumerate() {
-            let commands = &self.phases[phase].commands.list[first..end];
-            self.note(self.put(commands));
-            self.wait();
-            watch(tick);
-            first = end;
+    fn run_timed(&mut self, phase: usize, seconds: &mut [f64]) {
+        if self.is_sound() {
+            let timed = self.try_run_timed(phase, seconds);
+            self.note(timed);
         }
     }
-    fn write_input(&mut self, phase: usize, name: &str, data: &[u8]) -> bool {
+    fn fill_input(&mut self, phase: usize, name: &str, bytes: usize, fill: &Fill<'_>) -> bool {
         // After a failure in `add_phases` the phase may not be there: nothing is written any more, and `check` says why.
-        !self.is_sound() || self.write(self.phases[phase].inputs.get(name).copied(), data)
+        !self.is_sound() || self.fill(self.phases[phase].inputs.get(name).copied(), bytes, fill)
     }
-    fn write_resident(&mut self, name: &str, data: &[u8]) -> bool {
-        self.write(self.residents.get(name).copied(), data)
+    fn fill_resident(&mut self, name: &str, bytes: usize, fill: &Fill<'_>) -> bool {
+        self.fill(self.residents.get(name).copied(), bytes, fill)
+    }
+    fn clear_resident(&mut self, name: &str) -> bool {
+        let Some(&Stretch { address, bytes }) = self.residents.get(name) else { return false };
+        match self.arena.holds(address) {
+            true => drop(self.is_sound().then(|| self.note(self.gpu.stream.fill(address, 0, bytes)))),
+            // Memory of the host is filled by the host.
+            false => drop(self.fill_resident(name, bytes, &|_, piece| piece.fill(0))),
+        }
+        true
     }
     fn write_resident_at(&mut self, name: &str, offset: usize, data: &[u8]) -> bool {
         let inside = |all: &Stretch| all.bytes.checked_sub(offset).is_some_and(|rest| data.len() <= rest);
         let all = self.residents.get(name).copied().filter(inside);
-        self.write(all.map(|all| Stretch { address: all.address + offset as u64, bytes: data.len() }), data)
+        let part = all.map(|all| Stretch { address: all.address + offset as u64, bytes: data.len() });
+        self.fill(part, data.len(), &|at, piece| piece.copy_from_slice(&data[at..at + piece.len()]))
+    }
+    fn ask(&mut self, names: &[&str]) -> Asked {
+        let scalar = |name: &&str| self.residents.get(*name).filter(|r| r.bytes == size_of::<f32>()).map(|r| r.address);
+        let ordered = match self.is_sound() {
+            true => self.readback.order(&self.gpu.stream, names.iter().map(scalar)),
+            false => Ok(0),
+        };
+        Asked::Later { slot: self.note(ordered).unwrap_or(0), count: names.len() }
+    }
+    fn answer(&self, asked: &Asked) -> Scalars {
+        let void = |count: usize| Scalars::from_elem(f64::NAN, count);
+        match *asked {
+            Asked::Known(ref scalars) => scalars.clone(),
+            Asked::Later { count, .. } if !self.is_sound() => void(count),
+            Asked::Later { slot, count } => {
+                self.note(self.readback.numbers(slot, count)).unwrap_or_else(|| void(count))
+            }
+        }
     }
     fn read_resident(&self, name: &str) -> Option<Cow<'_, [u8]>> {
         self.read(*self.residents.get(name)?)
@@ -265,6 +331,9 @@ impl Executor for CudaExecutor {
     }
     fn measured_bytes(&self) -> u64 {
         self.gpu.used_bytes().unwrap_or(0)
+    }
+    fn take_products(&mut self) -> Option<Products> {
+        self.gpu.blas.borrow_mut().added()
     }
     fn check(&self) -> Result<(), CudaError> {
         self.failure.borrow().clone().map_or(Ok(()), Err)

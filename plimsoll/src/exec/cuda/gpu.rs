@@ -1,7 +1,7 @@
 //! An open device: its context, its stream, and what has been made ready for it. Executors share it.
 
-use super::CudaError;
-use super::blas::Blas;
+use super::{CudaError, Kernel};
+use super::blas::{Blas, Products};
 use super::compile::{Compiler, cache_folder};
 use super::driver::{Context, Stream};
 use super::modules::Modules;
@@ -38,6 +38,16 @@ impl Gpu {
     pub fn used_bytes(&self) -> Result<u64, CudaError> {
         let (free, _) = self.context.memory()?;
         Ok(self.free_before.saturating_sub(free))
+    }
+
+    /// Compiles and loads kernels ahead of their use, on all cores.
+    pub fn load(&self, kernels: &[Kernel]) -> Result<(), CudaError> {
+        self.modules.borrow_mut().load(kernels)
+    }
+
+    /// Goes on with the algorithms of an earlier run.
+    pub fn adopt(&self, products: &Products) {
+        self.blas.borrow_mut().adopt(products);
     }
 
     pub fn free_bytes(&self) -> Result<u64, CudaError> {

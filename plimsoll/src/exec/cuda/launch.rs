@@ -17,6 +17,10 @@ pub enum CudaError {
     Unusable { cause: String, hint: String },
     #[error("the device has no {bytes} bytes left in one piece")]
     OutOfMemory { bytes: u64 },
+    #[error("{call}: the device has no memory left for it")]
+    Full { call: &'static str },
+    #[error("the host has no {bytes} bytes that can be pinned")]
+    HostMemory { bytes: u64 },
 }
 
 /// A value in the device's memory.

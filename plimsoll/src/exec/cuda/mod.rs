@@ -9,10 +9,12 @@ mod gpu;
 mod launch;
 mod libraries;
 mod modules;
+mod readback;
 mod record;
 mod recorder;
 mod staging;
 
+pub use blas::Products;
 pub use compile::{Compiler, OLDEST_ARCH, cache_folder};
 pub use driver::{DriverFacts, device_count};
 pub use executor::{CudaExecutor, CudaOptions};
@@ -21,3 +23,4 @@ pub use launch::{Arg, CudaError, DeviceTensor, Gemm, Grid, Kernel, Launch, Matri
 pub use libraries::Library;
 pub use record::{Bases, record_node, record_phase};
 pub use recorder::{Recorded, Recorder};
+pub use staging::half_bytes as staging_half_bytes;

@@ -1,16 +1,23 @@
 //! The way in: pinned host memory, used round and round, from which the device copies while the host goes on.
 
 use super::CudaError;
-use super::driver::{Event, Stream, check};
-use cudarc::driver::sys;
-use std::ffi::c_void;
-use std::ptr::NonNull;
+use super::driver::{Event, HostRegion, Stream};
+use crate::exec::{Fill, fill_in_pieces};
+use crate::graph::InputKind;
+use crate::plan::Program;
+
+/// Pieces that follow each other begin at multiples of this.
+const ALIGNMENT: usize = 64;
+/// Room for the scalars that a micro-step is told besides its inputs.
+const SCALARS_BYTES: usize = 4 << 10;
+/// A half holds a good piece of a weight, and never a share of the host's memory that is worth planning for.
+const LEAST_HALF_BYTES: usize = 16 << 20;
+const MOST_HALF_BYTES: usize = 256 << 20;
 
 /// Two halves: one is filled while the device copies from the other.
-const HALF_BYTES: usize = 16 << 20;
-
 pub(super) struct Staging {
-    memory: NonNull<u8>,
+    memory: HostRegion,
+    half_bytes: usize,
     /// The half being filled, and how far it is.
     half: usize,
     filled: usize,
@@ -18,32 +25,40 @@ pub(super) struct Staging {
     copied: [Event; 2],
 }
 
+/// Bytes of one half: all inputs of the phase that has most of them, so that the next micro-step can be made ready as a
+/// whole while the device is busy.
+pub fn half_bytes(program: &Program) -> usize {
+    let inputs = |phase: &crate::plan::Phase| {
+        let data = phase.graph.values().iter().filter(|value| matches!(value.input, Some(InputKind::Data)));
+        data.map(|value| value.ty.span_bytes().next_multiple_of(ALIGNMENT)).fold(SCALARS_BYTES, usize::saturating_add)
+    };
+    let most = program.phases.iter().map(inputs).max().unwrap_or(0);
+    most.clamp(LEAST_HALF_BYTES, MOST_HALF_BYTES).next_multiple_of(ALIGNMENT)
+}
+
 impl Staging {
-    pub fn new() -> Result<Staging, CudaError> {
-        let mut memory: *mut c_void = std::ptr::null_mut();
-        // SAFETY: freed when dropped.
-        unsafe { check("cuMemHostAlloc", sys::cuMemHostAlloc(&mut memory, 2 * HALF_BYTES, 0))? };
-        let missing = || CudaError::OutOfMemory { bytes: 2 * HALF_BYTES as u64 };
-        let memory = NonNull::new(memory.cast()).ok_or_else(missing)?;
-        Ok(Staging { memory, half: 0, filled: 0, copied: [Event::new()?, Event::new()?] })
+    pub fn new(half_bytes: usize) -> Result<Staging, CudaError> {
+        let memory = HostRegion::new(2 * half_bytes)?;
+        Ok(Staging { memory, half_bytes, half: 0, filled: 0, copied: [Event::new()?, Event::new()?] })
     }
 
-    /// Copies `data` to the device, or to the host region, in stream order. Returns as soon as the data is in pinned memory.
-    pub fn write(&mut self, stream: &Stream, to: u64, data: &[u8]) -> Result<(), CudaError> {
-        let mut to = to;
-        for piece in data.chunks(HALF_BYTES) {
-            if self.filled + piece.len() > HALF_BYTES {
+    /// Copies what `fill` writes to the device, or to the host region. Returns as soon as it is in pinned memory.
+    ///
+    /// The copy is put on the stream of the kernels, not on one of its own: the place of an input may hold other bytes
+    /// of the phase that runs now, so it is free only when that phase is over.
+    pub fn fill(&mut self, stream: &Stream, to: u64, bytes: usize, fill: &Fill<'_>) -> Result<(), CudaError> {
+        let mut at = 0;
+        while at < bytes {
+            let piece = (bytes - at).min(self.half_bytes);
+            if self.filled + piece > self.half_bytes {
                 self.turn(stream)?;
             }
-            let at = self.half * HALF_BYTES + self.filled;
-            // SAFETY: the piece fits this half, and the device is done with it.
-            unsafe {
-                let pinned = self.memory.add(at).as_ptr();
-                std::ptr::copy_nonoverlapping(piece.as_ptr(), pinned, piece.len());
-                check("cuMemcpyAsync", sys::cuMemcpyAsync(to, pinned as u64, piece.len(), stream.0))?;
-            }
-            self.filled = (self.filled + piece.len()).next_multiple_of(64);
-            to += piece.len() as u64;
+            let start = self.half * self.half_bytes + self.filled;
+            // The device is done with this half, or has not begun with this part of it.
+            fill_in_pieces(&mut self.memory.bytes_mut()[start..start + piece], at, fill);
+            stream.copy(to + at as u64, self.memory.base + start as u64, piece)?;
+            self.filled = (self.filled + piece).next_multiple_of(ALIGNMENT);
+            at += piece;
         }
         Ok(())
     }
@@ -57,9 +72,22 @@ impl Staging {
     }
 }
 
-impl Drop for Staging {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new`; the stream that read it has been waited for.
-        unsafe { sys::cuMemFreeHost(self.memory.as_ptr().cast()) };
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{DType, Graph, Type};
+    use crate::plan::Phase;
+
+    #[test]
+    fn a_half_holds_the_inputs_of_the_largest_phase_within_limits() {
+        let bytes = |rows: usize| {
+            let mut graph = Graph::new("step", DType::F32);
+            graph.data("pixels", Type::new(DType::F32, &[rows, 1 << 20])).unwrap();
+            graph.data("weight", Type::new(DType::F32, &[rows])).unwrap();
+            half_bytes(&Program::new(vec![Phase { name: "step".into(), graph, repeat: 1 }]).unwrap())
+        };
+        assert_eq!(bytes(1), LEAST_HALF_BYTES);
+        assert_eq!(bytes(20), (80 << 20) + 128 + SCALARS_BYTES);
+        assert_eq!(bytes(100), MOST_HALF_BYTES);
     }
 }
