@@ -3,10 +3,11 @@
 use crate::arguments::Machine;
 use crate::failure::Failure;
 use crate::printer::say;
-use crate::profiles;
+use crate::profiles::{self, Measured};
 use plimsoll::exec::cuda::CudaError;
 use plimsoll::exec::devices::{Card, CpuFacts, GpuFacts, card, catalog, missing_libraries};
 use plimsoll::ops::Target;
+use plimsoll::plan::Profile;
 use plimsoll::recipe::Precision;
 use plimsoll::train::Device;
 
@@ -81,12 +82,14 @@ pub fn catalog_cards() -> Vec<Device> {
 fn cpu(machine: &Machine) -> (Device, Facts) {
     let facts = CpuFacts::gather();
     let threads = machine.threads.map_or(facts.threads, usize::from);
+    let measured = profiles::of(&Measured::Cpu { name: facts.name.clone(), threads });
+    let profile = measured.unwrap_or_else(|| Profile::cpu(threads));
     let device = Device {
         name: "cpu".into(),
         total_bytes: facts.total_bytes,
         free_bytes: facts.available_bytes,
         reserve_bytes: 0,
-        profile: profiles::of_processor(&facts.name, threads),
+        profile,
         target: Target::cpu(threads),
         precision: Precision::F32,
         runs: true,
@@ -100,7 +103,9 @@ fn gpu(ordinal: usize) -> Result<(Device, Facts), Failure> {
     if let Some(library) = missing_libraries().first() {
         return Err(CudaError::Missing { library: library.name(), remedy: library.remedy() }.into());
     }
-    Ok((of_gpu(&facts), Facts::Gpu(facts)))
+    let device = of_gpu(&facts);
+    let profile = profiles::of(&Measured::Gpu { name: facts.name.clone() }).unwrap_or(device.profile);
+    Ok((Device { profile, ..device }, Facts::Gpu(facts)))
 }
 
 /// Plans count with the reserve of the card of the catalog that it is, or of the nearest one of its generation.

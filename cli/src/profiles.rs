@@ -4,29 +4,53 @@ use crate::printer::say;
 use plimsoll::ops::Class;
 use plimsoll::plan::{Amount, Profile};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Raised whenever what a profile holds, or what its numbers mean, changes.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+
+/// What a profile was measured on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Measured {
+    Cpu { name: String, threads: usize },
+    Gpu { name: String },
+}
+
+impl Measured {
+    pub fn name(&self) -> &str {
+        let (Measured::Cpu { name, .. } | Measured::Gpu { name }) = self;
+        name
+    }
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Measured::Cpu { name, threads } => write!(f, "{name}, {threads} threads"),
+            Measured::Gpu { name } => f.write_str(name),
+        }
+    }
+}
 
 #[derive(Serialize, Deserialize)]
 struct Stored {
     format: u32,
-    device: String,
-    threads: usize,
+    device: Measured,
     profile: Profile,
 }
 
-/// The processor's profile as it was measured here, or the built-in one.
-pub fn of_processor(name: &str, threads: usize) -> Profile {
-    folder().and_then(|folder| load(&folder, name, threads)).unwrap_or_else(|| Profile::cpu(threads))
+/// The profile that was measured here, if there is one.
+pub fn of(device: &Measured) -> Option<Profile> {
+    load(&folder()?, device)
 }
 
 /// `None` if there is none to use; a file that cannot be used is named on stderr, and is never an error.
-fn load(folder: &Path, name: &str, threads: usize) -> Option<Profile> {
-    let path = path_in(folder, name, threads);
+fn load(folder: &Path, of: &Measured) -> Option<Profile> {
+    let path = path_in(folder, of);
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return None,
@@ -38,9 +62,7 @@ fn load(folder: &Path, name: &str, threads: usize) -> Option<Profile> {
     };
     match &stored {
         Stored { format, .. } if *format != FORMAT => ignored(&path, "it is of another version"),
-        Stored { device, threads: t, .. } if device != name || *t != threads => {
-            ignored(&path, "it is another device's")
-        }
+        Stored { device, .. } if device != of => ignored(&path, "it is another device's"),
         Stored { profile, .. } if !is_sound(profile) => ignored(&path, "its rates cannot be"),
         _ => Some(stored.profile),
     }
@@ -64,15 +86,15 @@ fn is_sound(profile: &Profile) -> bool {
 }
 
 /// Keeps a measured profile, all of it or nothing. Says where.
-pub fn store(name: &str, threads: usize, profile: &Profile) -> io::Result<PathBuf> {
+pub fn store(device: &Measured, profile: &Profile) -> io::Result<PathBuf> {
     let folder = folder().ok_or_else(|| io::Error::other("neither XDG_CACHE_HOME nor HOME is set"))?;
-    store_in(&folder, name, threads, profile)
+    store_in(&folder, device, profile)
 }
 
-fn store_in(folder: &Path, name: &str, threads: usize, profile: &Profile) -> io::Result<PathBuf> {
+fn store_in(folder: &Path, device: &Measured, profile: &Profile) -> io::Result<PathBuf> {
     fs::create_dir_all(folder)?;
-    let path = path_in(folder, name, threads);
-    let stored = Stored { format: FORMAT, device: name.into(), threads, profile: profile.clone() };
+    let path = path_in(folder, device);
+    let stored = Stored { format: FORMAT, device: device.clone(), profile: profile.clone() };
     let unfinished = path.with_extension(format!("{}.tmp", std::process::id()));
     let mut file = fs::File::create(&unfinished)?;
     serde_json::to_writer_pretty(&mut file, &stored)?;
@@ -89,50 +111,60 @@ fn folder() -> Option<PathBuf> {
     Some(cache.join("plimsoll").join("profiles"))
 }
 
-/// `Intel(R) Xeon(R) Processor`, 2 threads → `cpu-intel-r-xeon-r-processor-2.json`.
-fn path_in(folder: &Path, name: &str, threads: usize) -> PathBuf {
-    let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+/// `Intel(R) Xeon(R) Processor`, 2 threads → `cpu-intel-r-xeon-r-processor-2.json`; `NVIDIA T4` → `gpu-nvidia-t4.json`.
+fn path_in(folder: &Path, device: &Measured) -> PathBuf {
+    let words = device.name().split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let name = words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-");
-    folder.join(format!("cpu-{name}-{threads}.json"))
+    folder.join(match device {
+        Measured::Cpu { threads, .. } => format!("cpu-{name}-{threads}.json"),
+        Measured::Gpu { .. } => format!("gpu-{name}.json"),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn cpu(name: &str, threads: usize) -> Measured {
+        Measured::Cpu { name: name.into(), threads }
+    }
+
     #[test]
     fn what_is_stored_is_loaded_for_the_same_device_only() {
         let dir = tempfile::tempdir().unwrap();
         let mut profile = Profile::cpu(2);
         profile.phase_s = 0.25;
-        let path = store_in(dir.path(), "Some (R) CPU", 2, &profile).unwrap();
+        let path = store_in(dir.path(), &cpu("Some (R) CPU", 2), &profile).unwrap();
         assert!(path.ends_with("cpu-some-r-cpu-2.json"), "{path:?}");
-        assert_eq!(load(dir.path(), "Some (R) CPU", 2), Some(profile));
-        assert_eq!(load(dir.path(), "Some (R) CPU", 3), None);
+        assert_eq!(load(dir.path(), &cpu("Some (R) CPU", 2)), Some(profile));
+        assert_eq!(load(dir.path(), &cpu("Some (R) CPU", 3)), None);
+        assert_eq!(load(dir.path(), &Measured::Gpu { name: "Some (R) CPU".into() }), None);
         // Another name that makes the same file name.
-        assert_eq!(load(dir.path(), "some r cpu", 2), None);
+        assert_eq!(load(dir.path(), &cpu("some r cpu", 2)), None);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]
     fn damaged_and_foreign_files_are_ignored() {
         let dir = tempfile::tempdir().unwrap();
-        let path = store_in(dir.path(), "cpu", 1, &Profile::cpu(1)).unwrap();
+        let device = Measured::Gpu { name: "NVIDIA T4".into() };
+        let path = store_in(dir.path(), &device, &Profile::cpu(1)).unwrap();
+        assert!(path.ends_with("gpu-nvidia-t4.json"), "{path:?}");
         let text = fs::read_to_string(&path).unwrap();
         let damaged = [
             text[..text.len() / 2].to_string(),
             String::new(),
             "[]".into(),
-            text.replace("\"format\": 1", "\"format\": 0"),
+            text.replace("\"format\": 2", "\"format\": 1"),
             text.replace("\"product\"", "\"prodcut\""),
             text.replacen("\"phase_s\": ", "\"phase_s\": -", 1),
         ];
         for damaged in damaged {
             assert_ne!(damaged, text);
             fs::write(&path, &damaged).unwrap();
-            assert_eq!(load(dir.path(), "cpu", 1), None, "{damaged}");
+            assert_eq!(load(dir.path(), &device), None, "{damaged}");
         }
         fs::write(&path, [0xff, 0xfe]).unwrap();
-        assert_eq!(load(dir.path(), "cpu", 1), None);
+        assert_eq!(load(dir.path(), &device), None);
     }
 }

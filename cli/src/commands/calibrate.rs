@@ -4,7 +4,7 @@ use crate::arguments::Machine;
 use crate::device::{self, Facts};
 use crate::failure::Failure;
 use crate::printer::{self, say};
-use crate::profiles;
+use crate::profiles::{self, Measured};
 use clap::Args;
 use indicatif::ProgressBar;
 use plimsoll::plan::{Amount, Amounts};
@@ -35,22 +35,24 @@ struct Answer<'a> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let (device, Facts::Cpu(facts)) = device::to_run_on(&arguments.machine)? else {
-        return Err(Failure::bad_input("only the processor can be measured yet", "plimsoll calibrate --device cpu"));
+    let (device, facts) = device::to_run_on(&arguments.machine)?;
+    let measured = match facts {
+        Facts::Cpu(facts) => Measured::Cpu { name: facts.name, threads: device.target.threads },
+        Facts::Gpu(facts) => Measured::Gpu { name: facts.name },
     };
-    let threads = device.target.threads;
-    say(&format!("measuring {}, {threads} threads; other work on the machine makes it look slower", facts.name));
+    say(&format!("measuring {measured}; other work on it makes it look slower"));
     // Invisible unless stderr is a terminal.
     let bar = ProgressBar::new(100);
     let time = Duration::from_secs(arguments.seconds);
     let calibration = calibrate(&device, time, |share| bar.set_position((100.0 * share.min(1.0)) as u64));
     bar.finish_and_clear();
     let calibration = calibration?;
-    let file = profiles::store(&facts.name, threads, &calibration.profile)
+    let file = profiles::store(&measured, &calibration.profile)
         .map_err(|cause| Failure::failed(format!("the profile cannot be kept: {cause}"), "set XDG_CACHE_HOME"))?;
     match arguments.json {
         true => {
-            let answer = Answer { device: &facts.name, threads, file: &file, calibration: &calibration };
+            let (device, threads) = (measured.name(), device.target.threads);
+            let answer = Answer { device, threads, file: &file, calibration: &calibration };
             printer::json(&answer)?
         }
         false => printer::out(&tables(&calibration, &file)),

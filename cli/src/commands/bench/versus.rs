@@ -137,8 +137,13 @@ fn position(candidates: &mut Vec<Candidate>, candidate: Candidate) -> usize {
 
 /// All candidates side by side in memory, taking turns.
 fn measure(candidates: &[Candidate], steps: usize) -> Result<Vec<Measured>, Failure> {
-    let benches = candidates.iter().map(|c| Bench::new(&c.recipe, &c.planned)).collect::<Result<Vec<_>, _>>()?;
-    let mut benches: Vec<(Bench, Vec<f64>)> = benches.into_iter().map(|bench| (bench, Vec::new())).collect();
+    let mut benches: Vec<(Bench, Vec<f64>)> = Vec::new();
+    for Candidate { recipe, planned } in candidates {
+        let mut bench = Bench::new(recipe, planned)?;
+        // A device captures its graphs in the first step, while what the others take is not counted as its own.
+        bench.time(1, 1)?;
+        benches.push((bench, Vec::new()));
+    }
     for _ in 0..steps.div_ceil(STEPS_PER_TURN - 1) {
         for (bench, times) in &mut benches {
             times.extend(bench.time(1, STEPS_PER_TURN - 1)?.0);

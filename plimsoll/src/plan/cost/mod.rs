@@ -81,16 +81,20 @@ impl Profile {
 
     fn work_seconds(&self, work: &Work) -> f64 {
         let Some(rates) = self.seconds.get(&work.class) else { return 0.0 };
-        let flops = rates.of(Amount::Flops) / self.speedup(work.class, work.dtype);
-        let rates = rates.with(Amount::Flops, flops);
+        let amounts = self.as_in_f32(work);
         match self.overlaps {
-            false => rates.dot(&work.amounts),
+            false => rates.dot(&amounts),
             true => {
-                let seconds = |amount: Amount| rates.of(amount) * work.amounts.of(amount);
+                let seconds = |amount: Amount| rates.of(amount) * amounts.of(amount);
                 let memory = seconds(Amount::NearBytes) + seconds(Amount::FarBytes);
-                rates.dot(&work.amounts) - memory.min(seconds(Amount::Flops))
+                rates.dot(&amounts) - memory.min(seconds(Amount::Flops))
             }
         }
+    }
+
+    /// The work with the operations of plain f32 that take as long.
+    pub fn as_in_f32(&self, work: &Work) -> Amounts {
+        work.amounts.with(Amount::Flops, work.amounts.of(Amount::Flops) / self.speedup(work.class, work.dtype))
     }
 
     fn speedup(&self, class: Class, dtype: DType) -> f64 {

@@ -7,8 +7,8 @@ mod workloads;
 pub use fit::Observation;
 
 use super::{Device, TrainError};
-use crate::ops::Class;
-use crate::plan::{Amounts, Grain, Profile, Work, predicted_ms};
+use crate::ops::{Class, Processor};
+use crate::plan::{Amounts, Grain, Profile, Work};
 use running::Running;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -49,7 +49,11 @@ const STEPS_PER_TURN: usize = 3;
 /// Runs the models in alternation for about `time`, telling `progress` the share that is done, and fits a profile.
 pub fn calibrate(device: &Device, time: Duration, mut progress: impl FnMut(f64)) -> Result<Calibration, TrainError> {
     let began = Instant::now();
-    let mut models = workloads::all().iter().map(|w| Running::new(w, device)).collect::<Result<Vec<_>, _>>()?;
+    let workloads = match device.target.processor {
+        Processor::Cpu => workloads::for_processors(),
+        Processor::Cuda => workloads::for_cards(),
+    };
+    let mut models = workloads.iter().map(|w| Running::new(w, device)).collect::<Result<Vec<_>, _>>()?;
     for round in 0..ROUNDS.end {
         let spent = began.elapsed().as_secs_f64() / time.as_secs_f64();
         if round >= ROUNDS.start && spent >= 1.0 {
@@ -60,31 +64,34 @@ pub fn calibrate(device: &Device, time: Duration, mut progress: impl FnMut(f64))
         }
         progress(began.elapsed().as_secs_f64() / time.as_secs_f64());
     }
-    Ok(explain(&models, device.target.threads, began))
+    Ok(explain(&models, device, began))
 }
 
-fn explain(models: &[Running], threads: usize, began: Instant) -> Calibration {
-    let quiet = fitted(models, threads);
-    let classes = class_checks(&observations(models, &quiet.grain), &quiet);
+fn explain(models: &[Running], device: &Device, began: Instant) -> Calibration {
+    let quiet = fitted(models, device);
+    let classes = class_checks(&observations(models, &quiet), &quiet);
     let profile = as_met(quiet, models);
     let steps = models.iter().map(|model| StepCheck {
         model: model.name.into(),
         measured_ms: 1e3 * model.median_step_seconds(),
-        predicted_ms: predicted_ms(model.program(), &profile),
+        predicted_ms: model.predicted_ms(&profile),
     });
     let steps = steps.collect();
     Calibration { profile, steps, classes, seconds: began.elapsed().as_secs_f64() }
 }
 
 /// The near cache's size is not known: the one that leaves the least unexplained is taken.
-fn fitted(models: &[Running], threads: usize) -> Profile {
-    let start = Profile::cpu(threads);
+fn fitted(models: &[Running], device: &Device) -> Profile {
+    let start = match device.target.processor {
+        Processor::Cpu => Profile::cpu(device.target.threads),
+        // How much faster its tensor cores are is known of a card; what else it does is fitted as a sum.
+        Processor::Cuda => Profile { overlaps: false, ..device.profile.clone() },
+    };
     let fits = [0.25, 0.5, 1.0, 2.0, 4.0].map(|factor| {
         let near_bytes = (start.grain.near_bytes as f64 * factor) as usize;
-        let grain = Grain { near_bytes, ..start.grain };
-        let observations = observations(models, &grain);
-        let (seconds, unexplained) = fit::by_class(&observations, &start.seconds);
-        (Profile { grain, seconds, ..start.clone() }, unexplained)
+        let profile = Profile { grain: Grain { near_bytes, ..start.grain }, ..start.clone() };
+        let (seconds, unexplained) = fit::by_class(&observations(models, &profile), &start.seconds);
+        (Profile { seconds, ..profile }, unexplained)
     });
     let best = fits.into_iter().min_by(|a, b| a.1.total_cmp(&b.1));
     let profile = best.map_or(start, |(profile, _)| profile);
@@ -95,7 +102,7 @@ fn fitted(models: &[Running], threads: usize) -> Profile {
 
 /// Nodes at their quiet moments say how the classes compare; whole steps, interruptions included, say how long they take.
 fn as_met(profile: Profile, models: &[Running]) -> Profile {
-    let longer = |model: &Running| 1e3 * model.median_step_seconds() / predicted_ms(model.program(), &profile).max(1e-9);
+    let longer = |model: &Running| 1e3 * model.median_step_seconds() / model.predicted_ms(&profile).max(1e-9);
     let mut factors: Vec<f64> = models.iter().map(longer).collect();
     factors.sort_by(f64::total_cmp);
     let factor = factors.get(factors.len() / 2).copied().filter(|factor| factor.is_normal()).unwrap_or(1.0);
@@ -103,13 +110,14 @@ fn as_met(profile: Profile, models: &[Running]) -> Profile {
 }
 
 /// Every node of every model: what it does and the time it took.
-fn observations(models: &[Running], grain: &Grain) -> Vec<Observation> {
+fn observations(models: &[Running], profile: &Profile) -> Vec<Observation> {
     let mut found = Vec::new();
     for model in models {
         let step = model.step_seconds();
         for (phase, node, seconds) in model.node_seconds() {
             let phase = &model.program().phases[phase];
-            let work = Work::of(&phase.graph, node, grain);
+            let work = Work::of(&phase.graph, node, &profile.grain);
+            let work = Work { amounts: profile.clone().with_tf32(model.tf32).as_in_f32(&work), ..work };
             found.push(Observation { work, seconds, runs: phase.repeat as f64, step });
         }
     }

@@ -1,20 +1,23 @@
 //! A small model in training, with a look at the clock after each node.
 
 use super::super::random_batch::random_batch;
-use super::super::{Planned, Shapes, Stepper, initialize, plan, shapes};
+use super::super::{Planned, Shapes, Stepper, initialize, plan, shapes, take_arena};
 use super::workloads::Workload;
 use super::{Device, TrainError};
 use crate::data::Batch;
-use crate::exec::cpu::CpuExecutor;
+use crate::exec::Executor;
 use crate::graph::NodeId;
-use crate::plan::Program;
-use crate::recipe::Recipe;
+use crate::ops::Processor;
+use crate::plan::{Profile, Program, predicted_ms};
+use crate::recipe::{Precision, Recipe};
 use std::time::Instant;
 
 pub struct Running {
     pub name: &'static str,
+    /// Whether its f32 products are rounded to tf32.
+    pub tf32: bool,
     planned: Planned,
-    executor: CpuExecutor,
+    executor: Box<dyn Executor>,
     stepper: Stepper,
     shapes: Shapes,
     batch: Batch,
@@ -30,42 +33,49 @@ impl Running {
         let recipe = Recipe::parse(&workload.recipe(), workload.name, &[])?;
         let planned = plan(&recipe, device)?;
         let choice = &planned.choice;
-        let bytes = choice.layout.arena_bytes as u64;
-        let mut executor = CpuExecutor::new(&choice.program, &choice.layout, choice.options.target.threads)
-            .map_err(|cause| TrainError::Arena { bytes, cause })?;
+        let mut executor = take_arena(&recipe, &planned)?;
         initialize(&choice.program, &mut executor, recipe.train.seed);
         let (stepper, shapes) = (Stepper::new(&recipe, choice), shapes(&recipe, &planned));
         let batch = random_batch(&choice.program, recipe.train.effective_batch)?;
         let ticks = choice.layout.phases.iter().map(|phase| vec![Vec::new(); phase.order.len()]).collect();
         let lr = recipe.train.optimizer.lr;
-        let (done, steps) = (0, Vec::new());
-        Ok(Running { name: workload.name, planned, executor, stepper, shapes, batch, lr, done, ticks, steps })
+        let (done, steps, tf32) = (0, Vec::new(), recipe.memory.precision.pinned() == Some(Precision::Tf32));
+        Ok(Running { name: workload.name, tf32, planned, executor, stepper, shapes, batch, lr, done, ticks, steps })
     }
 
     pub fn program(&self) -> &Program {
         &self.planned.choice.program
     }
 
-    /// Some steps, of which all but the first are counted.
-    pub fn turn(&mut self, steps: usize) -> Result<(), TrainError> {
-        (0..steps).try_for_each(|step| self.step(step > 0))
+    pub fn predicted_ms(&self, profile: &Profile) -> f64 {
+        predicted_ms(self.program(), &profile.clone().with_tf32(self.tf32))
     }
 
-    fn step(&mut self, counted: bool) -> Result<(), TrainError> {
+    /// Some steps, of which all but the first are counted.
+    pub fn turn(&mut self, steps: usize) -> Result<(), TrainError> {
+        // Looking at each node takes a device out of its stride: its whole steps are measured apart.
+        let apart = self.planned.device.target.processor == Processor::Cuda;
+        (0..steps).try_for_each(|step| match (step, apart) {
+            (0, _) => self.step(false, false),
+            (_, false) => self.step(true, true),
+            (_, true) => self.step(step % 2 == 1, step % 2 == 0),
+        })
+    }
+
+    /// One step; whether its nodes are timed, and whether all of it is.
+    fn step(&mut self, nodes: bool, whole: bool) -> Result<(), TrainError> {
         let (choice, ticks, began) = (&self.planned.choice, &mut self.ticks, Instant::now());
-        let run = |executor: &mut CpuExecutor, phase: usize| {
-            let mut last = Instant::now();
-            executor.run_watched(phase, |tick| {
-                let now = Instant::now();
-                if counted {
-                    ticks[phase][tick].push((now - last).as_secs_f64());
-                }
-                last = now;
-            });
+        let run = |executor: &mut Box<dyn Executor>, phase: usize| {
+            if !nodes {
+                return executor.run(phase);
+            }
+            let mut seconds = vec![0.0; ticks[phase].len()];
+            executor.run_timed(phase, &mut seconds);
+            ticks[phase].iter_mut().zip(seconds).for_each(|(times, seconds)| times.push(seconds));
         };
         self.stepper.step(&mut self.executor, choice, &mut self.shapes, &self.batch, self.done, self.lr, run)?;
         self.done += 1;
-        if counted {
+        if whole {
             self.steps.push(began.elapsed().as_secs_f64());
         }
         Ok(())

@@ -9,6 +9,7 @@ pub struct Workload {
     accumulation: usize,
     optimizer: &'static str,
     attention: &'static str,
+    precision: &'static str,
 }
 
 const TEXTS: &str = "train = \"none.jsonl\"\ntokenizer = \"none.json\"";
@@ -22,6 +23,7 @@ const HYBRID: Workload = Workload {
     accumulation: 1,
     optimizer: "adamw",
     attention: "fused",
+    precision: "f32",
 };
 
 const BLOCKS: Workload = Workload {
@@ -33,6 +35,7 @@ const BLOCKS: Workload = Workload {
     accumulation: 1,
     optimizer: "adamw",
     attention: "fused",
+    precision: "f32",
 };
 
 const ENCODER: Workload = Workload {
@@ -44,10 +47,11 @@ const ENCODER: Workload = Workload {
     accumulation: 1,
     optimizer: "adamw",
     attention: "fused",
+    precision: "f32",
 };
 
 /// In the order of their turns.
-pub fn all() -> Vec<Workload> {
+pub fn for_processors() -> Vec<Workload> {
     vec![
         HYBRID,
         Workload {
@@ -116,10 +120,104 @@ pub fn all() -> Vec<Workload> {
     ]
 }
 
+/// Large enough to fill a card, and some that are not, in the precisions that cards are used with.
+pub fn for_cards() -> Vec<Workload> {
+    vec![
+        Workload {
+            name: "hybrid",
+            model: "family = \"hybrid-cnn-lstm\"\nfeatures = 64\nwindow = 60\nchannels = [128, 256]\nhidden = 256\n\
+                    heads = 4\nclasses = 3\ndropout = 0.1",
+            batch: 256,
+            precision: "bf16-mixed",
+            ..HYBRID
+        },
+        Workload { name: "hybrid, narrow", batch: 64, attention: "materialized", precision: "tf32", ..HYBRID },
+        Workload {
+            name: "mu-sota",
+            model: "family = \"mu-sota\"\nvocab = 20000\nlayers = 3\nblocks = 16\nblock_width = 4\nblock_heads = 2\n\
+                    cross_heads = 8\nffn = 6400\nmax_length = 256",
+            data: "source = \"synthetic:grammar\"\nmax_length = 256",
+            batch: 16,
+            precision: "tf32",
+            ..BLOCKS
+        },
+        Workload { name: "mu-sota, small", ..BLOCKS },
+        Workload {
+            name: "bert",
+            model: "family = \"bert\"\nhidden_size = 768\nnum_hidden_layers = 3\nnum_attention_heads = 12\n\
+                    intermediate_size = 3072\nnum_labels = 2",
+            data: "max_length = 128",
+            batch: 32,
+            precision: "bf16-mixed",
+            ..ENCODER
+        },
+        Workload {
+            name: "bert, wide",
+            model: "family = \"bert\"\nhidden_size = 1024\nnum_hidden_layers = 2\nnum_attention_heads = 16\n\
+                    intermediate_size = 4096\nnum_labels = 2",
+            data: "max_length = 384",
+            batch: 16,
+            accumulation: 2,
+            precision: "bf16-mixed",
+            ..ENCODER
+        },
+        Workload {
+            name: "bert, narrow",
+            batch: 32,
+            accumulation: 4,
+            attention: "materialized",
+            optimizer: "sgd",
+            precision: "tf32",
+            ..ENCODER
+        },
+        Workload {
+            name: "deberta-v3",
+            model: "family = \"deberta-v3\"\nvocab_size = 30000\nhidden_size = 768\nnum_hidden_layers = 2\n\
+                    num_attention_heads = 12\nintermediate_size = 3072\nnum_labels = 2",
+            data: "max_length = 256",
+            batch: 16,
+            precision: "bf16-mixed",
+            ..ENCODER
+        },
+        Workload {
+            name: "t5",
+            model: "family = \"t5\"\nd_model = 1024\nd_kv = 64\nd_ff = 2816\nnum_layers = 2\nnum_heads = 16\n\
+                    feed_forward_proj = \"gated-gelu\"\ntie_word_embeddings = true\nscale_decoder_outputs = true",
+            data: "max_length = 256\nmax_target_length = 128",
+            batch: 8,
+            precision: "bf16-mixed",
+            ..ENCODER
+        },
+        Workload {
+            name: "t5, small",
+            model: "family = \"t5\"\nvocab_size = 8000\nd_model = 512\nd_kv = 64\nd_ff = 1024\nnum_layers = 2\n\
+                    num_heads = 6\nfeed_forward_proj = \"gated-gelu\"\ntie_word_embeddings = true\n\
+                    scale_decoder_outputs = true",
+            data: "max_length = 64\nmax_target_length = 64",
+            batch: 16,
+            optimizer: "adafactor",
+            precision: "tf32",
+            ..ENCODER
+        },
+        Workload {
+            name: "clip",
+            model: "family = \"clip\"\nprojection_dim = 512\n\
+                    text_config = { hidden_size = 512, intermediate_size = 2048, num_hidden_layers = 2, \
+                    num_attention_heads = 8, vocab_size = 20000, max_position_embeddings = 77, eos_token_id = 1 }\n\
+                    vision_config = { hidden_size = 768, intermediate_size = 3072, num_hidden_layers = 2, \
+                    num_attention_heads = 12, image_size = 224, patch_size = 32 }",
+            data: "max_length = 77",
+            batch: 64,
+            precision: "bf16-mixed",
+            ..ENCODER
+        },
+    ]
+}
+
 impl Workload {
     /// A recipe with nothing left to choose.
     pub fn recipe(&self) -> String {
-        let Workload { model, data, batch, accumulation, optimizer, attention, .. } = self;
+        let Workload { model, data, batch, accumulation, optimizer, attention, precision, .. } = self;
         let micro_batch = batch / accumulation;
         let files = if data.starts_with("source") { "" } else { TEXTS };
         let sample = if model.contains("mu-sota") { "sample = { length = 0 }" } else { "" };
@@ -128,7 +226,7 @@ impl Workload {
             "[model]\n{model}\n[data]\n{data}\n{files}\n[train]\neffective_batch = {batch}\nclip_norm = 1.0\n\
              optimizer = {{ name = \"{optimizer}\", lr = 1e-5 }}\nschedule = {{ name = \"constant\" }}\n\
              evaluate = {{ every = \"never\" }}\n{sample}\n\
-             [memory]\nprecision = \"f32\"\nmicro_batch = {micro_batch}\nrecompute = \"none\"\nattention = \"{attention}\"\n"
+             [memory]\nprecision = \"{precision}\"\nmicro_batch = {micro_batch}\nrecompute = \"none\"\nattention = \"{attention}\"\n"
         )
     }
 }
@@ -142,28 +240,41 @@ mod tests {
     use crate::train::{Device, plan};
     use std::collections::BTreeSet;
 
-    #[test]
-    fn every_class_of_work_is_in_them() {
-        let device = Device {
-            name: "cpu".into(),
+    fn device(name: &str, target: Target) -> Device {
+        Device {
+            name: name.into(),
             total_bytes: 8 << 30,
             free_bytes: 8 << 30,
             reserve_bytes: 0,
             profile: Profile::cpu(2),
-            target: Target::cpu(2),
+            target,
             precision: Precision::F32,
             runs: true,
             ordinal: 0,
-        };
+        }
+    }
+
+    fn classes(workloads: &[Workload], device: &Device, most_bytes: usize) -> BTreeSet<Class> {
         let mut seen = BTreeSet::from([Class::View]);
-        for workload in all() {
+        for workload in workloads {
             let recipe = Recipe::parse(&workload.recipe(), workload.name, &[]).unwrap_or_else(|e| panic!("{e}"));
-            let planned = plan(&recipe, &device).unwrap_or_else(|e| panic!("{}: {e}", workload.name));
-            assert!(planned.choice.layout.arena_bytes < 512 << 20, "{}: {planned:?}", workload.name);
+            let planned = plan(&recipe, device).unwrap_or_else(|e| panic!("{}: {e}", workload.name));
+            assert!(planned.choice.layout.arena_bytes < most_bytes, "{}: {planned:?}", workload.name);
             let phases = planned.choice.program.phases.iter().filter(|phase| phase.repeat > 0);
             seen.extend(phases.flat_map(|phase| phase.graph.nodes().iter().map(|node| node.op.op().class())));
         }
-        let missing: Vec<Class> = Class::ALL.into_iter().filter(|class| !seen.contains(class)).collect();
-        assert!(missing.is_empty(), "{missing:?}");
+        seen
+    }
+
+    #[test]
+    fn every_class_of_work_is_in_them() {
+        for (workloads, device, most_bytes) in [
+            (for_processors(), device("cpu", Target::cpu(2)), 512 << 20),
+            (for_cards(), device("cuda", Target::CUDA), 3 << 30),
+        ] {
+            let seen = classes(&workloads, &device, most_bytes);
+            let missing: Vec<Class> = Class::ALL.into_iter().filter(|class| !seen.contains(class)).collect();
+            assert!(missing.is_empty(), "{}: {missing:?}", device.name);
+        }
     }
 }
