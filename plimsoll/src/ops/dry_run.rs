@@ -144,6 +144,10 @@ fn check(name: &str, launch: &Recorded, ranges: &[(u64, usize)]) {
                 assert!(address == 0 || inside(address, 1), "{name}: {entry} reads outside its tensors");
             }
         }
+        Recorded::Sweep(sweep) => {
+            let addresses = sweep.sets.iter().flat_map(|set| &set.addresses);
+            assert!(addresses.clone().all(|&at| inside(at, 1)), "{name}: {sweep:?} reads outside its tensors");
+        }
         Recorded::Gemm(_) => {}
         Recorded::Fill { address, bytes, .. } => assert!(inside(*address, *bytes), "{name}: fills outside its tensors"),
         Recorded::Copy { to, from, bytes } => {

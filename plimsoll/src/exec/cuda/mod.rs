@@ -6,12 +6,14 @@ mod compile;
 mod driver;
 mod executor;
 mod gpu;
+mod join;
 mod launch;
 mod libraries;
 mod modules;
 mod record;
 mod recorder;
 mod staging;
+mod sweep;
 
 pub use compile::{Compiler, OLDEST_ARCH, cache_folder};
 pub use driver::{DriverFacts, device_count};
@@ -21,3 +23,4 @@ pub use launch::{Arg, CudaError, DeviceTensor, Gemm, Grid, Kernel, Launch, Matri
 pub use libraries::Library;
 pub use record::{Bases, record_node, record_phase};
 pub use recorder::{Recorded, Recorder};
+pub use sweep::{Set, Sweep};
