@@ -1,6 +1,6 @@
 //! What layer norm and RMS norm share: what they accept, and their kernels (norm.cu).
 
-use super::cuda::{Group, put, source, typed, width};
+use super::cuda::{Group, put, rows_of, source, typed, width};
 use super::*;
 use crate::exec::cuda::{Arg, DeviceTensor, Grid, Kernel, Source};
 
@@ -31,7 +31,7 @@ pub(super) fn refuse_statistics_gradient(cx: &Vjp<'_>, outputs: std::ops::Range<
 const SOURCE: Source = source!("norm", "map", "rows");
 
 fn kernel(entry: &'static str, x: &DeviceTensor, centered: bool, group: Group) -> Kernel {
-    let kernel = group.define(typed(SOURCE, entry, &[("T", x)]));
+    let kernel = group.define(typed(SOURCE, entry, &[("T", x)])).define("COLUMNS", rows_of(&x.ty).1);
     kernel.define("CENTERED", u32::from(centered)).define("THREADS", threads(group))
 }
 
@@ -60,7 +60,7 @@ pub(super) fn put_norm(launch: &mut Launch<'_>, of: Forward<'_>, eps: f64) -> Re
     let (rows, row) = (rstd.ty.elements(), gamma.ty.elements());
     let group = Group::lanes(row, width(&[x, gamma, beta.unwrap_or(gamma), y], row));
     let tensors = [x.into(), gamma.into(), optional(beta), y.into(), optional(mean), rstd.into()];
-    let args = [&tensors[..], &[rows.into(), row.into(), (eps as f32).into()]].concat();
+    let args = [&tensors[..], &[rows.into(), (eps as f32).into()]].concat();
     put(launch, &kernel("normalize", x, beta.is_some(), group), group.grid(rows), rows, &args)
 }
 
@@ -94,7 +94,7 @@ pub(super) fn put_norm_grad(launch: &mut Launch<'_>, of: Backward<'_>) -> Result
     let group = Group::teams(row, width(&[dy, x, gamma, dx], row));
     let parts = parts(rows);
     let tensors = [dy.into(), x.into(), gamma.into(), optional(mean), rstd.into(), dx.into()];
-    let sizes = [Arg::Address(launch.workspace), rows.into(), row.into(), rows.div_ceil(parts).into()];
+    let sizes = [Arg::Address(launch.workspace), rows.into(), rows.div_ceil(parts).into()];
     let kernel = kernel("normalize_grad", x, dbeta.is_some(), group);
     launch.kernel(&kernel, Grid::new(parts, threads(group)), &[&tensors[..], &sizes].concat())?;
     let sums: Vec<&DeviceTensor> = [dgamma].into_iter().chain(dbeta).collect();
