@@ -92,7 +92,15 @@ impl Seen {
     }
 
     fn launch(&mut self, who: &str, launch: Recorded) {
-        let Recorded::Kernel { kernel, grid, .. } = launch else { return };
+        match launch {
+            Recorded::Kernel { kernel, grid, .. } => self.kernel(who, kernel, grid),
+            // However many it is joined with.
+            Recorded::Sweep(sweep) => sweep.kernels().for_each(|(_, kernel)| self.kernel(who, kernel, sweep.grid())),
+            _ => {}
+        }
+    }
+
+    fn kernel(&mut self, who: &str, kernel: Kernel, grid: Grid) {
         if !is_legal(grid) {
             self.wrong.insert(format!("{who}: {} asks for {grid:?}", kernel.entry));
         }

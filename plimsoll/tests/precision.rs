@@ -34,6 +34,24 @@ fn mixed_precision_copies_a_weight_once() {
     assert_eq!(casts, 1);
 }
 
+/// A step differentiates the copies: no gradient is cast back to be read by an update.
+#[test]
+fn gradients_of_copies_are_of_their_type() {
+    let mut g = Graph::mixed("step", DType::Bf16, DType::F32);
+    let x = g.data("x", Type::new(DType::Bf16, &[4, 8])).unwrap();
+    let target = g.data("target", Type::new(DType::I32, &[4])).unwrap();
+    let weight = g.data("weight", Type::new(DType::F32, &[4])).unwrap();
+    let w = g.parameter("w", &[8, 8], plimsoll::graph::Init::Zeros, true).unwrap();
+    let y = g.apply("y", MatMul::TRANSPOSED, &[x, w]).unwrap();
+    let loss = g.apply_all("loss", CrossEntropy, &[y, target, weight]).unwrap()[0];
+    let scale = g.scalar("scale").unwrap();
+    let master = g.trained()[0];
+    assert_eq!((g.computed(master), g.computed(w)), (w, w));
+    let grad = gradients(&mut g, loss, scale, &[w]).unwrap()[0].unwrap();
+    assert_eq!(g.ty(grad), g.ty(w));
+    assert_eq!(g.nodes().iter().filter(|n| format!("{:?}", n.op.op()).starts_with("Cast")).count(), 1);
+}
+
 #[test]
 fn pure_half_precision_copies_nothing() {
     let g = tied(DType::Bf16, DType::Bf16);

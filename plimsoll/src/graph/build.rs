@@ -84,6 +84,12 @@ impl Graph {
         Ok(outputs[0])
     }
 
+    /// What is computed with in place of a parameter: its copy in mixed precision, otherwise itself. Its gradient is of
+    /// the same type.
+    pub fn computed(&self, parameter: ValueId) -> ValueId {
+        self.copies.get(&parameter).copied().unwrap_or(parameter)
+    }
+
     /// Something that lives over phases. Declaring the same one again gives the same value.
     pub fn resident(&mut self, name: &str, ty: Type, component: Component, init: Init) -> Result<ValueId, GraphError> {
         self.input(name, ty, InputKind::Resident { component, init })
@@ -226,7 +232,7 @@ impl Graph {
     /// that and nothing else reads the part, as a node of its own otherwise.
     pub fn accumulate(&mut self, name: &str, part: ValueId, total: ValueId) -> Result<ValueId, GraphError> {
         let read = self.reads[part.index()] > 0 || self.kept.contains(&part);
-        let producer = self.producer(part).filter(|_| !read);
+        let producer = self.producer(part).filter(|_| !read && self.ty(part) == self.ty(total));
         let folded = producer.and_then(|id| Some((id, self.node(id).op.op().accumulating()?)));
         match folded {
             Some((id, op)) => {

@@ -25,7 +25,7 @@ extern "C" __global__ void weight_squares(const T* w, i64 n, float* parts) {
     if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
 
-extern "C" __global__ void vector_moments(const T* g, M* moments, i64 n, STEP, float decay) {
+extern "C" __global__ void vector_moments(const G* g, M* moments, i64 n, STEP, float decay) {
     i64 i = thread_index() * WIDTH;
     if (i >= n) return;
     Step s = READ_STEP;
@@ -37,10 +37,10 @@ extern "C" __global__ void vector_moments(const T* g, M* moments, i64 n, STEP, f
 }
 
 // A block per row: its mean square.
-extern "C" __global__ void row_moments(const T* g, M* moments, i64 columns, STEP, float decay) {
+extern "C" __global__ void row_moments(const G* g, M* moments, i64 columns, STEP, float decay) {
     __shared__ float scratch[33];
     Step s = READ_STEP;
-    const T* row = g + blockIdx.x * columns;
+    const G* row = g + blockIdx.x * columns;
     float sum = 0.0f;
     for (i64 i = threadIdx.x * WIDTH; i < columns; i += blockDim.x * WIDTH) {
         float x[WIDTH];
@@ -54,7 +54,7 @@ extern "C" __global__ void row_moments(const T* g, M* moments, i64 columns, STEP
 
 // The squares of a stretch of rows, column by column: parts (matrices, chunks, columns). As sum_columns of reduce.cu,
 // eight threads take turns with the rows.
-extern "C" __global__ void column_squares(const T* g, float* parts, i64 rows, i64 columns, i64 chunks, i64 stretch,
+extern "C" __global__ void column_squares(const G* g, float* parts, i64 rows, i64 columns, i64 chunks, i64 stretch,
                                           STEP) {
     __shared__ float scratch[8][32 * WIDTH];
     Step s = READ_STEP;
@@ -62,7 +62,7 @@ extern "C" __global__ void column_squares(const T* g, float* parts, i64 rows, i6
     i64 tiles = (columns + 32 * WIDTH - 1) / (32 * WIDTH);
     i64 part = blockIdx.x / tiles, column = (blockIdx.x % tiles * 32 + side) * WIDTH;
     i64 first = part % chunks * stretch, end = first + stretch < rows ? first + stretch : rows;
-    const T* matrix = g + part / chunks * rows * columns;
+    const G* matrix = g + part / chunks * rows * columns;
     float sum[WIDTH] = {};
     if (column < columns) {
         UNROLL4 for (i64 row = first + turn; row < end; row += 8) {
@@ -102,7 +102,7 @@ extern "C" __global__ void row_scales(const M* moments, float* scales, i64 rows,
 
 // The update before it is scaled: g / √max(row · column, eps²), rows relative to their matrix's mean. A vector is one
 // row whose columns are its own second moment.
-__device__ __forceinline__ void updates(float (&u)[WIDTH], const T* g, const M* row_moments, const float* scales,
+__device__ __forceinline__ void updates(float (&u)[WIDTH], const G* g, const M* row_moments, const float* scales,
                                         const M* column_moments, i64 i, i64 rows, i64 columns, float clip,
                                         float least, i64 n) {
     INDEX row = (INDEX)i / (INDEX)columns, matrix = row / (INDEX)rows;
@@ -113,7 +113,7 @@ __device__ __forceinline__ void updates(float (&u)[WIDTH], const T* g, const M* 
     UNROLL for (int k = 0; k < WIDTH; k++) u[k] = u[k] * clip / sqrtf(fmaxf(scale * moment[k], least));
 }
 
-extern "C" __global__ void update_squares(const T* g, const M* row_moments, const float* scales,
+extern "C" __global__ void update_squares(const G* g, const M* row_moments, const float* scales,
                                           const M* column_moments, i64 n, i64 rows, i64 columns, STEP, float least,
                                           float* parts) {
     __shared__ float scratch[33];
@@ -145,7 +145,7 @@ extern "C" __global__ void update_factor(const float* weight_parts, const float*
 }
 
 // w · keep − factor · update
-extern "C" __global__ void update(T* w, T* g, const M* row_moments, const float* scales, const M* column_moments,
+extern "C" __global__ void update(T* w, G* g, const M* row_moments, const float* scales, const M* column_moments,
                                   i64 n, i64 rows, i64 columns, STEP, float least, const float* factor,
                                   float weight_decay) {
     i64 i = thread_index() * WIDTH;

@@ -87,10 +87,10 @@ impl Op for Adafactor {
         let moments = Adafactor::state_shapes(&w.shape)
             .into_iter()
             .map(|shape| Type::new(inputs.get(1).map_or(w.dtype, |m| m.dtype), &shape));
-        let expected: Vec<Type> = [w.clone()].into_iter().chain(moments).chain([w.clone()]).collect();
-        match inputs.len() == gradient + 4 && inputs[..=gradient] == expected {
+        let expected: Vec<Type> = [w.clone()].into_iter().chain(moments).collect();
+        match inputs.len() == gradient + 4 && inputs[..gradient] == expected && inputs[gradient].shape == w.shape {
             true => Ok(inputs[..self.overwritten(w)].to_vec()),
-            false => OpError::new(format!("needs {expected:?}, learning rate, step and clip factor")),
+            false => OpError::new(format!("needs {expected:?}, gradient, learning rate, step and clip factor")),
         }
     }
     fn aliases(&self, inputs: &[Type]) -> Vec<Alias> {

@@ -1,9 +1,12 @@
-// One pass over weight, moments and gradient; scalars that change from step to step are read from the arena.
-extern "C" __global__ void adamw(T* w, M* m, M* v, T* g, i64 n, const S* rate, const S* correction1,
-                                 const S* correction2, const C* clip, float b1, float b2, float b2_rest, float eps,
-                                 float weight_decay) {
-    i64 i = thread_index() * WIDTH;
+// One pass over weights, moments and gradients; scalars that change from step to step are read from the arena.
+extern "C" __global__ void adamw(MANY, const S* rate, const S* correction1, const S* correction2, const C* clip,
+                                 float b1, float b2, float b2_rest, float eps, float weight_decay) {
+    const Set& set = set_of_block(sets, count);
+    i64 i = index_in(set), n = set.n;
     if (i >= n) return;
+    T* w = (T*)set.at[0];
+    M *m = (M*)set.at[1], *v = (M*)set.at[2];
+    G* g = (G*)set.at[3];
     float lr = to_float(*rate), factor = to_float(*clip), decay = 1.0f - lr * weight_decay;
     float step = lr / to_float(*correction1), root = sqrtf(to_float(*correction2));
     float weight[WIDTH], first[WIDTH], second[WIDTH], grad[WIDTH];

@@ -1,6 +1,6 @@
 //! AdamW with decoupled weight decay, as PyTorch computes it, in one pass over (w, m, v, g).
 
-use super::cuda::{map, refuse_f64, source, typed};
+use super::cuda::{refuse_f64, source, sweep, typed};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::elementwise::ranges;
@@ -11,7 +11,8 @@ use crate::exec::cuda::Arg;
 use crate::with_float;
 
 /// Inputs: w, m, v, g, learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ, clip factor. Overwrites w, m and v; g too, with zeros, if it
-/// is an accumulator that the next step starts from.
+/// is an accumulator that the next step starts from. On a card g may be of another type than w: in mixed precision it is
+/// as the backward pass computes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdamW {
     pub beta1: f64,
@@ -24,8 +25,8 @@ pub struct AdamW {
 impl Op for AdamW {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         let [w, m, v, g, ..] = inputs else { return OpError::new("needs w, m, v, g and four scalars") };
-        if inputs.len() != 8 || g != w || m != v || m.shape != w.shape {
-            return OpError::new("w and g, or m and v, differ in type");
+        if inputs.len() != 8 || m != v || m.shape != w.shape || g.shape != w.shape {
+            return OpError::new("w, m, v and g differ in shape, or m and v in type");
         }
         Ok(inputs[..if self.zero_gradient { 4 } else { 3 }].to_vec())
     }
@@ -44,12 +45,13 @@ impl Op for AdamW {
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
         let [w, m, v, g, lr, correction1, correction2, clip] = launch.inputs else { return Ok(()) };
-        let kernel = typed(source!("adamw", "map"), "adamw", &[("T", w), ("M", m), ("S", lr), ("C", clip)]);
+        let types = [("T", w), ("M", m), ("G", g), ("S", lr), ("C", clip)];
+        let kernel = typed(source!("adamw", "map", "sweep"), "adamw", &types);
         let constants = [1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps, self.weight_decay];
         let scalars = [lr, correction1, correction2, clip].map(Arg::from);
         let more: Vec<Arg> = scalars.into_iter().chain(constants.map(|x| Arg::F32(x as f32))).collect();
         let kernel = kernel.define("ZERO_GRADIENT", u32::from(self.zero_gradient));
-        map(launch, kernel, &[w, m, v, g], &more)
+        sweep(launch, kernel, &[w, m, v, g], &more)
     }
 }
 

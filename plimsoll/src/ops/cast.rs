@@ -1,6 +1,6 @@
 //! The same numbers in another element type: compute copies of master weights, and their gradients back.
 
-use super::cuda::{map, refuse_f64, source, typed};
+use super::cuda::{refuse_f64, source, sweep, typed};
 use super::*;
 use crate::exec::cpu::parallel::{SharedMut, parallel};
 use crate::graph::DType;
@@ -43,7 +43,7 @@ impl Op for Cast {
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
         let (x, y) = (&launch.inputs[0], &launch.outputs[0]);
-        map(launch, typed(source!("cast", "map"), "cast", &[("X", x), ("Y", y)]), &[x, y], &[])
+        sweep(launch, typed(source!("cast", "map", "sweep"), "cast", &[("X", x), ("Y", y)]), &[x, y], &[])
     }
 }
 

@@ -1,7 +1,7 @@
 //! The contrastive loss over a square of similarities: every row should find its column among all others, and every
 //! column its row. Its gradient is written over the similarities.
 
-use super::layer_norm::refuse_statistics_gradient;
+use super::norm::refuse_statistics_gradient;
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;

@@ -62,7 +62,7 @@ impl Op for Correct {
         let counted = launch.workspace;
         let args: [Arg; 5] = [logits.into(), targets.into(), weights.into(), Arg::Address(counted), classes.into()];
         put(launch, &kernel.define("WIDTH", width), Grid::new(rows, threads), rows, &args)?;
-        reduce::add_parts(launch, counted, rows, total)
+        reduce::add_parts(launch, counted, rows, &[total])
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the kernels of simple ops share on the host: sources, widths of vectors, how rows and strides are walked.
 
 use super::Op;
-use crate::exec::cuda::{Arg, CudaError, DeviceTensor, Grid, Kernel, Launch, Source};
+use crate::exec::cuda::{Arg, CudaError, DeviceTensor, Grid, Kernel, Launch, Set, Source, Sweep};
 use crate::graph::{DType, Type};
 
 /// The kernels beside an op, `name.cu`, after the headers they use.
@@ -50,6 +50,20 @@ pub(super) fn map(
     put(launch, &kernel.define("WIDTH", width), Grid::over(elements, width), elements, &args)
 }
 
+/// The same as a launch that can be joined with others; the kernel is written with sweep.cuh, and what it takes beside
+/// the tensors is `shared`.
+pub(super) fn sweep(
+    launch: &mut Launch<'_>,
+    kernel: Kernel,
+    tensors: &[&DeviceTensor],
+    shared: &[Arg],
+) -> Result<(), CudaError> {
+    let (elements, width) = (tensors[0].ty.elements(), width(tensors, 0));
+    let set = Set { addresses: tensors.iter().map(|t| t.address).collect(), elements };
+    let sweep = Sweep { kernel: kernel.define("WIDTH", width), width, sets: vec![set], shared: shared.to_vec() };
+    if elements == 0 { Ok(()) } else { launch.queue.sweep(sweep) }
+}
+
 /// Puts a kernel on the queue unless there is nothing for it to do.
 pub(super) fn put(
     launch: &mut Launch<'_>,
@@ -91,10 +105,19 @@ impl Group {
         Group::with(row, width, 4, &[32, 128, 256, 512])
     }
 
-    /// A whole block, one vector to a thread up to 512: for kernels that keep more than the row while a block goes
-    /// through many of them.
-    pub fn block(row: usize, width: usize) -> Group {
-        Group::with(row, width, 1, &[64, 128, 256, 512])
+    /// The same, but rows of few vectors share a warp.
+    pub fn lanes(row: usize, width: usize) -> Group {
+        if row <= 16 * width { Group::with(row, width, 1, &[8, 16]) } else { Group::new(row, width) }
+    }
+
+    /// For kernels that keep more than the row while a group goes through many of them: up to 32 elements to a lane of
+    /// a warp, then a whole block, one vector to a thread up to 512.
+    pub fn teams(row: usize, width: usize) -> Group {
+        match row {
+            _ if row <= 16 * width => Group::lanes(row, width),
+            ..=1024 => Group::with(row, width, 32 / width, &[32]),
+            _ => Group::with(row, width, 1, &[64, 128, 256, 512]),
+        }
     }
 
     fn with(row: usize, width: usize, most: usize, sizes: &[usize]) -> Group {
@@ -107,9 +130,12 @@ impl Group {
         kernel.define("WIDTH", self.width).define("GROUP", self.threads).define("PACKS", self.packs)
     }
 
-    /// One group per row; warps share blocks of 128.
+    /// One group per row; warps, and parts of them, share blocks of 128.
     pub fn grid(&self, rows: usize) -> Grid {
-        if self.threads == 32 { Grid::new(rows.div_ceil(4), 128) } else { Grid::new(rows, self.threads) }
+        match self.threads {
+            ..=32 => Grid::new(rows.div_ceil(128 / self.threads), 128),
+            _ => Grid::new(rows, self.threads),
+        }
     }
 }
 
@@ -117,13 +143,6 @@ impl Group {
 pub(super) fn slices(row: usize, width: usize) -> (usize, usize) {
     let threads = row.div_ceil(width).next_multiple_of(32).clamp(32, 256);
     (threads, row.div_ceil(threads * width).max(1))
-}
-
-/// Into how many stretches a kernel cuts rows whose parts of a sum it keeps: enough blocks for a large card. It depends
-/// on the number of rows alone, so that the order of the sum does too.
-pub(super) fn stretches(rows: usize) -> usize {
-    let most = (rows / 8).clamp(1, 1024);
-    rows.div_ceil(rows.div_ceil(most).max(1)).max(1)
 }
 
 /// Dimensions that a kernel can walk; see walk.cuh.
@@ -229,18 +248,9 @@ mod tests {
     #[test]
     fn groups_hold_every_element_of_a_row() {
         for (row, width) in [(1, 1), (64, 8), (768, 4), (1024, 8), (5001, 1), (65536, 8), (100_003, 1)] {
-            for group in [Group::new(row, width), Group::block(row, width)] {
+            for group in [Group::new(row, width), Group::lanes(row, width), Group::teams(row, width)] {
                 assert!(group.threads * group.packs * width >= row && group.threads <= 1024, "{row}: {group:?}");
             }
-        }
-    }
-
-    #[test]
-    fn stretches_cover_all_rows() {
-        for rows in [0usize, 1, 7, 100, 8191, 8192, 8193, 1_000_000] {
-            let stretch = rows.div_ceil(stretches(rows));
-            assert!(stretches(rows) * stretch >= rows);
-            assert!(stretch == 0 || (stretches(rows) - 1) * stretch < rows, "{rows}: a stretch without rows");
         }
     }
 }

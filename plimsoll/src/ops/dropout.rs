@@ -1,6 +1,6 @@
 //! Dropout without a stored mask: whether an element is dropped follows from where it is.
 
-use super::cuda::{put, refuse_f64, source, typed, width};
+use super::cuda::{define_index, put, refuse_f64, source, typed, width};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::elementwise::ranges;
@@ -85,6 +85,7 @@ impl Op for Dropout {
             [self.site.into(), drop_threshold(self.p as f32).into(), scale.into(), u32::from(self.samples != 0).into()];
         let args: Vec<Arg> = [x, y, rng].into_iter().map(Arg::from).chain(sizes).chain(constants).collect();
         let kernel = typed(source!("dropout", "map"), "dropout", &[("T", x)]).define("WIDTH", width);
+        let kernel = define_index(kernel, threads);
         put(launch, &kernel, Grid::over(threads, 1), threads, &args)
     }
 }

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::autodiff::gradients;
-use crate::exec::cuda::{Arg, DeviceTensor, Grid, Recorded, Recorder};
+use crate::exec::cuda::{Arg, DeviceTensor, Grid, Kernel, Recorded, Recorder};
 use crate::graph::{Component, DType, Init, InputKind, OpRef};
 
 /// Ops whose kernels are not written yet.
@@ -144,6 +144,13 @@ fn check(name: &str, launch: &Recorded, ranges: &[(u64, usize)]) {
                 assert!(address == 0 || inside(address, 1), "{name}: {entry} reads outside its tensors");
             }
         }
+        Recorded::Sweep(sweep) => {
+            let entry = sweep.kernel.entry;
+            assert!(sweep.kernel.source.text.contains(&format!("void {entry}(")), "{name}: no kernel {entry}");
+            let shared = sweep.shared.iter().filter_map(|arg| if let Arg::Address(at) = arg { Some(at) } else { None });
+            let mut addresses = sweep.sets.iter().flat_map(|set| &set.addresses).chain(shared);
+            assert!(addresses.all(|&at| inside(at, 1)), "{name}: {entry} reads outside its tensors");
+        }
         Recorded::Gemm(_) => {}
         Recorded::Fill { address, bytes, .. } => assert!(inside(*address, *bytes), "{name}: fills outside its tensors"),
         Recorded::Copy { to, from, bytes } => {
@@ -214,6 +221,40 @@ fn every_sample_has_kernels_in_every_precision() {
                 record(name, graph, true);
             }
         }
+    }
+}
+
+#[test]
+fn updates_read_gradients_of_another_type() {
+    let tensor = |address: u64, dtype: DType| DeviceTensor { address, ty: Type::new(dtype, &[3, 7]) };
+    let scalar = |address: u64| DeviceTensor { address, ty: Type::scalar(DType::F32) };
+    let [w, m, v] = [1 << 10, 2 << 10, 3 << 10].map(|at| tensor(at, DType::F32));
+    let g = tensor(4 << 10, DType::Bf16);
+    let scalars = [5 << 10, 6 << 10, 7 << 10, 8 << 10].map(scalar);
+    let adamw = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.1, zero_gradient: false };
+    let sgd = Sgd { momentum: 0.9, weight_decay: 0.1, zero_gradient: false };
+    let adafactor = Adafactor::DEFAULT;
+    let few = |rest: &[&DeviceTensor]| [&[&w], rest].concat().into_iter().cloned().collect::<Vec<_>>();
+    let column = |address: u64, shape: &[usize]| DeviceTensor { address, ty: Type::new(DType::F32, shape) };
+    let (rows, columns) = (column(2 << 10, &[3, 1]), column(3 << 10, &[1, 7]));
+    let [lr, a, b, clip] = &scalars;
+    let cases: [(&dyn Op, Vec<DeviceTensor>); 4] = [
+        (&adamw, few(&[&m, &v, &g, lr, a, b, clip])),
+        (&sgd, few(&[&m, &g, lr, clip])),
+        (&adafactor, few(&[&rows, &columns, &g, lr, a, clip])),
+        (&Accumulate, vec![g.clone(), w.clone()]),
+    ];
+    for (op, inputs) in cases {
+        let types: Vec<Type> = inputs.iter().map(|t| t.ty.clone()).collect();
+        let outputs = op.outputs(&types).unwrap().len();
+        let outputs = if inputs.len() == 2 { vec![w.clone()] } else { inputs[..outputs].to_vec() };
+        let mut recorder = Recorder::default();
+        put("mixed", op, &inputs, &outputs, &mut recorder);
+        let reads_both = |kernel: Kernel| {
+            let types: Vec<&str> = kernel.defines.iter().map(|(_, value)| value.as_str()).collect();
+            types.contains(&"bf16") && types.contains(&"float")
+        };
+        assert!(recorder.launches.iter().filter_map(Recorded::kernel).any(reads_both), "{op:?}");
     }
 }
 

@@ -84,7 +84,7 @@ impl Op for LabelLoss {
         let args: [Arg; 5] = [outputs.into(), labels.into(), weights.into(), Arg::Address(losses), width.into()];
         let threads = width.next_multiple_of(32).clamp(32, 256);
         put(launch, &kernel, Grid::new(rows, threads), rows, &args)?;
-        reduce::add_parts(launch, losses, rows, loss)
+        reduce::add_parts(launch, losses, rows, &[loss])
     }
 }
 

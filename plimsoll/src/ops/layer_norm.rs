@@ -1,13 +1,13 @@
 //! Layer norm over the last dimension, with a scale and a shift.
 
-use super::cuda::{Group, put, refuse_f64, source, stretches, typed, width};
+use super::cuda::refuse_f64;
+use super::norm::{Backward, Forward, norm_rows, put_norm, put_norm_grad, refuse_statistics_gradient, workspace_bytes};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::{SharedMut, parallel};
 use crate::exec::cpu::rows::{self, InPlace};
 use crate::exec::cpu::simd::simd;
-use crate::exec::cuda::{Arg, Grid, Source};
 use crate::with_float;
 use std::convert::identity;
 
@@ -35,30 +35,6 @@ impl LayerNorm {
     }
 }
 
-/// The shapes of x without its last dimension, if x has one to normalize over and every vector has its length.
-pub(super) fn norm_rows(x: &Type, vectors: &[Type]) -> Result<Type, OpError> {
-    match x.shape.split_last() {
-        Some((&width, rows)) if width > 0 => {
-            match vectors.iter().find(|v| v.shape[..] != [width] || v.dtype != x.dtype) {
-                Some(vector) => OpError::new(format!("{vector} does not scale or shift the rows of {x}")),
-                None => Ok(x.wide_shape(if rows.is_empty() { &[1] } else { rows })),
-            }
-        }
-        _ => OpError::new(format!("{x} has no elements in its rows to normalize")),
-    }
-}
-
-/// A gradient that arrives at a statistic has nowhere to go: say so rather than drop it.
-pub(super) fn refuse_statistics_gradient(cx: &Vjp<'_>, outputs: std::ops::Range<usize>) -> Result<(), GraphError> {
-    match outputs.into_iter().find(|&i| cx.grad(i).is_some()) {
-        Some(i) => {
-            let name = &cx.graph.value(cx.output(i)).name;
-            Err(GraphError::Broken(format!("{name} is a by-product without a gradient, but the loss depends on it")))
-        }
-        None => Ok(()),
-    }
-}
-
 impl Op for LayerNorm {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         let [x, _, _] = inputs else { return OpError::new("needs x, gamma and beta") };
@@ -82,13 +58,8 @@ impl Op for LayerNorm {
     }
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
-        let (inputs, outputs) = (launch.inputs, launch.outputs);
-        let (rows, row) = (outputs[1].ty.elements(), inputs[1].ty.elements());
-        let group = Group::new(row, width(&[&inputs[0], &inputs[1], &inputs[2], &outputs[0]], row));
-        let kernel = group.define(typed(SOURCE, "layer_norm", &[("T", &inputs[0])]));
-        let sizes: [Arg; 3] = [rows.into(), row.into(), (self.eps as f32).into()];
-        let args: Vec<Arg> = inputs.iter().chain(outputs).map(Arg::from).chain(sizes).collect();
-        put(launch, &kernel, group.grid(rows), rows, &args)
+        let ([x, gamma, beta], [y, mean, rstd]) = (launch.inputs, launch.outputs) else { return Ok(()) };
+        put_norm(launch, Forward { x, gamma, beta: Some(beta), y, mean: Some(mean), rstd }, self.eps)
     }
 }
 
@@ -112,11 +83,11 @@ impl Op for LayerNormGrad {
         vec![Alias::may(0, 0)]
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
-        let parts = match target.processor {
-            Processor::Cpu => rows::stretches(inputs[3].elements()),
-            Processor::Cuda => stretches(inputs[3].elements()),
-        };
-        2 * parts * inputs[2].elements() * inputs[2].dtype.wide().bytes()
+        let (rows, row) = (inputs[3].elements(), inputs[2].elements());
+        match target.processor {
+            Processor::Cpu => 2 * rows::stretches(rows) * row * inputs[2].dtype.wide().bytes(),
+            Processor::Cuda => workspace_bytes(rows, row, 2),
+        }
     }
     fn class(&self) -> Class {
         Class::NormGrad
@@ -129,23 +100,11 @@ impl Op for LayerNormGrad {
     }
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
-        let (inputs, outputs) = (launch.inputs, launch.outputs);
-        let (rows, row) = (inputs[3].ty.elements(), inputs[2].ty.elements());
-        let parts = stretches(rows);
-        let group = Group::block(row, width(&[&inputs[0], &inputs[1], &inputs[2], &outputs[0]], row));
-        let kernel = group.define(typed(SOURCE, "layer_norm_grad", &[("T", &inputs[0])]));
-        let dgammas = launch.workspace;
-        let dbetas = dgammas + (parts * row * size_of::<f32>()) as u64;
-        let more: [Arg; 5] =
-            [Arg::Address(dgammas), Arg::Address(dbetas), rows.into(), row.into(), rows.div_ceil(parts).into()];
-        let args: Vec<Arg> = inputs.iter().chain(&outputs[..1]).map(Arg::from).chain(more).collect();
-        launch.kernel(&kernel, Grid::new(parts, group.threads), &args)?;
-        reduce::add_parts(launch, dgammas, parts, &outputs[1])?;
-        reduce::add_parts(launch, dbetas, parts, &outputs[2])
+        let ([dy, x, gamma, mean, rstd], [dx, dgamma, dbeta]) = (launch.inputs, launch.outputs) else { return Ok(()) };
+        let (mean, dbeta) = (Some(mean), Some(dbeta));
+        put_norm_grad(launch, Backward { dy, x, gamma, mean, rstd, dx, dgamma, dbeta })
     }
 }
-
-const SOURCE: Source = source!("layer_norm", "map", "rows");
 
 fn forward<T: Float + Element>(io: &CpuIo<'_>, eps: T) {
     let (gamma, beta) = (io.input::<T>(1), io.input::<T>(2));

@@ -34,6 +34,7 @@ mod layer_norm;
 mod lstm;
 mod masked_mean;
 mod matmul;
+mod norm;
 mod normalize_rows;
 mod reduce;
 mod registry;

@@ -1,7 +1,7 @@
 //! Rows scaled to length 1: embeddings that are compared by their angle.
 
 use super::cuda::{Group, put, refuse_f64, source, typed, width};
-use super::layer_norm::{norm_rows, refuse_statistics_gradient};
+use super::norm::{norm_rows, refuse_statistics_gradient};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;

@@ -15,10 +15,10 @@ extern "C" __global__ void sum_rows(const X* x, Y* y, i64 n, i64 chunks, i64 str
     if (threadIdx.x == 0) y[blockIdx.x] = from_float<Y>(sum);
 }
 
-// Where rows are summed: 32 threads beside each other have WIDTH columns each, and TURNS of such take turns with the
+// Where rows are summed: 32 threads beside each other have WIDTH columns each, and eight of such take turns with the
 // rows of a chunk.
 extern "C" __global__ void sum_columns(const X* x, Y* y, i64 n, i64 inner, i64 chunks, i64 stretch) {
-    __shared__ float scratch[TURNS][32 * WIDTH];
+    __shared__ float scratch[8][32 * WIDTH];
     int side = threadIdx.x % 32, turn = threadIdx.x / 32;
     i64 tiles = (inner + 32 * WIDTH - 1) / (32 * WIDTH);
     i64 part = blockIdx.x / tiles, column = (blockIdx.x % tiles * 32 + side) * WIDTH;
@@ -26,7 +26,7 @@ extern "C" __global__ void sum_columns(const X* x, Y* y, i64 n, i64 inner, i64 c
     const X* rows = x + part / chunks * n * inner;
     float sum[WIDTH] = {};
     if (column < inner) {
-        UNROLL4 for (i64 row = first + turn; row < end; row += TURNS) {
+        _Pragma("unroll 8") for (i64 row = first + turn; row < end; row += 8) {
             float a[WIDTH];
             load(a, rows + row * inner, column, inner);
             UNROLL for (int k = 0; k < WIDTH; k++) sum[k] += a[k];
@@ -35,8 +35,28 @@ extern "C" __global__ void sum_columns(const X* x, Y* y, i64 n, i64 inner, i64 c
     UNROLL for (int k = 0; k < WIDTH; k++) scratch[turn][side * WIDTH + k] = sum[k];
     __syncthreads();
     if (turn != 0 || column >= inner) return;
-    for (int t = 1; t < TURNS; t++) {
+    for (int t = 1; t < 8; t++) {
         UNROLL for (int k = 0; k < WIDTH; k++) sum[k] += scratch[t][side * WIDTH + k];
     }
     store(sum, y + part * inner, column, inner);
+}
+
+// Sums over parts (outer, count, columns) of sums: a thread per column and every 32nd part, then a warp per column. The
+// first `width` columns are y's, the others z's.
+extern "C" __global__ void add_parts(const float* parts, Y* y, Y* z, i64 count, i64 columns, i64 width) {
+    __shared__ float scratch[32][33];
+    int side = threadIdx.x % 32, turn = threadIdx.x / 32;
+    i64 tiles = (columns + 31) / 32, outer = blockIdx.x / tiles, first = blockIdx.x % tiles * 32;
+    const float* from = parts + outer * count * columns;
+    float sum = 0.0f;
+    if (first + side < columns) {
+        _Pragma("unroll 8") for (i64 part = turn; part < count; part += 32) sum += from[part * columns + first + side];
+    }
+    scratch[turn][side] = sum;
+    __syncthreads();
+    sum = warp_sum(scratch[side][turn]);
+    i64 column = first + turn;
+    if (side != 0 || column >= columns) return;
+    if (column < width) y[outer * width + column] = from_float<Y>(sum);
+    else z[outer * (columns - width) + column - width] = from_float<Y>(sum);
 }

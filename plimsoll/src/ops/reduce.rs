@@ -77,7 +77,7 @@ impl Op for Sum {
                 let ty = Type::new(DType::F32, &[outer, chunks, inner]);
                 let partials = DeviceTensor { address: launch.workspace, ty };
                 sum_on_device(launch, x, (outer, n, inner), chunks, &partials)?;
-                sum_on_device(launch, &partials, (outer, chunks, inner), 1, y)
+                put_parts(launch, launch.workspace, (outer, chunks), &[y])
             }
         }
     }
@@ -102,11 +102,7 @@ fn sum_on_device(
     let row = if inner == 1 { n } else { inner };
     let width = width(&[x, y], row);
     let stretch = n.div_ceil(chunks).next_multiple_of(8);
-    let turns = if n > 256 && chunks == 1 { 32 } else { 8 };
-    let kernel = |entry| {
-        let kernel = Kernel::new(SOURCE, entry).dtype("X", x.ty.dtype).dtype("Y", y.ty.dtype);
-        kernel.define("WIDTH", width).define("TURNS", turns)
-    };
+    let kernel = |entry| kernel(entry, x, y).define("WIDTH", width);
     if inner == 1 {
         let threads = stretch.min(n).div_ceil(width).next_multiple_of(32).clamp(32, 512);
         let args: [Arg; 5] = [x.into(), y.into(), n.into(), chunks.into(), stretch.into()];
@@ -114,18 +110,44 @@ fn sum_on_device(
     }
     let blocks = outer * chunks * inner.div_ceil(32 * width);
     let args: [Arg; 6] = [x.into(), y.into(), n.into(), inner.into(), chunks.into(), stretch.into()];
-    put(launch, &kernel("sum_columns"), Grid::new(blocks, 32 * turns), outer * inner, &args)
+    put(launch, &kernel("sum_columns"), Grid::new(blocks, 256), outer * inner, &args)
 }
 
-/// Adds up parts of a sum that lie in the workspace: f32 (count, elements of `to`).
+fn kernel(entry: &'static str, x: &DeviceTensor, y: &DeviceTensor) -> Kernel {
+    Kernel::new(SOURCE, entry).dtype("X", x.ty.dtype).dtype("Y", y.ty.dtype)
+}
+
+/// Adds up parts of sums that lie in the workspace: f32 (count, elements of `to`, one after the other if there are two).
 pub(super) fn add_parts(
     launch: &mut Launch<'_>,
     address: u64,
     count: usize,
-    to: &DeviceTensor,
+    to: &[&DeviceTensor],
 ) -> Result<(), CudaError> {
-    let parts = DeviceTensor { address, ty: Type::new(DType::F32, &[count, to.ty.elements()]) };
-    sum_on_device(launch, &parts, (1, count, to.ty.elements()), 1, to)
+    match to {
+        // A single number: all threads take part.
+        [y] if y.ty.elements() == 1 => {
+            let parts = DeviceTensor { address, ty: Type::new(DType::F32, &[count]) };
+            sum_on_device(launch, &parts, (1, count, 1), 1, y)
+        }
+        _ => put_parts(launch, address, (1, count), to),
+    }
+}
+
+/// Adds up `outer` times `count` parts: f32 (outer, count, columns), the columns being those of one or two tensors.
+fn put_parts(
+    launch: &mut Launch<'_>,
+    address: u64,
+    (outer, count): (usize, usize),
+    to: &[&DeviceTensor],
+) -> Result<(), CudaError> {
+    let columns = to.iter().map(|y| y.ty.elements()).sum::<usize>() / outer.max(1);
+    let width = to[0].ty.elements() / outer.max(1);
+    let parts = DeviceTensor { address, ty: Type::new(DType::F32, &[outer, count, columns]) };
+    let (y, z) = (to[0], to[to.len() - 1]);
+    let args: [Arg; 6] = [(&parts).into(), y.into(), z.into(), count.into(), columns.into(), width.into()];
+    let blocks = outer * columns.div_ceil(32);
+    put(launch, &kernel("add_parts", &parts, y).define("WIDTH", 1), Grid::new(blocks, 1024), blocks, &args)
 }
 
 impl Differentiable for Sum {

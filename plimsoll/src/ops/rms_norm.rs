@@ -1,14 +1,13 @@
 //! RMS norm over the last dimension, with a scale.
 
-use super::cuda::{Group, put, refuse_f64, source, stretches, typed, width};
-use super::layer_norm::{norm_rows, refuse_statistics_gradient};
+use super::cuda::refuse_f64;
+use super::norm::{Backward, Forward, norm_rows, put_norm, put_norm_grad, refuse_statistics_gradient, workspace_bytes};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::{SharedMut, parallel};
 use crate::exec::cpu::rows::{self, InPlace};
 use crate::exec::cpu::simd::simd;
-use crate::exec::cuda::{Arg, Grid, Source};
 use crate::with_float;
 
 /// Inputs: x (…, D), gamma (D). Outputs: y = x · rstd · gamma, and per row rstd = 1 / √(mean(x²) + eps), which takes
@@ -55,13 +54,8 @@ impl Op for RmsNorm {
     }
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
-        let (inputs, outputs) = (launch.inputs, launch.outputs);
-        let (rows, row) = (outputs[1].ty.elements(), inputs[1].ty.elements());
-        let group = Group::new(row, width(&[&inputs[0], &inputs[1], &outputs[0]], row));
-        let kernel = group.define(typed(SOURCE, "rms_norm", &[("T", &inputs[0])]));
-        let sizes: [Arg; 3] = [rows.into(), row.into(), (self.eps as f32).into()];
-        let args: Vec<Arg> = inputs.iter().chain(outputs).map(Arg::from).chain(sizes).collect();
-        put(launch, &kernel, group.grid(rows), rows, &args)
+        let ([x, gamma], [y, rstd]) = (launch.inputs, launch.outputs) else { return Ok(()) };
+        put_norm(launch, Forward { x, gamma, beta: None, y, mean: None, rstd }, self.eps)
     }
 }
 
@@ -85,11 +79,11 @@ impl Op for RmsNormGrad {
         vec![Alias::may(0, 0)]
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
-        let parts = match target.processor {
-            Processor::Cpu => rows::stretches(inputs[3].elements()),
-            Processor::Cuda => stretches(inputs[3].elements()),
-        };
-        parts * inputs[2].elements() * inputs[2].dtype.wide().bytes()
+        let (rows, row) = (inputs[3].elements(), inputs[2].elements());
+        match target.processor {
+            Processor::Cpu => rows::stretches(rows) * row * inputs[2].dtype.wide().bytes(),
+            Processor::Cuda => workspace_bytes(rows, row, 1),
+        }
     }
     fn class(&self) -> Class {
         Class::NormGrad
@@ -102,20 +96,10 @@ impl Op for RmsNormGrad {
     }
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
-        let (inputs, outputs) = (launch.inputs, launch.outputs);
-        let (rows, row) = (inputs[3].ty.elements(), inputs[2].ty.elements());
-        let parts = stretches(rows);
-        let group = Group::block(row, width(&[&inputs[0], &inputs[1], &inputs[2], &outputs[0]], row));
-        let kernel = group.define(typed(SOURCE, "rms_norm_grad", &[("T", &inputs[0])]));
-        let dgammas = launch.workspace;
-        let more: [Arg; 4] = [Arg::Address(dgammas), rows.into(), row.into(), rows.div_ceil(parts).into()];
-        let args: Vec<Arg> = inputs.iter().chain(&outputs[..1]).map(Arg::from).chain(more).collect();
-        launch.kernel(&kernel, Grid::new(parts, group.threads), &args)?;
-        reduce::add_parts(launch, dgammas, parts, &outputs[1])
+        let ([dy, x, gamma, rstd], [dx, dgamma]) = (launch.inputs, launch.outputs) else { return Ok(()) };
+        put_norm_grad(launch, Backward { dy, x, gamma, mean: None, rstd, dx, dgamma, dbeta: None })
     }
 }
-
-const SOURCE: Source = source!("rms_norm", "map", "rows");
 
 fn forward<T: Float + Element>(io: &CpuIo<'_>, eps: T) {
     let gamma = io.input::<T>(1);

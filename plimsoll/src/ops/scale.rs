@@ -1,6 +1,6 @@
 //! Multiplication by a constant.
 
-use super::cuda::{map, refuse_f64, source, typed};
+use super::cuda::{refuse_f64, source, sweep, typed};
 use super::*;
 use crate::exec::cpu::elementwise::map1;
 use crate::exec::cpu::float::Float;
@@ -34,7 +34,8 @@ impl Op for Scale {
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
         let (x, y) = (&launch.inputs[0], &launch.outputs[0]);
-        map(launch, typed(source!("scale", "map"), "scale", &[("T", x)]), &[x, y], &[(self.0 as f32).into()])
+        let kernel = typed(source!("scale", "map", "sweep"), "scale", &[("T", x)]);
+        sweep(launch, kernel, &[x, y], &[(self.0 as f32).into()])
     }
 }
 

@@ -1,8 +1,10 @@
 // MOMENTUM: whether there is a buffer; without one `buffer` is the weight's own address and not touched.
-extern "C" __global__ void sgd(T* w, T* buffer, T* g, i64 n, const S* rate, const C* clip, float momentum,
-                               float weight_decay) {
-    i64 i = thread_index() * WIDTH;
+extern "C" __global__ void sgd(MANY, const S* rate, const C* clip, float momentum, float weight_decay) {
+    const Set& set = set_of_block(sets, count);
+    i64 i = index_in(set), n = set.n;
     if (i >= n) return;
+    T *w = (T*)set.at[0], *buffer = (T*)set.at[1];
+    G* g = (G*)set.at[2];
     float lr = to_float(*rate), factor = to_float(*clip);
     float weight[WIDTH], moving[WIDTH] = {}, grad[WIDTH];
     load(weight, w, i, n);

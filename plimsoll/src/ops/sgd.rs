@@ -1,6 +1,6 @@
 //! Stochastic gradient descent with momentum and coupled weight decay, as PyTorch computes it.
 
-use super::cuda::{map, refuse_f64, source, typed};
+use super::cuda::{refuse_f64, source, sweep, typed};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::elementwise::ranges;
@@ -50,8 +50,11 @@ impl Sgd {
 impl Op for Sgd {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         let tensors = self.gradient() + 1;
-        if inputs.len() != tensors + 2 || inputs[1..tensors].iter().any(|t| *t != inputs[0]) {
-            return OpError::new("w, the momentum and g differ in type");
+        if inputs.len() != tensors + 2 || inputs[1..self.gradient()].iter().any(|t| *t != inputs[0]) {
+            return OpError::new("w and the momentum differ in type");
+        }
+        if inputs[self.gradient()].shape != inputs[0].shape {
+            return OpError::new("w and g differ in shape");
         }
         Ok(inputs[..self.overwritten()].to_vec())
     }
@@ -72,12 +75,12 @@ impl Op for Sgd {
         let (inputs, gradient) = (launch.inputs, self.gradient());
         let (w, g, lr, clip) = (&inputs[0], &inputs[gradient], &inputs[gradient + 1], &inputs[gradient + 2]);
         let buffer = if self.has_buffer() { &inputs[1] } else { w };
-        let kernel = typed(source!("sgd", "map"), "sgd", &[("T", w), ("S", lr), ("C", clip)])
+        let kernel = typed(source!("sgd", "map", "sweep"), "sgd", &[("T", w), ("G", g), ("S", lr), ("C", clip)])
             .define("MOMENTUM", u32::from(self.has_buffer()))
             .define("ZERO_GRADIENT", u32::from(self.zero_gradient));
         let constants = [self.momentum, self.weight_decay].map(|x| Arg::F32(x as f32));
         let more: Vec<Arg> = [lr, clip].into_iter().map(Arg::from).chain(constants).collect();
-        map(launch, kernel, &[w, buffer, g], &more)
+        sweep(launch, kernel, &[w, buffer, g], &more)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::exec::cuda::DeviceTensor;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Runs `op`, which treats every element alike, on `first..first + len` of input 0 and of all that has its type (the
+/// Runs `op`, which treats every element alike, on `first..first + len` of input 0 and of all that has its shape (the
 /// gradient). The other inputs are those of the stretch, as they are.
 #[derive(Debug, Clone)]
 pub struct Window {
@@ -30,7 +30,7 @@ impl Window {
     }
 
     fn seen(&self, ty: &Type, whole: &Type) -> Type {
-        if ty == whole { ty.with_shape(&[self.len]) } else { ty.clone() }
+        if ty.shape == whole.shape { ty.with_shape(&[self.len]) } else { ty.clone() }
     }
 
     /// The types as `op` sees them.
@@ -40,7 +40,7 @@ impl Window {
 
     /// Bytes in front of the stretch; none in what is as it is.
     fn skipped(&self, ty: &Type, whole: &Type) -> usize {
-        if ty == whole { self.first * ty.dtype.bytes() } else { 0 }
+        if ty.shape == whole.shape { self.first * ty.dtype.bytes() } else { 0 }
     }
 }
 

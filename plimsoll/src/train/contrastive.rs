@@ -110,9 +110,9 @@ fn contrast(clip: &Clip, spec: &StepSpec, settings: &Settings) -> Result<Graph, 
         add_metric(&mut graph, "metrics.correct", correct)?;
     }
     let scale = graph.scalar("loss.scale")?;
-    let trained = graph.trained();
-    let wanted: Vec<ValueId> = tables.iter().chain(&trained).copied().collect();
-    for (value, grad) in wanted.iter().zip(gradients(&mut graph, outputs.loss, scale, &wanted)?) {
+    let wanted: Vec<ValueId> = tables.into_iter().chain(graph.trained()).collect();
+    let computed: Vec<ValueId> = wanted.iter().map(|&value| graph.computed(value)).collect();
+    for (value, grad) in wanted.iter().zip(gradients(&mut graph, outputs.loss, scale, &computed)?) {
         let missing = || PlanError::Broken(format!("the loss does not depend on {}", graph.value(*value).name));
         let grad = grad.ok_or_else(missing)?;
         match tables.contains(value) {
@@ -139,7 +139,8 @@ fn replay(clip: &Clip, spec: &StepSpec, settings: &Settings) -> Result<Graph, Pl
         seeds.push((embedding, graph.add("embedding.gradient", rows, &[table, first])?[0]));
     }
     let trained = graph.trained();
-    let grads = gradients_from(&mut graph, &seeds, &trained)?;
+    let computed: Vec<ValueId> = trained.iter().map(|&p| graph.computed(p)).collect();
+    let grads = gradients_from(&mut graph, &seeds, &computed)?;
     for (parameter, grad) in trained.into_iter().zip(grads) {
         if let Some(grad) = grad {
             accumulate(&mut graph, parameter, grad)?;

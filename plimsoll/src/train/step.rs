@@ -166,7 +166,8 @@ pub(super) fn apply_offload(graph: Graph, settings: &Settings) -> Result<Graph, 
     }
 }
 
-/// The forward and backward pass; the trained parameters the loss depends on, and their gradients.
+/// The forward and backward pass; the trained parameters the loss depends on, and their gradients, which in mixed
+/// precision are of the type that is computed in.
 fn learn(
     family: &dyn Family,
     spec: &StepSpec,
@@ -180,7 +181,8 @@ fn learn(
     }
     let scale = graph.scalar("loss.scale")?;
     let trained = graph.trained();
-    let grads = gradients(graph, outputs.loss, scale, &trained)?;
+    let computed: Vec<ValueId> = trained.iter().map(|&p| graph.computed(p)).collect();
+    let grads = gradients(graph, outputs.loss, scale, &computed)?;
     Ok(trained.into_iter().zip(grads).filter_map(|(p, g)| Some((p, g?))).unzip())
 }
 

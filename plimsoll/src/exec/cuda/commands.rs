@@ -3,7 +3,7 @@
 use super::blas::{Blas, Product};
 use super::driver::{Stream, check};
 use super::modules::Modules;
-use super::{Arg, Bases, CudaError, Grid, Kernel, Recorded, Recorder, record_node};
+use super::{Arg, Bases, CudaError, Grid, Kernel, Recorded, Sweep, record_phase};
 use crate::plan::{Layout, Program};
 use cudarc::driver::sys;
 use smallvec::SmallVec;
@@ -11,7 +11,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 
 pub(super) enum Command {
-    Kernel { function: sys::CUfunction, grid: Grid, args: SmallVec<[u64; 12]> },
+    Kernel { function: sys::CUfunction, grid: Grid, args: Args },
     Product(Box<Product>),
     Fill { address: u64, byte: u8, bytes: usize },
     Copy { to: u64, from: u64, bytes: usize },
@@ -28,10 +28,39 @@ impl Command {
     }
 }
 
-fn launch(function: sys::CUfunction, grid: Grid, args: &[u64], stream: &Stream) -> Result<(), CudaError> {
+/// A kernel's arguments, one after the other: a number or an address takes a word, a table of sets many.
+#[derive(Default)]
+pub(super) struct Args {
+    words: SmallVec<[u64; 12]>,
+    /// Where each begins.
+    starts: SmallVec<[usize; 12]>,
+}
+
+impl Args {
+    fn push(&mut self, words: &[u64]) {
+        self.starts.push(self.words.len());
+        self.words.extend_from_slice(words);
+    }
+
+    fn of(args: &[Arg]) -> Args {
+        let mut all = Args::default();
+        args.iter().for_each(|arg| all.push(&[bits(arg)]));
+        all
+    }
+
+    fn of_sweep(sweep: &Sweep) -> Args {
+        let mut all = Args::default();
+        all.push(&sweep.table());
+        all.push(&[sweep.sets.len() as u64]);
+        sweep.shared.iter().for_each(|arg| all.push(&[bits(arg)]));
+        all
+    }
+}
+
+fn launch(function: sys::CUfunction, grid: Grid, args: &Args, stream: &Stream) -> Result<(), CudaError> {
     // The driver reads as many bytes of each as the kernel declares: little-endian, so from the front.
     let mut pointers: SmallVec<[*mut c_void; 12]> =
-        args.iter().map(|arg| (arg as *const u64 as *mut u64).cast()).collect();
+        args.starts.iter().map(|&start| (&args.words[start] as *const u64 as *mut u64).cast()).collect();
     let (Grid { blocks: [bx, by, bz], threads: [tx, ty, tz], shared_bytes }, none) = (grid, std::ptr::null_mut());
     // SAFETY: the arguments are those that the op declared for its kernel, and addresses lie in the arena.
     let answer = unsafe {
@@ -61,7 +90,8 @@ pub(super) struct Preparer<'a> {
     pub tf32: bool,
 }
 
-/// The commands of a phase, and how many there are up to the end of each tick.
+/// The commands of a phase, and how many there are up to the end of each tick. A joined launch belongs to the first node
+/// of those that it runs.
 pub(super) struct Commands {
     pub list: Vec<Command>,
     pub ends: Vec<usize>,
@@ -69,17 +99,13 @@ pub(super) struct Commands {
 
 impl Preparer<'_> {
     pub fn phase(&mut self, program: &Program, layout: &Layout, phase: usize) -> Result<Commands, CudaError> {
-        let mut recorder = Recorder::default();
-        let mut ends = Vec::with_capacity(layout.phases[phase].order.len());
-        for &id in &layout.phases[phase].order {
-            record_node(program, layout, phase, id, self.bases, self.tf32, &mut recorder)?;
-            ends.push(recorder.launches.len());
-        }
-        let kernels: Vec<Kernel> = recorder.launches.iter().filter_map(Recorded::kernel).cloned().collect();
+        let launches = record_phase(program, layout, phase, self.bases, self.tf32)?;
+        let kernels: Vec<Kernel> = launches.iter().filter_map(|(_, launch)| launch.kernel()).collect();
         self.modules.load(&kernels)?;
-        let list = recorder.launches.iter().map(|launch| self.command(launch)).collect::<Result<_, _>>()?;
+        let list = launches.iter().map(|(_, launch)| self.command(launch)).collect::<Result<_, _>>()?;
         self.blas.save();
-        Ok(Commands { list, ends })
+        let end = |tick: usize| launches.partition_point(|(of, _)| *of <= tick);
+        Ok(Commands { list, ends: (0..layout.phases[phase].order.len()).map(end).collect() })
     }
 
     fn command(&mut self, launch: &Recorded) -> Result<Command, CudaError> {
@@ -87,7 +113,12 @@ impl Preparer<'_> {
             Recorded::Kernel { kernel, grid, args } => Command::Kernel {
                 function: self.modules.function(kernel, grid.shared_bytes)?,
                 grid: *grid,
-                args: args.iter().map(bits).collect(),
+                args: Args::of(args),
+            },
+            Recorded::Sweep(sweep) => Command::Kernel {
+                function: self.modules.function(&sweep.kernel(), 0)?,
+                grid: sweep.grid(),
+                args: Args::of_sweep(sweep),
             },
             Recorded::Gemm(gemm) => {
                 Command::Product(Box::new(self.blas.prepare(gemm, self.stream, self.scratch.clone())?))

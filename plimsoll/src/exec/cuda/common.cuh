@@ -83,9 +83,8 @@ __device__ __forceinline__ float block_max(float x, float* scratch) {
 __device__ __forceinline__ uint4 philox(uint4 counter, uint2 key) {
 #pragma unroll
     for (int round = 0; round < 10; round++) {
-        u32 high_a = __umulhi(counter.x, 0xD2511F53u), low_a = counter.x * 0xD2511F53u;
-        u32 high_b = __umulhi(counter.z, 0xCD9E8D57u), low_b = counter.z * 0xCD9E8D57u;
-        counter = make_uint4(high_b ^ counter.y ^ key.x, low_b, high_a ^ counter.w ^ key.y, low_a);
+        u64 a = (u64)counter.x * 0xD2511F53u, b = (u64)counter.z * 0xCD9E8D57u;
+        counter = make_uint4((u32)(b >> 32) ^ counter.y ^ key.x, (u32)b, (u32)(a >> 32) ^ counter.w ^ key.y, (u32)a);
         key.x += 0x9E3779B9u;
         key.y += 0xBB67AE85u;
     }

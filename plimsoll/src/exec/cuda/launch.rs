@@ -1,5 +1,6 @@
 //! The contract between ops and the device: an op turns its inputs and outputs into kernel launches and products.
 
+use super::Sweep;
 use crate::graph::{DType, Type};
 use thiserror::Error;
 
@@ -174,6 +175,8 @@ pub struct Gemm {
 /// Who takes launches: a stream that runs them, or a recorder that only looks at them.
 pub trait Queue {
     fn kernel(&mut self, kernel: &Kernel, grid: Grid, args: &[Arg]) -> Result<(), CudaError>;
+    /// A launch that may become one with others like it.
+    fn sweep(&mut self, sweep: Sweep) -> Result<(), CudaError>;
     fn gemm(&mut self, gemm: &Gemm) -> Result<(), CudaError>;
     /// Fills with a byte, in stream order.
     fn fill(&mut self, address: u64, byte: u8, bytes: usize) -> Result<(), CudaError>;

@@ -31,26 +31,55 @@ __device__ __forceinline__ void store(const float (&x)[N], Element* to, i64 i, i
     }
 }
 
+// N elements as they lie in memory, for loads that are not to be waited for yet: unpacked where they are used.
+template <typename Element, int N> struct Raw {
+    static constexpr int WORDS = (N * sizeof(Element) + 3) / 4;
+    u32 at[WORDS];
+};
+// A whole vector.
+template <int N, typename Element> __device__ __forceinline__ Raw<Element, N> load_raw(const Element* from) {
+    Raw<Element, N> raw;
+    if constexpr (N * sizeof(Element) == 2) {
+        raw.at[0] = *(const unsigned short*)from;
+    } else {
+        Pack<u32, Raw<Element, N>::WORDS> words = *(const Pack<u32, Raw<Element, N>::WORDS>*)from;
+        UNROLL for (int w = 0; w < raw.WORDS; w++) raw.at[w] = words.at[w];
+    }
+    return raw;
+}
+template <typename Element, int N> __device__ __forceinline__ float unpacked(const Raw<Element, N>& raw, int k) {
+    return to_float(Element{(unsigned short)(raw.at[k / 2] >> k % 2 * 16)});
+}
+template <int N> __device__ __forceinline__ float unpacked(const Raw<float, N>& raw, int k) {
+    return __uint_as_float(raw.at[k]);
+}
+
 // This thread's place among all threads of the launch.
 __device__ __forceinline__ i64 thread_index() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
 
 template <typename From, typename To, typename Function>
-__device__ __forceinline__ void map1(const From* x, To* y, i64 n, Function f) {
-    i64 i = thread_index() * WIDTH;
+__device__ __forceinline__ void map1(const From* x, To* y, i64 i, i64 n, Function f) {
     if (i >= n) return;
     float a[WIDTH];
     load(a, x, i, n);
     UNROLL for (int k = 0; k < WIDTH; k++) a[k] = f(a[k]);
     store(a, y, i, n);
 }
-
 template <typename From, typename To, typename Function>
-__device__ __forceinline__ void map2(const From* x, const From* z, To* y, i64 n, Function f) {
-    i64 i = thread_index() * WIDTH;
+__device__ __forceinline__ void map1(const From* x, To* y, i64 n, Function f) {
+    map1(x, y, thread_index() * WIDTH, n, f);
+}
+
+template <typename Left, typename Right, typename To, typename Function>
+__device__ __forceinline__ void map2(const Left* x, const Right* z, To* y, i64 i, i64 n, Function f) {
     if (i >= n) return;
     float a[WIDTH], b[WIDTH];
     load(a, x, i, n);
     load(b, z, i, n);
     UNROLL for (int k = 0; k < WIDTH; k++) a[k] = f(a[k], b[k]);
     store(a, y, i, n);
+}
+template <typename Left, typename Right, typename To, typename Function>
+__device__ __forceinline__ void map2(const Left* x, const Right* z, To* y, i64 n, Function f) {
+    map2(x, z, y, thread_index() * WIDTH, n, f);
 }

@@ -1,6 +1,7 @@
 //! A phase of a laid-out program as launches on a queue: what the executor runs and what checks without a GPU look at.
 
-use super::{CudaError, DeviceTensor, Launch, Queue};
+use super::join::{Step, Touched, join};
+use super::{CudaError, DeviceTensor, Launch, Queue, Recorded, Recorder};
 use crate::graph::{NodeId, Space, ValueId};
 use crate::plan::{Layout, Program, Slot};
 
@@ -30,19 +31,12 @@ pub fn record_node(
     tf32: bool,
     queue: &mut dyn Queue,
 ) -> Result<(), CudaError> {
-    let (graph, plan) = (&program.phases[phase].graph, &layout.phases[phase]);
+    let graph = &program.phases[phase].graph;
     if graph.is_view(id) {
         return Ok(());
     }
-    let node = graph.node(id);
-    let tensor = |&value: &ValueId| DeviceTensor {
-        address: bases.of(graph.value(value).space) + layout.address(phase, value) as u64,
-        ty: graph.ty(value).clone(),
-    };
-    let inputs: Vec<DeviceTensor> = node.inputs.iter().map(tensor).collect();
-    let outputs: Vec<DeviceTensor> = node.outputs.iter().map(tensor).collect();
-    let workspace = plan.workspaces[id.index()].map_or(Slot { offset: 0, bytes: 0 }, |b| plan.buffers[b].slot);
-    node.op.op().cuda(&mut Launch {
+    let Places { inputs, outputs, workspace } = Places::of(program, layout, phase, id, bases);
+    graph.node(id).op.op().cuda(&mut Launch {
         inputs: &inputs,
         outputs: &outputs,
         workspace: bases.device + workspace.offset as u64,
@@ -52,15 +46,55 @@ pub fn record_node(
     })
 }
 
-/// All nodes of a phase, in order.
+/// Where a layout has what a node reads and writes.
+struct Places {
+    inputs: Vec<DeviceTensor>,
+    outputs: Vec<DeviceTensor>,
+    workspace: Slot,
+}
+
+impl Places {
+    fn of(program: &Program, layout: &Layout, phase: usize, id: NodeId, bases: Bases) -> Places {
+        let (graph, plan) = (&program.phases[phase].graph, &layout.phases[phase]);
+        let tensor = |&value: &ValueId| DeviceTensor {
+            address: bases.of(graph.value(value).space) + layout.address(phase, value) as u64,
+            ty: graph.ty(value).clone(),
+        };
+        let node = graph.node(id);
+        Places {
+            inputs: node.inputs.iter().map(tensor).collect(),
+            outputs: node.outputs.iter().map(tensor).collect(),
+            workspace: plan.workspaces[id.index()].map_or(Slot { offset: 0, bytes: 0 }, |b| plan.buffers[b].slot),
+        }
+    }
+}
+
+/// The bytes that a node reads and writes.
+fn touched(program: &Program, layout: &Layout, phase: usize, id: NodeId, bases: Bases) -> Touched {
+    let Places { inputs, outputs, workspace } = Places::of(program, layout, phase, id, bases);
+    let bytes = |t: &DeviceTensor| t.address..t.address + t.ty.span_bytes() as u64;
+    let scratch = bases.device + workspace.offset as u64;
+    Touched {
+        reads: inputs.iter().map(bytes).collect(),
+        writes: outputs.iter().map(bytes).chain([scratch..scratch + workspace.bytes as u64]).collect(),
+    }
+}
+
+/// What a phase puts on a device, with the tick of each: its nodes in order, their launches joined where possible.
 pub fn record_phase(
     program: &Program,
     layout: &Layout,
     phase: usize,
     bases: Bases,
     tf32: bool,
-    queue: &mut dyn Queue,
-) -> Result<(), CudaError> {
-    let order = &layout.phases[phase].order;
-    order.iter().try_for_each(|&id| record_node(program, layout, phase, id, bases, tf32, queue))
+) -> Result<Vec<(usize, Recorded)>, CudaError> {
+    let mut steps = Vec::new();
+    for (tick, &id) in layout.phases[phase].order.iter().enumerate() {
+        let mut recorder = Recorder::default();
+        record_node(program, layout, phase, id, bases, tf32, &mut recorder)?;
+        let touched = touched(program, layout, phase, id, bases);
+        let step = |launch: Recorded| Step { launch, touched: touched.clone(), tick };
+        steps.extend(recorder.launches.into_iter().map(step));
+    }
+    Ok(join(steps).into_iter().map(|step| (step.tick, step.launch)).collect())
 }

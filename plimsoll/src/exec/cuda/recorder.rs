@@ -1,18 +1,23 @@
 //! A queue that runs nothing: which kernels a graph would launch, for checks on machines without a GPU.
 
-use super::{Arg, CudaError, Gemm, Grid, Kernel, Queue};
+use super::{Arg, CudaError, Gemm, Grid, Kernel, Queue, Sweep};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Recorded {
     Kernel { kernel: Kernel, grid: Grid, args: Vec<Arg> },
+    Sweep(Sweep),
     Gemm(Gemm),
     Fill { address: u64, byte: u8, bytes: usize },
     Copy { to: u64, from: u64, bytes: usize },
 }
 
 impl Recorded {
-    pub fn kernel(&self) -> Option<&Kernel> {
-        if let Recorded::Kernel { kernel, .. } = self { Some(kernel) } else { None }
+    pub fn kernel(&self) -> Option<Kernel> {
+        match self {
+            Recorded::Kernel { kernel, .. } => Some(kernel.clone()),
+            Recorded::Sweep(sweep) => Some(sweep.kernel()),
+            _ => None,
+        }
     }
 }
 
@@ -24,6 +29,10 @@ pub struct Recorder {
 impl Queue for Recorder {
     fn kernel(&mut self, kernel: &Kernel, grid: Grid, args: &[Arg]) -> Result<(), CudaError> {
         self.launches.push(Recorded::Kernel { kernel: kernel.clone(), grid, args: args.to_vec() });
+        Ok(())
+    }
+    fn sweep(&mut self, sweep: Sweep) -> Result<(), CudaError> {
+        self.launches.push(Recorded::Sweep(sweep));
         Ok(())
     }
     fn gemm(&mut self, gemm: &Gemm) -> Result<(), CudaError> {
