@@ -73,6 +73,12 @@ impl Form {
         }
     }
 
+    /// Whether the kernel for queries computes Σ dout · out itself, and writes it for the one for keys: `out` is rounded, and
+    /// where few keys share the weight, a sum over it too coarse.
+    fn sums_deltas(self, dtype: DType) -> bool {
+        self == Form::Narrow && dtype.bytes() < 4
+    }
+
     /// The most queries, or keys, that a block computes; of a tensor core's 16 to a warp, as the `.cuh` of the form says.
     fn most_rows(self, shape: &Shape, keys: bool) -> usize {
         match self {
@@ -415,7 +421,9 @@ impl<'a> Backward<'a> {
             self.clear_tables(launch)?;
         }
         call.write_distances(launch)?;
-        self.write_deltas(launch)?;
+        if !call.form.sums_deltas(call.dtype) {
+            self.write_deltas(launch)?;
+        }
         for (first, samples) in call.groups() {
             let heads = call.heads.starting_at(first, s);
             if disentangled && s.q_len * s.k_len > 0 {
@@ -444,8 +452,13 @@ impl<'a> Backward<'a> {
         let rows = s.batch * s.q_len * s.heads;
         let operands = [self.out, self.dout, call.space.delta].map(Arg::Address);
         let args = [&operands[..], &[rows.into(), int(s.q_len), int(s.heads), int(s.head_dim)]].concat();
+        let vector = 16 / call.dtype.bytes();
+        let aligned = s.head_dim.is_multiple_of(vector) && (self.out | self.dout).is_multiple_of(16);
+        let vector = if aligned { vector } else { 1 };
+        let lanes = s.head_dim.div_ceil(vector).next_power_of_two().min(32);
         let kernel = Kernel::new(DELTAS, "deltas").dtype("T", call.dtype);
-        launch.kernel(&kernel, Grid::new(rows.div_ceil(4), 128), &args)
+        let kernel = kernel.define("LANES", lanes).define("VECTOR", vector);
+        launch.kernel(&kernel, Grid::new(rows.div_ceil(128 / lanes), 128), &args)
     }
 
     /// The gradients of a group's queries, then of its keys and values; beside them those of what a bias adds.

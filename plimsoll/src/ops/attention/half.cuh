@@ -6,8 +6,9 @@
 #define STAGES (D <= 64 ? 2 : 1)
 // The most warps of a block, and as many blocks to a multiprocessor as leave the registers that a warp needs.
 #define QUERY_WARPS (D <= 64 ? 8 : 4)
+#define QUERY_BLOCKS (D <= 64 ? 2 : 1)
 #define KEY_WARPS (D <= 64 ? 6 : 4)
-#define BLOCKS (D <= 64 ? 2 : 1)
+#define KEY_BLOCKS (D <= 64 ? 2 : 1)
 
 // What a tile in shared memory consists of.
 typedef T Cell;

@@ -6,6 +6,8 @@
 #define WIDTH (D <= 2 ? 2 : D <= 4 ? 4 : D <= 8 ? 8 : 16)
 // Rows of a thread: what it reads of the other side serves them all.
 #define ROWS (D <= 8 ? 2 : 1)
+// Of half precision `out` is rounded. A query then sums Σ dout · out up over its weights, which are not.
+#define ROUNDED (sizeof(T) < 4)
 // Keys whose exponentials are taken between two looks at the largest score.
 #define STEP 8
 
@@ -160,8 +162,9 @@ struct QueryGradients {
     const Scores& head;
     int row, ends[ROWS];
     float query[ROWS][WIDTH], gradient[ROWS][WIDTH], sums[ROWS][WIDTH];
-    // Negated: the logarithm that scores are shifted by, and Σ dout · out.
-    float shift[ROWS], delta[ROWS];
+    // Negated: the logarithm that scores are shifted by, and Σ dout · out. ROUNDED: that sum so far, and the weighted keys
+    // that it is to be taken off.
+    float shift[ROWS], delta[ROWS], weighted[ROWS][WIDTH];
 
     template <bool EDGE> __device__ __forceinline__ void at(const Keys& keys, int j0, int j) {
 #pragma unroll
@@ -178,22 +181,23 @@ struct QueryGradients {
             for (int r = 0; r < ROWS; r++) {
                 float exponent = dot(query[r], both.first, shift[r]);
                 if (MASKED) exponent += keys.mask[j + n];
-                float weight = power_of_2(exponent), slope;
+                float weight = power_of_2(exponent), off = ROUNDED ? 0.0f : delta[r];
                 if (EDGE && j0 + j + n >= ends[r]) weight = 0.0f;
-                if (DROPPED) {
-                    float factor = n == 0 ? f[r].x : n == 1 ? f[r].y : n == 2 ? f[r].z : f[r].w;
-                    slope = dot(gradient[r], both.second, 0.0f) * factor + delta[r];
-                } else {
-                    slope = dot(gradient[r], both.second, delta[r]);
+                float slope = dot(gradient[r], both.second, DROPPED ? 0.0f : off);
+                if (DROPPED) slope = slope * (n == 0 ? f[r].x : n == 1 ? f[r].y : n == 2 ? f[r].z : f[r].w) + off;
+                slope *= weight;
+                add(sums[r], slope, both.first);
+                if (ROUNDED) {
+                    delta[r] += slope;
+                    add(weighted[r], weight, both.first);
                 }
-                add(sums[r], weight * slope, both.first);
             }
         }
     }
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    backward_queries(const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, T* dq,
+    backward_queries(const T* q, const T* k, const T* v, const T* dout, const float* lse, float* delta, T* dq,
                      float* bias_sums, int bias_rows, i64 q_row, i64 kv_row, int batch, int heads, int q_len,
                      int k_len, float scale, SCORE_PARAMETERS) {
     __shared__ Keys keys;
@@ -213,13 +217,21 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         read(step.gradient[r], dout + ((queries + i) * heads + at.h) * D, there, 1.0f);
         clear(step.sums[r]);
         step.shift[r] = there ? -LOG2E * saved_lse(lse[statistics + i]) : NOTHING;
-        step.delta[r] = there ? -delta[statistics + i] : 0.0f;
+        step.delta[r] = there && !ROUNDED ? -delta[statistics + i] : 0.0f;
+        clear(step.weighted[r]);
     }
     int block_end = head.end(min((at.tile + 1) * THREADS * ROWS, q_len) - 1);
     walk(step, keys, head, k + from, v + from, kv_row, own, block_end);
 #pragma unroll
-    for (int r = 0; r < ROWS; r++)
-        if (own.row + r < q_len) put(dq + (queries + own.row + r) * q_row + at.h * D, step.sums[r], scale);
+    for (int r = 0; r < ROWS; r++) {
+        int i = own.row + r;
+        if (i >= q_len) continue;
+        if (ROUNDED) {
+            add(step.sums[r], -step.delta[r], step.weighted[r]);
+            delta[statistics + i] = step.delta[r];
+        }
+        put(dq + (queries + i) * q_row + at.h * D, step.sums[r], scale);
+    }
 }
 
 struct Queries {

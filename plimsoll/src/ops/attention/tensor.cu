@@ -117,7 +117,7 @@ struct Queries {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(32 * QUERY_WARPS, BLOCKS)
+extern "C" __global__ void __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS)
     forward(const T* q, const T* k, const T* v, T* out, float* lse, i64 q_row, i64 kv_row, int batch, int heads,
             int q_len, int k_len, float scale, SCORE_PARAMETERS) {
     extern __shared__ float4 shared[];
@@ -213,7 +213,7 @@ __device__ __forceinline__ void differentiate(float& s, float& slope, float fact
 
 // Gradients of the queries, and of what the bias adds for them. `delta` is Σ dout · out of each query; `bias_sums`
 // holds, of a relative bias, every tile's part (batch, tiles, bias_rows, heads), and else what belongs to by_query.
-extern "C" __global__ void __launch_bounds__(32 * QUERY_WARPS, BLOCKS)
+extern "C" __global__ void __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS)
     backward_queries(const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, T* dq,
                      float* bias_sums, int bias_rows, i64 q_row, i64 kv_row, int batch, int heads, int q_len,
                      int k_len, float scale, SCORE_PARAMETERS) {
@@ -309,7 +309,7 @@ __device__ __forceinline__ void key_factors(float factor[2][4], const Scores& he
 }
 
 // Gradients of the keys and values, and of what a disentangled bias adds for the keys.
-extern "C" __global__ void __launch_bounds__(32 * KEY_WARPS, BLOCKS)
+extern "C" __global__ void __launch_bounds__(32 * KEY_WARPS, KEY_BLOCKS)
     backward_keys(const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, T* dk,
                   T* dv, float* bias_sums, i64 q_row, i64 kv_row, int batch, int heads, int q_len, int k_len,
                   float scale, SCORE_PARAMETERS) {

@@ -16,6 +16,7 @@
 __device__ __forceinline__ int slot(int j) { return j % 4 * 8 + j / 4; }
 
 template <bool KEYS> __device__ __forceinline__ void load(float* to, const T* from, i64 row, int first, int len) {
+#pragma unroll 4
     for (int at = threadIdx.x; at < TILE * PADDED; at += THREADS) {
         int r = at / PADDED, d = at % PADDED;
         bool there = first + r < len && d < D;
