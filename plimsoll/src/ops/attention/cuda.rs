@@ -51,10 +51,15 @@ enum Form {
     Tf32,
 }
 
+/// Whether all tensors of this type start at multiples of so many bytes.
+fn are_aligned(launch: &Launch<'_>, dtype: DType, bytes: usize) -> bool {
+    let mut operands = launch.inputs.iter().chain(launch.outputs).filter(|tensor| tensor.ty.dtype == dtype);
+    operands.all(|tensor| tensor.address.is_multiple_of(bytes as u64))
+}
+
 impl Form {
     fn new(shape: &Shape, dtype: DType, launch: &Launch<'_>) -> Form {
-        let mut operands = launch.inputs.iter().chain(launch.outputs).filter(|tensor| tensor.ty.dtype == dtype);
-        let in_vectors = shape.head_dim.is_multiple_of(8) && operands.all(|tensor| tensor.address.is_multiple_of(16));
+        let in_vectors = shape.head_dim.is_multiple_of(8) && are_aligned(launch, dtype, 16);
         match dtype {
             DType::Bf16 | DType::F16 if shape.head_dim >= 16 && in_vectors => Form::Half,
             // Wider heads than this do not fit into registers.
@@ -97,6 +102,7 @@ impl Form {
         let blocks = len.div_ceil(self.most_rows(shape, keys));
         match self {
             Form::Half | Form::Tf32 if shape.bias == Bias::None => (blocks, 32 * len.div_ceil(16).div_ceil(blocks.max(1))),
+            Form::Tiled => (blocks, 64),
             _ => (blocks, 128),
         }
     }
@@ -211,6 +217,8 @@ struct Call<'a> {
     heads: Heads,
     space: Space,
     form: Form,
+    /// Elements of a row that the tiled form reads at once.
+    vector: usize,
     /// Addresses of the bias's tables.
     tables: Vec<u64>,
     mask: u64,
@@ -225,6 +233,7 @@ impl<'a> Call<'a> {
         let shape = op.shape(|i| &inputs[i].ty).ok().filter(|shape| shape.head_dim <= LARGEST_HEAD);
         let Some(shape) = shape else { return Err(CudaError::NoKernel { op: format!("{node:?}"), dtype }) };
         let packed = op.packing.inputs();
+        let four = shape.head_dim.is_multiple_of(4) && are_aligned(launch, dtype, 4 * dtype.bytes());
         let optional = |there: bool, index: usize| if there { inputs[index].address } else { 0 };
         Ok(Call {
             op,
@@ -232,6 +241,7 @@ impl<'a> Call<'a> {
             heads: Heads::new(op.packing, inputs, &shape),
             space: Space::new(launch.workspace, &shape, dtype, backward),
             form: Form::new(&shape, dtype, launch),
+            vector: if four { 4 } else { 1 },
             tables: inputs[packed..packed + op.bias.tables()].iter().map(|table| table.address).collect(),
             mask: optional(op.key_mask, op.mask()),
             position: optional(op.offset, op.position()),
@@ -241,7 +251,9 @@ impl<'a> Call<'a> {
     }
 
     fn kernel(&self, entry: &'static str) -> Kernel {
-        Kernel::new(self.form.source(), entry)
+        let kernel = Kernel::new(self.form.source(), entry);
+        let kernel = if self.form == Form::Tiled { kernel.define("VECTOR", self.vector) } else { kernel };
+        kernel
             .dtype("T", self.dtype)
             .define("D", self.shape.head_dim)
             .define("LIMITED", (self.op.causal || self.op.offset) as u32)

@@ -100,7 +100,7 @@ __device__ __forceinline__ void fetch(T* to, const T* from, i64 row, int first, 
     for (int at = threadIdx.x; at < cells; at += blockDim.x) {
         int r = at / (2 * DEEP), d = at % (2 * DEEP) * 8;
         bool there = first + r < len && d < D;
-        copy(to + slot(r) * PITCH + d, there ? from + (i64)(first + r) * row + d : from, there);
+        copy(to + slot(r) * PITCH + d, there ? from + (i64)(first + r) * (int)row + d : from, there);
     }
 }
 

@@ -6,7 +6,7 @@
 
 // What belongs to the columns of a tile. Of keys: 0, or -∞ where nobody sees the key. Of queries: the logarithm that their
 // scores are shifted by, negated, and Σ dout · out. Of a relative bias, what it adds by distance.
-struct Notes {
+struct __align__(16) Notes {
     float shift[TILE], delta[TILE], near[BIAS == 1 ? 2 * TILE : 1];
 };
 
@@ -121,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS)
     forward(const T* q, const T* k, const T* v, T* out, float* lse, i64 q_row, i64 kv_row, int batch, int heads,
             int q_len, int k_len, float scale, SCORE_PARAMETERS) {
     extern __shared__ float4 shared[];
-    __shared__ __align__(16) Notes notes[STAGES];
+    __shared__ Notes notes[STAGES];
     Sizes sizes{batch, heads, q_len, k_len};
     Place at = place_of(sizes);
     Scores head(sizes, at.b, at.h, SCORE_ARGUMENTS);
@@ -218,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS)
                      float* bias_sums, int bias_rows, i64 q_row, i64 kv_row, int batch, int heads, int q_len,
                      int k_len, float scale, SCORE_PARAMETERS) {
     extern __shared__ float4 shared[];
-    __shared__ __align__(16) Notes notes[STAGES];
+    __shared__ Notes notes[STAGES];
     __shared__ float diagonals[2 * TILE];
     float* slopes = (float*)((Cell*)shared + 2 * STAGES * TILE_CELLS);
     Sizes sizes{batch, heads, q_len, k_len};
@@ -314,7 +314,7 @@ extern "C" __global__ void __launch_bounds__(32 * KEY_WARPS, KEY_BLOCKS)
                   T* dv, float* bias_sums, i64 q_row, i64 kv_row, int batch, int heads, int q_len, int k_len,
                   float scale, SCORE_PARAMETERS) {
     extern __shared__ float4 shared[];
-    __shared__ __align__(16) Notes notes[STAGES];
+    __shared__ Notes notes[STAGES];
     float* slopes = (float*)((Cell*)shared + 2 * STAGES * TILE_CELLS);
     Sizes sizes{batch, heads, q_len, k_len};
     Place at = place_of(sizes);

@@ -57,7 +57,7 @@ __device__ __forceinline__ void fetch(Cell* to, const T* from, i64 row, int firs
     for (int at = threadIdx.x; at < cells; at += blockDim.x) {
         int r = at / (D / 4), d = at % (D / 4) * 4;
         float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (first + r < len) x = *(const float4*)(from + (i64)(first + r) * row + d);
+        if (first + r < len) x = *(const float4*)(from + (i64)(first + r) * (int)row + d);
         *(uint4*)(to + slot(r) * PITCH + d) = make_uint4(rounded(x.x), rounded(x.y), rounded(x.z), rounded(x.w));
     }
 }
