@@ -90,9 +90,11 @@ impl Form {
             Form::Narrow if shape.head_dim <= NARROW_PAIRS => 256,
             Form::Narrow => 128,
             Form::Tiled => 32,
-            // A bias is added up in square tiles.
-            Form::Half if shape.bias == Bias::None && shape.head_dim <= 64 => if keys { 96 } else { 128 },
-            Form::Half | Form::Tf32 => 64,
+            // A bias is added up in square tiles, and wider heads need more registers.
+            Form::Tf32 => 64,
+            Form::Half if shape.bias != Bias::None || shape.head_dim > 64 => 64,
+            Form::Half if keys => 96,
+            Form::Half => 128,
         }
     }
 
@@ -100,11 +102,12 @@ impl Form {
     /// cores share the rows evenly.
     fn blocks(self, shape: &Shape, len: usize, keys: bool) -> (usize, usize) {
         let blocks = len.div_ceil(self.most_rows(shape, keys));
-        match self {
-            Form::Half | Form::Tf32 if shape.bias == Bias::None => (blocks, 32 * len.div_ceil(16).div_ceil(blocks.max(1))),
-            Form::Tiled => (blocks, 64),
-            _ => (blocks, 128),
-        }
+        let warps = match self {
+            Form::Half | Form::Tf32 if shape.bias == Bias::None => len.div_ceil(16).div_ceil(blocks.max(1)),
+            Form::Tiled => 2,
+            _ => 4,
+        };
+        (blocks, 32 * warps)
     }
 
     /// Dynamic shared memory of a block: tiles of rows, and one of scores where several threads read them.
