@@ -80,14 +80,17 @@ __device__ __forceinline__ float block_max(float x, float* scratch) {
 }
 
 // Counter-based random numbers (Philox 4x32-10), the same words as exec/cpu/random.rs.
+__device__ __forceinline__ uint4 philox_round(uint4 counter, uint2 key) {
+    u64 a = (u64)counter.x * 0xD2511F53u, b = (u64)counter.z * 0xCD9E8D57u;
+    return make_uint4((u32)(b >> 32) ^ counter.y ^ key.x, (u32)b, (u32)(a >> 32) ^ counter.w ^ key.y, (u32)a);
+}
+// The key of round n.
+__device__ __forceinline__ uint2 philox_key(uint2 key, u32 n) {
+    return make_uint2(key.x + n * 0x9E3779B9u, key.y + n * 0xBB67AE85u);
+}
 __device__ __forceinline__ uint4 philox(uint4 counter, uint2 key) {
 #pragma unroll
-    for (int round = 0; round < 10; round++) {
-        u64 a = (u64)counter.x * 0xD2511F53u, b = (u64)counter.z * 0xCD9E8D57u;
-        counter = make_uint4((u32)(b >> 32) ^ counter.y ^ key.x, (u32)b, (u32)(a >> 32) ^ counter.w ^ key.y, (u32)a);
-        key.x += 0x9E3779B9u;
-        key.y += 0xBB67AE85u;
-    }
+    for (int n = 0; n < 10; n++) counter = philox_round(counter, philox_key(key, n));
     return counter;
 }
 __device__ __forceinline__ u64 mix(u64 x) {

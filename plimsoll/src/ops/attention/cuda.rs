@@ -10,13 +10,13 @@ use crate::ops::device::{
 use kernel::Shape;
 
 macro_rules! source {
-    ($name:literal $(, $products:literal)?) => {
+    ($name:literal $(, $part:literal)*) => {
         Source {
             name: concat!("attention/", $name),
             text: concat!(
                 include_str!("scores.cuh"),
                 include_str!("bias_sums.cuh"),
-                $(include_str!(concat!($products, ".cuh")),)?
+                $(include_str!(concat!($part, ".cuh")),)*
                 include_str!(concat!($name, ".cu"))
             ),
         }
@@ -24,8 +24,8 @@ macro_rules! source {
 }
 const NARROW: Source = source!("narrow");
 const TILED: Source = source!("tile");
-const HALF: Source = source!("tensor", "half");
-const TF32: Source = source!("tensor", "tf32");
+const HALF: Source = source!("tensor", "tiles", "half");
+const TF32: Source = source!("tensor", "tiles", "tf32");
 const TABLES: Source = Source { name: "attention/tables", text: include_str!("tables.cu") };
 const DELTAS: Source = Source { name: "attention/deltas", text: include_str!("deltas.cu") };
 
@@ -34,6 +34,9 @@ const PRODUCT_BYTES: usize = 64 << 20;
 
 /// The largest head that a block's shared memory holds on every card.
 const LARGEST_HEAD: usize = 128;
+
+/// Up to this head size a thread of the narrow form has two rows.
+const NARROW_PAIRS: usize = 8;
 
 /// Which kernels compute the scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,10 +51,15 @@ enum Form {
     Tf32,
 }
 
+/// Whether all tensors of this type start at multiples of so many bytes.
+fn are_aligned(launch: &Launch<'_>, dtype: DType, bytes: usize) -> bool {
+    let mut operands = launch.inputs.iter().chain(launch.outputs).filter(|tensor| tensor.ty.dtype == dtype);
+    operands.all(|tensor| tensor.address.is_multiple_of(bytes as u64))
+}
+
 impl Form {
     fn new(shape: &Shape, dtype: DType, launch: &Launch<'_>) -> Form {
-        let mut operands = launch.inputs.iter().chain(launch.outputs).filter(|tensor| tensor.ty.dtype == dtype);
-        let in_vectors = shape.head_dim.is_multiple_of(8) && operands.all(|tensor| tensor.address.is_multiple_of(16));
+        let in_vectors = shape.head_dim.is_multiple_of(8) && are_aligned(launch, dtype, 16);
         match dtype {
             DType::Bf16 | DType::F16 if shape.head_dim >= 16 && in_vectors => Form::Half,
             // Wider heads than this do not fit into registers.
@@ -70,27 +78,47 @@ impl Form {
         }
     }
 
-    fn threads(self) -> usize {
-        128
+    /// Whether the kernel for queries computes Σ dout · out itself, and writes it for the one for keys: `out` is rounded, and
+    /// where few keys share the weight, a sum over it too coarse.
+    fn sums_deltas(self, dtype: DType) -> bool {
+        self == Form::Narrow && dtype.bytes() < 4
     }
 
-    /// Queries, or keys, that a block computes.
-    fn rows(self) -> usize {
+    /// The most queries, or keys, that a block computes; of a tensor core's 16 to a warp, as the `.cuh` of the form says.
+    fn most_rows(self, shape: &Shape, keys: bool) -> usize {
         match self {
+            Form::Narrow if shape.head_dim <= NARROW_PAIRS => 256,
             Form::Narrow => 128,
             Form::Tiled => 32,
-            Form::Half | Form::Tf32 => 64,
+            // A bias is added up in square tiles, and wider heads need more registers.
+            Form::Tf32 => 64,
+            Form::Half if shape.bias != Bias::None || shape.head_dim > 64 => 64,
+            Form::Half if keys => 96,
+            Form::Half => 128,
         }
+    }
+
+    /// The blocks that `len` queries, or keys, take, and how many threads each has: without a bias, blocks of tensor
+    /// cores share the rows evenly.
+    fn blocks(self, shape: &Shape, len: usize, keys: bool) -> (usize, usize) {
+        let blocks = len.div_ceil(self.most_rows(shape, keys));
+        let warps = match self {
+            Form::Half | Form::Tf32 if shape.bias == Bias::None => len.div_ceil(16).div_ceil(blocks.max(1)),
+            Form::Tiled => 2,
+            _ => 4,
+        };
+        (blocks, 32 * warps)
     }
 
     /// Dynamic shared memory of a block: tiles of rows, and one of scores where several threads read them.
     fn shared(self, shape: &Shape, backward: bool) -> usize {
         let width = |multiple: usize, gap: usize| shape.head_dim.next_multiple_of(multiple) + gap;
         let slopes = if backward && shape.bias != Bias::None { 4 * 68 } else { 0 };
+        let stages = if shape.head_dim <= 64 { 2 } else { 1 };
         match self {
             Form::Narrow => 0,
             Form::Tiled => 4 * 32 * (width(4, 4) * if backward { 3 } else { 2 } + 36),
-            Form::Half => 64 * (2 * 2 * width(16, 8) + slopes),
+            Form::Half => 64 * (stages * 2 * 2 * width(16, 8) + slopes),
             Form::Tf32 => 64 * (4 * 2 * width(8, 4) + slopes),
         }
     }
@@ -163,7 +191,7 @@ impl Space {
         let group = PRODUCT_BYTES.checked_div(sample).unwrap_or(shape.batch).clamp(1, shape.batch.max(1));
         let products = |len: usize| group * shape.heads * len * pitch;
         // Of all forms that a bias may take, this one has the most tiles.
-        let tiles = shape.q_len.div_ceil(Form::Tiled.rows());
+        let tiles = Form::Tiled.blocks(shape, shape.q_len, false).0;
         let table = shape.bias_rows * shape.heads * shape.head_dim;
         let rounded = backward && disentangled && dtype.bytes() < 4;
         Space {
@@ -192,6 +220,8 @@ struct Call<'a> {
     heads: Heads,
     space: Space,
     form: Form,
+    /// Elements of a row that the tiled form reads at once.
+    vector: usize,
     /// Addresses of the bias's tables.
     tables: Vec<u64>,
     mask: u64,
@@ -206,6 +236,7 @@ impl<'a> Call<'a> {
         let shape = op.shape(|i| &inputs[i].ty).ok().filter(|shape| shape.head_dim <= LARGEST_HEAD);
         let Some(shape) = shape else { return Err(CudaError::NoKernel { op: format!("{node:?}"), dtype }) };
         let packed = op.packing.inputs();
+        let four = shape.head_dim.is_multiple_of(4) && are_aligned(launch, dtype, 4 * dtype.bytes());
         let optional = |there: bool, index: usize| if there { inputs[index].address } else { 0 };
         Ok(Call {
             op,
@@ -213,6 +244,7 @@ impl<'a> Call<'a> {
             heads: Heads::new(op.packing, inputs, &shape),
             space: Space::new(launch.workspace, &shape, dtype, backward),
             form: Form::new(&shape, dtype, launch),
+            vector: if four { 4 } else { 1 },
             tables: inputs[packed..packed + op.bias.tables()].iter().map(|table| table.address).collect(),
             mask: optional(op.key_mask, op.mask()),
             position: optional(op.offset, op.position()),
@@ -222,7 +254,9 @@ impl<'a> Call<'a> {
     }
 
     fn kernel(&self, entry: &'static str) -> Kernel {
-        Kernel::new(self.form.source(), entry)
+        let kernel = Kernel::new(self.form.source(), entry);
+        let kernel = if self.form == Form::Tiled { kernel.define("VECTOR", self.vector) } else { kernel };
+        kernel
             .dtype("T", self.dtype)
             .define("D", self.shape.head_dim)
             .define("LIMITED", (self.op.causal || self.op.offset) as u32)
@@ -232,10 +266,11 @@ impl<'a> Call<'a> {
             .define("BF16", (self.dtype == DType::Bf16) as u32)
     }
 
-    /// One block for every tile of `len` rows of every head of `samples` samples.
-    fn grid(&self, samples: usize, len: usize, backward: bool) -> Grid {
-        let blocks = samples * self.shape.heads * len.div_ceil(self.form.rows());
-        Grid::new(blocks, self.form.threads()).shared(self.form.shared(&self.shape, backward))
+    /// The blocks for all queries, or keys, of every head of `samples` samples.
+    fn grid(&self, samples: usize, keys: bool, backward: bool) -> Grid {
+        let len = if keys { self.shape.k_len } else { self.shape.q_len };
+        let (blocks, threads) = self.form.blocks(&self.shape, len, keys);
+        Grid::new(samples * self.shape.heads * blocks, threads).shared(self.form.shared(&self.shape, backward))
     }
 
     /// Whether there is anything to compute for these many rows.
@@ -352,7 +387,7 @@ impl<'a> Call<'a> {
             let operands =
                 [heads.q, heads.k, heads.v, out + (done * s.head_dim * heads.element) as u64, lse + 4 * done as u64];
             let args = [&operands.map(Arg::Address)[..], &self.sizes(heads, samples), &self.scores(first)].concat();
-            launch.kernel(&self.kernel("forward"), self.grid(samples, s.q_len, false), &args)?;
+            launch.kernel(&self.kernel("forward"), self.grid(samples, false, false), &args)?;
         }
         Ok(())
     }
@@ -401,7 +436,9 @@ impl<'a> Backward<'a> {
             self.clear_tables(launch)?;
         }
         call.write_distances(launch)?;
-        self.write_deltas(launch)?;
+        if !call.form.sums_deltas(call.dtype) {
+            self.write_deltas(launch)?;
+        }
         for (first, samples) in call.groups() {
             let heads = call.heads.starting_at(first, s);
             if disentangled && s.q_len * s.k_len > 0 {
@@ -430,8 +467,13 @@ impl<'a> Backward<'a> {
         let rows = s.batch * s.q_len * s.heads;
         let operands = [self.out, self.dout, call.space.delta].map(Arg::Address);
         let args = [&operands[..], &[rows.into(), int(s.q_len), int(s.heads), int(s.head_dim)]].concat();
+        let vector = 16 / call.dtype.bytes();
+        let aligned = s.head_dim.is_multiple_of(vector) && (self.out | self.dout).is_multiple_of(16);
+        let vector = if aligned { vector } else { 1 };
+        let lanes = s.head_dim.div_ceil(vector).next_power_of_two().min(32);
         let kernel = Kernel::new(DELTAS, "deltas").dtype("T", call.dtype);
-        launch.kernel(&kernel, Grid::new(rows.div_ceil(4), 128), &args)
+        let kernel = kernel.define("LANES", lanes).define("VECTOR", vector);
+        launch.kernel(&kernel, Grid::new(rows.div_ceil(128 / lanes), 128), &args)
     }
 
     /// The gradients of a group's queries, then of its keys and values; beside them those of what a bias adds.
@@ -452,14 +494,14 @@ impl<'a> Backward<'a> {
             let sums = if call.op.bias.tables() == 1 { call.space.parts } else { call.space.dby_query };
             let own = [Arg::Address(to.q), Arg::Address(sums), int(s.bias_rows)];
             let args = [&operands[..], &own, &rest].concat();
-            launch.kernel(&call.kernel("backward_queries"), call.grid(samples, s.q_len, true), &args)?;
+            launch.kernel(&call.kernel("backward_queries"), call.grid(samples, false, true), &args)?;
         }
         if call.is_empty(s.k_len) {
             return Ok(());
         }
         let own = [to.k, to.v, call.space.dby_key].map(Arg::Address);
         let args = [&operands[..], &own, &rest].concat();
-        launch.kernel(&call.kernel("backward_keys"), call.grid(samples, s.k_len, true), &args)
+        launch.kernel(&call.kernel("backward_keys"), call.grid(samples, true, true), &args)
     }
 
     /// From the gradients of a disentangled bias's products to those of queries, keys and tables, added to what is
@@ -534,7 +576,7 @@ impl<'a> Backward<'a> {
 
     fn add_up_relative(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         let (call, s) = (&self.call, &self.call.shape);
-        let tiles = s.q_len.div_ceil(call.form.rows());
+        let tiles = call.form.blocks(s, s.q_len, false).0;
         add_up(launch, call.dtype, call.space.parts, self.dtables[0], s.bias_rows * s.heads, s.batch * tiles)
     }
 }

@@ -1,15 +1,14 @@
-// Products of half precision: m16n8k16. BF16: whether T is bf16, not half. D is a multiple of 8.
-//
-// Lane (g, t) = (lane / 4, lane % 4) holds rows g and g + 8 of a result and columns 2t, 2t + 1 of every eight. The other
-// side's rows are fed in an order in which these are, over two products, its four neighbours 4t .. 4t + 4: one quad of
-// the random stream. The same order makes a result the left operand of the next product.
+// Products of half precision: m16n8k16. BF16: whether T is bf16, not half.
 
-#define TILE 64
-#define THREADS 128
-#define SCORE_PITCH (TILE + 4)
 #define DEEP ((D + 15) / 16)
-#define EIGHTS (2 * DEEP)
 #define PITCH (16 * DEEP + 8)
+// Two tiles of each side, where both fit into the smallest shared memory: one comes in while the other is read.
+#define STAGES (D <= 64 ? 2 : 1)
+// The most warps of a block, and as many blocks to a multiprocessor as leave the registers that a warp needs.
+#define QUERY_WARPS (D <= 64 ? 8 : 4)
+#define QUERY_BLOCKS (D <= 64 ? 2 : 1)
+#define KEY_WARPS (D <= 64 ? 6 : 4)
+#define KEY_BLOCKS (D <= 64 ? 2 : 1)
 
 // What a tile in shared memory consists of.
 typedef T Cell;
@@ -78,36 +77,48 @@ __device__ __forceinline__ void multiply(float c[4], const u32 a[4], u32 b0, u32
 #endif
 }
 
-struct Lane {
-    int warp, g, t, m, r;
-    __device__ __forceinline__ Lane()
-        : warp(threadIdx.x / 32), g(threadIdx.x % 32 / 4), t(threadIdx.x % 4), m(threadIdx.x % 32 / 8),
-          r(threadIdx.x % 8) {}
-};
+// Starts a copy of eight elements into shared memory: of zeros, where there are none.
+__device__ __forceinline__ void copy(T* to, const T* from, bool there) {
+#if __CUDA_ARCH__ >= 800
+    u32 at = (u32)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(there ? 16 : 0) : "memory");
+#else
+    *(uint4*)to = there ? *(const uint4*)from : make_uint4(0, 0, 0, 0);
+#endif
+}
 
-// 64 rows from `first` on; what is not there is 0.
-__device__ __forceinline__ void load(T* to, const T* from, i64 row, int first, int len) {
-    for (int at = threadIdx.x; at < TILE * 2 * DEEP; at += THREADS) {
+// Waits for this thread's copies.
+__device__ __forceinline__ void finish_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+// Starts to copy the tile of rows from `first` on; what is not there is 0.
+__device__ __forceinline__ void fetch(T* to, const T* from, i64 row, int first, int len) {
+    int cells = steps_of(len - first) * 16 * 2 * DEEP;
+    for (int at = threadIdx.x; at < cells; at += blockDim.x) {
         int r = at / (2 * DEEP), d = at % (2 * DEEP) * 8;
-        uint4 x = make_uint4(0, 0, 0, 0);
-        if (first + r < len && d < D) x = *(const uint4*)(from + (i64)(first + r) * row + d);
-        *(uint4*)(to + r * PITCH + d) = x;
+        bool there = first + r < len && d < D;
+        copy(to + slot(r) * PITCH + d, there ? from + (i64)(first + r) * (int)row + d : from, there);
     }
 }
 
 // The 16 rows of a warp as left operands.
 struct Rows { u32 at[DEEP][4]; };
-__device__ __forceinline__ void take(Rows& rows, const T* tile, Lane lane) {
+__device__ __forceinline__ void take(Rows& rows, const T* from, i64 row, int first, int len, Lane lane) {
 #pragma unroll
-    for (int k = 0; k < DEEP; k++)
-        load_matrices(rows.at[k], tile + (16 * lane.warp + lane.r + lane.m % 2 * 8) * PITCH + 16 * k + lane.m / 2 * 8);
+    for (int n = 0; n < 4 * DEEP; n++) {
+        int r = first + 16 * lane.warp + lane.g + n % 2 * 8, d = n / 2 * 8 + 2 * lane.t;
+        rows.at[n / 4][n % 4] = r < len && d < D ? *(const u32*)(from + (i64)r * row + d) : 0;
+    }
 }
 
 // rows · tileᵀ for the 16 rows of the tile from 16·p on: s[n] is of the neighbours 4t + 2n and 4t + 2n + 1.
 __device__ __forceinline__ void score(float s[2][4], const Rows& rows, const T* tile, int p, Lane lane) {
 #pragma unroll
     for (int n = 0; n < 4; n++) s[0][n] = s[1][n] = 0.0f;
-    const T* from = tile + (16 * p + lane.r / 2 * 4 + lane.m / 2 * 2 + lane.r % 2) * PITCH + lane.m % 2 * 8;
+    const T* from = tile + (16 * p + lane.m / 2 * 8 + lane.r) * PITCH + lane.m % 2 * 8;
 #pragma unroll
     for (int k = 0; k < DEEP; k++) {
         u32 b[4];
@@ -117,37 +128,18 @@ __device__ __forceinline__ void score(float s[2][4], const Rows& rows, const T* 
     }
 }
 
-// A warp's (16, D) result.
-struct Sums { float of[EIGHTS][4]; };
-__device__ __forceinline__ void clear(Sums& sums) {
-#pragma unroll
-    for (int n = 0; n < EIGHTS; n++) sums.of[n][0] = sums.of[n][1] = sums.of[n][2] = sums.of[n][3] = 0.0f;
-}
-
 // Adds weights (16, 16) · the same 16 rows of the tile.
 __device__ __forceinline__ void mix(Sums& sums, const float s[2][4], const T* tile, int p, Lane lane) {
     u32 a[4] = {pair_of(s[0][0], s[0][1]), pair_of(s[0][2], s[0][3]), pair_of(s[1][0], s[1][1]),
                 pair_of(s[1][2], s[1][3])};
-    const T* from = tile + (16 * p + lane.r / 2 * 4 + lane.m % 2 * 2 + lane.r % 2) * PITCH + lane.m / 2 * 8;
+    const T* from = tile + (16 * p + lane.m % 2 * 8 + lane.r) * PITCH + lane.m / 2 * 8;
 #pragma unroll
     for (int k = 0; k < DEEP; k++) {
         u32 b[4];
         load_turned(b, from + 16 * k);
         multiply(sums.of[2 * k], a, b[0], b[1]);
-        multiply(sums.of[2 * k + 1], a, b[2], b[3]);
+        if (2 * k + 1 < EIGHTS) multiply(sums.of[2 * k + 1], a, b[2], b[3]);
     }
 }
 
-// Rows g and g + 8 of a warp, times a factor each.
-__device__ __forceinline__ void put(T* to, i64 row, int first, int len, const Sums& sums, Lane lane, float upper,
-                                    float lower) {
-    int at = first + 16 * lane.warp + lane.g;
-#pragma unroll
-    for (int n = 0; n < EIGHTS; n++) {
-        int d = 8 * n + 2 * lane.t;
-        if (d >= D) continue;
-        const float* x = sums.of[n];
-        if (at < len) *(u32*)(to + (i64)at * row + d) = pair_of(x[0] * upper, x[1] * upper);
-        if (at + 8 < len) *(u32*)(to + (i64)(at + 8) * row + d) = pair_of(x[2] * lower, x[3] * lower);
-    }
-}
+__device__ __forceinline__ void store_two(T* to, float x, float y) { *(u32*)to = pair_of(x, y); }

@@ -1,13 +1,20 @@
-// Heads of at most 16 dimensions without a bias. Here the exponential dominates: a thread has one query (or one key) in
-// registers and goes through the other side, which lies in shared memory, so that no sum crosses threads.
+// Heads of at most 16 dimensions without a bias. Here the exponential dominates: a thread has one or two neighbouring
+// queries (or keys) in registers and goes through the other side, which lies in shared memory, so that no sum crosses
+// threads. Exponentials are powers of 2: scores have log₂ e in them.
 
 #define THREADS 128
 #define WIDTH (D <= 2 ? 2 : D <= 4 ? 4 : D <= 8 ? 8 : 16)
+// Rows of a thread: what it reads of the other side serves them all.
+#define ROWS (D <= 8 ? 2 : 1)
+// Of half precision `out` is rounded. A query then sums Σ dout · out up over its weights, which are not.
+#define ROUNDED (sizeof(T) < 4)
+// Keys whose exponentials are taken between two looks at the largest score.
+#define STEP 8
 
-// What a row misses up to WIDTH is 0.
-__device__ __forceinline__ void read(float to[WIDTH], const T* from, float factor) {
+// What a row misses up to WIDTH is 0, and so is a row that is not there.
+__device__ __forceinline__ void read(float to[WIDTH], const T* from, bool there, float factor) {
 #pragma unroll
-    for (int d = 0; d < WIDTH; d++) to[d] = d < D ? to_float(from[d]) * factor : 0.0f;
+    for (int d = 0; d < WIDTH; d++) to[d] = there && d < D ? to_float(from[d]) * factor : 0.0f;
 }
 __device__ __forceinline__ void clear(float to[WIDTH]) {
 #pragma unroll
@@ -17,201 +24,299 @@ __device__ __forceinline__ void put(T* to, const float from[WIDTH], float factor
 #pragma unroll
     for (int d = 0; d < D; d++) to[d] = from_float<T>(from[d] * factor);
 }
-
-// A row of shared memory, which every thread of a warp reads at once.
-struct Row {
-    float at[WIDTH];
-    __device__ __forceinline__ Row(const float* from) {
-        if (WIDTH == 2) {
-            float2 x = *(const float2*)from;
-            at[0] = x.x, at[1] = x.y;
-        } else {
+__device__ __forceinline__ float dot(const float a[WIDTH], const float b[WIDTH], float start) {
 #pragma unroll
-            for (int d = 0; d < WIDTH; d += 4) {
-                float4 x = *(const float4*)(from + d);
-                at[d] = x.x, at[d + 1] = x.y, at[d + 2] = x.z, at[d + 3] = x.w;
+    for (int d = 0; d < WIDTH; d++) start += a[d] * b[d];
+    return start;
+}
+__device__ __forceinline__ void add(float to[WIDTH], float x, const float row[WIDTH]) {
+#pragma unroll
+    for (int d = 0; d < WIDTH; d++) to[d] += x * row[d];
+}
+
+// A key and its value, or a query and the gradient of its output. All threads of a warp read the same one.
+struct __align__(16) Both {
+    float first[WIDTH], second[WIDTH];
+};
+
+// The rows of a thread, and those that its warp has: [begin, end), where there are any.
+struct Own {
+    int row, begin, end;
+    __device__ __forceinline__ Own(int tile, int len) {
+        int lane = threadIdx.x % 32;
+        begin = (tile * THREADS + threadIdx.x - lane) * ROWS;
+        row = begin + lane * ROWS;
+        end = min(begin + 32 * ROWS, len);
+    }
+};
+
+struct Keys {
+    Both rows[THREADS];
+    // 0, or -∞ where the key is hidden.
+    float mask[THREADS];
+
+    __device__ __forceinline__ void load(const Scores& head, const T* k, const T* v, i64 row, int first) {
+        int j = first + threadIdx.x;
+        bool there = j < head.k_len;
+        if (MASKED) mask[threadIdx.x] = there && head.mask[j] != 0 ? 0.0f : NOTHING;
+        read(rows[threadIdx.x].first, k + (i64)j * row, there, 1.0f);
+        read(rows[threadIdx.x].second, v + (i64)j * row, there, 1.0f);
+    }
+};
+
+// Goes through the keys that a warp's queries see: `step.at<EDGE>(keys, j0, j)` for every STEP of them, where EDGE says
+// that some query may not see them all.
+template <typename Step>
+__device__ __forceinline__ void walk(Step& step, Keys& keys, const Scores& head, const T* k, const T* v, i64 row,
+                                     Own own, int block_end) {
+    int some = own.begin < own.end ? head.end(own.end - 1) : 0, all = own.begin < own.end ? head.end(own.begin) : 0;
+    for (int j0 = 0; j0 < block_end; j0 += THREADS) {
+        __syncthreads();
+        keys.load(head, k, v, row, j0);
+        __syncthreads();
+        int j = 0;
+        for (int end = min(all - j0, THREADS) / STEP * STEP; j < end; j += STEP) step.template at<false>(keys, j0, j);
+        for (int end = min(some - j0, THREADS); j < end; j += STEP) step.template at<true>(keys, j0, j);
+    }
+}
+
+struct Forward {
+    const Scores& head;
+    int row, ends[ROWS];
+    float query[ROWS][WIDTH], sums[ROWS][WIDTH], top[ROWS], total[ROWS];
+
+    template <bool EDGE> __device__ __forceinline__ void at(const Keys& keys, int j0, int j) {
+        float s[ROWS][STEP], shift[ROWS];
+#pragma unroll
+        for (int c = 0; c < STEP; c++) {
+            Both both = keys.rows[j + c];
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                s[r][c] = dot(query[r], both.first, MASKED ? keys.mask[j + c] : 0.0f);
+                if (EDGE && j0 + j + c >= ends[r]) s[r][c] = NOTHING;
             }
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            float highest = top[r];
+#pragma unroll
+            for (int c = 0; c < STEP; c++) highest = fmaxf(highest, s[r][c]);
+            // A query that has seen nothing yet subtracts 0 instead of -∞: its exponentials are 0, not NaN.
+            shift[r] = highest == NOTHING ? 0.0f : highest;
+            float fade = power_of_2(top[r] - shift[r]);
+            top[r] = highest;
+            total[r] *= fade;
+#pragma unroll
+            for (int d = 0; d < WIDTH; d++) sums[r][d] *= fade;
+#pragma unroll
+            for (int c = 0; c < STEP; c++) {
+                s[r][c] = power_of_2(s[r][c] - shift[r]);
+                total[r] += s[r][c];
+            }
+            if (DROPPED) {
+#pragma unroll
+                for (int c = 0; c < STEP; c += 4) head.drop(s[r] + c, s[r] + c + 2, row + r, (j0 + j + c) / 4);
+            }
+        }
+#pragma unroll
+        for (int c = 0; c < STEP; c++) {
+            Both both = keys.rows[j + c];
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) add(sums[r], s[r][c], both.second);
         }
     }
 };
-__device__ __forceinline__ float dot(const float a[WIDTH], const Row& b, float start) {
-#pragma unroll
-    for (int d = 0; d < WIDTH; d++) start += a[d] * b.at[d];
-    return start;
-}
-__device__ __forceinline__ void add(float to[WIDTH], float x, const Row& row) {
-#pragma unroll
-    for (int d = 0; d < WIDTH; d++) to[d] += x * row.at[d];
-}
-
-struct Keys {
-    float keys[THREADS * WIDTH], values[THREADS * WIDTH];
-    // 0, or -∞ where the key is hidden or past the last one.
-    float mask[THREADS];
-};
-
-__device__ __forceinline__ void load(Keys& to, const Scores& head, const T* k, const T* v, i64 row, int first) {
-    int j = first + threadIdx.x;
-    bool there = j < head.k_len;
-    to.mask[threadIdx.x] = there && (!MASKED || head.mask[j] != 0) ? 0.0f : NOTHING;
-#pragma unroll
-    for (int d = 0; d < WIDTH; d++) {
-        bool inside = there && d < D;
-        to.keys[threadIdx.x * WIDTH + d] = inside ? to_float(k[(i64)j * row + d]) : 0.0f;
-        to.values[threadIdx.x * WIDTH + d] = inside ? to_float(v[(i64)j * row + d]) : 0.0f;
-    }
-}
-
-__device__ __forceinline__ void quad_factors(float f[4], const Scores& head, int i, int j) {
-    float4 x = DROPPED ? head.factors(i, j / 4) : make_float4(1.0f, 1.0f, 1.0f, 1.0f);
-    f[0] = x.x, f[1] = x.y, f[2] = x.z, f[3] = x.w;
-}
-
-// Keys whose exponentials are taken between two looks at the largest score.
-#define STEP 8
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     forward(const T* q, const T* k, const T* v, T* out, float* lse, i64 q_row, i64 kv_row, int batch, int heads,
             int q_len, int k_len, float scale, SCORE_PARAMETERS) {
-    __shared__ __align__(16) Keys shared;
+    __shared__ Keys keys;
     Sizes sizes{batch, heads, q_len, k_len};
     Place at = place_of(sizes);
     Scores head(sizes, at.b, at.h, SCORE_ARGUMENTS);
-    int i0 = at.tile * THREADS, i = i0 + threadIdx.x;
-    i64 from = (i64)at.b * k_len * kv_row + at.h * D;
-    float query[WIDTH], sums[WIDTH], top = NOTHING, total = 0.0f;
-    clear(query);
-    clear(sums);
-    // In powers of 2: the scale has log₂ e in it.
-    if (i < q_len) read(query, q + ((i64)at.b * q_len + i) * q_row + at.h * D, scale * LOG2E);
-    int own_end = i < q_len ? head.end(i) : 0, end = head.end(min(i0 + THREADS, q_len) - 1);
-    for (int j0 = 0; j0 < end; j0 += THREADS) {
-        __syncthreads();
-        load(shared, head, k + from, v + from, kv_row, j0);
-        __syncthreads();
-        for (int j = 0; j < THREADS && j0 + j < own_end; j += STEP) {
-            float s[STEP], highest = top;
+    Own own(at.tile, q_len);
+    i64 from = (i64)at.b * k_len * kv_row + at.h * D, queries = (i64)at.b * q_len;
+    Forward step{head, own.row};
 #pragma unroll
-            for (int c = 0; c < STEP; c++) {
-                s[c] = dot(query, Row(shared.keys + (j + c) * WIDTH), shared.mask[j + c]);
-                if (LIMITED && j0 + j + c >= own_end) s[c] = NOTHING;
-                highest = fmaxf(highest, s[c]);
-            }
-            float shift = highest == NOTHING ? 0.0f : highest, fade = power_of_2(top - shift);
-            top = highest;
-            total *= fade;
+    for (int r = 0; r < ROWS; r++) {
+        int i = own.row + r;
+        step.ends[r] = head.end(i);
+        read(step.query[r], q + (queries + i) * q_row + at.h * D, i < q_len, scale * LOG2E);
+        clear(step.sums[r]);
+        step.top[r] = NOTHING, step.total[r] = 0.0f;
+    }
+    int block_end = head.end(min((at.tile + 1) * THREADS * ROWS, q_len) - 1);
+    walk(step, keys, head, k + from, v + from, kv_row, own, block_end);
 #pragma unroll
-            for (int d = 0; d < WIDTH; d++) sums[d] *= fade;
+    for (int r = 0; r < ROWS; r++) {
+        int i = own.row + r;
+        if (i >= q_len) continue;
+        bool seen = step.total[r] > 0.0f;
+        put(out + ((queries + i) * heads + at.h) * D, step.sums[r],
+            seen ? (DROPPED ? head.keep : 1.0f) / step.total[r] : 0.0f);
+        lse[(i64)(at.b * heads + at.h) * q_len + i] = seen ? step.top[r] * LN2 + logf(step.total[r]) : NOTHING;
+    }
+}
+
+struct QueryGradients {
+    const Scores& head;
+    int row, ends[ROWS];
+    float query[ROWS][WIDTH], gradient[ROWS][WIDTH], sums[ROWS][WIDTH];
+    // Negated: the logarithm that scores are shifted by, and Σ dout · out. ROUNDED: that sum so far, and the weighted keys
+    // that it is to be taken off.
+    float shift[ROWS], delta[ROWS], weighted[ROWS][WIDTH];
+
+    template <bool EDGE> __device__ __forceinline__ void at(const Keys& keys, int j0, int j) {
 #pragma unroll
-            for (int c = 0; c < STEP; c += 4) {
-                float f[4];
-                quad_factors(f, head, i, j0 + j + c);
+        for (int c = 0; c < STEP; c += 4) quad<EDGE>(keys, j0, j + c);
+    }
+    template <bool EDGE> __device__ __forceinline__ void quad(const Keys& keys, int j0, int j) {
+        float4 f[ROWS];
 #pragma unroll
-                for (int n = 0; n < 4; n++) {
-                    float weight = power_of_2(s[c + n] - shift);
-                    total += weight;
-                    add(sums, weight * f[n], Row(shared.values + (j + c + n) * WIDTH));
+        for (int r = 0; r < ROWS && DROPPED; r++) f[r] = head.factors(row + r, (j0 + j) / 4);
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            Both both = keys.rows[j + n];
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                float exponent = dot(query[r], both.first, shift[r]);
+                if (MASKED) exponent += keys.mask[j + n];
+                float weight = power_of_2(exponent), off = ROUNDED ? 0.0f : delta[r];
+                if (EDGE && j0 + j + n >= ends[r]) weight = 0.0f;
+                float slope = dot(gradient[r], both.second, DROPPED ? 0.0f : off);
+                if (DROPPED) slope = slope * (n == 0 ? f[r].x : n == 1 ? f[r].y : n == 2 ? f[r].z : f[r].w) + off;
+                slope *= weight;
+                add(sums[r], slope, both.first);
+                if (ROUNDED) {
+                    delta[r] += slope;
+                    add(weighted[r], weight, both.first);
                 }
             }
         }
     }
-    if (i >= q_len) return;
-    bool seen = total > 0.0f;
-    put(out + (((i64)at.b * q_len + i) * heads + at.h) * D, sums, seen ? 1.0f / total : 0.0f);
-    lse[(i64)(at.b * heads + at.h) * q_len + i] = seen ? top * LN2 + logf(total) : NOTHING;
-}
+};
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    backward_queries(const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, T* dq,
+    backward_queries(const T* q, const T* k, const T* v, const T* dout, const float* lse, float* delta, T* dq,
                      float* bias_sums, int bias_rows, i64 q_row, i64 kv_row, int batch, int heads, int q_len,
                      int k_len, float scale, SCORE_PARAMETERS) {
-    __shared__ __align__(16) Keys shared;
+    __shared__ Keys keys;
     Sizes sizes{batch, heads, q_len, k_len};
     Place at = place_of(sizes);
     Scores head(sizes, at.b, at.h, SCORE_ARGUMENTS);
-    int i0 = at.tile * THREADS, i = i0 + threadIdx.x, pair = at.b * heads + at.h;
-    i64 from = (i64)at.b * k_len * kv_row + at.h * D, mine = ((i64)at.b * q_len + i) * q_row + at.h * D;
-    float query[WIDTH], gradient[WIDTH], sums[WIDTH], own_lse = 0.0f, own_delta = 0.0f;
-    clear(query);
-    clear(gradient);
-    clear(sums);
-    if (i < q_len) {
-        read(query, q + mine, scale * LOG2E);
-        read(gradient, dout + (((i64)at.b * q_len + i) * heads + at.h) * D, 1.0f);
-        own_lse = saved_lse(lse[(i64)pair * q_len + i]) * LOG2E;
-        own_delta = delta[(i64)pair * q_len + i];
-    }
-    int own_end = i < q_len ? head.end(i) : 0, end = head.end(min(i0 + THREADS, q_len) - 1);
-    for (int j0 = 0; j0 < end; j0 += THREADS) {
-        __syncthreads();
-        load(shared, head, k + from, v + from, kv_row, j0);
-        __syncthreads();
-        for (int j = 0; j < THREADS && j0 + j < own_end; j += 4) {
-            float f[4];
-            quad_factors(f, head, i, j0 + j);
+    Own own(at.tile, q_len);
+    i64 from = (i64)at.b * k_len * kv_row + at.h * D, queries = (i64)at.b * q_len;
+    i64 statistics = (i64)(at.b * heads + at.h) * q_len;
+    QueryGradients step{head, own.row};
 #pragma unroll
-            for (int n = 0; n < 4; n++) {
-                Row key(shared.keys + (j + n) * WIDTH);
-                float weight = power_of_2(dot(query, key, shared.mask[j + n]) - own_lse);
-                if (LIMITED && j0 + j + n >= own_end) weight = 0.0f;
-                float slope = dot(gradient, Row(shared.values + (j + n) * WIDTH), 0.0f) * f[n];
-                add(sums, weight * (slope - own_delta), key);
-            }
-        }
+    for (int r = 0; r < ROWS; r++) {
+        int i = own.row + r;
+        bool there = i < q_len;
+        step.ends[r] = head.end(i);
+        read(step.query[r], q + (queries + i) * q_row + at.h * D, there, scale * LOG2E);
+        read(step.gradient[r], dout + ((queries + i) * heads + at.h) * D, there, 1.0f);
+        clear(step.sums[r]);
+        step.shift[r] = there ? -LOG2E * saved_lse(lse[statistics + i]) : NOTHING;
+        step.delta[r] = there && !ROUNDED ? -delta[statistics + i] : 0.0f;
+        clear(step.weighted[r]);
     }
-    if (i < q_len) put(dq + mine, sums, scale);
+    int block_end = head.end(min((at.tile + 1) * THREADS * ROWS, q_len) - 1);
+    walk(step, keys, head, k + from, v + from, kv_row, own, block_end);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        int i = own.row + r;
+        if (i >= q_len) continue;
+        if (ROUNDED) {
+            add(step.sums[r], -step.delta[r], step.weighted[r]);
+            delta[statistics + i] = step.delta[r];
+        }
+        put(dq + (queries + i) * q_row + at.h * D, step.sums[r], scale);
+    }
 }
 
-struct Queries { float queries[THREADS * WIDTH], gradients[THREADS * WIDTH], lse[THREADS], delta[THREADS]; };
+struct Queries {
+    Both rows[THREADS];
+    // Negated: the logarithm that scores are shifted by, and Σ dout · out.
+    float2 shift_and_delta[THREADS];
+};
+
+struct KeyGradients {
+    const Scores& head;
+    int row, begins[ROWS];
+    float key[ROWS][WIDTH], value[ROWS][WIDTH], dkey[ROWS][WIDTH], dvalue[ROWS][WIDTH];
+
+    // What the weights of query i are multiplied by: the rows of a thread are in one quad.
+    __device__ __forceinline__ void factors(float f[ROWS], int i) const {
+        float4 all = head.factors(i, row / 4);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            int n = row % 4 + r;
+            f[r] = n == 0 ? all.x : n == 1 ? all.y : n == 2 ? all.z : all.w;
+        }
+    }
+    template <bool EDGE> __device__ __forceinline__ void at(const Queries& queries, int i0, int n) {
+        Both both = queries.rows[n];
+        float2 note = queries.shift_and_delta[n];
+        float f[ROWS];
+        if (DROPPED) factors(f, i0 + n);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            float weight = power_of_2(dot(key[r], both.first, note.x));
+            if (EDGE && i0 + n < begins[r]) weight = 0.0f;
+            float slope = DROPPED ? dot(value[r], both.second, 0.0f) * f[r] + note.y : dot(value[r], both.second, note.y);
+            add(dkey[r], weight * slope, both.first);
+            add(dvalue[r], DROPPED ? weight * f[r] : weight, both.second);
+        }
+    }
+};
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     backward_keys(const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, T* dk,
                   T* dv, float* bias_sums, i64 q_row, i64 kv_row, int batch, int heads, int q_len, int k_len,
                   float scale, SCORE_PARAMETERS) {
-    __shared__ __align__(16) Queries shared;
+    __shared__ Queries shared;
     Sizes sizes{batch, heads, q_len, k_len};
     Place at = place_of(sizes);
     Scores head(sizes, at.b, at.h, SCORE_ARGUMENTS);
-    int j0 = at.tile * THREADS, j = j0 + threadIdx.x, pair = at.b * heads + at.h;
-    i64 mine = ((i64)at.b * k_len + j) * kv_row + at.h * D;
-    float key[WIDTH], value[WIDTH], dkey[WIDTH], dvalue[WIDTH];
-    clear(key);
-    clear(value);
-    clear(dkey);
-    clear(dvalue);
-    bool seen = j < k_len && (!MASKED || head.mask[j] != 0);
-    if (seen) {
-        read(key, k + mine, scale * LOG2E);
-        read(value, v + mine, 1.0f);
-    }
-    int own_first = seen ? head.first_query(j) : q_len;
-    for (int i0 = head.first_query(j0) / THREADS * THREADS; i0 < q_len; i0 += THREADS) {
-        __syncthreads();
-        int at_query = i0 + threadIdx.x;
-        bool there = at_query < q_len;
-        // Queries past the last one subtract +∞: their weights are 0.
-        shared.lse[threadIdx.x] = there ? saved_lse(lse[(i64)pair * q_len + at_query]) * LOG2E : INFINITY;
-        shared.delta[threadIdx.x] = there ? delta[(i64)pair * q_len + at_query] : 0.0f;
-        const T* query = q + ((i64)at.b * q_len + at_query) * q_row + at.h * D;
-        const T* gradient = dout + (((i64)at.b * q_len + at_query) * heads + at.h) * D;
+    Own own(at.tile, k_len);
+    i64 statistics = (i64)(at.b * heads + at.h) * q_len;
+    KeyGradients step{head, own.row};
 #pragma unroll
-        for (int d = 0; d < WIDTH; d++) {
-            shared.queries[threadIdx.x * WIDTH + d] = there && d < D ? to_float(query[d]) : 0.0f;
-            shared.gradients[threadIdx.x * WIDTH + d] = there && d < D ? to_float(gradient[d]) : 0.0f;
-        }
-        __syncthreads();
-        for (int n = max(own_first - i0, 0); n < THREADS; n++) {
-            Row row(shared.queries + n * WIDTH), slope_row(shared.gradients + n * WIDTH);
-            float weight = power_of_2(dot(key, row, 0.0f) - shared.lse[n]);
-            float f[4];
-            quad_factors(f, head, i0 + n, j);
-            float factor = j % 4 == 0 ? f[0] : j % 4 == 1 ? f[1] : j % 4 == 2 ? f[2] : f[3];
-            float slope = dot(value, slope_row, 0.0f) * factor;
-            add(dkey, weight * (slope - shared.delta[n]), row);
-            add(dvalue, weight * factor, slope_row);
-        }
+    for (int r = 0; r < ROWS; r++) {
+        int j = own.row + r;
+        i64 from = ((i64)at.b * k_len + j) * kv_row + at.h * D;
+        step.begins[r] = head.first_query(j);
+        read(step.key[r], k + from, j < k_len, scale * LOG2E);
+        read(step.value[r], v + from, j < k_len, 1.0f);
+        clear(step.dkey[r]);
+        clear(step.dvalue[r]);
     }
-    if (j >= k_len) return;
-    put(dk + mine, dkey, scale);
-    put(dv + mine, dvalue, 1.0f);
+    // From here on some key of the warp is seen, from there on all are.
+    int some = own.begin < own.end ? head.first_query(own.begin) : q_len, all = head.first_query(own.end - 1);
+    for (int i0 = head.first_query(at.tile * THREADS * ROWS) / THREADS * THREADS; i0 < q_len; i0 += THREADS) {
+        __syncthreads();
+        int i = i0 + threadIdx.x;
+        bool there = i < q_len;
+        read(shared.rows[threadIdx.x].first, q + ((i64)at.b * q_len + i) * q_row + at.h * D, there, 1.0f);
+        read(shared.rows[threadIdx.x].second, dout + (((i64)at.b * q_len + i) * heads + at.h) * D, there, 1.0f);
+        if (there)
+            shared.shift_and_delta[threadIdx.x] =
+                make_float2(-LOG2E * saved_lse(lse[statistics + i]), -delta[statistics + i]);
+        __syncthreads();
+        int n = max(some - i0, 0), end = min(q_len - i0, THREADS);
+#pragma unroll 2
+        for (int edge = min(all - i0, end); n < edge; n++) step.at<true>(shared, i0, n);
+#pragma unroll 4
+        for (; n < end; n++) step.at<false>(shared, i0, n);
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        int j = own.row + r;
+        if (j >= k_len) continue;
+        i64 to = ((i64)at.b * k_len + j) * kv_row + at.h * D;
+        // A key that is hidden has no gradient, whatever its weights would have been.
+        if (MASKED && head.mask[j] == 0) clear(step.dkey[r]), clear(step.dvalue[r]);
+        put(dk + to, step.dkey[r], scale);
+        put(dv + to, step.dvalue[r], 1.0f);
+    }
 }

@@ -30,8 +30,9 @@ struct Scores {
     const T* by_query;
     const T* by_key;
     const int* mask;
-    Stream stream;
-    u32 sample, stream_row, threshold;
+    // Of the random stream: the keys of every two rounds, which are in shared memory after the kernel's first barrier.
+    const uint4* round_keys;
+    u32 step, sample, stream_row, threshold;
     float keep;
 
     __device__ __forceinline__ Scores(Sizes s, int b, int h, SCORE_PARAMETERS)
@@ -42,7 +43,10 @@ struct Scores {
         this->mask = mask + (i64)b * s.k_len;
         if (position) this->first = (int)min(max(*position, -(i64)s.q_len), (i64)s.k_len);
         if (DROPPED) {
-            stream = stream_of((u64)state[0], site, (u64)state[1]);
+            __shared__ uint4 keys[5];
+            Stream stream = stream_of((u64)state[0], site, (u64)state[1]);
+            if (threadIdx.x < 10) ((uint2*)keys)[threadIdx.x] = philox_key(stream.key, threadIdx.x);
+            round_keys = keys, step = stream.step;
             this->sample = (u32)state[2] + (u32)sample + (u32)b;
             stream_row = (u32)h << 16;
         }
@@ -63,15 +67,41 @@ struct Scores {
     __device__ __forceinline__ float at(float product, int i, int j) const {
         if (!sees(i, j)) return NOTHING;
         if (BIAS == 1) product += by_distance[q_len - 1 - i + j];
-        if (BIAS == 2) {
-            u32 row = rows[q_len - 1 - i + j];
-            product += to_float(by_query[(i64)i * pitch + row]) + to_float(by_key[(i64)j * pitch + row]);
-        }
+        if (BIAS == 2) product += products(i, j);
         return product;
     }
-    // What the weights of query i on the keys 4·quad .. 4·quad + 4 are multiplied by.
+    // What a disentangled bias adds for query i and key j.
+    __device__ __forceinline__ float products(int i, int j) const {
+        u32 row = rows[q_len - 1 - i + j];
+        return to_float(by_query[(i64)i * pitch + row]) + to_float(by_key[(i64)j * pitch + row]);
+    }
+    // The words of stream_quad for query i and the keys 4·quad .. 4·quad + 4.
+    __device__ __forceinline__ uint4 words(int i, int quad) const {
+        uint4 counter = make_uint4(step, sample, stream_row + (u32)i, (u32)quad);
+#pragma unroll
+        for (int n = 0; n < 5; n++) {
+            uint4 key = round_keys[n];
+            counter = philox_round(philox_round(counter, make_uint2(key.x, key.y)), make_uint2(key.z, key.w));
+        }
+        return counter;
+    }
+    // Takes away the weights of query i on these keys that fall; what is left is still to be multiplied by `keep`.
+    __device__ __forceinline__ void drop(float first[2], float second[2], int i, int quad) const {
+        uint4 word = words(i, quad);
+        if (word.x < threshold) first[0] = 0.0f;
+        if (word.y < threshold) first[1] = 0.0f;
+        if (word.z < threshold) second[0] = 0.0f;
+        if (word.w < threshold) second[1] = 0.0f;
+    }
+    // A bit for each of these keys: whether its weight falls.
+    __device__ __forceinline__ u32 fallen(int i, int quad) const {
+        uint4 word = words(i, quad);
+        return (word.x < threshold ? 1 : 0) | (word.y < threshold ? 2 : 0) | (word.z < threshold ? 4 : 0) |
+               (word.w < threshold ? 8 : 0);
+    }
+    // What the weights of query i on these keys are multiplied by.
     __device__ __forceinline__ float4 factors(int i, int quad) const {
-        uint4 word = stream_quad(stream, sample, stream_row + (u32)i, (u32)quad);
+        uint4 word = words(i, quad);
         return make_float4(word.x < threshold ? 0.0f : keep, word.y < threshold ? 0.0f : keep,
                            word.z < threshold ? 0.0f : keep, word.w < threshold ? 0.0f : keep);
     }

@@ -1,12 +1,55 @@
-// Attention on tensor cores, sums in f32. A block of four warps computes 64 rows (queries, or keys in the backward
-// pass), 16 to a warp, against one tile of 64 rows of the other side after the other. What a product is comes from
-// half.cuh or tf32.cuh in front of this file.
+// Attention on tensor cores, sums in f32. The warps of a block have 16 rows each (queries, or keys in the backward pass)
+// and go through the other side in tiles of 64 rows, of which the next one comes in meanwhile. What a product is comes
+// from half.cuh or tf32.cuh in front of this file. Exponentials are powers of 2: scores have log₂ e in them.
 
-// Whether the mask hides the whole tile of keys. Also a barrier.
-__device__ __forceinline__ bool is_hidden(const Scores& head, int first) {
-    int j = first + threadIdx.x;
-    bool seen = !MASKED || (threadIdx.x < TILE && j < head.k_len && head.mask[j] != 0);
-    return !__syncthreads_or(seen);
+#define TILE_CELLS (TILE * PITCH)
+
+// What belongs to the columns of a tile. Of keys: 0, or -∞ where nobody sees the key. Of queries: the logarithm that their
+// scores are shifted by, negated, and Σ dout · out. Of a relative bias, what it adds by distance.
+struct __align__(16) Notes {
+    float shift[TILE], delta[TILE], near[BIAS == 1 ? 2 * TILE : 1];
+};
+
+// Whether somebody sees key j, as far as the mask goes.
+__device__ __forceinline__ bool is_shown(const Scores& head, int j) {
+    return j < head.k_len && (!MASKED || head.mask[j] != 0);
+}
+
+__device__ __forceinline__ void note_bias(Notes& notes, const Scores& head, int i0, int j0) {
+    for (int n = threadIdx.x; BIAS == 1 && n < 2 * TILE; n += blockDim.x) {
+        int at = head.q_len - TILE - i0 + j0 + n;
+        notes.near[n] = at >= 0 && at < head.q_len + head.k_len - 1 ? head.by_distance[at] * LOG2E : 0.0f;
+    }
+}
+
+__device__ __forceinline__ void note_keys(Notes& notes, const Scores& head, int i0, int j0) {
+    for (int n = threadIdx.x; n < TILE; n += blockDim.x) notes.shift[n] = is_shown(head, j0 + n) ? 0.0f : NOTHING;
+    note_bias(notes, head, i0, j0);
+}
+
+// Queries past the last one are shifted by ∞: their weights are 0.
+__device__ __forceinline__ void note_queries(Notes& notes, const Scores& head, const float* lse, const float* delta,
+                                             int i0, int j0) {
+    for (int n = threadIdx.x; n < TILE; n += blockDim.x) {
+        bool there = i0 + n < head.q_len;
+        notes.shift[n] = there ? -LOG2E * saved_lse(lse[i0 + n]) : NOTHING;
+        notes.delta[n] = there ? delta[i0 + n] : 0.0f;
+    }
+    note_bias(notes, head, i0, j0);
+}
+
+// What the bias adds to the score of query i on key j of these tiles.
+__device__ __forceinline__ float added(const Notes& notes, const Scores& head, int i0, int j0, int i, int j) {
+    if (BIAS == 1) return notes.near[TILE - 1 - i + j];
+    return BIAS == 2 && head.sees(i0 + i, j0 + j) ? head.products(i0 + i, j0 + j) * LOG2E : 0.0f;
+}
+
+// The first tile of keys from j0 on that the mask does not hide. Every warp finds it by itself.
+__device__ __forceinline__ int next_tile(const Scores& head, int j0, int end) {
+    int j = threadIdx.x % 32;
+    if (MASKED)
+        while (j0 < end && !__any_sync(0xffffffffu, is_shown(head, j0 + j) | is_shown(head, j0 + j + 32))) j0 += TILE;
+    return j0;
 }
 
 // The largest, or the sum, over the four lanes of a row.
@@ -19,44 +62,105 @@ __device__ __forceinline__ float across(float x, bool largest) {
     return x;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+// Rows g and g + 8 of a warp, times a factor each; a factor of 0 makes 0 out of anything.
+__device__ __forceinline__ void put(T* to, i64 row, int first, int len, const Sums& sums, Lane lane, float upper,
+                                    float lower) {
+    int at = first + 16 * lane.warp + lane.g;
+#pragma unroll
+    for (int n = 0; n < 2 * EIGHTS; n++) {
+        const float* x = sums.of[n / 2] + n % 2 * 2;
+        int r = at + n % 2 * 8;
+        float factor = n % 2 ? lower : upper;
+        bool any = factor != 0.0f;
+        if (r < len)
+            store_two(to + (i64)r * row + n / 2 * 8 + 2 * lane.t, any ? x[0] * factor : 0.0f, any ? x[1] * factor : 0.0f);
+    }
+}
+
+// A block's queries against its keys: what the forward pass and the gradients of queries share.
+struct Queries {
+    Lane lane;
+    // The block's first query and the lane's upper one.
+    int i0, own;
+    // Past the last key that a query sees: of the block's, the warp's, the warp's first, and the lane's two.
+    int end, warp_end, first_end, row_end[2];
+
+    __device__ __forceinline__ Queries(const Scores& head, int tile) {
+        int rows = blockDim.x / 2, q_len = head.q_len;
+        i0 = tile * rows;
+        int first = i0 + 16 * lane.warp;
+        own = first + lane.g;
+        end = head.end(min(i0 + rows, q_len) - 1);
+        warp_end = first < q_len ? head.end(min(first + 16, q_len) - 1) : 0;
+        first_end = head.end(first);
+        row_end[0] = head.end(own), row_end[1] = head.end(own + 8);
+    }
+    // Steps of 16 keys that the warp takes in the tile from j0 on.
+    __device__ __forceinline__ int steps(int j0) const { return steps_of(warp_end - j0); }
+    // Whether some query of the warp does not see all of these keys because of its position.
+    __device__ __forceinline__ bool is_edge(int j0) const { return LIMITED && j0 + TILE > first_end; }
+
+    // From products to exponents of 2, in step p of the tile from j0 on.
+    __device__ __forceinline__ void exponents(float s[2][4], const Notes& notes, const Scores& head, float scale,
+                                              int j0, int p, bool edge) const {
+        int j = 16 * p + 4 * lane.t;
+        float4 shown = *(const float4*)(notes.shift + j);
+        float shift[4] = {shown.x, shown.y, shown.z, shown.w};
+#pragma unroll
+        for (int n = 0; n < 8; n++) {
+            int c = n / 4 * 2 + n % 2, r = n % 4 / 2;
+            float& x = s[n / 4][n % 4];
+            x = x * scale + shift[c];
+            if (BIAS) x += added(notes, head, i0, j0, own + 8 * r - i0, j + c);
+            if (edge && j0 + j + c >= row_end[r]) x = NOTHING;
+        }
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS)
     forward(const T* q, const T* k, const T* v, T* out, float* lse, i64 q_row, i64 kv_row, int batch, int heads,
             int q_len, int k_len, float scale, SCORE_PARAMETERS) {
     extern __shared__ float4 shared[];
-    Cell* keys = (Cell*)shared;
-    Cell* values = keys + TILE * PITCH;
+    __shared__ Notes notes[STAGES];
     Sizes sizes{batch, heads, q_len, k_len};
     Place at = place_of(sizes);
     Scores head(sizes, at.b, at.h, SCORE_ARGUMENTS);
-    Lane lane;
-    int i0 = at.tile * TILE, own = i0 + 16 * lane.warp + lane.g;
+    Queries block(head, at.tile);
+    Lane lane = block.lane;
     i64 from = (i64)at.b * k_len * kv_row + at.h * D;
+    auto bring = [&](int stage, int j0) {
+        Cell* keys = (Cell*)shared + 2 * stage * TILE_CELLS;
+        fetch(keys, k + from, kv_row, j0, k_len);
+        fetch(keys + TILE_CELLS, v + from, kv_row, j0, k_len);
+        note_keys(notes[stage], head, block.i0, j0);
+    };
+    int j0 = next_tile(head, 0, block.end), stage = 0;
+    if (STAGES == 2 && j0 < block.end) bring(0, j0);
     Rows queries;
-    load(keys, q + (i64)at.b * q_len * q_row + at.h * D, q_row, i0, q_len);
-    __syncthreads();
-    take(queries, keys, lane);
+    take(queries, q + (i64)at.b * q_len * q_row + at.h * D, q_row, block.i0, q_len, lane);
     Sums sums;
     clear(sums);
     float top[2] = {NOTHING, NOTHING}, total[2] = {0.0f, 0.0f};
-    int end = head.end(min(i0 + TILE, q_len) - 1), whole = MASKED ? 0 : head.end(i0);
-    for (int j0 = 0; j0 < end; j0 += TILE) {
-        if (is_hidden(head, j0)) continue;
-        load(keys, k + from, kv_row, j0, k_len);
-        load(values, v + from, kv_row, j0, k_len);
+    for (int next; j0 < block.end; j0 = next, stage = (stage + 1) % STAGES) {
+        if (STAGES == 1) {
+            __syncthreads();
+            bring(0, j0);
+        }
+        finish_copies();
         __syncthreads();
+        next = next_tile(head, j0 + TILE, block.end);
+        if (STAGES == 2 && next < block.end) bring(stage ^ 1, next);
+        const Cell* keys = (const Cell*)shared + 2 * stage * TILE_CELLS;
         float s[TILE / 16][2][4], highest[2] = {top[0], top[1]};
-        // Where every query sees every key, there is nothing to ask.
-        bool all = BIAS == 0 && j0 + TILE <= whole && i0 + TILE <= q_len;
+        int steps = block.steps(j0);
+        bool edge = block.is_edge(j0);
 #pragma unroll
         for (int p = 0; p < TILE / 16; p++) {
+            if (p >= steps) break;
             score(s[p], queries, keys, p, lane);
+            block.exponents(s[p], notes[stage], head, scale * LOG2E, j0, p, edge);
 #pragma unroll
-            for (int n = 0; n < 8; n++) {
-                float& x = s[p][n / 4][n % 4];
-                x *= scale;
-                if (!all) x = head.at(x, own + n % 4 / 2 * 8, j0 + 16 * p + 4 * lane.t + n / 4 * 2 + n % 2);
-                highest[n % 4 / 2] = fmaxf(highest[n % 4 / 2], x);
-            }
+            for (int n = 0; n < 8; n++) highest[n % 4 / 2] = fmaxf(highest[n % 4 / 2], s[p][n / 4][n % 4]);
         }
         float shift[2];
 #pragma unroll
@@ -64,117 +168,127 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             highest[r] = across(highest[r], true);
             // A query that has seen nothing yet subtracts 0 instead of -∞: its exponentials are 0, not NaN.
             shift[r] = highest[r] == NOTHING ? 0.0f : highest[r];
-            float fade = weight_of(top[r], shift[r]);
+            float fade = power_of_2(top[r] - shift[r]);
             top[r] = highest[r];
             total[r] *= fade;
 #pragma unroll
             for (int n = 0; n < EIGHTS; n++) sums.of[n][2 * r] *= fade, sums.of[n][2 * r + 1] *= fade;
         }
-        float part[2] = {0.0f, 0.0f};
 #pragma unroll
         for (int p = 0; p < TILE / 16; p++) {
+            if (p >= steps) break;
 #pragma unroll
-            for (int n = 0; n < 8; n++) {
-                float& x = s[p][n / 4][n % 4];
-                x = weight_of(x, shift[n % 4 / 2]);
-                part[n % 4 / 2] += x;
-            }
-            if (DROPPED) {
+            for (int r = 0; r < 2; r++) {
+                float* weights[2] = {s[p][0] + 2 * r, s[p][1] + 2 * r};
 #pragma unroll
-                for (int r = 0; r < 2; r++) {
-                    float4 f = head.factors(own + 8 * r, (j0 + 16 * p) / 4 + lane.t);
-                    s[p][0][2 * r] *= f.x, s[p][0][2 * r + 1] *= f.y;
-                    s[p][1][2 * r] *= f.z, s[p][1][2 * r + 1] *= f.w;
+                for (int c = 0; c < 4; c++) {
+                    float& x = weights[c / 2][c % 2];
+                    x = power_of_2(x - shift[r]);
+                    total[r] += x;
                 }
+                if (DROPPED) head.drop(weights[0], weights[1], block.own + 8 * r, (j0 + 16 * p) / 4 + lane.t);
             }
-            mix(sums, s[p], values, p, lane);
+            mix(sums, s[p], keys + TILE_CELLS, p, lane);
         }
-        total[0] += across(part[0], false);
-        total[1] += across(part[1], false);
     }
     float factor[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
+        total[r] = across(total[r], false);
         bool seen = total[r] > 0.0f;
-        factor[r] = seen ? 1.0f / total[r] : 0.0f;
-        if (lane.t == 0 && own + 8 * r < q_len)
-            lse[(i64)(at.b * heads + at.h) * q_len + own + 8 * r] = seen ? top[r] + logf(total[r]) : NOTHING;
+        factor[r] = seen ? (DROPPED ? head.keep : 1.0f) / total[r] : 0.0f;
+        if (lane.t == 0 && block.own + 8 * r < q_len)
+            lse[(i64)(at.b * heads + at.h) * q_len + block.own + 8 * r] =
+                seen ? top[r] * LN2 + logf(total[r]) : NOTHING;
     }
-    put(out + (i64)at.b * q_len * heads * D + at.h * D, (i64)heads * D, i0, q_len, sums, lane, factor[0], factor[1]);
+    put(out + (i64)at.b * q_len * heads * D + at.h * D, (i64)heads * D, block.i0, q_len, sums, lane, factor[0], factor[1]);
 }
 
-// From products and gradients of the dropped weights to dropped weights and gradients of the scores, in place.
-__device__ __forceinline__ void differentiate(float& s, float& slope, const Scores& head, float scale, int i, int j,
-                                              float factor, float lse, float delta) {
-    float weight = weight_of(head.at(s * scale, i, j), lse);
+// From exponents and gradients of the dropped weights to dropped weights and gradients of the scores, in place.
+__device__ __forceinline__ void differentiate(float& s, float& slope, float factor, float delta) {
+    float weight = power_of_2(s);
     slope = weight * (slope * factor - delta);
     s = weight * factor;
 }
 
 // Gradients of the queries, and of what the bias adds for them. `delta` is Σ dout · out of each query; `bias_sums`
 // holds, of a relative bias, every tile's part (batch, tiles, bias_rows, heads), and else what belongs to by_query.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS)
     backward_queries(const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, T* dq,
                      float* bias_sums, int bias_rows, i64 q_row, i64 kv_row, int batch, int heads, int q_len,
                      int k_len, float scale, SCORE_PARAMETERS) {
     extern __shared__ float4 shared[];
-    Cell* keys = (Cell*)shared;
-    Cell* values = keys + TILE * PITCH;
-    float* slopes = (float*)(values + TILE * PITCH);
+    __shared__ Notes notes[STAGES];
     __shared__ float diagonals[2 * TILE];
+    float* slopes = (float*)((Cell*)shared + 2 * STAGES * TILE_CELLS);
     Sizes sizes{batch, heads, q_len, k_len};
     Place at = place_of(sizes);
     Scores head(sizes, at.b, at.h, SCORE_ARGUMENTS);
-    Lane lane;
-    int i0 = at.tile * TILE, own = i0 + 16 * lane.warp + lane.g, pair = at.b * heads + at.h;
+    Queries block(head, at.tile);
+    Lane lane = block.lane;
+    int i0 = block.i0, pair = at.b * heads + at.h;
     i64 from = (i64)at.b * k_len * kv_row + at.h * D, mine = (i64)at.b * q_len * q_row + at.h * D;
+    auto bring = [&](int stage, int j0) {
+        Cell* keys = (Cell*)shared + 2 * stage * TILE_CELLS;
+        fetch(keys, k + from, kv_row, j0, k_len);
+        fetch(keys + TILE_CELLS, v + from, kv_row, j0, k_len);
+        note_keys(notes[stage], head, i0, j0);
+    };
+    int j0 = next_tile(head, 0, block.end), stage = 0;
+    if (STAGES == 2 && j0 < block.end) bring(0, j0);
     Rows queries, douts;
-    load(keys, q + mine, q_row, i0, q_len);
-    load(values, dout + (i64)at.b * q_len * heads * D + at.h * D, (i64)heads * D, i0, q_len);
-    __syncthreads();
-    take(queries, keys, lane);
-    take(douts, values, lane);
+    take(queries, q + mine, q_row, i0, q_len, lane);
+    take(douts, dout + (i64)at.b * q_len * heads * D + at.h * D, (i64)heads * D, i0, q_len, lane);
     if (BIAS == 1) {
         bias_sums += ((i64)at.b * ((q_len + TILE - 1) / TILE) + at.tile) * bias_rows * heads + at.h;
-        for (int n = threadIdx.x; n < bias_rows; n += THREADS) bias_sums[(i64)n * heads] = 0.0f;
+        for (int n = threadIdx.x; n < bias_rows; n += blockDim.x) bias_sums[(i64)n * heads] = 0.0f;
     }
     if (BIAS == 2) bias_sums += ((i64)(at.h * batch + at.b) * q_len + i0) * pitch;
-    float own_lse[2], own_delta[2];
+    float shift[2], own_delta[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        bool there = own + 8 * r < q_len;
-        own_lse[r] = there ? saved_lse(lse[(i64)pair * q_len + own + 8 * r]) : INFINITY;
-        own_delta[r] = there ? delta[(i64)pair * q_len + own + 8 * r] : 0.0f;
+        int i = block.own + 8 * r;
+        shift[r] = i < q_len ? LOG2E * saved_lse(lse[(i64)pair * q_len + i]) : INFINITY;
+        own_delta[r] = i < q_len ? delta[(i64)pair * q_len + i] : 0.0f;
     }
     Sums sums;
     clear(sums);
-    int end = head.end(min(i0 + TILE, q_len) - 1);
-    for (int j0 = 0; j0 < end; j0 += TILE) {
-        if (is_hidden(head, j0)) continue;
-        load(keys, k + from, kv_row, j0, k_len);
-        load(values, v + from, kv_row, j0, k_len);
+    for (int next; j0 < block.end; j0 = next, stage = (stage + 1) % STAGES) {
+        if (STAGES == 1) {
+            __syncthreads();
+            bring(0, j0);
+        }
+        finish_copies();
         __syncthreads();
+        next = next_tile(head, j0 + TILE, block.end);
+        if (STAGES == 2 && next < block.end) bring(stage ^ 1, next);
+        const Cell* keys = (const Cell*)shared + 2 * stage * TILE_CELLS;
+        int steps = block.steps(j0);
+        bool edge = block.is_edge(j0);
 #pragma unroll 1
-        for (int p = 0; p < TILE / 16; p++) {
+        for (int p = 0; p < steps; p++) {
             float s[2][4], ds[2][4];
             score(s, queries, keys, p, lane);
-            score(ds, douts, values, p, lane);
+            score(ds, douts, keys + TILE_CELLS, p, lane);
+            block.exponents(s, notes[stage], head, scale * LOG2E, j0, p, edge);
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                int i = own + 8 * r, j = j0 + 16 * p + 4 * lane.t;
-                float4 f = DROPPED ? head.factors(i, j / 4) : make_float4(1.0f, 1.0f, 1.0f, 1.0f);
+                int i = block.own + 8 * r, j = 16 * p + 4 * lane.t;
+                float4 f = DROPPED ? head.factors(i, (j0 + j) / 4) : make_float4(1.0f, 1.0f, 1.0f, 1.0f);
                 float factor[4] = {f.x, f.y, f.z, f.w};
 #pragma unroll
-                for (int n = 0; n < 4; n++)
-                    differentiate(s[n / 2][2 * r + n % 2], ds[n / 2][2 * r + n % 2], head, scale, i, j + n, factor[n],
-                                  own_lse[r], own_delta[r]);
-                if (BIAS != 0)
-                    *(float4*)(slopes + (i - i0) * SCORE_PITCH + 16 * p + 4 * lane.t) =
+                for (int n = 0; n < 4; n++) {
+                    float& x = s[n / 2][2 * r + n % 2];
+                    x -= shift[r];
+                    differentiate(x, ds[n / 2][2 * r + n % 2], factor[n], own_delta[r]);
+                }
+                if (BIAS)
+                    *(float4*)(slopes + (i - i0) * SCORE_PITCH + j) =
                         make_float4(ds[0][2 * r], ds[0][2 * r + 1], ds[1][2 * r], ds[1][2 * r + 1]);
             }
             mix(sums, ds, keys, p, lane);
         }
-        if (BIAS != 0) __syncthreads();
+        if (BIAS) __syncthreads();
         if (BIAS == 1) add_relative<TILE, SCORE_PITCH>(bias_sums, heads, slopes, diagonals, i0, j0, head);
         if (BIAS == 2) add_products<TILE, SCORE_PITCH, false>(bias_sums, slopes, i0, j0, head);
     }
@@ -185,82 +299,94 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 // are in four lanes, of which each draws the words of one query.
 __device__ __forceinline__ void key_factors(float factor[2][4], const Scores& head, int i, int j, Lane lane) {
     int turn = lane.g % 4, self = threadIdx.x % 32;
-    u32 fallen = 0;
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float4 f = head.factors(i + turn, (j + 8 * r) / 4);
-        fallen |= ((f.x == 0.0f) | (f.y == 0.0f) << 1 | (f.z == 0.0f) << 2 | (f.w == 0.0f) << 3) << 4 * r;
-    }
+    u32 fallen = head.fallen(i + turn, j / 4) | head.fallen(i + turn, (j + 8) / 4) << 4;
 #pragma unroll
     for (int n = 0; n < 4; n++) {
         u32 theirs = __shfl_sync(0xffffffffu, fallen, (self & ~12) | n << 2);
-        factor[0][n] = theirs >> turn & 1 ? 0.0f : head.keep;
-        factor[1][n] = theirs >> (turn + 4) & 1 ? 0.0f : head.keep;
+        factor[0][n] = theirs & 1u << turn ? 0.0f : head.keep;
+        factor[1][n] = theirs & 16u << turn ? 0.0f : head.keep;
     }
 }
 
 // Gradients of the keys and values, and of what a disentangled bias adds for the keys.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(32 * KEY_WARPS, KEY_BLOCKS)
     backward_keys(const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, T* dk,
                   T* dv, float* bias_sums, i64 q_row, i64 kv_row, int batch, int heads, int q_len, int k_len,
                   float scale, SCORE_PARAMETERS) {
     extern __shared__ float4 shared[];
-    Cell* queries = (Cell*)shared;
-    Cell* douts = queries + TILE * PITCH;
-    float* slopes = (float*)(douts + TILE * PITCH);
-    __shared__ __align__(16) float tile_lse[TILE], tile_delta[TILE];
+    __shared__ Notes notes[STAGES];
+    float* slopes = (float*)((Cell*)shared + 2 * STAGES * TILE_CELLS);
     Sizes sizes{batch, heads, q_len, k_len};
     Place at = place_of(sizes);
     Scores head(sizes, at.b, at.h, SCORE_ARGUMENTS);
     Lane lane;
-    int j0 = at.tile * TILE, own = j0 + 16 * lane.warp + lane.g, pair = at.b * heads + at.h;
+    int j0 = at.tile * (int)(blockDim.x / 2), first_own = j0 + 16 * lane.warp, own = first_own + lane.g;
     i64 mine = (i64)at.b * k_len * kv_row + at.h * D, from = (i64)at.b * q_len * q_row + at.h * D;
+    i64 statistics = (i64)(at.b * heads + at.h) * q_len;
     const T* slope_rows = dout + (i64)at.b * q_len * heads * D + at.h * D;
     if (BIAS == 2) bias_sums += ((i64)(at.h * batch + at.b) * k_len + j0) * pitch;
+    auto bring = [&](int stage, int i0) {
+        Cell* queries = (Cell*)shared + 2 * stage * TILE_CELLS;
+        fetch(queries, q + from, q_row, i0, q_len);
+        fetch(queries + TILE_CELLS, slope_rows, (i64)heads * D, i0, q_len);
+        note_queries(notes[stage], head, lse + statistics, delta + statistics, i0, j0);
+    };
     Sums dkeys, dvalues;
     clear(dkeys);
     clear(dvalues);
-    if (!is_hidden(head, j0)) {
-        Rows keys, values;
-        load(queries, k + mine, kv_row, j0, k_len);
-        load(douts, v + mine, kv_row, j0, k_len);
+    bool shown[2] = {is_shown(head, own), is_shown(head, own + 8)};
+    int own_first[2] = {head.first_query(own), head.first_query(own + 8)};
+    int warp_first = head.first_query(first_own), last_first = head.first_query(first_own + 15);
+    bool idle = !BIAS && !__any_sync(0xffffffffu, shown[0] | shown[1]);
+    int i0 = __syncthreads_or(shown[0] | shown[1]) ? head.first_query(j0) / TILE * TILE : q_len, stage = 0;
+    if (STAGES == 2 && i0 < q_len) bring(0, i0);
+    Rows keys, values;
+    take(keys, k + mine, kv_row, j0, k_len, lane);
+    take(values, v + mine, kv_row, j0, k_len, lane);
+    for (; i0 < q_len; i0 += TILE, stage = (stage + 1) % STAGES) {
+        if (STAGES == 1) {
+            __syncthreads();
+            bring(0, i0);
+        }
+        finish_copies();
         __syncthreads();
-        take(keys, queries, lane);
-        take(values, douts, lane);
-        for (int i0 = head.first_query(j0) / TILE * TILE; i0 < q_len; i0 += TILE) {
-            __syncthreads();
-            load(queries, q + from, q_row, i0, q_len);
-            load(douts, slope_rows, (i64)heads * D, i0, q_len);
-            if (threadIdx.x < TILE) {
-                int i = i0 + threadIdx.x;
-                tile_lse[threadIdx.x] = i < q_len ? saved_lse(lse[(i64)pair * q_len + i]) : INFINITY;
-                tile_delta[threadIdx.x] = i < q_len ? delta[(i64)pair * q_len + i] : 0.0f;
-            }
-            __syncthreads();
+        if (STAGES == 2 && i0 + TILE < q_len) bring(stage ^ 1, i0 + TILE);
+        const Cell* queries = (const Cell*)shared + 2 * stage * TILE_CELLS;
+        const Cell* douts = queries + TILE_CELLS;
+        const Notes& note = notes[stage];
+        int steps = idle ? 0 : steps_of(q_len - i0);
+        bool edge = LIMITED && i0 < last_first;
 #pragma unroll 1
-            for (int p = 0; p < TILE / 16; p++) {
-                float s[2][4], ds[2][4], factor[2][4];
-                score(s, keys, queries, p, lane);
-                score(ds, values, douts, p, lane);
-                int i = 16 * p + 4 * lane.t;
-                if (DROPPED) key_factors(factor, head, i0 + i, own, lane);
+        for (int p = BIAS ? 0 : max(warp_first - i0, 0) / 16; p < steps; p++) {
+            float s[2][4], ds[2][4], factor[2][4];
+            score(s, keys, queries, p, lane);
+            score(ds, values, douts, p, lane);
+            int i = 16 * p + 4 * lane.t;
+            if (DROPPED) key_factors(factor, head, i0 + i, own, lane);
+            float4 shifts = *(const float4*)(note.shift + i), deltas = *(const float4*)(note.delta + i);
+            float shift[4] = {shifts.x, shifts.y, shifts.z, shifts.w};
+            float query_delta[4] = {deltas.x, deltas.y, deltas.z, deltas.w};
 #pragma unroll
-                for (int n = 0; n < 8; n++) {
-                    // Query n / 4 · 2 + n % 2 of the quad, key of row g or g + 8.
-                    int m = n / 4 * 2 + n % 2, r = n % 4 / 2;
-                    differentiate(s[n / 4][n % 4], ds[n / 4][n % 4], head, scale, i0 + i + m, own + 8 * r,
-                                  DROPPED ? factor[r][m] : 1.0f, tile_lse[i + m], tile_delta[i + m]);
-                    if (BIAS == 2) slopes[(i + m) * SCORE_PITCH + own + 8 * r - j0] = ds[n / 4][n % 4];
-                }
-                mix(dkeys, ds, queries, p, lane);
-                mix(dvalues, s, douts, p, lane);
+            for (int n = 0; n < 8; n++) {
+                // Query m of the quad, key of row g or g + 8.
+                int m = n / 4 * 2 + n % 2, r = n % 4 / 2;
+                float &x = s[n / 4][n % 4], &slope = ds[n / 4][n % 4];
+                x = x * (scale * LOG2E) + shift[m];
+                if (BIAS) x += added(note, head, i0, j0, i + m, own + 8 * r - j0);
+                if (edge && i0 + i + m < own_first[r]) x = NOTHING;
+                // Of keys that nobody sees nothing is kept, unless a sum over keys would take it in.
+                if (BIAS == 2 && !shown[r]) x = NOTHING;
+                differentiate(x, slope, DROPPED ? factor[r][m] : 1.0f, query_delta[m]);
+                if (BIAS == 2) slopes[(i + m) * SCORE_PITCH + own + 8 * r - j0] = slope;
             }
-            if (BIAS == 2) {
-                __syncthreads();
-                add_products<TILE, SCORE_PITCH, true>(bias_sums, slopes, i0, j0, head);
-            }
+            mix(dkeys, ds, queries, p, lane);
+            mix(dvalues, s, douts, p, lane);
+        }
+        if (BIAS == 2) {
+            __syncthreads();
+            add_products<TILE, SCORE_PITCH, true>(bias_sums, slopes, i0, j0, head);
         }
     }
-    put(dk + mine, kv_row, j0, k_len, dkeys, lane, scale, scale);
-    put(dv + mine, kv_row, j0, k_len, dvalues, lane, 1.0f, 1.0f);
+    put(dk + mine, kv_row, j0, k_len, dkeys, lane, shown[0] ? scale : 0.0f, shown[1] ? scale : 0.0f);
+    put(dv + mine, kv_row, j0, k_len, dvalues, lane, shown[0], shown[1]);
 }

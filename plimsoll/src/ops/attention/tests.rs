@@ -84,6 +84,34 @@ fn tensor_cores_compute_what_they_can() {
     }
 }
 
+/// Rows that a block has beyond the sequence's end are work for nothing.
+#[test]
+fn blocks_share_a_sequence_evenly() {
+    let forward = |length: usize| {
+        let ty = Type::new(DType::Bf16, &[2, length, 3, 4, 64]);
+        launches(&Attention::plain(1.0), &[ty], false, 0)[0].2
+    };
+    for (length, blocks, warps) in [(1, 1, 1), (50, 1, 4), (77, 1, 5), (130, 2, 5), (384, 3, 8)] {
+        let grid = forward(length);
+        assert_eq!((grid.blocks[0], grid.threads[0]), (8 * blocks, 32 * warps), "{length} queries");
+        assert!(blocks * warps * 16 >= length as u32);
+    }
+}
+
+/// Of half precision `out` is rounded: a sum over it would be too coarse for a narrow head with few keys.
+#[test]
+fn narrow_heads_of_half_precision_sum_their_own_deltas() {
+    let entries = |dtype: DType| -> Vec<&'static str> {
+        let qkv = Type::new(dtype, &[2, 5, 3, 4, 2]);
+        let out = Type::new(dtype, &[2, 5, 4, 2]);
+        let inputs = [qkv, out.clone(), Type::new(DType::F32, &[2, 4, 5]), out];
+        let op = AttentionGrad(Attention::plain(1.0));
+        launches(&op, &inputs, false, 0).into_iter().map(|(_, entry, _)| entry).collect()
+    };
+    assert_eq!(entries(DType::F32), ["deltas", "backward_queries", "backward_keys"]);
+    assert_eq!(entries(DType::Bf16), ["backward_queries", "backward_keys"]);
+}
+
 /// The products of a disentangled bias are as large as scores: only those of some samples exist at a time.
 #[test]
 fn samples_run_in_groups_whose_products_fit() {

@@ -1,12 +1,11 @@
-// Products of f32 rounded to tf32: m16n8k8. D is a multiple of 8.
-//
-// Lanes hold results as in half.cuh, and the other side's rows come in the same order.
+// Products of f32 rounded to tf32: m16n8k8.
 
-#define TILE 64
-#define THREADS 128
-#define SCORE_PITCH (TILE + 4)
-#define EIGHTS (D / 8)
 #define PITCH (D + 4)
+#define STAGES 1
+#define QUERY_WARPS 4
+#define QUERY_BLOCKS 1
+#define KEY_WARPS 4
+#define KEY_BLOCKS 1
 
 // What a tile in shared memory consists of: rounded values.
 typedef u32 Cell;
@@ -48,31 +47,28 @@ __device__ __forceinline__ void multiply(float c[4], const u32 a[4], u32 b0, u32
 #endif
 }
 
-struct Lane {
-    int warp, g, t, m, r;
-    __device__ __forceinline__ Lane()
-        : warp(threadIdx.x / 32), g(threadIdx.x % 32 / 4), t(threadIdx.x % 4), m(threadIdx.x % 32 / 8),
-          r(threadIdx.x % 8) {}
-};
+// Rounding is done on the way, so nothing is left to wait for.
+__device__ __forceinline__ void finish_copies() {}
 
-// 64 rows from `first` on; what is not there is 0.
-__device__ __forceinline__ void load(Cell* to, const T* from, i64 row, int first, int len) {
-    for (int at = threadIdx.x; at < TILE * D / 4; at += THREADS) {
+// Copies the tile of rows from `first` on; what is not there is 0.
+__device__ __forceinline__ void fetch(Cell* to, const T* from, i64 row, int first, int len) {
+    int cells = steps_of(len - first) * 16 * (D / 4);
+#pragma unroll 4
+    for (int at = threadIdx.x; at < cells; at += blockDim.x) {
         int r = at / (D / 4), d = at % (D / 4) * 4;
         float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (first + r < len) x = *(const float4*)(from + (i64)(first + r) * row + d);
-        *(uint4*)(to + r * PITCH + d) = make_uint4(rounded(x.x), rounded(x.y), rounded(x.z), rounded(x.w));
+        if (first + r < len) x = *(const float4*)(from + (i64)(first + r) * (int)row + d);
+        *(uint4*)(to + slot(r) * PITCH + d) = make_uint4(rounded(x.x), rounded(x.y), rounded(x.z), rounded(x.w));
     }
 }
 
 // The 16 rows of a warp as left operands.
 struct Rows { u32 at[EIGHTS][4]; };
-__device__ __forceinline__ void take(Rows& rows, const Cell* tile, Lane lane) {
-    const Cell* from = tile + (16 * lane.warp + lane.g) * PITCH + lane.t;
+__device__ __forceinline__ void take(Rows& rows, const T* from, i64 row, int first, int len, Lane lane) {
 #pragma unroll
-    for (int k = 0; k < EIGHTS; k++) {
-        rows.at[k][0] = from[8 * k], rows.at[k][1] = from[8 * PITCH + 8 * k];
-        rows.at[k][2] = from[8 * k + 4], rows.at[k][3] = from[8 * PITCH + 8 * k + 4];
+    for (int n = 0; n < 4 * EIGHTS; n++) {
+        int r = first + 16 * lane.warp + lane.g + n % 2 * 8, d = n / 2 * 4 + lane.t;
+        rows.at[n / 4][n % 4] = r < len ? rounded(from[(i64)r * row + d]) : 0;
     }
 }
 
@@ -80,19 +76,12 @@ __device__ __forceinline__ void take(Rows& rows, const Cell* tile, Lane lane) {
 __device__ __forceinline__ void score(float s[2][4], const Rows& rows, const Cell* tile, int p, Lane lane) {
 #pragma unroll
     for (int n = 0; n < 4; n++) s[0][n] = s[1][n] = 0.0f;
-    const Cell* from = tile + (16 * p + lane.g / 2 * 4 + lane.g % 2) * PITCH + lane.t;
+    const Cell* from = tile + (16 * p + lane.g) * PITCH + lane.t;
 #pragma unroll
     for (int k = 0; k < EIGHTS; k++) {
         multiply(s[0], rows.at[k], from[8 * k], from[8 * k + 4]);
-        multiply(s[1], rows.at[k], from[2 * PITCH + 8 * k], from[2 * PITCH + 8 * k + 4]);
+        multiply(s[1], rows.at[k], from[8 * PITCH + 8 * k], from[8 * PITCH + 8 * k + 4]);
     }
-}
-
-// A warp's (16, D) result.
-struct Sums { float of[EIGHTS][4]; };
-__device__ __forceinline__ void clear(Sums& sums) {
-#pragma unroll
-    for (int n = 0; n < EIGHTS; n++) sums.of[n][0] = sums.of[n][1] = sums.of[n][2] = sums.of[n][3] = 0.0f;
 }
 
 // Adds weights (16, 16) · the same 16 rows of the tile.
@@ -100,21 +89,10 @@ __device__ __forceinline__ void mix(Sums& sums, const float s[2][4], const Cell*
 #pragma unroll
     for (int n = 0; n < 2; n++) {
         u32 a[4] = {rounded(s[n][0]), rounded(s[n][2]), rounded(s[n][1]), rounded(s[n][3])};
-        const Cell* from = tile + (16 * p + 4 * lane.t + 2 * n) * PITCH + lane.g;
+        const Cell* from = tile + (16 * p + 8 * n + 2 * lane.t) * PITCH + lane.g;
 #pragma unroll
         for (int k = 0; k < EIGHTS; k++) multiply(sums.of[k], a, from[8 * k], from[PITCH + 8 * k]);
     }
 }
 
-// Rows g and g + 8 of a warp, times a factor each.
-__device__ __forceinline__ void put(T* to, i64 row, int first, int len, const Sums& sums, Lane lane, float upper,
-                                    float lower) {
-    int at = first + 16 * lane.warp + lane.g;
-#pragma unroll
-    for (int n = 0; n < EIGHTS; n++) {
-        const float* x = sums.of[n];
-        T* cell = to + (i64)at * row + 8 * n + 2 * lane.t;
-        if (at < len) *(float2*)cell = make_float2(x[0] * upper, x[1] * upper);
-        if (at + 8 < len) *(float2*)(cell + 8 * row) = make_float2(x[2] * lower, x[3] * lower);
-    }
-}
+__device__ __forceinline__ void store_two(T* to, float x, float y) { *(float2*)to = make_float2(x, y); }

@@ -1,11 +1,13 @@
 // Attention for any head size and element type, in f32: a block computes 32 queries (or keys) against one tile of 32
 // keys (or queries) after the other. Scores exist for one tile only.
 //
-// A thread (ty, tx) holds the scores of queries ty and ty + 16 on the four keys from 4·tx on: one quad of the random
-// stream. The eight threads of a query are neighbours in a warp.
+// A thread (ty, tx) holds the scores of every eighth query from ty on, on the four keys from 4·tx on: one quad of the
+// random stream. The eight threads of a query are neighbours in a warp. VECTOR: how many elements of a row are read at
+// once. What is unrolled is bounded by what a thread holds, not by D: the compiler takes its time over long stretches.
 
 #define TILE 32
-#define THREADS 128
+#define THREADS 64
+#define ROWS (TILE / (THREADS / 8))
 #define PADDED ((D + 3) / 4 * 4)
 #define PITCH (PADDED + 4)
 #define COLUMNS ((PADDED + 31) / 32)
@@ -15,36 +17,46 @@
 // neighbouring rows, which are in different banks.
 __device__ __forceinline__ int slot(int j) { return j % 4 * 8 + j / 4; }
 
+struct __align__(VECTOR * sizeof(T)) Vector {
+    T at[VECTOR];
+};
 template <bool KEYS> __device__ __forceinline__ void load(float* to, const T* from, i64 row, int first, int len) {
-    for (int at = threadIdx.x; at < TILE * PADDED; at += THREADS) {
-        int r = at / PADDED, d = at % PADDED;
+#pragma unroll 2
+    for (int at = threadIdx.x; at < TILE * PADDED / VECTOR; at += THREADS) {
+        int r = at / (PADDED / VECTOR), d = at % (PADDED / VECTOR) * VECTOR;
         bool there = first + r < len && d < D;
-        to[(KEYS ? slot(r) : r) * PITCH + d] = there ? to_float(from[(i64)(first + r) * row + d]) : 0.0f;
+        Vector x;
+        if (there) x = *(const Vector*)(from + (i64)(first + r) * row + d);
+#pragma unroll
+        for (int n = 0; n < VECTOR; n++)
+            to[(KEYS ? slot(r) : r) * PITCH + d + n] = there ? to_float(x.at[n]) : 0.0f;
     }
 }
 
-// s[r][c] = a[ty + 16 r] · b[4 tx + c]
-__device__ __forceinline__ void dots(float s[2][4], const float* a, const float* b, int ty, int tx) {
+// s[r][c] = a[ty + 8 r] · b[4 tx + c]
+__device__ __forceinline__ void dots(float s[ROWS][4], const float* a, const float* b, int ty, int tx) {
 #pragma unroll
-    for (int c = 0; c < 4; c++) s[0][c] = s[1][c] = 0.0f;
-#pragma unroll 4
+    for (int n = 0; n < 4 * ROWS; n++) s[n / 4][n % 4] = 0.0f;
+#pragma unroll 1
     for (int d = 0; d < PADDED; d += 4) {
-        float4 x = *(const float4*)(a + ty * PITCH + d), y = *(const float4*)(a + (ty + 16) * PITCH + d);
+        float4 x[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) x[r] = *(const float4*)(a + (ty + 8 * r) * PITCH + d);
 #pragma unroll
         for (int c = 0; c < 4; c++) {
             float4 z = *(const float4*)(b + (c * 8 + tx) * PITCH + d);
-            s[0][c] += x.x * z.x + x.y * z.y + x.z * z.z + x.w * z.w;
-            s[1][c] += y.x * z.x + y.y * z.y + y.z * z.z + y.w * z.w;
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) s[r][c] += x[r].x * z.x + x[r].y * z.y + x[r].z * z.z + x[r].w * z.w;
         }
     }
 }
 
-// A thread's share of a (32, D) result: rows ty and ty + 16, four columns out of every 32.
-struct Sums { float4 of[2][COLUMNS]; };
+// A thread's share of a (32, D) result: every eighth row from ty on, four columns out of every 32.
+struct Sums { float4 of[ROWS][COLUMNS]; };
 
 __device__ __forceinline__ void clear(Sums& sums) {
 #pragma unroll
-    for (int c = 0; c < COLUMNS; c++) sums.of[0][c] = sums.of[1][c] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    for (int n = 0; n < ROWS * COLUMNS; n++) sums.of[n / COLUMNS][n % COLUMNS] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 }
 
 __device__ __forceinline__ void add(float4& to, float x, float4 y) {
@@ -54,18 +66,19 @@ __device__ __forceinline__ void add(float4& to, float x, float4 y) {
 // Adds weights (32 queries, 32) · rows: over keys, each query's own; TURNED, over queries, each key's own.
 template <bool TURNED>
 __device__ __forceinline__ void mix(Sums& sums, const float* weights, const float* rows, int ty, int tx) {
-#pragma unroll 4
+#pragma unroll 2
     for (int j = 0; j < TILE; j++) {
-        float x = TURNED ? weights[j * SCORE_PITCH + ty] : weights[ty * SCORE_PITCH + j];
-        float y = TURNED ? weights[j * SCORE_PITCH + ty + 16] : weights[(ty + 16) * SCORE_PITCH + j];
+        float x[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            x[r] = TURNED ? weights[j * SCORE_PITCH + ty + 8 * r] : weights[(ty + 8 * r) * SCORE_PITCH + j];
         const float* row = rows + (TURNED ? j : slot(j)) * PITCH;
 #pragma unroll
         for (int c = 0; c < COLUMNS; c++) {
-            if (tx * 4 + 32 * c < PADDED) {
-                float4 z = *(const float4*)(row + tx * 4 + 32 * c);
-                add(sums.of[0][c], x, z);
-                add(sums.of[1][c], y, z);
-            }
+            if (tx * 4 + 32 * c >= PADDED) continue;
+            float4 z = *(const float4*)(row + tx * 4 + 32 * c);
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) add(sums.of[r][c], x[r], z);
         }
     }
 }
@@ -122,19 +135,21 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     load<false>(queries, q + (i64)at.b * q_len * q_row + at.h * D, q_row, i0, q_len);
     Sums sums;
     clear(sums);
-    float top[2] = {NOTHING, NOTHING}, total[2] = {0.0f, 0.0f};
+    float top[ROWS], total[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) top[r] = NOTHING, total[r] = 0.0f;
     int end = head.end(min(i0 + TILE, q_len) - 1);
     for (int j0 = 0; j0 < end; j0 += TILE) {
         if (is_hidden(head, j0)) continue;
         load<true>(keys, k + from, kv_row, j0, k_len);
         __syncthreads();
-        float s[2][4];
+        float s[ROWS][4];
         dots(s, queries, keys, ty, tx);
         __syncthreads();
         load<true>(keys, v + from, kv_row, j0, k_len);
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            int i = i0 + ty + 16 * r;
+        for (int r = 0; r < ROWS; r++) {
+            int i = i0 + ty + 8 * r;
 #pragma unroll
             for (int c = 0; c < 4; c++) s[r][c] = head.at(s[r][c] * scale, i, j0 + 4 * tx + c);
             float highest = fmaxf(top[r], across(fmaxf(fmaxf(s[r][0], s[r][1]), fmaxf(s[r][2], s[r][3])), true));
@@ -145,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             total[r] = total[r] * fade + across(s[r][0] + s[r][1] + s[r][2] + s[r][3], false);
             top[r] = highest;
             if (DROPPED) scale4(s[r], head.factors(i, j0 / 4 + tx));
-            keep4(weights, ty + 16 * r, tx, s[r]);
+            keep4(weights, ty + 8 * r, tx, s[r]);
 #pragma unroll
             for (int c = 0; c < COLUMNS; c++) {
                 float4& sum = sums.of[r][c];
@@ -156,8 +171,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         mix<false>(sums, weights, keys, ty, tx);
     }
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        int i = i0 + ty + 16 * r;
+    for (int r = 0; r < ROWS; r++) {
+        int i = i0 + ty + 8 * r;
         bool seen = total[r] > 0.0f;
         T* to = out + (i64)at.b * q_len * heads * D + at.h * D;
         put(to, (i64)heads * D, i, q_len, sums.of[r], tx, seen ? 1.0f / total[r] : 0.0f);
@@ -202,10 +217,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         for (int n = threadIdx.x; n < bias_rows; n += THREADS) bias_sums[(i64)n * heads] = 0.0f;
     }
     if (BIAS == 2) bias_sums += ((i64)(at.h * batch + at.b) * q_len + i0) * pitch;
-    float own_lse[2], own_delta[2];
+    float own_lse[ROWS], own_delta[ROWS];
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        int i = i0 + ty + 16 * r;
+    for (int r = 0; r < ROWS; r++) {
+        int i = i0 + ty + 8 * r;
         own_lse[r] = i < q_len ? saved_lse(lse[(i64)pair * q_len + i]) : INFINITY;
         own_delta[r] = i < q_len ? delta[(i64)pair * q_len + i] : 0.0f;
     }
@@ -216,16 +231,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         if (is_hidden(head, j0)) continue;
         load<true>(keys, v + from, kv_row, j0, k_len);
         __syncthreads();
-        float s[2][4], ds[2][4];
+        float s[ROWS][4], ds[ROWS][4];
         dots(ds, douts, keys, ty, tx);
         __syncthreads();
         load<true>(keys, k + from, kv_row, j0, k_len);
         __syncthreads();
         dots(s, queries, keys, ty, tx);
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            differentiate(s[r], ds[r], head, scale, i0 + ty + 16 * r, j0 + 4 * tx, own_lse[r], own_delta[r]);
-            keep4(weights, ty + 16 * r, tx, ds[r]);
+        for (int r = 0; r < ROWS; r++) {
+            differentiate(s[r], ds[r], head, scale, i0 + ty + 8 * r, j0 + 4 * tx, own_lse[r], own_delta[r]);
+            keep4(weights, ty + 8 * r, tx, ds[r]);
         }
         __syncthreads();
         mix<false>(sums, weights, keys, ty, tx);
@@ -233,7 +248,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         if (BIAS == 2) add_products<TILE, SCORE_PITCH, false>(bias_sums, weights, i0, j0, head);
     }
 #pragma unroll
-    for (int r = 0; r < 2; r++) put(dq + mine, q_row, i0 + ty + 16 * r, q_len, sums.of[r], tx, scale);
+    for (int r = 0; r < ROWS; r++) put(dq + mine, q_row, i0 + ty + 8 * r, q_len, sums.of[r], tx, scale);
 }
 
 // Gradients of the keys and values, and of what a disentangled bias adds for the keys.
@@ -260,7 +275,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         load<true>(keys, k + mine, kv_row, j0, k_len);
         load<true>(values, v + mine, kv_row, j0, k_len);
         for (int i0 = head.first_query(j0) / TILE * TILE; i0 < q_len; i0 += TILE) {
-            float s[2][4], ds[2][4];
+            float s[ROWS][4], ds[ROWS][4];
             __syncthreads();
             load<false>(queries, douts, (i64)heads * D, i0, q_len);
             __syncthreads();
@@ -270,12 +285,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             __syncthreads();
             dots(s, queries, keys, ty, tx);
 #pragma unroll
-            for (int r = 0; r < 2; r++) {
-                int i = i0 + ty + 16 * r;
+            for (int r = 0; r < ROWS; r++) {
+                int i = i0 + ty + 8 * r;
                 float own_lse = i < q_len ? saved_lse(lse[(i64)pair * q_len + i]) : INFINITY;
                 float own_delta = i < q_len ? delta[(i64)pair * q_len + i] : 0.0f;
                 differentiate(s[r], ds[r], head, scale, i, j0 + 4 * tx, own_lse, own_delta);
-                keep4(weights, ty + 16 * r, tx, ds[r]);
+                keep4(weights, ty + 8 * r, tx, ds[r]);
             }
             __syncthreads();
             mix<true>(dkeys, weights, queries, ty, tx);
@@ -283,14 +298,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             __syncthreads();
             load<false>(queries, douts, (i64)heads * D, i0, q_len);
 #pragma unroll
-            for (int r = 0; r < 2; r++) keep4(weights, ty + 16 * r, tx, s[r]);
+            for (int r = 0; r < ROWS; r++) keep4(weights, ty + 8 * r, tx, s[r]);
             __syncthreads();
             mix<true>(dvalues, weights, queries, ty, tx);
         }
     }
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        put(dk + mine, kv_row, j0 + ty + 16 * r, k_len, dkeys.of[r], tx, scale);
-        put(dv + mine, kv_row, j0 + ty + 16 * r, k_len, dvalues.of[r], tx, 1.0f);
+    for (int r = 0; r < ROWS; r++) {
+        put(dk + mine, kv_row, j0 + ty + 8 * r, k_len, dkeys.of[r], tx, scale);
+        put(dv + mine, kv_row, j0 + ty + 8 * r, k_len, dvalues.of[r], tx, 1.0f);
     }
 }
