@@ -69,7 +69,7 @@ pub(super) struct Commands {
 
 impl Preparer<'_> {
     pub fn phase(&mut self, program: &Program, layout: &Layout, phase: usize) -> Result<Commands, CudaError> {
-        let mut recorder = Recorder::default();
+        let mut recorder = Recorder { arch: self.modules.arch(), ..Recorder::default() };
         let mut ends = Vec::with_capacity(layout.phases[phase].order.len());
         for &id in &layout.phases[phase].order {
             record_node(program, layout, phase, id, self.bases, self.tf32, &mut recorder)?;
