@@ -1,7 +1,7 @@
 // An LSTM layer's recurrence through all steps in one launch: half precision, on cards whose blocks form clusters. A
-// cluster of BLOCKS blocks takes 32 rows of the batch through one direction, 32 hidden units to a block. A block's share
-// of the recurrent weights stays in its registers; what the others need of its results it writes into their shared
-// memory, and the cluster's barrier ends the step. Clusters know nothing of each other.
+// cluster of BLOCKS blocks takes 16 · TALL rows of the batch through one direction, 32 hidden units to a block. A block's
+// share of the recurrent weights stays in its registers; what the others need of its results it writes into their shared
+// memory, where a barrier counts the bytes. Sixteen rows are a recurrence of their own: they wait for nobody else.
 //
 // Warp (tall, wide) of a block has rows 16·tall .. and units 8·wide .. of it; lane (g, t) = (lane / 4, lane % 4) has rows
 // g and g + 8 of these and units 2t and 2t + 1. So lie the results of m16n8k16 and so its left operands: results become
@@ -9,7 +9,6 @@
 //
 // T is bf16, where BF16 is 1, or half.
 
-#define TALL 2
 #define WARPS (4 * TALL)
 #define HIDDEN (32 * BLOCKS)
 #define EACH(name, count) _Pragma("unroll") for (int name = 0; name < count; name++)
@@ -41,24 +40,53 @@ __device__ __forceinline__ void multiply(float c[4], const u32 a[4], const u32 b
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// The cluster's barrier: what a thread wrote before it arrived is seen by all that have waited. Only the cluster's
-// shared memory is exchanged, so stores to the arena go between the two and hold nobody up.
-__device__ __forceinline__ void arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
-__device__ __forceinline__ void wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+// A barrier between all threads of the cluster, once before the first step.
+__device__ __forceinline__ void meet() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
 
 // Where a place in this block's shared memory is in that of another block of the cluster.
+__device__ __forceinline__ u32 own_place(const void* own) { return (u32)__cvta_generic_to_shared(own); }
 __device__ __forceinline__ u32 in_block(const void* own, int block) {
-    u32 from = (u32)__cvta_generic_to_shared(own), to;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(from), "r"(block));
+    u32 to;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(own_place(own)), "r"(block));
     return to;
 }
-__device__ __forceinline__ void send(u32 to, uint2 x) {
-    asm volatile("st.shared::cluster.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(x.x), "r"(x.y) : "memory");
+
+// What arrives for a step. Each of a block's barriers is armed with the bytes that are to come, which are then counted
+// down by the stores that bring them. Two take turns: the data of a step goes out only after that of the step before
+// came from all blocks, so it cannot reach a barrier or a place that is still being waited for or read.
+typedef u64 Barrier;
+__device__ __forceinline__ void arm(Barrier* own, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(own_place(own)), "r"(bytes) : "memory");
 }
-__device__ __forceinline__ void send(u32 to, const float x[4]) {
-    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+__device__ __forceinline__ void prepare(Barrier* own, int bytes) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(own_place(own)) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    arm(own, bytes);
+}
+// Waits for the `round`-th time that the bytes are complete. They are in this block's own shared memory: no other cache is
+// to be cleared for them. A run that goes wrong ends instead of hanging.
+__device__ __forceinline__ void await(Barrier* own, int round) {
+    u32 done = 0;
+    for (u32 polls = 0; !done; polls++) {
+        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, p;\n}" : "=r"(done) : "r"(own_place(own)), "r"(round % 2) : "memory");
+        if (polls == 1u << 28) __trap();
+    }
+}
+__device__ __forceinline__ void send(const uint2* to, uint2 x, const Barrier* counted, int block) {
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::
+                 "r"(in_block(to, block)), "r"(x.x), "r"(x.y), "r"(in_block(counted, block)) : "memory");
+}
+__device__ __forceinline__ void send(const float4* to, const float x[4], const Barrier* counted, int block) {
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::
+                 "r"(in_block(to, block)), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]), "r"(in_block(counted, block))
                  : "memory");
 }
+
+// A barrier between the four warps of the same rows.
+__device__ __forceinline__ void meet_wide(int tall) { asm volatile("bar.sync %0, 128;" ::"r"(tall + 1) : "memory"); }
 
 // The hardware's exponential: exact to some 1e-7, far below what rounding the gates to half precision leaves.
 __device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
@@ -77,18 +105,19 @@ struct Lane {
           unit(32 * block + 8 * wide + 2 * t), there{row < batch, row + 8 < batch} {}
 };
 
-// Pairs of a tensor (batch, time, directions, width), at a step of the lane's direction.
+// Where a row's values of a step are in tensors (batch, time, directions, width): which of all the places of such width.
 struct Steps {
-    i64 first, apart, onward;
-    int time;
-    __device__ __forceinline__ Steps(const Lane& l, int time, int directions, int width)
-        : first(((i64)l.row * time * directions + l.direction) * width + l.unit), apart((i64)8 * time * directions * width),
-          onward((i64)directions * width), time(time) {
+    int first, apart, onward;
+    __device__ __forceinline__ Steps(const Lane& l, int time, int directions)
+        : first(l.row * time * directions + l.direction), apart(8 * time * directions), onward(directions) {
         if (l.direction == 1) first += onward * (time - 1), onward = -onward;
     }
     __device__ __forceinline__ i64 at(int step, int row) const { return first + row * apart + step * onward; }
 };
 
+// A pair of units of gate `gate`, or of a state.
+__device__ __forceinline__ i64 of_gate(i64 place, int gate, int unit) { return (4 * place + gate) * HIDDEN + unit; }
+__device__ __forceinline__ i64 of_state(i64 place, int unit) { return place * HIDDEN + unit; }
 __device__ __forceinline__ u32 load(const T* from, i64 at, bool there) { return there ? *(const u32*)(from + at) : 0u; }
 __device__ __forceinline__ void store(T* to, i64 at, bool there, u32 pair) {
     if (there) *(u32*)(to + at) = pair;
@@ -99,27 +128,30 @@ extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(32 *
 scan(const T* gates_x, const T* weights, const T* bias, T* h, T* gates, T* cells, int batch, int time, int directions) {
     // h of the step before as left operands: (2, TALL, HIDDEN / 8, 32).
     extern __shared__ uint2 states[];
+    __shared__ Barrier come[2][TALL];
+    const int bytes = 16 * HIDDEN * sizeof(T);
     Lane l(batch, directions);
-    Steps wide(l, time, directions, 4 * HIDDEN), narrow(l, time, directions, HIDDEN);
-    arrive();
+    Steps steps(l, time, directions);
+    if (threadIdx.x < 2 * TALL) prepare(&come[0][0] + threadIdx.x, bytes);
     u32 w[HIDDEN / 16][4][2], b[4], x[2][4];
     EACH(n, 4) {
         const T* from = weights + ((i64)(4 * l.direction + n) * HIDDEN + 32 * l.block + 8 * l.wide + l.g) * HIDDEN + 2 * l.t;
         EACH(k, HIDDEN / 16) EACH(side, 2) w[k][n][side] = *(const u32*)(from + 16 * k + 8 * side);
         b[n] = *(const u32*)(bias + (4 * l.direction + n) * HIDDEN + l.unit);
-        EACH(r, 2) x[r][n] = load(gates_x, wide.at(0, r) + n * HIDDEN, l.there[r]);
+        EACH(r, 2) x[r][n] = load(gates_x, of_gate(steps.at(0, r), n, l.unit), l.there[r]);
     }
     float cell[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    // Every block of the cluster is there before the first writes to it.
-    wait();
+    meet();
 #pragma unroll 1
     for (int step = 0; step < time; step++) {
         bool last = step + 1 == time;
         float z[4][4];
         EACH(n, 4) EACH(q, 4) z[n][q] = half_of(x[q / 2][n], q % 2) + half_of(b[n], q % 2);
-        if (!last) EACH(n, 4) EACH(r, 2) x[r][n] = load(gates_x, wide.at(step + 1, r) + n * HIDDEN, l.there[r]);
+        if (!last) EACH(n, 4) EACH(r, 2) x[r][n] = load(gates_x, of_gate(steps.at(step + 1, r), n, l.unit), l.there[r]);
         if (step > 0) {
-            wait();
+            Barrier* all = &come[step % 2][l.tall];
+            await(all, (step - 1) / 2);
+            if (threadIdx.x % 128 == 0) arm(all, bytes);
             const uint2* from = states + (step % 2 * TALL + l.tall) * (HIDDEN / 8) * 32 + l.lane;
             EACH(k, HIDDEN / 16) {
                 uint2 one = from[2 * k * 32], other = from[(2 * k + 1) * 32];
@@ -136,16 +168,15 @@ scan(const T* gates_x, const T* weights, const T* bias, T* h, T* gates, T* cells
         uint2 state = make_uint2(pair_of(out[0], out[1]), pair_of(out[2], out[3]));
         if (!last) {
             uint2* to = states + (((step + 1) % 2 * TALL + l.tall) * (HIDDEN / 8) + 4 * l.block + l.wide) * 32 + l.lane;
-            EACH(block, BLOCKS) send(in_block(to, block), state);
-            arrive();
+            EACH(block, BLOCKS) send(to, state, &come[(step + 1) % 2][l.tall], block);
         }
         EACH(r, 2) {
             EACH(n, 4) {
                 u32 pair = pair_of(z[n][2 * r], z[n][2 * r + 1]);
-                store(gates, wide.at(step, r) + n * HIDDEN, l.there[r], pair);
+                store(gates, of_gate(steps.at(step, r), n, l.unit), l.there[r], pair);
             }
-            store(cells, narrow.at(step, r), l.there[r], pair_of(cell[2 * r], cell[2 * r + 1]));
-            store(h, narrow.at(step, r), l.there[r], r == 0 ? state.x : state.y);
+            store(cells, of_state(steps.at(step, r), l.unit), l.there[r], pair_of(cell[2 * r], cell[2 * r + 1]));
+            store(h, of_state(steps.at(step, r), l.unit), l.there[r], r == 0 ? state.x : state.y);
         }
     }
 }
@@ -161,11 +192,13 @@ scan_back(const T* dh, const T* gates, const T* cells, const T* h, const T* weig
           int time, int directions) {
     // Every block's part of what the step after gives: (2, BLOCKS, WARPS, 32).
     extern __shared__ float4 parts[];
-    // The block's gradients of gates i and f, and of g and o, as left operands.
-    __shared__ uint4 slopes[TALL][4][2][32];
+    // The block's gradients of gates i and f, and of g and o, as left operands; in turns, for who is a step ahead.
+    __shared__ uint4 slopes[2][TALL][4][2][32];
+    __shared__ Barrier come[2][TALL];
+    const int bytes = BLOCKS * 4 * 32 * sizeof(float4);
     Lane l(batch, directions);
-    Steps wide(l, time, directions, 4 * HIDDEN), narrow(l, time, directions, HIDDEN);
-    arrive();
+    Steps steps(l, time, directions);
+    if (threadIdx.x < 2 * TALL) prepare(&come[0][0] + threadIdx.x, bytes);
     // Of the eights of units from BLOCKS · wide on, for the eight operands in `slopes`.
     u32 w[BLOCKS][8][2];
     EACH(k, 8) EACH(side, 2) {
@@ -176,23 +209,25 @@ scan_back(const T* dh, const T* gates, const T* cells, const T* h, const T* weig
     Kept kept;
     auto fetch = [&](int step) {
         EACH(r, 2) {
-            EACH(n, 4) kept.gates[r][n] = load(gates, wide.at(step, r) + n * HIDDEN, l.there[r]);
-            kept.dh[r] = load(dh, narrow.at(step, r), l.there[r]);
-            kept.cells[r] = load(cells, narrow.at(step - 1, r), l.there[r] && step > 0);
-            kept.before[r] = load(h, narrow.at(step - 1, r), l.there[r] && step > 0);
+            EACH(n, 4) kept.gates[r][n] = load(gates, of_gate(steps.at(step, r), n, l.unit), l.there[r]);
+            kept.dh[r] = load(dh, of_state(steps.at(step, r), l.unit), l.there[r]);
+            kept.cells[r] = load(cells, of_state(steps.at(step - 1, r), l.unit), l.there[r] && step > 0);
+            kept.before[r] = load(h, of_state(steps.at(step - 1, r), l.unit), l.there[r] && step > 0);
         }
     };
     u32 cell[2];
-    EACH(r, 2) cell[r] = load(cells, narrow.at(time - 1, r), l.there[r]);
+    EACH(r, 2) cell[r] = load(cells, of_state(steps.at(time - 1, r), l.unit), l.there[r]);
     fetch(time - 1);
     float dcell[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    wait();
+    meet();
 #pragma unroll 1
     for (int step = time - 1; step >= 0; step--) {
         float slope[4], dz[4][4];
         EACH(q, 4) slope[q] = half_of(kept.dh[q / 2], q % 2);
         if (step < time - 1) {
-            wait();
+            Barrier* all = &come[(step + 1) % 2][l.tall];
+            await(all, (time - 2 - step) / 2);
+            if (threadIdx.x % 128 == 0) arm(all, bytes);
             const float4* from = parts + ((step + 1) % 2 * BLOCKS * WARPS + l.warp) * 32 + l.lane;
             EACH(block, BLOCKS) {
                 float4 part = from[block * WARPS * 32];
@@ -216,25 +251,24 @@ scan_back(const T* dh, const T* gates, const T* cells, const T* h, const T* weig
         cell[0] = kept.cells[0], cell[1] = kept.cells[1];
         if (step > 0) {
             fetch(step - 1);
-            EACH(side, 2) slopes[l.tall][l.wide][side][l.lane] =
+            EACH(side, 2) slopes[step % 2][l.tall][l.wide][side][l.lane] =
                 make_uint4(rounded[2 * side][0], rounded[2 * side][1], rounded[2 * side + 1][0], rounded[2 * side + 1][1]);
-            __syncthreads();
+            meet_wide(l.tall);
             float sums[BLOCKS][4];
             EACH(j, BLOCKS) EACH(q, 4) sums[j][q] = 0.0f;
             EACH(k, 8) {
-                uint4 own = slopes[l.tall][k / 2][k % 2][l.lane];
+                uint4 own = slopes[step % 2][l.tall][k / 2][k % 2][l.lane];
                 u32 a[4] = {own.x, own.y, own.z, own.w};
                 EACH(j, BLOCKS) multiply(sums[j], a, w[j][k]);
             }
             EACH(j, BLOCKS) {
                 int eight = BLOCKS * l.wide + j, to = (step % 2 * BLOCKS + l.block) * WARPS + 4 * l.tall + eight % 4;
-                send(in_block(parts + to * 32 + l.lane, eight / 4), sums[j]);
+                send(parts + to * 32 + l.lane, sums[j], &come[step % 2][l.tall], eight / 4);
             }
-            arrive();
         }
         EACH(r, 2) {
-            EACH(n, 4) store(dgates, wide.at(step, r) + n * HIDDEN, l.there[r], rounded[n][r]);
-            store(before, narrow.at(step, r), l.there[r], former[r]);
+            EACH(n, 4) store(dgates, of_gate(steps.at(step, r), n, l.unit), l.there[r], rounded[n][r]);
+            store(before, of_state(steps.at(step, r), l.unit), l.there[r], former[r]);
         }
     }
 }

@@ -12,10 +12,13 @@ const SOURCE: Source = Source { name: "lstm_scan", text: include_str!("lstm_scan
 const CLUSTERS_SINCE: u32 = 90;
 const MOST_BLOCKS: usize = 8;
 
-/// What one block of a cluster has, and the threads it does it with.
+/// Clusters of that size that fit on a data-center card at once, whichever of its multiprocessors are switched off.
+const AT_ONCE: usize = 12;
+
+/// What one block of a cluster has: hidden units, and rows as often as it is tall, each time with so many threads.
 const UNITS: usize = 32;
-const ROWS: usize = 32;
-const THREADS: usize = 256;
+const ROWS: usize = 16;
+const THREADS: usize = 128;
 
 /// A recurrence that clusters can run.
 pub(super) struct Scan {
@@ -23,33 +26,40 @@ pub(super) struct Scan {
     dtype: DType,
     /// Blocks of a cluster: one to every [`UNITS`] hidden units.
     blocks: usize,
+    /// A cluster has this many times [`ROWS`] rows. What comes out does not depend on it.
+    tall: usize,
 }
 
 impl Scan {
     /// None where a launch for every step is needed: another precision or device, or units that no cluster holds.
     pub fn new(launch: &Launch<'_>, shape: Shape, dtype: DType) -> Option<Scan> {
-        let blocks = shape.hidden / UNITS;
-        let by_clusters = launch.queue.arch() >= CLUSTERS_SINCE && matches!(dtype, DType::Bf16 | DType::F16);
+        let (arch, blocks) = (launch.queue.arch(), shape.hidden / UNITS);
+        let by_clusters = arch >= CLUSTERS_SINCE && matches!(dtype, DType::Bf16 | DType::F16);
         let held = shape.hidden.is_multiple_of(UNITS) && (1..=MOST_BLOCKS).contains(&blocks);
         // Neighbours are read and written in pairs.
         let mut tensors = launch.inputs.iter().chain(launch.outputs);
         let in_pairs = tensors.all(|tensor| tensor.address.is_multiple_of(4));
         let any = shape.batch * shape.time > 0;
-        (by_clusters && held && in_pairs && any).then_some(Scan { shape, dtype, blocks })
+        (by_clusters && held && in_pairs && any).then(|| Scan { shape, dtype, blocks, tall: tall(arch, &shape) })
     }
 
     pub fn forward(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         let tensors: Vec<Arg> = launch.inputs.iter().chain(launch.outputs).map(Arg::from).collect();
-        // States of two steps, as pairs of rows and units.
-        self.run(launch, "scan", &tensors, 2 * ROWS * self.shape.hidden * 2)
+        // The states of two steps.
+        self.run(launch, "scan", &tensors, 2 * self.rows() * self.shape.hidden * self.dtype.bytes())
     }
 
     /// Leaves the states before each step in `before`; what is left to do is the weights' gradient.
     pub fn backward(&self, launch: &mut Launch<'_>, before: u64) -> Result<(), CudaError> {
         let ends = [Arg::from(&launch.outputs[0]), Arg::Address(before)];
         let tensors: Vec<Arg> = launch.inputs.iter().map(Arg::from).chain(ends).collect();
-        // For two steps, every block's part of a gradient of the block's units in f32.
-        self.run(launch, "scan_back", &tensors, 2 * self.blocks * ROWS * UNITS * 4)
+        // Of two steps, every block's part of the gradients of the block's units in f32.
+        self.run(launch, "scan_back", &tensors, 2 * self.blocks * self.rows() * UNITS * 4)
+    }
+
+    /// Of a cluster.
+    fn rows(&self) -> usize {
+        ROWS * self.tall
     }
 
     fn run(
@@ -60,13 +70,20 @@ impl Scan {
         shared: usize,
     ) -> Result<(), CudaError> {
         let s = &self.shape;
-        let clusters = s.batch.div_ceil(ROWS) * s.dirs;
+        let clusters = s.batch.div_ceil(self.rows()) * s.dirs;
         let is_bf16 = (self.dtype == DType::Bf16) as u32;
         let kernel = Kernel::new(SOURCE, entry).dtype("T", self.dtype).define("BF16", is_bf16);
+        let kernel = kernel.define("BLOCKS", self.blocks).define("TALL", self.tall);
         let args = [tensors, &[s.batch, s.time, s.dirs].map(int)].concat();
-        let grid = Grid::new(clusters * self.blocks, THREADS).shared(shared);
-        launch.kernel(&kernel.define("BLOCKS", self.blocks), grid, &args)
+        launch.kernel(&kernel, Grid::new(clusters * self.blocks, THREADS * self.tall).shared(shared), &args)
     }
+}
+
+/// As flat as lets all clusters run at once, for rows of one block slow each other down; but one more round of clusters
+/// costs more. Blocks as tall as 3 have too much in shared memory for cards of sm_120.
+fn tall(arch: u32, shape: &Shape) -> usize {
+    let most = if arch < 120 { 3 } else { 2 };
+    (1..most).find(|tall| shape.batch.div_ceil(ROWS * tall) * shape.dirs <= AT_ONCE).unwrap_or(most)
 }
 
 #[cfg(test)]
@@ -116,7 +133,11 @@ mod tests {
 
     #[test]
     fn every_row_has_a_cluster() {
-        let Recorded::Kernel { grid, .. } = &launches(90, DType::Bf16, [65, 96])[0] else { panic!("no kernel") };
-        assert_eq!((grid.blocks, grid.threads), ([3 * 2 * 3, 1, 1], [256, 1, 1]));
+        // Batch, and how tall blocks are on which card.
+        for (batch, arch, tall) in [(16, 90, 1), (97, 90, 2), (256, 90, 3), (1000, 90, 3), (256, 120, 2)] {
+            let Recorded::Kernel { grid, .. } = &launches(arch, DType::Bf16, [batch, 96])[0] else { panic!() };
+            let clusters = 2 * batch.div_ceil(16 * tall) as u32;
+            assert_eq!((grid.blocks, grid.threads), ([3 * clusters, 1, 1], [128 * tall as u32, 1, 1]), "{batch}");
+        }
     }
 }
