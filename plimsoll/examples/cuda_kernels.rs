@@ -31,6 +31,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const ARCHS: [(u32, u32); 6] =
     [(75, 64 << 10), (80, 163 << 10), (86, 99 << 10), (89, 99 << 10), (90, 227 << 10), (120, 99 << 10)];
 const REGISTERS_PER_BLOCK: u32 = 65536;
+/// Ops have other kernels from these on.
+const GENERATIONS: [u32; 2] = [75, 90];
 /// Aligned as device memory is; nothing is ever read there.
 const BASES: Bases = Bases { device: 1 << 40, host: 1 << 44 };
 
@@ -42,10 +44,12 @@ struct Seen {
     wrong: BTreeSet<String>,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Need {
     threads: u32,
     shared_bytes: u32,
+    /// The first generation that launches it.
+    since: u32,
 }
 
 impl Seen {
@@ -77,10 +81,11 @@ impl Seen {
 
     fn program(&mut self, who: &str, program: &Program, layout: &Layout) {
         for (phase, plan) in layout.phases.iter().enumerate() {
-            for (&id, tf32) in plan.order.iter().flat_map(|id| [(id, false), (id, true)]) {
-                let mut recorder = Recorder::default();
+            let each = |arch: u32| plan.order.iter().flat_map(move |&id| [(id, arch, false), (id, arch, true)]);
+            for (id, arch, tf32) in GENERATIONS.into_iter().flat_map(each) {
+                let mut recorder = Recorder { arch, ..Recorder::default() };
                 match record_node(program, layout, phase, id, BASES, tf32, &mut recorder) {
-                    Ok(()) => recorder.launches.into_iter().for_each(|launch| self.launch(who, launch)),
+                    Ok(()) => recorder.launches.into_iter().for_each(|launch| self.launch(who, arch, launch)),
                     Err(CudaError::NoKernel { op, dtype }) => {
                         let kind = op.split([' ', '{', '(']).next().unwrap_or(&op);
                         self.missing.insert(format!("{kind} in {}", dtype.name()));
@@ -91,20 +96,23 @@ impl Seen {
         }
     }
 
-    fn launch(&mut self, who: &str, launch: Recorded) {
+    fn launch(&mut self, who: &str, arch: u32, launch: Recorded) {
         match launch {
-            Recorded::Kernel { kernel, grid, .. } => self.kernel(who, kernel, grid),
+            Recorded::Kernel { kernel, grid, .. } => self.kernel(who, arch, kernel, grid),
             // However many it is joined with.
-            Recorded::Sweep(sweep) => sweep.kernels().for_each(|(_, kernel)| self.kernel(who, kernel, sweep.grid())),
+            Recorded::Sweep(sweep) => {
+                sweep.kernels().for_each(|(_, kernel)| self.kernel(who, arch, kernel, sweep.grid()))
+            }
             _ => {}
         }
     }
 
-    fn kernel(&mut self, who: &str, kernel: Kernel, grid: Grid) {
+    fn kernel(&mut self, who: &str, arch: u32, kernel: Kernel, grid: Grid) {
         if !is_legal(grid) {
             self.wrong.insert(format!("{who}: {} asks for {grid:?}", kernel.entry));
         }
-        let need = self.kernels.entry(kernel).or_default();
+        let need = self.kernels.entry(kernel).or_insert(Need { threads: 0, shared_bytes: 0, since: arch });
+        need.since = need.since.min(arch);
         need.threads = need.threads.max(grid.threads.iter().product());
         need.shared_bytes = need.shared_bytes.max(grid.shared_bytes);
     }
@@ -179,6 +187,9 @@ fn check_all(modules: &[Vec<(Kernel, Need)>], archs: &[(u32, u32)]) -> Result<Ve
             let index = next.fetch_add(1, Ordering::Relaxed);
             modules.get(index / archs.len()).map(|module| (module, index % archs.len()))
         } {
+            if module.iter().any(|(_, need)| need.since > archs[at].0) {
+                continue;
+            }
             let found = check(&compilers[at], archs[at], module);
             wrong.lock().unwrap_or_else(|e| e.into_inner()).extend(found);
         }

@@ -7,9 +7,10 @@ use crate::exec::cpu::kernels::batch_norm::{self as kernel, Layer, Rows, Saved, 
 use crate::exec::cuda::{Arg, DeviceTensor, Grid, Kernel, Source};
 use crate::graph::DType;
 use crate::with_float;
-use device::{Regions, int, refuse_f64, run_over, stretches};
+use cuda::{define_index, source, width};
+use device::{Regions, int, refuse_f64, stretches};
 
-const SOURCE: Source = Source { name: "batch_norm", text: include_str!("batch_norm.cu") };
+const SOURCE: Source = source!("batch_norm", "map");
 
 /// Inputs: x (B, …, C), gamma (C), beta (C), weight (B). Outputs: y, mean (C), biased variance (C), 1/√(var + eps) (C).
 #[derive(Debug, Clone, PartialEq)]
@@ -79,15 +80,14 @@ impl Op for BatchNorm {
         let [x, gamma, beta, weight] = [0, 1, 2, 3].map(|n| &launch.inputs[n]);
         refuse_f64(self, &x.ty)?;
         let [y, mean, var, rstd] = [0, 1, 2, 3].map(|n| &launch.outputs[n]);
-        let kernels = Kernels::of(x).layer(gamma).statistics(mean).weights(weight);
-        let (s, per_weight) = (rows_of(&x.ty), rows_per_weight(x, weight));
-        let [parts, ..] = device_space(launch.workspace, s).map(Arg::Address);
-        kernels.by_stretch(launch, "moments", s, &[x.into(), weight.into(), parts], per_weight)?;
-        let args = [parts, mean.into(), var.into(), rstd.into(), int(stretches(s.rows).1), int(s.channels)];
-        let kernel = kernels.entry("combine_moments");
-        run_over(launch, &kernel, s.channels, &[&args[..], &[Arg::F32(self.eps as f32)]].concat())?;
+        let kernels = Kernels::new(&[x, y]).layer(gamma).statistics(mean).weights(weight);
+        let per_weight = Arg::from(rows_per_weight(x, weight));
+        let [parts, ..] = device_space(launch.workspace, kernels.shape).map(Arg::Address);
+        kernels.by_stretch(launch, "moments", &[x.into(), weight.into(), parts], per_weight)?;
+        let ends = [parts, mean.into(), var.into(), rstd.into()];
+        kernels.by_channel(launch, "combine_moments", &ends, &[Arg::F32(self.eps as f32)])?;
         let ends = [x, gamma, beta, weight, mean, rstd, y].map(Arg::from);
-        kernels.over(launch, "normalize", s, &ends, Arg::from(per_weight))
+        kernels.by_stretch(launch, "normalize", &ends, per_weight)
     }
 }
 
@@ -103,15 +103,27 @@ fn rows_per_weight(x: &DeviceTensor, weight: &DeviceTensor) -> usize {
     (rows_of(&x.ty).rows / weight.ty.elements().max(1)).max(1)
 }
 
-/// The kernels of batch norm for the types of what they read; what an op does not have is f32.
+/// The kernels of batch norm for the sizes and types of what they read; what an op does not have is f32.
 #[derive(Clone, Copy)]
 struct Kernels {
+    shape: Shape,
     types: [(&'static str, DType); 5],
+    /// Neighbouring channels of a thread, and how many threads of a block lie side by side.
+    width: usize,
+    columns: usize,
 }
 
+/// Threads of a block that goes down a stretch of rows.
+const THREADS: usize = 256;
+
 impl Kernels {
-    fn of(x: &DeviceTensor) -> Kernels {
-        Kernels { types: ["T", "G", "S", "W", "R"].map(|name| (name, DType::F32)) }.with(0, x)
+    /// For all tensors that have rows.
+    fn new(tensors: &[&DeviceTensor]) -> Kernels {
+        let shape = rows_of(&tensors[0].ty);
+        let width = width(tensors, shape.channels);
+        let columns = [8, 16].into_iter().find(|columns| shape.channels <= columns * width).unwrap_or(32);
+        Kernels { shape, types: ["T", "G", "S", "W", "R"].map(|name| (name, DType::F32)), width, columns }
+            .with(0, tensors[0])
     }
     fn with(mut self, index: usize, tensor: &DeviceTensor) -> Kernels {
         self.types[index].1 = tensor.ty.dtype;
@@ -131,39 +143,45 @@ impl Kernels {
     }
 
     fn entry(&self, entry: &'static str) -> Kernel {
-        self.types.iter().fold(Kernel::new(SOURCE, entry), |kernel, &(name, dtype)| kernel.dtype(name, dtype))
+        let kernel = define_index(Kernel::new(SOURCE, entry), self.shape.rows);
+        let kernel = kernel.define("WIDTH", self.width).define("COLUMNS", self.columns);
+        self.types.iter().fold(kernel, |kernel, &(name, dtype)| kernel.dtype(name, dtype))
     }
 
-    /// One block for every stretch of rows and 32 channels.
+    /// One block for every stretch of rows and the channels of its columns.
     fn by_stretch(
         &self,
         launch: &mut Launch<'_>,
         entry: &'static str,
-        shape: Shape,
-        ends: &[Arg],
-        per_weight: usize,
-    ) -> Result<(), CudaError> {
-        let (length, many) = stretches(shape.rows);
-        let sizes = [shape.rows.into(), length.into(), int(shape.channels), per_weight.into()];
-        let blocks = many * shape.channels.div_ceil(32);
-        if blocks == 0 {
-            return Ok(());
-        }
-        let grid = Grid { threads: [32, 8, 1], ..Grid::new(blocks, 256) };
-        launch.kernel(&self.entry(entry), grid, &[ends, &sizes].concat())
-    }
-
-    /// One thread for every element.
-    fn over(
-        &self,
-        launch: &mut Launch<'_>,
-        entry: &'static str,
-        shape: Shape,
         ends: &[Arg],
         last: Arg,
     ) -> Result<(), CudaError> {
-        let count = shape.rows * shape.channels;
-        run_over(launch, &self.entry(entry), count, &[ends, &[count.into(), int(shape.channels), last]].concat())
+        let Shape { rows, channels } = self.shape;
+        let (length, many) = stretches(rows);
+        let blocks = many * channels.div_ceil(self.columns * self.width);
+        if blocks == 0 {
+            return Ok(());
+        }
+        let threads = [self.columns, THREADS / self.columns, 1].map(|n| n as u32);
+        let sizes = [rows.into(), length.into(), int(channels), last];
+        launch.kernel(&self.entry(entry), Grid { threads, ..Grid::new(blocks, THREADS) }, &[ends, &sizes].concat())
+    }
+
+    /// One block for every 32 channels, whose stretches 32 threads share.
+    fn by_channel(
+        &self,
+        launch: &mut Launch<'_>,
+        entry: &'static str,
+        ends: &[Arg],
+        more: &[Arg],
+    ) -> Result<(), CudaError> {
+        let Shape { rows, channels } = self.shape;
+        if channels == 0 {
+            return Ok(());
+        }
+        let sizes = [int(stretches(rows).1), int(channels)];
+        let grid = Grid { threads: [32, 32, 1], ..Grid::new(channels.div_ceil(32), 1024) };
+        launch.kernel(&self.entry(entry), grid, &[ends, &sizes, more].concat())
     }
 }
 
@@ -207,15 +225,14 @@ impl Op for BatchNormGrad {
         let [dy, x, gamma, weight, mean, rstd] = [0, 1, 2, 3, 4, 5].map(|n| &launch.inputs[n]);
         refuse_f64(self, &x.ty)?;
         let [dx, dgamma, dbeta] = [0, 1, 2].map(|n| &launch.outputs[n]);
-        let kernels = Kernels::of(x).layer(gamma).statistics(mean).weights(weight);
-        let (s, per_weight) = (rows_of(&x.ty), rows_per_weight(x, weight));
-        let [parts, sums, _] = device_space(launch.workspace, s).map(Arg::Address);
+        let kernels = Kernels::new(&[x, dy, dx]).layer(gamma).statistics(mean).weights(weight);
+        let per_weight = Arg::from(rows_per_weight(x, weight));
+        let [parts, sums, _] = device_space(launch.workspace, kernels.shape).map(Arg::Address);
         let ends = [dy.into(), x.into(), weight.into(), mean.into(), rstd.into(), parts];
-        kernels.by_stretch(launch, "slopes", s, &ends, per_weight)?;
-        let args = [parts, dgamma.into(), dbeta.into(), sums, int(stretches(s.rows).1), int(s.channels)];
-        run_over(launch, &kernels.entry("combine_slopes"), s.channels, &args)?;
+        kernels.by_stretch(launch, "slopes", &ends, per_weight)?;
+        kernels.by_channel(launch, "combine_slopes", &[parts, dgamma.into(), dbeta.into(), sums], &[])?;
         let ends = [dy.into(), x.into(), gamma.into(), weight.into(), mean.into(), rstd.into(), sums, dx.into()];
-        kernels.over(launch, "input_gradient", s, &ends, per_weight.into())
+        kernels.by_stretch(launch, "input_gradient", &ends, per_weight)
     }
 }
 
@@ -249,9 +266,10 @@ impl Op for BatchNormFixed {
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         let [x, gamma, beta, mean, var] = [0, 1, 2, 3, 4].map(|n| &launch.inputs[n]);
         refuse_f64(self, &x.ty)?;
-        let kernels = Kernels::of(x).layer(gamma).running(mean);
-        let ends = [x, gamma, beta, mean, var, &launch.outputs[0]].map(Arg::from);
-        kernels.over(launch, "normalize_fixed", rows_of(&x.ty), &ends, Arg::F32(self.eps as f32))
+        let y = &launch.outputs[0];
+        let kernels = Kernels::new(&[x, y]).layer(gamma).running(mean);
+        let ends = [x, gamma, beta, mean, var, y].map(Arg::from);
+        kernels.by_stretch(launch, "normalize_fixed", &ends, Arg::F32(self.eps as f32))
     }
 }
 
@@ -282,7 +300,7 @@ impl Op for BatchNormRunning {
         let [mean, var, weight] = [0, 1, 2].map(|n| &launch.inputs[n]);
         let [running_mean, running_var] = [0, 1].map(|n| &launch.outputs[n]);
         refuse_f64(self, &running_mean.ty)?;
-        let kernel = Kernels::of(mean).statistics(mean).weights(weight).running(running_mean).entry("move_running");
+        let kernel = Kernels::new(&[mean]).statistics(mean).weights(weight).running(running_mean).entry("move_running");
         let sizes = [int(weight.ty.elements()), int(mean.ty.elements()), self.rows_per_sample.into()];
         let ends = [mean, var, weight, running_mean, running_var].map(Arg::from);
         let args = [&ends[..], &sizes, &[Arg::F32(self.momentum as f32)]].concat();

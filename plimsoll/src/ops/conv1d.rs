@@ -5,12 +5,16 @@ use crate::exec::cpu::kernels::conv1d::{self as kernel, Shape};
 use crate::exec::cuda::{Arg, DeviceTensor, Gemm, Kernel, Matrix, Source};
 use crate::graph::DType;
 use crate::with_float;
+use cuda::{define_index, source};
 use device::{GEMM_BYTES, Regions, by_columns, by_rows, int, multiply, product, refuse_f64, round_to, run_over};
 
-const SOURCE: Source = Source { name: "conv1d", text: include_str!("conv1d.cu") };
+const SOURCE: Source = source!("conv1d", "map");
 
 /// On a CUDA device windows exist as rows of a matrix; up to this much of them at a time, and one sample at least.
 const WINDOW_BYTES: usize = 32 << 20;
+
+/// Taps of vectors that a thread keeps in registers.
+const MOST_TAPS: usize = 8;
 
 /// Inputs: x (B, T, C), weight (O, C, K) as PyTorch stores it, bias (O). Output: (B, T', O).
 #[derive(Debug, Clone, PartialEq)]
@@ -159,24 +163,32 @@ impl Windows {
     }
 
     fn unfold(&self, launch: &mut Launch<'_>, x: &DeviceTensor, group: (usize, usize)) -> Result<(), CudaError> {
-        let count = group.1 * self.shape.time_out() * self.width();
-        self.run(launch, "unfold", [self.of_inputs(x, group), self.windows], count)
+        self.run(launch, "unfold", [self.of_inputs(x, group), self.windows], group.1 * self.shape.time_out())
     }
 
     fn fold(&self, launch: &mut Launch<'_>, dx: &DeviceTensor, group: (usize, usize)) -> Result<(), CudaError> {
-        let count = group.1 * self.shape.time * self.shape.channels_in;
-        self.run(launch, "fold", [self.windows, self.of_inputs(dx, group)], count)
+        self.run(launch, "fold", [self.windows, self.of_inputs(dx, group)], group.1 * self.shape.time)
     }
 
     fn of_inputs(&self, x: &DeviceTensor, (first, _): (usize, usize)) -> u64 {
         x.address + (first * self.shape.time * self.shape.channels_in * self.dtype.bytes()) as u64
     }
 
-    fn run(&self, launch: &mut Launch<'_>, entry: &'static str, ends: [u64; 2], count: usize) -> Result<(), CudaError> {
-        let s = &self.shape;
-        let sizes = [s.time, s.time_out(), s.channels_in, s.kernel, s.stride, s.padding].map(int);
+    /// A kernel with a thread for every row and vector of channels.
+    fn run(&self, launch: &mut Launch<'_>, entry: &'static str, ends: [u64; 2], rows: usize) -> Result<(), CudaError> {
+        let (s, width) = (&self.shape, self.vector(&ends));
+        let count = rows * s.channels_in / width;
+        let sizes = [s.time, s.time_out(), s.channels_in, s.stride, s.padding].map(int);
         let args = [&ends.map(Arg::Address)[..], &[count.into()], &sizes].concat();
-        run_over(launch, &Kernel::new(SOURCE, entry).dtype("T", self.dtype), count, &args)
+        let kernel = define_index(Kernel::new(SOURCE, entry), count).dtype("T", self.dtype);
+        run_over(launch, &kernel.define("WIDTH", width).define("TAPS", s.kernel), count, &args)
+    }
+
+    /// Channels that lie in 16 bytes, where all of them do and a thread can hold them with their taps; else one.
+    fn vector(&self, ends: &[u64]) -> usize {
+        let (s, width) = (&self.shape, 16 / self.dtype.bytes());
+        let aligned = s.channels_in.is_multiple_of(width) && ends.iter().all(|end| end.is_multiple_of(16));
+        if aligned && s.kernel <= MOST_TAPS { width } else { 1 }
     }
 }
 

@@ -6,6 +6,7 @@ use crate::exec::cuda::{Arg, Gemm, Kernel, Source};
 use crate::graph::DType;
 use crate::with_float;
 use device::{GEMM_BYTES, Regions, by_columns, by_rows, every, int, multiply, product, refuse_f64, run_over};
+use lstm_scan::Scan;
 
 const SOURCE: Source = Source { name: "lstm", text: include_str!("lstm.cu") };
 
@@ -16,16 +17,19 @@ pub struct Lstm;
 
 impl Lstm {
     pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
-        let sample = |rng: &mut SampleRng, dirs: usize| {
-            let (batch, time, hidden) = (rng.size(1, 4), rng.size(1, 7), rng.size(1, 9));
+        let sample = |rng: &mut SampleRng, dirs: usize, hidden: usize, weights: Fill| {
+            let (batch, time) = (rng.size(1, 4), rng.size(1, 7));
             let inputs = vec![
                 SampleInput::float(&[batch, time, dirs, 4 * hidden], Fill::Normal),
-                SampleInput::float(&[dirs, 4 * hidden, hidden], Fill::Normal),
+                SampleInput::float(&[dirs, 4 * hidden, hidden], weights),
                 SampleInput::float(&[dirs, 4 * hidden], Fill::Normal),
             ];
             Sample::new(Lstm, inputs).first_output()
         };
-        vec![sample(rng, 1), sample(rng, 2), sample(rng, 2)]
+        let narrow = [1, 2, 2].map(|dirs| (dirs, rng.size(1, 9), Fill::Normal));
+        // What a cluster of blocks holds; weights as small as so many units want them.
+        let wide = (2, 32 * rng.size(1, 3), Fill::Uniform(-0.15, 0.15));
+        narrow.into_iter().chain([wide]).map(|(dirs, hidden, weights)| sample(rng, dirs, hidden, weights)).collect()
     }
 
     fn shape(gates: &Type) -> Shape {
@@ -82,10 +86,13 @@ impl Op for Lstm {
             unsafe { kernel::forward(Lstm::shape(io.input_type(0)), operands, io.workspace()) }
         })
     }
-    /// Step by step: the product with the recurrent weights for both directions, then the cells.
+    /// At once, or step by step: the product with the recurrent weights for both directions, then the cells.
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, &launch.inputs[0].ty)?;
         let (s, dtype) = (Lstm::shape(&launch.inputs[0].ty), launch.inputs[0].ty.dtype);
+        if let Some(scan) = Scan::new(launch, s, dtype) {
+            return scan.forward(launch);
+        }
         let (space, gates) = (Space::new(launch.workspace, s, dtype, false), 4 * s.hidden);
         let [gates_x, w_hh, bias] = [0, 1, 2].map(|n| launch.inputs[n].address);
         let [h, activated, cells] = [0, 1, 2].map(|n| launch.outputs[n].address);
@@ -153,6 +160,40 @@ impl Space {
         let kernel = Kernel::new(SOURCE, entry).dtype("T", self.dtype);
         run_over(launch, &kernel, self.units, &[operands, &sizes].concat())
     }
+
+    /// Step by step from the last: the gates' gradients, then their product with the recurrent weights.
+    fn backward(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let (s, dtype, gates) = (&self.shape, self.dtype, 4 * self.shape.hidden);
+        let [dh, activated, cells, h, w_hh] = [0, 1, 2, 3, 4].map(|n| launch.inputs[n].address);
+        let dgates = launch.outputs[0].address;
+        let operands = [dh, activated, cells, self.wide, self.cell, dgates, self.rounded].map(Arg::Address);
+        let a = every(s.batch * gates, by_rows(self.rounded, dtype, gates));
+        let b = every(gates * s.hidden, by_rows(w_hh, dtype, s.hidden));
+        let c = every(s.batch * s.hidden, by_rows(self.wide, DType::F32, s.hidden));
+        let recur = Gemm { batch: s.dirs, ..product([s.batch, s.hidden, gates], a, b, c) };
+        for step in (0..s.time).rev() {
+            self.step(launch, "backward", &operands, step)?;
+            if step > 0 {
+                multiply(launch, recur)?;
+            }
+        }
+        let count = self.units * s.time;
+        let sizes = [s.time, s.dirs, s.hidden].map(int);
+        let args = [&[Arg::Address(h), Arg::Address(self.before), count.into()][..], &sizes].concat();
+        run_over(launch, &Kernel::new(SOURCE, "shift").dtype("T", dtype), count, &args)
+    }
+
+    /// dW_hh = Σ dgatesᵀ · h of the step before, over all steps of all samples at once.
+    fn weight_gradient(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let (s, dtype, gates) = (&self.shape, self.dtype, 4 * self.shape.hidden);
+        let [dgates, dw_hh] = [0, 1].map(|n| launch.outputs[n].address);
+        let a = every(gates, by_columns(dgates, dtype, s.dirs * gates));
+        let b = every(s.hidden, by_rows(self.before, dtype, s.dirs * s.hidden));
+        let c = every(gates * s.hidden, by_rows(dw_hh, dtype, s.hidden));
+        let (workspace, workspace_bytes) = (self.gemm, GEMM_BYTES);
+        let gemm = product([gates, s.hidden, s.batch * s.time], a, b, c);
+        multiply(launch, Gemm { batch: s.dirs, workspace, workspace_bytes, ..gemm })
+    }
 }
 
 impl Differentiable for Lstm {
@@ -214,33 +255,15 @@ impl Op for LstmGrad {
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, &launch.inputs[1].ty)?;
         let (s, dtype) = (Lstm::shape(&launch.inputs[1].ty), launch.inputs[1].ty.dtype);
-        let (space, gates) = (Space::new(launch.workspace, s, dtype, true), 4 * s.hidden);
-        let [dh, activated, cells, h, w_hh] = [0, 1, 2, 3, 4].map(|n| launch.inputs[n].address);
-        let [dgates, dw_hh] = [0, 1].map(|n| launch.outputs[n].address);
+        let space = Space::new(launch.workspace, s, dtype, true);
+        let (dw_hh, weights) = (launch.outputs[1].address, s.dirs * 4 * s.hidden * s.hidden);
         if space.units * s.time == 0 {
-            return launch.queue.fill(dw_hh, 0, s.dirs * gates * s.hidden * dtype.bytes());
+            return launch.queue.fill(dw_hh, 0, weights * dtype.bytes());
         }
-        let operands = [dh, activated, cells, space.wide, space.cell, dgates, space.rounded].map(Arg::Address);
-        let a = every(s.batch * gates, by_rows(space.rounded, dtype, gates));
-        let b = every(gates * s.hidden, by_rows(w_hh, dtype, s.hidden));
-        let c = every(s.batch * s.hidden, by_rows(space.wide, DType::F32, s.hidden));
-        let recur = Gemm { batch: s.dirs, ..product([s.batch, s.hidden, gates], a, b, c) };
-        for step in (0..s.time).rev() {
-            space.step(launch, "backward", &operands, step)?;
-            if step > 0 {
-                multiply(launch, recur)?;
-            }
+        match Scan::new(launch, s, dtype) {
+            Some(scan) => scan.backward(launch, space.before)?,
+            None => space.backward(launch)?,
         }
-        // dW_hh = Σ dgatesᵀ · h of the step before, over all steps of all samples at once.
-        let count = space.units * s.time;
-        let sizes = [s.time, s.dirs, s.hidden].map(int);
-        let args = [&[Arg::Address(h), Arg::Address(space.before), count.into()][..], &sizes].concat();
-        run_over(launch, &Kernel::new(SOURCE, "shift").dtype("T", dtype), count, &args)?;
-        let a = every(gates, by_columns(dgates, dtype, s.dirs * gates));
-        let b = every(s.hidden, by_rows(space.before, dtype, s.dirs * s.hidden));
-        let c = every(gates * s.hidden, by_rows(dw_hh, dtype, s.hidden));
-        let (workspace, workspace_bytes) = (space.gemm, GEMM_BYTES);
-        let gemm = product([gates, s.hidden, s.batch * s.time], a, b, c);
-        multiply(launch, Gemm { batch: s.dirs, workspace, workspace_bytes, ..gemm })
+        space.weight_gradient(launch)
     }
 }

@@ -32,6 +32,7 @@ mod grouped_linear;
 mod label_loss;
 mod layer_norm;
 mod lstm;
+mod lstm_scan;
 mod masked_mean;
 mod matmul;
 mod norm;

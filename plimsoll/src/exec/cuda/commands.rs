@@ -99,7 +99,7 @@ pub(super) struct Commands {
 
 impl Preparer<'_> {
     pub fn phase(&mut self, program: &Program, layout: &Layout, phase: usize) -> Result<Commands, CudaError> {
-        let launches = record_phase(program, layout, phase, self.bases, self.tf32)?;
+        let launches = record_phase(program, layout, phase, self.bases, self.tf32, self.modules.arch())?;
         let kernels: Vec<Kernel> = launches.iter().filter_map(|(_, launch)| launch.kernel()).collect();
         self.modules.load(&kernels)?;
         let list = launches.iter().map(|(_, launch)| self.command(launch)).collect::<Result<_, _>>()?;

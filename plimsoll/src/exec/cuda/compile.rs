@@ -31,6 +31,10 @@ impl Compiler {
         Ok(Compiler { arch, version: (major, minor), cache })
     }
 
+    pub fn arch(&self) -> u32 {
+        self.arch
+    }
+
     /// The machine code of the kernel's file under its macros.
     pub fn cubin(&self, kernel: &Kernel) -> Result<Vec<u8>, CudaError> {
         let text = text(kernel);

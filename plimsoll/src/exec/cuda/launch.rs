@@ -181,6 +181,8 @@ pub trait Queue {
     /// Fills with a byte, in stream order.
     fn fill(&mut self, address: u64, byte: u8, bytes: usize) -> Result<(), CudaError>;
     fn copy(&mut self, to: u64, from: u64, bytes: usize) -> Result<(), CudaError>;
+    /// The compute capability that the launches are for: 90 is 9.0. 0 stands for any.
+    fn arch(&self) -> u32;
 }
 
 /// What one node sees while it is put on a queue.

@@ -36,6 +36,11 @@ impl Modules {
         Modules { compiler, modules: HashMap::new(), functions: HashMap::new() }
     }
 
+    /// The compute capability that they are compiled for.
+    pub fn arch(&self) -> u32 {
+        self.compiler.arch()
+    }
+
     /// Compiles what is not loaded yet, on all cores, and loads it.
     pub fn load(&mut self, kernels: &[Kernel]) -> Result<(), CudaError> {
         let mut missing: Vec<&Kernel> = Vec::new();

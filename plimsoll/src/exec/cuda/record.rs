@@ -87,10 +87,11 @@ pub fn record_phase(
     phase: usize,
     bases: Bases,
     tf32: bool,
+    arch: u32,
 ) -> Result<Vec<(usize, Recorded)>, CudaError> {
     let mut steps = Vec::new();
     for (tick, &id) in layout.phases[phase].order.iter().enumerate() {
-        let mut recorder = Recorder::default();
+        let mut recorder = Recorder { arch, ..Recorder::default() };
         record_node(program, layout, phase, id, bases, tf32, &mut recorder)?;
         let touched = touched(program, layout, phase, id, bases);
         let step = |launch: Recorded| Step { launch, touched: touched.clone(), tick };

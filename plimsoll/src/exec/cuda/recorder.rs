@@ -24,6 +24,8 @@ impl Recorded {
 #[derive(Debug, Default)]
 pub struct Recorder {
     pub launches: Vec<Recorded>,
+    /// What the kernels are for; 0, the default, is any.
+    pub arch: u32,
 }
 
 impl Queue for Recorder {
@@ -46,5 +48,8 @@ impl Queue for Recorder {
     fn copy(&mut self, to: u64, from: u64, bytes: usize) -> Result<(), CudaError> {
         self.launches.push(Recorded::Copy { to, from, bytes });
         Ok(())
+    }
+    fn arch(&self) -> u32 {
+        self.arch
     }
 }
