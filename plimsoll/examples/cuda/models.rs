@@ -1,6 +1,6 @@
 //! Ten updates of every shipped recipe on the GPU against the processor, and a thousand to see whether memory moves.
 
-use crate::programs::{SHIPPED, Shipped};
+use crate::programs::{SHIPPED, Shipped, card_profile};
 use crate::{Outcome, Report};
 use plimsoll::data::{Batch, Loader, Position};
 use plimsoll::exec::cpu::CpuExecutor;
@@ -196,20 +196,20 @@ pub fn check_drift(gpu: &Rc<Gpu>, report: &mut Report) -> Result<(), Box<dyn Err
 
 fn cpu() -> Device {
     let target = Target::cpu(std::thread::available_parallelism().map_or(1, usize::from).min(8));
-    device("cpu", target)
+    device("cpu", target, Profile::cpu(1))
 }
 
 fn card() -> Device {
-    device("cuda", Target::CUDA)
+    device("cuda", Target::CUDA, card_profile())
 }
 
-fn device(name: &str, target: Target) -> Device {
+fn device(name: &str, target: Target, profile: Profile) -> Device {
     Device {
         name: name.into(),
         total_bytes: 16 << 30,
         free_bytes: 16 << 30,
         reserve_bytes: 0,
-        profile: Profile::cpu(1),
+        profile,
         target,
         precision: Precision::F32,
         runs: true,

@@ -171,6 +171,8 @@ pub fn pins(recipe: &Recipe, device: &Device) -> Result<Pins, TrainError> {
         }),
         micro_statistics: matches!(&recipe.model, Model::HybridCnnLstm(m) if m.batch_norm == BatchNormMode::Micro),
         no_sharing: !memory.sharing,
+        // Its kernels are written for tensor cores that take f32.
+        fused_feed_forward: device.target.processor == Processor::Cuda && device.profile.speedups.tf32 > 1.0,
     })
 }
 

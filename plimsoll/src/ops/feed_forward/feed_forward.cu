@@ -5,7 +5,10 @@
 // Weights: up (hidden, D), down (D, hidden). ACT, SLOPE: the activation.
 
 #define CHUNK 32
-#define TOKENS (WIDE <= 64 ? 2 : 1)
+
+// Sixteens of tokens that a warp has in the forward pass, and eights of a chunk at once: what registers hold.
+#define TOKENS (WIDE <= 64 && !EXACT ? 2 : 1)
+#define AT_ONCE (EXACT ? 1 : 2)
 
 // Φ, the normal distribution, within 1e-7 (Abramowitz and Stegun 7.1.26), and its density: tf32 sees no difference.
 struct Normal {
@@ -74,13 +77,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     stream((u32*)shared, Weights::words, part.begin, part.end,
         [&](u32* tile, int i) { weights.bring(tile, i); }, [](u32* tile) { Weights::settle_all(tile); },
         [&](u32* tile, int i) {
-#pragma unroll 2
+#pragma unroll AT_ONCE
             for (int j = 0; j < CHUNK / 8; j++) {
                 float h[TOKENS][4];
                 UNROLL for (int m = 0; m < TOKENS; m++) begin_with_bias(h[m], bias, i * CHUNK + 8 * j, hidden, lane);
                 add_across<TOKENS>(h, rows, tile, j, lane);
                 UNROLL for (int m = 0; m < TOKENS; m++) UNROLL for (int n = 0; n < 4; n++) h[m][n] = ACT(h[m][n]);
-#if WIDE <= 64
+#if WIDE <= 64 && !EXACT
                 Left left[TOKENS] = {h[0], h[1]};
 #else
                 Left left[TOKENS] = {h[0]};
@@ -120,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     stream((u32*)shared, Weights::words, part.begin, part.end,
         [&](u32* tile, int i) { weights.bring(tile, i); }, [](u32* tile) { Weights::settle_all(tile); },
         [&](u32* tile, int i) {
-#pragma unroll 2
+#pragma unroll AT_ONCE
             for (int j = 0; j < CHUNK / 8; j++) {
                 float before[1][4], slope[4] = {0.0f, 0.0f, 0.0f, 0.0f};
                 begin_with_bias(before[0], bias, i * CHUNK + 8 * j, hidden, lane);
@@ -162,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         },
         [&](u32* tile, int) {
             const u32 *xs = tile, *dys = tile + CHUNK * WIDE;
-#pragma unroll 2
+#pragma unroll AT_ONCE
             for (int j = 0; j < CHUNK / 8; j++) {
                 float before[1][4] = {{start[0], start[0], start[1], start[1]}}, slope[1][4] = {};
                 add_across<1>(before, &ups, xs, j, lane);
