@@ -60,8 +60,8 @@ struct Weights {
 };
 
 // parts (gridDim.y, tokens, D): what this block's chunks add to y. A warp has 16 · TOKENS tokens.
-extern "C" __global__ void __launch_bounds__(THREADS)
-    forward(const T* x, const T* up, const T* bias, const T* down, float* parts, i64 tokens, int hidden) {
+extern "C" __global__ __launch_bounds__(THREADS) void forward(const T* x, const T* up, const T* bias, const T* down,
+                                                              float* parts, i64 tokens, int hidden) {
     extern __shared__ float4 shared[];
     Lane lane;
     i64 first = ((i64)blockIdx.x * WARPS + lane.warp) * 16 * TOKENS;
@@ -107,9 +107,9 @@ extern "C" __global__ void finish(const float* parts, const T* bias, T* y, i64 c
 }
 
 // parts (gridDim.y, tokens, D): what this block's chunks add to the gradient of x. A warp has 16 tokens.
-extern "C" __global__ void __launch_bounds__(THREADS)
-    backward_input(const T* x, const T* up, const T* bias, const T* down, const T* dy, float* parts, i64 tokens,
-                   int hidden) {
+extern "C" __global__ __launch_bounds__(THREADS) void backward_input(const T* x, const T* up, const T* bias,
+                                                                     const T* down, const T* dy, float* parts,
+                                                                     i64 tokens, int hidden) {
     extern __shared__ float4 shared[];
     Lane lane;
     i64 first = ((i64)blockIdx.x * WARPS + lane.warp) * 16;
@@ -138,9 +138,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 // Parts of the gradients of up (gridDim.y, hidden, D), its bias (gridDim.y, hidden) and down (gridDim.y, D, hidden), over
 // this block's tiles of tokens. A warp has 16 hidden values: rows here, as tokens are columns.
-extern "C" __global__ void __launch_bounds__(THREADS)
-    backward_weights(const T* x, const T* up, const T* bias, const T* down, const T* dy, float* up_parts,
-                     float* bias_parts, float* down_parts, i64 tokens, int hidden) {
+extern "C" __global__ __launch_bounds__(THREADS) void backward_weights(const T* x, const T* up, const T* bias,
+                                                                       const T* down, const T* dy, float* up_parts,
+                                                                       float* bias_parts, float* down_parts,
+                                                                       i64 tokens, int hidden) {
     extern __shared__ float4 shared[];
     Lane lane;
     int first = (blockIdx.x * WARPS + lane.warp) * 16, left = hidden - first, own = first + lane.g;
