@@ -16,13 +16,15 @@ const SOURCE: Source = Source {
     ),
 };
 
-const WARPS: usize = 8;
+const WARPS: usize = 4;
+/// Blocks of so many warps that a multiprocessor has at once: their registers are full.
+const RESIDENT: usize = 2;
 /// Hidden values, or tokens, that lie in a tile.
 const CHUNK: usize = 32;
 /// Tokens or hidden values that a warp has at once, a product's height.
 const ROWS: usize = 16;
 /// Blocks that run at once on the card that this was fitted to. Others add up the same parts.
-const BLOCKS_AT_ONCE: usize = 132;
+const BLOCKS_AT_ONCE: usize = 132 * RESIDENT;
 
 /// Into how many parts sums of `steps` steps are cut, where `blocks` blocks compute different ones: about as few as take
 /// the fewest rounds of steps.
@@ -106,9 +108,9 @@ impl Call {
     fn kernel(&self, entry: &'static str) -> Kernel {
         let kernel = Kernel::new(SOURCE, entry)
             .dtype("T", self.dtype)
-            .define("D", self.sizes.width)
             .define("WIDE", self.wide())
             .define("WARPS", WARPS)
+            .define("RESIDENT", RESIDENT)
             .define("EXACT", self.exact as u32)
             .define("VECTORS", self.vectors as u32);
         match self.activation {
@@ -133,11 +135,11 @@ impl Call {
         more: &[u64],
     ) -> Result<(), CudaError> {
         let stages = if self.wide() <= 64 { 2 } else { 1 };
-        let shared = stages * 2 * CHUNK * self.wide() * 4;
+        let shared = stages * CHUNK * (2 * self.wide() + 1) * 4;
         let blocks = [rows.div_ceil(each * WARPS) as u32, parts as u32, 1];
         let grid = Grid { blocks, ..Grid::new(1, 32 * WARPS).shared(shared) };
         let more = more.iter().map(|&address| Arg::Address(address));
-        let sizes = [self.sizes.tokens.into(), int(self.sizes.hidden)];
+        let sizes = [self.sizes.tokens.into(), int(self.sizes.width), int(self.sizes.hidden)];
         let args: Vec<Arg> = self.operands.iter().copied().chain(more).chain(sizes).collect();
         put(launch, &self.kernel(entry), grid, rows, &args)
     }
@@ -149,7 +151,7 @@ pub(super) fn forward(op: &FeedForward, launch: &mut Launch<'_>) -> Result<(), C
     call.run(launch, "forward", [sizes.tokens, call.forward_rows(), many], &[space])?;
     let (bias, y) = (launch.inputs[4].address, launch.outputs[0].address);
     let (elements, ends) = (sizes.tokens * sizes.width, [space, bias, y].map(Arg::Address));
-    let args = [&ends[..], &[elements.into(), int(many)]].concat();
+    let args = [&ends[..], &[elements.into(), int(many), int(sizes.width)]].concat();
     run_over(launch, &call.kernel("finish"), elements, &args)
 }
 
@@ -175,7 +177,7 @@ mod tests {
 
     #[test]
     fn sums_are_cut_where_blocks_are_few() {
-        assert_eq!(parts(64, 200, 32), 2);
+        assert_eq!(parts(128, 200, 32), 2);
         assert_eq!(parts(1000, 200, 32), 1);
         assert_eq!(parts(1, 1, 32), 1);
         assert_eq!(parts(0, 0, 8), 1);
