@@ -4,7 +4,7 @@
 use plimsoll::exec::cpu::CpuExecutor;
 use plimsoll::graph::{DType, Graph};
 use plimsoll::hf::Checkpoint;
-use plimsoll::models::{AttentionForm, Build, Encoder, Family, HuggingFace};
+use plimsoll::models::{AttentionForm, Build, Encoder, Family, FeedForwardForm, HuggingFace};
 use plimsoll::ops::Target;
 use plimsoll::plan::{LayoutOptions, Phase, Program, lay_out};
 use plimsoll::recipe::{Model, Recipe};
@@ -57,6 +57,7 @@ fn compare(encoder: &Encoder, dir: &Path, tensors: &SafeTensors<'_>, batch: usiz
         attention: AttentionForm::Fused,
         block_group: 1,
         loss_chunk: 1,
+        feed_forward: FeedForwardForm::Plain,
     };
     let mut graph = Graph::new("embed", DType::F32);
     let embedding = encoder.embed(&mut graph, &build)?;

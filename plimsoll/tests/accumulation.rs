@@ -9,7 +9,7 @@ use plimsoll::exec::Executor;
 use plimsoll::exec::cpu::CpuExecutor;
 use plimsoll::exec::cpu::random::site;
 use plimsoll::graph::{Component, DType, Graph, GraphError, Init, Type};
-use plimsoll::models::{AttentionForm, Build, Family, MuSota, Outputs};
+use plimsoll::models::{AttentionForm, Build, Family, FeedForwardForm, MuSota, Outputs};
 use plimsoll::ops::*;
 use plimsoll::plan::{LayoutOptions, Phase, Program, lay_out};
 use plimsoll::train::initialize;
@@ -60,7 +60,12 @@ struct Data {
 }
 
 /// Gradients of the whole effective batch, computed `micro` samples at a time (the last time fewer, padded).
-fn accumulated(family: &dyn Family, data: &Data, micro: usize) -> BTreeMap<String, Vec<f64>> {
+fn accumulated(
+    family: &dyn Family,
+    data: &Data,
+    micro: usize,
+    feed_forward: FeedForwardForm,
+) -> BTreeMap<String, Vec<f64>> {
     let mut graph = Graph::new("micro-step", DType::F32);
     let attention = AttentionForm::Fused;
     let build = Build {
@@ -71,6 +76,7 @@ fn accumulated(family: &dyn Family, data: &Data, micro: usize) -> BTreeMap<Strin
         attention,
         block_group: 4,
         loss_chunk: 7,
+        feed_forward,
     };
     let outputs = family.forward(&mut graph, &build).unwrap();
     let scale = graph.scalar("loss.scale").unwrap();
@@ -126,12 +132,13 @@ fn data(float_input: bool) -> Data {
     Data { floats }
 }
 
-fn check(family: &dyn Family, data: &Data, micro_batches: &[usize]) {
-    let whole = accumulated(family, data, EFFECTIVE);
+/// Micro-batches with feed-forwards of this form have the gradients of the whole batch with plain ones.
+fn check(family: &dyn Family, data: &Data, micro_batches: &[usize], form: FeedForwardForm) {
+    let whole = accumulated(family, data, EFFECTIVE, FeedForwardForm::Plain);
     let global = whole.values().flatten().map(|x| x * x).sum::<f64>().sqrt();
     assert!(global > 1e-3, "gradients of {global} would agree with anything");
     for &micro in micro_batches {
-        for (name, grad) in accumulated(family, data, micro) {
+        for (name, grad) in accumulated(family, data, micro, form) {
             let error = relative(&grad, &whole[&name], 1e-3 * global);
             assert!(error <= 1e-5, "{name}: micro-batch {micro} is off by {error:e}");
         }
@@ -140,7 +147,7 @@ fn check(family: &dyn Family, data: &Data, micro_batches: &[usize]) {
 
 #[test]
 fn accumulation_with_dropout_gives_the_gradient_of_the_whole_batch() {
-    check(&Dropping, &data(true), &[4, 2, 1, 3, 5]);
+    check(&Dropping, &data(true), &[4, 2, 1, 3, 5], FeedForwardForm::Plain);
 }
 
 #[test]
@@ -155,7 +162,8 @@ fn accumulation_of_texts_of_unequal_length_does_too() {
         ffn: 20,
         max_length: TIME,
     };
-    check(&family, &data(false), &[4, 2, 1, 3]);
+    check(&family, &data(false), &[4, 2, 1, 3], FeedForwardForm::Plain);
+    check(&family, &data(false), &[EFFECTIVE, 3], FeedForwardForm::Fused);
 }
 
 /// Blocks batched, in groups and one by one, with either attention: the same function.
@@ -171,7 +179,7 @@ fn grouping_chunking_and_attention_form_agree() {
         ffn: 20,
         max_length: TIME,
     };
-    let loss = |attention, block_group, loss_chunk| {
+    let loss = |attention, block_group, loss_chunk, feed_forward| {
         let mut graph = Graph::new("pass", DType::F32);
         let build = Build {
             batch: EFFECTIVE,
@@ -181,6 +189,7 @@ fn grouping_chunking_and_attention_form_agree() {
             attention,
             block_group,
             loss_chunk,
+            feed_forward,
         };
         let outputs = family.forward(&mut graph, &build).unwrap();
         let total = graph.scalar("total").unwrap();
@@ -199,14 +208,16 @@ fn grouping_chunking_and_attention_form_agree() {
         executor.run(0);
         executor.resident::<f32>("total").unwrap()[0] as f64
     };
-    let reference = loss(AttentionForm::Fused, 4, usize::MAX);
+    let reference = loss(AttentionForm::Fused, 4, usize::MAX, FeedForwardForm::Plain);
     for attention in [AttentionForm::Fused, AttentionForm::Materialized] {
         for (group, chunk) in [(1, 5), (2, 48), (3, 1), (4, 20)] {
-            let other = loss(attention, group, chunk);
-            assert!(
-                (other - reference).abs() < 1e-5 * reference.abs(),
-                "{attention:?} {group} {chunk}: {other} {reference}"
-            );
+            for feed_forward in [FeedForwardForm::Plain, FeedForwardForm::Fused] {
+                let other = loss(attention, group, chunk, feed_forward);
+                assert!(
+                    (other - reference).abs() < 1e-5 * reference.abs(),
+                    "{attention:?} {group} {chunk} {feed_forward:?}: {other} {reference}"
+                );
+            }
         }
     }
 }

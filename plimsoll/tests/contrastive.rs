@@ -7,7 +7,7 @@ use common::{TARGET, relative};
 use plimsoll::exec::Executor;
 use plimsoll::exec::cpu::CpuExecutor;
 use plimsoll::graph::DType;
-use plimsoll::models::{AttentionForm, Clip};
+use plimsoll::models::{AttentionForm, Clip, FeedForwardForm};
 use plimsoll::ops::SampleRng;
 use plimsoll::plan::{LayoutOptions, Offload, Program, Recompute, lay_out, live_peak, order};
 use plimsoll::recipe::{self, ClipText, ClipVision, HiddenAct, Origin};
@@ -78,6 +78,7 @@ fn settings(effective_batch: usize, micro_batch: usize, recompute: Recompute) ->
         attention: AttentionForm::Fused,
         block_group: 1,
         loss_chunk: 1,
+        feed_forward: FeedForwardForm::Plain,
         sharing: true,
         offload: Offload::NONE,
     }

@@ -4,7 +4,7 @@
 use plimsoll::exec::cpu::CpuExecutor;
 use plimsoll::graph::{DType, Graph};
 use plimsoll::hf::{Checkpoint, Export, LoadReport, SHARD_BYTES};
-use plimsoll::models::{AttentionForm, Build, HuggingFace};
+use plimsoll::models::{AttentionForm, Build, FeedForwardForm, HuggingFace};
 use plimsoll::ops::Target;
 use plimsoll::plan::{LayoutOptions, Phase, Program, lay_out};
 use plimsoll::recipe::{FeedForward, Model, ProblemType, Recipe};
@@ -47,6 +47,7 @@ fn forward(model: &Model) -> (Program, HuggingFace) {
         attention: AttentionForm::Fused,
         block_group: 1,
         loss_chunk: 1 << 20,
+        feed_forward: FeedForwardForm::Plain,
     };
     let mut graph = Graph::new("forward", DType::F32);
     family.forward(&mut graph, &build).unwrap();

@@ -9,7 +9,7 @@ use plimsoll::exec::cpu::{CpuExecutor, page_bytes};
 use plimsoll::exec::{Executor, NullExecutor};
 use plimsoll::graph::{DType, InputKind, Space};
 use plimsoll::heap;
-use plimsoll::models::AttentionForm;
+use plimsoll::models::{AttentionForm, FeedForwardForm};
 use plimsoll::ops::{SampleRng, Target};
 use plimsoll::plan::{
     Layout, LayoutOptions, Offload, Phase, PlanFile, Profile, Program, Recompute, Summary, lay_out, live_peak, offload,
@@ -70,6 +70,7 @@ fn plain(recipe: &Recipe, micro_batch: usize) -> Settings {
         attention: AttentionForm::Fused,
         block_group: usize::MAX,
         loss_chunk: usize::MAX,
+        feed_forward: FeedForwardForm::Plain,
         sharing: true,
         offload: Offload::NONE,
     }

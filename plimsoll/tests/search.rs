@@ -5,7 +5,7 @@ mod common;
 
 use plimsoll::exec::cpu::CpuExecutor;
 use plimsoll::exec::devices::card;
-use plimsoll::models::AttentionForm;
+use plimsoll::models::{AttentionForm, FeedForwardForm};
 use plimsoll::ops::Target;
 use plimsoll::plan::{LayoutOptions, Profile, Recompute};
 use plimsoll::recipe::{Precision, Recipe};

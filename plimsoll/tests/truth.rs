@@ -7,7 +7,7 @@ use common::fresh_seed;
 use plimsoll::exec::Executor;
 use plimsoll::exec::cpu::{CpuExecutor, page_bytes};
 use plimsoll::heap;
-use plimsoll::models::AttentionForm;
+use plimsoll::models::{AttentionForm, FeedForwardForm};
 use plimsoll::ops::{SampleRng, Target};
 use plimsoll::plan::{LayoutOptions, Offload, Profile, Program, Recompute, Summary, lay_out};
 use plimsoll::recipe::Recipe;
@@ -99,9 +99,14 @@ fn plain(recipe: &Recipe) -> Settings {
         attention: AttentionForm::Fused,
         block_group: usize::MAX,
         loss_chunk: usize::MAX,
+        feed_forward: FeedForwardForm::Plain,
         sharing: true,
         offload: Offload::NONE,
     }
+}
+
+fn fused(recipe: &Recipe) -> Settings {
+    Settings { feed_forward: FeedForwardForm::Fused, ..plain(recipe) }
 }
 
 /// Runs three steps on random data, the same for every layout; all weights and moments as bits.
@@ -162,6 +167,9 @@ fn sharing_and_recomputing_change_no_bit() {
     for recipe in small_recipes() {
         let mut forms = vec![plain(&recipe), Settings { attention: AttentionForm::Materialized, ..plain(&recipe) }];
         forms.push(Settings { block_group: 3, loss_chunk: 30, ..plain(&recipe) });
+        if family(&recipe.model).has_fused_feed_forward() {
+            forms.push(fused(&recipe));
+        }
         if !family(&recipe.model).has_batch_statistics() {
             forms.push(Settings { micro_batch: 3, accumulation: 3, block_group: 1, ..plain(&recipe) });
         }
@@ -179,7 +187,7 @@ fn sharing_and_recomputing_change_no_bit() {
 #[test]
 fn measured_is_planned_and_steps_allocate_nothing() {
     for recipe in small_recipes() {
-        for settings in [plain(&recipe), Settings { recompute: Recompute::Layers, ..plain(&recipe) }] {
+        for settings in [plain(&recipe), fused(&recipe), Settings { recompute: Recompute::Layers, ..plain(&recipe) }] {
             let program = build(&recipe, &settings);
             let options = LayoutOptions { target: common::TARGET, sharing: true };
             let layout = lay_out(&program, options).unwrap();

@@ -89,16 +89,14 @@ fn compile_ahead<'a>(gpu: &Rc<Gpu>, cases: impl Iterator<Item = &'a Case>) {
 }
 
 /// What a case would launch.
-fn kernels_of(case: &Case, arithmetic: &Arithmetic) -> Result<Vec<Kernel>, Box<dyn Error>> {
+fn kernels_of(case: &Case, arithmetic: &Arithmetic, arch: u32) -> Result<Vec<Kernel>, Box<dyn Error>> {
     let graph = case.build(arithmetic.float, case.is_differentiable())?.graph;
     let program = Program::new(vec![Phase { name: "only".into(), graph, repeat: 1 }])?;
     let layout = lay_out(&program, LayoutOptions { target: Target::CUDA, sharing: true })?;
-    let mut recorder = Recorder::default();
     // Aligned as any arena is; variants depend on no more of an address.
     let bases = Bases { device: 1 << 40, host: 1 << 41 };
-    // Up to an op without a kernel the others are worth having.
-    let _ = record_phase(&program, &layout, 0, bases, arithmetic.tf32, &mut recorder);
-    Ok(recorder.launches.iter().filter_map(Recorded::kernel).cloned().collect())
+    let launches = record_phase(&program, &layout, 0, bases, arithmetic.tf32, arch)?;
+    Ok(launches.iter().filter_map(|(_, launch)| launch.kernel()).collect())
 }
 
 /// The largest relative error of an output or gradient.

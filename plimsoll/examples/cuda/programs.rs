@@ -1,5 +1,6 @@
 //! The programs of the shipped recipes as they would run on a card: every family, every precision.
 
+use plimsoll::exec::devices::card;
 use plimsoll::ops::Target;
 use plimsoll::plan::Profile;
 use plimsoll::recipe::{Precision, Recipe};
@@ -51,13 +52,18 @@ impl Shipped {
     }
 }
 
+/// Of a card with all kinds of tensor cores: some forms are planned for these only.
+pub fn card_profile() -> Profile {
+    card("h200").map_or_else(|_| Profile::cpu(1), |card| card.profile())
+}
+
 fn any_card() -> Device {
     Device {
         name: "any card".into(),
         total_bytes: 80 << 30,
         free_bytes: 80 << 30,
         reserve_bytes: 1 << 30,
-        profile: Profile::cpu(1),
+        profile: card_profile(),
         target: Target::CUDA,
         precision: Precision::F32,
         runs: false,

@@ -1,6 +1,7 @@
 //! A planned run of a shipped recipe that is stepped by hand over its own data.
 
 use plimsoll::data::{Batch, Loader, Position};
+use crate::programs::card_profile;
 use plimsoll::exec::{Executor, floats};
 use plimsoll::graph::DType;
 use plimsoll::ops::Target;
@@ -72,7 +73,7 @@ pub fn device(name: &str, target: Target, reserve_bytes: u64) -> Device {
         total_bytes: 16 << 30,
         free_bytes: 16 << 30,
         reserve_bytes,
-        profile: Profile::cpu(1),
+        profile: if target == Target::CUDA { card_profile() } else { Profile::cpu(1) },
         target,
         precision: Precision::F32,
         runs: true,

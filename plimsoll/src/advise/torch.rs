@@ -7,7 +7,7 @@ mod saved;
 pub(super) use saved::{element_widths, packed, scores_bytes};
 
 use crate::graph::{DType, Graph, GraphError, Value};
-use crate::models::{AttentionForm, Build, Family};
+use crate::models::{AttentionForm, Build, Family, FeedForwardForm};
 use crate::recipe::{self, Precision, Recipe};
 use crate::train;
 use serde::Serialize;
@@ -102,6 +102,7 @@ impl Torch {
             attention: form,
             block_group: self.family.blocks(),
             loss_chunk: usize::MAX,
+            feed_forward: FeedForwardForm::Plain,
         };
         self.family.forward(&mut graph, &build)?;
         refuse_absurd(&graph)?;

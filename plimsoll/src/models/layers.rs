@@ -1,6 +1,7 @@
 //! Layers as plain functions that compose ops. Initial values are those of PyTorch's modules.
 
 pub use super::{AttentionInputs, attention};
+use super::{Build, FeedForwardForm};
 use crate::exec::cpu::random::site;
 use crate::graph::{Component, DType, Graph, GraphError, Init, Type, ValueId};
 use crate::ops::*;
@@ -57,6 +58,18 @@ pub fn dense_activated(
     }
     let y = graph.apply(name, MatMul::LINEAR, &[x, weight, bias])?;
     graph.apply(&format!("{name}.act"), Activate(act), &[y])
+}
+
+/// Two linear layers, `name.up` and `name.down`, with a function between them: (M, D) → (M, hidden) → (M, D).
+pub fn feed_forward(graph: &mut Graph, name: &str, x: ValueId, hidden: usize, act: Activation, build: &Build) -> Built {
+    let (width, [up, down]) = (graph.shape(x)[1], ["up", "down"].map(|part| format!("{name}.{part}")));
+    if build.feed_forward == FeedForwardForm::Plain {
+        let y = linear_activated(graph, &up, x, hidden, act, build.training)?;
+        return linear(graph, &down, y, width);
+    }
+    let (up_weight, up_bias) = linear_weights(graph, &up, width, hidden, Start::uniform(width))?;
+    let (down_weight, down_bias) = linear_weights(graph, &down, hidden, width, Start::uniform(hidden))?;
+    graph.apply(name, FeedForward { activation: act }, &[x, up_weight, up_bias, down_weight, down_bias])
 }
 
 /// The function behind a name in config.json.

@@ -29,6 +29,17 @@ pub enum AttentionForm {
     Fused,
 }
 
+/// How a feed-forward is computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FeedForwardForm {
+    /// Its hidden values exist as a value.
+    #[default]
+    Plain,
+    /// They are never stored.
+    Fused,
+}
+
 /// What one forward graph is built for. Nothing here changes what is learned, except `training`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Build {
@@ -45,6 +56,7 @@ pub struct Build {
     pub block_group: usize,
     /// Tokens of the loss head computed at a time.
     pub loss_chunk: usize,
+    pub feed_forward: FeedForwardForm,
 }
 
 /// What a forward graph gives.
@@ -120,6 +132,11 @@ pub trait Family: Send + Sync {
 
     /// Whether the loss head can be computed in chunks.
     fn has_loss_chunks(&self) -> bool {
+        false
+    }
+
+    /// Whether its feed-forwards can be fused, on cards too.
+    fn has_fused_feed_forward(&self) -> bool {
         false
     }
 

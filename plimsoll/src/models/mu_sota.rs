@@ -53,6 +53,10 @@ impl Family for MuSota {
     fn has_loss_chunks(&self) -> bool {
         true
     }
+
+    fn has_fused_feed_forward(&self) -> bool {
+        self.width() <= FeedForward::WIDEST_ON_CUDA
+    }
 }
 
 impl MuSota {
@@ -84,8 +88,7 @@ impl MuSota {
         let y = g.scope("cross", |g| self.attend_across(g, build, h))?;
         let x = g.apply("cross.residual", Binary::ADD, &[x, y])?;
         let h = layer_norm(g, "norm3", x)?;
-        let y = linear_activated(g, "ffn.up", h, self.ffn, Activation::Gelu, build.training)?;
-        let y = linear(g, "ffn.down", y, self.width())?;
+        let y = feed_forward(g, "ffn", h, self.ffn, Activation::Gelu, build)?;
         g.apply("ffn.residual", Binary::ADD, &[x, y])
     }
 

@@ -30,6 +30,8 @@ macro_rules! with_activation {
     };
 }
 
+pub(super) use with_activation;
+
 impl Gated {
     pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
         let kinds = [Activation::Relu, Activation::Gelu, Activation::GeluTanh, Activation::Silu];

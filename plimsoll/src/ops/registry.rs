@@ -25,6 +25,7 @@ pub fn registry() -> Vec<(&'static str, Samples)> {
         ("dropout", Dropout::samples),
         ("embedding", Embedding::samples),
         ("exp", Exp::samples),
+        ("feed_forward", FeedForward::samples),
         ("from_host", FromHost::samples),
         ("gated", Gated::samples),
         ("grouped_linear", GroupedLinear::samples),

@@ -171,7 +171,15 @@ pub fn pins(recipe: &Recipe, device: &Device) -> Result<Pins, TrainError> {
         }),
         micro_statistics: matches!(&recipe.model, Model::HybridCnnLstm(m) if m.batch_norm == BatchNormMode::Micro),
         no_sharing: !memory.sharing,
+        fused_feed_forward: fused_feed_forward(recipe, device),
     })
+}
+
+/// Its kernels are written for tensor cores that take tf32. In f32 they multiply three times for once, and in half
+/// precision plain products move half the bytes: these are faster plain.
+fn fused_feed_forward(recipe: &Recipe, device: &Device) -> bool {
+    let has_tf32 = device.target.processor == Processor::Cuda && device.profile.speedups.tf32 > 1.0;
+    has_tf32 && precision(recipe, device) == Precision::Tf32
 }
 
 /// A plan for a device, with the budget it was made for.

@@ -4,7 +4,7 @@
 use super::update::Update;
 use crate::autodiff::gradients;
 use crate::graph::{Component, DType, Graph, GraphError, Init, InputKind, Role, ValueId};
-use crate::models::{AttentionForm, Build, Family, GenerationShape};
+use crate::models::{AttentionForm, Build, Family, FeedForwardForm, GenerationShape};
 use crate::plan::{
     Offload, Phase, PlanError, Program, Recompute, offload, offloaded_values, recompute, recomputed_nodes,
 };
@@ -67,6 +67,8 @@ pub struct Settings {
     pub attention: AttentionForm,
     pub block_group: usize,
     pub loss_chunk: usize,
+    #[serde(default)]
+    pub feed_forward: FeedForwardForm,
     pub sharing: bool,
     #[serde(default)]
     pub offload: Offload,
@@ -74,9 +76,9 @@ pub struct Settings {
 
 impl Settings {
     pub(super) fn build(&self, batch: usize, spec: &StepSpec, training: bool) -> Build {
-        let &Settings { attention, block_group, loss_chunk, .. } = self;
+        let &Settings { attention, block_group, loss_chunk, feed_forward, .. } = self;
         let StepSpec { length, target_length, .. } = *spec;
-        Build { batch, length, target_length, training, attention, block_group, loss_chunk }
+        Build { batch, length, target_length, training, attention, block_group, loss_chunk, feed_forward }
     }
 }
 

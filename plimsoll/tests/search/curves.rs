@@ -102,6 +102,7 @@ fn very_different_plans_learn_one_curve() {
         attention: AttentionForm::Materialized,
         block_group: 4,
         loss_chunk: usize::MAX,
+        feed_forward: FeedForwardForm::Plain,
         sharing: true,
         offload: Offload::NONE,
     };
@@ -113,6 +114,7 @@ fn very_different_plans_learn_one_curve() {
         attention: AttentionForm::Fused,
         block_group: 1,
         loss_chunk: 5,
+        feed_forward: FeedForwardForm::Plain,
         sharing: true,
         offload: Offload::NONE,
     };

@@ -3,6 +3,7 @@ use crate::autodiff::gradients;
 use crate::exec::cpu::CpuExecutor;
 use crate::exec::cpu::random::Stream;
 use crate::graph::{DType, Init, Type};
+use crate::models::FeedForwardForm;
 use crate::plan::{LayoutOptions, Phase, Program, lay_out};
 
 const BUILD: Build = Build {
@@ -13,6 +14,7 @@ const BUILD: Build = Build {
     attention: AttentionForm::Fused,
     block_group: 1,
     loss_chunk: usize::MAX,
+    feed_forward: FeedForwardForm::Plain,
 };
 const HEADS: usize = 2;
 const WIDTH: usize = 20;

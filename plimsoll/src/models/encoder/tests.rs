@@ -5,7 +5,7 @@ use super::*;
 use crate::autodiff::gradients;
 use crate::exec::cpu::CpuExecutor;
 use crate::exec::cpu::random::{Stream, site};
-use crate::models::AttentionForm;
+use crate::models::{AttentionForm, FeedForwardForm};
 use crate::plan::{LayoutOptions, Phase, Program, lay_out};
 use crate::recipe::{Model, ProblemType, Recipe};
 use std::collections::BTreeMap;
@@ -32,7 +32,8 @@ fn encoder(family: &str) -> Encoder {
 
 fn build(batch: usize, length: usize) -> Build {
     let attention = AttentionForm::Fused;
-    Build { batch, length, target_length: 0, training: true, attention, block_group: 1, loss_chunk: usize::MAX }
+    let (loss_chunk, feed_forward) = (usize::MAX, FeedForwardForm::Plain);
+    Build { batch, length, target_length: 0, training: true, attention, block_group: 1, loss_chunk, feed_forward }
 }
 
 /// Logits and gradients by name of samples `first..`; those beyond `LENGTHS` are padding.

@@ -9,7 +9,7 @@ use super::{Built, T5};
 use crate::graph::{Component, DType, Graph, GraphError, Init, Type, ValueId};
 use crate::models::attention::AttentionInputs;
 use crate::models::layers::reshape;
-use crate::models::{AttentionForm, Build};
+use crate::models::{AttentionForm, Build, FeedForwardForm};
 use crate::ops::*;
 
 /// What the host writes and reads.
@@ -106,8 +106,8 @@ impl T5 {
 }
 
 fn inference(batch: usize, length: usize) -> Build {
-    let (attention, loss_chunk) = (AttentionForm::Fused, usize::MAX);
-    Build { batch, length, target_length: 0, training: false, attention, block_group: 1, loss_chunk }
+    let (attention, loss_chunk, feed_forward) = (AttentionForm::Fused, usize::MAX, FeedForwardForm::Plain);
+    Build { batch, length, target_length: 0, training: false, attention, block_group: 1, loss_chunk, feed_forward }
 }
 
 /// 1 for a source's tokens, 0 for what fills its row; a resident, because every step reads it.

@@ -1,7 +1,7 @@
 use super::*;
 use crate::autodiff::gradients;
 use crate::exec::cpu::CpuExecutor;
-use crate::models::AttentionForm;
+use crate::models::{AttentionForm, FeedForwardForm};
 use crate::plan::{LayoutOptions, Phase, Program, lay_out};
 use crate::recipe::{Model, Recipe};
 use crate::train::initialize;
@@ -33,6 +33,7 @@ fn build(batch: usize) -> Build {
         attention: AttentionForm::Fused,
         block_group: 1,
         loss_chunk: 3,
+        feed_forward: FeedForwardForm::Plain,
     }
 }
 

@@ -3,7 +3,7 @@
 use super::levers::{loss_rows, with_micro_batch};
 use super::search::Search;
 use super::{Choice, Decision};
-use crate::models::AttentionForm;
+use crate::models::{AttentionForm, FeedForwardForm};
 use crate::plan::{Offload, PlanError, Recompute};
 use crate::train::step::Settings;
 
@@ -63,6 +63,11 @@ fn questions(search: &Search<'_>, s: &Settings) -> Vec<Question> {
         let reason = if s.loss_chunk == rows { "all logits at once fit" } else { "logits of one chunk at a time" };
         let (choice, is_pinned) = (s.loss_chunk.to_string(), pins.loss_chunk.is_some());
         questions.push(Question { lever: "loss_chunk", choice, other, is_pinned, reason });
+    }
+    if s.feed_forward == FeedForwardForm::Fused {
+        let other = Settings { feed_forward: FeedForwardForm::Plain, ..s.clone() };
+        let (choice, reason) = ("fused".into(), "hidden values are never stored");
+        questions.push(Question { lever: "feed_forward", choice, other, is_pinned: false, reason });
     }
     if s.offload != Offload::NONE {
         let other = Settings { offload: Offload::NONE, ..s.clone() };

@@ -1,7 +1,7 @@
 //! What a plan may move, and the values worth trying.
 
 use super::{ChooseError, Pins, RecomputePin};
-use crate::models::{AttentionForm, Family};
+use crate::models::{AttentionForm, Family, FeedForwardForm};
 use crate::plan::{LayoutOptions, Offload, Recompute};
 use crate::train::step::{Settings, StepSpec};
 
@@ -69,10 +69,19 @@ pub(in crate::train) fn settings(family: &dyn Family, spec: &StepSpec, pins: &Pi
         attention: pins.attention.unwrap_or(AttentionForm::Fused),
         block_group: pins.block_group.unwrap_or(family.blocks()).min(family.blocks()),
         loss_chunk: pins.loss_chunk.unwrap_or(LOSS_CHUNK),
+        feed_forward: feed_forward(family, pins),
         sharing: !pins.no_sharing,
         offload: Offload::NONE,
     };
     with_micro_batch(family, spec, &free, micro_batch)
+}
+
+/// Where the device has kernels for it, a fused one is faster and smaller: nothing to weigh up.
+fn feed_forward(family: &dyn Family, pins: &Pins) -> FeedForwardForm {
+    match pins.fused_feed_forward && family.has_fused_feed_forward() {
+        true => FeedForwardForm::Fused,
+        false => FeedForwardForm::Plain,
+    }
 }
 
 /// The same with another micro-batch.

@@ -28,6 +28,8 @@ pub struct Pins {
     /// Batch norm by micro-batch: the recipe accepts that the micro-batch changes what is learned.
     pub micro_statistics: bool,
     pub no_sharing: bool,
+    /// Whether a fused feed-forward is worth it on the device: a fact about its kernels, not about the recipe.
+    pub fused_feed_forward: bool,
 }
 
 /// The recipe's words for recompute; "some" leaves open what.
