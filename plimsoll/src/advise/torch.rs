@@ -4,7 +4,7 @@
 
 mod saved;
 
-pub(super) use saved::{element_widths, packed, scores_bytes};
+pub(super) use saved::{element_widths, packed, scores_bytes, scores_shape};
 
 use crate::graph::{DType, Graph, GraphError, Value};
 use crate::models::{AttentionForm, Build, Family};
