@@ -1,7 +1,7 @@
 //! Which tensor a failed request was: the values of a recipe's step whose size is the one that was asked for.
 
 use super::scan::Amount;
-use super::torch::{Attention, Optimizer, Shape, Torch, element_widths, packed, scores_bytes, scores_shape};
+use super::torch::{Attention, MOST_BYTES, Optimizer, Shape, Torch, element_widths, packed, scores_bytes, scores_shape};
 use crate::graph::{Graph, GraphError, InputKind, Value, ValueId, without_numbers};
 use crate::models::AttentionForm;
 use crate::recipe::{Kind, Precision, Recipe};
@@ -33,12 +33,13 @@ pub struct Candidate {
 const BLOCK: u64 = 2 << 20;
 const SMALL: u64 = 20 << 20;
 
-/// Sizes of tensors that lead to this request; `None` where it could be any small one.
+/// Sizes of tensors that lead to this request; `None` where it could be any small one, or none that exists.
 fn sizes(asked: Amount) -> Option<RangeInclusive<u64>> {
     let half = asked.grain_bytes / 2;
     let (low, high) = (asked.bytes.saturating_sub(half), asked.bytes.saturating_add(half));
     let shared = |block: u64| (low..=high).contains(&block);
-    (high > BLOCK && !shared(BLOCK) && !shared(SMALL)).then(|| low.saturating_sub(BLOCK - 1)..=high)
+    let telling = high > BLOCK && low <= MOST_BYTES;
+    (telling && !shared(BLOCK) && !shared(SMALL)).then(|| low.saturating_sub(BLOCK - 1)..=high)
 }
 
 /// Values that may have been asked for, the likeliest first: the longest batch first, then shorter ones.

@@ -114,7 +114,7 @@ impl Torch {
 }
 
 /// No step is larger; below it no product and no sum here comes near to overflow.
-const MOST_BYTES: u64 = 1 << 50;
+pub(super) const MOST_BYTES: u64 = 1 << 50;
 
 fn refuse_absurd(graph: &Graph) -> Result<(), GraphError> {
     let bytes = |value: &Value| 8 * value.ty.elements() as u128;
