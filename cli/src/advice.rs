@@ -3,30 +3,25 @@
 use crate::counter::Counter;
 use crate::device;
 use crate::failure::Failure;
-use plimsoll::recipe::{Budget, Draft};
+use plimsoll::recipe::{Draft, Recipe};
 use plimsoll::train::answers::{Ladder, ladder};
-use plimsoll::train::{Device, Planned};
+use plimsoll::train::{Device, Planned, budget_bytes};
 use plimsoll::units::format_bytes;
 
 /// The ladder of a recipe, and every way out that fits in a sentence. The last is always a budget that is enough.
 pub fn ways_out(draft: &Draft, device: &Device, smallest: &Planned) -> Result<(Ladder, Vec<String>), Failure> {
     let counter = Counter::new();
     let ladder = ladder(draft, device, smallest, &device::catalog_cards(), &|done, of| counter.show(done, of))?;
-    let budget = draft.with(&[])?.memory.budget;
-    let hints = held_by_others(&budget, device, smallest).into_iter().chain(ladder.hints()).collect();
+    let hints = held_by_others(&draft.with(&[])?, device, smallest).into_iter().chain(ladder.hints()).collect();
     Ok((ladder, hints))
 }
 
 /// Where the machine has enough and other programs hold it.
-fn held_by_others(budget: &Budget, device: &Device, smallest: &Planned) -> Option<String> {
-    let share = match budget {
-        Budget::Auto => 0.95,
-        Budget::Percent(percent) => percent / 100.0,
-        Budget::Bytes(_) => return None,
-    };
+fn held_by_others(recipe: &Recipe, device: &Device, smallest: &Planned) -> Option<String> {
     let held = device.total_bytes.saturating_sub(device.free_bytes);
-    let enough = (device.total_bytes as f64 * share) as u64 >= smallest.planned_peak_bytes();
-    (held > 0 && enough).then(|| {
+    let empty = Device { free_bytes: device.total_bytes, ..device.clone() };
+    let (now, then) = (budget_bytes(recipe, device), budget_bytes(recipe, &empty));
+    (then > now && then >= smallest.planned_peak_bytes()).then(|| {
         format!("other programs hold {} of {}: `plimsoll devices` names them", format_bytes(held), device.name)
     })
 }

@@ -85,8 +85,8 @@ fn cpu(machine: &Machine) -> (Device, Facts) {
     let measured = profiles::of(&Measured::Cpu { name: facts.name.clone(), threads });
     let profile = measured.unwrap_or_else(|| Profile::cpu(threads));
     let device = Device {
-        name: "cpu".into(),
         total_bytes: facts.total_bytes,
+<<<<<<< HEAD
         free_bytes: facts.available_bytes,
         reserve_bytes: 0,
         profile,
@@ -94,6 +94,10 @@ fn cpu(machine: &Machine) -> (Device, Facts) {
         precision: Precision::F32,
         runs: true,
         ordinal: 0,
+=======
+        profile: profiles::of_processor(&facts.name, threads),
+        ..Device::cpu(threads, facts.available_bytes)
+>>>>>>> clean
     };
     (device, Facts::Cpu(facts))
 }

@@ -80,10 +80,12 @@ impl From<DataError> for Failure {
 impl From<PlanError> for Failure {
     fn from(error: PlanError) -> Failure {
         match error {
-            PlanError::TooLarge => {
+            error if error.is_too_large() => {
                 Failure::bad_input(error.to_string(), "make the model, the batch or the length smaller")
             }
-            _ => Failure::failed(error.to_string(), "this is a defect of plimsoll: please report it with the recipe"),
+            error => {
+                Failure::failed(error.to_string(), "this is a defect of plimsoll: please report it with the recipe")
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ mod commands;
 mod counter;
 mod device;
 mod failure;
+mod files;
 mod printer;
 mod profiles;
 mod progress;

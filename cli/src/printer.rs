@@ -77,26 +77,9 @@ pub fn indented(text: &str) -> String {
     text.lines().map(|line| if line.is_empty() { "\n".into() } else { format!("  {line}\n") }).collect()
 }
 
-/// `2700000` → `2,700,000`.
-pub fn grouped(number: usize) -> String {
-    let digits = number.to_string();
-    let cut = |(i, digit): (usize, char)| {
-        let comma = i > 0 && (digits.len() - i).is_multiple_of(3);
-        comma.then_some(',').into_iter().chain([digit])
-    };
-    digits.chars().enumerate().flat_map(cut).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_in_groups_of_three() {
-        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (26_700_123, "26,700,123")] {
-            assert_eq!(grouped(number), text);
-        }
-    }
 
     #[test]
     fn no_color_is_respected() {

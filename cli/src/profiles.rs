@@ -1,12 +1,13 @@
 //! Measured profiles of devices, kept from run to run in the user's cache folder.
 
+use crate::files::write_whole;
 use crate::printer::say;
 use plimsoll::ops::Class;
 use plimsoll::plan::{Amount, Profile};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Raised whenever what a profile holds, or what its numbers mean, changes.
@@ -73,7 +74,7 @@ fn ignored(path: &Path, why: &str) -> Option<Profile> {
     None
 }
 
-/// Every rate a time, and every class of work known.
+/// Every rate a time, every class of work known, and a grain that work can be cut by.
 fn is_sound(profile: &Profile) -> bool {
     let known = |class: &Class| *class == Class::View || profile.seconds.contains_key(class);
     let times = |rates: &[f64]| rates.iter().all(|s| s.is_finite() && *s >= 0.0);
@@ -83,7 +84,11 @@ fn is_sound(profile: &Profile) -> bool {
         && profile.seconds[&Class::Product].of(Amount::Flops) > 0.0
         && speedups.iter().all(|s| s.is_finite() && *s > 0.0)
         && times(&[profile.phase_s])
+        && profile.grain.tile.iter().chain([&profile.grain.units]).all(|n| (1..=MOST_PARTS).contains(n))
 }
+
+/// No tile has more rows, and no device more units.
+const MOST_PARTS: usize = 1 << 16;
 
 /// Keeps a measured profile, all of it or nothing. Says where.
 pub fn store(device: &Measured, profile: &Profile) -> io::Result<PathBuf> {
@@ -93,6 +98,7 @@ pub fn store(device: &Measured, profile: &Profile) -> io::Result<PathBuf> {
 
 fn store_in(folder: &Path, device: &Measured, profile: &Profile) -> io::Result<PathBuf> {
     fs::create_dir_all(folder)?;
+<<<<<<< HEAD
     let path = path_in(folder, device);
     let stored = Stored { format: FORMAT, device: device.clone(), profile: profile.clone() };
     let unfinished = path.with_extension(format!("{}.tmp", std::process::id()));
@@ -101,6 +107,11 @@ fn store_in(folder: &Path, device: &Measured, profile: &Profile) -> io::Result<P
     file.write_all(b"\n")?;
     file.sync_all()?;
     fs::rename(&unfinished, &path)?;
+=======
+    let path = path_in(folder, name, threads);
+    let stored = Stored { format: FORMAT, device: name.into(), threads, profile: profile.clone() };
+    write_whole(&path, (serde_json::to_string_pretty(&stored)? + "\n").as_bytes())?;
+>>>>>>> clean
     Ok(path)
 }
 
@@ -158,6 +169,8 @@ mod tests {
             text.replace("\"format\": 2", "\"format\": 1"),
             text.replace("\"product\"", "\"prodcut\""),
             text.replacen("\"phase_s\": ", "\"phase_s\": -", 1),
+            text.replace("\"units\": 1", "\"units\": 18446744073709551615"),
+            text.replace("\"units\": 1", "\"units\": 0"),
         ];
         for damaged in damaged {
             assert_ne!(damaged, text);

@@ -1,7 +1,7 @@
 //! A plan for scripts (the contract of `plan --json`) and for people.
 
 use crate::device::catalog_cards;
-use crate::printer::{Paint, duration, grouped, indented};
+use crate::printer::{Paint, duration, indented};
 use plimsoll::plan::{LiveBuffer, Peak, Summary};
 use plimsoll::recipe::{Budget, Named, OptimizerState, Recipe};
 use plimsoll::report::{
@@ -10,7 +10,7 @@ use plimsoll::report::{
 };
 use plimsoll::train::answers::{FrontierPoint, Ladder, Margins, Neighbour, Outline, Rung, holding_card};
 use plimsoll::train::{Decision, Planned, expected_data, host_peak_bytes, precision};
-use plimsoll::units::format_bytes;
+use plimsoll::units::{format_bytes, grouped};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;

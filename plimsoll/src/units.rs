@@ -1,4 +1,4 @@
-//! Byte quantities as people write and read them.
+//! Sizes, counts and times as people write and read them.
 
 /// The most bytes one process can address (47 bits on x86-64). A size beyond it is a mistake, and every sum of sizes
 /// below it stays far from overflow.
@@ -86,6 +86,22 @@ pub fn format_bytes(bytes: u64) -> String {
     format!("{digits} {}", NAMES[unit])
 }
 
+/// The unit to write sizes up to this one in, and its name.
+pub fn unit_of(bytes: f64) -> (f64, &'static str) {
+    match bytes {
+        b if b >= (1u64 << 30) as f64 => ((1u64 << 30) as f64, "GiB"),
+        b if b >= (1u64 << 20) as f64 => ((1u64 << 20) as f64, "MiB"),
+        _ => (1024.0, "KiB"),
+    }
+}
+
+/// `2700000` → `2,700,000`.
+pub fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let comma = |i: usize| i > 0 && (digits.len() - i).is_multiple_of(3);
+    digits.chars().enumerate().flat_map(|(i, digit)| comma(i).then_some(',').into_iter().chain([digit])).collect()
+}
+
 /// `0.00231` → `2.3 ms`, `75` → `1 min 15 s`.
 pub fn format_seconds(seconds: f64) -> String {
     if seconds < 0.01 {
@@ -150,6 +166,13 @@ mod tests {
             (u64::MAX, "16 EiB"),
         ] {
             assert_eq!(format_bytes(bytes), text);
+        }
+    }
+
+    #[test]
+    fn numbers_in_groups_of_three() {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (26_700_123, "26,700,123")] {
+            assert_eq!(grouped(number), text);
         }
     }
 

@@ -11,7 +11,7 @@ use plimsoll::graph::GraphError;
 use plimsoll::plan::PlanError;
 use plimsoll::recipe::Recipe;
 use plimsoll::train::{Device, TrainError, plan};
-use plimsoll::units::format_bytes;
+use plimsoll::units::{ADDRESSABLE_BYTES, format_bytes};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -179,12 +179,7 @@ impl Answer {
 }
 
 fn refused(error: GraphError) -> Failure {
-    match error {
-        GraphError::TooLarge { .. } => {
-            Failure::bad_input(error.to_string(), "make the model, the batch or the length smaller")
-        }
-        _ => PlanError::from(error).into(),
-    }
+    PlanError::from(error).into()
 }
 
 fn named(name: &str) -> Result<Device, Failure> {
@@ -200,6 +195,7 @@ fn named(name: &str) -> Result<Device, Failure> {
 
 /// The card of the catalog whose memory is nearest to what an error says, with just that memory.
 fn like(total_bytes: u64) -> Result<Device, Failure> {
+    let total_bytes = total_bytes.min(ADDRESSABLE_BYTES);
     let nearest =
         catalog().iter().min_by_key(|card| card.total_bytes.abs_diff(total_bytes)).map_or("h200", |card| card.name);
     let name = format!("a card of {}, like {nearest}", format_bytes(total_bytes));
@@ -222,19 +218,46 @@ fn ours(recipe: &Recipe, device: &Device) -> Option<Ours> {
     })
 }
 
-/// Errors stand at the end; what is further up than this is not read.
-const MOST_LOG_BYTES: u64 = 32 << 20;
+/// Errors stand at the end; what is further up than this is not kept.
+const MOST_LOG_BYTES: usize = 32 << 20;
 
+/// The end of a file, of a pipe, or of standard input.
 fn read_end(path: &Path) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    match path.as_os_str() == "-" {
-        true => io::stdin().lock().take(MOST_LOG_BYTES).read_to_end(&mut bytes)?,
+    let bytes = match path.as_os_str() == "-" {
+        true => last_bytes(io::stdin().lock(), MOST_LOG_BYTES)?,
         false => {
             let mut file = File::open(path)?;
-            let len = file.metadata()?.len();
-            file.seek(SeekFrom::Start(len.saturating_sub(MOST_LOG_BYTES)))?;
-            file.take(MOST_LOG_BYTES).read_to_end(&mut bytes)?
+            let beyond = file.metadata()?.len().saturating_sub(MOST_LOG_BYTES as u64);
+            if beyond > 0 {
+                file.seek(SeekFrom::Start(beyond))?;
+            }
+            last_bytes(file, MOST_LOG_BYTES)?
         }
     };
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// At most `most` bytes, the last ones.
+fn last_bytes(mut from: impl Read, most: usize) -> io::Result<Vec<u8>> {
+    let mut kept = Vec::new();
+    loop {
+        if from.by_ref().take(most.max(1) as u64).read_to_end(&mut kept)? == 0 {
+            return Ok(kept);
+        }
+        kept.drain(..kept.len().saturating_sub(most));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::last_bytes;
+
+    #[test]
+    fn of_a_long_stream_the_end_is_kept() {
+        let text: Vec<u8> = (0..100).collect();
+        for (most, kept) in [(7, &text[93..]), (100, &text[..]), (1000, &text[..]), (99, &text[1..])] {
+            assert_eq!(last_bytes(&text[..], most).unwrap(), kept, "{most}");
+        }
+        assert!(last_bytes(&[][..], 7).unwrap().is_empty());
+    }
 }

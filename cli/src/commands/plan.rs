@@ -9,6 +9,7 @@ use crate::commands::report;
 use crate::counter::Counter;
 use crate::device;
 use crate::failure::Failure;
+use crate::files::write_whole;
 use crate::printer::{self, Paint, say};
 use crate::verdict::Verdict;
 use clap::Args;
@@ -80,18 +81,23 @@ fn note_precision(recipe: &Recipe, device: &Device) {
 }
 
 fn show(arguments: &Arguments, planned: &Planned, recipe: &Recipe, mut verdict: Verdict) -> Result<(), Failure> {
+    let frontier = match arguments.frontier || arguments.html.is_some() {
+        true => frontier_of(recipe, &planned.device)?,
+        false => Vec::new(),
+    };
     if let Some(path) = &arguments.timeline {
         write_timeline(path, planned, recipe)?;
     }
     if let Some(path) = &arguments.html {
-        report::write_plan(path, recipe, planned)?;
+        report::write_plan(path, recipe, planned, &frontier)?;
+    }
+    if let Some(path) = &arguments.picture {
+        write_svg(path, "frontier", &frontier_svg(&frontier, planned.budget_bytes, &title(planned, recipe)))?;
     }
     if arguments.explain {
         explain(planned, recipe, &mut verdict)?;
     }
-    if arguments.frontier {
-        add_frontier(arguments, planned, recipe, &mut verdict)?;
-    }
+    verdict.frontier = arguments.frontier.then_some(frontier);
     match arguments.common.json {
         true => printer::json(&verdict)?,
         false => printer::out(&verdict.text(arguments.explain, Paint::stdout())),
@@ -109,20 +115,6 @@ fn explain(planned: &Planned, recipe: &Recipe, verdict: &mut Verdict) -> Result<
     Ok(())
 }
 
-fn add_frontier(
-    arguments: &Arguments,
-    planned: &Planned,
-    recipe: &Recipe,
-    verdict: &mut Verdict,
-) -> Result<(), Failure> {
-    let points = frontier_of(recipe, &planned.device)?;
-    if let Some(path) = &arguments.picture {
-        write_svg(path, "frontier", &frontier_svg(&points, planned.budget_bytes, &title(planned, recipe)))?;
-    }
-    verdict.frontier = Some(points);
-    Ok(())
-}
-
 fn write_timeline(path: &Path, planned: &Planned, recipe: &Recipe) -> Result<(), Failure> {
     let budget = planned.budget_bytes.saturating_sub(planned.reserve_bytes);
     let (program, layout) = (&planned.choice.program, &planned.choice.layout);
@@ -134,7 +126,7 @@ fn title(planned: &Planned, recipe: &Recipe) -> String {
 }
 
 fn write_svg(path: &Path, what: &str, svg: &str) -> Result<(), Failure> {
-    std::fs::write(path, svg).map_err(|cause| Failure::writing(path, cause))?;
+    write_whole(path, svg.as_bytes()).map_err(|cause| Failure::writing(path, cause))?;
     say(&format!("{what}: {}", path.display()));
     Ok(())
 }

@@ -3,10 +3,12 @@
 use crate::arguments::Machine;
 use crate::device;
 use crate::failure::Failure;
+use crate::files::write_whole;
 use crate::printer::{self, say};
 use clap::Args;
 use plimsoll::recipe::Recipe;
-use plimsoll::report::page::{Page, RunStory, marks};
+use plimsoll::report::page::{Page, RunStory};
+use plimsoll::train::answers::{FrontierPoint, frontier_of};
 use plimsoll::train::{Planned, StoredPlan, read_events};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -45,7 +47,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Ok(planned) => (Some(planned), Vec::new()),
         Err(failure) => (None, vec![format!("the plan cannot be shown: {}", failure.message)]),
     };
-    let frontier = planned.as_ref().map_or(Vec::new(), |planned| marks(&recipe, &planned.device));
+    // Where planning anew fails, the rest is still shown.
+    let frontier = planned.as_ref().and_then(|planned| frontier_of(&recipe, &planned.device).ok()).unwrap_or_default();
     let page =
         Page { recipe: &recipe, planned: planned.as_ref(), frontier: &frontier, run: Some(&story), notes: &notes };
     let out = arguments.out.clone().unwrap_or_else(|| folder.join("report.html"));
@@ -78,13 +81,12 @@ fn restored(folder: &Path, recipe: &Recipe) -> Result<Planned, Failure> {
 }
 
 /// The page of a plan without a run.
-pub fn write_plan(path: &Path, recipe: &Recipe, planned: &Planned) -> Result<(), Failure> {
-    let frontier = marks(recipe, &planned.device);
-    write(path, &Page { recipe, planned: Some(planned), frontier: &frontier, run: None, notes: &[] })?;
+pub fn write_plan(path: &Path, recipe: &Recipe, planned: &Planned, frontier: &[FrontierPoint]) -> Result<(), Failure> {
+    write(path, &Page { recipe, planned: Some(planned), frontier, run: None, notes: &[] })?;
     say(&format!("page: {}", path.display()));
     Ok(())
 }
 
 fn write(path: &Path, page: &Page<'_>) -> Result<(), Failure> {
-    std::fs::write(path, page.html()).map_err(|cause| Failure::writing(path, cause))
+    write_whole(path, page.html().as_bytes()).map_err(|cause| Failure::writing(path, cause))
 }

@@ -5,7 +5,7 @@ use crate::{Outcome, Report, on_gpu};
 use half::{bf16, f16};
 use plimsoll::exec::Executor;
 use plimsoll::exec::cpu::CpuExecutor;
-use plimsoll::exec::cuda::{Bases, CudaError, CudaOptions, Gpu, Kernel, Recorded, Recorder, record_phase};
+use plimsoll::exec::cuda::{Bases, CudaError, CudaOptions, Gpu, Kernel, record_phase};
 use plimsoll::graph::{DType, Graph};
 use plimsoll::ops::Target;
 use plimsoll::plan::{LayoutOptions, Phase, Program, lay_out};
@@ -74,7 +74,7 @@ pub fn check(gpu: &Rc<Gpu>, report: &mut Report, only: Option<&str>) -> Result<(
 fn compile_ahead<'a>(gpu: &Rc<Gpu>, cases: impl Iterator<Item = &'a Case>) {
     let (began, mut seen, mut kernels) = (Instant::now(), HashSet::new(), Vec::new());
     for case in cases {
-        for kernel in ARITHMETICS.iter().flat_map(|arithmetic| kernels_of(case, arithmetic).unwrap_or_default()) {
+        for kernel in ARITHMETICS.iter().flat_map(|a| kernels_of(case, a, gpu.arch()).unwrap_or_default()) {
             if seen.insert((kernel.source, kernel.defines.clone())) {
                 kernels.push(kernel);
             }

@@ -118,7 +118,8 @@ impl<'t> Frame<'t> {
     }
 }
 
-/// Evaluation counts wherever it stands (its own forward pass is further in); of the rest the innermost counts.
+/// Evaluation counts wherever it stands (its own forward pass is further in), then a backward pass (checkpointing runs
+/// forward inside of it); of the rest the innermost counts.
 fn place_of(frames: &[Frame<'_>], text: &str) -> Option<Place> {
     let places: Vec<Place> = frames.iter().filter_map(Frame::place).collect();
     if places.contains(&Place::Evaluation) {

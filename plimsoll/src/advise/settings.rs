@@ -122,7 +122,7 @@ impl<'r> Case<'r> {
         let whole = self.plain.batch;
         match self.recipe.memory.micro_batch.pinned() {
             Some(batch) => vec![batch.min(whole)],
-            None => (1..=whole).rev().filter(|batch| whole.is_multiple_of(*batch)).collect(),
+            None => train::divisors(whole).into_iter().rev().collect(),
         }
     }
 

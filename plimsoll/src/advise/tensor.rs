@@ -1,8 +1,8 @@
 //! Which tensor a failed request was: the values of a recipe's step whose size is the one that was asked for.
 
 use super::scan::Amount;
-use super::torch::{Attention, Optimizer, Shape, Torch, element_widths, packed, scores_bytes};
-use crate::graph::{Graph, GraphError, InputKind, Value, ValueId};
+use super::torch::{Attention, MOST_BYTES, Optimizer, Shape, Torch, element_widths, packed, scores_bytes, scores_shape};
+use crate::graph::{Graph, GraphError, InputKind, Value, ValueId, without_numbers};
 use crate::models::AttentionForm;
 use crate::recipe::{Kind, Precision, Recipe};
 use crate::train;
@@ -33,12 +33,13 @@ pub struct Candidate {
 const BLOCK: u64 = 2 << 20;
 const SMALL: u64 = 20 << 20;
 
-/// Sizes of tensors that lead to this request; `None` where it could be any small one.
+/// Sizes of tensors that lead to this request; `None` where it could be any small one, or none that exists.
 fn sizes(asked: Amount) -> Option<RangeInclusive<u64>> {
     let half = asked.grain_bytes / 2;
     let (low, high) = (asked.bytes.saturating_sub(half), asked.bytes.saturating_add(half));
     let shared = |block: u64| (low..=high).contains(&block);
-    (high > BLOCK && !shared(BLOCK) && !shared(SMALL)).then(|| low.saturating_sub(BLOCK - 1)..=high)
+    let telling = high > BLOCK && low <= MOST_BYTES;
+    (telling && !shared(BLOCK) && !shared(SMALL)).then(|| low.saturating_sub(BLOCK - 1)..=high)
 }
 
 /// Values that may have been asked for, the likeliest first: the longest batch first, then shorter ones.
@@ -88,7 +89,7 @@ impl Search<'_> {
         let whole = self.recipe.train.effective_batch;
         match self.recipe.memory.micro_batch.pinned() {
             Some(batch) => vec![batch],
-            None => (1..=whole).filter(|batch| whole.is_multiple_of(*batch)).collect(),
+            None => train::divisors(whole),
         }
     }
 
@@ -197,7 +198,7 @@ fn tensor(value: &Value, parts: u64, element_bytes: u64) -> Tensor {
     }
     let elements: u64 = shape.iter().map(|&d| d as u64).product();
     let what = if value.input.is_some() { "a weight, its gradient or a moment of it" } else { words(&value.name) };
-    Tensor { name: general(&value.name), what, shape, element_bytes, bytes: elements * element_bytes }
+    Tensor { name: without_numbers(&value.name), what, shape, element_bytes, bytes: elements * element_bytes }
 }
 
 /// A product with packed weights is several tensors in PyTorch; with a slice of them its share.
@@ -222,14 +223,11 @@ fn source(graph: &Graph, mut id: ValueId) -> ValueId {
 
 /// Attention that is only fused here has scores there.
 fn scores(graph: &Graph, id: ValueId, element_bytes: u64) -> Option<Tensor> {
-    let node = graph.node(graph.producer(id)?);
-    let first = node.outputs.first() == Some(&id) && format!("{:?}", node.op.op()).starts_with("Attention {");
-    let &[batch, time, heads, _] = graph.shape(id) else { return None };
-    let keys = node.inputs.get(1).map(|v| graph.shape(*v)).filter(|s| s.len() == 5).map_or(time, |s| s[1]);
-    let shape = vec![batch, heads, time, keys];
+    let node = graph.node(graph.producer(id).filter(|&node| graph.node(node).outputs[0] == id)?);
+    let shape @ [batch, heads, time, keys] = scores_shape(graph, node)?;
     let bytes = scores_bytes(batch * heads * time, keys, element_bytes);
-    let name = format!("{}.scores", general(&node.name));
-    first.then_some(Tensor { name, what: SCORES, shape, element_bytes, bytes })
+    let name = format!("{}.scores", without_numbers(&node.name));
+    Some(Tensor { name, what: SCORES, shape: shape.to_vec(), element_bytes, bytes })
 }
 
 /// What people call a value with such a name.
@@ -249,12 +247,6 @@ fn words(name: &str) -> &'static str {
         ("embeddings", "embeddings"),
     ];
     KNOWN.iter().find(|(sign, _)| name.contains(sign)).map_or("hidden states", |&(_, words)| words)
-}
-
-/// `bert.encoder.layer.3.output` → `bert.encoder.layer.*.output`
-fn general(name: &str) -> String {
-    let number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    name.split('.').map(|part| if number(part) { "*" } else { part }).collect::<Vec<_>>().join(".")
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 mod saved;
 
-pub(super) use saved::{element_widths, packed, scores_bytes};
+pub(super) use saved::{element_widths, packed, scores_bytes, scores_shape};
 
 use crate::graph::{DType, Graph, GraphError, Value};
 use crate::models::{AttentionForm, Build, Family, FeedForwardForm};
@@ -115,7 +115,7 @@ impl Torch {
 }
 
 /// No step is larger; below it no product and no sum here comes near to overflow.
-const MOST_BYTES: u64 = 1 << 50;
+pub(super) const MOST_BYTES: u64 = 1 << 50;
 
 fn refuse_absurd(graph: &Graph) -> Result<(), GraphError> {
     let bytes = |value: &Value| 8 * value.ty.elements() as u128;

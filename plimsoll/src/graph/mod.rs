@@ -147,7 +147,7 @@ pub enum OpRef {
 }
 
 impl OpRef {
-    pub fn op(&self) -> &dyn Op {
+    pub fn op(&self) -> &(dyn Op + 'static) {
         match self {
             OpRef::Forward(op) => op.as_ref(),
             OpRef::Plain(op) => op.as_ref(),
@@ -261,4 +261,10 @@ impl Graph {
         let trained = |v: &ValueId| matches!(self.value(*v).input, Some(InputKind::Parameter { trained: true, .. }));
         self.value_ids().filter(trained).collect()
     }
+}
+
+/// The name that a value shares with those of the other layers: `layers.3.ffn.up` → `layers.*.ffn.up`.
+pub(crate) fn without_numbers(name: &str) -> String {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    name.split('.').map(|part| if is_number(part) { "*" } else { part }).collect::<Vec<_>>().join(".")
 }

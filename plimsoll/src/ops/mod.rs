@@ -102,6 +102,7 @@ use crate::exec::cpu::CpuIo;
 use crate::exec::cuda::{CudaError, Launch};
 use crate::graph::{Component, Graph, GraphError, NodeId, Space, Type, ValueId};
 use serde::{Deserialize, Serialize};
+use std::any::Any;
 use std::fmt::Debug;
 use thiserror::Error;
 
@@ -189,7 +190,7 @@ impl OpError {
 }
 
 /// The definition of an operation. `Debug` prints its settings: it is part of the graph's fingerprint.
-pub trait Op: Debug + Send + Sync {
+pub trait Op: Any + Debug + Send + Sync {
     /// The types of the outputs, or why these inputs cannot be.
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError>;
 
@@ -256,6 +257,17 @@ pub trait Op: Debug + Send + Sync {
     /// Puts the node on a CUDA queue.
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         Err(CudaError::NoKernel { op: format!("{self:?}"), dtype: launch.outputs[0].ty.dtype })
+    }
+}
+
+impl dyn Op {
+    /// The op by its type, for what lies outside of planning and running; those ask the methods above.
+    pub fn downcast<T: Op>(&self) -> Option<&T> {
+        (self as &dyn Any).downcast_ref()
+    }
+
+    pub fn is<T: Op>(&self) -> bool {
+        self.downcast::<T>().is_some()
     }
 }
 

@@ -43,6 +43,13 @@ pub enum PlanError {
     TooLarge,
 }
 
+impl PlanError {
+    /// Whether sizes are beyond what can be addressed: then the recipe is to blame.
+    pub fn is_too_large(&self) -> bool {
+        matches!(self, PlanError::TooLarge | PlanError::Graph(GraphError::TooLarge { .. }))
+    }
+}
+
 /// `bytes` rounded up to the alignment of slots.
 pub fn aligned(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGN)

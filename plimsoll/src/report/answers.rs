@@ -97,11 +97,10 @@ pub fn neighbours_table(neighbours: &[Neighbour]) -> String {
 /// What a little more memory, a larger micro-batch or a smaller card would mean for the plan.
 pub fn margins_text(margins: &Margins, plan: &Outline) -> String {
     let gib = margins.another_gib.as_ref().map(|richer| another_gib(richer, plan));
-    let micro = margins.largest_micro_batch.as_ref().map(|largest| largest_micro_batch(largest, plan));
     let nothing = || "none of the catalog".to_string();
     let rows = [
         ("another GiB", gib.unwrap_or_else(|| "buys nothing".into())),
-        ("largest micro-batch", micro.unwrap_or_else(|| "-".into())),
+        ("largest micro-batch", largest_micro_batch(&margins.largest_micro_batch, plan)),
         ("smallest card", margins.smallest_card.as_ref().map_or_else(nothing, card_words)),
         ("smallest at full speed", margins.full_speed_card.as_ref().map_or_else(nothing, card_words)),
     ];

@@ -2,7 +2,7 @@
 
 use super::svg::{Anchor, BUDGET, FAINT, GRID, INK, Svg, TextStyle, nice_step, style};
 use crate::train::answers::{FrontierPoint, Outline};
-use crate::units::format_bytes;
+use crate::units::{format_bytes, unit_of};
 use std::fmt::Write;
 
 const WIDTH: f64 = 1080.0;
@@ -86,11 +86,7 @@ impl Scales {
 
 /// Round values inside of a range: 1, 2 or 5 times powers of ten, and finer ones where these are few.
 fn round_bytes((low, high): (f64, f64)) -> Vec<(f64, String)> {
-    let (unit, name) = match high {
-        h if h >= (1u64 << 30) as f64 => ((1u64 << 30) as f64, "GiB"),
-        h if h >= (1u64 << 20) as f64 => ((1u64 << 20) as f64, "MiB"),
-        _ => (1024.0, "KiB"),
-    };
+    let (unit, name) = unit_of(high);
     let fine: Vec<f64> = (10..100).map(|n| f64::from(n) / 10.0).collect();
     let whole: Vec<f64> = (1..10).map(f64::from).collect();
     let sets: [&[f64]; 4] = [&[1.0, 2.0, 5.0], &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0], &whole, &fine];

@@ -142,8 +142,9 @@ fn dark_rules() -> String {
     IN_THE_DARK.into_iter().map(rule).collect()
 }
 
-/// Text that XML reads as text. Characters that XML forbids altogether become a replacement mark.
-fn escaped(text: &str) -> String {
+/// Text that XML and HTML read as text, inside elements and inside attributes. Characters that XML forbids altogether
+/// become a replacement mark.
+pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -151,7 +152,8 @@ fn escaped(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
-            c if c.is_control() => out.push('\u{FFFD}'),
+            '\'' => out.push_str("&#39;"),
+            c if c.is_control() && c != '\n' => out.push('\u{FFFD}'),
             c => out.push(c),
         }
     }

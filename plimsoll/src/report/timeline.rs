@@ -3,7 +3,7 @@
 use super::svg::{Anchor, BUDGET, FAINT, GRID, INK, Svg, TextStyle, nice_step, style};
 use crate::graph::Component;
 use crate::plan::{Layout, Program, live_by_tick};
-use crate::units::format_bytes;
+use crate::units::{format_bytes, unit_of};
 use std::fmt::Write;
 
 /// More columns than this are not seen anyway; neighbours are merged.
@@ -152,11 +152,7 @@ impl Scale {
     fn new(arena: u64, budget: u64) -> Scale {
         let shown = if budget as f64 > BUDGET_IN_VIEW * arena as f64 { arena } else { arena.max(budget) };
         let top_bytes = (shown as f64 * 1.12).max(1024.0);
-        let (unit, unit_name) = match top_bytes {
-            b if b >= (1u64 << 30) as f64 => ((1u64 << 30) as f64, "GiB"),
-            b if b >= (1u64 << 20) as f64 => ((1u64 << 20) as f64, "MiB"),
-            _ => (1024.0, "KiB"),
-        };
+        let (unit, unit_name) = unit_of(top_bytes);
         Scale { top_bytes, step: nice_step(top_bytes / unit, 8.0), unit, unit_name }
     }
 

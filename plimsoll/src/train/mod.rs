@@ -31,6 +31,7 @@ mod use_plan;
 
 pub use batch::Feeder;
 pub use checkpoint::Best;
+pub(crate) use choose::divisors;
 pub use choose::{Choice, ChooseError, Decision, FrontierPoint, Pins, RecomputePin, choose, frontier};
 pub use data::{Extras, LoadedData, load_data, loader_options};
 pub use events::{End, Evaluation, Event, EventLog, Finished, Started, StepEvent, read_events};
@@ -76,6 +77,23 @@ pub struct Device {
     pub runs: bool,
     /// Which of several, as the driver counts them.
     pub ordinal: usize,
+}
+
+impl Device {
+    /// A processor of so many threads with so much memory free, as fast as one that was not measured is taken to be.
+    pub fn cpu(threads: usize, free_bytes: u64) -> Device {
+        Device {
+            name: "cpu".into(),
+            total_bytes: free_bytes,
+            free_bytes,
+            reserve_bytes: 0,
+            profile: Profile::cpu(threads),
+            target: Target::cpu(threads),
+            precision: Precision::F32,
+            runs: true,
+            ordinal: 0,
+        }
+    }
 }
 
 #[derive(Debug, Error)]

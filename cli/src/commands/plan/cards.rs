@@ -27,14 +27,18 @@ pub fn run(arguments: &Arguments, draft: &Draft) -> Result<(), Failure> {
 }
 
 fn none_fits(rows: &[CardRow]) -> Failure {
-    let smallest = rows.iter().filter_map(|row| row.attempt.plan.as_ref()).map(|plan| plan.planned_peak_bytes).min();
-    let message = match smallest {
-        Some(bytes) => format!("it fits none of these cards: the smallest plan needs {}", format_bytes(bytes)),
+    let plans = rows.iter().filter_map(|row| row.attempt.plan.as_ref());
+    let hint = "`plimsoll plan RECIPE --device CARD` says what could be given up, and which card would do";
+    match plans.map(|plan| plan.planned_peak_bytes).min() {
+        Some(bytes) => Failure {
+            code: Code::DoesNotFit,
+            message: format!("it fits none of these cards: the smallest plan needs {}", format_bytes(bytes)),
+            hints: vec![hint.into()],
+        },
+        // No card is to blame for what none can plan.
         None => {
             let cause = rows.iter().find_map(|row| row.attempt.refused.as_deref()).unwrap_or_default();
-            format!("it can be planned for none of these cards: {cause}")
+            Failure::bad_input(format!("it can be planned for none of these cards: {cause}"), hint)
         }
-    };
-    let hint = "`plimsoll plan RECIPE --device CARD` says what could be given up, and which card would do";
-    Failure { code: Code::DoesNotFit, message, hints: vec![hint.into()] }
+    }
 }

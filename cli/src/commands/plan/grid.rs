@@ -7,7 +7,7 @@ use crate::printer;
 use plimsoll::recipe::Draft;
 use plimsoll::report::grid_table;
 use plimsoll::train::Device;
-use plimsoll::train::answers::{Axis, GridError, grid};
+use plimsoll::train::answers::{Axis, Grid, GridError, grid};
 
 pub fn run(arguments: &Arguments, draft: &Draft, device: &Device) -> Result<(), Failure> {
     let axes = arguments.grid.iter().map(|text| Axis::parse(text)).collect::<Result<Vec<_>, _>>()?;
@@ -19,12 +19,22 @@ pub fn run(arguments: &Arguments, draft: &Draft, device: &Device) -> Result<(), 
         false => printer::out(&grid_table(&grid)),
     };
     match grid.fitting() {
-        0 => Err(Failure {
-            code: Code::DoesNotFit,
-            message: format!("none of {} combinations fits", grid.rows.len()),
-            hints: vec!["`plimsoll plan RECIPE --set …` for one of them says what could be given up".into()],
-        }),
+        0 => Err(none_fits(&grid)),
         _ => Ok(()),
+    }
+}
+
+fn none_fits(grid: &Grid) -> Failure {
+    let count = grid.rows.len();
+    let hint = "`plimsoll plan RECIPE --set …` for one of them says what could be given up";
+    match grid.rows.iter().map(|row| row.attempt.refused.as_deref()).collect::<Option<Vec<&str>>>() {
+        // No memory is to blame for what cannot be planned at all.
+        Some(causes) => Failure::bad_input(format!("none of {count} combinations can be planned: {}", causes[0]), hint),
+        None => Failure {
+            code: Code::DoesNotFit,
+            message: format!("none of {count} combinations fits"),
+            hints: vec![hint.into()],
+        },
     }
 }
 

@@ -1,8 +1,11 @@
 //! What autograd saves for each op of a forward pass, as PyTorch and transformers write these modules.
 
 use super::{Attention, MOST_BYTES, Need, Optimizer, Shape};
-use crate::graph::{Graph, InputKind, NodeId, Value, ValueId};
-use crate::ops::{Adafactor, AliasKind};
+use crate::graph::{Graph, InputKind, Node, NodeId, Value, ValueId};
+use crate::ops::{
+    self, Activate, Activation, Adafactor, AliasKind, BatchNorm, Bias, Binary, Contrastive, Conv1d, CrossEntropy,
+    Dropout, Embedding, Exp, Gated, GroupedLinear, LayerNorm, Lstm, MatMul, NormalizeRows, Packing, RmsNorm,
+};
 use crate::recipe::Precision;
 use std::collections::HashSet;
 
@@ -24,6 +27,17 @@ pub fn element_widths(graph: &Graph, shape: &Shape) -> Vec<u64> {
 pub fn packed(name: &str) -> u64 {
     let names = name.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
     names.map_or(1, |(names, _)| names.split(',').count() as u64)
+}
+
+/// (batch, heads, queries, keys) of what an attention computes with; `None` for any other op.
+pub fn scores_shape(graph: &Graph, node: &Node) -> Option<[usize; 4]> {
+    let packing = node.op.op().downcast::<ops::Attention>()?.packing;
+    let &[batch, time, heads, _] = graph.shape(node.outputs[0]) else { return None };
+    let keys = match packing {
+        Packing::Qkv => time,
+        Packing::QKv => graph.shape(node.inputs[1])[1],
+    };
+    Some([batch, heads, time, keys])
 }
 
 /// Bytes of attention scores, which no graph of ours holds.
@@ -126,8 +140,7 @@ impl<'g> Walk<'g> {
         let inherited = computed.map(|v| self.width[v.index()]).max();
         let inherited = inherited.unwrap_or(self.widths.master);
         node.outputs.iter().for_each(|v| self.width[v.index()] = inherited);
-        let op = format!("{:?}", node.op.op());
-        self.save(id, &op);
+        self.save(id);
         let passes = |v: &&ValueId| !self.graph.is_view(id) && !self.inner.contains(*v);
         let passing = node.outputs.iter().filter(passes).map(|v| self.elements(*v) * self.width[v.index()]).max();
         self.largest = self.largest.max(passing.unwrap_or(0));
@@ -150,37 +163,41 @@ impl<'g> Walk<'g> {
     }
 
     /// What PyTorch saves for this op's backward pass, and how wide its result is.
-    fn save(&mut self, id: NodeId, op: &str) {
+    fn save(&mut self, id: NodeId) {
         let node = self.graph.node(id);
-        let (x, y) = (node.inputs[0], node.outputs[0]);
-        let name = op.split(['(', ' ', '{']).next().unwrap_or_default();
-        match name {
-            "MatMul" | "GroupedLinear" | "Conv1d" => self.product(id),
-            "Attention" => self.attention(id, op),
-            "Activate" => self.activation(x, y, op),
-            "Gated" => self.gated(x, y, op),
+        let (op, x, y) = (node.op.op(), node.inputs[0], node.outputs[0]);
+        if op.is::<MatMul>() || op.is::<GroupedLinear>() || op.is::<Conv1d>() {
+            self.product(id);
+        } else if let Some(attention) = op.downcast() {
+            self.attention(id, attention);
+        } else if let Some(&Activate(function)) = op.downcast() {
+            self.activation(x, y, function);
+        } else if let Some(&Gated(function)) = op.downcast() {
+            self.gated(x, y, function);
+        } else if op.is::<Dropout>() {
             // A mask of one byte per element.
-            "Dropout" => self.add(self.elements(x)),
-            "LayerNorm" => {
-                // Autocast normalizes in f32: what comes in narrower is copied.
-                self.keep_as(x, if self.widths.autocast() { 4 } else { self.width[x.index()] });
-                self.width[y.index()] = self.width[x.index()].max(if self.widths.autocast() { 4 } else { 0 });
-            }
-            "RmsNorm" => self.root_mean_square(x, y),
-            "BatchNorm" | "NormalizeRows" | "Exp" => self.keep(x),
-            "Lstm" => {
-                self.add((self.elements(x) as f64 * LSTM_RESERVE) as u64 * self.widths.compute);
-                self.width[y.index()] = self.widths.compute;
-                self.keep(y);
-            }
-            "Binary" if op.contains("Mul") => node.inputs.iter().for_each(|v| self.keep(*v)),
-            "Binary" => {
-                let widest = node.inputs.iter().map(|v| self.width[v.index()]).max().unwrap_or(self.widths.master);
-                self.width[y.index()] = widest;
-            }
-            "Embedding" => self.width[y.index()] = self.widths.master,
-            "CrossEntropy" | "Contrastive" => self.loss(x),
-            _ => {}
+            self.add(self.elements(x));
+        } else if op.is::<LayerNorm>() {
+            // Autocast normalizes in f32: what comes in narrower is copied.
+            self.keep_as(x, if self.widths.autocast() { 4 } else { self.width[x.index()] });
+            self.width[y.index()] = self.width[x.index()].max(if self.widths.autocast() { 4 } else { 0 });
+        } else if op.is::<RmsNorm>() {
+            self.root_mean_square(x, y);
+        } else if op.is::<BatchNorm>() || op.is::<NormalizeRows>() || op.is::<Exp>() {
+            self.keep(x);
+        } else if op.is::<Lstm>() {
+            self.add((self.elements(x) as f64 * LSTM_RESERVE) as u64 * self.widths.compute);
+            self.width[y.index()] = self.widths.compute;
+            self.keep(y);
+        } else if op.downcast() == Some(&Binary::MUL) {
+            node.inputs.iter().for_each(|v| self.keep(*v));
+        } else if op.is::<Binary>() {
+            let widest = node.inputs.iter().map(|v| self.width[v.index()]).max().unwrap_or(self.widths.master);
+            self.width[y.index()] = widest;
+        } else if op.is::<Embedding>() {
+            self.width[y.index()] = self.widths.master;
+        } else if op.is::<CrossEntropy>() || op.is::<Contrastive>() {
+            self.loss(x);
         }
     }
 
@@ -213,15 +230,14 @@ impl<'g> Walk<'g> {
         (packed * self.elements(weight) / self.elements(root).max(1)).max(1)
     }
 
-    fn attention(&mut self, id: NodeId, op: &str) {
+    fn attention(&mut self, id: NodeId, op: &ops::Attention) {
         let node = self.graph.node(id);
         let y = node.outputs[0];
         self.width[y.index()] = self.widths.compute;
         node.inputs.iter().for_each(|value| self.keep(*value));
-        let &[batch, time, heads, wide] = self.graph.shape(y) else { return };
-        let keys = node.inputs.get(1).map(|v| self.graph.shape(*v)).filter(|s| s.len() == 5).map_or(time, |s| s[1]);
-        let rows = batch * time * heads;
-        let fused = self.shape.attention == Attention::Sdpa && op.contains("bias: None");
+        let Some([batch, heads, time, keys]) = scores_shape(self.graph, node) else { return };
+        let (rows, wide) = (batch * heads * time, self.graph.shape(y)[3]);
+        let fused = self.shape.attention == Attention::Sdpa && op.bias == Bias::None;
         // The fused kernels read heads in pieces of 16 bytes; narrower ones fall back to scores that exist.
         if fused && (wide as u64 * self.widths.compute).is_multiple_of(16) {
             self.keep(y);
@@ -232,15 +248,15 @@ impl<'g> Walk<'g> {
     }
 
     /// Bytes saved per score where scores exist.
-    fn score_bytes(&self, op: &str) -> u64 {
+    fn score_bytes(&self, op: &ops::Attention) -> u64 {
         let compute = self.widths.compute;
         // Content-to-position, position-to-content and their gathers: measured at 64 × 512 in bf16.
-        if op.contains("Disentangled") {
+        if matches!(op.bias, Bias::Disentangled { .. }) {
             return 5 * compute;
         }
-        let upcast = self.widths.autocast() || op.contains("Relative");
+        let upcast = self.widths.autocast() || matches!(op.bias, Bias::Relative { .. });
         let softmax = if upcast { 4 } else { compute };
-        match op.contains("dropout: Some") {
+        match op.dropout.is_some() {
             // A mask, and the dropped weights that the product reads.
             true => softmax + 1 + compute,
             false if softmax != compute => softmax + compute,
@@ -249,15 +265,15 @@ impl<'g> Walk<'g> {
     }
 
     /// Some activations are written out in Python, and every step of them saves its operands.
-    fn activation(&mut self, x: ValueId, y: ValueId, op: &str) {
+    fn activation(&mut self, x: ValueId, y: ValueId, function: Activation) {
         let bytes = self.elements(x) * self.width[x.index()];
-        match op {
-            "Activate(Tanh)" | "Activate(Relu)" | "Activate(Sigmoid)" => self.keep(y),
-            "Activate(QuickGelu)" => {
+        match function {
+            Activation::Tanh | Activation::Relu | Activation::Sigmoid => self.keep(y),
+            Activation::QuickGelu => {
                 self.keep(x);
                 self.add(bytes);
             }
-            "Activate(GeluTanh)" => {
+            Activation::GeluTanh => {
                 self.keep(x);
                 self.add(GELU_NEW_VALUES * bytes);
             }
@@ -266,10 +282,10 @@ impl<'g> Walk<'g> {
     }
 
     /// act(a) · b for (a, b) in one value here, two there.
-    fn gated(&mut self, x: ValueId, y: ValueId, op: &str) {
+    fn gated(&mut self, x: ValueId, y: ValueId, function: Activation) {
         self.keep(x);
         let half = self.elements(y) * self.width[x.index()];
-        let inside = if op.contains("GeluTanh") { GELU_NEW_VALUES } else { 0 };
+        let inside = if function == Activation::GeluTanh { GELU_NEW_VALUES } else { 0 };
         self.add((inside + 1) * half);
     }
 
@@ -388,8 +404,8 @@ const LSTM_RESERVE: f64 = 1.25;
 fn inner_values(graph: &Graph) -> HashSet<ValueId> {
     let mut inner = HashSet::new();
     for node in graph.nodes() {
-        let op = format!("{:?}", node.op.op());
-        if op != "CrossEntropy" && op != "Lstm" {
+        let op = node.op.op();
+        if !op.is::<CrossEntropy>() && !op.is::<Lstm>() {
             continue;
         }
         let mut value = node.inputs[0];

@@ -50,6 +50,11 @@ impl Gpu {
         self.blas.borrow_mut().adopt(products);
     }
 
+    /// Its compute capability: 90 is 9.0.
+    pub fn arch(&self) -> u32 {
+        self.context.arch
+    }
+
     pub fn free_bytes(&self) -> Result<u64, CudaError> {
         Ok(self.context.memory()?.0)
     }

@@ -16,19 +16,13 @@ pub(super) fn cpu(threads: usize) -> Profile {
     let threads = threads.max(1);
     let seconds = MEASURED.iter().map(|&(class, rates)| (class, scaled(Amounts(rates), threads as f64)));
     Profile {
-        grain: Profile::cpu_grain(threads),
+        // How the kernels for processors cut work up.
+        grain: Grain { tile: [1, 32], depth: 256, near_bytes: NEAR_BYTES * threads, units: 1 },
         seconds: seconds.collect(),
         overlaps: false,
         speedups: Speedups::NONE,
         tf32: false,
         phase_s: PHASE_S,
-    }
-}
-
-impl Profile {
-    /// How the kernels for processors cut work up.
-    pub fn cpu_grain(threads: usize) -> Grain {
-        Grain { tile: [1, 32], depth: 256, near_bytes: NEAR_BYTES * threads.max(1), units: 1 }
     }
 }
 

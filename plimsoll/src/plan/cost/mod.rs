@@ -44,24 +44,6 @@ impl Profile {
         builtin::cpu(threads)
     }
 
-    /// A device with one rate for all arithmetic and one for all memory: a first guess where nothing else is known.
-    pub fn flat(flops_per_s: f64, bytes_per_s: f64, node_s: f64) -> Profile {
-        let rates = Amounts::default()
-            .with(Amount::Node, node_s)
-            .with(Amount::Flops, 1.0 / flops_per_s)
-            .with(Amount::NearBytes, 1.0 / bytes_per_s)
-            .with(Amount::FarBytes, 1.0 / bytes_per_s)
-            .with(Amount::HostBytes, 1.0 / bytes_per_s);
-        Profile {
-            grain: Grain { tile: [1, 1], depth: usize::MAX, near_bytes: 0, units: 1 },
-            seconds: Class::ALL.into_iter().map(|class| (class, rates)).collect(),
-            overlaps: true,
-            speedups: Speedups::NONE,
-            tf32: false,
-            phase_s: 0.0,
-        }
-    }
-
     /// The same device, with products of f32 rounded to tf32 or not. Where there is no tf32 it changes nothing.
     pub fn with_tf32(self, tf32: bool) -> Profile {
         Profile { tf32, ..self }
@@ -214,9 +196,25 @@ mod tests {
         assert!(last(&graph) > relu && gelu > 1.5 * relu);
     }
 
+    /// A device with one rate for all arithmetic and one for all memory.
+    fn flat(flops_per_s: f64, bytes_per_s: f64, node_s: f64) -> Profile {
+        let rates = Amounts::default()
+            .with(Amount::Node, node_s)
+            .with(Amount::Flops, 1.0 / flops_per_s)
+            .with(Amount::NearBytes, 1.0 / bytes_per_s)
+            .with(Amount::FarBytes, 1.0 / bytes_per_s);
+        Profile {
+            grain: Grain { tile: [1, 1], depth: usize::MAX, near_bytes: 0, units: 1 },
+            seconds: Class::ALL.into_iter().map(|class| (class, rates)).collect(),
+            overlaps: true,
+            phase_s: 0.0,
+            ..Profile::cpu(1)
+        }
+    }
+
     #[test]
     fn a_flat_device_is_a_roofline() {
-        let flat = Profile::flat(1e12, 1e11, 1e-6);
+        let flat = flat(1e12, 1e11, 1e-6);
         let mut graph = Graph::new("product", DType::F32);
         let (a, b) = (activation(&mut graph, "a", &[1000, 1000]), activation(&mut graph, "b", &[1000, 1000]));
         graph.apply("c", MatMul::PLAIN, &[a, b]).unwrap();

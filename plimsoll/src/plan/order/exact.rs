@@ -8,7 +8,7 @@ use crate::plan::sketch::{Origin, Sketch};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// A set of at most 64 nodes.
+/// A set of nodes, fewer than 64.
 type Set = u64;
 
 /// Graphs with more nodes keep the order by rules.
@@ -133,7 +133,7 @@ impl Search {
     }
 
     fn run(&self, known_peak: usize) -> Option<Vec<NodeId>> {
-        let all: Set = if self.moves.len() == 64 { Set::MAX } else { (1 << self.moves.len()) - 1 };
+        let all: Set = (1 << self.moves.len()) - 1;
         let start = Reached { peak: self.first_live, live: self.first_live, last: u32::MAX };
         let mut reached: HashMap<Set, Reached> = HashMap::from([(0, start)]);
         // Among equal peaks the state where most has run, so that the search goes deep.

@@ -2,7 +2,7 @@
 
 use super::selection::{ForwardNames, Recompute, describe, select};
 use super::{cut, exact, sketch_again, uses};
-use crate::graph::{Graph, NodeId};
+use crate::graph::Graph;
 use crate::ops::Target;
 use crate::plan::layout::ordered;
 use crate::plan::sketch::Sketch;
@@ -115,12 +115,6 @@ impl Ladder {
     /// A rung as a setting.
     pub fn choice(&self, rung: usize) -> Recompute {
         describe(&self.sketch, &self.names, &self.again(rung))
-    }
-
-    /// The nodes that a rung runs again.
-    pub fn nodes(&self, rung: usize) -> Vec<NodeId> {
-        let again = self.again(rung);
-        self.sketch.node_ids().filter(|id| again[id.index()]).collect()
     }
 
     pub fn measure(&mut self, rung: usize) -> Result<Rung, PlanError> {

@@ -1,6 +1,6 @@
 //! Line charts as SVG; colours come from the page's style, so that they follow light and dark.
 
-use super::html::escaped;
+use crate::report::svg::escaped;
 use std::fmt::Write;
 
 /// A line, or single points.

@@ -1,41 +1,13 @@
 //! Bytes against time: what more or less memory would buy.
 
 use super::chart::{Range, plain};
-use super::html::{Html, escaped};
-use super::memory::unit_of;
+use super::html::Html;
 use super::milliseconds;
-use crate::recipe::Recipe;
-use crate::train::answers::{Outline, frontier_of};
-use crate::train::{Device, Planned};
-use crate::units::format_bytes;
+use crate::report::svg::escaped;
+use crate::train::Planned;
+use crate::train::answers::{FrontierPoint, Outline};
+use crate::units::{format_bytes, unit_of};
 use std::fmt::Write;
-
-/// A plan on the frontier.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Mark {
-    pub peak_bytes: u64,
-    pub step_ms: f64,
-    pub label: String,
-}
-
-/// Plans of which none is both smaller and faster than another, from the smallest on. Empty where planning fails.
-pub fn marks(recipe: &Recipe, device: &Device) -> Vec<Mark> {
-    let mark = |plan: Outline| {
-        let label = label(plan.micro_batch, plan.accumulation, plan.recompute);
-        Mark { peak_bytes: plan.planned_peak_bytes, step_ms: plan.predicted_step_ms, label }
-    };
-    frontier_of(recipe, device).map_or(Vec::new(), |points| points.into_iter().map(|point| mark(point.plan)).collect())
-}
-
-fn label(micro_batch: usize, accumulation: usize, recompute: &str) -> String {
-    format!("{micro_batch} × {accumulation}, recompute {recompute}")
-}
-
-fn mark_of(planned: &Planned) -> Mark {
-    let settings = &planned.choice.settings;
-    let label = label(settings.micro_batch, settings.accumulation, settings.recompute.name());
-    Mark { peak_bytes: planned.planned_peak_bytes(), step_ms: planned.choice.predicted_step_ms, label }
-}
 
 const WIDTH: f64 = 1120.0;
 const HEIGHT: f64 = 300.0;
@@ -45,24 +17,24 @@ const TOP: f64 = 14.0;
 const BOTTOM: f64 = HEIGHT - 40.0;
 
 /// Nothing where fewer than two plans are known: a point is no frontier.
-pub fn section(marks: &[Mark], planned: &Planned, page: &mut Html) {
-    let marks: Vec<&Mark> = marks.iter().filter(|mark| mark.step_ms.is_finite()).collect();
-    let chosen = mark_of(planned);
-    let all = || marks.iter().copied().chain([&chosen]);
-    let (unit, name) = unit_of(all().map(|mark| mark.peak_bytes).max().unwrap_or(0) as f64);
-    let bytes = Range::of(all().map(|mark| mark.peak_bytes as f64 / unit), true);
-    let (Some(x), Some(y)) = (bytes, Range::of(all().map(|mark| mark.step_ms), true)) else { return };
-    if marks.len() < 2 {
+pub fn section(points: &[FrontierPoint], planned: &Planned, page: &mut Html) {
+    let chosen = Outline::from(planned);
+    let plans: Vec<&Outline> = points.iter().map(|point| &point.plan).collect();
+    let all = || plans.iter().copied().chain([&chosen]);
+    let (unit, name) = unit_of(all().map(|plan| plan.planned_peak_bytes).max().unwrap_or(0) as f64);
+    let bytes = Range::of(all().map(|plan| plan.planned_peak_bytes as f64 / unit), true);
+    let (Some(x), Some(y)) = (bytes, Range::of(all().map(|plan| plan.predicted_step_ms), true)) else { return };
+    if plans.len() < 2 {
         return;
     }
     let scale = Scale { x: x.padded(), y: y.padded(), unit };
     let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">");
     axes(&mut svg, &scale, name);
     draw_budget(&mut svg, &scale, planned.budget_bytes);
-    let line: Vec<String> = marks.iter().map(|m| scale.at(m)).map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
+    let line: Vec<String> = plans.iter().map(|plan| scale.at(plan)).map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
     // Writing to a string cannot fail.
     let _ = write!(svg, "<path class=\"line loss\" d=\"M{}\"/>", line.join("L"));
-    marks.iter().for_each(|mark| draw(&mut svg, &scale, mark, "dot loss", 4.5));
+    plans.iter().for_each(|plan| draw(&mut svg, &scale, plan, "dot loss", 4.5));
     draw(&mut svg, &scale, &chosen, "peak", 6.5);
     svg.push_str("</svg>");
     page.section("Frontier", "peak memory against predicted step time; every point is a plan, the dark one is this");
@@ -77,8 +49,8 @@ struct Scale {
 }
 
 impl Scale {
-    fn at(&self, mark: &Mark) -> (f64, f64) {
-        (self.x(mark.peak_bytes), self.y.place(mark.step_ms, BOTTOM, TOP))
+    fn at(&self, plan: &Outline) -> (f64, f64) {
+        (self.x(plan.planned_peak_bytes), self.y.place(plan.predicted_step_ms, BOTTOM, TOP))
     }
 
     fn x(&self, bytes: u64) -> f64 {
@@ -86,10 +58,10 @@ impl Scale {
     }
 }
 
-fn draw(svg: &mut String, scale: &Scale, mark: &Mark, class: &str, radius: f64) {
-    let (x, y) = scale.at(mark);
-    let title = format!("{}: {}, {}", mark.label, format_bytes(mark.peak_bytes), milliseconds(mark.step_ms));
-    let title = escaped(&title);
+fn draw(svg: &mut String, scale: &Scale, plan: &Outline, class: &str, radius: f64) {
+    let (x, y) = scale.at(plan);
+    let (peak, step) = (format_bytes(plan.planned_peak_bytes), milliseconds(plan.predicted_step_ms));
+    let title = escaped(&format!("{}, recompute {}: {peak}, {step}", plan.batch(), plan.recompute));
     let _ = write!(
         svg,
         "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\"><title>{title}</title></circle>"

@@ -1,5 +1,7 @@
 //! Text into HTML without ever becoming markup.
 
+use crate::report::svg::escaped;
+
 /// A page that grows. `raw` takes markup of ours only; everything from outside goes through `text`.
 pub struct Html {
     body: String,
@@ -41,28 +43,4 @@ impl Html {
     pub fn finish(self) -> String {
         self.body
     }
-}
-
-/// Safe inside elements and inside attributes in double quotes.
-pub fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c if c.is_control() && c != '\n' => out.push('\u{FFFD}'),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-/// `2700000` → `2,700,000`.
-pub fn grouped(number: usize) -> String {
-    let digits = number.to_string();
-    let comma = |i: usize| i > 0 && (digits.len() - i).is_multiple_of(3);
-    digits.chars().enumerate().flat_map(|(i, digit)| comma(i).then_some(',').into_iter().chain([digit])).collect()
 }

@@ -1,12 +1,13 @@
 //! Where the memory goes: over the step, and at its peak by component, by layer and by buffer.
 
 use super::chart::{Range, plain};
-use super::html::{Html, escaped};
-use crate::graph::Component;
+use super::html::Html;
+use crate::graph::{Component, without_numbers};
 use crate::plan::{Summary, live_by_tick};
+use crate::report::svg::escaped;
 use crate::report::timeline::{Row, STACK, bytes_of, merged};
 use crate::train::Planned;
-use crate::units::format_bytes;
+use crate::units::{format_bytes, unit_of};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -231,15 +232,6 @@ impl Timeline {
     }
 }
 
-/// The unit to write such sizes in, and its name.
-pub fn unit_of(bytes: f64) -> (f64, &'static str) {
-    match bytes {
-        b if b >= (1u64 << 30) as f64 => ((1u64 << 30) as f64, "GiB"),
-        b if b >= (1u64 << 20) as f64 => ((1u64 << 20) as f64, "MiB"),
-        _ => (1024.0, "KiB"),
-    }
-}
-
 fn class(component: Component) -> &'static str {
     match component {
         Component::AttentionScores => "scores",
@@ -343,12 +335,6 @@ fn kinds(summary: &Summary) -> Vec<Kind> {
     }
     kinds.sort_by_key(|kind| std::cmp::Reverse(kind.bytes * kind.count));
     kinds
-}
-
-/// `layers.3.ffn.up` → `layers.*.ffn.up`
-fn without_numbers(name: &str) -> String {
-    let number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    name.split('.').map(|part| if number(part) { "*" } else { part }).collect::<Vec<_>>().join(".")
 }
 
 fn buffers(summary: &Summary, page: &mut Html) {

@@ -6,13 +6,14 @@ mod html;
 mod memory;
 mod run;
 
-pub use frontier::{Mark, marks};
 pub use run::RunStory;
 
 use crate::recipe::{Named, Recipe};
+use crate::report::svg::escaped;
+use crate::train::answers::FrontierPoint;
 use crate::train::{End, Planned, expected_data, precision};
-use crate::units::format_bytes;
-use html::{Html, escaped, grouped};
+use crate::units::{format_bytes, grouped};
+use html::Html;
 
 /// What a page is about.
 pub struct Page<'a> {
@@ -20,7 +21,7 @@ pub struct Page<'a> {
     /// Absent where a run's plan cannot be restored on this machine.
     pub planned: Option<&'a Planned>,
     /// Plans between the smallest and the fastest, if they were searched for.
-    pub frontier: &'a [Mark],
+    pub frontier: &'a [FrontierPoint],
     pub run: Option<&'a RunStory>,
     /// Lines that the reader should know.
     pub notes: &'a [String],
@@ -148,7 +149,7 @@ fn decisions(planned: &Planned, page: &mut Html) {
     if planned.choice.decisions.is_empty() {
         return;
     }
-    page.section("Decisions", "what was chosen within the budget; learning sees none of it");
+    page.section("Decisions", "what was chosen within the budget, what it saves and what it costs");
     page.raw("<table><thead><tr><th>lever</th><th>choice</th><th class=\"n\">saves</th><th class=\"n\">time</th><th>why</th></tr></thead><tbody>");
     for decision in &planned.choice.decisions {
         let saves = match decision.saved_bytes {

@@ -1,10 +1,10 @@
 //! What happened in a run, from its events: learning, time, memory.
 
 use super::chart::{Chart, Series, plain};
-use super::html::{Html, grouped};
-use super::memory::unit_of;
+use super::html::Html;
 use super::milliseconds;
 use crate::train::{Evaluation, Event, Finished, Planned, Started, StepEvent};
+use crate::units::{grouped, unit_of};
 
 /// The events of a run, put together. What a resumed run did again replaces what it had done.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,42 +1,11 @@
 use super::*;
-use crate::ops::Target;
-use crate::plan::Profile;
-use crate::recipe::Precision;
+use crate::train::answers::{frontier_of, recipes};
 use crate::train::{Device, Event, Started, StepEvent, plan};
 
-const RECIPE: &str = r#"
-name = "<script>alert(1)</script>"
-[model]
-family = "mu-sota"
-vocab = 257
-layers = 2
-blocks = 2
-block_width = 4
-block_heads = 2
-cross_heads = 2
-ffn = 16
-max_length = 16
-[data]
-source = "synthetic:grammar"
-samples = 3000
-[train]
-effective_batch = 8
-epochs = 1
-"#;
-
 fn planned() -> (Recipe, Planned) {
-    let recipe = Recipe::parse(RECIPE, "r.toml", &[]).unwrap();
-    let device = Device {
-        name: "a & b".into(),
-        total_bytes: 1 << 30,
-        free_bytes: 1 << 30,
-        reserve_bytes: 0,
-        profile: Profile::cpu(1),
-        target: Target::cpu(1),
-        precision: Precision::F32,
-        runs: true,
-        ordinal: 0,
-    };
+    let text = format!("name = \"<script>alert(1)</script>\"\n{}", recipes::TEXT);
+    let recipe = Recipe::parse(&text, "r.toml", &[]).unwrap();
+    let device = Device { name: "a & b".into(), ..Device::cpu(1, 1 << 30) };
     let planned = plan(&recipe, &device).unwrap();
     (recipe, planned)
 }
@@ -81,10 +50,9 @@ fn started() -> Event {
 #[test]
 fn a_page_is_whole_and_asks_nobody() {
     let (recipe, planned) = planned();
-    let marks: Vec<Mark> = (1..4u32)
-        .map(|i| Mark { peak_bytes: u64::from(i) << 20, step_ms: f64::from(9 - i), label: "<b>".into() })
-        .collect();
-    let page = Page { recipe: &recipe, planned: Some(&planned), frontier: &marks, run: None, notes: &[] }.html();
+    let frontier = frontier_of(&recipe, &planned.device).unwrap();
+    assert!(frontier.len() > 1);
+    let page = Page { recipe: &recipe, planned: Some(&planned), frontier: &frontier, run: None, notes: &[] }.html();
     assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
     for outside in ["http://", "https://", "src=", "href=", "@import", "url("] {
         assert!(!page.contains(outside), "{outside}");

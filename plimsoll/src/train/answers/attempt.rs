@@ -1,7 +1,6 @@
 //! A plan as one row of a table.
 
 use crate::models::AttentionForm;
-use crate::plan::PlanError;
 use crate::recipe::Recipe;
 use crate::train::{Device, Planned, Settings, TrainError, plan};
 use crate::units::format_bytes;
@@ -89,7 +88,7 @@ pub fn attempt(recipe: &Recipe, device: &Device) -> Result<Attempt, TrainError> 
         Ok(planned) => Ok((true, &planned).into()),
         Err(TrainError::DoesNotFit(smallest)) => Ok((false, smallest.as_ref()).into()),
         Err(TrainError::Refused { cause, .. }) => Ok(Attempt::refused(cause)),
-        Err(TrainError::Plan(error @ PlanError::TooLarge)) => Ok(Attempt::refused(error.to_string())),
+        Err(TrainError::Plan(error)) if error.is_too_large() => Ok(Attempt::refused(error.to_string())),
         Err(error) => Err(error),
     }
 }

@@ -11,6 +11,9 @@ use thiserror::Error;
 /// More than this is a typing error, or a search to be sampled, not tabled.
 pub const MOST_COMBINATIONS: usize = 10_000;
 
+/// Values of a range or product that are read: one too many is enough for the table to be refused.
+const MOST_READ: usize = MOST_COMBINATIONS + 1;
+
 /// A key of the recipe and the values to try for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
@@ -85,8 +88,7 @@ fn range(text: &str) -> Option<Vec<AxisValue>> {
     let number = |text: &str| text.trim().parse::<usize>().ok();
     let (first, last, step) = (number(first)?, number(last)?, number(step)?);
     let steps = (step > 0 && first <= last).then(|| (first..=last).step_by(step));
-    // One more than allowed is enough for the table to be refused.
-    let values = steps.into_iter().flatten().take(MOST_COMBINATIONS + 1);
+    let values = steps.into_iter().flatten().take(MOST_READ);
     Some(values.map(|n| AxisValue::plain(&n.to_string())).collect())
 }
 
@@ -97,7 +99,8 @@ fn products(text: &str) -> Option<Vec<AxisValue>> {
     let (left, right) = (numbers(left)?, numbers(right)?);
     let product =
         |(a, b): (&usize, &usize)| Some(AxisValue { set: a.checked_mul(*b)?.to_string(), written: format!("{a}x{b}") });
-    left.iter().flat_map(|a| right.iter().map(move |b| (a, b))).map(product).collect()
+    let pairs = left.iter().flat_map(|a| right.iter().map(move |b| (a, b)));
+    pairs.take(MOST_READ).map(product).collect()
 }
 
 /// Parts between commas; those inside of brackets and quotes do not count.
@@ -257,9 +260,7 @@ fn planning_key(recipe: &Recipe, device: &Device) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::Target;
-    use crate::plan::Profile;
-    use crate::recipe::Precision;
+    use crate::train::answers::recipes::SERIES;
 
     fn values(text: &str) -> Vec<String> {
         Axis::parse(text).unwrap().values.into_iter().map(|value| value.set).collect()
@@ -291,29 +292,14 @@ mod tests {
         assert!(matches!(combinations(&[batch.clone(), batch]), Err(GridError::Twice { .. })));
         let many = Axis::parse("a=1..20000").unwrap();
         assert!(matches!(combinations(&[many]), Err(GridError::TooMany)));
-    }
-
-    const SERIES: &str = "[model]\nfamily = \"hybrid-cnn-lstm\"\nfeatures = 3\nwindow = 10\nchannels = [4]\nhidden = 4\n\
-                          heads = 2\nclasses = 3\n[data]\nsource = \"synthetic:regimes\"\nsamples = 333\n\
-                          [train]\neffective_batch = 8\n";
-
-    fn device() -> Device {
-        Device {
-            name: "cpu".into(),
-            total_bytes: 1 << 34,
-            free_bytes: 1 << 34,
-            reserve_bytes: 0,
-            profile: Profile::cpu(1),
-            target: Target::cpu(1),
-            precision: Precision::F32,
-            runs: false,
-            ordinal: 0,
-        }
+        let ones = vec!["1"; 300].join(",");
+        let square = Axis::parse(&format!("a={ones}x{ones}")).unwrap();
+        assert!(matches!(combinations(&[square]), Err(GridError::TooMany)));
     }
 
     fn grid_of(axes: &[&str]) -> Result<Grid, GridError> {
         let axes: Vec<Axis> = axes.iter().map(|text| Axis::parse(text).unwrap()).collect();
-        grid(&Draft::of_text(SERIES, "series.toml"), &axes, &device(), &|_, _| ())
+        grid(&Draft::of_text(SERIES, "series.toml"), &axes, &Device::cpu(1, 1 << 34), &|_, _| ())
     }
 
     #[test]

@@ -2,10 +2,9 @@
 
 use super::attempt::{Attempt, Outline, attempt};
 use super::cards::{CardAnswer, full_speed_card, smallest_card};
-use super::neighbours::divisors;
 use super::{with_budget, with_memory};
 use crate::recipe::{Choice, Recipe};
-use crate::train::{Device, Planned, TrainError, family, pins};
+use crate::train::{Device, Planned, TrainError, divisors, family, pins};
 use serde::Serialize;
 
 const GIB: u64 = 1 << 30;
@@ -15,7 +14,7 @@ pub struct Margins {
     /// The fastest plan with one GiB more.
     pub another_gib: Option<Outline>,
     /// The plan with the largest micro-batch that fits at all, however slow.
-    pub largest_micro_batch: Option<Outline>,
+    pub largest_micro_batch: Outline,
     /// Of the catalog, by memory: the first that can train it, and the first on which more memory would not help.
     pub smallest_card: Option<CardAnswer>,
     pub full_speed_card: Option<CardAnswer>,
@@ -37,12 +36,12 @@ fn fitting(attempt: Attempt) -> Option<Outline> {
 }
 
 /// A smaller micro-batch never needs more memory, so the largest that fits is found by halving.
-fn largest_micro_batch(recipe: &Recipe, planned: &Planned) -> Result<Option<Outline>, TrainError> {
+fn largest_micro_batch(recipe: &Recipe, planned: &Planned) -> Result<Outline, TrainError> {
     let chosen = planned.choice.settings.micro_batch;
     let pins = pins(recipe, &planned.device)?;
     let whole = family(&recipe.model).has_batch_statistics() && !pins.micro_statistics;
     if whole || pins.micro_batch.is_some() {
-        return Ok(Some(planned.into()));
+        return Ok(planned.into());
     }
     let larger: Vec<usize> = divisors(recipe.train.effective_batch).into_iter().filter(|&m| m > chosen).collect();
     let (mut range, mut best) = (0..larger.len(), Outline::from(planned));
@@ -57,5 +56,5 @@ fn largest_micro_batch(recipe: &Recipe, planned: &Planned) -> Result<Option<Outl
             None => range.end = middle,
         }
     }
-    Ok(Some(best))
+    Ok(best)
 }

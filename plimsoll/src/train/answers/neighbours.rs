@@ -2,11 +2,12 @@
 
 use super::parallel::{Progress, on_all_cores};
 use crate::models::{AttentionForm, Family};
-use crate::plan::{lay_out, predicted_ms};
+use crate::plan::{Profile, lay_out, predicted_ms};
 use crate::recipe::Recipe;
+use crate::train::choose::{SMALLEST_LOSS_CHUNK, loss_rows};
 use crate::train::{
-    Choice, ChooseError, Pins, Planned, RecomputePin, Settings, StepSpec, TrainError, choose, family, pins, program,
-    spec,
+    Choice, ChooseError, Pins, Planned, RecomputePin, Settings, StepSpec, TrainError, choose, divisors, family, pins,
+    profile, program, spec,
 };
 use serde::Serialize;
 
@@ -28,6 +29,7 @@ pub fn neighbours(recipe: &Recipe, planned: &Planned, done: Progress<'_>) -> Res
         family: family(&recipe.model),
         spec: spec(recipe, &planned.device),
         pins: pins(recipe, &planned.device)?,
+        profile: profile(recipe, &planned.device),
         planned,
     };
     let moves = here.moves();
@@ -53,6 +55,8 @@ struct Here<'a> {
     family: Box<dyn Family>,
     spec: StepSpec,
     pins: Pins,
+    /// In the precision of the recipe, as the plan itself was timed.
+    profile: Profile,
     planned: &'a Planned,
 }
 
@@ -62,9 +66,6 @@ const RECOMPUTE: [(&str, RecomputePin); 4] = [
     ("some", RecomputePin::Some),
     ("layers", RecomputePin::Layers),
 ];
-
-/// Fewer tokens at a time than this save nothing.
-const SMALLEST_LOSS_CHUNK: usize = 64;
 
 impl Here<'_> {
     fn choice(&self) -> &Choice {
@@ -146,7 +147,7 @@ impl Here<'_> {
     }
 
     fn loss_rows(&self, micro_batch: usize) -> usize {
-        micro_batch.saturating_mul(self.family.rows_per_sample(self.spec.loss_length())).max(1)
+        loss_rows(self.family.as_ref(), &self.spec, micro_batch)
     }
 
     fn to_settings(&self, lever: &'static str, from: String, to: String, settings: Settings) -> Move {
@@ -173,7 +174,7 @@ impl Here<'_> {
     fn plan_settings(&self, settings: &Settings) -> Result<(usize, f64), TrainError> {
         let program = program(self.family.as_ref(), &self.spec, settings)?;
         let layout = lay_out(&program, self.choice().options)?;
-        Ok((layout.arena_bytes, predicted_ms(&program, &self.planned.device.profile)))
+        Ok((layout.arena_bytes, predicted_ms(&program, &self.profile)))
     }
 
     fn plan_recompute(&self, level: RecomputePin) -> Result<(usize, f64), TrainError> {
@@ -186,8 +187,7 @@ impl Here<'_> {
             loss_chunk: Some(settings.loss_chunk),
             ..self.pins.to_owned()
         };
-        let (family, profile) = (self.family.as_ref(), &self.planned.device.profile);
-        match choose(family, &self.spec, &pins, choice.options, usize::MAX, profile) {
+        match choose(self.family.as_ref(), &self.spec, &pins, choice.options, usize::MAX, &self.profile) {
             Ok(choice) => Ok((choice.layout.arena_bytes, choice.predicted_step_ms)),
             Err(ChooseError::DoesNotFit { smallest, .. }) => {
                 Ok((smallest.layout.arena_bytes, smallest.predicted_step_ms))
@@ -205,20 +205,46 @@ fn steps_beside(sizes: &[usize], now: usize) -> impl Iterator<Item = usize> {
     up.into_iter().chain(down)
 }
 
-pub(super) fn divisors(number: usize) -> Vec<usize> {
-    (1..=number).filter(|d| number.is_multiple_of(*d)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exec::devices::card;
+    use crate::ops;
+    use crate::train::{Device, plan};
+    use std::path::Path;
 
     #[test]
     fn steps_are_the_nearest_on_either_side() {
-        assert_eq!(divisors(12), [1, 2, 3, 4, 6, 12]);
         assert_eq!(steps_beside(&divisors(12), 4).collect::<Vec<_>>(), [6, 3]);
         assert_eq!(steps_beside(&divisors(12), 5).collect::<Vec<_>>(), [6, 4]);
         assert_eq!(steps_beside(&divisors(12), 12).collect::<Vec<_>>(), [6]);
         assert!(steps_beside(&divisors(1), 1).next().is_none());
+    }
+
+    /// A step and the plan that it leads to are timed alike, in tf32 too, where products are several times as fast.
+    #[test]
+    fn a_step_takes_as_long_as_the_plan_that_it_leads_to() {
+        let card = card("rtx-4090").unwrap();
+        let device = Device {
+            profile: card.profile(),
+            target: ops::Target::CUDA,
+            runs: false,
+            ..Device::cpu(1, card.total_bytes)
+        };
+        let pins = ["model.num_hidden_layers=2", "memory.recompute=none", "memory.attention=fused"];
+        for precision in ["memory.precision=f32", "memory.precision=tf32"] {
+            let with = |micro: &str| {
+                let sets: Vec<String> = pins.into_iter().chain([precision, micro]).map(String::from).collect();
+                let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes/encoder.toml");
+                let recipe = Recipe::load(&path, &sets).unwrap();
+                let planned = plan(&recipe, &device).unwrap();
+                (recipe, planned)
+            };
+            let ((recipe, here), (_, there)) = (with("memory.micro_batch=16"), with("memory.micro_batch=24"));
+            let steps = neighbours(&recipe, &here, &|_, _| ()).unwrap();
+            let step = steps.iter().find(|step| step.to == "24 × 8").unwrap();
+            let extra = there.choice.predicted_step_ms - here.choice.predicted_step_ms;
+            assert!((step.extra_ms - extra).abs() < 1e-9, "{precision}: {} instead of {extra}", step.extra_ms);
+        }
     }
 }

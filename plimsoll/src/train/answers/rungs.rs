@@ -46,7 +46,6 @@ pub(super) fn kinds(recipe: &Recipe, device: &Device) -> Vec<Kind> {
     let others = [
         ("budget", Tier::Computing, budget(recipe)),
         ("evaluation", Tier::Computing, evaluation(recipe)),
-        ("offload", Tier::Computing, offload(recipe, device)),
         ("precision", Tier::Training, precisions(recipe, device)),
         ("optimizer state", Tier::Training, states(recipe, device)),
         ("optimizer", Tier::Training, optimizers(recipe)),
@@ -70,6 +69,7 @@ fn pins(memory: &Memory) -> Vec<Kind> {
         ("attention", memory.attention != Choice::Auto, "auto"),
         ("block_group", memory.block_group != Choice::Auto, "auto"),
         ("loss_chunk", memory.loss_chunk != Choice::Auto, "auto"),
+        ("offload", memory.offload != Choice::Auto, "auto"),
         ("sharing", !memory.sharing, "true"),
     ];
     let free = |(key, _, value): (&str, bool, &str)| {
@@ -92,16 +92,6 @@ fn evaluation(recipe: &Recipe) -> Vec<Step> {
         Step::new(format!("evaluation {whole} → {batch}"), [format!("train.evaluate.batch={batch}")], adjust)
     };
     smaller(whole, &[0.25, 0.0], 1).into_iter().map(step).collect()
-}
-
-/// On a CPU the host is the device.
-fn offload(recipe: &Recipe, device: &Device) -> Vec<Step> {
-    let possible = device.target.processor != Processor::Cpu && recipe.memory.offload == Choice::Auto;
-    let step = |what: &str| {
-        let adjust = "copies over the bus take time";
-        Step::new(format!("{what} in host memory"), [format!("memory.offload={what}")], adjust)
-    };
-    if possible { vec![step("optimizer"), step("activations")] } else { Vec::new() }
 }
 
 /// The processor computes in f32 alone.

@@ -66,7 +66,7 @@ fn robust(observations: &[&Observation]) -> Amounts {
 const ROUNDS: usize = 6;
 /// Distances up to this are the model's own.
 const TOLERATED: f64 = 0.2;
-/// More than enough for eight unknowns.
+/// More than enough for nine unknowns.
 const SWEEPS: usize = 500;
 /// The most seconds that one of each amount can take on any machine that trains: without limits, a class that was seen
 /// at few sizes is explained by whatever its nodes happen to have in common.

@@ -234,12 +234,12 @@ impl Workload {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::{Class, Target};
-    use crate::plan::Profile;
-    use crate::recipe::{Precision, Recipe};
+    use crate::ops::Class;
+    use crate::recipe::Recipe;
     use crate::train::{Device, plan};
     use std::collections::BTreeSet;
 
+<<<<<<< HEAD
     fn device(name: &str, target: Target) -> Device {
         Device {
             name: name.into(),
@@ -255,6 +255,11 @@ mod tests {
     }
 
     fn classes(workloads: &[Workload], device: &Device, most_bytes: usize) -> BTreeSet<Class> {
+=======
+    #[test]
+    fn every_class_of_work_is_in_them() {
+        let device = Device::cpu(2, 8 << 30);
+>>>>>>> clean
         let mut seen = BTreeSet::from([Class::View]);
         for workload in workloads {
             let recipe = Recipe::parse(&workload.recipe(), workload.name, &[]).unwrap_or_else(|e| panic!("{e}"));

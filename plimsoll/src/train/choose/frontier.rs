@@ -12,7 +12,6 @@ use crate::train::step::{Settings, StepSpec};
 pub struct FrontierPoint {
     pub settings: Settings,
     pub arena_bytes: usize,
-    pub live_peak_bytes: usize,
     pub predicted_ms: f64,
 }
 
@@ -35,7 +34,6 @@ pub fn frontier(
         let choice = search.realize(&candidate)?;
         points.push(FrontierPoint {
             arena_bytes: choice.layout.arena_bytes,
-            live_peak_bytes: choice.layout.live_peak_bytes,
             predicted_ms: choice.predicted_step_ms,
             settings: choice.settings,
         });

@@ -9,7 +9,17 @@ use crate::train::step::{Settings, StepSpec};
 const LOSS_CHUNK: usize = 2048;
 
 /// The fewest tokens of the loss head at a time.
-const SMALLEST_LOSS_CHUNK: usize = 64;
+pub(in crate::train) const SMALLEST_LOSS_CHUNK: usize = 64;
+
+/// From 1 up to the number itself.
+pub(crate) fn divisors(number: usize) -> Vec<usize> {
+    let small: Vec<usize> = (1..=number.isqrt()).filter(|d| number.is_multiple_of(*d)).collect();
+    let large = small.iter().rev().map(|d| number / d);
+    let mut all: Vec<usize> = small.iter().copied().chain(large).collect();
+    // The root of a square is on both sides.
+    all.dedup();
+    all
+}
 
 /// What the recipe pins must be possible.
 pub(super) fn check_pins(family: &dyn Family, spec: &StepSpec, pins: &Pins) -> Result<(), ChooseError> {
@@ -46,7 +56,7 @@ pub(super) fn even_micro_batches(family: &dyn Family, spec: &StepSpec, pins: &Pi
     match pins.micro_batch {
         Some(micro) => vec![micro],
         None if is_whole(family, pins) => vec![effective],
-        None => (1..=effective).rev().filter(|m| effective.is_multiple_of(*m)).collect(),
+        None => divisors(effective).into_iter().rev().collect(),
     }
 }
 
@@ -95,7 +105,7 @@ pub(super) fn with_micro_batch(family: &dyn Family, spec: &StepSpec, like: &Sett
 }
 
 /// Rows of the loss head.
-pub(super) fn loss_rows(family: &dyn Family, spec: &StepSpec, micro_batch: usize) -> usize {
+pub(in crate::train) fn loss_rows(family: &dyn Family, spec: &StepSpec, micro_batch: usize) -> usize {
     (micro_batch * family.rows_per_sample(spec.loss_length())).max(1)
 }
 
@@ -135,8 +145,7 @@ fn block_groups(family: &dyn Family, _: &StepSpec, pins: &Pins, like: &Settings)
     if pins.block_group.is_some() || blocks < 2 {
         return Vec::new();
     }
-    let divisors = (1..=blocks).rev().filter(|group| blocks.is_multiple_of(*group));
-    divisors.map(|block_group| Settings { block_group, ..like.clone() }).collect()
+    divisors(blocks).into_iter().rev().map(|block_group| Settings { block_group, ..like.clone() }).collect()
 }
 
 fn loss_chunks(family: &dyn Family, spec: &StepSpec, pins: &Pins, like: &Settings) -> Vec<Settings> {
@@ -152,6 +161,13 @@ fn loss_chunks(family: &dyn Family, spec: &StepSpec, pins: &Pins, like: &Setting
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn divisors_stand_in_order_and_once() {
+        assert_eq!(divisors(12), [1, 2, 3, 4, 6, 12]);
+        assert_eq!(divisors(36), [1, 2, 3, 4, 6, 9, 12, 18, 36]);
+        assert_eq!((divisors(1), divisors(7)), (vec![1], vec![1, 7]));
+    }
 
     #[test]
     fn ragged_sizes_are_the_smallest_of_their_number_of_steps() {

@@ -6,7 +6,8 @@ mod levers;
 mod search;
 
 pub use frontier::{FrontierPoint, frontier};
-pub(super) use levers::settings;
+pub(crate) use levers::divisors;
+pub(super) use levers::{SMALLEST_LOSS_CHUNK, loss_rows, settings};
 
 use super::step::{Settings, StepSpec};
 use crate::models::{AttentionForm, Family};
