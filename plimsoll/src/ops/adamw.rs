@@ -3,15 +3,16 @@
 use super::cuda::{map, refuse_f64, source, typed};
 use super::*;
 use crate::exec::cpu::Element;
-use crate::exec::cpu::elementwise::ranges;
+use crate::exec::cpu::elementwise::{clear, ranges};
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::SharedMut;
 use crate::exec::cpu::simd::simd;
 use crate::exec::cuda::Arg;
 use crate::with_float;
 
-/// Inputs: w, m, v, g, learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ, clip factor. Overwrites w, m and v; g too, with zeros, if it
-/// is an accumulator that the next step starts from.
+/// Inputs: w, m, v, g, learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ, clip factor, and `rng` if it rounds by chance. Overwrites w, m
+/// and v; g too, with zeros, if it is an accumulator that the next step starts from. A clip factor that is not finite
+/// skips the step: w, m and v stay as they are.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdamW {
     pub beta1: f64,
@@ -19,14 +20,16 @@ pub struct AdamW {
     pub eps: f64,
     pub weight_decay: f64,
     pub zero_gradient: bool,
+    pub rounding: Option<Rounding>,
 }
 
 impl Op for AdamW {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         let [w, m, v, g, ..] = inputs else { return OpError::new("needs w, m, v, g and four scalars") };
-        if inputs.len() != 8 || g != w || m != v || m.shape != w.shape {
+        if inputs.len() < 8 || g != w || m != v || m.shape != w.shape {
             return OpError::new("w and g, or m and v, differ in type");
         }
+        Rounding::check(self.rounding, &inputs[8..])?;
         Ok(inputs[..if self.zero_gradient { 4 } else { 3 }].to_vec())
     }
     fn aliases(&self, _: &[Type]) -> Vec<Alias> {
@@ -43,12 +46,15 @@ impl Op for AdamW {
     }
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
-        let [w, m, v, g, lr, correction1, correction2, clip] = launch.inputs else { return Ok(()) };
-        let kernel = typed(source!("adamw", "map"), "adamw", &[("T", w), ("M", m), ("S", lr), ("C", clip)]);
+        let [w, m, v, g, lr, correction1, correction2, clip, rng @ ..] = launch.inputs else { return Ok(()) };
+        let types = [("T", w), ("M", m), ("S", lr), ("C", clip)];
+        let kernel = typed(source!("adamw", "map", "rounding"), "adamw", &types);
         let constants = [1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps, self.weight_decay];
         let scalars = [lr, correction1, correction2, clip].map(Arg::from);
-        let more: Vec<Arg> = scalars.into_iter().chain(constants.map(|x| Arg::F32(x as f32))).collect();
-        let kernel = kernel.define("ZERO_GRADIENT", u32::from(self.zero_gradient));
+        let rounding = Rounding::args(self.rounding, rng.first());
+        let more = scalars.into_iter().chain(constants.map(|x| Arg::F32(x as f32))).chain(rounding);
+        let more: Vec<Arg> = more.collect();
+        let kernel = Rounding::define(self.rounding, kernel).define("ZERO_GRADIENT", u32::from(self.zero_gradient));
         map(launch, kernel, &[w, m, v, g], &more)
     }
 }
@@ -58,6 +64,9 @@ impl AdamW {
         let [lr, correction1, correction2, clip] = [4, 5, 6, 7].map(|i| io.scalar::<T>(i));
         let pointer = |i: usize| SharedMut::new(io.output_ptr(i).cast::<T>());
         let (w, m, v, g) = (pointer(0), pointer(1), pointer(2), SharedMut::new(io.input_ptr(3) as *mut T));
+        if !clip.to_f64().is_finite() {
+            return if self.zero_gradient { clear(g, io.output_type(0).elements()) };
+        }
         let decay = T::ONE - lr * T::of(self.weight_decay);
         let (step, root) = (lr / correction1, correction2.sqrt());
         let (b1, b2, eps) = (T::of(1.0 - self.beta1), T::of(self.beta2), T::of(self.eps));

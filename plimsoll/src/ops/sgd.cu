@@ -1,10 +1,15 @@
-// MOMENTUM: whether there is a buffer; without one `buffer` is the weight's own address and not touched.
-extern "C" __global__ void sgd(T* w, T* buffer, T* g, i64 n, const S* rate, const C* clip, float momentum,
-                               float weight_decay) {
+// MOMENTUM: whether there is a buffer; without one `buffer` is the weight's own address and not touched. A factor that
+// is not finite skips the step.
+extern "C" __global__ void sgd(T* w, M* buffer, T* g, i64 n, const S* rate, const C* clip, float momentum,
+                               float weight_decay, ROUNDING) {
     i64 i = thread_index() * WIDTH;
     if (i >= n) return;
     float lr = to_float(*rate), factor = to_float(*clip);
-    float weight[WIDTH], moving[WIDTH] = {}, grad[WIDTH];
+    float weight[WIDTH], moving[WIDTH] = {}, grad[WIDTH] = {};
+    if (!is_finite(factor)) {
+        if (ZERO_GRADIENT) store(grad, g, i, n);
+        return;
+    }
     load(weight, w, i, n);
     load(grad, g, i, n);
     if (MOMENTUM) load(moving, buffer, i, n);
@@ -14,7 +19,8 @@ extern "C" __global__ void sgd(T* w, T* buffer, T* g, i64 n, const S* rate, cons
         weight[k] -= lr * moving[k];
         grad[k] = 0.0f;
     }
-    store(weight, w, i, n);
-    if (MOMENTUM) store(moving, buffer, i, n);
+    Rounding rounding = READ_ROUNDING;
+    store_rounded(weight, w, i, n, rounding, 0);
+    if (MOMENTUM) store_rounded(moving, buffer, i, n, rounding, 1);
     if (ZERO_GRADIENT) store(grad, g, i, n);
 }

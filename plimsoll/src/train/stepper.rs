@@ -5,6 +5,7 @@ use super::TrainError;
 use super::batch::counted;
 use super::choose::Choice;
 use super::contrastive::{CONTRAST, EMBED, REPLAY};
+use super::scaling::SCALE;
 use super::shapes::{Pass, Shapes};
 use super::step::UPDATE;
 use crate::data::Batch;
@@ -19,6 +20,21 @@ pub struct Stepped {
     pub loss: f64,
     /// Norm of the gradient before clipping.
     pub norm: f64,
+    /// What the loss is multiplied by from now on, in f16.
+    pub scale: Option<f64>,
+}
+
+impl Stepped {
+    /// The gradient was too large for f16: the weights are what they were, and the scale is half of what it was.
+    pub fn is_skipped(&self) -> bool {
+        self.scale.is_some() && !self.norm.is_finite()
+    }
+
+    /// Whether going on makes no sense. Steps may be skipped while there is a scale left to halve.
+    pub fn has_diverged(&self) -> bool {
+        let recovers = self.is_skipped() && self.scale.is_some_and(|scale| scale >= 1.0);
+        !(self.loss.is_finite() && self.norm.is_finite()) && !recovers
+    }
 }
 
 /// Knows the phases of a step and what they are told.
@@ -85,8 +101,11 @@ impl Stepper {
         if let Some(update) = self.update {
             run(executor, update);
         }
-        let stepped =
-            Stepped { loss: metric(executor, "metrics.loss") / counted, norm: metric(executor, "metrics.norm") };
+        let stepped = Stepped {
+            loss: metric(executor, "metrics.loss") / counted,
+            norm: metric(executor, "metrics.norm"),
+            scale: Some(metric(executor, SCALE)).filter(|scale| !scale.is_nan()),
+        };
         // Reading waited for the device: what went wrong in this step is known now.
         executor.check()?;
         Ok(stepped)
@@ -148,4 +167,21 @@ pub(super) fn metric(executor: &dyn Executor, name: &str) -> f64 {
     let bytes = executor.read_resident(name);
     let value = bytes.and_then(|bytes| <[u8; 4]>::try_from(&*bytes).ok());
     value.map_or(f64::NAN, |bytes| f32::from_ne_bytes(bytes).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_overflow_is_skipped_while_there_is_a_scale_to_halve() {
+        let stepped = |loss: f64, norm: f64, scale: Option<f64>| Stepped { loss, norm, scale };
+        let fine = stepped(1.0, 2.0, None);
+        assert!(!fine.is_skipped() && !fine.has_diverged());
+        assert!(stepped(1.0, f64::NAN, None).has_diverged(), "without a scale there is nothing to recover by");
+        let skipped = stepped(1.0, f64::INFINITY, Some(32768.0));
+        assert!(skipped.is_skipped() && !skipped.has_diverged());
+        assert!(stepped(1.0, f64::INFINITY, Some(0.5)).has_diverged());
+        assert!(stepped(f64::NAN, 1.0, Some(32768.0)).has_diverged(), "a step that was taken cannot be undone");
+    }
 }

@@ -212,21 +212,20 @@ impl<'r> Trainer<'r> {
         };
         let (samples, position) = (batch.len(), batch.end());
         let stall_ms = (loader.stats().stall - stalled).as_secs_f64() * 1e3;
-        let Stepped { loss, norm } = stepped;
+        let Stepped { loss, norm, .. } = stepped;
         self.state.step += 1;
         self.state.position = position;
         self.state.samples_seen += samples as u64;
-        if !loss.is_finite() || !norm.is_finite() {
+        if stepped.has_diverged() {
             let last_good = checkpoint::list(&self.run.checkpoints()).pop().map(|(_, path)| path);
             return Err(TrainError::Diverged { step: self.state.step, loss, norm, last_good });
         }
-        self.tell_step(loss, norm, lr, samples, began.elapsed().as_secs_f64(), stall_ms)
+        self.tell_step(stepped, lr, samples, began.elapsed().as_secs_f64(), stall_ms)
     }
 
     fn tell_step(
         &mut self,
-        loss: f64,
-        norm: f64,
+        stepped: Stepped,
         lr: f64,
         samples: usize,
         seconds: f64,
@@ -238,8 +237,10 @@ impl<'r> Trainer<'r> {
         self.tell(Event::Step(StepEvent {
             step: self.state.step,
             epoch: (self.state.step - 1) / self.run.steps_per_epoch(),
-            loss,
-            norm,
+            loss: stepped.loss,
+            norm: stepped.norm,
+            scale: stepped.scale,
+            skipped: stepped.is_skipped(),
             lr,
             ms: seconds * 1e3,
             samples_per_s: samples as f64 / seconds,

@@ -1,13 +1,16 @@
 //! The update: the norm of the gradients, clipping, and the optimizer's rule for every parameter.
 //!
 //! With a limit on the norm every gradient has to wait for the last one. Without, each has a norm of its own, of which
-//! the joint norm follows; a gradient that no accumulator holds is then used and freed as soon as it is there.
+//! the joint norm follows; a gradient that no accumulator holds is then used and freed as soon as it is there. A scaled
+//! loss needs the norm of all in any case: only then is it known whether the step is taken at all.
 //!
 //! Moments in host memory come to the device for the update of their parameter only, large ones piece by piece.
 
+use super::scaling::{Scaled, unscale};
 use super::step::{StepSpec, UpdateRule};
-use crate::graph::{Component, Graph, GraphError, Init, InputKind, OpRef, Role, Type, ValueId};
-use crate::ops::{Accumulate, Adafactor, AdamW, ClipNorm, FromHost, Op, Sgd, StoreToHost, Window};
+use crate::graph::{Component, DType, Graph, GraphError, Init, InputKind, OpRef, Role, Type, ValueId};
+use crate::models::layers::rng;
+use crate::ops::{Accumulate, Adafactor, AdamW, ClipNorm, FromHost, Op, Rounding, Sgd, StoreToHost, Window};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -23,21 +26,71 @@ pub(super) struct Update<'s> {
 /// The bytes of a moment that are on the device at once, if its home is the host.
 const PIECE_BYTES: usize = 64 << 20;
 
+/// What all gradients are multiplied by, and which update it is.
+#[derive(Clone, Copy)]
+struct Factor {
+    clip: ValueId,
+    /// Adam's corrections and the number of the update, where the device counts because it may skip some.
+    counted: Option<([ValueId; 2], ValueId)>,
+}
+
+impl Factor {
+    fn clip(clip: ValueId) -> Factor {
+        Factor { clip, counted: None }
+    }
+
+    fn scaled(scaled: &Scaled) -> Factor {
+        Factor { clip: scaled.factor, counted: Some((scaled.corrections, scaled.taken)) }
+    }
+
+    fn corrections(&self, graph: &mut Graph) -> Result<[ValueId; 2], GraphError> {
+        match self.counted {
+            Some((corrections, _)) => Ok(corrections),
+            None => Ok([graph.scalar("adam.correction1")?, graph.scalar("adam.correction2")?]),
+        }
+    }
+
+    fn number(&self, graph: &mut Graph) -> Result<ValueId, GraphError> {
+        self.counted.map_or_else(|| graph.scalar("adafactor.step"), |(_, taken)| Ok(taken))
+    }
+}
+
 /// How one parameter is updated, whatever holds its moments.
 struct Rule {
-    op: Arc<dyn Op>,
+    rule: UpdateRule,
+    weight_decay: f64,
+    zero_gradient: bool,
+    rounding: Option<Rounding>,
     w: ValueId,
     /// Their newest versions, and what they are called.
     moments: Vec<ValueId>,
     names: Vec<String>,
     grad: ValueId,
-    /// Learning rate, corrections, clip factor.
+    /// Learning rate, corrections, clip factor, and what rounding reads.
     scalars: Vec<ValueId>,
-    /// Whether every element is updated on its own, so that it can be done piece by piece.
-    by_element: bool,
 }
 
 impl Rule {
+    /// The op, for elements from `first` on.
+    fn op(&self, first: usize) -> Arc<dyn Op> {
+        let &Rule { weight_decay, zero_gradient, .. } = self;
+        let rounding = self.rounding.map(|rounding| rounding.starting_at(first));
+        match self.rule {
+            UpdateRule::AdamW { beta1, beta2, eps } => {
+                Arc::new(AdamW { beta1, beta2, eps, weight_decay, zero_gradient, rounding })
+            }
+            UpdateRule::Sgd { momentum } => Arc::new(Sgd { momentum, weight_decay, zero_gradient, rounding }),
+            UpdateRule::Adafactor => {
+                Arc::new(Adafactor { weight_decay, zero_gradient, rounding, ..Adafactor::DEFAULT })
+            }
+        }
+    }
+
+    /// Whether every element is updated on its own, so that it can be done piece by piece.
+    fn is_by_element(&self) -> bool {
+        !matches!(self.rule, UpdateRule::Adafactor)
+    }
+
     /// What the op reads, with these moments.
     fn inputs(&self, moments: &[ValueId]) -> Vec<ValueId> {
         [&[self.w], moments, &[self.grad], &self.scalars].concat()
@@ -49,6 +102,7 @@ impl Update<'_> {
         let total = graph.scalar("metrics.norm")?;
         graph.with_role(Role::Update, |graph| {
             let norm = match self.spec.clip_norm {
+                _ if self.spec.scales_loss() => self.scaled(graph, parameters, grads)?,
                 Some(_) => self.clipped(graph, parameters, grads)?,
                 None => self.unclipped(graph, parameters, grads)?,
             };
@@ -57,11 +111,20 @@ impl Update<'_> {
         })
     }
 
+    /// Every update waits for the norm of all gradients, which says whether there is one.
+    fn scaled(&self, graph: &mut Graph, parameters: &[ValueId], grads: &[ValueId]) -> Result<ValueId, GraphError> {
+        let scaled = unscale(graph, self.spec, grads)?;
+        for (&parameter, &grad) in parameters.iter().zip(grads) {
+            self.add_one(graph, parameter, grad, Factor::scaled(&scaled))?;
+        }
+        Ok(scaled.norm)
+    }
+
     /// Every update waits for the norm of all gradients, which is returned.
     fn clipped(&self, graph: &mut Graph, parameters: &[ValueId], grads: &[ValueId]) -> Result<ValueId, GraphError> {
         let clip = graph.add("clip", ClipNorm { max_norm: self.spec.clip_norm }, grads)?;
         for (&parameter, &grad) in parameters.iter().zip(grads) {
-            self.add_one(graph, parameter, grad, clip[1])?;
+            self.add_one(graph, parameter, grad, Factor::clip(clip[1]))?;
         }
         Ok(clip[0])
     }
@@ -73,45 +136,49 @@ impl Update<'_> {
             let name = format!("{}.norm", graph.value(parameter).name);
             let own = graph.add(&name, ClipNorm { max_norm: None }, &[grad])?;
             norms.push(own[0]);
-            self.add_one(graph, parameter, grad, own[1])?;
+            self.add_one(graph, parameter, grad, Factor::clip(own[1]))?;
         }
         Ok(graph.add("norm", ClipNorm { max_norm: None }, &norms)?[0])
     }
 
-    fn add_one(&self, graph: &mut Graph, w: ValueId, grad: ValueId, clip: ValueId) -> Result<(), GraphError> {
-        let (rule, node) = (self.rule(graph, w, grad, clip)?, format!("{}.update", graph.value(w).name));
+    fn add_one(&self, graph: &mut Graph, w: ValueId, grad: ValueId, factor: Factor) -> Result<(), GraphError> {
+        let node = format!("{}.update", graph.value(w).name);
+        let rule = self.rule(graph, &node, w, grad, factor)?;
         match self.from_host {
             true => self.add_from_host(graph, &node, rule, PIECE_BYTES),
-            false => graph.push_node(&node, OpRef::Plain(rule.op.clone()), &rule.inputs(&rule.moments)).map(drop),
+            false => graph.push_node(&node, OpRef::Plain(rule.op(0)), &rule.inputs(&rule.moments)).map(drop),
         }
     }
 
-    fn rule(&self, graph: &mut Graph, w: ValueId, grad: ValueId, clip: ValueId) -> Result<Rule, GraphError> {
+    fn rule(
+        &self,
+        graph: &mut Graph,
+        node: &str,
+        w: ValueId,
+        grad: ValueId,
+        factor: Factor,
+    ) -> Result<Rule, GraphError> {
         let (spec, zero_gradient, shape) = (self.spec, self.zero_gradient, graph.shape(w).to_vec());
         let decayed = spec.decay_all || matches!(graph.value(w).input, Some(InputKind::Parameter { decay: true, .. }));
         let weight_decay = if decayed { spec.weight_decay } else { 0.0 };
-        let lr = graph.scalar("lr")?;
-        let (op, shapes, scalars): (Arc<dyn Op>, Vec<Vec<usize>>, Vec<ValueId>) = match spec.rule {
-            UpdateRule::AdamW { beta1, beta2, eps } => (
-                Arc::new(AdamW { beta1, beta2, eps, weight_decay, zero_gradient }),
-                vec![shape.clone(), shape],
-                vec![lr, graph.scalar("adam.correction1")?, graph.scalar("adam.correction2")?, clip],
-            ),
-            UpdateRule::Sgd { momentum } => (
-                Arc::new(Sgd { momentum, weight_decay, zero_gradient }),
-                if momentum != 0.0 { vec![shape] } else { Vec::new() },
-                vec![lr, clip],
-            ),
-            UpdateRule::Adafactor => (
-                Arc::new(Adafactor { weight_decay, zero_gradient, ..Adafactor::DEFAULT }),
-                Adafactor::state_shapes(&shape),
-                vec![lr, graph.scalar("adafactor.step")?, clip],
-            ),
+        let (lr, clip) = (graph.scalar("lr")?, factor.clip);
+        let (shapes, mut scalars) = match spec.rule {
+            UpdateRule::AdamW { .. } => {
+                let [one, two] = factor.corrections(graph)?;
+                (vec![shape.clone(), shape], vec![lr, one, two, clip])
+            }
+            UpdateRule::Sgd { momentum } if momentum != 0.0 => (vec![shape], vec![lr, clip]),
+            UpdateRule::Sgd { .. } => (Vec::new(), vec![lr, clip]),
+            UpdateRule::Adafactor => (Adafactor::state_shapes(&shape), vec![lr, factor.number(graph)?, clip]),
         };
         let moments = self.moments(graph, w, &shapes)?;
         let names = moments.iter().map(|&moment| graph.value(moment).name.clone()).collect();
-        let by_element = !matches!(spec.rule, UpdateRule::Adafactor);
-        Ok(Rule { op, w, moments, names, grad, scalars, by_element })
+        let written: Vec<DType> = moments.iter().chain([&w]).map(|&value| graph.ty(value).dtype).collect();
+        let rounding = Rounding::of(node, &written);
+        if rounding.is_some() {
+            scalars.push(rng(graph)?);
+        }
+        Ok(Rule { rule: spec.rule, weight_decay, zero_gradient, rounding, w, moments, names, grad, scalars })
     }
 
     /// `moment1.<parameter>`, `moment2.<parameter>`, …
@@ -134,7 +201,7 @@ impl Update<'_> {
         piece_bytes: usize,
     ) -> Result<(), GraphError> {
         let pieces = match rule.moments.first() {
-            Some(&moment) if rule.by_element => stretches(graph.ty(moment), piece_bytes),
+            Some(&moment) if rule.is_by_element() => stretches(graph.ty(moment), piece_bytes),
             _ => Vec::new(),
         };
         if pieces.len() < 2 {
@@ -158,8 +225,8 @@ impl Update<'_> {
         }
         let first = stretch.as_ref().map_or(0, |s| s.start);
         let op: Arc<dyn Op> = match stretch {
-            None => rule.op.clone(),
-            Some(s) => Arc::new(Window { op: rule.op.clone(), first, len: s.len() }),
+            None => rule.op(0),
+            Some(s) => Arc::new(Window { op: rule.op(first), first, len: s.len() }),
         };
         let outputs = graph.push_node(node, OpRef::Plain(op), &rule.inputs(&fetched))?;
         rule.w = outputs[0];
@@ -227,7 +294,8 @@ mod tests {
         let grad = graph.resident("gradient.w", ty, Component::Gradients, Init::Normal(1.0)).unwrap();
         let clip = graph.scalar("clip").unwrap();
         let update = Update { spec: &spec, zero_gradient: true, from_host: piece_bytes.is_some() };
-        let rule = update.rule(&mut graph, w, grad, clip).unwrap();
+        let clip = Factor::clip(clip);
+        let rule = update.rule(&mut graph, "w.update", w, grad, clip).unwrap();
         graph
             .with_role(Role::Update, |graph| match piece_bytes {
                 Some(bytes) => update.add_from_host(graph, "w.update", rule, bytes),
