@@ -261,12 +261,19 @@ fn stretches(ty: &Type, piece_bytes: usize) -> Vec<Range<usize>> {
 mod tests {
     use super::*;
     use crate::exec::cpu::CpuExecutor;
-    use crate::graph::DType;
+    use crate::exec::{Executor, floats};
     use crate::ops::Target;
-    use crate::plan::{LayoutOptions, Phase, Program, Summary, lay_out};
+    use crate::plan::{Layout, LayoutOptions, Phase, Program, Summary, lay_out};
     use crate::train::initialize;
+    use std::collections::BTreeMap;
 
     const SHAPE: [usize; 2] = [13, 17];
+    const RULES: [UpdateRule; 4] = [
+        UpdateRule::AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8 },
+        UpdateRule::Sgd { momentum: 0.9 },
+        UpdateRule::Sgd { momentum: 0.0 },
+        UpdateRule::Adafactor,
+    ];
 
     fn spec(rule: UpdateRule) -> StepSpec {
         StepSpec {
@@ -305,33 +312,111 @@ mod tests {
         Program::new(vec![Phase { name: "update".into(), graph, repeat: 1 }]).unwrap()
     }
 
-    /// All residents by name after two updates, and the bytes of moments on the device at the peak.
-    fn run(program: &Program) -> (Vec<(String, Vec<u8>)>, usize) {
-        use crate::exec::Executor;
+    /// A program's arena with initial values and the scalars of a step.
+    fn executor(program: &Program, clip: f32) -> (CpuExecutor, Layout) {
         let layout = lay_out(program, LayoutOptions { target: Target::cpu(2), sharing: true }).unwrap();
         let mut executor = CpuExecutor::new(program, &layout, 2).unwrap();
         executor.poison_dead_slots();
         initialize(program, &mut executor, 3);
-        for (name, value) in [("lr", 0.1f32), ("adam.correction1", 0.1), ("adam.correction2", 0.01), ("clip", 0.5)] {
+        set(&mut executor, &[("lr", 0.1), ("clip", clip), ("adafactor.step", 1.0)]);
+        set(&mut executor, &[("adam.correction1", 0.1), ("adam.correction2", 0.01)]);
+        (executor, layout)
+    }
+
+    fn set(executor: &mut CpuExecutor, scalars: &[(&str, f32)]) {
+        for (name, value) in scalars {
             executor.write_resident(name, &value.to_le_bytes());
         }
+    }
+
+    fn set_gradient(executor: &mut CpuExecutor, value: impl Fn(usize) -> f32) {
+        let values: Vec<u8> = (0..SHAPE[0] * SHAPE[1]).flat_map(|i| value(i).to_le_bytes()).collect();
+        assert!(executor.write_resident("gradient.w", &values));
+    }
+
+    /// Residents by name.
+    fn residents(program: &Program, executor: &CpuExecutor) -> BTreeMap<String, Vec<u8>> {
+        let read = |name: &String| executor.read_resident(name).unwrap().into_owned();
+        program.residents.iter().map(|r| (r.name.clone(), read(&r.name))).collect()
+    }
+
+    /// All residents after some updates, and the bytes of moments on the device at the peak.
+    fn run(program: &Program) -> (BTreeMap<String, Vec<u8>>, usize) {
+        let (mut executor, layout) = executor(program, 0.5);
         for _ in 0..2 {
             executor.run(0);
-            let values: Vec<u8> = (0..SHAPE[0] * SHAPE[1]).flat_map(|i| (i as f32).sin().to_le_bytes()).collect();
-            assert!(executor.write_resident("gradient.w", &values));
+            set_gradient(&mut executor, |i| (i as f32).sin());
         }
         executor.run(0);
-        let read = |name: &String| executor.read_resident(name).unwrap().into_owned();
-        let mut all: Vec<_> = program.residents.iter().map(|r| (r.name.clone(), read(&r.name))).collect();
-        all.sort();
-        (all, Summary::of(program, &layout).breakdown["optimizer"])
+        (residents(program, &executor), Summary::of(program, &layout).breakdown["optimizer"])
+    }
+
+    #[test]
+    fn a_factor_that_is_not_finite_skips_the_step() {
+        for rule in RULES {
+            for (pieces, clip) in [(None, f32::NAN), (None, f32::INFINITY), (Some(64), f32::NAN)] {
+                let program = program(rule, pieces);
+                let (mut executor, _) = executor(&program, 0.5);
+                executor.run(0);
+                let before = residents(&program, &executor);
+                set(&mut executor, &[("clip", clip)]);
+                set_gradient(&mut executor, |i| if i == 7 { f32::INFINITY } else { 1.0 });
+                executor.run(0);
+                set(&mut executor, &[("clip", 0.5)]);
+                // The gradient is zero again too: it was left so by the step before.
+                assert_eq!(residents(&program, &executor), before, "{rule:?} with {clip}");
+            }
+        }
+    }
+
+    /// The whole update as a scaled loss has it, in f32 so that the processor can run it.
+    fn scaled_program(rule: UpdateRule) -> Program {
+        let (mut graph, spec) = (Graph::new("update", DType::F32), StepSpec { float: DType::F16, ..spec(rule) });
+        let w = graph.parameter("w", &SHAPE, Init::Normal(1.0), true).unwrap();
+        let ty = graph.ty(w).clone();
+        let grad = graph.resident("gradient.w", ty, Component::Gradients, Init::Normal(1.0)).unwrap();
+        let update = Update { spec: &spec, zero_gradient: true, from_host: false };
+        update.add(&mut graph, &[w], &[grad]).unwrap();
+        Program::new(vec![Phase { name: "update".into(), graph, repeat: 1 }]).unwrap()
+    }
+
+    #[test]
+    fn a_scaled_loss_updates_as_an_unscaled_one_and_skipped_steps_do_not_count() {
+        let gradient = |i: usize, t: usize| ((i * t) as f32).sin();
+        for rule in RULES {
+            let plain = program(rule, None);
+            let (mut expected, _) = executor(&plain, 1.0);
+            let scaled = scaled_program(rule);
+            let (mut found, _) = executor(&scaled, 1.0);
+            let mut scale = 65536.0;
+            for (t, overflows) in [(1, true), (1, true), (1, false), (2, true), (2, false), (3, false)] {
+                set_gradient(&mut found, |i| if overflows { f32::INFINITY } else { scale * gradient(i, t) });
+                set(&mut found, &[("metrics.norm", 0.0)]);
+                found.run(0);
+                scale = if overflows { scale / 2.0 } else { scale };
+                assert_eq!(residents(&scaled, &found)["scaling.scale"], scale.to_le_bytes(), "{rule:?}");
+                if overflows {
+                    continue;
+                }
+                let power = |beta: f64| (1.0 - beta.powi(t as i32)) as f32;
+                set(&mut expected, &[("adam.correction1", power(0.9)), ("adam.correction2", power(0.99))]);
+                set(&mut expected, &[("adafactor.step", t as f32)]);
+                set_gradient(&mut expected, |i| gradient(i, t));
+                expected.run(0);
+                let (a, b) = (residents(&scaled, &found), residents(&plain, &expected));
+                for (name, bytes) in b.iter().filter(|(name, _)| name.contains('w') || name.contains("moment")) {
+                    let floats = |bytes: &[u8]| floats(DType::F32, bytes);
+                    for (x, y) in floats(&a[name]).iter().zip(floats(bytes)) {
+                        assert!((x - y).abs() <= 1e-6 * y.abs().max(1e-3), "{rule:?} {name} at step {t}: {x} {y}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]
     fn pieces_change_no_bit_and_hold_one_piece_at_a_time() {
-        let adam = UpdateRule::AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8 };
-        for rule in [adam, UpdateRule::Sgd { momentum: 0.9 }, UpdateRule::Sgd { momentum: 0.0 }, UpdateRule::Adafactor]
-        {
+        for rule in RULES {
             let (expected, resident) = run(&program(rule, None));
             for elements in [1, 16, 100, 220, 221, 1000] {
                 let (found, on_device) = run(&program(rule, Some(4 * elements)));
