@@ -86,18 +86,8 @@ fn cpu(machine: &Machine) -> (Device, Facts) {
     let profile = measured.unwrap_or_else(|| Profile::cpu(threads));
     let device = Device {
         total_bytes: facts.total_bytes,
-<<<<<<< HEAD
-        free_bytes: facts.available_bytes,
-        reserve_bytes: 0,
         profile,
-        target: Target::cpu(threads),
-        precision: Precision::F32,
-        runs: true,
-        ordinal: 0,
-=======
-        profile: profiles::of_processor(&facts.name, threads),
         ..Device::cpu(threads, facts.available_bytes)
->>>>>>> clean
     };
     (device, Facts::Cpu(facts))
 }
@@ -119,16 +109,11 @@ fn of_gpu(facts: &GpuFacts) -> Device {
         (generations, card.total_bytes.abs_diff(facts.total_bytes))
     };
     let nearest = catalog().iter().min_by_key(apart).unwrap_or(&catalog()[0]);
-    let precision = match auto_precision(facts.compute_capability) {
-        // Running it needs loss scaling, which is not here yet.
-        Precision::Fp16Mixed => Precision::F32,
-        precision => precision,
-    };
     Device {
         name: format!("cuda:{} {}", facts.ordinal, facts.name),
         total_bytes: facts.total_bytes,
         free_bytes: facts.free_bytes,
-        precision,
+        precision: auto_precision(facts.compute_capability),
         runs: true,
         ordinal: facts.ordinal,
         ..of_card(nearest)
@@ -201,6 +186,6 @@ mod tests {
         assert_eq!((h200.reserve_bytes, h200.precision), (card("h200").unwrap().reserve_bytes, Precision::Bf16Mixed));
         assert_eq!((h200.ordinal, h200.runs, h200.free_bytes), (1, true, (143771 << 20) / 2));
         let t4 = of_gpu(&found("Tesla T4", (7, 5), 15360 << 20));
-        assert_eq!((t4.reserve_bytes, t4.precision), (card("t4").unwrap().reserve_bytes, Precision::F32));
+        assert_eq!((t4.reserve_bytes, t4.precision), (card("t4").unwrap().reserve_bytes, Precision::Fp16Mixed));
     }
 }

@@ -98,20 +98,9 @@ pub fn store(device: &Measured, profile: &Profile) -> io::Result<PathBuf> {
 
 fn store_in(folder: &Path, device: &Measured, profile: &Profile) -> io::Result<PathBuf> {
     fs::create_dir_all(folder)?;
-<<<<<<< HEAD
     let path = path_in(folder, device);
     let stored = Stored { format: FORMAT, device: device.clone(), profile: profile.clone() };
-    let unfinished = path.with_extension(format!("{}.tmp", std::process::id()));
-    let mut file = fs::File::create(&unfinished)?;
-    serde_json::to_writer_pretty(&mut file, &stored)?;
-    file.write_all(b"\n")?;
-    file.sync_all()?;
-    fs::rename(&unfinished, &path)?;
-=======
-    let path = path_in(folder, name, threads);
-    let stored = Stored { format: FORMAT, device: name.into(), threads, profile: profile.clone() };
     write_whole(&path, (serde_json::to_string_pretty(&stored)? + "\n").as_bytes())?;
->>>>>>> clean
     Ok(path)
 }
 

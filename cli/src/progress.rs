@@ -112,10 +112,13 @@ impl Progress {
 }
 
 fn step_words(step: &StepEvent) -> String {
+    let norm = match step.scale.filter(|_| step.skipped) {
+        Some(scale) => format!("skipped: too large for f16, loss scale now {scale}"),
+        None => format!("norm {:.3}", step.norm),
+    };
     format!(
-        "loss {:.4}  norm {:.3}  lr {:.2e}  {:.0} samples/s  stall {:.1} ms  peak {} planned, {} measured  {} left",
+        "loss {:.4}  {norm}  lr {:.2e}  {:.0} samples/s  stall {:.1} ms  peak {} planned, {} measured  {} left",
         step.loss,
-        step.norm,
         step.lr,
         step.samples_per_s,
         step.stall_ms,

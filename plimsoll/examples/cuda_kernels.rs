@@ -19,7 +19,7 @@ use plimsoll::exec::cuda::{Bases, Compiler, CudaError, Grid, Kernel, Recorded, R
 use plimsoll::graph::DType;
 use plimsoll::ops::Target;
 use plimsoll::plan::{Layout, LayoutOptions, Phase, Program, lay_out};
-use programs::{PRECISIONS, SHIPPED};
+use programs::{ON_CARDS_ONLY, PRECISIONS, SHIPPED};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::error::Error;
 use std::path::PathBuf;
@@ -70,7 +70,7 @@ impl Seen {
     }
 
     fn recipes(&mut self) -> Result<(), Box<dyn Error>> {
-        for shipped in &SHIPPED {
+        for shipped in SHIPPED.iter().chain(&ON_CARDS_ONLY) {
             for precision in PRECISIONS {
                 let choice = shipped.planned(precision)?.choice;
                 self.program(&format!("{} in {precision}", shipped.name), &choice.program, &choice.layout);

@@ -192,7 +192,7 @@ fn adamw_matches_pytorch() {
         let set = |name: &str| goldens.setting(&case, name);
         let beta = |i: usize| goldens.config[&case]["betas"][i].as_f64().unwrap();
         let (beta1, beta2, lr) = (beta(0), beta(1), set("lr"));
-        let op = AdamW { beta1, beta2, eps: set("eps"), weight_decay: set("weight_decay"), zero_gradient: true };
+        let op = AdamW { beta1, beta2, eps: set("eps"), weight_decay: set("weight_decay"), zero_gradient: true, rounding: None };
         let shape = goldens.read(&format!("{case}.in.0")).0;
         let state = [("exp_avg", shape.clone()), ("exp_avg_sq", shape)];
         check_optimizer(&goldens, &case, op, &state, |step| {
@@ -206,7 +206,8 @@ fn sgd_matches_pytorch() {
     let goldens = Goldens::open();
     for case in goldens.cases("sgd") {
         let set = |name: &str| goldens.setting(&case, name);
-        let op = Sgd { momentum: set("momentum"), weight_decay: set("weight_decay"), zero_gradient: true };
+        let (momentum, weight_decay) = (set("momentum"), set("weight_decay"));
+        let op = Sgd { momentum, weight_decay, zero_gradient: true, rounding: None };
         let shape = goldens.read(&format!("{case}.in.0")).0;
         let state: Vec<_> = (op.momentum != 0.0).then_some(("momentum_buffer", shape)).into_iter().collect();
         check_optimizer(&goldens, &case, op, &state, |_| vec![set("lr"), 1.0]);
@@ -226,6 +227,7 @@ fn adafactor_matches_pytorch() {
             limit: set("d"),
             weight_decay: set("weight_decay"),
             zero_gradient: true,
+            rounding: None,
         };
         let shapes = Adafactor::state_shapes(&goldens.read(&format!("{case}.in.0")).0);
         let names: &[&str] = if shapes.len() == 2 { &["row_var", "col_var"] } else { &["variance"] };

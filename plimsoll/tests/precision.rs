@@ -1,8 +1,14 @@
-//! Mixed and pure half precision as types: what a card's plan counts.
+//! Mixed and pure half precision: what a card's plan counts, what its program does about small numbers, and that each
+//! node of it can be put on a card.
 
 use plimsoll::autodiff::gradients;
-use plimsoll::graph::{DType, Graph, Type};
-use plimsoll::ops::{CrossEntropy, MatMul};
+use plimsoll::exec::cuda::{Bases, Recorder, record_node};
+use plimsoll::graph::{Component, DType, Graph, Type};
+use plimsoll::ops::{CrossEntropy, MatMul, Target};
+use plimsoll::plan::{Profile, Program};
+use plimsoll::recipe::{Precision, Recipe};
+use plimsoll::train::{Device, Planned, TrainError, plan};
+use std::path::Path;
 
 /// A weight used twice: one master, one compute copy, one gradient in the master's type.
 fn tied(float: DType, master: DType) -> Graph {
@@ -56,4 +62,157 @@ fn gradients_of_copies_are_of_their_type() {
 fn pure_half_precision_copies_nothing() {
     let g = tied(DType::Bf16, DType::Bf16);
     assert!(g.nodes().iter().all(|n| !n.name.contains("copy")));
+}
+
+/// A card whose own precision is `precision`.
+fn card(precision: Precision) -> Device {
+    Device {
+        name: "a card".into(),
+        total_bytes: 80 << 30,
+        free_bytes: 80 << 30,
+        reserve_bytes: 1 << 30,
+        profile: Profile::cpu(1),
+        target: Target::CUDA,
+        precision,
+        runs: true,
+        ordinal: 0,
+    }
+}
+
+fn recipe(file: &str, settings: &[&str]) -> Recipe {
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../recipes")).join(file).with_extension("toml");
+    Recipe::load(&path, &settings.iter().map(|s| s.to_string()).collect::<Vec<_>>()).unwrap()
+}
+
+/// Every family, whole and in micro-batches, with each optimizer.
+const TRAININGS: [(&str, &[&str]); 9] = [
+    ("quickstart", &[]),
+    ("mu-sota-small", &["memory.micro_batch=2"]),
+    ("encoder-small", &["train.clip_norm=1.0"]),
+    ("encoder-small", &["memory.micro_batch=8"]),
+    ("encoder-small", &["train.optimizer={name=\"sgd\",momentum=0.9}"]),
+    ("encoder-small", &["model.family=deberta-v3", "model.position_buckets=32"]),
+    ("flan-t5-xl-small", &["train.optimizer.name=adafactor", "memory.micro_batch=8"]),
+    ("clip-small", &[]),
+    ("clip-small", &["memory.micro_batch=16", "memory.offload=optimizer"]),
+];
+
+fn planned(file: &str, settings: &[&str], more: &[&str]) -> Planned {
+    let planned = plan(&recipe(file, &[settings, more].concat()), &card(Precision::Bf16Mixed));
+    let planned = planned.unwrap_or_else(|error| panic!("{file} with {settings:?} and {more:?}: {error}"));
+    // An offloaded rule has its moments in host memory; either way every node must have kernels.
+    let Planned { choice, .. } = &planned;
+    for (phase, layout) in choice.layout.phases.iter().enumerate() {
+        for &id in &layout.order {
+            let bases = Bases { device: 1 << 40, host: 1 << 44 };
+            let recorded =
+                record_node(&choice.program, &choice.layout, phase, id, bases, false, &mut Recorder::default());
+            let node = &choice.program.phases[phase].graph.node(id).name;
+            recorded.unwrap_or_else(|error| panic!("{file} with {settings:?} and {more:?}: {node}: {error}"));
+        }
+    }
+    planned
+}
+
+/// The ops of a program, as they print themselves, by the names of their nodes.
+fn ops(program: &Program) -> Vec<(String, String)> {
+    let nodes = program.phases.iter().flat_map(|phase| phase.graph.nodes());
+    nodes.map(|node| (node.name.clone(), format!("{:?}", node.op.op()))).collect()
+}
+
+/// Nodes that update a parameter.
+fn updates(program: &Program) -> Vec<(String, String)> {
+    let is_update = |op: &str| ["AdamW", "Sgd", "Adafactor"].iter().any(|rule| op.contains(rule));
+    ops(program).into_iter().filter(|(_, op)| is_update(op)).collect()
+}
+
+#[test]
+fn gradients_in_f16_are_those_of_a_scaled_loss() {
+    for (file, settings) in TRAININGS {
+        let program = planned(file, settings, &["memory.precision=fp16-mixed"]).choice.program;
+        let scaling = ops(&program).iter().filter(|(_, op)| op.starts_with("LossScale")).count();
+        assert_eq!(scaling, 1, "{file} with {settings:?}");
+        assert!(updates(&program).iter().all(|(_, op)| op.contains("rounding: None")), "masters are f32");
+        for name in ["scaling.scale", "scaling.good", "scaling.taken"] {
+            let resident = program.residents.iter().find(|r| r.name == name);
+            let resident = resident.unwrap_or_else(|| panic!("{file} with {settings:?} has no {name}"));
+            assert_eq!((resident.component, resident.ty.dtype), (Component::Optimizer, DType::F32));
+        }
+        // Adam's corrections and Adafactor's step are counted where steps may be skipped, never by the host.
+        let counted_by_host = ["adam.correction1", "adam.correction2", "adafactor.step"];
+        assert!(program.residents.iter().all(|r| !counted_by_host.contains(&r.name.as_str())), "{file}");
+        assert_updates_wait_for_the_scale(&program);
+    }
+}
+
+/// Whether a step is taken is known only once every gradient is there: no update may run before.
+fn assert_updates_wait_for_the_scale(program: &Program) {
+    let graph = &program.phases.iter().find(|p| p.graph.nodes().iter().any(|n| n.name == "scaling")).unwrap().graph;
+    let scaling = graph.nodes().iter().find(|n| n.name == "scaling").unwrap();
+    let (factor, all) = (scaling.outputs[1], updates(program));
+    let reading = graph.nodes().iter().filter(|n| n.inputs.contains(&factor)).count();
+    assert_eq!(reading, all.len(), "an update does not read the factor");
+}
+
+#[test]
+fn what_is_kept_in_bf16_is_rounded_by_chance() {
+    for (file, settings) in TRAININGS {
+        for state in ["f32", "bf16"] {
+            let more = ["memory.precision=bf16", &format!("memory.optimizer_state={state}")];
+            let program = planned(file, settings, &more).choice.program;
+            let updates = updates(&program);
+            assert!(!updates.is_empty() && updates.iter().all(|(_, op)| op.contains("rounding: Some")), "{updates:?}");
+            let mut sites: Vec<&str> = updates.iter().map(|(_, op)| op.split("site: ").nth(1).unwrap()).collect();
+            sites.sort();
+            sites.dedup();
+            assert_eq!(sites.len(), updates.len(), "{file}: two updates are rounded alike");
+            for phase in &program.phases {
+                let totals = phase.graph.values().iter().filter(|v| v.name.starts_with("gradient.") && v.input.is_some());
+                for total in totals.filter(|_| phase.name != "update") {
+                    let id = phase.graph.find(&total.name).unwrap();
+                    let adding = phase.graph.nodes().iter().filter(|node| node.inputs.contains(&id));
+                    let adding: Vec<String> = adding.map(|node| format!("{:?}", node.op.op())).collect();
+                    assert!(adding.iter().all(|op| op.starts_with("AccumulateByChance")), "{}: {adding:?}", total.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn moments_in_bf16_are_rounded_by_chance_beside_f32_weights() {
+    let program = planned("encoder-small", &[], &["memory.precision=bf16-mixed", "memory.optimizer_state=bf16"]);
+    let updates = updates(&program.choice.program);
+    assert!(updates.iter().all(|(_, op)| op.contains("rounding: Some")), "{updates:?}");
+    let program = planned("encoder-small", &[], &["memory.precision=bf16-mixed"]);
+    assert!(ops(&program.choice.program).iter().all(|(_, op)| !op.contains("rounding: Some")));
+}
+
+#[test]
+fn running_statistics_are_f32() {
+    for precision in ["bf16-mixed", "fp16-mixed", "bf16"] {
+        let program = planned("quickstart", &[], &[&format!("memory.precision={precision}")]).choice.program;
+        let statistics: Vec<_> = program.residents.iter().filter(|r| r.name.contains("running_")).collect();
+        assert!(!statistics.is_empty() && statistics.iter().all(|r| r.ty.dtype == DType::F32), "{precision}");
+    }
+}
+
+#[test]
+fn cards_without_bf16_say_what_they_have() {
+    let old = card(Precision::Fp16Mixed);
+    for (precision, instead) in [("bf16", "fp16-mixed"), ("bf16-mixed", "fp16-mixed"), ("tf32", "f32")] {
+        let set = format!("memory.precision={precision}");
+        for device in [old.clone(), Device { runs: false, ..old.clone() }] {
+            match plan(&recipe("encoder-small", &[&set]), &device) {
+                Err(TrainError::Refused { cause, hint }) => {
+                    assert!(cause.contains(precision) && hint.contains(instead), "{cause}; {hint}");
+                }
+                other => panic!("{precision}: {other:?}"),
+            }
+        }
+        plan(&recipe("encoder-small", &[&set]), &card(Precision::Bf16Mixed)).unwrap();
+    }
+    for device in [old, card(Precision::Bf16Mixed)] {
+        plan(&recipe("encoder-small", &["memory.precision=fp16-mixed"]), &device).unwrap();
+    }
 }

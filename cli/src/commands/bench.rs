@@ -36,7 +36,7 @@ pub struct Arguments {
     /// Steps before them
     #[arg(long, value_name = "N", default_value_t = 4)]
     warmup: usize,
-    #[arg(long, default_value = "f32", value_parser = ["f32", "tf32", "bf16-mixed", "bf16"])]
+    #[arg(long, default_value = "f32", value_parser = ["f32", "tf32", "bf16-mixed", "fp16-mixed", "bf16"])]
     prec: String,
     /// Pin the micro-batch
     #[arg(long, value_name = "N", value_parser = positive)]

@@ -36,7 +36,27 @@ pub const SHIPPED: [Shipped; 13] = [
     Shipped { name: "clip, accumulated", file: "clip-small", settings: &["memory.micro_batch=16"] },
 ];
 
-pub const PRECISIONS: [Precision; 4] = [Precision::F32, Precision::Tf32, Precision::Bf16Mixed, Precision::Bf16];
+/// What no processor runs, and so cannot be compared with.
+pub const ON_CARDS_ONLY: [Shipped; 3] = [
+    Shipped {
+        name: "bert, bf16 moments, accumulated",
+        file: "encoder-small",
+        settings: &["memory.optimizer_state=bf16", "memory.micro_batch=8"],
+    },
+    Shipped {
+        name: "bert, sgd, bf16 momentum",
+        file: "encoder-small",
+        settings: &["train.optimizer={name=\"sgd\",momentum=0.9}", "memory.optimizer_state=bf16"],
+    },
+    Shipped {
+        name: "t5, adafactor, bf16 moments",
+        file: "flan-t5-xl-small",
+        settings: &["train.optimizer.name=adafactor", "memory.optimizer_state=bf16"],
+    },
+];
+
+pub const PRECISIONS: [Precision; 5] =
+    [Precision::F32, Precision::Tf32, Precision::Bf16Mixed, Precision::Fp16Mixed, Precision::Bf16];
 
 impl Shipped {
     pub fn recipe(&self, precision: Precision, more: &[String]) -> Result<Recipe, Box<dyn Error>> {

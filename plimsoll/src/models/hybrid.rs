@@ -123,11 +123,11 @@ impl HybridCnnLstm {
 }
 
 /// Batch norm over (B, T) with the samples' weights, so that padded rows do not count; running statistics are kept
-/// beside the weights and used when not training.
+/// beside the weights, in f32 whatever the activations are, and used when not training.
 fn batch_norm(g: &mut Graph, name: &str, x: ValueId, weight: ValueId, training: bool) -> Result<ValueId, GraphError> {
     let width = g.shape(x)[2];
     let (gamma, beta) = norm_weights(g, name, width)?;
-    let ty = Type::new(g.float, &[width]);
+    let ty = Type::new(g.float.wide(), &[width]);
     let (mean_name, var_name) = (g.path(&format!("{name}.running_mean")), g.path(&format!("{name}.running_var")));
     let running_mean = g.resident(&mean_name, ty.clone(), Component::Weights, Init::Zeros)?;
     let running_var = g.resident(&var_name, ty, Component::Weights, Init::Ones)?;

@@ -1,5 +1,6 @@
 // Adafactor in passes: weights' squares; moments of rows and columns (or of elements, for a vector); the mean of each
-// matrix's row moments; updates' squares; the update. Matrices of `rows` × `columns` lie one after the other.
+// matrix's row moments; updates' squares; the update. Matrices of `rows` × `columns` lie one after the other. A clip
+// factor that is not finite skips the step: moments and weight stay as they are.
 
 __device__ __forceinline__ float lerp(float from, float to, float rate) { return fmaf(rate, to - from, from); }
 
@@ -25,19 +26,26 @@ extern "C" __global__ void weight_squares(const T* w, i64 n, float* parts) {
     if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
 
-extern "C" __global__ void vector_moments(const G* g, M* moments, i64 n, STEP, float decay) {
+extern "C" __global__ void vector_moments(const G* g, M* moments, i64 n, STEP, float decay, ROUNDING) {
     i64 i = thread_index() * WIDTH;
-    if (i >= n) return;
     Step s = READ_STEP;
+    if (i >= n || !is_finite(s.clip)) return;
     float x[WIDTH], moment[WIDTH], speed = moment_rate(s, decay);
     load(x, g, i, n);
     load(moment, moments, i, n);
     UNROLL for (int k = 0; k < WIDTH; k++) moment[k] = lerp(moment[k], x[k] * s.clip * (x[k] * s.clip), speed);
-    store(moment, moments, i, n);
+    store_rounded(moment, moments, i, n, READ_ROUNDING, 1);
+}
+
+// Moves one moment towards the mean of squares.
+__device__ __forceinline__ void move_moment(M* moments, i64 i, float mean, Step s, float decay, Rounding r, u32 tensor) {
+    if (!is_finite(s.clip)) return;
+    float moved[1] = {lerp(to_float(moments[i]), mean, moment_rate(s, decay))};
+    store_rounded(moved, moments, i, i + 1, r, tensor);
 }
 
 // A block per row: its mean square.
-extern "C" __global__ void row_moments(const G* g, M* moments, i64 columns, STEP, float decay) {
+extern "C" __global__ void row_moments(const G* g, M* moments, i64 columns, STEP, float decay, ROUNDING) {
     __shared__ float scratch[33];
     Step s = READ_STEP;
     const G* row = g + blockIdx.x * columns;
@@ -48,8 +56,7 @@ extern "C" __global__ void row_moments(const G* g, M* moments, i64 columns, STEP
         UNROLL for (int k = 0; k < WIDTH; k++) sum += x[k] * s.clip * (x[k] * s.clip);
     }
     sum = block_sum(sum, scratch);
-    if (threadIdx.x != 0) return;
-    moments[blockIdx.x] = from_float<M>(lerp(to_float(moments[blockIdx.x]), sum / columns, moment_rate(s, decay)));
+    if (threadIdx.x == 0) move_moment(moments, blockIdx.x, sum / columns, s, decay, READ_ROUNDING, 1);
 }
 
 // The squares of a stretch of rows, column by column: parts (matrices, chunks, columns). As sum_columns of reduce.cu,
@@ -82,13 +89,13 @@ extern "C" __global__ void column_squares(const G* g, float* parts, i64 rows, i6
 
 // A thread per column: the mean of its parts over the rows.
 extern "C" __global__ void column_moments(const float* parts, M* moments, i64 n, i64 rows, i64 columns, i64 chunks,
-                                          STEP, float decay) {
+                                          STEP, float decay, ROUNDING) {
     i64 i = thread_index();
     if (i >= n) return;
     Step s = READ_STEP;
     float sum = 0.0f;
     UNROLL4 for (i64 c = 0; c < chunks; c++) sum += parts[(i / columns * chunks + c) * columns + i % columns];
-    moments[i] = from_float<M>(lerp(to_float(moments[i]), sum / rows, moment_rate(s, decay)));
+    move_moment(moments, i, sum / rows, s, decay, READ_ROUNDING, 2);
 }
 
 // A block per matrix: one over the mean of its rows' moments.
@@ -147,17 +154,21 @@ extern "C" __global__ void update_factor(const float* weight_parts, const float*
 // w · keep − factor · update
 extern "C" __global__ void update(T* w, G* g, const M* row_moments, const float* scales, const M* column_moments,
                                   i64 n, i64 rows, i64 columns, STEP, float least, const float* factor,
-                                  float weight_decay) {
+                                  float weight_decay, ROUNDING) {
     i64 i = thread_index() * WIDTH;
     if (i >= n) return;
     Step s = READ_STEP;
-    float u[WIDTH], weight[WIDTH], keep = 1.0f - s.lr * weight_decay, by = factor[0];
+    float u[WIDTH] = {}, weight[WIDTH], keep = 1.0f - s.lr * weight_decay, by = factor[0];
+    if (!is_finite(s.clip)) {
+        if (ZERO_GRADIENT) store(u, g, i, n);
+        return;
+    }
     updates(u, g, row_moments, scales, column_moments, i, rows, columns, s.clip, least, n);
     load(weight, w, i, n);
     UNROLL for (int k = 0; k < WIDTH; k++) {
         weight[k] = weight[k] * keep - by * u[k];
         u[k] = 0.0f;
     }
-    store(weight, w, i, n);
+    store_rounded(weight, w, i, n, READ_ROUNDING, 0);
     if (ZERO_GRADIENT) store(u, g, i, n);
 }

@@ -4,7 +4,7 @@ use super::adafactor_passes::{Passes, Sizes};
 use super::cuda::refuse_f64;
 use super::*;
 use crate::exec::cpu::Element;
-use crate::exec::cpu::elementwise::{self, ranges};
+use crate::exec::cpu::elementwise::{self, clear, ranges};
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::{SharedMut, parallel, parallel_chunks};
 use crate::exec::cpu::rows;
@@ -13,9 +13,10 @@ use crate::with_float;
 use std::convert::identity;
 use std::ops::Range;
 
-/// Inputs: w, its second moment (see [`Adafactor::state_shapes`]), g, learning rate, step number from 1, clip factor.
-/// Overwrites w and the moments, which start at zero; g too, with zeros, if it is an accumulator that the next step
-/// starts from.
+/// Inputs: w, its second moment (see [`Adafactor::state_shapes`]), g, learning rate, step number from 1, clip factor,
+/// and `rng` if it rounds by chance. Overwrites w and the moments, which start at zero; g too, with zeros, if it is an
+/// accumulator that the next step starts from. A clip factor that is not finite skips the step: w and the moments stay
+/// as they are.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Adafactor {
     /// The second moment forgets at the rate step^beta2_decay.
@@ -28,6 +29,7 @@ pub struct Adafactor {
     pub limit: f64,
     pub weight_decay: f64,
     pub zero_gradient: bool,
+    pub rounding: Option<Rounding>,
 }
 
 impl Adafactor {
@@ -39,6 +41,7 @@ impl Adafactor {
         limit: 1.0,
         weight_decay: 0.0,
         zero_gradient: false,
+        rounding: None,
     };
 
     pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
@@ -88,10 +91,12 @@ impl Op for Adafactor {
             .into_iter()
             .map(|shape| Type::new(inputs.get(1).map_or(w.dtype, |m| m.dtype), &shape));
         let expected: Vec<Type> = [w.clone()].into_iter().chain(moments).collect();
-        match inputs.len() == gradient + 4 && inputs[..gradient] == expected && inputs[gradient].shape == w.shape {
-            true => Ok(inputs[..self.overwritten(w)].to_vec()),
-            false => OpError::new(format!("needs {expected:?}, gradient, learning rate, step and clip factor")),
+        let fits = inputs.len() >= gradient + 4 && inputs[..gradient] == expected && inputs[gradient].shape == w.shape;
+        if !fits {
+            return OpError::new(format!("needs {expected:?}, gradient, learning rate, step and clip factor"));
         }
+        Rounding::check(self.rounding, &inputs[gradient + 4..])?;
+        Ok(inputs[..self.overwritten(w)].to_vec())
     }
     fn aliases(&self, inputs: &[Type]) -> Vec<Alias> {
         (0..self.overwritten(&inputs[0])).map(|i| Alias::must(i, i)).collect()
@@ -128,6 +133,10 @@ impl Adafactor {
         let elements = ty.elements();
         if elements == 0 {
             return;
+        }
+        if !clip.is_finite() {
+            let g = SharedMut::new(io.input_ptr(gradient) as *mut T);
+            return if self.zero_gradient { clear(g, elements) };
         }
         let (scales, partials) = io.workspace::<f64>().split_at_mut(Adafactor::matrices(ty));
         let w = SharedMut::new(io.output_ptr(0).cast::<T>());

@@ -56,6 +56,7 @@ pub(super) struct Passes<'a> {
     row_moments: &'a DeviceTensor,
     column_moments: &'a DeviceTensor,
     is_matrix: bool,
+    /// Learning rate, number of the step, clip factor, and what rounding reads.
     scalars: &'a [DeviceTensor],
     /// Elements that a thread handles at once.
     width: usize,
@@ -97,7 +98,8 @@ impl<'a> Passes<'a> {
             true => self.matrix_moments(launch)?,
             false => {
                 let args = [self.g.into(), self.column_moments.into(), elements];
-                self.pass(launch, "vector_moments", self.blocks(), &[&args, &self.step(), &[self.decay()]])?;
+                let more: [&[Arg]; 4] = [&args, &self.step(), &[self.decay()], &self.rounding()];
+                self.pass(launch, "vector_moments", self.blocks(), &more)?;
             }
         }
         self.update(launch)
@@ -106,15 +108,17 @@ impl<'a> Passes<'a> {
     /// Moments of rows and of columns, and the scale of each matrix.
     fn matrix_moments(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         let Sizes { matrices, rows, columns, chunks, .. } = self.sizes;
-        let (g, row_moments, step, decay) = (Arg::from(self.g), self.row_moments.into(), self.step(), [self.decay()]);
-        self.pass(launch, "row_moments", matrices * rows, &[&[g, row_moments, columns.into()], &step, &decay])?;
+        let (g, row_moments, step) = (Arg::from(self.g), self.row_moments.into(), self.step());
+        let (decay, rounding) = ([self.decay()], self.rounding());
+        let from = [g, row_moments, columns.into()];
+        self.pass(launch, "row_moments", matrices * rows, &[&from, &step, &decay, &rounding])?;
         let blocks = matrices * chunks * columns.div_ceil(32 * self.width);
         let extents = [rows, columns, chunks].map(Arg::from);
         let stretch = rows.div_ceil(chunks).into();
         self.pass(launch, "column_squares", blocks, &[&[g, self.column_sums], &extents, &[stretch], &step])?;
         let all = matrices * columns;
         let to = [self.column_sums, self.column_moments.into(), all.into()];
-        self.pass(launch, "column_moments", all.div_ceil(256), &[&to, &extents, &step, &decay])?;
+        self.pass(launch, "column_moments", all.div_ceil(256), &[&to, &extents, &step, &decay, &rounding])?;
         let eps = Arg::F32(self.op.eps_moment as f32);
         self.pass(launch, "row_scales", matrices, &[&[row_moments, self.scales, rows.into(), eps]])
     }
@@ -131,7 +135,8 @@ impl<'a> Passes<'a> {
         let parts = [self.weight_sums, self.update_sums, sums.into(), elements.into()];
         self.pass(launch, "update_factor", 1, &[&parts, &step, &limits, &[self.factor]])?;
         let last = [least, self.factor, Arg::F32(self.op.weight_decay as f32)];
-        self.pass(launch, "update", self.blocks(), &[&[self.w.into(), g], &moments, &extents, &step, &last])
+        let ends = [self.w.into(), g];
+        self.pass(launch, "update", self.blocks(), &[&ends, &moments, &extents, &step, &last, &self.rounding()])
     }
 
     /// One kernel, in blocks of 256 threads.
@@ -147,7 +152,8 @@ impl<'a> Passes<'a> {
 
     fn kernel(&self, entry: &'static str) -> Kernel {
         let types = [("T", self.w), ("G", self.g), ("M", self.row_moments), ("S", &self.scalars[0]), ("C", &self.scalars[2])];
-        define_index(typed(source!("adafactor", "map"), entry, &types), self.sizes.elements)
+        let kernel = typed(source!("adafactor", "map", "rounding"), entry, &types);
+        Rounding::define(self.op.rounding, define_index(kernel, self.sizes.elements))
             .define("WIDTH", self.width)
             .define("MATRIX", u32::from(self.is_matrix))
             .define("ZERO_GRADIENT", u32::from(self.op.zero_gradient))
@@ -161,6 +167,10 @@ impl<'a> Passes<'a> {
     /// Learning rate, number of the step and clip factor.
     fn step(&self) -> [Arg; 3] {
         [0, 1, 2].map(|i| Arg::from(&self.scalars[i]))
+    }
+
+    fn rounding(&self) -> [Arg; 3] {
+        Rounding::args(self.op.rounding, self.scalars.get(3))
     }
 
     fn decay(&self) -> Arg {

@@ -5,6 +5,7 @@ use super::*;
 use crate::autodiff::gradients;
 use crate::exec::cuda::{Arg, DeviceTensor, Grid, Kernel, Recorded, Recorder};
 use crate::graph::{Component, DType, Init, InputKind, OpRef};
+use std::sync::Arc;
 
 /// Ops whose kernels are not written yet.
 const WITHOUT_KERNELS: [&str; 13] = [
@@ -163,15 +164,27 @@ fn check(name: &str, launch: &Recorded, ranges: &[(u64, usize)]) {
 fn more_samples() -> Vec<(&'static str, Sample)> {
     let constant = |shape: &[usize]| SampleInput::constant(shape, Fill::Normal);
     let float = |shape: &[usize]| SampleInput::float(shape, Fill::Normal);
-    let adamw = |zero_gradient: bool| {
-        let op = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.1, zero_gradient };
-        let tensors = vec![constant(&[3, 7]); 4];
-        Sample::plain(op, tensors.into_iter().chain(vec![constant(&[1]); 4]).collect())
+    let rng = SampleInput::new(Type::new(DType::I64, &[3]), Fill::Ids(9));
+    let (chance, of_chance) = (Some(Rounding { site: 3, first: 16 }), std::slice::from_ref(&rng));
+    let update = |op: Arc<dyn Op>, tensors: &[&[usize]], scalars: usize, more: &[SampleInput]| {
+        let tensors = tensors.iter().map(|shape| constant(shape));
+        let inputs = tensors.chain(vec![constant(&[1]); scalars]).chain(more.iter().cloned()).collect();
+        Sample { op: OpRef::Plain(op), inputs, scalar_loss: false, first_output: false }
     };
+    let adamw = |zero_gradient: bool, rounding: Option<Rounding>, more: &[SampleInput]| {
+        let op = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.1, zero_gradient, rounding };
+        update(Arc::new(op), &[&[3, 7][..]; 4], 4, more)
+    };
+    let sgd = Sgd { momentum: 0.9, weight_decay: 0.1, zero_gradient: true, rounding: chance };
+    let adafactor = Arc::new(Adafactor { rounding: chance, ..Adafactor::DEFAULT });
     vec![
         ("accumulate", Sample::plain(Accumulate, vec![constant(&[9, 5]), constant(&[9, 5])])),
-        ("adamw", adamw(false)),
-        ("adamw", adamw(true)),
+        ("adamw", adamw(false, None, &[])),
+        ("adamw", adamw(true, None, &[])),
+        ("adamw", adamw(true, chance, of_chance)),
+        ("sgd", update(Arc::new(sgd), &[&[9, 8][..]; 3], 2, of_chance)),
+        ("adafactor", update(adafactor.clone(), &[&[9, 8], &[9, 1], &[1, 8], &[9, 8]], 3, of_chance)),
+        ("adafactor", update(adafactor, &[&[90][..]; 3], 3, of_chance)),
         ("cast", Sample::new(Cast(DType::F32), vec![float(&[7, 3])])),
         ("cast", Sample::new(Cast(DType::Bf16), vec![float(&[8, 8])])),
         ("clip", Sample::plain(ClipNorm { max_norm: Some(1.0) }, (1..40).map(|n| constant(&[n * n * n])).collect())),

@@ -7,6 +7,7 @@ pub type Samples = fn(&mut SampleRng) -> Vec<Sample>;
 /// Name and samples of each op.
 pub fn registry() -> Vec<(&'static str, Samples)> {
     vec![
+        ("accumulate_by_chance", AccumulateByChance::samples),
         ("activation", Activate::samples),
         ("adafactor", Adafactor::samples),
         ("attention", Attention::samples),
@@ -31,6 +32,7 @@ pub fn registry() -> Vec<(&'static str, Samples)> {
         ("grouped_linear", GroupedLinear::samples),
         ("label_loss", LabelLoss::samples),
         ("layer_norm", LayerNorm::samples),
+        ("loss_scale", LossScale::samples),
         ("lstm", Lstm::samples),
         ("masked_mean", MaskedMean::samples),
         ("matmul", MatMul::samples),

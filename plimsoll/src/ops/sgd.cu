@@ -1,12 +1,18 @@
-// MOMENTUM: whether there is a buffer; without one `buffer` is the weight's own address and not touched.
-extern "C" __global__ void sgd(MANY, const S* rate, const C* clip, float momentum, float weight_decay) {
+// MOMENTUM: whether there is a buffer; without one `buffer` is the weight's own address and not touched. A factor that
+// is not finite skips the step.
+extern "C" __global__ void sgd(MANY, const S* rate, const C* clip, float momentum, float weight_decay, ROUNDING) {
     const Set& set = set_of_block(sets, count);
     i64 i = index_in(set), n = set.n;
     if (i >= n) return;
-    T *w = (T*)set.at[0], *buffer = (T*)set.at[1];
+    T* w = (T*)set.at[0];
+    M* buffer = (M*)set.at[1];
     G* g = (G*)set.at[2];
     float lr = to_float(*rate), factor = to_float(*clip);
-    float weight[WIDTH], moving[WIDTH] = {}, grad[WIDTH];
+    float weight[WIDTH], moving[WIDTH] = {}, grad[WIDTH] = {};
+    if (!is_finite(factor)) {
+        if (ZERO_GRADIENT) store(grad, g, i, n);
+        return;
+    }
     load(weight, w, i, n);
     load(grad, g, i, n);
     if (MOMENTUM) load(moving, buffer, i, n);
@@ -16,7 +22,8 @@ extern "C" __global__ void sgd(MANY, const S* rate, const C* clip, float momentu
         weight[k] -= lr * moving[k];
         grad[k] = 0.0f;
     }
-    store(weight, w, i, n);
-    if (MOMENTUM) store(moving, buffer, i, n);
+    Rounding rounding = READ_ROUNDING;
+    store_rounded(weight, w, i, n, rounding, 0);
+    if (MOMENTUM) store_rounded(moving, buffer, i, n, rounding, 1);
     if (ZERO_GRADIENT) store(grad, g, i, n);
 }

@@ -3,27 +3,29 @@
 use super::cuda::{refuse_f64, source, sweep, typed};
 use super::*;
 use crate::exec::cpu::Element;
-use crate::exec::cpu::elementwise::ranges;
+use crate::exec::cpu::elementwise::{clear, ranges};
 use crate::exec::cpu::float::Float;
 use crate::exec::cpu::parallel::SharedMut;
 use crate::exec::cpu::simd::simd;
 use crate::exec::cuda::Arg;
 use crate::with_float;
 
-/// Inputs: w, the momentum's buffer (absent if `momentum` is 0), g, learning rate, clip factor. Overwrites w and the
-/// buffer, which starts at zero; g too, with zeros, if it is an accumulator that the next step starts from.
+/// Inputs: w, the momentum's buffer (absent if `momentum` is 0), g, learning rate, clip factor, and `rng` if it rounds
+/// by chance. Overwrites w and the buffer, which starts at zero; g too, with zeros, if it is an accumulator that the
+/// next step starts from. A clip factor that is not finite skips the step: w and the buffer stay as they are.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sgd {
     pub momentum: f64,
     pub weight_decay: f64,
     pub zero_gradient: bool,
+    pub rounding: Option<Rounding>,
 }
 
 impl Sgd {
     pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
         let shape = [rng.size(1, 20), rng.size(1, 20)];
         let sample = |momentum: f64, zero_gradient: bool| {
-            let op = Sgd { momentum, weight_decay: 0.1, zero_gradient };
+            let op = Sgd { momentum, weight_decay: 0.1, zero_gradient, rounding: None };
             let tensors = op.gradient() + 1;
             let tensors = (0..tensors).map(|_| SampleInput::constant(&shape, Fill::Normal));
             let scalars = [0.1, 0.5].map(|x| SampleInput::constant(&[1], Fill::Value(x)));
@@ -49,13 +51,14 @@ impl Sgd {
 
 impl Op for Sgd {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        let tensors = self.gradient() + 1;
-        if inputs.len() != tensors + 2 || inputs[1..self.gradient()].iter().any(|t| *t != inputs[0]) {
-            return OpError::new("w and the momentum differ in type");
+        let gradient = self.gradient();
+        let Some((tensors, [_, _, more @ ..])) = inputs.split_at_checked(gradient + 1) else {
+            return OpError::new("needs w, the momentum if there is one, g, learning rate and clip factor");
+        };
+        if tensors.iter().any(|tensor| tensor.shape != tensors[0].shape) {
+            return OpError::new("w, the momentum and g differ in shape");
         }
-        if inputs[self.gradient()].shape != inputs[0].shape {
-            return OpError::new("w and g differ in shape");
-        }
+        Rounding::check(self.rounding, more)?;
         Ok(inputs[..self.overwritten()].to_vec())
     }
     fn aliases(&self, _: &[Type]) -> Vec<Alias> {
@@ -75,11 +78,13 @@ impl Op for Sgd {
         let (inputs, gradient) = (launch.inputs, self.gradient());
         let (w, g, lr, clip) = (&inputs[0], &inputs[gradient], &inputs[gradient + 1], &inputs[gradient + 2]);
         let buffer = if self.has_buffer() { &inputs[1] } else { w };
-        let kernel = typed(source!("sgd", "map", "sweep"), "sgd", &[("T", w), ("G", g), ("S", lr), ("C", clip)])
+        let types = [("T", w), ("M", buffer), ("G", g), ("S", lr), ("C", clip)];
+        let kernel = Rounding::define(self.rounding, typed(source!("sgd", "map", "sweep", "rounding"), "sgd", &types))
             .define("MOMENTUM", u32::from(self.has_buffer()))
             .define("ZERO_GRADIENT", u32::from(self.zero_gradient));
         let constants = [self.momentum, self.weight_decay].map(|x| Arg::F32(x as f32));
-        let more: Vec<Arg> = [lr, clip].into_iter().map(Arg::from).chain(constants).collect();
+        let rounding = Rounding::args(self.rounding, inputs.get(gradient + 3));
+        let more: Vec<Arg> = [lr, clip].into_iter().map(Arg::from).chain(constants).chain(rounding).collect();
         sweep(launch, kernel, &[w, buffer, g], &more)
     }
 }
@@ -89,6 +94,9 @@ impl Sgd {
         let pointer = |i: usize| SharedMut::new(io.input_ptr(i) as *mut T);
         let (w, buffer, g) = (pointer(0), self.has_buffer().then(|| pointer(1)), pointer(self.gradient()));
         let [lr, clip] = [1, 2].map(|i| io.scalar::<T>(self.gradient() + i));
+        if !clip.to_f64().is_finite() {
+            return if self.zero_gradient { clear(g, io.output_type(0).elements()) };
+        }
         let (momentum, decay) = (T::of(self.momentum), T::of(self.weight_decay));
         ranges(io.output_type(0).elements(), |range| {
             // SAFETY: ranges are disjoint and inside all tensors.

@@ -23,7 +23,7 @@ impl Window {
         let (rows, width) = (rng.size(2, 20), rng.size(2, 20));
         let len = rng.size(1, rows * width - 1);
         let first = rng.size(0, rows * width - len);
-        let op = Arc::new(Sgd { momentum: 0.9, weight_decay: 0.1, zero_gradient: true });
+        let op = Arc::new(Sgd { momentum: 0.9, weight_decay: 0.1, zero_gradient: true, rounding: None });
         let tensors = [&[rows, width][..], &[len], &[rows, width]].map(|s| SampleInput::constant(s, Fill::Normal));
         let scalars = [0.1, 0.5].map(|x| SampleInput::constant(&[1], Fill::Value(x)));
         vec![Sample::plain(Window { op, first, len }, tensors.into_iter().chain(scalars).collect())]

@@ -16,6 +16,7 @@
 //!
 //! The metrics are added to by `contrast` alone.
 
+use super::scaling;
 use super::step::{
     STEP, Settings, StepSpec, UPDATE, accumulate, add_metric, apply_offload, apply_recompute, phase, step, update_phase,
 };
@@ -109,10 +110,10 @@ fn contrast(clip: &Clip, spec: &StepSpec, settings: &Settings) -> Result<Graph, 
     if let Some(correct) = outputs.correct {
         add_metric(&mut graph, "metrics.correct", correct)?;
     }
-    let scale = graph.scalar("loss.scale")?;
+    let seed = scaling::seed(&mut graph, spec)?;
     let wanted: Vec<ValueId> = tables.into_iter().chain(graph.trained()).collect();
     let computed: Vec<ValueId> = wanted.iter().map(|&value| graph.computed(value)).collect();
-    for (value, grad) in wanted.iter().zip(gradients(&mut graph, outputs.loss, scale, &computed)?) {
+    for (value, grad) in wanted.iter().zip(gradients(&mut graph, outputs.loss, seed, &computed)?) {
         let missing = || PlanError::Broken(format!("the loss does not depend on {}", graph.value(*value).name));
         let grad = grad.ok_or_else(missing)?;
         match tables.contains(value) {

@@ -2,7 +2,7 @@
 
 use super::checkpoint::Best;
 use super::metrics::Scores;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -70,8 +70,17 @@ pub struct Started {
 pub struct StepEvent {
     pub step: usize,
     pub epoch: usize,
+    /// Not a number, null in JSON, where the step overflowed.
+    #[serde(deserialize_with = "number_or_null")]
     pub loss: f64,
+    #[serde(deserialize_with = "number_or_null")]
     pub norm: f64,
+    /// What the loss is multiplied by after this step, where its gradients are f16.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale: Option<f64>,
+    /// The gradients were too large for f16 and nothing was updated.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skipped: bool,
     pub lr: f64,
     pub ms: f64,
     pub samples_per_s: f64,
@@ -80,6 +89,11 @@ pub struct StepEvent {
     pub remaining_s: f64,
     pub planned_peak_bytes: u64,
     pub measured_peak_bytes: u64,
+}
+
+/// JSON has no NaN and no infinities: they are written as null.
+fn number_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -187,6 +201,35 @@ mod tests {
         EventLog::open(&path).unwrap().write(&note("two")).unwrap();
         assert_eq!(read_events(&path).unwrap(), [note("one"), note("two")]);
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);
+    }
+
+    #[test]
+    fn a_skipped_step_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.jsonl");
+        let step = StepEvent {
+            step: 3,
+            epoch: 0,
+            loss: 0.5,
+            norm: f64::INFINITY,
+            scale: Some(32768.0),
+            skipped: true,
+            lr: 1e-3,
+            ms: 1.0,
+            samples_per_s: 1.0,
+            stall_ms: 0.0,
+            remaining_s: 0.0,
+            planned_peak_bytes: 1,
+            measured_peak_bytes: 1,
+        };
+        EventLog::open(&path).unwrap().write(&Event::Step(step)).unwrap();
+        let [Event::Step(read)] = &read_events(&path).unwrap()[..] else { panic!("the step is lost") };
+        assert!(read.norm.is_nan() && read.skipped && read.scale == Some(32768.0), "{read:?}");
+        // Fields that only loss scaling has are not in other runs' lines.
+        let plain = StepEvent { norm: 1.0, scale: None, skipped: false, ..read.clone() };
+        let line = serde_json::to_string(&Event::Step(plain.clone())).unwrap();
+        assert!(!line.contains("scale") && !line.contains("skipped"), "{line}");
+        assert_eq!(serde_json::from_str::<Event>(&line).unwrap(), Event::Step(plain));
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod model_folder;
 mod predict;
 mod random_batch;
 mod run;
+mod scaling;
 mod schedule;
 mod setup;
 mod shapes;

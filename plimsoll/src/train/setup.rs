@@ -9,7 +9,7 @@ use crate::models::{self, AttentionForm, Family, GenerationShape};
 use crate::ops::Processor;
 use crate::plan::{LayoutOptions, Offload, Profile};
 use crate::recipe::{
-    self, Attention, BatchNormMode, Budget, Every, Kind, Model, OptimizerState, Precision, Recipe, Rule,
+    self, Attention, BatchNormMode, Budget, Every, Kind, Model, Named, OptimizerState, Precision, Recipe, Rule,
 };
 
 /// The model family that a recipe asks for.
@@ -88,6 +88,19 @@ pub fn profile(recipe: &Recipe, device: &Device) -> Profile {
     device.profile.clone().with_tf32(precision(recipe, device) == Precision::Tf32)
 }
 
+/// The nearest precision to one that the device does not compute in; none if it does.
+fn instead_of(wanted: Precision, device: &Device) -> Option<Precision> {
+    use Precision::*;
+    match (device.target.processor, wanted) {
+        (_, F32) => None,
+        // Cards before sm_80, whose own precision this is, have neither; not even a plan for one could ever be run.
+        (Processor::Cuda, Bf16Mixed | Bf16) if device.precision == Fp16Mixed => Some(Fp16Mixed),
+        (Processor::Cuda, Tf32) if device.precision == Fp16Mixed => Some(F32),
+        (Processor::Cuda, _) => None,
+        (Processor::Cpu, _) => device.runs.then_some(F32),
+    }
+}
+
 /// Element types of activations and of weights.
 fn element_types(precision: Precision) -> (DType, DType) {
     match precision {
@@ -135,17 +148,13 @@ pub fn pins(recipe: &Recipe, device: &Device) -> Result<Pins, TrainError> {
             hint: format!("leave it out or set it to \"{have}\""),
         })
     };
-    match memory.precision.pinned() {
-        None | Some(Precision::F32) => {}
-        Some(_) if !device.runs => {}
-        // Small gradients vanish in f16 unless the loss is scaled, and no kernel here scales it yet.
-        Some(Precision::Fp16Mixed) => return refuse("precision", Precision::Fp16Mixed.to_string(), "f32"),
-        Some(_) if device.target.processor == Processor::Cuda => {}
-        Some(other) => return refuse("precision", other.to_string(), "f32"),
+    let pinned = memory.precision.pinned();
+    if let Some((wanted, instead)) = pinned.and_then(|wanted| Some((wanted, instead_of(wanted, device)?))) {
+        return refuse("precision", wanted.to_string(), instead.name());
     }
     match memory.optimizer_state.pinned() {
         None | Some(OptimizerState::F32) => {}
-        Some(OptimizerState::Bf16) if !device.runs => {}
+        Some(OptimizerState::Bf16) if !device.runs || device.target.processor == Processor::Cuda => {}
         Some(other) => return refuse("optimizer_state", other.to_string(), "f32"),
     }
     Ok(Pins {

@@ -1,10 +1,13 @@
 //! The program of a training run: micro-step × k → update, or one step where nothing is accumulated; evaluation and
 //! text sampling beside it.
 
+use super::scaling;
 use super::update::Update;
 use crate::autodiff::gradients;
 use crate::graph::{Component, DType, Graph, GraphError, Init, InputKind, Role, ValueId};
+use crate::models::layers::rng;
 use crate::models::{AttentionForm, Build, Family, FeedForwardForm, GenerationShape};
+use crate::ops::{Accumulate, AccumulateByChance, Rounding};
 use crate::plan::{
     Offload, Phase, PlanError, Program, Recompute, offload, offloaded_values, recompute, recomputed_nodes,
 };
@@ -55,6 +58,11 @@ impl StepSpec {
     /// Rows of the loss per sample, where each token is one.
     pub fn loss_length(&self) -> usize {
         if self.target_length > 0 { self.target_length } else { self.length }
+    }
+
+    /// Gradients in f16 have so small a range that the loss is scaled, and a step that overflows is skipped.
+    pub(super) fn scales_loss(&self) -> bool {
+        self.float == DType::F16
     }
 }
 
@@ -145,12 +153,18 @@ pub(super) fn micro_step(family: &dyn Family, spec: &StepSpec, settings: &Settin
     apply_offload(apply_recompute(graph, settings)?, settings)
 }
 
-/// Adds a gradient to the accumulator of its parameter.
+/// Adds a gradient to the accumulator of its parameter. One in bf16 is rounded by chance, which no product can do that
+/// adds into it directly.
 pub(super) fn accumulate(graph: &mut Graph, parameter: ValueId, grad: ValueId) -> Result<(), GraphError> {
     let total = accumulator(graph, parameter)?;
     let name = format!("{}.accumulate", graph.value(parameter).name);
-    graph.with_role(Role::Update, |g| g.accumulate(&name, grad, total))?;
-    Ok(())
+    graph.with_role(Role::Update, |g| match Rounding::of(&name, &[g.ty(total).dtype]) {
+        None => g.accumulate(&name, grad, total).map(drop),
+        Some(rounding) => {
+            let rng = rng(g)?;
+            g.add(&name, AccumulateByChance { rounding }, &[grad, total, rng]).map(drop)
+        }
+    })
 }
 
 pub(super) fn apply_recompute(graph: Graph, settings: &Settings) -> Result<Graph, PlanError> {
@@ -181,17 +195,17 @@ fn learn(
     if let Some(correct) = outputs.correct {
         add_metric(graph, "metrics.correct", correct)?;
     }
-    let scale = graph.scalar("loss.scale")?;
+    let seed = scaling::seed(graph, spec)?;
     let trained = graph.trained();
     let computed: Vec<ValueId> = trained.iter().map(|&p| graph.computed(p)).collect();
-    let grads = gradients(graph, outputs.loss, scale, &computed)?;
+    let grads = gradients(graph, outputs.loss, seed, &computed)?;
     Ok(trained.into_iter().zip(grads).filter_map(|(p, g)| Some((p, g?))).unzip())
 }
 
 /// Adds a sum of this batch to a resident that the host clears.
 pub(super) fn add_metric(graph: &mut Graph, name: &str, value: ValueId) -> Result<(), GraphError> {
     let total = graph.scalar(name)?;
-    graph.add(&format!("{name}.add"), crate::ops::Accumulate, &[value, total])?;
+    graph.add(&format!("{name}.add"), Accumulate, &[value, total])?;
     Ok(())
 }
 

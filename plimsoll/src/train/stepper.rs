@@ -5,6 +5,7 @@ use super::TrainError;
 use super::batch::counted;
 use super::choose::Choice;
 use super::contrastive::{CONTRAST, EMBED, REPLAY};
+use super::scaling::SCALE;
 use super::shapes::{Pass, Shapes};
 use super::step::UPDATE;
 use crate::data::Batch;
@@ -20,6 +21,21 @@ pub struct Stepped {
     pub loss: f64,
     /// Norm of the gradient before clipping.
     pub norm: f64,
+    /// What the loss is multiplied by from now on, in f16.
+    pub scale: Option<f64>,
+}
+
+impl Stepped {
+    /// The gradient was too large for f16: the weights are what they were, and the scale is half of what it was.
+    pub fn is_skipped(&self) -> bool {
+        self.scale.is_some() && !self.norm.is_finite()
+    }
+
+    /// Whether going on makes no sense. Steps may be skipped while there is a scale left to halve.
+    pub fn has_diverged(&self) -> bool {
+        let recovers = self.is_skipped() && self.scale.is_some_and(|scale| scale >= 1.0);
+        !(self.loss.is_finite() && self.norm.is_finite()) && !recovers
+    }
 }
 
 /// An update that was given to the executor. A device may still be at it: the next one can be made ready meanwhile.
@@ -49,7 +65,7 @@ pub struct Stepper {
 }
 
 /// What [`Stepped`] is made of: residents that the phases add to.
-const METRICS: [&str; 2] = ["metrics.loss", "metrics.norm"];
+const METRICS: [&str; 3] = ["metrics.loss", "metrics.norm", SCALE];
 
 /// How an effective batch is gone through.
 enum Passes {
@@ -139,7 +155,8 @@ impl Stepper {
         let metrics = executor.answer(&underway.metrics);
         // Everything up to there has been waited for: what went wrong until then is known now.
         executor.check()?;
-        Ok(Stepped { loss: metrics[0] / underway.counted, norm: metrics[1] })
+        let scale = Some(metrics[2]).filter(|scale| !scale.is_nan());
+        Ok(Stepped { loss: metrics[0] / underway.counted, norm: metrics[1], scale })
     }
 
     fn feed(
@@ -204,5 +221,22 @@ pub(super) fn phase(program: &Program, name: &str) -> Result<usize, TrainError> 
 pub(super) fn clear_metrics(executor: &mut dyn Executor) {
     for name in ["metrics.loss", "metrics.correct", "metrics.norm"] {
         executor.write_resident(name, bytemuck::bytes_of(&0f32));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_overflow_is_skipped_while_there_is_a_scale_to_halve() {
+        let stepped = |loss: f64, norm: f64, scale: Option<f64>| Stepped { loss, norm, scale };
+        let fine = stepped(1.0, 2.0, None);
+        assert!(!fine.is_skipped() && !fine.has_diverged());
+        assert!(stepped(1.0, f64::NAN, None).has_diverged(), "without a scale there is nothing to recover by");
+        let skipped = stepped(1.0, f64::INFINITY, Some(32768.0));
+        assert!(skipped.is_skipped() && !skipped.has_diverged());
+        assert!(stepped(1.0, f64::INFINITY, Some(0.5)).has_diverged());
+        assert!(stepped(f64::NAN, 1.0, Some(32768.0)).has_diverged(), "a step that was taken cannot be undone");
     }
 }

@@ -254,11 +254,12 @@ impl<'r> Trainer<'r> {
 
     fn end_step(&mut self, open: OpenStep) -> Result<(), TrainError> {
         let OpenStep { underway, step, lr, samples, began, stall_ms } = open;
-        let Stepped { loss, norm } = self.stepper.finish(&self.executor, underway)?;
+        let stepped = self.stepper.finish(&self.executor, underway)?;
+        let Stepped { loss, norm, scale } = stepped;
         // From the end of the step before, if this one was given to the device earlier.
         let (before, now) = (began.max(self.ended), Instant::now());
         self.ended = now;
-        if !loss.is_finite() || !norm.is_finite() {
+        if stepped.has_diverged() {
             let last_good = checkpoint::list(&self.run.checkpoints()).pop().map(|(_, path)| path);
             return Err(TrainError::Diverged { step, loss, norm, last_good });
         }
@@ -270,6 +271,8 @@ impl<'r> Trainer<'r> {
             epoch: (step - 1) / self.run.steps_per_epoch(),
             loss,
             norm,
+            scale,
+            skipped: stepped.is_skipped(),
             lr,
             ms: seconds * 1e3,
             samples_per_s: samples as f64 / seconds.max(1e-9),

@@ -163,7 +163,7 @@ fn update(graph: &mut Graph, pairs: &[(ValueId, ValueId)], clip: bool, zero_grad
                 graph.resident(&format!("{which}.{name}"), ty.clone(), Component::Optimizer, Init::Zeros).unwrap()
             };
             let (m, v) = (moment(graph, "moment1"), moment(graph, "moment2"));
-            let op = AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, weight_decay: 0.01, zero_gradient };
+            let op = AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, weight_decay: 0.01, zero_gradient, rounding: None };
             graph.add(&format!("{name}.update"), op, &[weight, m, v, grad, lr, one, two, factor]).unwrap();
         }
     });

@@ -22,6 +22,14 @@ pub fn update<T: Element>(data: &mut [T], f: impl Fn(T) -> T + Sync) {
     });
 }
 
+/// Zeros in the first `len` elements, which nobody else uses now.
+pub fn clear<T: Element + Default>(data: SharedMut<T>, len: usize) {
+    ranges(len, |range| {
+        // SAFETY: ranges are disjoint and inside the tensor.
+        unsafe { data.slice(range.start, range.len()) }.fill(T::default());
+    });
+}
+
 /// `output 0 [i] = f(input[i])`; in place if the plan put them at the same address.
 pub fn map1<T: Element>(io: &CpuIo<'_>, input: usize, f: impl Fn(T) -> T + Sync) {
     let output = io.output::<T>(0);

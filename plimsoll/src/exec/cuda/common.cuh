@@ -39,6 +39,16 @@ template <> __device__ __forceinline__ half from_float<half>(float x) {
     return y;
 }
 
+// One of the two neighbours of x in bf16, by chance: each as often as x is near it, so that the mean is x. `word` has 16
+// random bits. Infinities and NaN stay what they are.
+__device__ __forceinline__ bf16 round_by_chance(float x, u32 word) {
+    u32 bits = __float_as_uint(x);
+    if ((bits & 0x7f800000u) == 0x7f800000u) return from_float<bf16>(x);
+    return bf16{(unsigned short)((bits + (word & 0xffffu)) >> 16)};
+}
+
+__device__ __forceinline__ bool is_finite(float x) { return fabsf(x) < INFINITY; }
+
 // Sum and maximum over a warp; the result is in every lane.
 __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
@@ -99,7 +109,7 @@ __device__ __forceinline__ u64 mix(u64 x) {
     return x ^ (x >> 31);
 }
 
-// The stream of one dropout site in one step, as Stream::new.
+// The stream of one site (of dropout, or of rounding) in one step, as Stream::new.
 struct Stream { uint2 key; u32 step; };
 __device__ __forceinline__ Stream stream_of(u64 seed, u64 site, u64 step) {
     u64 turned = ((step >> 32) << 17) | ((step >> 32) >> 47);

@@ -76,7 +76,8 @@ impl RunStory {
     }
 
     fn line(&self, value: fn(&StepEvent) -> f64) -> Vec<(f64, f64)> {
-        self.steps.iter().map(|step| (step.step as f64, value(step))).collect()
+        // What overflowed has no place on a line.
+        self.steps.iter().map(|step| (step.step as f64, value(step))).filter(|(_, y)| y.is_finite()).collect()
     }
 
     fn scores(&self, value: fn(&Evaluation) -> Option<f64>) -> Vec<(f64, f64)> {

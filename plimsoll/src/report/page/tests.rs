@@ -16,6 +16,8 @@ fn step(step: usize, loss: f64) -> Event {
         epoch: 1,
         loss,
         norm: 1.0,
+        scale: None,
+        skipped: false,
         lr: 1e-3,
         ms: 2.0,
         samples_per_s: 4000.0,

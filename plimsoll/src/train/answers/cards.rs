@@ -89,7 +89,12 @@ fn first_card(
         let need = match known {
             Some(need) => need,
             None => {
-                let need = attempt(&with_budget(recipe, budget), card)?.plan.map(|plan| plan.arena_bytes);
+                let attempt = attempt(&with_budget(recipe, budget), card)?;
+                // What this card does not compute in, another may.
+                if attempt.refused.is_some() {
+                    continue;
+                }
+                let need = attempt.plan.map(|plan| plan.arena_bytes);
                 needs.push((precision, need));
                 need
             }

@@ -109,7 +109,7 @@ fn precisions(recipe: &Recipe, device: &Device) -> Vec<Step> {
         _ => &[][..],
     };
     let adjust = |precision: Precision| match precision {
-        Bf16 => "weights are rounded after every update: small learning rates may stand still; compare a short run",
+        Bf16 => "weights are rounded after every update, by chance and right on average; compare a short run",
         Fp16Mixed => "weights stay f32; the loss is scaled, and steps that overflow are skipped",
         _ => "weights and sums stay f32; compare the first losses with an f32 run",
     };

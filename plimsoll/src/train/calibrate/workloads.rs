@@ -239,27 +239,7 @@ mod tests {
     use crate::train::{Device, plan};
     use std::collections::BTreeSet;
 
-<<<<<<< HEAD
-    fn device(name: &str, target: Target) -> Device {
-        Device {
-            name: name.into(),
-            total_bytes: 8 << 30,
-            free_bytes: 8 << 30,
-            reserve_bytes: 0,
-            profile: Profile::cpu(2),
-            target,
-            precision: Precision::F32,
-            runs: true,
-            ordinal: 0,
-        }
-    }
-
     fn classes(workloads: &[Workload], device: &Device, most_bytes: usize) -> BTreeSet<Class> {
-=======
-    #[test]
-    fn every_class_of_work_is_in_them() {
-        let device = Device::cpu(2, 8 << 30);
->>>>>>> clean
         let mut seen = BTreeSet::from([Class::View]);
         for workload in workloads {
             let recipe = Recipe::parse(&workload.recipe(), workload.name, &[]).unwrap_or_else(|e| panic!("{e}"));
@@ -274,8 +254,8 @@ mod tests {
     #[test]
     fn every_class_of_work_is_in_them() {
         for (workloads, device, most_bytes) in [
-            (for_processors(), device("cpu", Target::cpu(2)), 512 << 20),
-            (for_cards(), device("cuda", Target::CUDA), 3 << 30),
+            (for_processors(), Device::cpu(2, 8 << 30), 512 << 20),
+            (for_cards(), Device { target: Target::CUDA, ..Device::cpu(1, 8 << 30) }, 3 << 30),
         ] {
             let seen = classes(&workloads, &device, most_bytes);
             let missing: Vec<Class> = Class::ALL.into_iter().filter(|class| !seen.contains(class)).collect();

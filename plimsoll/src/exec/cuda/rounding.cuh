@@ -1,0 +1,37 @@
+// Stores of elements that are rounded by chance where they are bf16 and ROUNDED says so; see ops/rounding.rs. After
+// map.cuh.
+
+#define ROUNDING const i64 *rng, u64 site, i64 first
+#define READ_ROUNDING rounding_of(rng, site, first)
+
+struct Rounding {
+    Stream stream;
+    u32 sample;
+    i64 first;
+};
+__device__ __forceinline__ Rounding rounding_of(const i64* rng, u64 site, i64 first) {
+    if (!ROUNDED) return Rounding{};
+    return Rounding{stream_of(rng[0], site, rng[1]), (u32)rng[2], first};
+}
+
+template <int N, typename Element>
+__device__ __forceinline__ void store_rounded(const float (&x)[N], Element* to, i64 i, i64 n, Rounding, u32) {
+    store(x, to, i, n);
+}
+
+// Eight neighbours share four random words, 16 bits each. A thread's elements never cross such a group: it has one,
+// four or eight of them, and `first` is a multiple of eight.
+template <int N>
+__device__ __forceinline__ void store_rounded(const float (&x)[N], bf16* to, i64 i, i64 n, Rounding r, u32 tensor) {
+    if (!ROUNDED) return store(x, to, i, n);
+    i64 element = r.first + i;
+    uint4 words = stream_quad(r.stream, r.sample, tensor, (u32)(element / 8));
+    int start = N == 8 ? 0 : (int)(element % 8);
+    float rounded[N];
+    UNROLL for (int k = 0; k < N; k++) {
+        int at = start + k;
+        u32 pair = at < 2 ? words.x : at < 4 ? words.y : at < 6 ? words.z : words.w;
+        rounded[k] = to_float(round_by_chance(x[k], pair >> (at % 2 * 16)));
+    }
+    store(rounded, to, i, n);
+}
