@@ -84,11 +84,7 @@ fn cpu(machine: &Machine) -> (Device, Facts) {
     let threads = machine.threads.map_or(facts.threads, usize::from);
     let measured = profiles::of(&Measured::Cpu { name: facts.name.clone(), threads });
     let profile = measured.unwrap_or_else(|| Profile::cpu(threads));
-    let device = Device {
-        total_bytes: facts.total_bytes,
-        profile,
-        ..Device::cpu(threads, facts.available_bytes)
-    };
+    let device = Device { total_bytes: facts.total_bytes, profile, ..Device::cpu(threads, facts.available_bytes) };
     (device, Facts::Cpu(facts))
 }
 

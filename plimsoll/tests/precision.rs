@@ -167,7 +167,8 @@ fn what_is_kept_in_bf16_is_rounded_by_chance() {
             sites.dedup();
             assert_eq!(sites.len(), updates.len(), "{file}: two updates are rounded alike");
             for phase in &program.phases {
-                let totals = phase.graph.values().iter().filter(|v| v.name.starts_with("gradient.") && v.input.is_some());
+                let totals =
+                    phase.graph.values().iter().filter(|v| v.name.starts_with("gradient.") && v.input.is_some());
                 for total in totals.filter(|_| phase.name != "update") {
                     let id = phase.graph.find(&total.name).unwrap();
                     let adding = phase.graph.nodes().iter().filter(|node| node.inputs.contains(&id));

@@ -1,7 +1,7 @@
 //! A planned run of a shipped recipe that is stepped by hand over its own data.
 
-use plimsoll::data::{Batch, Loader, Position};
 use crate::programs::card_profile;
+use plimsoll::data::{Batch, Loader, Position};
 use plimsoll::exec::{Executor, floats};
 use plimsoll::graph::DType;
 use plimsoll::ops::Target;

@@ -1,7 +1,9 @@
 //! Which tensor a failed request was: the values of a recipe's step whose size is the one that was asked for.
 
 use super::scan::Amount;
-use super::torch::{Attention, MOST_BYTES, Optimizer, Shape, Torch, element_widths, packed, scores_bytes, scores_shape};
+use super::torch::{
+    Attention, MOST_BYTES, Optimizer, Shape, Torch, element_widths, packed, scores_bytes, scores_shape,
+};
 use crate::graph::{Graph, GraphError, InputKind, Value, ValueId, without_numbers};
 use crate::models::AttentionForm;
 use crate::recipe::{Kind, Precision, Recipe};

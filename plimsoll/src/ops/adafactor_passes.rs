@@ -151,7 +151,8 @@ impl<'a> Passes<'a> {
     }
 
     fn kernel(&self, entry: &'static str) -> Kernel {
-        let types = [("T", self.w), ("G", self.g), ("M", self.row_moments), ("S", &self.scalars[0]), ("C", &self.scalars[2])];
+        let types =
+            [("T", self.w), ("G", self.g), ("M", self.row_moments), ("S", &self.scalars[0]), ("C", &self.scalars[2])];
         let kernel = typed(source!("adafactor", "map", "rounding"), entry, &types);
         Rounding::define(self.op.rounding, define_index(kernel, self.sizes.elements))
             .define("WIDTH", self.width)

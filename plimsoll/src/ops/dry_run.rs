@@ -244,8 +244,8 @@ fn updates_read_gradients_of_another_type() {
     let [w, m, v] = [1 << 10, 2 << 10, 3 << 10].map(|at| tensor(at, DType::F32));
     let g = tensor(4 << 10, DType::Bf16);
     let scalars = [5 << 10, 6 << 10, 7 << 10, 8 << 10].map(scalar);
-    let adamw = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.1, zero_gradient: false };
-    let sgd = Sgd { momentum: 0.9, weight_decay: 0.1, zero_gradient: false };
+    let adamw = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.1, zero_gradient: false, rounding: None };
+    let sgd = Sgd { momentum: 0.9, weight_decay: 0.1, zero_gradient: false, rounding: None };
     let adafactor = Adafactor::DEFAULT;
     let few = |rest: &[&DeviceTensor]| [&[&w], rest].concat().into_iter().cloned().collect::<Vec<_>>();
     let column = |address: u64, shape: &[usize]| DeviceTensor { address, ty: Type::new(DType::F32, shape) };

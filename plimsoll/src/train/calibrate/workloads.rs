@@ -234,7 +234,7 @@ impl Workload {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::Class;
+    use crate::ops::{Class, Target};
     use crate::recipe::Recipe;
     use crate::train::{Device, plan};
     use std::collections::BTreeSet;
