@@ -82,15 +82,9 @@ fn cpu(machine: &Machine) -> (Device, Facts) {
     let facts = CpuFacts::gather();
     let threads = machine.threads.map_or(facts.threads, usize::from);
     let device = Device {
-        name: "cpu".into(),
-        total_bytes: facts.total_bytes,
         free_bytes: facts.available_bytes,
-        reserve_bytes: 0,
         profile: profiles::of_processor(&facts.name, threads),
-        target: Target::cpu(threads),
-        precision: Precision::F32,
-        runs: true,
-        ordinal: 0,
+        ..Device::cpu(threads, facts.total_bytes)
     };
     (device, Facts::Cpu(facts))
 }

@@ -98,6 +98,7 @@ impl From<CudaError> for Failure {
                 message,
                 "end what else holds the memory (`plimsoll devices`), or give a smaller --memory",
             ),
+            CudaError::Fault { hint, .. } => Failure::failed(message, hint),
             CudaError::NoKernel { .. } => Failure::failed(message, "run it with --device cpu"),
             CudaError::Compile { .. } => {
                 Failure::failed(message, "this is a defect of plimsoll: please report it; --device cpu runs meanwhile")

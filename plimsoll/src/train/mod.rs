@@ -78,6 +78,23 @@ pub struct Device {
     pub ordinal: usize,
 }
 
+impl Device {
+    /// A processor of which these many bytes are free, as fast as the built-in profile says.
+    pub fn cpu(threads: usize, bytes: u64) -> Device {
+        Device {
+            name: "cpu".into(),
+            total_bytes: bytes,
+            free_bytes: bytes,
+            reserve_bytes: 0,
+            profile: Profile::cpu(threads),
+            target: Target::cpu(threads),
+            precision: Precision::F32,
+            runs: true,
+            ordinal: 0,
+        }
+    }
+}
+
 #[derive(Debug, Error)]
 pub enum TrainError {
     #[error(transparent)]

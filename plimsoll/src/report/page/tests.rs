@@ -1,7 +1,4 @@
 use super::*;
-use crate::ops::Target;
-use crate::plan::Profile;
-use crate::recipe::Precision;
 use crate::train::{Device, Event, Started, StepEvent, plan};
 
 const RECIPE: &str = r#"
@@ -26,17 +23,7 @@ epochs = 1
 
 fn planned() -> (Recipe, Planned) {
     let recipe = Recipe::parse(RECIPE, "r.toml", &[]).unwrap();
-    let device = Device {
-        name: "a & b".into(),
-        total_bytes: 1 << 30,
-        free_bytes: 1 << 30,
-        reserve_bytes: 0,
-        profile: Profile::cpu(1),
-        target: Target::cpu(1),
-        precision: Precision::F32,
-        runs: true,
-        ordinal: 0,
-    };
+    let device = Device { name: "a & b".into(), ..Device::cpu(1, 1 << 30) };
     let planned = plan(&recipe, &device).unwrap();
     (recipe, planned)
 }

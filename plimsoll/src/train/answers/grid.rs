@@ -257,9 +257,6 @@ fn planning_key(recipe: &Recipe, device: &Device) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::Target;
-    use crate::plan::Profile;
-    use crate::recipe::Precision;
 
     fn values(text: &str) -> Vec<String> {
         Axis::parse(text).unwrap().values.into_iter().map(|value| value.set).collect()
@@ -298,17 +295,7 @@ mod tests {
                           [train]\neffective_batch = 8\n";
 
     fn device() -> Device {
-        Device {
-            name: "cpu".into(),
-            total_bytes: 1 << 34,
-            free_bytes: 1 << 34,
-            reserve_bytes: 0,
-            profile: Profile::cpu(1),
-            target: Target::cpu(1),
-            precision: Precision::F32,
-            runs: false,
-            ordinal: 0,
-        }
+        Device { runs: false, ..Device::cpu(1, 1 << 34) }
     }
 
     fn grid_of(axes: &[&str]) -> Result<Grid, GridError> {

@@ -198,31 +198,14 @@ fn joined(taken: &[(&Kind, &Step)], attempt: Attempt) -> Rung {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::Target;
-    use crate::plan::Profile;
-    use crate::recipe::Precision;
     use crate::train::plan;
 
     const TEXT: &str = "[model]\nfamily = \"mu-sota\"\nvocab = 257\nlayers = 2\nblocks = 2\nblock_width = 4\nblock_heads = 2\n\
                         cross_heads = 2\nffn = 16\nmax_length = 16\n[data]\nsource = \"synthetic:grammar\"\nsamples = 3000\n\
                         [train]\neffective_batch = 8\noptimizer = { name = \"adamw\", lr = 1e-3, betas = [0.9, 0.95] }\n";
 
-    fn machine(bytes: u64) -> Device {
-        Device {
-            name: "cpu".into(),
-            total_bytes: bytes,
-            free_bytes: bytes,
-            reserve_bytes: 0,
-            profile: Profile::cpu(1),
-            target: Target::cpu(1),
-            precision: Precision::F32,
-            runs: true,
-            ordinal: 0,
-        }
-    }
-
     fn ladder_in(bytes: u64) -> Ladder {
-        let (draft, device) = (Draft::of_text(TEXT, "text.toml"), machine(bytes));
+        let (draft, device) = (Draft::of_text(TEXT, "text.toml"), Device::cpu(1, bytes));
         let Err(TrainError::DoesNotFit(smallest)) = plan(&draft.with(&[]).unwrap(), &device) else {
             panic!("it fits in {bytes}");
         };
@@ -258,6 +241,6 @@ mod tests {
         let together = fitting[0];
         assert_eq!((fitting.len(), together.kind, together.changes_learning), (1, "together", true), "{ladder:?}");
         let recipe = Draft::of_text(TEXT, "text.toml").with(&together.set).unwrap();
-        assert!(plan(&recipe, &machine(bytes)).is_ok(), "{together:?}");
+        assert!(plan(&recipe, &Device::cpu(1, bytes)).is_ok(), "{together:?}");
     }
 }

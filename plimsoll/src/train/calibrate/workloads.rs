@@ -136,25 +136,14 @@ impl Workload {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::{Class, Target};
-    use crate::plan::Profile;
-    use crate::recipe::{Precision, Recipe};
+    use crate::ops::Class;
+    use crate::recipe::Recipe;
     use crate::train::{Device, plan};
     use std::collections::BTreeSet;
 
     #[test]
     fn every_class_of_work_is_in_them() {
-        let device = Device {
-            name: "cpu".into(),
-            total_bytes: 8 << 30,
-            free_bytes: 8 << 30,
-            reserve_bytes: 0,
-            profile: Profile::cpu(2),
-            target: Target::cpu(2),
-            precision: Precision::F32,
-            runs: true,
-            ordinal: 0,
-        };
+        let device = Device::cpu(2, 8 << 30);
         let mut seen = BTreeSet::from([Class::View]);
         for workload in all() {
             let recipe = Recipe::parse(&workload.recipe(), workload.name, &[]).unwrap_or_else(|e| panic!("{e}"));
