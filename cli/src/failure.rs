@@ -104,6 +104,7 @@ impl From<CudaError> for Failure {
                 message,
                 "end what else holds memory of this machine, or raise the limit on locked memory (`ulimit -l`)",
             ),
+            CudaError::Fault { hint, .. } => Failure::failed(message, hint),
             CudaError::NoKernel { .. } => Failure::failed(message, "run it with --device cpu"),
             CudaError::Compile { .. } => {
                 Failure::failed(message, "this is a defect of plimsoll: please report it; --device cpu runs meanwhile")

@@ -1,225 +1,189 @@
-//! Compiles every kernel that any op or any shipped recipe launches, for every architecture, without a GPU:
-//! `cuda_kernels [--few] [--only TEXT] [--arch N]…` from the root of the repository. Needs libnvrtc:
+//! Compiles the kernels that the ops and the shipped recipes launch, for every architecture, without a GPU:
+//! `cuda_kernels [--all] [--only TEXT] [--arch N]…` from the root of the repository. Needs libnvrtc:
 //! tools/cuda/compile-kernels brings it.
 //!
 //! The samples of every op and their gradients are put on a queue that only looks, in f32, bf16 and f16; so are the
 //! programs of the shipped recipes in every precision. What comes out is compiled, and its registers and shared memory
-//! are held against what a block of that architecture has.
+//! are held against what a block of that architecture has. A file or kernel that nothing launches is an error: what is
+//! never compiled is never checked.
 
 #[path = "../tests/common/case.rs"]
 #[allow(dead_code)]
 mod case;
 #[path = "cuda/cubin.rs"]
 mod cubin;
+#[path = "cuda/launches.rs"]
+mod launches;
+#[path = "cuda/modules.rs"]
+mod modules;
 #[path = "cuda/programs.rs"]
 mod programs;
 
-use cubin::resources;
-use plimsoll::exec::cuda::{Bases, Compiler, CudaError, Grid, Kernel, Recorded, Recorder, record_node};
-use plimsoll::graph::DType;
-use plimsoll::ops::Target;
-use plimsoll::plan::{Layout, LayoutOptions, Phase, Program, lay_out};
-use programs::{ON_CARDS_ONLY, PRECISIONS, SHIPPED};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use cubin::{Resources, resources};
+use launches::Launches;
+use modules::{Module, covering, modules};
+use plimsoll::exec::cuda::{Compiler, CudaError};
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-/// Compute capabilities that machine code is made for, with the most shared memory of a block there.
-const ARCHS: [(u32, u32); 6] =
-    [(75, 64 << 10), (80, 163 << 10), (86, 99 << 10), (89, 99 << 10), (90, 227 << 10), (120, 99 << 10)];
-const REGISTERS_PER_BLOCK: u32 = 65536;
-/// Ops have other kernels from these on.
-const GENERATIONS: [u32; 2] = [75, 90];
-/// Aligned as device memory is; nothing is ever read there.
-const BASES: Bases = Bases { device: 1 << 40, host: 1 << 44 };
-
-/// Kernels with the most that a launch asks for, what has no kernel, and what no device would launch.
-#[derive(Default)]
-struct Seen {
-    kernels: HashMap<Kernel, Need>,
-    missing: BTreeSet<String>,
-    wrong: BTreeSet<String>,
-}
-
+/// An architecture that machine code is made for: compute capability 7.5 is 75.
 #[derive(Clone, Copy)]
-struct Need {
-    threads: u32,
+struct Arch {
+    number: u32,
+    /// The most shared memory of a block.
     shared_bytes: u32,
-    /// The first generation that launches it.
-    since: u32,
 }
 
-impl Seen {
-    fn samples(&mut self) {
-        for (name, case) in case::cases(1, 3) {
-            for float in [DType::F32, DType::Bf16, DType::F16] {
-                // Not every op takes its inputs in half precision; what does not build is not launched either.
-                let Ok(built) = case.build(float, case.is_differentiable()) else { continue };
-                let phase = Phase { name: "only".into(), graph: built.graph, repeat: 1 };
-                let options = LayoutOptions { target: Target::CUDA, sharing: true };
-                let laid_out = Program::new(vec![phase]).and_then(|p| lay_out(&p, options).map(|l| (p, l)));
-                match laid_out {
-                    Ok((program, layout)) => self.program(name, &program, &layout),
-                    Err(error) => _ = self.wrong.insert(format!("{name}: {error}")),
-                }
-            }
-        }
-    }
+const ARCHS: [Arch; 6] = [
+    Arch { number: 75, shared_bytes: 64 << 10 },
+    Arch { number: 80, shared_bytes: 163 << 10 },
+    Arch { number: 86, shared_bytes: 99 << 10 },
+    Arch { number: 89, shared_bytes: 99 << 10 },
+    Arch { number: 90, shared_bytes: 227 << 10 },
+    Arch { number: 120, shared_bytes: 99 << 10 },
+];
+const REGISTERS_PER_BLOCK: u32 = 65536;
 
-    fn recipes(&mut self) -> Result<(), Box<dyn Error>> {
-        for shipped in SHIPPED.iter().chain(&ON_CARDS_ONLY) {
-            for precision in PRECISIONS {
-                let choice = shipped.planned(precision)?.choice;
-                self.program(&format!("{} in {precision}", shipped.name), &choice.program, &choice.layout);
-            }
-        }
-        Ok(())
-    }
+/// Where the files of kernels are, beside their ops.
+const SOURCES: &str = "plimsoll/src/ops";
+const CACHE: &str = "target/cubins";
 
-    fn program(&mut self, who: &str, program: &Program, layout: &Layout) {
-        for (phase, plan) in layout.phases.iter().enumerate() {
-            let each = |arch: u32| plan.order.iter().flat_map(move |&id| [(id, arch, false), (id, arch, true)]);
-            for (id, arch, tf32) in GENERATIONS.into_iter().flat_map(each) {
-                let mut recorder = Recorder { arch, ..Recorder::default() };
-                match record_node(program, layout, phase, id, BASES, tf32, &mut recorder) {
-                    Ok(()) => recorder.launches.into_iter().for_each(|launch| self.launch(who, arch, launch)),
-                    Err(CudaError::NoKernel { op, dtype }) => {
-                        let kind = op.split([' ', '{', '(']).next().unwrap_or(&op);
-                        self.missing.insert(format!("{kind} in {}", dtype.name()));
-                    }
-                    Err(error) => _ = self.wrong.insert(format!("{who}: {error}")),
-                }
-            }
-        }
-    }
-
-    fn launch(&mut self, who: &str, arch: u32, launch: Recorded) {
-        match launch {
-            Recorded::Kernel { kernel, grid, .. } => self.kernel(who, arch, kernel, grid),
-            // However many it is joined with.
-            Recorded::Sweep(sweep) => {
-                sweep.kernels().for_each(|(_, kernel)| self.kernel(who, arch, kernel, sweep.grid()))
-            }
-            _ => {}
-        }
-    }
-
-    fn kernel(&mut self, who: &str, arch: u32, kernel: Kernel, grid: Grid) {
-        if !is_legal(grid) {
-            self.wrong.insert(format!("{who}: {} asks for {grid:?}", kernel.entry));
-        }
-        let need = self.kernels.entry(kernel).or_insert(Need { threads: 0, shared_bytes: 0, since: arch });
-        need.since = need.since.min(arch);
-        need.threads = need.threads.max(grid.threads.iter().product());
-        need.shared_bytes = need.shared_bytes.max(grid.shared_bytes);
-    }
+/// One module for one architecture.
+struct Compiled<'a> {
+    module: &'a Module,
+    arch: Arch,
+    found: Result<BTreeMap<String, Resources>, CudaError>,
+    took: Duration,
 }
 
-fn is_legal(grid: Grid) -> bool {
-    let ([x, y, z], threads) = (grid.blocks, grid.threads.iter().product::<u32>());
-    (1..=1024).contains(&threads) && (1..1 << 31).contains(&x) && [y, z].iter().all(|n| (1..65536).contains(n))
-}
-
-/// All kernels of one file under the same macros are one compilation.
-fn modules(seen: &HashMap<Kernel, Need>, only: Option<&str>) -> Vec<Vec<(Kernel, Need)>> {
-    let mut modules: HashMap<_, Vec<(Kernel, Need)>> = HashMap::new();
-    for (kernel, &need) in seen.iter().filter(|(kernel, _)| only.is_none_or(|text| kernel.source.name.contains(text))) {
-        modules.entry((kernel.source, kernel.defines.clone())).or_default().push((kernel.clone(), need));
-    }
-    let mut modules: Vec<_> = modules.into_values().collect();
-    modules.sort_by_key(|kernels| (kernels[0].0.source.name, format!("{:?}", kernels[0].0.defines)));
-    modules
-}
-
-/// Of each file and element type the module with the most that its launches ask for.
-fn few(modules: Vec<Vec<(Kernel, Need)>>) -> Vec<Vec<(Kernel, Need)>> {
-    let size = |module: &[(Kernel, Need)]| {
-        let shared = module.iter().map(|(_, need)| need.shared_bytes).max();
-        (shared, format!("{:?}", module[0].0.defines).len(), module.len())
-    };
-    let mut chosen: BTreeMap<(&str, String), Vec<(Kernel, Need)>> = BTreeMap::new();
-    for module in modules {
-        let kernel = &module[0].0;
-        let element = kernel.defines.iter().find(|(name, _)| *name == "T").map(|(_, value)| value.clone());
-        let key = (kernel.source.name, element.unwrap_or_default());
-        if chosen.get(&key).is_none_or(|other| size(other) < size(&module)) {
-            chosen.insert(key, module);
-        }
-    }
-    chosen.into_values().collect()
-}
-
-/// Compiles one module for one architecture; what is wrong with it.
-fn check(compiler: &Compiler, (arch, shared_limit): (u32, u32), module: &[(Kernel, Need)]) -> Vec<String> {
-    let cubin = match compiler.cubin(&module[0].0) {
-        Ok(cubin) => cubin,
-        Err(error) => return vec![format!("{error}\n{:?}", module[0].0.defines)],
-    };
-    let Some(found) = resources(&cubin) else { return vec!["the compiler's answer is no cubin".into()] };
-    let mut wrong = Vec::new();
-    for (kernel, need) in module {
-        let place = format!("{}.cu {} sm_{arch} {:?}", kernel.source.name, kernel.entry, kernel.defines);
-        let Some(used) = found.get(kernel.entry) else {
-            wrong.push(format!("{place}: there is no such kernel in the file"));
-            continue;
+impl Compiled<'_> {
+    fn new<'a>(compiler: &Compiler, arch: Arch, module: &'a Module) -> Compiled<'a> {
+        let start = Instant::now();
+        let damaged = || CudaError::Compile {
+            source_name: module.kernel.source.name,
+            arch: arch.number,
+            log: "the compiler's answer is no cubin".into(),
         };
-        let (shared, registers) = (used.shared_bytes + need.shared_bytes, used.registers * need.threads);
-        if shared > shared_limit {
-            wrong.push(format!("{place}: {shared} bytes of shared memory, a block has {shared_limit}"));
-        }
-        if registers > REGISTERS_PER_BLOCK {
-            wrong.push(format!("{place}: {} registers × {} threads do not fit", used.registers, need.threads));
-        }
+        let found = compiler.cubin(&module.kernel).and_then(|cubin| resources(&cubin).ok_or_else(damaged));
+        Compiled { module, arch, found, took: start.elapsed() }
     }
-    wrong
+
+    /// What is wrong with it.
+    fn faults(&self) -> Vec<String> {
+        let found = match &self.found {
+            Ok(found) => found,
+            Err(error) => return vec![format!("{error}\n{}", self.module)],
+        };
+        let mut faults = Vec::new();
+        for (&entry, need) in &self.module.launched {
+            let place = format!("{entry} for sm_{} of {}", self.arch.number, self.module);
+            let Some(used) = found.get(entry) else {
+                faults.push(format!("{place}: there is no such kernel in the file"));
+                continue;
+            };
+            let (shared, registers) = (used.shared_bytes + need.shared_bytes, used.registers * need.threads);
+            if shared > self.arch.shared_bytes {
+                let limit = self.arch.shared_bytes;
+                faults.push(format!("{place}: {shared} bytes of shared memory, a block has {limit}"));
+            }
+            if registers > REGISTERS_PER_BLOCK {
+                faults.push(format!("{place}: {} registers × {} threads do not fit", used.registers, need.threads));
+            }
+        }
+        faults
+    }
 }
 
 /// Compiles everything, on all cores.
-fn check_all(modules: &[Vec<(Kernel, Need)>], archs: &[(u32, u32)]) -> Result<Vec<String>, CudaError> {
-    let cache = || Some(PathBuf::from("target/cubins"));
-    let compilers = archs.iter().map(|&(arch, _)| Compiler::new(arch, cache())).collect::<Result<Vec<_>, _>>()?;
-    let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+fn compile<'a>(modules: &'a [Module], archs: &[Arch]) -> Result<Vec<Compiled<'a>>, CudaError> {
+    let new = |arch: &Arch| Compiler::new(arch.number, Some(PathBuf::from(CACHE)));
+    let compilers = archs.iter().map(new).collect::<Result<Vec<_>, _>>()?;
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         while let Some((module, at)) = {
             let index = next.fetch_add(1, Ordering::Relaxed);
             modules.get(index / archs.len()).map(|module| (module, index % archs.len()))
         } {
-            if module.iter().any(|(_, need)| need.since > archs[at].0) {
+            if module.since() > archs[at].number {
                 continue;
             }
-            let found = check(&compilers[at], archs[at], module);
-            wrong.lock().unwrap_or_else(|e| e.into_inner()).extend(found);
+            let compiled = Compiled::new(&compilers[at], archs[at], module);
+            done.lock().unwrap_or_else(|e| e.into_inner()).push(compiled);
         }
     };
     std::thread::scope(|scope| {
         (0..std::thread::available_parallelism().map_or(1, usize::from)).for_each(|_| _ = scope.spawn(work));
     });
-    Ok(wrong.into_inner().unwrap_or_else(|e| e.into_inner()))
+    Ok(done.into_inner().unwrap_or_else(|e| e.into_inner()))
+}
+
+/// Kernels that were compiled and files beside the ops that were not, although nothing launches them.
+fn unreached(launches: &Launches, compiled: &[Compiled<'_>]) -> Result<BTreeSet<String>, Box<dyn Error>> {
+    let launched: BTreeSet<(&str, &str)> = launches.kernels.keys().map(|k| (k.source.name, k.entry)).collect();
+    let mut unreached = BTreeSet::new();
+    for (name, found) in compiled.iter().filter_map(|c| Some((c.module.kernel.source.name, c.found.as_ref().ok()?))) {
+        let idle = found.keys().filter(|entry| !launched.contains(&(name, entry.as_str())));
+        unreached.extend(idle.map(|entry| format!("{name}.cu: nothing launches {entry}")));
+    }
+    let files: BTreeSet<&str> = launched.iter().map(|(name, _)| *name).collect();
+    let idle = sources(Path::new(SOURCES))?.into_iter().filter(|name| !files.contains(name.as_str()));
+    unreached.extend(idle.map(|name| format!("{name}.cu: nothing launches a kernel of this file")));
+    Ok(unreached)
+}
+
+/// The names of all `.cu` files below a folder, as `Source` has them: `attention/tile`.
+fn sources(folder: &Path) -> Result<Vec<String>, Box<dyn Error>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let Some(stem) = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()) else { continue };
+        if path.is_dir() {
+            names.extend(sources(&path)?.into_iter().map(|name| format!("{stem}/{name}")));
+        } else if path.extension().is_some_and(|extension| extension == "cu") {
+            names.push(stem);
+        }
+    }
+    Ok(names)
+}
+
+fn print_slowest(mut compiled: Vec<Compiled<'_>>) {
+    compiled.sort_by_key(|c| std::cmp::Reverse(c.took));
+    for Compiled { module, arch, took, .. } in compiled.iter().take(3) {
+        println!("{:5.1} s for sm_{} of {module}", took.as_secs_f64(), arch.number);
+    }
 }
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let values = |flag: &str| arguments.windows(2).filter(|w| w[0] == flag).map(|w| w[1].clone()).collect::<Vec<_>>();
     let (only, chosen) = (values("--only").pop(), values("--arch"));
-    let archs: Vec<(u32, u32)> =
-        ARCHS.into_iter().filter(|(arch, _)| chosen.is_empty() || chosen.contains(&arch.to_string())).collect();
-    let mut seen = Seen::default();
-    seen.samples();
-    seen.recipes()?;
-    let mut modules = modules(&seen.kernels, only.as_deref());
-    if arguments.iter().any(|argument| argument == "--few") {
-        modules = few(modules);
-    }
-    let kernels: usize = modules.iter().map(Vec::len).sum();
-    println!("{kernels} kernels in {} modules for {} architectures", modules.len(), archs.len());
-    let mut wrong = check_all(&modules, &archs)?;
-    wrong.extend(seen.wrong);
-    wrong.sort();
-    seen.missing.iter().for_each(|op| println!("no kernel: {op}"));
+    let is_chosen = |arch: &Arch| chosen.is_empty() || chosen.contains(&arch.number.to_string());
+    let archs: Vec<Arch> = ARCHS.into_iter().filter(is_chosen).collect();
+    let start = Instant::now();
+    let launches = Launches::record()?;
+    let all = modules(&launches.kernels);
+    let count = all.len();
+    let mut modules = if arguments.iter().any(|argument| argument == "--all") { all } else { covering(all) };
+    modules.retain(|module| only.as_ref().is_none_or(|text| module.kernel.source.name.contains(text)));
+    println!(
+        "{} of {count} modules for {} architectures, found in {:.0} s",
+        modules.len(),
+        archs.len(),
+        start.elapsed().as_secs_f64()
+    );
+    let start = Instant::now();
+    let compiled = compile(&modules, &archs)?;
+    println!("compiled in {:.0} s, longest:", start.elapsed().as_secs_f64());
+    let mut wrong: BTreeSet<String> = compiled.iter().flat_map(Compiled::faults).collect();
+    wrong.extend(unreached(&launches, &compiled)?);
+    wrong.extend(launches.wrong);
+    print_slowest(compiled);
     wrong.iter().for_each(|text| println!("WRONG {text}"));
-    println!("{} wrong, {} without a kernel", wrong.len(), seen.missing.len());
+    println!("{} wrong", wrong.len());
     Ok(if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -4,19 +4,18 @@
 mod common;
 
 use common::random_graph::{Decisions, RandomStep, bits_after_two_steps, random_recompute};
+use common::steps::{HYBRID, MU_SOTA, after_three_steps, build, check_memory, plain, recipe, scalar};
 use common::{TARGET, fresh_seed};
-use plimsoll::exec::cpu::{CpuExecutor, page_bytes};
-use plimsoll::exec::{Executor, NullExecutor};
-use plimsoll::graph::{DType, InputKind, Space};
+use plimsoll::exec::NullExecutor;
+use plimsoll::graph::Space;
 use plimsoll::heap;
-use plimsoll::models::{AttentionForm, FeedForwardForm};
 use plimsoll::ops::{SampleRng, Target};
 use plimsoll::plan::{
-    Layout, LayoutOptions, Offload, Phase, PlanFile, Profile, Program, Recompute, Summary, lay_out, live_peak, offload,
+    Layout, LayoutOptions, Offload, Phase, PlanFile, Program, Recompute, Summary, lay_out, live_peak, offload,
     offloaded_values, verify,
 };
-use plimsoll::recipe::{Precision, Recipe};
-use plimsoll::train::{Device, Pass, Settings, TrainError, family, initialize, plan, program, shapes, spec};
+use plimsoll::recipe::Recipe;
+use plimsoll::train::{Device, Pass, Settings, TrainError, family, plan, shapes};
 use std::collections::BTreeMap;
 
 #[global_allocator]
@@ -31,12 +30,6 @@ const BOTH: Offload = Offload { optimizer: true, activation_layers: 9 };
 const BERT: &str = "[model]\nfamily = \"bert\"\nvocab_size = 50\nhidden_size = 24\nnum_hidden_layers = 3\n\
     num_attention_heads = 3\nintermediate_size = 40\nmax_position_embeddings = 20\n[data]\ntrain = \"a.jsonl\"\n\
     tokenizer = \"t.json\"\nmax_length = 16\n[train]\neffective_batch = 6\n";
-const HYBRID: &str = "[model]\nfamily = \"hybrid-cnn-lstm\"\nfeatures = 5\nwindow = 12\nchannels = [6, 10]\nhidden = 8\n\
-    heads = 2\nclasses = 3\ndropout = 0.2\n[data]\nsource = \"synthetic:regimes\"\n[train]\ntask = \"series\"\n\
-    effective_batch = 6\n";
-const MU_SOTA: &str = "[model]\nfamily = \"mu-sota\"\nvocab = 257\nlayers = 2\nblocks = 4\nblock_width = 4\n\
-    block_heads = 2\ncross_heads = 2\nffn = 24\nmax_length = 20\n[data]\nsource = \"synthetic:grammar\"\n\
-    max_length = 20\n[train]\ntask = \"language-model\"\neffective_batch = 6\n";
 const T5: &str = "[model]\nfamily = \"t5\"\nvocab_size = 50\nd_model = 12\nd_kv = 4\nd_ff = 20\nnum_layers = 2\n\
     num_heads = 3\n[data]\ntrain = \"a.jsonl\"\ntokenizer = \"t.json\"\nmax_length = 14\nmax_target_length = 9\n[train]\n\
     effective_batch = 6\n";
@@ -44,99 +37,12 @@ const T5: &str = "[model]\nfamily = \"t5\"\nvocab_size = 50\nd_model = 12\nd_kv 
 const ADAMW: &str = "train.optimizer={ name = \"adamw\", lr = 1e-2, weight_decay = 0.01 }";
 
 fn device() -> Device {
-    Device {
-        name: "cpu".into(),
-        target: TARGET,
-        total_bytes: 1 << 40,
-        free_bytes: 1 << 40,
-        reserve_bytes: 0,
-        profile: Profile::cpu(2),
-        precision: Precision::F32,
-        runs: true,
-        ordinal: 0,
-    }
+    Device::cpu(2, 1 << 40)
 }
 
-fn recipe(text: &str, sets: &[&str]) -> Recipe {
-    let sets: Vec<String> = sets.iter().map(|s| s.to_string()).collect();
-    Recipe::parse(text, "offload.toml", &sets).unwrap_or_else(|e| panic!("{e}"))
-}
-
-fn plain(recipe: &Recipe, micro_batch: usize) -> Settings {
-    Settings {
-        micro_batch,
-        accumulation: recipe.train.effective_batch.div_ceil(micro_batch),
-        recompute: Recompute::None,
-        attention: AttentionForm::Fused,
-        block_group: usize::MAX,
-        loss_chunk: usize::MAX,
-        feed_forward: FeedForwardForm::Plain,
-        sharing: true,
-        offload: Offload::NONE,
-    }
-}
-
-fn build(recipe: &Recipe, settings: &Settings) -> Program {
-    program(family(&recipe.model).as_ref(), &spec(recipe, &device()), settings).unwrap()
-}
-
-/// Three steps on random data, dead slots poisoned: all residents by name, as bytes.
-fn after_three_steps(program: &Program, accumulation: usize) -> BTreeMap<String, Vec<u8>> {
-    let layout = lay_out(program, OPTIONS).unwrap();
-    let mut executor = CpuExecutor::new(program, &layout, TARGET.threads).unwrap();
-    assert_eq!(executor.host_bytes(), layout.host_bytes.next_multiple_of(page_bytes()));
-    executor.poison_dead_slots();
-    initialize(program, &mut executor, 1);
-    let step = program.phase("step").or(program.phase("micro-step")).unwrap();
-    let mut rng = SampleRng::new(5);
-    for number in 0..3i64 {
-        write_scalars(&mut executor);
-        for micro in 0..accumulation as i64 {
-            executor.write_resident("rng", bytemuck::cast_slice(&[7i64, number, 2 * micro]));
-            write_random_inputs(program, step, &mut executor, &mut rng);
-            executor.run(step);
-        }
-        if let Some(update) = program.phase("update") {
-            executor.run(update);
-        }
-    }
-    let read = |name: &str| executor.read_resident(name).unwrap().into_owned();
-    let all: BTreeMap<String, Vec<u8>> = program.residents.iter().map(|r| (r.name.clone(), read(&r.name))).collect();
-    assert!(scalar(&all, "metrics.loss").is_finite() && scalar(&all, "metrics.norm") > 0.0);
-    all
-}
-
-fn scalar(residents: &BTreeMap<String, Vec<u8>>, name: &str) -> f64 {
-    f32::from_le_bytes(residents[name][..].try_into().unwrap()) as f64
-}
-
-fn write_scalars(executor: &mut CpuExecutor) {
-    let scalars = [
-        ("lr", 1e-2),
-        ("loss.scale", 0.05),
-        ("adam.correction1", 0.1),
-        ("adam.correction2", 0.001),
-        ("adafactor.step", 2.0),
-        ("metrics.loss", 0.0),
-        ("metrics.correct", 0.0),
-        ("metrics.norm", 0.0),
-    ];
-    for (name, value) in scalars {
-        executor.write_resident(name, &(value as f32).to_le_bytes());
-    }
-}
-
-fn write_random_inputs(program: &Program, phase: usize, executor: &mut CpuExecutor, rng: &mut SampleRng) {
-    for value in program.phases[phase].graph.values().iter().filter(|v| v.input == Some(InputKind::Data)) {
-        let n = value.ty.elements();
-        let bytes: Vec<u8> = match (value.ty.dtype, value.name.as_str()) {
-            (DType::F32, "weight" | "weights") => (0..n).flat_map(|_| 1f32.to_le_bytes()).collect(),
-            (DType::F32, _) => (0..n).flat_map(|_| (rng.normal() as f32).to_le_bytes()).collect(),
-            (_, "mask") => (0..n).flat_map(|_| 1i32.to_le_bytes()).collect(),
-            _ => (0..n).flat_map(|_| (rng.size(0, 1) as i32).to_le_bytes()).collect(),
-        };
-        assert!(executor.write_input(phase, &value.name, &bytes), "{}", value.name);
-    }
+/// All residents after three steps.
+fn run(program: &Program, settings: &Settings) -> BTreeMap<String, Vec<u8>> {
+    after_three_steps(program, settings, true, 5)
 }
 
 /// The residents whose bytes differ.
@@ -154,11 +60,10 @@ fn breakdown(program: &Program) -> BTreeMap<&'static str, usize> {
 fn gradients_used_at_once_train_the_same_weights() {
     for text in [BERT, HYBRID, MU_SOTA, T5] {
         // A limit that is never reached: every update waits for all gradients and multiplies them by one.
-        let [at_once, waiting] = [&[ADAMW][..], &[ADAMW, "train.clip_norm=1e6"]].map(|sets| {
-            let recipe = recipe(text, sets);
-            build(&recipe, &plain(&recipe, 6))
-        });
-        let (a, b) = (after_three_steps(&at_once, 1), after_three_steps(&waiting, 1));
+        let recipes = [&[ADAMW][..], &[ADAMW, "train.clip_norm=1e6"]].map(|sets| recipe(text, sets));
+        let settings = plain(&recipes[0], 6);
+        let [at_once, waiting] = recipes.map(|recipe| build(&recipe, &settings));
+        let (a, b) = (run(&at_once, &settings), run(&waiting, &settings));
         let differing: Vec<String> = differences(&a, &b).into_iter().filter(|name| name != "metrics.norm").collect();
         assert!(differing.is_empty(), "{differing:?}");
         let [norm, other] = [&a, &b].map(|all| scalar(all, "metrics.norm"));
@@ -192,9 +97,8 @@ fn moments_in_host_memory_change_no_bit() {
             for &micro in micro_batches {
                 let settings = plain(&recipe, micro);
                 let near = build(&recipe, &settings);
-                let far = build(&recipe, &Settings { offload: MOMENTS, ..settings });
-                let found = after_three_steps(&far, settings.accumulation);
-                assert_eq!(differences(&found, &after_three_steps(&near, settings.accumulation)), [""; 0]);
+                let far = build(&recipe, &Settings { offload: MOMENTS, ..settings.clone() });
+                assert_eq!(differences(&run(&far, &settings), &run(&near, &settings)), [""; 0]);
                 check_moments_are_away(&near, &far);
             }
         }
@@ -221,12 +125,11 @@ fn saved_values_in_host_memory_change_no_bit() {
         let recipe = recipe(text, &[ADAMW]);
         let micro = if family(&recipe.model).has_batch_statistics() { 6 } else { 3 };
         let settings = plain(&recipe, micro);
-        let expected = after_three_steps(&build(&recipe, &settings), settings.accumulation);
+        let expected = run(&build(&recipe, &settings), &settings);
         for recompute in [Recompute::None, Recompute::Cheap, Recompute::Layers] {
             for offload in [Offload { activation_layers: 1, ..SAVED }, SAVED, BOTH] {
                 let far = build(&recipe, &Settings { recompute: recompute.clone(), offload, ..settings.clone() });
-                let found = after_three_steps(&far, settings.accumulation);
-                assert_eq!(differences(&found, &expected), [""; 0], "{recompute:?} {offload:?}");
+                assert_eq!(differences(&run(&far, &settings), &expected), [""; 0], "{recompute:?} {offload:?}");
             }
         }
     }
@@ -252,21 +155,7 @@ fn saved_values_in_host_memory_are_not_on_the_device() {
 #[test]
 fn a_step_that_offloads_allocates_nothing_and_measures_as_planned() {
     let recipe = recipe(BERT, &[ADAMW]);
-    let program = build(&recipe, &Settings { offload: BOTH, ..plain(&recipe, 6) });
-    let layout = lay_out(&program, OPTIONS).unwrap();
-    let mut executor = CpuExecutor::new(&program, &layout, TARGET.threads).unwrap();
-    initialize(&program, &mut executor, 1);
-    let mut rng = SampleRng::new(3);
-    write_random_inputs(&program, 0, &mut executor, &mut rng);
-    // The first run starts the pool's threads.
-    Executor::run(&mut executor, 0);
-    heap::reset();
-    for _ in 0..3 {
-        Executor::run(&mut executor, 0);
-    }
-    assert_eq!(heap::used().allocations, 0, "a step allocated");
-    let (measured, planned) = (executor.measured_bytes(), layout.arena_bytes as u64);
-    assert!(measured >= planned - planned / 50 && measured <= planned + page_bytes() as u64, "{measured} of {planned}");
+    check_memory(&build(&recipe, &Settings { offload: BOTH, ..plain(&recipe, 6) }));
 }
 
 #[test]

@@ -244,7 +244,7 @@ fn a_touch_outside_the_arena_ends_the_process() {
 }
 
 #[test]
-#[ignore = "dies on purpose; run by a_touch_outside_the_arena_ends_the_process"]
+#[ignore = "dies on purpose; run as a child by `cargo test -p plimsoll --test plans a_touch_outside_the_arena_ends_the_process`"]
 fn child_touches_the_page_after() {
     let arena = Arena::new(3 * page_bytes() - 5).unwrap();
     // SAFETY: none; the guard page must stop it.
@@ -252,7 +252,7 @@ fn child_touches_the_page_after() {
 }
 
 #[test]
-#[ignore = "dies on purpose; run by a_touch_outside_the_arena_ends_the_process"]
+#[ignore = "dies on purpose; run as a child by `cargo test -p plimsoll --test plans a_touch_outside_the_arena_ends_the_process`"]
 fn child_touches_the_page_before() {
     let arena = Arena::new(3 * page_bytes() - 5).unwrap();
     // SAFETY: none; the guard page must stop it.

@@ -7,7 +7,7 @@ use plimsoll::exec::cpu::CpuExecutor;
 use plimsoll::exec::devices::card;
 use plimsoll::models::{AttentionForm, FeedForwardForm};
 use plimsoll::ops::Target;
-use plimsoll::plan::{LayoutOptions, Profile, Recompute};
+use plimsoll::plan::{LayoutOptions, Recompute};
 use plimsoll::recipe::{Precision, Recipe};
 use plimsoll::train::{
     Choice, Device, Planned, Settings, StepSpec, TrainError, family, frontier, pins, plan, program, spec,
@@ -53,15 +53,7 @@ fn card_with(free_bytes: u64, reserve_bytes: u64) -> Device {
 }
 
 fn processor(free_bytes: u64) -> Device {
-    Device {
-        name: "cpu".into(),
-        profile: Profile::cpu(2),
-        target: Target::cpu(2),
-        precision: Precision::F32,
-        runs: true,
-        ordinal: 0,
-        ..card_with(free_bytes, 0)
-    }
+    Device::cpu(2, free_bytes)
 }
 
 /// The budget of a recipe without one is 95 % of what is free: this much makes it `gib`.

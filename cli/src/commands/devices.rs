@@ -68,8 +68,11 @@ fn say_what_is_missing(gpus: &Result<Vec<GpuFacts>, CudaError>) {
             say("`plimsoll devices --catalog` lists cards that plans can be made for");
         }
         Ok(_) => {
-            for library in missing_libraries() {
-                say(&format!("{} is missing: {}", library.name(), library.remedy()));
+            let missing = missing_libraries();
+            let names: Vec<&str> = missing.iter().map(|library| library.name()).collect();
+            // The driver is here, and one command provides the rest.
+            if let Some(library) = missing.first() {
+                say(&format!("missing: {}; {}", names.join(", "), library.remedy()));
             }
         }
     }

@@ -4,6 +4,7 @@
 pub mod case;
 pub mod golden;
 pub mod random_graph;
+pub mod steps;
 
 use plimsoll::exec::cpu::CpuExecutor;
 use plimsoll::graph::{DType, Graph};

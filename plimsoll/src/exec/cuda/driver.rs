@@ -2,8 +2,9 @@
 
 use super::CudaError;
 use super::compile::OLDEST_ARCH;
+use super::faults::fault;
 use super::libraries::Library;
-use cudarc::driver::sys;
+use cudarc::driver::{DriverError, sys};
 use std::ffi::{CStr, c_char, c_void};
 
 /// The driver of CUDA 13.0, which the libraries of that version need.
@@ -14,10 +15,11 @@ pub(super) fn check(call: &'static str, code: sys::CUresult) -> Result<(), CudaE
     if code == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
         return Err(CudaError::Full { call });
     }
-    code.result().map_err(|error| {
+    let in_its_words = |error: DriverError| {
         let text = |found: Result<&CStr, _>| found.map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
         CudaError::Driver { call, cause: format!("{}: {}", text(error.error_name()), text(error.error_string())) }
-    })
+    };
+    code.result().map_err(|error| fault(call, code).unwrap_or_else(|| in_its_words(error)))
 }
 
 /// Starts the driver, if there is one that is new enough, and counts the devices.
@@ -27,16 +29,20 @@ pub fn device_count() -> Result<usize, CudaError> {
     // SAFETY: queries into integers.
     unsafe {
         check("cuDriverGetVersion", sys::cuDriverGetVersion(&mut version))?;
-        if version < OLDEST_DRIVER {
-            return Err(CudaError::Unusable {
-                cause: format!("the driver speaks CUDA {}.{}, and 13.0 is needed", version / 1000, version % 1000 / 10),
-                hint: Library::Driver.remedy().into(),
-            });
-        }
+        refuse_old(version)?;
         check("cuInit", sys::cuInit(0))?;
         check("cuDeviceGetCount", sys::cuDeviceGetCount(&mut count))?;
     }
     Ok(count.max(0) as usize)
+}
+
+/// `version` as the driver gives it: 13000 is CUDA 13.0.
+fn refuse_old(version: i32) -> Result<(), CudaError> {
+    if version >= OLDEST_DRIVER {
+        return Ok(());
+    }
+    let cause = format!("the driver speaks CUDA {}.{}, and 13.0 is needed", version / 1000, version % 1000 / 10);
+    Err(CudaError::Unusable { cause, hint: Library::Driver.remedy().into() })
 }
 
 /// What the driver tells about a device without taking any of its memory.
@@ -305,5 +311,18 @@ impl Drop for Event {
     fn drop(&mut self) {
         // SAFETY: created in `new`.
         unsafe { sys::cuEventDestroy_v2(self.0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_that_is_too_old_is_refused_with_the_one_that_is_needed() {
+        assert_eq!(refuse_old(13000), Ok(()));
+        let Err(CudaError::Unusable { cause, hint }) = refuse_old(12080) else { panic!("12.8 passed") };
+        assert_eq!(cause, "the driver speaks CUDA 12.8, and 13.0 is needed");
+        assert!(hint.contains("580"), "{hint}");
     }
 }

@@ -10,6 +10,8 @@ pub enum CudaError {
     NoKernel { op: String, dtype: DType },
     #[error("{call}: {cause}")]
     Driver { call: &'static str, cause: String },
+    #[error("{cause} ({call}: {code})")]
+    Fault { call: &'static str, code: String, cause: &'static str, hint: &'static str },
     #[error("{source_name}.cu does not compile for sm_{arch}:\n{log}")]
     Compile { source_name: &'static str, arch: u32, log: String },
     #[error("{library} is not on this machine")]

@@ -5,6 +5,7 @@ mod commands;
 mod compile;
 mod driver;
 mod executor;
+mod faults;
 mod gpu;
 mod join;
 mod launch;
