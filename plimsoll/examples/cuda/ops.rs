@@ -120,15 +120,18 @@ fn compare(gpu: &Rc<Gpu>, case: &Case, built: Built, arithmetic: &Arithmetic) ->
         decode(dtype_of(&built.graph, name), &bytes)
     });
     executor.check()?;
-    Ok(error(&found, &exact))
+    // In half precision a sum's terms and its partial sums are rounded: what is allowed of a tenth would be one rounding.
+    let floor = if arithmetic.float == DType::F32 { 0.1 } else { 0.2 };
+    Ok(error(&found, &exact, floor))
 }
 
-/// As tests/conformance.rs measures f32 against f64: a gradient that cancels is as exact as its terms.
-fn error(found: &Found, exact: &Found) -> f64 {
+/// As tests/conformance.rs measures f32 against f64: a gradient that cancels is as exact as its terms, of which `floor` is
+/// the share of the whole gradient.
+fn error(found: &Found, exact: &Found, floor: f64) -> f64 {
     let outputs = found.outputs.iter().zip(&exact.outputs).map(|(a, b)| relative(a, b, 1e-2));
     let whole = exact.grads.iter().flatten().flatten().map(|x| x * x).sum::<f64>().sqrt();
     let pairs = found.grads.iter().zip(&exact.grads).filter_map(|(a, b)| Some((a.as_ref()?, b.as_ref()?)));
-    let grads = pairs.map(|(a, b)| relative(a, b, (0.1 * whole).max(1e-2)));
+    let grads = pairs.map(|(a, b)| relative(a, b, (floor * whole).max(1e-2)));
     // NaN must not get lost in a maximum.
     outputs.chain(grads).fold(0.0, |worst, error| if error > worst || error.is_nan() { error } else { worst })
 }

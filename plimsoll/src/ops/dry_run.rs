@@ -100,7 +100,7 @@ fn record(name: &str, graph: &Graph, sharing: bool, tf32: bool) {
     }
 }
 
-fn put(name: &str, op: &dyn Op, inputs: &[DeviceTensor], outputs: &[DeviceTensor], tf32: bool) {
+fn put(name: &str, op: &dyn Op, inputs: &[DeviceTensor], outputs: &[DeviceTensor], tf32: bool) -> Vec<Recorded> {
     let types: Vec<Type> = inputs.iter().map(|t| t.ty.clone()).collect();
     let (workspace, workspace_bytes) = (1 << 40, op.workspace(&types, &Target::CUDA));
     let mut recorder = Recorder::default();
@@ -109,6 +109,7 @@ fn put(name: &str, op: &dyn Op, inputs: &[DeviceTensor], outputs: &[DeviceTensor
     let tensors = inputs.iter().chain(outputs).map(|t| (t.address, t.ty.span_bytes()));
     let ranges: Vec<(u64, usize)> = tensors.chain([(workspace, workspace_bytes)]).collect();
     recorder.launches.iter().for_each(|launch| check(&format!("{op:?}"), launch, &ranges));
+    recorder.launches
 }
 
 /// A grid within the limits of every card; addresses (0 stands for none) inside tensors or the workspace.
@@ -246,13 +247,12 @@ fn updates_read_gradients_of_another_type() {
         let types: Vec<Type> = inputs.iter().map(|t| t.ty.clone()).collect();
         let outputs = op.outputs(&types).unwrap().len();
         let outputs = if inputs.len() == 2 { vec![w.clone()] } else { inputs[..outputs].to_vec() };
-        let mut recorder = Recorder::default();
-        put("mixed", op, &inputs, &outputs, &mut recorder);
+        let launches = put("mixed", op, &inputs, &outputs, false);
         let reads_both = |kernel: Kernel| {
             let types: Vec<&str> = kernel.defines.iter().map(|(_, value)| value.as_str()).collect();
             types.contains(&"bf16") && types.contains(&"float")
         };
-        assert!(recorder.launches.iter().filter_map(Recorded::kernel).any(reads_both), "{op:?}");
+        assert!(launches.iter().filter_map(Recorded::kernel).any(reads_both), "{op:?}");
     }
 }
 
