@@ -192,7 +192,14 @@ fn adamw_matches_pytorch() {
         let set = |name: &str| goldens.setting(&case, name);
         let beta = |i: usize| goldens.config[&case]["betas"][i].as_f64().unwrap();
         let (beta1, beta2, lr) = (beta(0), beta(1), set("lr"));
-        let op = AdamW { beta1, beta2, eps: set("eps"), weight_decay: set("weight_decay"), zero_gradient: true, rounding: None };
+        let op = AdamW {
+            beta1,
+            beta2,
+            eps: set("eps"),
+            weight_decay: set("weight_decay"),
+            zero_gradient: true,
+            rounding: None,
+        };
         let shape = goldens.read(&format!("{case}.in.0")).0;
         let state = [("exp_avg", shape.clone()), ("exp_avg_sq", shape)];
         check_optimizer(&goldens, &case, op, &state, |step| {

@@ -135,7 +135,9 @@ impl Adafactor {
         }
         if !clip.is_finite() {
             let g = SharedMut::new(io.input_ptr(gradient) as *mut T);
-            return if self.zero_gradient { clear(g, elements) };
+            return if self.zero_gradient {
+                clear(g, elements)
+            };
         }
         let (scales, partials) = io.workspace::<f64>().split_at_mut(Adafactor::matrices(ty));
         let w = SharedMut::new(io.output_ptr(0).cast::<T>());

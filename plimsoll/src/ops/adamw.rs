@@ -65,7 +65,9 @@ impl AdamW {
         let pointer = |i: usize| SharedMut::new(io.output_ptr(i).cast::<T>());
         let (w, m, v, g) = (pointer(0), pointer(1), pointer(2), SharedMut::new(io.input_ptr(3) as *mut T));
         if !clip.to_f64().is_finite() {
-            return if self.zero_gradient { clear(g, io.output_type(0).elements()) };
+            return if self.zero_gradient {
+                clear(g, io.output_type(0).elements())
+            };
         }
         let decay = T::ONE - lr * T::of(self.weight_decay);
         let (step, root) = (lr / correction1, correction2.sqrt());

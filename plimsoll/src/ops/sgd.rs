@@ -95,7 +95,9 @@ impl Sgd {
         let (w, buffer, g) = (pointer(0), self.has_buffer().then(|| pointer(1)), pointer(self.gradient()));
         let [lr, clip] = [1, 2].map(|i| io.scalar::<T>(self.gradient() + i));
         if !clip.to_f64().is_finite() {
-            return if self.zero_gradient { clear(g, io.output_type(0).elements()) };
+            return if self.zero_gradient {
+                clear(g, io.output_type(0).elements())
+            };
         }
         let (momentum, decay) = (T::of(self.momentum), T::of(self.weight_decay));
         ranges(io.output_type(0).elements(), |range| {
