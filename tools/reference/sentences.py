@@ -2,12 +2,14 @@
 """The same fine-tuning in PyTorch and in plimsoll: real MiniLM weights on the real sentences of tools/data/vader.
 
     sentences.py --plimsoll target/release/plimsoll [--rows 6000] [--seeds 1 2 3] [--only PEER] [--out FILE.jsonl]
+                 [--precisions f32 tf32 bf16-mixed fp16-mixed bf16]
 
 Both train once over the first ROWS sentences with the settings of sentences.toml beside it (AdamW without decay of biases and
 norms, linear schedule with warm-up, clipping, dropout as the checkpoint says, batches of like length) and are scored on
 the same held-out sentences. One JSON line per run, then the means. Seeds differ in the fresh head, in dropout and in the
 order of sentences on both sides; the orders themselves are not the same. Lines are added to FILE, and the means are
-those of all its lines, so that the two sides may run one after the other (--only), on different machines.
+those of all its lines, so that the two sides may run one after the other (--only), on different machines. Each
+precision is a peer of its own; bf16 is pure: weights, moments and accumulators.
 """
 import argparse
 import json
@@ -83,9 +85,11 @@ def in_pytorch(checkpoint, train, held_out, seed):
     return accuracy(model, tokenizer, held_out)
 
 
-def in_plimsoll(binary, folder, seed):
-    sets = [f"data.train={folder}/train.jsonl", f"train.seed={seed}"]
-    command = [binary, "train", ROOT / "tools/reference/sentences.toml", "--json", "--out", f"{folder}/run-{seed}"]
+def in_plimsoll(binary, folder, seed, precision):
+    sets = [f"data.train={folder}/train.jsonl", f"train.seed={seed}", f"memory.precision={precision}"]
+    sets += ["memory.optimizer_state=bf16"] if precision == "bf16" else []
+    out = f"{folder}/run-{precision}-{seed}"
+    command = [binary, "train", ROOT / "tools/reference/sentences.toml", "--json", "--out", out]
     for key in sets:
         command += ["--set", key]
     answer = subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
@@ -99,6 +103,7 @@ def main():
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only", choices=["plimsoll", "pytorch"])
+    parser.add_argument("--precisions", nargs="+", default=["auto"], help="of plimsoll's runs; auto: the device's own")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -113,21 +118,25 @@ def main():
             for text, label in train:
                 file.write(json.dumps(dict(text=text, label=["negative", "positive"][label])) + "\n")
         for seed in options.seeds:
-            for peer, run in [
-                ("plimsoll", lambda: in_plimsoll(options.plimsoll, folder, seed)),
-                ("pytorch", lambda: in_pytorch(ROOT / "data/minilm", train, held_out, seed)),
-            ]:
+            for peer, precision in [("plimsoll", name) for name in options.precisions] + [("pytorch", "auto")]:
                 if options.only not in (None, peer):
                     continue
                 began = time.perf_counter()
-                score = run()
+                if peer == "pytorch":
+                    score = in_pytorch(ROOT / "data/minilm", train, held_out, seed)
+                else:
+                    score = in_plimsoll(options.plimsoll, folder, seed, precision)
+                peer = peer if precision == "auto" else f"{peer} {precision}"
                 seconds = round(time.perf_counter() - began, 1)
                 lines.append(dict(peer=peer, seed=seed, rows=len(train), accuracy=score, seconds=seconds))
                 print(json.dumps(lines[-1]), flush=True)
-    found = {peer: [line["accuracy"] for line in lines if line["peer"] == peer] for peer in ("plimsoll", "pytorch")}
-    means = {peer: sum(values) / len(values) for peer, values in found.items() if values}
-    if len(means) == 2:
-        lines.append(dict(means=means, points_apart=round(100 * (means["plimsoll"] - means["pytorch"]), 2)))
+    found = {line["peer"]: [] for line in lines}
+    for line in lines:
+        found[line["peer"]].append(line["accuracy"])
+    means = {peer: sum(values) / len(values) for peer, values in found.items()}
+    if "pytorch" in means and len(means) > 1:
+        apart = {peer: round(100 * (mean - means["pytorch"]), 2) for peer, mean in means.items() if peer != "pytorch"}
+        lines.append(dict(means=means, points_apart=apart))
         print(json.dumps(lines[-1]))
     if options.out:
         options.out.write_text("".join(json.dumps(line) + "\n" for line in lines))

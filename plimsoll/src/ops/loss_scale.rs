@@ -129,7 +129,7 @@ mod tests {
         state = OP.next(4.0, state).0;
         assert_eq!(state.good, 1.0);
         state = OP.next(f64::INFINITY, state).0;
-        assert_eq!((state.good, state.taken), (0.0, 2.0 * LossScale::GROW_AFTER));
+        assert_eq!((state.good, state.taken), (0.0, 2.0 * LossScale::GROW_AFTER + 1.0));
         let largest = State { scale: LossScale::LARGEST, good: LossScale::GROW_AFTER - 1.0, ..START };
         assert_eq!(OP.next(0.0, largest).0.scale, LossScale::LARGEST);
     }

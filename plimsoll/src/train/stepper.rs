@@ -33,8 +33,9 @@ impl Stepped {
 
     /// Whether going on makes no sense. Steps may be skipped while there is a scale left to halve.
     pub fn has_diverged(&self) -> bool {
+        let is_finite = self.loss.is_finite() && self.norm.is_finite();
         let recovers = self.is_skipped() && self.scale.is_some_and(|scale| scale >= 1.0);
-        !(self.loss.is_finite() && self.norm.is_finite()) && !recovers
+        !is_finite && !recovers
     }
 }
 
