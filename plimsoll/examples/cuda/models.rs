@@ -1,7 +1,7 @@
 //! Ten updates of every shipped recipe on the GPU, in every precision, against f32 on the processor.
 
 use crate::programs::{SHIPPED, Shipped};
-use crate::session::{Session, device};
+use crate::session::{Session, Take, device};
 use crate::{Outcome, Report};
 use plimsoll::exec::Executor;
 use plimsoll::exec::cpu::CpuExecutor;
@@ -132,8 +132,6 @@ fn on_processor(shipped: &Shipped) -> Result<Trace, Box<dyn Error>> {
 fn card() -> Device {
     device("cuda", Target::CUDA, 0)
 }
-
-type Take<'a> = dyn Fn(&Planned) -> Result<Box<dyn Executor>, Box<dyn Error>> + 'a;
 
 /// Takes the arena of a plan on the GPU.
 fn taken(

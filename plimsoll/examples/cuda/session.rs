@@ -13,6 +13,9 @@ use plimsoll::train::{
 use std::collections::BTreeMap;
 use std::error::Error;
 
+/// Takes the arena of a plan.
+pub type Take<'a> = dyn Fn(&Planned) -> Result<Box<dyn Executor>, Box<dyn Error>> + 'a;
+
 pub struct Session {
     pub planned: Planned,
     executor: Box<dyn Executor>,
@@ -24,11 +27,7 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn new(
-        recipe: &Recipe,
-        device: &Device,
-        take: &dyn Fn(&Planned) -> Result<Box<dyn Executor>, Box<dyn Error>>,
-    ) -> Result<Session, Box<dyn Error>> {
+    pub fn new(recipe: &Recipe, device: &Device, take: &Take<'_>) -> Result<Session, Box<dyn Error>> {
         let planned = plan(recipe, device)?;
         let mut executor = take(&planned)?;
         initialize(&planned.choice.program, &mut executor, recipe.train.seed);
