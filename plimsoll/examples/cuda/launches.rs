@@ -1,7 +1,7 @@
 //! Every kernel that any op or any shipped recipe launches, found by putting them on a queue that only looks.
 
 use crate::case;
-use crate::programs::{PRECISIONS, SHIPPED};
+use crate::programs::{ON_CARDS_ONLY, PRECISIONS, SHIPPED};
 use plimsoll::exec::cuda::{Bases, CudaError, Grid, Kernel, Recorded, Recorder, record_node};
 use plimsoll::graph::DType;
 use plimsoll::ops::Target;
@@ -55,7 +55,7 @@ impl Launches {
     }
 
     fn recipes(&mut self) -> Result<(), Box<dyn Error>> {
-        for shipped in &SHIPPED {
+        for shipped in SHIPPED.iter().chain(&ON_CARDS_ONLY) {
             for precision in PRECISIONS {
                 let choice = shipped.planned(precision)?.choice;
                 self.program(&format!("{} in {precision}", shipped.name), &choice.program, &choice.layout);
