@@ -204,15 +204,16 @@ scan_back(const T* dh, const T* gates, const T* cells, const T* h, const T* weig
           int time, int directions) {
     // Every block's part of what the step after gives: (2, BLOCKS, WARPS, 32).
     extern __shared__ float4 parts[];
-    // The block's gradients of gates i and f, and of g and o, as left operands; in turns, for who is a step ahead.
-    __shared__ uint4 slopes[2][TALL][4][2][32];
     __shared__ Barrier come[2][TALL];
     const int bytes = BLOCKS * 4 * 32 * sizeof(float4);
     Lane l(batch, directions);
     Steps steps(l, time, directions);
     if (threadIdx.x < 2 * TALL) prepare(&come[0][0] + threadIdx.x, bytes);
-    // Of the eights of units from BLOCKS · wide on, for the eight operands in `slopes`.
+    // Of the eights of units from BLOCKS · wide on, for the eight operands of `slopes`.
     uint2 w[BLOCKS][BACKWARD_KEPT], *others = (uint2*)(parts + 2 * BLOCKS * WARPS * 32) + threadIdx.x % 128;
+    // The block's gradients of gates i and f, and of g and o, as left operands; in turns, for who is a step ahead.
+    typedef uint4 Slopes[TALL][4][2][32];
+    Slopes* slopes = (Slopes*)(parts + (2 * WARPS * 32 + (8 - BACKWARD_KEPT) * 64) * BLOCKS);
     EACH(k, 8) EACH(j, BLOCKS) {
         i64 gate = (i64)(4 * l.direction + k % 2 * 2) * HIDDEN + 32 * l.block + k / 2 * 8 + 2 * l.t;
         const T *from = weights + gate * HIDDEN + (l.wide * BLOCKS + j) * 8 + l.g, *next = from + HIDDEN * HIDDEN;
