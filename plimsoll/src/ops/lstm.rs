@@ -261,8 +261,8 @@ impl Op for LstmGrad {
             return launch.queue.fill(dw_hh, 0, weights * dtype.bytes());
         }
         match Scan::new(launch, s, dtype) {
-            Some(scan) => scan.backward(launch, space.before)?,
-            None => space.backward(launch)?,
+            Some(scan) if scan.is_one_round() => scan.backward(launch, space.before)?,
+            _ => space.backward(launch)?,
         }
         space.weight_gradient(launch)
     }

@@ -1,13 +1,15 @@
 // An LSTM layer's recurrence through all steps in one launch: half precision, on cards whose blocks form clusters. A
-// cluster of BLOCKS blocks takes 16 · TALL rows of the batch through one direction, 32 hidden units to a block. A block's
-// share of the recurrent weights stays in its registers; what the others need of its results it writes into their shared
-// memory, where a barrier counts the bytes. Sixteen rows are a recurrence of their own: they wait for nobody else.
+// cluster of BLOCKS blocks takes 16 · TALL rows of the batch through one direction, 32 hidden units to a block. Each block
+// keeps its share of the recurrent weights; what the others need of its results it writes into their shared memory, where
+// a barrier counts the bytes. Sixteen rows are a recurrence of their own: they wait for nobody else.
 //
-// Warp (tall, wide) of a block has rows 16·tall .. and units 8·wide .. of it; lane (g, t) = (lane / 4, lane % 4) has rows
-// g and g + 8 of these and units 2t and 2t + 1. So lie the results of m16n8k16 and so its left operands: results become
-// operands without being rearranged. Direction 1 runs backwards in time. Gates come in the order i, f, g, o.
+// Warp (tall, wide) of a block has its rows from 16·tall and its units from 8·wide on; lane (g, t) = (lane / 4, lane % 4)
+// has rows g and g + 8 of these and units 2t and 2t + 1. So lie the results of m16n8k16 and so its left operands: results
+// become operands without being rearranged. Direction 1 runs backwards in time. Gates come in the order i, f, g, o.
 //
-// T is bf16, where BF16 is 1, or half.
+// T is bf16, where BF16 is 1, or half. Of the weights' 2 · BLOCKS operands forward and 8 backward, FORWARD_KEPT and
+// BACKWARD_KEPT stay in registers. Threads of tall blocks have fewer of these: the rest lies in shared memory, once for
+// all warps of the same units.
 
 #define WARPS (4 * TALL)
 #define HIDDEN (32 * BLOCKS)
@@ -28,7 +30,7 @@ __device__ __forceinline__ float high(u32 pair) { return to_float(T{(unsigned sh
 __device__ __forceinline__ float half_of(u32 pair, int n) { return n == 0 ? low(pair) : high(pair); }
 
 // c (16 × 8) += a (16 × 16) · b (16 × 8)
-__device__ __forceinline__ void multiply(float c[4], const u32 a[4], const u32 b[2]) {
+__device__ __forceinline__ void multiply(float c[4], const u32 a[4], uint2 b) {
 #if BF16
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
                  "{%0, %1, %2, %3};"
@@ -37,7 +39,7 @@ __device__ __forceinline__ void multiply(float c[4], const u32 a[4], const u32 b
                  "{%0, %1, %2, %3};"
 #endif
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
 }
 
 // A barrier between all threads of the cluster, once before the first step.
@@ -65,8 +67,8 @@ __device__ __forceinline__ void prepare(Barrier* own, int bytes) {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     arm(own, bytes);
 }
-// Waits for the `round`-th time that the bytes are complete. They are in this block's own shared memory: no other cache is
-// to be cleared for them. A run that goes wrong ends instead of hanging.
+// Waits for the `round`-th time that the bytes are complete. They are in this block's own shared memory: no cache has to
+// be cleared for them. A run that goes wrong ends instead of hanging.
 __device__ __forceinline__ void await(Barrier* own, int round) {
     u32 done = 0;
     for (u32 polls = 0; !done; polls++) {
@@ -101,11 +103,12 @@ struct Lane {
     __device__ __forceinline__ Lane(int batch, int directions)
         : lane(threadIdx.x % 32), g(threadIdx.x % 32 / 4), t(threadIdx.x % 4), tall(threadIdx.x / 128),
           wide(threadIdx.x / 32 % 4), warp(threadIdx.x / 32), block(blockIdx.x % BLOCKS),
-          direction(blockIdx.x / BLOCKS % directions), row(blockIdx.x / BLOCKS / directions * 16 * TALL + 16 * tall + g),
-          unit(32 * block + 8 * wide + 2 * t), there{row < batch, row + 8 < batch} {}
+          direction(blockIdx.x / BLOCKS % directions),
+          row((blockIdx.x / BLOCKS / directions * TALL + tall) * 16 + g), unit(32 * block + 8 * wide + 2 * t),
+          there{row < batch, row + 8 < batch} {}
 };
 
-// Where a row's values of a step are in tensors (batch, time, directions, width): which of all the places of such width.
+// Where a row's values of a step are in tensors (batch, time, directions, width), counted in widths.
 struct Steps {
     int first, apart, onward;
     __device__ __forceinline__ Steps(const Lane& l, int time, int directions)
@@ -133,10 +136,16 @@ scan(const T* gates_x, const T* weights, const T* bias, T* h, T* gates, T* cells
     Lane l(batch, directions);
     Steps steps(l, time, directions);
     if (threadIdx.x < 2 * TALL) prepare(&come[0][0] + threadIdx.x, bytes);
-    u32 w[HIDDEN / 16][4][2], b[4], x[2][4];
+    uint2 w[FORWARD_KEPT][4], *others = states + 2 * TALL * HIDDEN / 8 * 32 + threadIdx.x % 128;
+    u32 b[4], x[2][4];
     EACH(n, 4) {
-        const T* from = weights + ((i64)(4 * l.direction + n) * HIDDEN + 32 * l.block + 8 * l.wide + l.g) * HIDDEN + 2 * l.t;
-        EACH(k, HIDDEN / 16) EACH(side, 2) w[k][n][side] = *(const u32*)(from + 16 * k + 8 * side);
+        i64 gate = (i64)(4 * l.direction + n) * HIDDEN + 32 * l.block + 8 * l.wide + l.g;
+        const T* from = weights + gate * HIDDEN + 2 * l.t;
+        EACH(k, HIDDEN / 16) {
+            uint2 weight = make_uint2(*(const u32*)(from + 16 * k), *(const u32*)(from + 16 * k + 8));
+            if (k < FORWARD_KEPT) w[k % FORWARD_KEPT][n] = weight;
+            else if (l.tall == 0) others[((k - FORWARD_KEPT) * 4 + n) * 128] = weight;
+        }
         b[n] = *(const u32*)(bias + (4 * l.direction + n) * HIDDEN + l.unit);
         EACH(r, 2) x[r][n] = load(gates_x, of_gate(steps.at(0, r), n, l.unit), l.there[r]);
     }
@@ -156,7 +165,10 @@ scan(const T* gates_x, const T* weights, const T* bias, T* h, T* gates, T* cells
             EACH(k, HIDDEN / 16) {
                 uint2 one = from[2 * k * 32], other = from[(2 * k + 1) * 32];
                 u32 a[4] = {one.x, one.y, other.x, other.y};
-                EACH(n, 4) multiply(z[n], a, w[k][n]);
+                EACH(n, 4) {
+                    const uint2* shared = others + ((k - FORWARD_KEPT) * 4 + n) * 128;
+                    multiply(z[n], a, k < FORWARD_KEPT ? w[k % FORWARD_KEPT][n] : *shared);
+                }
             }
         }
         float out[4];
@@ -192,19 +204,23 @@ scan_back(const T* dh, const T* gates, const T* cells, const T* h, const T* weig
           int time, int directions) {
     // Every block's part of what the step after gives: (2, BLOCKS, WARPS, 32).
     extern __shared__ float4 parts[];
-    // The block's gradients of gates i and f, and of g and o, as left operands; in turns, for who is a step ahead.
-    __shared__ uint4 slopes[2][TALL][4][2][32];
     __shared__ Barrier come[2][TALL];
     const int bytes = BLOCKS * 4 * 32 * sizeof(float4);
     Lane l(batch, directions);
     Steps steps(l, time, directions);
     if (threadIdx.x < 2 * TALL) prepare(&come[0][0] + threadIdx.x, bytes);
-    // Of the eights of units from BLOCKS · wide on, for the eight operands in `slopes`.
-    u32 w[BLOCKS][8][2];
-    EACH(k, 8) EACH(side, 2) {
-        i64 gate = (i64)(4 * l.direction + k % 2 * 2 + side) * HIDDEN + 32 * l.block + k / 2 * 8 + 2 * l.t;
-        const T* from = weights + gate * HIDDEN + l.wide * 8 * BLOCKS + l.g;
-        EACH(j, BLOCKS) w[j][k][side] = (u32)from[8 * j].bits | (u32)from[HIDDEN + 8 * j].bits << 16;
+    // Of the eights of units from BLOCKS · wide on, for the eight operands of `slopes`.
+    uint2 w[BLOCKS][BACKWARD_KEPT], *others = (uint2*)(parts + 2 * BLOCKS * WARPS * 32) + threadIdx.x % 128;
+    // The block's gradients of gates i and f, and of g and o, as left operands; in turns, for who is a step ahead.
+    typedef uint4 Slopes[TALL][4][2][32];
+    Slopes* slopes = (Slopes*)(parts + (2 * WARPS * 32 + (8 - BACKWARD_KEPT) * 64) * BLOCKS);
+    EACH(k, 8) EACH(j, BLOCKS) {
+        i64 gate = (i64)(4 * l.direction + k % 2 * 2) * HIDDEN + 32 * l.block + k / 2 * 8 + 2 * l.t;
+        const T *from = weights + gate * HIDDEN + (l.wide * BLOCKS + j) * 8 + l.g, *next = from + HIDDEN * HIDDEN;
+        uint2 weight = make_uint2((u32)from[0].bits | (u32)from[HIDDEN].bits << 16,
+                                  (u32)next[0].bits | (u32)next[HIDDEN].bits << 16);
+        if (k < BACKWARD_KEPT) w[j][k % BACKWARD_KEPT] = weight;
+        else if (l.tall == 0) others[((k - BACKWARD_KEPT) * BLOCKS + j) * 128] = weight;
     }
     Kept kept;
     auto fetch = [&](int step) {
@@ -251,15 +267,20 @@ scan_back(const T* dh, const T* gates, const T* cells, const T* h, const T* weig
         cell[0] = kept.cells[0], cell[1] = kept.cells[1];
         if (step > 0) {
             fetch(step - 1);
-            EACH(side, 2) slopes[step % 2][l.tall][l.wide][side][l.lane] =
-                make_uint4(rounded[2 * side][0], rounded[2 * side][1], rounded[2 * side + 1][0], rounded[2 * side + 1][1]);
+            EACH(side, 2) {
+                const u32 *one = rounded[2 * side], *other = rounded[2 * side + 1];
+                slopes[step % 2][l.tall][l.wide][side][l.lane] = make_uint4(one[0], one[1], other[0], other[1]);
+            }
             meet_wide(l.tall);
             float sums[BLOCKS][4];
             EACH(j, BLOCKS) EACH(q, 4) sums[j][q] = 0.0f;
             EACH(k, 8) {
                 uint4 own = slopes[step % 2][l.tall][k / 2][k % 2][l.lane];
                 u32 a[4] = {own.x, own.y, own.z, own.w};
-                EACH(j, BLOCKS) multiply(sums[j], a, w[j][k]);
+                EACH(j, BLOCKS) {
+                    const uint2* shared = others + ((k - BACKWARD_KEPT) * BLOCKS + j) * 128;
+                    multiply(sums[j], a, k < BACKWARD_KEPT ? w[j][k % BACKWARD_KEPT] : *shared);
+                }
             }
             EACH(j, BLOCKS) {
                 int eight = BLOCKS * l.wide + j, to = (step % 2 * BLOCKS + l.block) * WARPS + 4 * l.tall + eight % 4;

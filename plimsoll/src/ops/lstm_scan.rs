@@ -20,6 +20,12 @@ const UNITS: usize = 32;
 const ROWS: usize = 16;
 const THREADS: usize = 128;
 
+/// Barriers are outside of dynamic shared memory, but count: asked for with it, a block is allowed enough for both.
+const BARRIER_BYTES: usize = 64;
+
+/// A right operand of a product: two registers of each of those threads.
+const OPERAND_BYTES: usize = 8 * THREADS;
+
 /// A recurrence that clusters can run.
 pub(super) struct Scan {
     shape: Shape,
@@ -45,16 +51,35 @@ impl Scan {
 
     pub fn forward(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         let tensors: Vec<Arg> = launch.inputs.iter().chain(launch.outputs).map(Arg::from).collect();
-        // The states of two steps.
-        self.run(launch, "scan", &tensors, 2 * self.rows() * self.shape.hidden * self.dtype.bytes())
+        // The states of two steps, and the operands of the weights that are not kept: of four gates.
+        let (states, [kept, _]) = (2 * self.rows() * self.shape.hidden * self.dtype.bytes(), self.kept());
+        self.run(launch, "scan", &tensors, states + (2 * self.blocks - kept) * 4 * OPERAND_BYTES)
     }
 
     /// Leaves the states before each step in `before`; what is left to do is the weights' gradient.
     pub fn backward(&self, launch: &mut Launch<'_>, before: u64) -> Result<(), CudaError> {
         let ends = [Arg::from(&launch.outputs[0]), Arg::Address(before)];
         let tensors: Vec<Arg> = launch.inputs.iter().map(Arg::from).chain(ends).collect();
-        // Of two steps, every block's part of the gradients of the block's units in f32.
-        self.run(launch, "scan_back", &tensors, 2 * self.blocks * self.rows() * UNITS * 4)
+        // Of two steps, every block's part of the gradients of the block's units in f32; operands for all blocks.
+        let (parts, [_, kept]) = (2 * self.blocks * self.rows() * UNITS * 4, self.kept());
+        // And the gradients of the block's gates, also of two steps.
+        let slopes = 2 * self.rows() * 4 * UNITS * self.dtype.bytes();
+        self.run(launch, "scan_back", &tensors, parts + (8 - kept) * self.blocks * OPERAND_BYTES + slopes)
+    }
+
+    /// Whether no cluster has to wait for another to end. Backwards, rounds of them take longer than single steps do.
+    pub fn is_one_round(&self) -> bool {
+        self.clusters() <= AT_ONCE
+    }
+
+    fn clusters(&self) -> usize {
+        self.shape.batch.div_ceil(self.rows()) * self.shape.dirs
+    }
+
+    /// How many of the weights' operands, forward and backward, a thread's registers have room for.
+    fn kept(&self) -> [usize; 2] {
+        let [forward, backward] = if self.tall < 3 { [usize::MAX; 2] } else { [13, 40 / self.blocks] };
+        [forward.min(2 * self.blocks), backward.min(8)]
     }
 
     /// Of a cluster.
@@ -70,12 +95,14 @@ impl Scan {
         shared: usize,
     ) -> Result<(), CudaError> {
         let s = &self.shape;
-        let clusters = s.batch.div_ceil(self.rows()) * s.dirs;
         let is_bf16 = (self.dtype == DType::Bf16) as u32;
         let kernel = Kernel::new(SOURCE, entry).dtype("T", self.dtype).define("BF16", is_bf16);
+        let [forward, backward] = self.kept();
         let kernel = kernel.define("BLOCKS", self.blocks).define("TALL", self.tall);
+        let kernel = kernel.define("FORWARD_KEPT", forward).define("BACKWARD_KEPT", backward);
         let args = [tensors, &[s.batch, s.time, s.dirs].map(int)].concat();
-        launch.kernel(&kernel, Grid::new(clusters * self.blocks, THREADS * self.tall).shared(shared), &args)
+        let grid = Grid::new(self.clusters() * self.blocks, THREADS * self.tall).shared(shared + BARRIER_BYTES);
+        launch.kernel(&kernel, grid, &args)
     }
 }
 
