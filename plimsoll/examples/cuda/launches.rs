@@ -3,8 +3,8 @@
 use crate::case;
 use crate::programs::{ON_CARDS_ONLY, PRECISIONS, SHIPPED};
 use plimsoll::exec::cuda::{Bases, CudaError, Grid, Kernel, Recorded, Recorder, record_node};
-use plimsoll::graph::DType;
-use plimsoll::ops::Target;
+use plimsoll::graph::{Component, DType, Graph, Init, Type};
+use plimsoll::ops::{MatMul, Permute, Target};
 use plimsoll::plan::{Layout, LayoutOptions, Phase, Program, lay_out};
 use std::collections::{BTreeSet, HashMap};
 use std::error::Error;
@@ -14,6 +14,9 @@ const BASES: Bases = Bases { device: 1 << 40, host: 1 << 44 };
 
 /// Ops have other kernels from these on.
 const GENERATIONS: [u32; 2] = [75, 90];
+
+/// What kernels compute in.
+const FLOATS: [DType; 3] = [DType::F32, DType::Bf16, DType::F16];
 
 /// Kernels with the most that a launch asks for, and what no device would launch.
 #[derive(Default)]
@@ -34,23 +37,45 @@ impl Launches {
     pub fn record() -> Result<Launches, Box<dyn Error>> {
         let mut launches = Launches::default();
         launches.samples();
+        launches.strided_products()?;
         launches.recipes()?;
         Ok(launches)
     }
 
     fn samples(&mut self) {
         for (name, case) in case::cases(1, 3) {
-            for float in [DType::F32, DType::Bf16, DType::F16] {
+            for float in FLOATS {
                 // Not every op takes its inputs in half precision; what does not build is not launched either.
                 let Ok(built) = case.build(float, case.is_differentiable()) else { continue };
-                let phase = Phase { name: "only".into(), graph: built.graph, repeat: 1 };
-                let options = LayoutOptions { target: Target::CUDA, sharing: true };
-                let laid_out = Program::new(vec![phase]).and_then(|p| lay_out(&p, options).map(|l| (p, l)));
-                match laid_out {
-                    Ok((program, layout)) => self.program(name, &program, &layout),
-                    Err(error) => _ = self.wrong.insert(format!("{name}: {error}")),
-                }
+                self.graph(name, built.graph);
             }
+        }
+    }
+
+    /// Samples are contiguous; where neither rows nor columns lie side by side, products have a kernel of their own.
+    fn strided_products(&mut self) -> Result<(), Box<dyn Error>> {
+        for float in FLOATS {
+            let mut graph = Graph::new("strided", float);
+            let input = |graph: &mut Graph, name: &str, shape: &[usize]| {
+                graph.resident(name, Type::new(float, shape), Component::Inputs, Init::Zeros)
+            };
+            let a = input(&mut graph, "a", &[20, 30, 2])?;
+            let [b, total] = [input(&mut graph, "b", &[2, 30, 40])?, input(&mut graph, "total", &[2, 20, 40])?];
+            let a = graph.apply("turned", Permute { order: vec![2, 0, 1] }, &[a])?;
+            graph.add("product", MatMul::PLAIN, &[a, b])?;
+            graph.add("sum", MatMul { accumulate: true, ..MatMul::PLAIN }, &[a, b, total])?;
+            self.graph("strided products", graph);
+        }
+        Ok(())
+    }
+
+    /// A program of this graph alone.
+    fn graph(&mut self, who: &str, graph: Graph) {
+        let phase = Phase { name: "only".into(), graph, repeat: 1 };
+        let options = LayoutOptions { target: Target::CUDA, sharing: true };
+        match Program::new(vec![phase]).and_then(|p| lay_out(&p, options).map(|l| (p, l))) {
+            Ok((program, layout)) => self.program(who, &program, &layout),
+            Err(error) => _ = self.wrong.insert(format!("{who}: {error}")),
         }
     }
 

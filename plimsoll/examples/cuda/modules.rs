@@ -27,8 +27,8 @@ pub fn modules(kernels: &HashMap<Kernel, Need>) -> Vec<Module> {
     modules
 }
 
-/// Enough of them, sorted as above, to see every kernel with every combination of element types, with these every choice
-/// that a macro makes, and of all that the variant that asks for most.
+/// Enough of them, sorted as above, to see every kernel with every combination of element types, every choice that a
+/// macro makes, and of all that the variant that asks for most.
 pub fn covering(modules: Vec<Module>) -> Vec<Module> {
     let mut seen = BTreeSet::new();
     // Counted, because all are to be put among the seen, not only the first that is new.
@@ -50,11 +50,13 @@ impl Module {
 
     /// What makes it worth compiling, as text.
     fn traits(&self) -> Vec<String> {
-        let defines = &self.kernel.defines;
+        let (source, defines) = (self.kernel.source, &self.kernel.defines);
         let types: Vec<&str> = defines.iter().map(|(_, value)| value.as_str()).filter(|value| is_type(value)).collect();
+        let kernels = self.launched.keys().map(|entry| format!("{entry} {types:?}"));
         let choices = defines.iter().filter(|(_, value)| is_choice(value)).map(|(key, value)| format!("{key}={value}"));
-        let here = format!("{} {types:?}", self.kernel.source.name);
-        self.launched.keys().map(|entry| entry.to_string()).chain(choices).map(|one| format!("{here} {one}")).collect()
+        // The same file may have other headers in front of it.
+        let here = format!("{} {}", source.name, source.text.len());
+        kernels.chain(choices).map(|one| format!("{here} {one}")).collect()
     }
 }
 

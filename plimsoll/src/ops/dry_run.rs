@@ -107,7 +107,8 @@ fn put(name: &str, op: &dyn Op, inputs: &[DeviceTensor], outputs: &[DeviceTensor
     let mut launch = Launch { inputs, outputs, workspace, workspace_bytes, tf32, queue: &mut recorder };
     op.cuda(&mut launch).unwrap_or_else(|error| panic!("{name}: {error}: {types:?}"));
     let tensors = inputs.iter().chain(outputs).map(|t| (t.address, t.ty.span_bytes()));
-    let ranges: Vec<(u64, usize)> = tensors.chain([(workspace, workspace_bytes)]).collect();
+    // One more: a region of no bytes at the workspace's end begins there.
+    let ranges: Vec<(u64, usize)> = tensors.chain([(workspace, workspace_bytes + 1)]).collect();
     recorder.launches.iter().for_each(|launch| check(&format!("{op:?}"), launch, &ranges));
     recorder.launches
 }

@@ -22,7 +22,8 @@ pub struct GroupedLinear {
 impl GroupedLinear {
     pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
         let mut samples = Vec::new();
-        for parts in [3, 1] {
+        // Four parts are more than the loops of narrow groups on a card take.
+        for parts in [3, 1, 4] {
             let (rows, groups, width) = (rng.size(1, 30), rng.size(1, 5), rng.size(1, 9));
             let inputs = vec![
                 SampleInput::float(&[rows, groups * width], Fill::Normal),
