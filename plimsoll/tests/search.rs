@@ -121,7 +121,7 @@ fn smallest_fits(recipe: &Recipe, device: &Device, needed: u64, what: &str) {
     assert!(matches!(with(needed - 1), Err(TrainError::DoesNotFit(_))), "{what}: a plan in less than the smallest");
 }
 
-/// Case 4: 7 batches × 6 accumulations × 13 lengths are 546 combinations, 221 different trainings.
+/// A search over encoders: 7 batches × 6 accumulations × 13 lengths are 546 combinations, 221 different trainings.
 #[test]
 fn every_training_of_the_encoder_search_fits_24_gib() {
     let mut trainings: Vec<(usize, usize)> = Vec::new();

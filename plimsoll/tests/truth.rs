@@ -61,7 +61,7 @@ fn every_recipe_plans_with_little_fragmentation_and_a_breakdown_that_adds_up() {
     }
 }
 
-/// Case 3: what PyTorch needed 59.6 GiB for.
+/// What PyTorch needed 59.6 GiB for.
 #[test]
 fn the_full_block_model_lives_in_eight_gibibytes() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes/mu-sota.toml");

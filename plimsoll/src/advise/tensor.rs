@@ -1,7 +1,9 @@
 //! Which tensor a failed request was: the values of a recipe's step whose size is the one that was asked for.
 
 use super::scan::Amount;
-use super::torch::{Attention, MOST_BYTES, Optimizer, Shape, Torch, element_widths, packed, scores_bytes, scores_shape};
+use super::torch::{
+    Attention, MOST_BYTES, Optimizer, Shape, Torch, element_widths, packed, scores_bytes, scores_shape,
+};
 use crate::graph::{Graph, GraphError, InputKind, Value, ValueId, without_numbers};
 use crate::models::AttentionForm;
 use crate::recipe::{Kind, Precision, Recipe};
@@ -264,7 +266,7 @@ mod tests {
         Oom::find(&format!("CUDA out of memory. Tried to allocate {text}.")).unwrap().asked.unwrap()
     }
 
-    /// Case 4: 360.00 MiB is bert-large's feed-forward in f32 at 48 × 480.
+    /// 360.00 MiB is bert-large's feed-forward in f32 at 48 × 480.
     #[test]
     fn the_request_of_the_encoder_search_is_found() {
         let found = candidates(&recipe("encoder", &[]), asked("360.00 MiB")).unwrap();
