@@ -3,9 +3,7 @@
 use plimsoll::data::{Batch, DataError, Dataset, Element, FieldSpec, RowMut};
 use plimsoll::exec::cpu::CpuExecutor;
 use plimsoll::exec::{Executor, NullExecutor};
-use plimsoll::ops::Target;
-use plimsoll::plan::Profile;
-use plimsoll::recipe::{Buckets, Precision, Recipe};
+use plimsoll::recipe::{Buckets, Recipe};
 use plimsoll::train::{Device, Pass, Planned, Stepper, initialize, plan, shapes};
 
 const ENCODER: &str = "[model]\nfamily = \"FAMILY\"\nvocab_size = 50\nhidden_size = 12\nnum_hidden_layers = 2\n\
@@ -17,17 +15,7 @@ const T5: &str = "[model]\nfamily = \"t5\"\nvocab_size = 50\nd_model = 12\nd_kv 
     max_target_length = 24\n[train]\neffective_batch = 6\noptimizer = { name = \"adamw\", lr = 1e-3 }\n";
 
 fn device() -> Device {
-    Device {
-        name: "cpu".into(),
-        target: Target::cpu(2),
-        total_bytes: 1 << 32,
-        free_bytes: 1 << 32,
-        reserve_bytes: 0,
-        profile: Profile::cpu(2),
-        precision: Precision::F32,
-        runs: true,
-        ordinal: 0,
-    }
+    Device::cpu(2, 1 << 32)
 }
 
 fn recipe(text: &str, sets: &[&str]) -> Recipe {

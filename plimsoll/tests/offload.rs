@@ -12,10 +12,10 @@ use plimsoll::heap;
 use plimsoll::models::AttentionForm;
 use plimsoll::ops::{SampleRng, Target};
 use plimsoll::plan::{
-    Layout, LayoutOptions, Offload, Phase, PlanFile, Profile, Program, Recompute, Summary, lay_out, live_peak, offload,
+    Layout, LayoutOptions, Offload, Phase, PlanFile, Program, Recompute, Summary, lay_out, live_peak, offload,
     offloaded_values, verify,
 };
-use plimsoll::recipe::{Precision, Recipe};
+use plimsoll::recipe::Recipe;
 use plimsoll::train::{Device, Pass, Settings, TrainError, family, initialize, plan, program, shapes, spec};
 use std::collections::BTreeMap;
 
@@ -44,17 +44,7 @@ const T5: &str = "[model]\nfamily = \"t5\"\nvocab_size = 50\nd_model = 12\nd_kv 
 const ADAMW: &str = "train.optimizer={ name = \"adamw\", lr = 1e-2, weight_decay = 0.01 }";
 
 fn device() -> Device {
-    Device {
-        name: "cpu".into(),
-        target: TARGET,
-        total_bytes: 1 << 40,
-        free_bytes: 1 << 40,
-        reserve_bytes: 0,
-        profile: Profile::cpu(2),
-        precision: Precision::F32,
-        runs: true,
-        ordinal: 0,
-    }
+    Device::cpu(TARGET.threads, 1 << 40)
 }
 
 fn recipe(text: &str, sets: &[&str]) -> Recipe {

@@ -7,7 +7,7 @@ use plimsoll::exec::cpu::CpuExecutor;
 use plimsoll::exec::devices::card;
 use plimsoll::models::AttentionForm;
 use plimsoll::ops::Target;
-use plimsoll::plan::{LayoutOptions, Profile, Recompute};
+use plimsoll::plan::{LayoutOptions, Recompute};
 use plimsoll::recipe::{Precision, Recipe};
 use plimsoll::train::{
     Choice, Device, Planned, Settings, StepSpec, TrainError, family, frontier, pins, plan, program, spec,
@@ -41,27 +41,17 @@ fn shipped(name: &str, sets: &[&str]) -> Recipe {
 fn card_with(free_bytes: u64, reserve_bytes: u64) -> Device {
     Device {
         name: "card".into(),
-        total_bytes: free_bytes,
-        free_bytes,
         reserve_bytes,
         profile: card("rtx-4090").unwrap().profile(),
         target: Target::CUDA,
         precision: Precision::Bf16Mixed,
         runs: false,
-        ordinal: 0,
+        ..Device::cpu(1, free_bytes)
     }
 }
 
 fn processor(free_bytes: u64) -> Device {
-    Device {
-        name: "cpu".into(),
-        profile: Profile::cpu(2),
-        target: Target::cpu(2),
-        precision: Precision::F32,
-        runs: true,
-        ordinal: 0,
-        ..card_with(free_bytes, 0)
-    }
+    Device::cpu(2, free_bytes)
 }
 
 /// The budget of a recipe without one is 95 % of what is free: this much makes it `gib`.

@@ -8,10 +8,10 @@ use plimsoll::exec::Executor;
 use plimsoll::exec::cpu::{CpuExecutor, page_bytes};
 use plimsoll::heap;
 use plimsoll::models::AttentionForm;
-use plimsoll::ops::{SampleRng, Target};
-use plimsoll::plan::{LayoutOptions, Offload, Profile, Program, Recompute, Summary, lay_out};
+use plimsoll::ops::SampleRng;
+use plimsoll::plan::{LayoutOptions, Offload, Program, Recompute, Summary, lay_out};
 use plimsoll::recipe::Recipe;
-use plimsoll::train::{Settings, family, initialize, plan, program, spec};
+use plimsoll::train::{Device, Settings, family, initialize, plan, program, spec};
 use std::path::{Path, PathBuf};
 
 #[global_allocator]
@@ -26,18 +26,8 @@ fn recipes() -> Vec<PathBuf> {
     files
 }
 
-fn device(free_bytes: u64) -> plimsoll::train::Device {
-    plimsoll::train::Device {
-        name: "cpu".into(),
-        target: Target::cpu(2),
-        total_bytes: free_bytes,
-        free_bytes,
-        reserve_bytes: 0,
-        profile: Profile::cpu(2),
-        precision: plimsoll::recipe::Precision::F32,
-        runs: true,
-        ordinal: 0,
-    }
+fn device(free_bytes: u64) -> Device {
+    Device::cpu(2, free_bytes)
 }
 
 #[test]
