@@ -24,6 +24,9 @@ fn device_of(name: &str, like: Option<&Device>) -> Result<Device, Failure> {
             format!("--cards {name}: a card is a name or a size"),
             "for example `--cards 8GiB,12GiB,rtx-4090`; `--memory 90%` gives a share of each",
         )),
+        Err(_) if name.is_empty() => {
+            Err(Failure::bad_input("--cards: a name is missing", "for example `--cards 8GiB,rtx-4090`"))
+        }
         // What starts with a number was meant as a size.
         Err(error) if name.starts_with(|c: char| c.is_ascii_digit()) => {
             Err(Failure::bad_input(format!("--cards {name}: {error}"), "for example `--cards 8GiB,12GiB`"))

@@ -120,6 +120,10 @@ fn cards_that_are_not_there_or_too_small() {
     desk.run(&["plan", "text.toml", "--cards", "t4,rtx-4900"]).must(2, &["rtx-4900", "did you mean `rtx-4090`?"]);
     desk.run(&["plan", "text.toml", "--cards", "12Gig"]).must(2, &["12Gig", "hint:"]);
     desk.run(&["plan", "text.toml", "--cards", "90%"]).must(2, &["a name or a size"]);
+    desk.run(&["plan", "text.toml", "--cards", "t4,"]).must(2, &["a name is missing", "hint:"]);
+    // No card is to blame for what none can plan.
+    let narrow = ["plan", "text.toml", "--cards", "t4,h200", "--set", "memory.optimizer_state=8bit"];
+    desk.run(&narrow).must(2, &["none of these cards", "memory.optimizer_state", "hint:"]);
     desk.run(&["plan", "text.toml", "--cards", "t4", "--frontier"]).must(2, &["--cards", "--frontier"]);
     let refused = desk.run(&["plan", "text.toml", "--cards", "64MiB,128MiB", "--json"]);
     refused.must(3, &["fits none of these cards", "hint:"]);
@@ -161,6 +165,8 @@ fn a_grid_counts_what_does_not_fit_and_what_is_refused() {
     assert!(text.stdout.contains("1 of 2 fit"), "{}", text.stdout);
     let refused = desk.run(&["plan", "text.toml", "--memory", "64KiB", "--grid", "data.max_length=8,16"]);
     refused.must(3, &["none of 2 combinations fits"]);
+    let narrow = ["plan", "text.toml", "--grid", "data.max_length=8,16", "--set", "memory.optimizer_state=8bit"];
+    desk.run(&narrow).must(2, &["none of 2 combinations can be planned", "memory.optimizer_state", "hint:"]);
     let mixed =
         desk.run(&["plan", "text.toml", "--grid", "train.effective_batch=4,8", "--grid", "memory.micro_batch=4,8"]);
     mixed.must(0, &[]);

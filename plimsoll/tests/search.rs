@@ -41,14 +41,12 @@ fn shipped(name: &str, sets: &[&str]) -> Recipe {
 fn card_with(free_bytes: u64, reserve_bytes: u64) -> Device {
     Device {
         name: "card".into(),
-        total_bytes: free_bytes,
-        free_bytes,
         reserve_bytes,
         profile: card("rtx-4090").unwrap().profile(),
         target: Target::CUDA,
         precision: Precision::Bf16Mixed,
         runs: false,
-        ordinal: 0,
+        ..Device::cpu(1, free_bytes)
     }
 }
 
@@ -113,7 +111,7 @@ fn smallest_fits(recipe: &Recipe, device: &Device, needed: u64, what: &str) {
     assert!(matches!(with(needed - 1), Err(TrainError::DoesNotFit(_))), "{what}: a plan in less than the smallest");
 }
 
-/// Case 4: 7 batches × 6 accumulations × 13 lengths are 546 combinations, 221 different trainings.
+/// A search over encoders: 7 batches × 6 accumulations × 13 lengths are 546 combinations, 221 different trainings.
 #[test]
 fn every_training_of_the_encoder_search_fits_24_gib() {
     let mut trainings: Vec<(usize, usize)> = Vec::new();

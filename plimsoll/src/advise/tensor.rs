@@ -266,7 +266,7 @@ mod tests {
         Oom::find(&format!("CUDA out of memory. Tried to allocate {text}.")).unwrap().asked.unwrap()
     }
 
-    /// Case 4: 360.00 MiB is bert-large's feed-forward in f32 at 48 × 480.
+    /// 360.00 MiB is bert-large's feed-forward in f32 at 48 × 480.
     #[test]
     fn the_request_of_the_encoder_search_is_found() {
         let found = candidates(&recipe("encoder", &[]), asked("360.00 MiB")).unwrap();

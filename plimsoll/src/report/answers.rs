@@ -20,12 +20,11 @@ pub fn frontier_table(points: &[FrontierPoint]) -> String {
 /// One row for each combination, and how many fit.
 pub fn grid_table(grid: &Grid) -> String {
     let keys = grid.keys.iter().map(|key| (key.as_str(), Side::Right));
-    let why = grid.rows.iter().any(|row| row.attempt.refused.is_some()).then_some(("why", Side::Left));
+    let why = why_column(grid.rows.iter().map(|row| &row.attempt));
     let columns: Vec<(&str, Side)> = keys.chain(PLAN_COLUMNS).chain(why).collect();
     let mut table = Table::new(&columns);
     for row in &grid.rows {
-        let cause = row.attempt.refused.as_deref().map(|cause| first_line(cause).to_string());
-        table.row(row.written.iter().cloned().chain(plan_cells(&row.attempt)).chain(cause));
+        table.row(row.written.iter().cloned().chain(plan_cells(&row.attempt)).chain(why_cell(&row.attempt)));
     }
     let plans = match grid.plans == grid.rows.len() {
         true => String::new(),
@@ -51,20 +50,27 @@ fn plan_cells(attempt: &Attempt) -> [String; 5] {
     }
 }
 
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
+/// Only where something was refused.
+fn why_column<'a>(mut attempts: impl Iterator<Item = &'a Attempt>) -> Option<(&'static str, Side)> {
+    attempts.any(|attempt| attempt.refused.is_some()).then_some(("why", Side::Left))
+}
+
+fn why_cell(attempt: &Attempt) -> Option<String> {
+    attempt.refused.as_deref().map(|cause| cause.lines().next().unwrap_or_default().to_string())
 }
 
 /// The best plan on each card.
 pub fn cards_table(rows: &[CardRow]) -> String {
     let ends = [("precision", Side::Left), ("samples/s", Side::Right), ("run", Side::Right)];
     let start = [("card", Side::Left), ("budget", Side::Right)];
-    let mut table = Table::new(&[&start[..], &PLAN_COLUMNS, &ends].concat());
+    let why = why_column(rows.iter().map(|row| &row.attempt));
+    let mut table = Table::new(&[&start[..], &PLAN_COLUMNS, &ends, why.as_slice()].concat());
     for row in rows {
         let speed = row.samples_per_s.map_or("-".into(), |speed| format!("{speed:.1}"));
         let run = row.run_seconds.map_or("-".into(), format_seconds);
         let start = [row.card.clone(), format_bytes(row.attempt.budget_bytes)];
-        table.row(start.into_iter().chain(plan_cells(&row.attempt)).chain([row.precision.to_string(), speed, run]));
+        let ends = [row.precision.to_string(), speed, run].into_iter().chain(why_cell(&row.attempt));
+        table.row(start.into_iter().chain(plan_cells(&row.attempt)).chain(ends));
     }
     table.to_text()
 }

@@ -19,31 +19,36 @@ struct Told {
     gpu: Option<u64>,
 }
 
+/// Asked for, on the card, free, in tensors and kept aside; on the first card.
+fn told([asked, total, free, allocated, unallocated]: [f64; 5]) -> Told {
+    Told {
+        asked: Some(asked),
+        total: Some(total),
+        free: Some(free),
+        allocated: Some(allocated),
+        unallocated: Some(unallocated),
+        gpu: Some(0),
+        ..Told::default()
+    }
+}
+
 /// (who printed it, the text, its form, its numbers)
 fn messages() -> Vec<(&'static str, &'static str, Form, Told)> {
     vec![
         (
-            "case 1: series on 12 GB",
+            "a series model on 12 GB",
             "Tried to allocate 2.69 GiB. GPU 0 has a total capacity of 12.00 GiB of which 0 bytes is free. … 10.83 GiB is allocated, 2.02 GiB is reserved but unallocated",
             Form::Allocator,
-            Told {
-                asked: Some(2.69 * GIB),
-                total: Some(12.0 * GIB),
-                free: Some(0.0),
-                allocated: Some(10.83 * GIB),
-                unallocated: Some(2.02 * GIB),
-                gpu: Some(0),
-                ..Told::default()
-            },
+            told([2.69 * GIB, 12.0 * GIB, 0.0, 10.83 * GIB, 2.02 * GIB]),
         ),
         (
-            "case 2: clip, in words",
+            "clip, in words",
             "Out of memory in the backward pass of epoch 2 of 20 at batch 96 or 128 (the report says both), ~7.5 GB.",
             Form::Prose,
             Told::default(),
         ),
         (
-            "case 3: a T4",
+            "a T4",
             "Tried to allocate 32.00 MiB. GPU 0 has a total capacity of 14.74 GiB of which 4.19 MiB is free",
             Form::Allocator,
             Told {
@@ -55,95 +60,49 @@ fn messages() -> Vec<(&'static str, &'static str, Form, Told)> {
             },
         ),
         (
-            "case 4: the encoder search",
+            "a search over encoders",
             "Tried to allocate 360.00 MiB. GPU has 23.56 GiB total, only 259.88 MiB free",
             Form::Allocator,
             Told { asked: Some(360.0 * MIB), total: Some(23.56 * GIB), free: Some(259.88 * MIB), ..Told::default() },
         ),
-        ("case 5: FLAN-T5-XL, in words", "Out of memory at the start of training.", Form::Prose, Told::default()),
+        ("FLAN-T5-XL, in words", "Out of memory at the start of training.", Form::Prose, Told::default()),
         (
             "PyTorch 1.0: cached is what no tensor holds",
             "RuntimeError: CUDA out of memory. Tried to allocate 1024.00 KiB (GPU 0; 11.17 GiB total capacity; 10.90 GiB already allocated; 576.00 KiB free; 30.96 MiB cached)",
             Form::Allocator,
-            Told {
-                asked: Some(MIB),
-                total: Some(11.17 * GIB),
-                free: Some(576.0 * 1024.0),
-                allocated: Some(10.9 * GIB),
-                unallocated: Some(30.96 * MIB),
-                gpu: Some(0),
-                ..Told::default()
-            },
+            told([MIB, 11.17 * GIB, 576.0 * 1024.0, 10.9 * GIB, 30.96 * MIB]),
         ),
         (
             "PyTorch 1.4: reserved in total",
             "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 7.79 GiB total capacity; 5.89 GiB already allocated; 14.19 MiB free; 6.03 GiB reserved in total by PyTorch)",
             Form::Allocator,
-            Told {
-                asked: Some(20.0 * MIB),
-                total: Some(7.79 * GIB),
-                free: Some(14.19 * MIB),
-                allocated: Some(5.89 * GIB),
-                unallocated: Some(0.14 * GIB),
-                gpu: Some(0),
-                ..Told::default()
-            },
+            told([20.0 * MIB, 7.79 * GIB, 14.19 * MIB, 5.89 * GIB, 0.14 * GIB]),
         ),
         (
             "PyTorch 1.13, second card",
             "RuntimeError: CUDA out of memory. Tried to allocate 1.65 GiB (GPU 1; 7.79 GiB total capacity; 3.53 GiB already allocated; 1.40 GiB free; 5.28 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation.  See documentation for Memory Management and PYTORCH_CUDA_ALLOC_CONF",
             Form::Allocator,
-            Told {
-                asked: Some(1.65 * GIB),
-                total: Some(7.79 * GIB),
-                free: Some(1.4 * GIB),
-                allocated: Some(3.53 * GIB),
-                unallocated: Some(1.75 * GIB),
-                gpu: Some(1),
-                ..Told::default()
-            },
+            Told { gpu: Some(1), ..told([1.65 * GIB, 7.79 * GIB, 1.4 * GIB, 3.53 * GIB, 1.75 * GIB]) },
         ),
         (
             "PyTorch 1.8 with a memory fraction",
             "RuntimeError: CUDA out of memory. Tried to allocate 96.00 MiB (GPU 0; 15.78 GiB total capacity; 3.90 GiB already allocated; 11.20 GiB free; 4.00 GiB allowed; 3.95 GiB reserved in total by PyTorch)",
             Form::Allocator,
-            Told {
-                asked: Some(96.0 * MIB),
-                total: Some(15.78 * GIB),
-                free: Some(11.2 * GIB),
-                allocated: Some(3.9 * GIB),
-                unallocated: Some(0.05 * GIB),
-                gpu: Some(0),
-                ..Told::default()
-            },
+            told([96.0 * MIB, 15.78 * GIB, 11.2 * GIB, 3.9 * GIB, 0.05 * GIB]),
         ),
         (
             "PyTorch 2.0, its own exception",
             "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.69 GiB (GPU 0; 14.56 GiB total capacity; 649.97 MiB already allocated; 1.31 GiB free; 1.01 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation.",
             Form::Allocator,
-            Told {
-                asked: Some(1.69 * GIB),
-                total: Some(14.56 * GIB),
-                free: Some(1.31 * GIB),
-                allocated: Some(649.97 * MIB),
-                unallocated: Some(1.01 * GIB - 649.97 * MIB),
-                gpu: Some(0),
-                ..Told::default()
-            },
+            told([1.69 * GIB, 14.56 * GIB, 1.31 * GIB, 649.97 * MIB, 1.01 * GIB - 649.97 * MIB]),
         ),
         (
             "PyTorch 2.1: misspelt, and the process a stranger to itself",
             "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 224.00 MiB. GPU 0 has a total capacty of 44.34 GiB of which 160.81 MiB is free. Process 47694 has 44.17 GiB memory in use. Of the allocated memory 43.36 GiB is allocated by PyTorch, and 396.27 MiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting max_split_size_mb to avoid fragmentation.",
             Form::Allocator,
             Told {
-                asked: Some(224.0 * MIB),
-                total: Some(44.34 * GIB),
-                free: Some(160.81 * MIB),
-                allocated: Some(43.36 * GIB),
-                unallocated: Some(396.27 * MIB),
                 process: Some(44.17 * GIB),
-                gpu: Some(0),
-                ..Told::default()
+                ..told([224.0 * MIB, 44.34 * GIB, 160.81 * MIB, 43.36 * GIB, 396.27 * MIB])
             },
         ),
         (
@@ -151,13 +110,9 @@ fn messages() -> Vec<(&'static str, &'static str, Form, Told)> {
             "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 224.00 MiB. GPU  has a total capacity of 44.34 GiB of which 160.81 MiB is free. Including non-PyTorch memory, this process has 44.17 GiB memory in use. Of the allocated memory 43.36 GiB is allocated by PyTorch, and 396.27 MiB is reserved by PyTorch but unallocated.",
             Form::Allocator,
             Told {
-                asked: Some(224.0 * MIB),
-                total: Some(44.34 * GIB),
-                free: Some(160.81 * MIB),
-                allocated: Some(43.36 * GIB),
-                unallocated: Some(396.27 * MIB),
                 process: Some(44.17 * GIB),
-                ..Told::default()
+                gpu: None,
+                ..told([224.0 * MIB, 44.34 * GIB, 160.81 * MIB, 43.36 * GIB, 396.27 * MIB])
             },
         ),
         (
@@ -165,13 +120,7 @@ fn messages() -> Vec<(&'static str, &'static str, Form, Told)> {
             "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 42.00 MiB. GPU 0 has a total capacity of 47.27 GiB of which 9.38 MiB is free. Process 644963 has 5.59 MiB memory in use. Process 644977 has 5.59 MiB memory in use. Process 2925282 has 312.00 MiB memory in use. Process 3053273 has 29.04 GiB memory in use. Process 3120922 has 14.74 GiB memory in use. Including non-PyTorch memory, this process has 3.14 GiB memory in use. Of the allocated memory 2.92 GiB is allocated by PyTorch, and 34.62 MiB is reserved by PyTorch but unallocated.",
             Form::Allocator,
             Told {
-                asked: Some(42.0 * MIB),
-                total: Some(47.27 * GIB),
-                free: Some(9.38 * MIB),
-                allocated: Some(2.92 * GIB),
-                unallocated: Some(34.62 * MIB),
                 process: Some(3215.36 * MIB),
-                gpu: Some(0),
                 others: vec![
                     (644963, 5.59 * MIB),
                     (644977, 5.59 * MIB),
@@ -179,6 +128,7 @@ fn messages() -> Vec<(&'static str, &'static str, Form, Told)> {
                     (3053273, 29.04 * GIB),
                     (3120922, 14.74 * GIB),
                 ],
+                ..told([42.0 * MIB, 47.27 * GIB, 9.38 * MIB, 2.92 * GIB, 34.62 * MIB])
             },
         ),
         (
@@ -186,14 +136,9 @@ fn messages() -> Vec<(&'static str, &'static str, Form, Told)> {
             "\u{1b}[31m[rank3]:\u{1b}[0m torch.OutOfMemoryError: CUDA out of memory. Tried to\n[rank3]:     allocate 20.00 MiB. GPU 3 has a total capacity of 15.51 GiB of which 149.62 MiB is free. Including non-PyTorch memory, this process has 11.65 GiB memory in use. Of the allocated memory 11.47 GiB is allocated by PyTorch, with 96.00 MiB allocated in private pools (e.g., CUDA Graphs), and 10.27 MiB is reserved by PyTorch but unallocated.",
             Form::Allocator,
             Told {
-                asked: Some(20.0 * MIB),
-                total: Some(15.51 * GIB),
-                free: Some(149.62 * MIB),
-                allocated: Some(11.47 * GIB),
-                unallocated: Some(10.27 * MIB),
                 process: Some(11.65 * GIB),
                 gpu: Some(3),
-                ..Told::default()
+                ..told([20.0 * MIB, 15.51 * GIB, 149.62 * MIB, 11.47 * GIB, 10.27 * MIB])
             },
         ),
         (
@@ -201,43 +146,22 @@ fn messages() -> Vec<(&'static str, &'static str, Form, Told)> {
             "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 3 has a total capacity of 15.51 GiB of which 149.62 MiB is free. Including non-PyTorch memory, this process has 11.65 GiB memory in use. Of the allocated memory 11.47 GiB is allocated by PyTorch, with 96.00 MiB allocated in private pools (e.g., CUDA Graphs), and 10.27 MiB is reserved by PyTorch but unallocated.",
             Form::Allocator,
             Told {
-                asked: Some(20.0 * MIB),
-                total: Some(15.51 * GIB),
-                free: Some(149.62 * MIB),
-                allocated: Some(11.47 * GIB),
-                unallocated: Some(10.27 * MIB),
                 process: Some(11.65 * GIB),
                 gpu: Some(3),
-                ..Told::default()
+                ..told([20.0 * MIB, 15.51 * GIB, 149.62 * MIB, 11.47 * GIB, 10.27 * MIB])
             },
         ),
         (
             "an AMD card",
             "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 8.02 GiB. GPU 0 has a total capacity of 15.98 GiB of which 6.59 GiB is free. Of the allocated memory 8.10 GiB is allocated by PyTorch, and 716.40 MiB is reserved by PyTorch but unallocated.",
             Form::Allocator,
-            Told {
-                asked: Some(8.02 * GIB),
-                total: Some(15.98 * GIB),
-                free: Some(6.59 * GIB),
-                allocated: Some(8.1 * GIB),
-                unallocated: Some(716.4 * MIB),
-                gpu: Some(0),
-                ..Told::default()
-            },
+            told([8.02 * GIB, 15.98 * GIB, 6.59 * GIB, 8.1 * GIB, 716.4 * MIB]),
         ),
         (
             "a shape that cannot be meant",
             "RuntimeError: CUDA out of memory. Tried to allocate 17179869184.00 GiB (GPU 0; 7.79 GiB total capacity; 1.02 GiB already allocated; 5.19 GiB free; 1.11 GiB reserved in total by PyTorch)",
             Form::Allocator,
-            Told {
-                asked: Some(u64::MAX as f64),
-                total: Some(7.79 * GIB),
-                free: Some(5.19 * GIB),
-                allocated: Some(1.02 * GIB),
-                unallocated: Some(0.09 * GIB),
-                gpu: Some(0),
-                ..Told::default()
-            },
+            told([u64::MAX as f64, 7.79 * GIB, 5.19 * GIB, 1.02 * GIB, 0.09 * GIB]),
         ),
         (
             "Apple",

@@ -38,7 +38,7 @@ fn the_effective_batch_is_kept_and_the_card_is_not_exceeded() {
     }
 }
 
-/// Case 4: bert-large at 48 × 480 dies on 24 GB; what is advised instead fits, with no checkpointing.
+/// bert-large at 48 × 480 dies on 24 GB; what is advised instead fits, with no checkpointing.
 #[test]
 fn bert_large_fits_a_24_gb_card() {
     let advice = advise(&recipe("encoder", &[]), &device("rtx-4090")).unwrap();
@@ -50,7 +50,7 @@ fn bert_large_fits_a_24_gb_card() {
     }
 }
 
-/// Case 5: 32 GB hold FLAN-T5-XL in bf16 only with checkpointing.
+/// 32 GB hold FLAN-T5-XL in bf16 only with checkpointing.
 #[test]
 fn flan_t5_xl_needs_checkpointing_on_32_gb() {
     let advice = advise(&recipe("flan-t5-xl", &[]), &device("rtx-5090")).unwrap();
@@ -68,7 +68,7 @@ fn where_nothing_fits_the_ways_out_are_counted() {
     assert!(advice.ways_out.iter().any(|way| way.fits), "{:?}", advice.ways_out);
 }
 
-/// Case 2: a contrastive batch is not cut where checkpointing holds it, and cutting it is called by its name.
+/// A contrastive batch is not cut where checkpointing holds it, and cutting it is called by its name.
 #[test]
 fn contrastive_batches_stay_whole_or_say_so() {
     let whole = advise(&recipe("clip", &["memory.budget=7GiB"]), &device("rtx-4080")).unwrap();
@@ -80,7 +80,7 @@ fn contrastive_batches_stay_whole_or_say_so() {
     assert!(cut.settings[0].learning.contains("fewer negatives") && cut.code.contains("changes what is learned"));
 }
 
-/// Case 1: batch norm sees the micro-batch.
+/// Batch norm sees the micro-batch.
 #[test]
 fn batch_norm_is_not_cut() {
     let advice = advise(&recipe("hybrid", &[]), &device("rtx-3060-12gb")).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::models::AttentionForm;
 use crate::recipe::Recipe;
-use crate::train::{Device, Planned, Settings, TrainError, plan};
+use crate::train::{Device, Planned, Settings, TrainError, budget_bytes, plan};
 use crate::units::format_bytes;
 use serde::Serialize;
 
@@ -84,11 +84,12 @@ impl From<(bool, &Planned)> for Attempt {
 
 /// Plans. What the recipe itself is to blame for is an answer, anything else an error.
 pub fn attempt(recipe: &Recipe, device: &Device) -> Result<Attempt, TrainError> {
+    let refused = |cause: String| Attempt { budget_bytes: budget_bytes(recipe, device), ..Attempt::refused(cause) };
     match plan(recipe, device) {
         Ok(planned) => Ok((true, &planned).into()),
         Err(TrainError::DoesNotFit(smallest)) => Ok((false, smallest.as_ref()).into()),
-        Err(TrainError::Refused { cause, .. }) => Ok(Attempt::refused(cause)),
-        Err(TrainError::Plan(error)) if error.is_too_large() => Ok(Attempt::refused(error.to_string())),
+        Err(TrainError::Refused { cause, .. }) => Ok(refused(cause)),
+        Err(TrainError::Plan(error)) if error.is_too_large() => Ok(refused(error.to_string())),
         Err(error) => Err(error),
     }
 }

@@ -24,18 +24,6 @@ pub use parallel::Progress;
 use crate::recipe::{Budget, Memory, Recipe};
 use crate::units::ADDRESSABLE_BYTES;
 
-/// Recipes small enough to plan many times over.
-#[cfg(test)]
-pub(crate) mod recipes {
-    pub const SERIES: &str = "[model]\nfamily = \"hybrid-cnn-lstm\"\nfeatures = 3\nwindow = 10\nchannels = [4]\nhidden = 4\n\
-        heads = 2\nclasses = 3\n[data]\nsource = \"synthetic:regimes\"\nsamples = 333\n\
-        [train]\neffective_batch = 8\n";
-
-    pub const TEXT: &str = "[model]\nfamily = \"mu-sota\"\nvocab = 257\nlayers = 2\nblocks = 2\nblock_width = 4\nblock_heads = 2\n\
-        cross_heads = 2\nffn = 16\nmax_length = 16\n[data]\nsource = \"synthetic:grammar\"\nsamples = 3000\n\
-        [train]\neffective_batch = 8\noptimizer = { name = \"adamw\", lr = 1e-3, betas = [0.9, 0.95] }\n";
-}
-
 /// A budget that nothing reaches.
 const PLENTY: u64 = ADDRESSABLE_BYTES;
 
@@ -49,4 +37,16 @@ fn with_memory(recipe: &Recipe, change: impl FnOnce(&mut Memory)) -> Recipe {
     let mut other = recipe.clone();
     change(&mut other.memory);
     other
+}
+
+/// Recipes small enough to plan many times over.
+#[cfg(test)]
+pub(crate) mod recipes {
+    pub const SERIES: &str = "[model]\nfamily = \"hybrid-cnn-lstm\"\nfeatures = 3\nwindow = 10\nchannels = [4]\nhidden = 4\n\
+        heads = 2\nclasses = 3\n[data]\nsource = \"synthetic:regimes\"\nsamples = 333\n\
+        [train]\neffective_batch = 8\n";
+
+    pub const TEXT: &str = "[model]\nfamily = \"mu-sota\"\nvocab = 257\nlayers = 2\nblocks = 2\nblock_width = 4\nblock_heads = 2\n\
+        cross_heads = 2\nffn = 16\nmax_length = 16\n[data]\nsource = \"synthetic:grammar\"\nsamples = 3000\n\
+        [train]\neffective_batch = 8\noptimizer = { name = \"adamw\", lr = 1e-3, betas = [0.9, 0.95] }\n";
 }
