@@ -240,3 +240,43 @@ pub fn plan(recipe: &Recipe, device: &Device) -> Result<Planned, TrainError> {
         Err(ChooseError::Plan(error)) => Err(TrainError::Plan(error)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::devices::card;
+    use crate::models::FeedForwardForm;
+    use crate::ops::Target;
+    use std::path::Path;
+
+    /// The plan of mu-sota's small recipe in this precision, on a card of the catalog.
+    fn planned(name: &str, precision: Precision) -> Choice {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes/mu-sota-small.toml");
+        let recipe = Recipe::load(&path, &[format!("memory.precision={precision}")]).unwrap();
+        let device = Device {
+            name: name.into(),
+            total_bytes: 8 << 30,
+            free_bytes: 8 << 30,
+            reserve_bytes: 1 << 30,
+            profile: card(name).unwrap().profile(),
+            target: Target::CUDA,
+            precision,
+            runs: false,
+            ordinal: 0,
+        };
+        plan(&recipe, &device).unwrap().choice
+    }
+
+    #[test]
+    fn feed_forwards_are_fused_where_tensor_cores_take_tf32() {
+        for (name, precision) in [("h200", Precision::F32), ("h200", Precision::Bf16Mixed), ("t4", Precision::Tf32)] {
+            let choice = planned(name, precision);
+            assert_eq!(choice.settings.feed_forward, FeedForwardForm::Plain, "{name} in {precision}");
+            assert!(choice.decisions.iter().all(|decision| decision.lever != "feed_forward"));
+        }
+        let choice = planned("h200", Precision::Tf32);
+        assert_eq!(choice.settings.feed_forward, FeedForwardForm::Fused);
+        let said = choice.decisions.iter().find(|decision| decision.lever == "feed_forward").unwrap();
+        assert!(said.choice == "fused" && said.saved_bytes > 0, "{said:?}");
+    }
+}

@@ -144,8 +144,8 @@ void backward_input(const T* x, const T* up, const T* bias, const T* down, const
     put<true>(parts + (blockIdx.y * tokens + first) * width, width, 1, tokens - first, width, sums, lane);
 }
 
-// Parts of the gradients of up (gridDim.y, hidden, width), its bias (gridDim.y, hidden) and down (gridDim.y, width, hidden), over
-// this block's tiles of tokens. A warp has 16 hidden values: rows here, as tokens are columns.
+// Parts of the gradients of up (gridDim.y, hidden, width), its bias (gridDim.y, hidden) and down (gridDim.y, width,
+// hidden), over this block's tiles of tokens. A warp has 16 hidden values: rows here, as tokens are columns.
 extern "C" __global__ __launch_bounds__(THREADS, RESIDENT)
 void backward_weights(const T* x, const T* up, const T* bias, const T* down, const T* dy, float* up_parts,
                       float* bias_parts, float* down_parts, i64 tokens, int width, int hidden) {

@@ -7,7 +7,7 @@
 use super::levers::{LEVERS, even_micro_batches, pinned_recompute, ragged_micro_batches, settings, with_micro_batch};
 use super::{Choice, ChooseError, Pins, RecomputePin};
 use crate::graph::{Graph, Space};
-use crate::models::{AttentionForm, Family};
+use crate::models::{AttentionForm, Family, FeedForwardForm};
 use crate::plan::{
     Ladder, LayoutOptions, Offload, Phase, PlanError, Profile, Recompute, Rung, aligned, lay_out, live_bytes,
     predicted_ms,
@@ -30,7 +30,7 @@ pub(super) struct Search<'a> {
     pub profile: &'a Profile,
     pub offload: Offload,
     bases: HashMap<Settings, Base>,
-    others: HashMap<(AttentionForm, usize, usize), Needs>,
+    others: HashMap<(AttentionForm, usize, usize, FeedForwardForm), Needs>,
 }
 
 /// What phases need, but for what is recomputed in one of them.
@@ -361,7 +361,7 @@ impl<'a> Search<'a> {
 
     /// The phases beside a step, the same for every micro-batch.
     fn others(&mut self, settings: &Settings) -> Result<Needs, PlanError> {
-        let key = (settings.attention, settings.block_group, settings.loss_chunk);
+        let key = (settings.attention, settings.block_group, settings.loss_chunk, settings.feed_forward);
         if let Some(known) = self.others.get(&key) {
             return Ok(known.clone());
         }
