@@ -93,8 +93,7 @@ impl Form {
             // A bias is added up in square tiles, and wider heads need more registers.
             Form::Tf32 => 64,
             Form::Half if shape.bias != Bias::None || shape.head_dim > 64 => 64,
-            Form::Half if keys => 96,
-            Form::Half => 128,
+            Form::Half => 96,
         }
     }
 
