@@ -257,7 +257,7 @@ impl<'a> Call<'a> {
         kernel
             .dtype("T", self.dtype)
             .define("D", self.shape.head_dim)
-            .define("LIMITED", (self.op.causal || self.op.offset) as u32)
+            .define("LIMITED", if self.op.offset { 2 } else { self.op.causal as u32 })
             .define("MASKED", self.op.key_mask as u32)
             .define("DROPPED", self.op.dropout.is_some() as u32)
             .define("BIAS", self.op.bias.tables())

@@ -98,8 +98,8 @@ struct Queries {
     Lane lane;
     // The block's first query and the lane's upper one.
     int i0, own;
-    // Past the last key that a query sees: of the block's, the warp's, the warp's first, and the lane's two.
-    int end, warp_end, first_end, row_end[2];
+    // Past the last key that a query sees: of the block's, the warp's, and the lane's two.
+    int end, warp_end, row_end[2];
 
     __device__ __forceinline__ Queries(const Scores& head, int tile) {
         int rows = blockDim.x / 2, q_len = head.q_len;
@@ -108,19 +108,15 @@ struct Queries {
         own = first + lane.g;
         end = head.end(min(i0 + rows, q_len) - 1);
         warp_end = first < q_len ? head.end(min(first + 16, q_len) - 1) : 0;
-        first_end = head.end(first);
         row_end[0] = head.end(own), row_end[1] = head.end(own + 8);
     }
     // Steps of 16 keys that the warp takes in the tile from j0 on.
     __device__ __forceinline__ int steps(const Notes& notes, int j0) const {
         return is_hidden(notes) ? 0 : steps_of(warp_end - j0);
     }
-    // Whether some query of the warp does not see all of these keys because of its position.
-    __device__ __forceinline__ bool is_edge(int j0) const { return LIMITED && j0 + TILE > first_end; }
-
     // From products to exponents of 2, in step p of the tile from j0 on.
     __device__ __forceinline__ void exponents(float s[2][4], const Notes& notes, const Scores& head, float scale,
-                                              int j0, int p, bool edge) const {
+                                              int j0, int p) const {
         int j = 16 * p + 4 * lane.t;
         float4 shown = *(const float4*)(notes.shift + j);
         float shift[4] = {shown.x, shown.y, shown.z, shown.w};
@@ -130,18 +126,20 @@ struct Queries {
             float& x = s[n / 4][n % 4];
             x = x * scale + shift[c];
             if (BIAS) x += added(notes, head, i0, j0, own + 8 * r - i0, j + c);
-            if (edge && j0 + j + c >= row_end[r]) x = NOTHING;
+            if (LIMITED) x = j0 + j + c < row_end[r] ? x : NOTHING;
         }
     }
 };
 
 // Goes through the other side from `first` on. bring(stage, at) starts to copy the tile from row `at` on and reads its
-// notes, write(stage, at) writes them, body(stage, at) works on it: the caller has brought and written the first one.
+// notes, write(stage, at) writes them, body(stage, at) works on it. The caller has brought and written the first one,
+// even if there is none: a branch there would part the lanes, and the exchange of rows that follows wants them together.
 template <typename Bring, typename Write, typename Body>
 __device__ __forceinline__ void walk(int first, int end, Bring bring, Write write, Body body) {
-    for (int at = first, stage = 0; at < end; at += TILE, stage = (stage + 1) % STAGES) {
+    // All lanes say the same; a vote on it is what tells the compiler that they stay together.
+    for (int at = first, stage = 0; __any_sync(0xffffffffu, at < end); at += TILE, stage = (stage + 1) % STAGES) {
         int next = (stage + 1) % STAGES;
-        bool more = at + TILE < end;
+        bool more = __any_sync(0xffffffffu, at + TILE < end);
         finish_copies();
         __syncthreads();
         if (STAGES == 2 && more) bring(next, at + TILE);
@@ -174,10 +172,10 @@ extern "C" __global__ void __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS)
         pending.read(head, i0, j0);
     };
     auto write = [&](int stage, int j0) { pending.write(notes[stage], head, j0); };
-    if (block.end > 0) bring(0, 0);
+    bring(0, 0);
     Rows queries;
     take(queries, q + (i64)at.b * q_len * q_row + at.h * D, q_row, i0, q_len, lane);
-    if (block.end > 0) write(0, 0);
+    write(0, 0);
     Sums sums;
     clear(sums);
     float top[2] = {NOTHING, NOTHING}, total[2] = {0.0f, 0.0f};
@@ -185,12 +183,11 @@ extern "C" __global__ void __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS)
         const Cell* keys = (const Cell*)shared + 2 * stage * TILE_CELLS;
         float s[TILE / 16][2][4], highest[2] = {top[0], top[1]};
         int steps = block.steps(notes[stage], j0);
-        bool edge = block.is_edge(j0);
 #pragma unroll
         for (int p = 0; p < TILE / 16; p++) {
             if (p >= steps) break;
             score(s[p], queries, keys, p, lane);
-            block.exponents(s[p], notes[stage], head, scale * LOG2E, j0, p, edge);
+            block.exponents(s[p], notes[stage], head, scale * LOG2E, j0, p);
 #pragma unroll
             for (int n = 0; n < 8; n++) highest[n % 4 / 2] = fmaxf(highest[n % 4 / 2], s[p][n / 4][n % 4]);
         }
@@ -269,7 +266,7 @@ extern "C" __global__ void __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS)
         pending.read(head, i0, j0);
     };
     auto write = [&](int stage, int j0) { pending.write(notes[stage], head, j0); };
-    if (block.end > 0) bring(0, 0);
+    bring(0, 0);
     float shift[2], own_delta[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -280,7 +277,7 @@ extern "C" __global__ void __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS)
     Rows queries, douts;
     take(queries, q + mine, q_row, i0, q_len, lane);
     take(douts, dout + (i64)at.b * q_len * heads * D + at.h * D, (i64)heads * D, i0, q_len, lane);
-    if (block.end > 0) write(0, 0);
+    write(0, 0);
     if (BIAS == 1) {
         bias_sums += ((i64)at.b * ((q_len + TILE - 1) / TILE) + at.tile) * bias_rows * heads + at.h;
         for (int n = threadIdx.x; n < bias_rows; n += blockDim.x) bias_sums[(i64)n * heads] = 0.0f;
@@ -291,13 +288,12 @@ extern "C" __global__ void __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS)
     walk(0, block.end, bring, write, [&](int stage, int j0) {
         const Cell* keys = (const Cell*)shared + 2 * stage * TILE_CELLS;
         int steps = block.steps(notes[stage], j0);
-        bool edge = block.is_edge(j0);
 #pragma unroll 1
         for (int p = 0; p < steps; p++) {
             float s[2][4], ds[2][4];
             score(s, queries, keys, p, lane);
             score(ds, douts, keys + TILE_CELLS, p, lane);
-            block.exponents(s, notes[stage], head, scale * LOG2E, j0, p, edge);
+            block.exponents(s, notes[stage], head, scale * LOG2E, j0, p);
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 int i = block.own + 8 * r, j = 16 * p + 4 * lane.t;
@@ -364,15 +360,15 @@ extern "C" __global__ void __launch_bounds__(32 * KEY_WARPS, KEY_BLOCKS)
     auto write = [&](int stage, int i0) { pending.write(notes[stage], head, i0); };
     bool shown[2] = {is_shown(head, own), is_shown(head, own + 8)};
     int own_first[2] = {head.first_query(own), head.first_query(own + 8)};
-    int warp_first = head.first_query(first_own), last_first = head.first_query(first_own + 15);
+    int warp_first = uniform(head.first_query(first_own));
     bool idle = !BIAS && !__any_sync(0xffffffffu, shown[0] | shown[1]);
     bool any = !MASKED || __syncthreads_or(shown[0] | shown[1]);
     int first_tile = any ? head.first_query(j0) / TILE * TILE : q_len;
-    if (first_tile < q_len) bring(0, first_tile);
+    bring(0, first_tile);
     Rows keys, values;
     take(keys, k + mine, kv_row, j0, k_len, lane);
     take(values, v + mine, kv_row, j0, k_len, lane);
-    if (first_tile < q_len) write(0, first_tile);
+    write(0, first_tile);
     Sums dkeys, dvalues;
     clear(dkeys);
     clear(dvalues);
@@ -381,7 +377,6 @@ extern "C" __global__ void __launch_bounds__(32 * KEY_WARPS, KEY_BLOCKS)
         const Cell* douts = queries + TILE_CELLS;
         const Notes& note = notes[stage];
         int steps = idle ? 0 : steps_of(q_len - i0);
-        bool edge = LIMITED && i0 < last_first;
 #pragma unroll 1
         for (int p = BIAS ? 0 : max(warp_first - i0, 0) / 16; p < steps; p++) {
             float s[2][4], ds[2][4], factor[2][4];
@@ -399,7 +394,7 @@ extern "C" __global__ void __launch_bounds__(32 * KEY_WARPS, KEY_BLOCKS)
                 float &x = s[n / 4][n % 4], &slope = ds[n / 4][n % 4];
                 x = x * (scale * LOG2E) + shift[m];
                 if (BIAS) x += added(note, head, i0, j0, i + m, own + 8 * r - j0);
-                if (edge && i0 + i + m < own_first[r]) x = NOTHING;
+                if (LIMITED) x = i0 + i + m < own_first[r] ? NOTHING : x;
                 // Of keys that nobody sees nothing is kept, unless a sum over keys would take it in.
                 if (BIAS == 2 && !shown[r]) x = NOTHING;
                 differentiate(x, slope, DROPPED ? factor[r][m] : 1.0f, query_delta[m]);
