@@ -85,23 +85,21 @@ impl Form {
     }
 
     /// The most queries, or keys, that a block computes; of a tensor core's 16 to a warp, as the `.cuh` of the form says.
-    fn most_rows(self, shape: &Shape, keys: bool) -> usize {
+    fn most_rows(self, shape: &Shape) -> usize {
         match self {
             Form::Narrow if shape.head_dim <= NARROW_PAIRS => 256,
             Form::Narrow => 128,
             Form::Tiled => 32,
             // A bias is added up in square tiles, and wider heads need more registers.
-            Form::Tf32 => 64,
-            Form::Half if shape.bias != Bias::None || shape.head_dim > 64 => 64,
-            Form::Half if keys => 96,
-            Form::Half => 128,
+            Form::Half if shape.bias == Bias::None && shape.head_dim <= 64 => 96,
+            Form::Half | Form::Tf32 => 64,
         }
     }
 
     /// The blocks that `len` queries, or keys, take, and how many threads each has: without a bias, blocks of tensor
     /// cores share the rows evenly.
-    fn blocks(self, shape: &Shape, len: usize, keys: bool) -> (usize, usize) {
-        let blocks = len.div_ceil(self.most_rows(shape, keys));
+    fn blocks(self, shape: &Shape, len: usize) -> (usize, usize) {
+        let blocks = len.div_ceil(self.most_rows(shape));
         let warps = match self {
             Form::Half | Form::Tf32 if shape.bias == Bias::None => len.div_ceil(16).div_ceil(blocks.max(1)),
             Form::Tiled => 2,
@@ -191,7 +189,7 @@ impl Space {
         let group = PRODUCT_BYTES.checked_div(sample).unwrap_or(shape.batch).clamp(1, shape.batch.max(1));
         let products = |len: usize| group * shape.heads * len * pitch;
         // Of all forms that a bias may take, this one has the most tiles.
-        let tiles = Form::Tiled.blocks(shape, shape.q_len, false).0;
+        let tiles = Form::Tiled.blocks(shape, shape.q_len).0;
         let table = shape.bias_rows * shape.heads * shape.head_dim;
         let rounded = backward && disentangled && dtype.bytes() < 4;
         Space {
@@ -259,17 +257,16 @@ impl<'a> Call<'a> {
         kernel
             .dtype("T", self.dtype)
             .define("D", self.shape.head_dim)
-            .define("LIMITED", (self.op.causal || self.op.offset) as u32)
+            .define("LIMITED", if self.op.offset { 2 } else { self.op.causal as u32 })
             .define("MASKED", self.op.key_mask as u32)
             .define("DROPPED", self.op.dropout.is_some() as u32)
             .define("BIAS", self.op.bias.tables())
             .define("BF16", (self.dtype == DType::Bf16) as u32)
     }
 
-    /// The blocks for all queries, or keys, of every head of `samples` samples.
-    fn grid(&self, samples: usize, keys: bool, backward: bool) -> Grid {
-        let len = if keys { self.shape.k_len } else { self.shape.q_len };
-        let (blocks, threads) = self.form.blocks(&self.shape, len, keys);
+    /// The blocks for `len` queries, or keys, of every head of `samples` samples.
+    fn grid(&self, samples: usize, len: usize, backward: bool) -> Grid {
+        let (blocks, threads) = self.form.blocks(&self.shape, len);
         Grid::new(samples * self.shape.heads * blocks, threads).shared(self.form.shared(&self.shape, backward))
     }
 
@@ -387,7 +384,7 @@ impl<'a> Call<'a> {
             let operands =
                 [heads.q, heads.k, heads.v, out + (done * s.head_dim * heads.element) as u64, lse + 4 * done as u64];
             let args = [&operands.map(Arg::Address)[..], &self.sizes(heads, samples), &self.scores(first)].concat();
-            launch.kernel(&self.kernel("forward"), self.grid(samples, false, false), &args)?;
+            launch.kernel(&self.kernel("forward"), self.grid(samples, s.q_len, false), &args)?;
         }
         Ok(())
     }
@@ -494,14 +491,14 @@ impl<'a> Backward<'a> {
             let sums = if call.op.bias.tables() == 1 { call.space.parts } else { call.space.dby_query };
             let own = [Arg::Address(to.q), Arg::Address(sums), int(s.bias_rows)];
             let args = [&operands[..], &own, &rest].concat();
-            launch.kernel(&call.kernel("backward_queries"), call.grid(samples, false, true), &args)?;
+            launch.kernel(&call.kernel("backward_queries"), call.grid(samples, s.q_len, true), &args)?;
         }
         if call.is_empty(s.k_len) {
             return Ok(());
         }
         let own = [to.k, to.v, call.space.dby_key].map(Arg::Address);
         let args = [&operands[..], &own, &rest].concat();
-        launch.kernel(&call.kernel("backward_keys"), call.grid(samples, true, true), &args)
+        launch.kernel(&call.kernel("backward_keys"), call.grid(samples, s.k_len, true), &args)
     }
 
     /// From the gradients of a disentangled bias's products to those of queries, keys and tables, added to what is
@@ -576,7 +573,7 @@ impl<'a> Backward<'a> {
 
     fn add_up_relative(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         let (call, s) = (&self.call, &self.call.shape);
-        let tiles = call.form.blocks(s, s.q_len, false).0;
+        let tiles = call.form.blocks(s, s.q_len).0;
         add_up(launch, call.dtype, call.space.parts, self.dtables[0], s.bias_rows * s.heads, s.batch * tiles)
     }
 }

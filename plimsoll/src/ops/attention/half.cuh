@@ -5,7 +5,7 @@
 // Two tiles of each side, where both fit into the smallest shared memory: one comes in while the other is read.
 #define STAGES (D <= 64 ? 2 : 1)
 // The most warps of a block, and as many blocks to a multiprocessor as leave the registers that a warp needs.
-#define QUERY_WARPS (D <= 64 ? 8 : 4)
+#define QUERY_WARPS (D <= 64 ? 6 : 4)
 #define QUERY_BLOCKS (D <= 64 ? 2 : 1)
 #define KEY_WARPS (D <= 64 ? 6 : 4)
 #define KEY_BLOCKS (D <= 64 ? 2 : 1)
@@ -94,23 +94,50 @@ __device__ __forceinline__ void finish_copies() {
 #endif
 }
 
-// Starts to copy the tile of rows from `first` on; what is not there is 0.
+// Starts to copy the tile of rows from `first` on; what is not there is 0. A thread has the same eight columns of every row.
 __device__ __forceinline__ void fetch(T* to, const T* from, i64 row, int first, int len) {
-    int cells = steps_of(len - first) * 16 * 2 * DEEP;
-    for (int at = threadIdx.x; at < cells; at += blockDim.x) {
-        int r = at / (2 * DEEP), d = at % (2 * DEEP) * 8;
+    const int lanes = DEEP <= 2 ? 4 : DEEP <= 4 ? 8 : 16;
+    int d = threadIdx.x % lanes * 8, stride = blockDim.x / lanes, r = threadIdx.x / lanes;
+    int rows = d < 16 * DEEP ? 16 * steps_of(len - first) : 0;
+    const T* next = from + (i64)(first + r) * row + d;
+#pragma unroll 2
+    for (; r < rows; r += stride, next += stride * row) {
         bool there = first + r < len && d < D;
-        copy(to + slot(r) * PITCH + d, there ? from + (i64)(first + r) * (int)row + d : from, there);
+        copy(to + slot(r) * PITCH + d, there ? next : from, there);
     }
 }
 
-// The 16 rows of a warp as left operands.
+// Four words of each of four lanes t: word n of lane t becomes word t of lane n.
+__device__ __forceinline__ void exchange(u32 x[4], int t) {
+#pragma unroll
+    for (int bit = 1; bit < 4; bit *= 2) {
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            if (n & bit) continue;
+            bool upper = t & bit;
+            u32 theirs = __shfl_xor_sync(0xffffffffu, upper ? x[n] : x[n + bit], bit);
+            if (upper) x[n] = theirs;
+            else x[n + bit] = theirs;
+        }
+    }
+}
+
+// The 16 rows of a warp as left operands. A lane reads every fourth eight columns of its two rows.
 struct Rows { u32 at[DEEP][4]; };
 __device__ __forceinline__ void take(Rows& rows, const T* from, i64 row, int first, int len, Lane lane) {
+    uint4 read[2 * ((EIGHTS + 3) / 4)];
 #pragma unroll
-    for (int n = 0; n < 4 * DEEP; n++) {
-        int r = first + 16 * lane.warp + lane.g + n % 2 * 8, d = n / 2 * 8 + 2 * lane.t;
-        rows.at[n / 4][n % 4] = r < len && d < D ? *(const u32*)(from + (i64)r * row + d) : 0;
+    for (int n = 0; n < 2 * ((EIGHTS + 3) / 4); n++) {
+        int r = first + 16 * lane.warp + lane.g + n % 2 * 8, d = (n / 2 * 4 + lane.t) * 8;
+        read[n] = r < len && d < D ? *(const uint4*)(from + (i64)r * row + d) : make_uint4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (int n = 0; n < 2 * ((EIGHTS + 3) / 4); n++) {
+        u32 x[4] = {read[n].x, read[n].y, read[n].z, read[n].w};
+        exchange(x, lane.t);
+#pragma unroll
+        for (int m = 0; m < 4; m++)
+            if (n / 2 * 2 + m / 2 < DEEP) rows.at[n / 2 * 2 + m / 2][m % 2 * 2 + n % 2] = x[m];
     }
 }
 
@@ -142,4 +169,21 @@ __device__ __forceinline__ void mix(Sums& sums, const float s[2][4], const T* ti
     }
 }
 
-__device__ __forceinline__ void store_two(T* to, float x, float y) { *(u32*)to = pair_of(x, y); }
+// Rows g and g + 8 of a warp, times a factor each; a factor of 0 makes 0 out of anything.
+__device__ __forceinline__ void put(T* to, i64 row, int first, int len, const Sums& sums, Lane lane,
+                                    const float factor[2]) {
+#pragma unroll
+    for (int n = 0; n < 2 * ((EIGHTS + 3) / 4); n++) {
+        int r = first + 16 * lane.warp + lane.g + n % 2 * 8, d = (n / 2 * 4 + lane.t) * 8;
+        float f = factor[n % 2];
+        u32 x[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (int m = 0; m < 4; m++) {
+            if (n / 2 * 4 + m >= EIGHTS) continue;
+            const float* sum = sums.of[n / 2 * 4 + m] + n % 2 * 2;
+            if (f != 0.0f) x[m] = pair_of(sum[0] * f, sum[1] * f);
+        }
+        exchange(x, lane.t);
+        if (r < len && d < D) *(uint4*)(to + (i64)r * row + d) = make_uint4(x[0], x[1], x[2], x[3]);
+    }
+}

@@ -83,34 +83,27 @@ __device__ __forceinline__ void walk(Step& step, Keys& keys, const Scores& head,
 struct Forward {
     const Scores& head;
     int row, ends[ROWS];
-    float query[ROWS][WIDTH], sums[ROWS][WIDTH], top[ROWS], total[ROWS];
+    // `shift` is taken off the exponents: it follows the largest one only where that is out of reach.
+    float query[ROWS][WIDTH], sums[ROWS][WIDTH], shift[ROWS], total[ROWS];
 
     template <bool EDGE> __device__ __forceinline__ void at(const Keys& keys, int j0, int j) {
-        float s[ROWS][STEP], shift[ROWS];
+        float s[ROWS][STEP];
 #pragma unroll
         for (int c = 0; c < STEP; c++) {
             Both both = keys.rows[j + c];
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
-                s[r][c] = dot(query[r], both.first, MASKED ? keys.mask[j + c] : 0.0f);
+                s[r][c] = dot(query[r], both.first, -shift[r]);
+                if (MASKED) s[r][c] += keys.mask[j + c];
                 if (EDGE && j0 + j + c >= ends[r]) s[r][c] = NOTHING;
             }
         }
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            float highest = top[r];
-#pragma unroll
-            for (int c = 0; c < STEP; c++) highest = fmaxf(highest, s[r][c]);
-            // A query that has seen nothing yet subtracts 0 instead of -∞: its exponentials are 0, not NaN.
-            shift[r] = highest == NOTHING ? 0.0f : highest;
-            float fade = power_of_2(top[r] - shift[r]);
-            top[r] = highest;
-            total[r] *= fade;
-#pragma unroll
-            for (int d = 0; d < WIDTH; d++) sums[r][d] *= fade;
+            follow(s[r], r);
 #pragma unroll
             for (int c = 0; c < STEP; c++) {
-                s[r][c] = power_of_2(s[r][c] - shift[r]);
+                s[r][c] = power_of_2(s[r][c]);
                 total[r] += s[r][c];
             }
             if (DROPPED) {
@@ -124,6 +117,20 @@ struct Forward {
 #pragma unroll
             for (int r = 0; r < ROWS; r++) add(sums[r], s[r][c], both.second);
         }
+    }
+    // Sums that begin, or weights that would grow beyond 2⁸, begin anew from the largest exponent.
+    __device__ __forceinline__ void follow(float s[STEP], int r) {
+        float highest = s[0];
+#pragma unroll
+        for (int c = 1; c < STEP; c++) highest = fmaxf(highest, s[c]);
+        if (highest == NOTHING || (highest <= 8.0f && total[r] > 0.0f)) return;
+        float fade = total[r] > 0.0f ? power_of_2(-highest) : 0.0f;
+        shift[r] += highest;
+        total[r] *= fade;
+#pragma unroll
+        for (int d = 0; d < WIDTH; d++) sums[r][d] *= fade;
+#pragma unroll
+        for (int c = 0; c < STEP; c++) s[c] -= highest;
     }
 };
 
@@ -143,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         step.ends[r] = head.end(i);
         read(step.query[r], q + (queries + i) * q_row + at.h * D, i < q_len, scale * LOG2E);
         clear(step.sums[r]);
-        step.top[r] = NOTHING, step.total[r] = 0.0f;
+        step.shift[r] = step.total[r] = 0.0f;
     }
     int block_end = head.end(min((at.tile + 1) * THREADS * ROWS, q_len) - 1);
     walk(step, keys, head, k + from, v + from, kv_row, own, block_end);
@@ -154,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         bool seen = step.total[r] > 0.0f;
         put(out + ((queries + i) * heads + at.h) * D, step.sums[r],
             seen ? (DROPPED ? head.keep : 1.0f) / step.total[r] : 0.0f);
-        lse[(i64)(at.b * heads + at.h) * q_len + i] = seen ? step.top[r] * LN2 + logf(step.total[r]) : NOTHING;
+        lse[(i64)(at.b * heads + at.h) * q_len + i] = seen ? step.shift[r] * LN2 + logf(step.total[r]) : NOTHING;
     }
 }
 

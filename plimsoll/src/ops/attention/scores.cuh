@@ -1,7 +1,8 @@
 // What all attention kernels share: which keys a query sees, what is added to its scores, which weights fall.
 //
-// T is the element type and D the head size. LIMITED: a query sees the keys up to its own position. MASKED: a mask
-// hides keys. DROPPED: weights fall. BIAS: 0 none, 1 relative, 2 disentangled.
+// T is the element type and D the head size. LIMITED: a query sees the keys up to its own position, which is known
+// before the launch (1) or at run time only (2). MASKED: a mask hides keys. DROPPED: weights fall. BIAS: 0 none, 1 relative,
+// 2 disentangled.
 
 #define LOG2E 1.4426950408889634f
 #define LN2 0.6931471805599453f
@@ -41,7 +42,7 @@ struct Scores {
         this->by_query = by_query + (i64)(h * s.batch + b) * s.q_len * pitch;
         this->by_key = by_key + (i64)(h * s.batch + b) * s.k_len * pitch;
         this->mask = mask + (i64)b * s.k_len;
-        if (position) this->first = (int)min(max(*position, -(i64)s.q_len), (i64)s.k_len);
+        if (LIMITED == 2) this->first = (int)min(max(*position, -(i64)s.q_len), (i64)s.k_len);
         if (DROPPED) {
             __shared__ uint4 keys[5];
             Stream stream = stream_of((u64)state[0], site, (u64)state[1]);

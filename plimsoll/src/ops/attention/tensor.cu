@@ -15,28 +15,61 @@ __device__ __forceinline__ bool is_shown(const Scores& head, int j) {
     return j < head.k_len && (!MASKED || head.mask[j] != 0);
 }
 
-__device__ __forceinline__ void note_bias(Notes& notes, const Scores& head, int i0, int j0) {
-    for (int n = threadIdx.x; BIAS == 1 && n < 2 * TILE; n += blockDim.x) {
-        int at = head.q_len - TILE - i0 + j0 + n;
-        notes.near[n] = at >= 0 && at < head.q_len + head.k_len - 1 ? head.by_distance[at] * LOG2E : 0.0f;
-    }
+// What the relative bias adds on diagonal `threadIdx.x` of the tiles at (i0, j0); a bias has blocks of 2 · TILE threads.
+__device__ __forceinline__ float read_near(const Scores& head, int i0, int j0) {
+    int at = head.q_len - TILE - i0 + j0 + (int)threadIdx.x;
+    return BIAS == 1 && at >= 0 && at < head.q_len + head.k_len - 1 ? head.by_distance[at] * LOG2E : 0.0f;
 }
 
-__device__ __forceinline__ void note_keys(Notes& notes, const Scores& head, int i0, int j0) {
-    for (int n = threadIdx.x; n < TILE; n += blockDim.x) notes.shift[n] = is_shown(head, j0 + n) ? 0.0f : NOTHING;
-    note_bias(notes, head, i0, j0);
+// What a thread has read of the next tile's notes and not written yet, so that it does not wait for it: of column
+// `threadIdx.x`, and, if the block has one warp only, of the one 32 further.
+__device__ __forceinline__ bool has_column(int r) {
+    return r == 0 ? threadIdx.x < TILE : blockDim.x == 32;
 }
+struct KeyNotes {
+    int mask[2];
+    float near;
 
-// Queries past the last one are shifted by ∞: their weights are 0.
-__device__ __forceinline__ void note_queries(Notes& notes, const Scores& head, const float* lse, const float* delta,
-                                             int i0, int j0) {
-    for (int n = threadIdx.x; n < TILE; n += blockDim.x) {
-        bool there = i0 + n < head.q_len;
-        notes.shift[n] = there ? -LOG2E * saved_lse(lse[i0 + n]) : NOTHING;
-        notes.delta[n] = there ? delta[i0 + n] : 0.0f;
+    __device__ __forceinline__ void read(const Scores& head, int i0, int j0) {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            int j = j0 + threadIdx.x + 32 * r;
+            mask[r] = 1;
+            if (MASKED && has_column(r) && j < head.k_len) mask[r] = head.mask[j];
+        }
+        near = read_near(head, i0, j0);
     }
-    note_bias(notes, head, i0, j0);
-}
+    __device__ __forceinline__ void write(Notes& notes, const Scores& head, int j0) const {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            int n = threadIdx.x + 32 * r;
+            if (has_column(r)) notes.shift[n] = j0 + n < head.k_len && mask[r] != 0 ? 0.0f : NOTHING;
+        }
+        if (BIAS == 1) notes.near[threadIdx.x] = near;
+    }
+};
+struct QueryNotes {
+    float lse[2], delta[2], near;
+
+    __device__ __forceinline__ void read(const Scores& head, const float* lses, const float* deltas, int i0, int j0) {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            int i = i0 + threadIdx.x + 32 * r;
+            // Queries past the last one are shifted by ∞: their weights are 0.
+            lse[r] = INFINITY, delta[r] = 0.0f;
+            if (has_column(r) && i < head.q_len) lse[r] = lses[i], delta[r] = deltas[i];
+        }
+        near = read_near(head, i0, j0);
+    }
+    __device__ __forceinline__ void write(Notes& notes, const Scores& head, int i0) const {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            int n = threadIdx.x + 32 * r;
+            if (has_column(r)) notes.shift[n] = -LOG2E * saved_lse(lse[r]), notes.delta[n] = delta[r];
+        }
+        if (BIAS == 1) notes.near[threadIdx.x] = near;
+    }
+};
 
 // What the bias adds to the score of query i on key j of these tiles.
 __device__ __forceinline__ float added(const Notes& notes, const Scores& head, int i0, int j0, int i, int j) {
@@ -44,12 +77,10 @@ __device__ __forceinline__ float added(const Notes& notes, const Scores& head, i
     return BIAS == 2 && head.sees(i0 + i, j0 + j) ? head.products(i0 + i, j0 + j) * LOG2E : 0.0f;
 }
 
-// The first tile of keys from j0 on that the mask does not hide. Every warp finds it by itself.
-__device__ __forceinline__ int next_tile(const Scores& head, int j0, int end) {
-    int j = threadIdx.x % 32;
-    if (MASKED)
-        while (j0 < end && !__any_sync(0xffffffffu, is_shown(head, j0 + j) | is_shown(head, j0 + j + 32))) j0 += TILE;
-    return j0;
+// Whether the mask hides the whole tile of keys. Every warp finds out by itself.
+__device__ __forceinline__ bool is_hidden(const Notes& notes) {
+    int n = threadIdx.x % 32;
+    return MASKED && !__any_sync(0xffffffffu, notes.shift[n] == 0.0f || notes.shift[n + 32] == 0.0f);
 }
 
 // The largest, or the sum, over the four lanes of a row.
@@ -62,28 +93,13 @@ __device__ __forceinline__ float across(float x, bool largest) {
     return x;
 }
 
-// Rows g and g + 8 of a warp, times a factor each; a factor of 0 makes 0 out of anything.
-__device__ __forceinline__ void put(T* to, i64 row, int first, int len, const Sums& sums, Lane lane, float upper,
-                                    float lower) {
-    int at = first + 16 * lane.warp + lane.g;
-#pragma unroll
-    for (int n = 0; n < 2 * EIGHTS; n++) {
-        const float* x = sums.of[n / 2] + n % 2 * 2;
-        int r = at + n % 2 * 8;
-        float factor = n % 2 ? lower : upper;
-        bool any = factor != 0.0f;
-        if (r < len)
-            store_two(to + (i64)r * row + n / 2 * 8 + 2 * lane.t, any ? x[0] * factor : 0.0f, any ? x[1] * factor : 0.0f);
-    }
-}
-
 // A block's queries against its keys: what the forward pass and the gradients of queries share.
 struct Queries {
     Lane lane;
     // The block's first query and the lane's upper one.
     int i0, own;
-    // Past the last key that a query sees: of the block's, the warp's, the warp's first, and the lane's two.
-    int end, warp_end, first_end, row_end[2];
+    // Past the last key that a query sees: of the block's, the warp's, and the lane's two.
+    int end, warp_end, row_end[2];
 
     __device__ __forceinline__ Queries(const Scores& head, int tile) {
         int rows = blockDim.x / 2, q_len = head.q_len;
@@ -92,17 +108,15 @@ struct Queries {
         own = first + lane.g;
         end = head.end(min(i0 + rows, q_len) - 1);
         warp_end = first < q_len ? head.end(min(first + 16, q_len) - 1) : 0;
-        first_end = head.end(first);
         row_end[0] = head.end(own), row_end[1] = head.end(own + 8);
     }
     // Steps of 16 keys that the warp takes in the tile from j0 on.
-    __device__ __forceinline__ int steps(int j0) const { return steps_of(warp_end - j0); }
-    // Whether some query of the warp does not see all of these keys because of its position.
-    __device__ __forceinline__ bool is_edge(int j0) const { return LIMITED && j0 + TILE > first_end; }
-
+    __device__ __forceinline__ int steps(const Notes& notes, int j0) const {
+        return is_hidden(notes) ? 0 : steps_of(warp_end - j0);
+    }
     // From products to exponents of 2, in step p of the tile from j0 on.
     __device__ __forceinline__ void exponents(float s[2][4], const Notes& notes, const Scores& head, float scale,
-                                              int j0, int p, bool edge) const {
+                                              int j0, int p) const {
         int j = 16 * p + 4 * lane.t;
         float4 shown = *(const float4*)(notes.shift + j);
         float shift[4] = {shown.x, shown.y, shown.z, shown.w};
@@ -112,10 +126,31 @@ struct Queries {
             float& x = s[n / 4][n % 4];
             x = x * scale + shift[c];
             if (BIAS) x += added(notes, head, i0, j0, own + 8 * r - i0, j + c);
-            if (edge && j0 + j + c >= row_end[r]) x = NOTHING;
+            if (LIMITED) x = j0 + j + c < row_end[r] ? x : NOTHING;
         }
     }
 };
+
+// Goes through the other side from `first` on. bring(stage, at) starts to copy the tile from row `at` on and reads its
+// notes, write(stage, at) writes them, body(stage, at) works on it. The caller has brought and written the first one,
+// even if there is none: a branch there would part the lanes, and the exchange of rows that follows wants them together.
+template <typename Bring, typename Write, typename Body>
+__device__ __forceinline__ void walk(int first, int end, Bring bring, Write write, Body body) {
+    // All lanes say the same; a vote on it is what tells the compiler that they stay together.
+    for (int at = first, stage = 0; __any_sync(0xffffffffu, at < end); at += TILE, stage = (stage + 1) % STAGES) {
+        int next = (stage + 1) % STAGES;
+        bool more = __any_sync(0xffffffffu, at + TILE < end);
+        finish_copies();
+        __syncthreads();
+        if (STAGES == 2 && more) bring(next, at + TILE);
+        body(stage, at);
+        if (STAGES == 1) {
+            __syncthreads();
+            if (more) bring(next, at + TILE);
+        }
+        if (more) write(next, at + TILE);
+    }
+}
 
 extern "C" __global__ void __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS)
     forward(const T* q, const T* k, const T* v, T* out, float* lse, i64 q_row, i64 kv_row, int batch, int heads,
@@ -127,38 +162,32 @@ extern "C" __global__ void __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS)
     Scores head(sizes, at.b, at.h, SCORE_ARGUMENTS);
     Queries block(head, at.tile);
     Lane lane = block.lane;
+    int i0 = block.i0;
     i64 from = (i64)at.b * k_len * kv_row + at.h * D;
+    KeyNotes pending;
     auto bring = [&](int stage, int j0) {
         Cell* keys = (Cell*)shared + 2 * stage * TILE_CELLS;
         fetch(keys, k + from, kv_row, j0, k_len);
         fetch(keys + TILE_CELLS, v + from, kv_row, j0, k_len);
-        note_keys(notes[stage], head, block.i0, j0);
+        pending.read(head, i0, j0);
     };
-    int j0 = next_tile(head, 0, block.end), stage = 0;
-    if (STAGES == 2 && j0 < block.end) bring(0, j0);
+    auto write = [&](int stage, int j0) { pending.write(notes[stage], head, j0); };
+    bring(0, 0);
     Rows queries;
-    take(queries, q + (i64)at.b * q_len * q_row + at.h * D, q_row, block.i0, q_len, lane);
+    take(queries, q + (i64)at.b * q_len * q_row + at.h * D, q_row, i0, q_len, lane);
+    write(0, 0);
     Sums sums;
     clear(sums);
     float top[2] = {NOTHING, NOTHING}, total[2] = {0.0f, 0.0f};
-    for (int next; j0 < block.end; j0 = next, stage = (stage + 1) % STAGES) {
-        if (STAGES == 1) {
-            __syncthreads();
-            bring(0, j0);
-        }
-        finish_copies();
-        __syncthreads();
-        next = next_tile(head, j0 + TILE, block.end);
-        if (STAGES == 2 && next < block.end) bring(stage ^ 1, next);
+    walk(0, block.end, bring, write, [&](int stage, int j0) {
         const Cell* keys = (const Cell*)shared + 2 * stage * TILE_CELLS;
         float s[TILE / 16][2][4], highest[2] = {top[0], top[1]};
-        int steps = block.steps(j0);
-        bool edge = block.is_edge(j0);
+        int steps = block.steps(notes[stage], j0);
 #pragma unroll
         for (int p = 0; p < TILE / 16; p++) {
             if (p >= steps) break;
             score(s[p], queries, keys, p, lane);
-            block.exponents(s[p], notes[stage], head, scale * LOG2E, j0, p, edge);
+            block.exponents(s[p], notes[stage], head, scale * LOG2E, j0, p);
 #pragma unroll
             for (int n = 0; n < 8; n++) highest[n % 4 / 2] = fmaxf(highest[n % 4 / 2], s[p][n / 4][n % 4]);
         }
@@ -190,7 +219,7 @@ extern "C" __global__ void __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS)
             }
             mix(sums, s[p], keys + TILE_CELLS, p, lane);
         }
-    }
+    });
     float factor[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -201,7 +230,7 @@ extern "C" __global__ void __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS)
             lse[(i64)(at.b * heads + at.h) * q_len + block.own + 8 * r] =
                 seen ? top[r] * LN2 + logf(total[r]) : NOTHING;
     }
-    put(out + (i64)at.b * q_len * heads * D + at.h * D, (i64)heads * D, block.i0, q_len, sums, lane, factor[0], factor[1]);
+    put(out + (i64)at.b * q_len * heads * D + at.h * D, (i64)heads * D, i0, q_len, sums, lane, factor);
 }
 
 // From exponents and gradients of the dropped weights to dropped weights and gradients of the scores, in place.
@@ -226,51 +255,45 @@ extern "C" __global__ void __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS)
     Scores head(sizes, at.b, at.h, SCORE_ARGUMENTS);
     Queries block(head, at.tile);
     Lane lane = block.lane;
-    int i0 = block.i0, pair = at.b * heads + at.h;
+    int i0 = block.i0;
     i64 from = (i64)at.b * k_len * kv_row + at.h * D, mine = (i64)at.b * q_len * q_row + at.h * D;
+    i64 statistics = (i64)(at.b * heads + at.h) * q_len;
+    KeyNotes pending;
     auto bring = [&](int stage, int j0) {
         Cell* keys = (Cell*)shared + 2 * stage * TILE_CELLS;
         fetch(keys, k + from, kv_row, j0, k_len);
         fetch(keys + TILE_CELLS, v + from, kv_row, j0, k_len);
-        note_keys(notes[stage], head, i0, j0);
+        pending.read(head, i0, j0);
     };
-    int j0 = next_tile(head, 0, block.end), stage = 0;
-    if (STAGES == 2 && j0 < block.end) bring(0, j0);
+    auto write = [&](int stage, int j0) { pending.write(notes[stage], head, j0); };
+    bring(0, 0);
+    float shift[2], own_delta[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        int i = block.own + 8 * r;
+        shift[r] = i < q_len ? LOG2E * saved_lse(lse[statistics + i]) : INFINITY;
+        own_delta[r] = i < q_len ? delta[statistics + i] : 0.0f;
+    }
     Rows queries, douts;
     take(queries, q + mine, q_row, i0, q_len, lane);
     take(douts, dout + (i64)at.b * q_len * heads * D + at.h * D, (i64)heads * D, i0, q_len, lane);
+    write(0, 0);
     if (BIAS == 1) {
         bias_sums += ((i64)at.b * ((q_len + TILE - 1) / TILE) + at.tile) * bias_rows * heads + at.h;
         for (int n = threadIdx.x; n < bias_rows; n += blockDim.x) bias_sums[(i64)n * heads] = 0.0f;
     }
     if (BIAS == 2) bias_sums += ((i64)(at.h * batch + at.b) * q_len + i0) * pitch;
-    float shift[2], own_delta[2];
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        int i = block.own + 8 * r;
-        shift[r] = i < q_len ? LOG2E * saved_lse(lse[(i64)pair * q_len + i]) : INFINITY;
-        own_delta[r] = i < q_len ? delta[(i64)pair * q_len + i] : 0.0f;
-    }
     Sums sums;
     clear(sums);
-    for (int next; j0 < block.end; j0 = next, stage = (stage + 1) % STAGES) {
-        if (STAGES == 1) {
-            __syncthreads();
-            bring(0, j0);
-        }
-        finish_copies();
-        __syncthreads();
-        next = next_tile(head, j0 + TILE, block.end);
-        if (STAGES == 2 && next < block.end) bring(stage ^ 1, next);
+    walk(0, block.end, bring, write, [&](int stage, int j0) {
         const Cell* keys = (const Cell*)shared + 2 * stage * TILE_CELLS;
-        int steps = block.steps(j0);
-        bool edge = block.is_edge(j0);
+        int steps = block.steps(notes[stage], j0);
 #pragma unroll 1
         for (int p = 0; p < steps; p++) {
             float s[2][4], ds[2][4];
             score(s, queries, keys, p, lane);
             score(ds, douts, keys + TILE_CELLS, p, lane);
-            block.exponents(s, notes[stage], head, scale * LOG2E, j0, p, edge);
+            block.exponents(s, notes[stage], head, scale * LOG2E, j0, p);
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 int i = block.own + 8 * r, j = 16 * p + 4 * lane.t;
@@ -288,11 +311,13 @@ extern "C" __global__ void __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS)
             }
             mix(sums, ds, keys, p, lane);
         }
-        if (BIAS) __syncthreads();
+        if (!BIAS || steps == 0) return;
+        __syncthreads();
         if (BIAS == 1) add_relative<TILE, SCORE_PITCH>(bias_sums, heads, slopes, diagonals, i0, j0, head);
         if (BIAS == 2) add_products<TILE, SCORE_PITCH, false>(bias_sums, slopes, i0, j0, head);
-    }
-    put(dq + mine, q_row, i0, q_len, sums, lane, scale, scale);
+    });
+    float factor[2] = {scale, scale};
+    put(dq + mine, q_row, i0, q_len, sums, lane, factor);
 }
 
 // The factors of the weights of keys j and j + 8 (rows g and g + 8) for the four queries from i on. The keys of a quad
@@ -325,37 +350,33 @@ extern "C" __global__ void __launch_bounds__(32 * KEY_WARPS, KEY_BLOCKS)
     i64 statistics = (i64)(at.b * heads + at.h) * q_len;
     const T* slope_rows = dout + (i64)at.b * q_len * heads * D + at.h * D;
     if (BIAS == 2) bias_sums += ((i64)(at.h * batch + at.b) * k_len + j0) * pitch;
+    QueryNotes pending;
     auto bring = [&](int stage, int i0) {
         Cell* queries = (Cell*)shared + 2 * stage * TILE_CELLS;
         fetch(queries, q + from, q_row, i0, q_len);
         fetch(queries + TILE_CELLS, slope_rows, (i64)heads * D, i0, q_len);
-        note_queries(notes[stage], head, lse + statistics, delta + statistics, i0, j0);
+        pending.read(head, lse + statistics, delta + statistics, i0, j0);
     };
-    Sums dkeys, dvalues;
-    clear(dkeys);
-    clear(dvalues);
+    auto write = [&](int stage, int i0) { pending.write(notes[stage], head, i0); };
     bool shown[2] = {is_shown(head, own), is_shown(head, own + 8)};
     int own_first[2] = {head.first_query(own), head.first_query(own + 8)};
-    int warp_first = head.first_query(first_own), last_first = head.first_query(first_own + 15);
+    int warp_first = uniform(head.first_query(first_own));
     bool idle = !BIAS && !__any_sync(0xffffffffu, shown[0] | shown[1]);
-    int i0 = __syncthreads_or(shown[0] | shown[1]) ? head.first_query(j0) / TILE * TILE : q_len, stage = 0;
-    if (STAGES == 2 && i0 < q_len) bring(0, i0);
+    bool any = !MASKED || __syncthreads_or(shown[0] | shown[1]);
+    int first_tile = any ? head.first_query(j0) / TILE * TILE : q_len;
+    bring(0, first_tile);
     Rows keys, values;
     take(keys, k + mine, kv_row, j0, k_len, lane);
     take(values, v + mine, kv_row, j0, k_len, lane);
-    for (; i0 < q_len; i0 += TILE, stage = (stage + 1) % STAGES) {
-        if (STAGES == 1) {
-            __syncthreads();
-            bring(0, i0);
-        }
-        finish_copies();
-        __syncthreads();
-        if (STAGES == 2 && i0 + TILE < q_len) bring(stage ^ 1, i0 + TILE);
+    write(0, first_tile);
+    Sums dkeys, dvalues;
+    clear(dkeys);
+    clear(dvalues);
+    walk(first_tile, q_len, bring, write, [&](int stage, int i0) {
         const Cell* queries = (const Cell*)shared + 2 * stage * TILE_CELLS;
         const Cell* douts = queries + TILE_CELLS;
         const Notes& note = notes[stage];
         int steps = idle ? 0 : steps_of(q_len - i0);
-        bool edge = LIMITED && i0 < last_first;
 #pragma unroll 1
         for (int p = BIAS ? 0 : max(warp_first - i0, 0) / 16; p < steps; p++) {
             float s[2][4], ds[2][4], factor[2][4];
@@ -373,7 +394,7 @@ extern "C" __global__ void __launch_bounds__(32 * KEY_WARPS, KEY_BLOCKS)
                 float &x = s[n / 4][n % 4], &slope = ds[n / 4][n % 4];
                 x = x * (scale * LOG2E) + shift[m];
                 if (BIAS) x += added(note, head, i0, j0, i + m, own + 8 * r - j0);
-                if (edge && i0 + i + m < own_first[r]) x = NOTHING;
+                if (LIMITED) x = i0 + i + m < own_first[r] ? NOTHING : x;
                 // Of keys that nobody sees nothing is kept, unless a sum over keys would take it in.
                 if (BIAS == 2 && !shown[r]) x = NOTHING;
                 differentiate(x, slope, DROPPED ? factor[r][m] : 1.0f, query_delta[m]);
@@ -382,11 +403,11 @@ extern "C" __global__ void __launch_bounds__(32 * KEY_WARPS, KEY_BLOCKS)
             mix(dkeys, ds, queries, p, lane);
             mix(dvalues, s, douts, p, lane);
         }
-        if (BIAS == 2) {
-            __syncthreads();
-            add_products<TILE, SCORE_PITCH, true>(bias_sums, slopes, i0, j0, head);
-        }
-    }
-    put(dk + mine, kv_row, j0, k_len, dkeys, lane, shown[0] ? scale : 0.0f, shown[1] ? scale : 0.0f);
-    put(dv + mine, kv_row, j0, k_len, dvalues, lane, shown[0], shown[1]);
+        if (BIAS != 2) return;
+        __syncthreads();
+        add_products<TILE, SCORE_PITCH, true>(bias_sums, slopes, i0, j0, head);
+    });
+    float kept[2] = {shown[0] ? 1.0f : 0.0f, shown[1] ? 1.0f : 0.0f}, factor[2] = {kept[0] * scale, kept[1] * scale};
+    put(dk + mine, kv_row, j0, k_len, dkeys, lane, factor);
+    put(dv + mine, kv_row, j0, k_len, dvalues, lane, kept);
 }

@@ -95,4 +95,15 @@ __device__ __forceinline__ void mix(Sums& sums, const float s[2][4], const Cell*
     }
 }
 
-__device__ __forceinline__ void store_two(T* to, float x, float y) { *(float2*)to = make_float2(x, y); }
+// Rows g and g + 8 of a warp, times a factor each; a factor of 0 makes 0 out of anything.
+__device__ __forceinline__ void put(T* to, i64 row, int first, int len, const Sums& sums, Lane lane,
+                                    const float factor[2]) {
+#pragma unroll
+    for (int n = 0; n < 2 * EIGHTS; n++) {
+        int r = first + 16 * lane.warp + lane.g + n % 2 * 8;
+        const float* x = sums.of[n / 2] + n % 2 * 2;
+        float f = factor[n % 2];
+        float2 y = f != 0.0f ? make_float2(x[0] * f, x[1] * f) : make_float2(0.0f, 0.0f);
+        if (r < len) *(float2*)(to + (i64)r * row + n / 2 * 8 + 2 * lane.t) = y;
+    }
+}

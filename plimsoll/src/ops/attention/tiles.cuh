@@ -9,10 +9,13 @@
 #define SCORE_PITCH (TILE + 4)
 #define EIGHTS (D / 8)
 
+// What is the same in all lanes, handed round so that the compiler knows: a branch on it then keeps the warp together.
+__device__ __forceinline__ int uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
+
 struct Lane {
     int warp, g, t, m, r;
     __device__ __forceinline__ Lane()
-        : warp(threadIdx.x / 32), g(threadIdx.x % 32 / 4), t(threadIdx.x % 4), m(threadIdx.x % 32 / 8),
+        : warp(uniform(threadIdx.x / 32)), g(threadIdx.x % 32 / 4), t(threadIdx.x % 4), m(threadIdx.x % 32 / 8),
           r(threadIdx.x % 8) {}
 };
 
