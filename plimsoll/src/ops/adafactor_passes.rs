@@ -146,7 +146,8 @@ impl<'a> Passes<'a> {
     }
 
     fn kernel(&self, entry: &'static str) -> Kernel {
-        let types = [("T", self.w), ("G", self.g), ("M", self.row_moments), ("S", &self.scalars[0]), ("C", &self.scalars[2])];
+        let types =
+            [("T", self.w), ("G", self.g), ("M", self.row_moments), ("S", &self.scalars[0]), ("C", &self.scalars[2])];
         define_index(typed(source!("adafactor", "map"), entry, &types), self.sizes.elements)
             .define("WIDTH", self.width)
             .define("MATRIX", u32::from(self.is_matrix))
