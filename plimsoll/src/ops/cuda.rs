@@ -110,14 +110,9 @@ impl Group {
         if row <= 16 * width { Group::with(row, width, 1, &[8, 16]) } else { Group::new(row, width) }
     }
 
-    /// For kernels that keep more than the row while a group goes through many of them: up to 32 elements to a lane of
-    /// a warp, then a whole block, one vector to a thread up to 512.
+    /// For kernels that keep more than the row while a group goes through many of them: one vector to a thread up to 512.
     pub fn teams(row: usize, width: usize) -> Group {
-        match row {
-            _ if row <= 16 * width => Group::lanes(row, width),
-            ..=1024 => Group::with(row, width, 32 / width, &[32]),
-            _ => Group::with(row, width, 1, &[64, 128, 256, 512]),
-        }
+        Group::with(row, width, 1, &[8, 16, 32, 64, 128, 256, 512])
     }
 
     fn with(row: usize, width: usize, most: usize, sizes: &[usize]) -> Group {

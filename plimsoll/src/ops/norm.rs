@@ -81,11 +81,11 @@ pub(super) fn workspace_bytes(rows: usize, row: usize, vectors: usize) -> usize 
     vectors * parts(rows) * row * size_of::<f32>()
 }
 
-/// Into how many stretches the rows are cut, each with parts of dgamma and dbeta: a few blocks for every multiprocessor
-/// of a large card, and several rows for every group of a block. It depends on the number of rows alone, so that the
+/// Into how many stretches the rows are cut, each with parts of dgamma and dbeta: four blocks for every multiprocessor of
+/// a large card, and several rows for every block. It depends on the number of rows alone, so that the
 /// order of the sum does too.
 fn parts(rows: usize) -> usize {
-    rows.div_ceil(rows.div_ceil(256).max(16)).max(1)
+    rows.div_ceil(rows.div_ceil(528).max(8)).max(1)
 }
 
 pub(super) fn put_norm_grad(launch: &mut Launch<'_>, of: Backward<'_>) -> Result<(), CudaError> {
@@ -109,7 +109,7 @@ mod tests {
     fn stretches_cover_all_rows() {
         for rows in [0usize, 1, 7, 16, 17, 100, 4095, 4096, 4097, 1_000_000] {
             let stretch = rows.div_ceil(parts(rows));
-            assert!(parts(rows) * stretch >= rows && parts(rows) <= 256);
+            assert!(parts(rows) * stretch >= rows && parts(rows) <= 528);
             assert!(stretch == 0 || (parts(rows) - 1) * stretch < rows, "{rows}: a stretch without rows");
         }
     }
