@@ -25,12 +25,13 @@ extern "C" __global__ void squares(double* parts, GRADIENT(0), GRADIENT(1), GRAD
     PICK(1) PICK(2) PICK(3) PICK(4) PICK(5) PICK(6) PICK(7) PICK(8)
     PICK(9) PICK(10) PICK(11) PICK(12) PICK(13) PICK(14) PICK(15)
     double sum = 0.0;
-    i64 thread = (i64)(blockIdx.x - first) * blockDim.x + threadIdx.x;
-    for (i64 i = thread * WIDTH; i < n; i += (i64)blocks * blockDim.x * WIDTH) {
-        float x[WIDTH];
-        load(x, g, i, n);
-        UNROLL for (int k = 0; k < WIDTH; k++) sum += (double)x[k] * x[k];
+    i64 i = ((i64)(blockIdx.x - first) * blockDim.x + threadIdx.x) * WIDTH, step = (i64)blocks * blockDim.x * WIDTH;
+    UNROLL4 for (; i + WIDTH <= n; i += step) {
+        Raw<T, WIDTH> x = load_raw<WIDTH>(g + i);
+        UNROLL for (int k = 0; k < WIDTH; k++) sum += (double)unpacked(x, k) * unpacked(x, k);
     }
+    // What is left of the last vector.
+    for (; i < n; i++) sum += (double)to_float(g[i]) * to_float(g[i]);
     sum = block_sum_double(sum);
     if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
@@ -39,7 +40,7 @@ extern "C" __global__ void squares(double* parts, GRADIENT(0), GRADIENT(1), GRAD
 extern "C" __global__ void clip(const double* parts, i64 count, float* norm, float* factor, u32 limited,
                                 float max_norm) {
     double sum = 0.0;
-    for (i64 i = threadIdx.x; i < count; i += blockDim.x) sum += parts[i];
+    UNROLL4 for (i64 i = threadIdx.x; i < count; i += blockDim.x) sum += parts[i];
     sum = block_sum_double(sum);
     if (threadIdx.x != 0) return;
     double total = sqrt(sum), by = limited ? max_norm / (total + 1e-6) : 1.0;
