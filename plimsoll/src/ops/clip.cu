@@ -10,27 +10,31 @@ __device__ __forceinline__ double block_sum_double(double x) {
     return sum;  // in thread 0
 }
 
-// Sixteen gradients to a launch, as there are hundreds: each has `blocks` blocks from block `first` on, and its sum of
+// Sixty gradients to a launch, as there are hundreds: each has `blocks` blocks from block `first` on, and its sum of
 // squares one part per block. One that is not there begins after all blocks.
 #define GRADIENT(i) const T *g##i, i64 n##i, u32 first##i, u32 blocks##i
 #define PICK(i) \
     if (blockIdx.x >= first##i) g = g##i, n = n##i, first = first##i, blocks = blocks##i;
+#define TEN(EACH_OF, i, AND) \
+    EACH_OF(i##0) AND EACH_OF(i##1) AND EACH_OF(i##2) AND EACH_OF(i##3) AND EACH_OF(i##4) AND EACH_OF(i##5) AND \
+    EACH_OF(i##6) AND EACH_OF(i##7) AND EACH_OF(i##8) AND EACH_OF(i##9)
+#define COMMA ,
 
-extern "C" __global__ void squares(double* parts, GRADIENT(0), GRADIENT(1), GRADIENT(2), GRADIENT(3), GRADIENT(4),
-                                   GRADIENT(5), GRADIENT(6), GRADIENT(7), GRADIENT(8), GRADIENT(9), GRADIENT(10),
-                                   GRADIENT(11), GRADIENT(12), GRADIENT(13), GRADIENT(14), GRADIENT(15)) {
+extern "C" __global__ void squares(double* parts, TEN(GRADIENT, , COMMA), TEN(GRADIENT, 1, COMMA),
+                                   TEN(GRADIENT, 2, COMMA), TEN(GRADIENT, 3, COMMA), TEN(GRADIENT, 4, COMMA),
+                                   TEN(GRADIENT, 5, COMMA)) {
     const T* g = g0;
     i64 n = n0;
     u32 first = first0, blocks = blocks0;
-    PICK(1) PICK(2) PICK(3) PICK(4) PICK(5) PICK(6) PICK(7) PICK(8)
-    PICK(9) PICK(10) PICK(11) PICK(12) PICK(13) PICK(14) PICK(15)
+    TEN(PICK, , ) TEN(PICK, 1, ) TEN(PICK, 2, ) TEN(PICK, 3, ) TEN(PICK, 4, ) TEN(PICK, 5, )
     double sum = 0.0;
-    i64 thread = (i64)(blockIdx.x - first) * blockDim.x + threadIdx.x;
-    for (i64 i = thread * WIDTH; i < n; i += (i64)blocks * blockDim.x * WIDTH) {
-        float x[WIDTH];
-        load(x, g, i, n);
-        UNROLL for (int k = 0; k < WIDTH; k++) sum += (double)x[k] * x[k];
+    i64 i = ((i64)(blockIdx.x - first) * blockDim.x + threadIdx.x) * WIDTH, step = (i64)blocks * blockDim.x * WIDTH;
+    UNROLL4 for (; i + WIDTH <= n; i += step) {
+        Raw<T, WIDTH> x = load_raw<WIDTH>(g + i);
+        UNROLL for (int k = 0; k < WIDTH; k++) sum += (double)unpacked(x, k) * unpacked(x, k);
     }
+    // What is left of the last vector.
+    for (; i < n; i++) sum += (double)to_float(g[i]) * to_float(g[i]);
     sum = block_sum_double(sum);
     if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
@@ -39,7 +43,7 @@ extern "C" __global__ void squares(double* parts, GRADIENT(0), GRADIENT(1), GRAD
 extern "C" __global__ void clip(const double* parts, i64 count, float* norm, float* factor, u32 limited,
                                 float max_norm) {
     double sum = 0.0;
-    for (i64 i = threadIdx.x; i < count; i += blockDim.x) sum += parts[i];
+    UNROLL4 for (i64 i = threadIdx.x; i < count; i += blockDim.x) sum += parts[i];
     sum = block_sum_double(sum);
     if (threadIdx.x != 0) return;
     double total = sqrt(sum), by = limited ? max_norm / (total + 1e-6) : 1.0;

@@ -64,7 +64,7 @@ impl Op for ClipNorm {
 const SOURCE: Source = source!("clip", "map");
 
 /// Gradients to a launch, as clip.cu has it.
-const BATCH: usize = 16;
+const BATCH: usize = 60;
 
 /// Sums of squares of gradients of one type to `parts`; how many.
 fn put_squares(launch: &mut Launch<'_>, gradients: &[DeviceTensor], parts: u64) -> Result<usize, CudaError> {

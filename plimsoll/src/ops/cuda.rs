@@ -110,12 +110,12 @@ impl Group {
         if row <= 16 * width { Group::with(row, width, 1, &[8, 16]) } else { Group::new(row, width) }
     }
 
-    /// For kernels that keep more than the row while a group goes through many of them: up to 32 elements to a lane of
-    /// a warp, then a whole block, one vector to a thread up to 512.
+    /// For kernels that keep more than the row while a group goes through many of them: a warp has up to 32 elements to
+    /// a lane, a block one vector to a thread up to 512.
     pub fn teams(row: usize, width: usize) -> Group {
         match row {
             _ if row <= 16 * width => Group::lanes(row, width),
-            ..=1024 => Group::with(row, width, 32 / width, &[32]),
+            ..=LANES_HOLD => Group::with(row, width, LANES_HOLD / 32 / width, &[32]),
             _ => Group::with(row, width, 1, &[64, 128, 256, 512]),
         }
     }
@@ -138,6 +138,9 @@ impl Group {
         }
     }
 }
+
+/// Elements that the lanes of a warp hold beside their sums.
+pub(super) const LANES_HOLD: usize = 1024;
 
 /// Blocks that share a row: threads to each, and how many of them.
 pub(super) fn slices(row: usize, width: usize) -> (usize, usize) {

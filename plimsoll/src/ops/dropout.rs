@@ -76,7 +76,8 @@ impl Op for Dropout {
         }
         let samples = self.samples.max(1);
         let per_sample = x.ty.elements() / samples;
-        let width = width(&[x, y], per_sample);
+        // Of wider vectors a thread has too many words to make.
+        let width = width(&[x, y], per_sample).min(4);
         let threads_per_sample = per_sample.div_ceil(BLOCK) * (BLOCK / 4 / width);
         let threads = samples * threads_per_sample;
         let sizes: [Arg; 3] = [threads.into(), threads_per_sample.into(), per_sample.into()];

@@ -1,6 +1,6 @@
 //! What layer norm and RMS norm share: what they accept, and their kernels (norm.cu).
 
-use super::cuda::{Group, put, rows_of, source, typed, width};
+use super::cuda::{Group, LANES_HOLD, put, rows_of, source, typed, width};
 use super::*;
 use crate::exec::cuda::{Arg, DeviceTensor, Grid, Kernel, Source};
 
@@ -78,21 +78,22 @@ pub(super) struct Backward<'a> {
 
 /// Bytes of the parts of dgamma (and dbeta: `vectors` is 2).
 pub(super) fn workspace_bytes(rows: usize, row: usize, vectors: usize) -> usize {
-    vectors * parts(rows) * row * size_of::<f32>()
+    vectors * parts(rows, row) * row * size_of::<f32>()
 }
 
-/// Into how many stretches the rows are cut, each with parts of dgamma and dbeta: a few blocks for every multiprocessor
-/// of a large card, and several rows for every group of a block. It depends on the number of rows alone, so that the
-/// order of the sum does too.
-fn parts(rows: usize) -> usize {
-    rows.div_ceil(rows.div_ceil(256).max(16)).max(1)
+/// Into how many stretches the rows are cut, each with parts of dgamma and dbeta: as many blocks as a large card has at
+/// once, fewer where a block has many rows at once, and several rows for each. It depends on the shape alone, so that
+/// the order of the sum does too.
+fn parts(rows: usize, row: usize) -> usize {
+    let (most, least_rows) = if row <= LANES_HOLD { (264, 16) } else { (528, 8) };
+    rows.div_ceil(rows.div_ceil(most).max(least_rows)).max(1)
 }
 
 pub(super) fn put_norm_grad(launch: &mut Launch<'_>, of: Backward<'_>) -> Result<(), CudaError> {
     let Backward { dy, x, gamma, mean, rstd, dx, dgamma, dbeta } = of;
     let (rows, row) = (rstd.ty.elements(), gamma.ty.elements());
     let group = Group::teams(row, width(&[dy, x, gamma, dx], row));
-    let parts = parts(rows);
+    let parts = parts(rows, row);
     let tensors = [dy.into(), x.into(), gamma.into(), optional(mean), rstd.into(), dx.into()];
     let sizes = [Arg::Address(launch.workspace), rows.into(), rows.div_ceil(parts).into()];
     let kernel = kernel("normalize_grad", x, dbeta.is_some(), group);
@@ -108,9 +109,12 @@ mod tests {
     #[test]
     fn stretches_cover_all_rows() {
         for rows in [0usize, 1, 7, 16, 17, 100, 4095, 4096, 4097, 1_000_000] {
-            let stretch = rows.div_ceil(parts(rows));
-            assert!(parts(rows) * stretch >= rows && parts(rows) <= 256);
-            assert!(stretch == 0 || (parts(rows) - 1) * stretch < rows, "{rows}: a stretch without rows");
+            for row in [64, 4096] {
+                let parts = parts(rows, row);
+                let stretch = rows.div_ceil(parts);
+                assert!(parts * stretch >= rows && parts <= 528);
+                assert!(stretch == 0 || (parts - 1) * stretch < rows, "{rows}: a stretch without rows");
+            }
         }
     }
 }

@@ -31,9 +31,9 @@ impl Command {
 /// A kernel's arguments, one after the other: a number or an address takes a word, a table of sets many.
 #[derive(Default)]
 pub(super) struct Args {
-    words: SmallVec<[u64; 12]>,
+    words: Vec<u64>,
     /// Where each begins.
-    starts: SmallVec<[usize; 12]>,
+    starts: Vec<usize>,
 }
 
 impl Args {

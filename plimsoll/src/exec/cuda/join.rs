@@ -86,28 +86,33 @@ fn place(steps: &[Step], groups: &[Vec<usize>], step: &Step) -> Option<usize> {
 mod tests {
     use super::*;
     use crate::exec::cuda::{Arg, Kernel, Set, Source, Sweep};
+    use std::iter::once;
 
-    fn sweep(entry: &'static str, reads: &[Range<u64>], writes: &[Range<u64>]) -> Step {
-        let kernel = Kernel::new(Source { name: "any", text: "" }, entry);
-        let sets = vec![Set { addresses: vec![reads[0].start, writes[0].start], elements: 1 }];
-        let launch = Recorded::Sweep(Sweep { kernel, width: 1, sets, shared: vec![Arg::U32(1)] });
-        Step { launch, touched: Touched { reads: reads.to_vec(), writes: writes.to_vec() }, tick: 0 }
+    fn touched(reads: Range<u64>, writes: Range<u64>) -> Touched {
+        Touched { reads: once(reads).collect(), writes: once(writes).collect() }
     }
 
-    fn other(reads: &[Range<u64>], writes: &[Range<u64>]) -> Step {
+    fn sweep(entry: &'static str, reads: Range<u64>, writes: Range<u64>) -> Step {
+        let kernel = Kernel::new(Source { name: "any", text: "" }, entry);
+        let sets = vec![Set { addresses: vec![reads.start, writes.start], elements: 1 }];
+        let launch = Recorded::Sweep(Sweep { kernel, width: 1, sets, shared: vec![Arg::U32(1)] });
+        Step { launch, touched: touched(reads, writes), tick: 0 }
+    }
+
+    fn other(reads: Range<u64>, writes: Range<u64>) -> Step {
         let launch = Recorded::Fill { address: 0, byte: 0, bytes: 0 };
-        Step { launch, touched: Touched { reads: reads.to_vec(), writes: writes.to_vec() }, tick: 0 }
+        Step { launch, touched: touched(reads, writes), tick: 0 }
     }
 
     #[test]
     fn sweeps_are_joined_past_what_does_not_concern_them() {
         let steps = [
-            sweep("cast", &[0..4], &[100..102]),
-            other(&[100..102], &[200..300]),
-            sweep("cast", &[4..8], &[102..104]),
-            sweep("scale", &[0..4], &[150..152]),
-            other(&[8..12], &[300..400]),
-            sweep("cast", &[8..12], &[104..106]),
+            sweep("cast", 0..4, 100..102),
+            other(100..102, 200..300),
+            sweep("cast", 4..8, 102..104),
+            sweep("scale", 0..4, 150..152),
+            other(8..12, 300..400),
+            sweep("cast", 8..12, 104..106),
         ];
         assert_eq!(groups(&steps), [vec![0, 2, 5], vec![1], vec![3], vec![4]]);
         let Recorded::Sweep(all) = &join(steps.to_vec())[0].launch else { panic!("the first is a sweep") };
@@ -116,19 +121,19 @@ mod tests {
 
     #[test]
     fn nothing_is_carried_past_what_it_reads_or_overwrites() {
-        let first = sweep("cast", &[0..4], &[100..102]);
-        let after = sweep("cast", &[4..8], &[102..104]);
-        for between in [other(&[50..51], &[4..5]), other(&[103..105], &[60..61]), other(&[50..51], &[90..110])] {
+        let first = sweep("cast", 0..4, 100..102);
+        let after = sweep("cast", 4..8, 102..104);
+        for between in [other(50..51, 4..5), other(103..105, 60..61), other(50..51, 90..110)] {
             assert_eq!(groups(&[first.clone(), between, after.clone()]), [[0], [1], [2]]);
         }
         // One that reads what the other writes, and two that write the same.
-        assert_eq!(groups(&[first.clone(), sweep("cast", &[101..105], &[102..104])]).len(), 2);
-        assert_eq!(groups(&[first, sweep("cast", &[4..8], &[101..103])]).len(), 2);
+        assert_eq!(groups(&[first.clone(), sweep("cast", 101..105, 102..104)]).len(), 2);
+        assert_eq!(groups(&[first, sweep("cast", 4..8, 101..103)]).len(), 2);
     }
 
     #[test]
     fn a_launch_holds_so_many_sets() {
-        let steps: Vec<Step> = (0..300).map(|i| sweep("cast", &[i..i + 1], &[1000 + i..1001 + i])).collect();
+        let steps: Vec<Step> = (0..300).map(|i| sweep("cast", i..i + 1, 1000 + i..1001 + i)).collect();
         assert_eq!(groups(&steps).iter().map(Vec::len).collect::<Vec<_>>(), [120, 120, 60]);
     }
 
@@ -161,11 +166,11 @@ mod tests {
                         let start = rng.size(0, 59) as u64;
                         start..start + rng.size(1, 4) as u64
                     };
-                    let (reads, writes) = ([range(&mut rng)], [range(&mut rng)]);
+                    let (reads, writes) = (range(&mut rng), range(&mut rng));
                     match rng.size(0, 2) {
-                        0 => other(&reads, &writes),
-                        1 => sweep("cast", &reads, &writes),
-                        _ => sweep("scale", &reads, &writes),
+                        0 => other(reads, writes),
+                        1 => sweep("cast", reads, writes),
+                        _ => sweep("scale", reads, writes),
                     }
                 })
                 .collect();

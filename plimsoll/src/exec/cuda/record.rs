@@ -4,6 +4,7 @@ use super::join::{Step, Touched, join};
 use super::{CudaError, DeviceTensor, Launch, Queue, Recorded, Recorder};
 use crate::graph::{NodeId, Space, ValueId};
 use crate::plan::{Layout, Program, Slot};
+use std::iter::once;
 
 /// Where the two memories of a layout start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +77,7 @@ fn touched(program: &Program, layout: &Layout, phase: usize, id: NodeId, bases: 
     let scratch = bases.device + workspace.offset as u64;
     Touched {
         reads: inputs.iter().map(bytes).collect(),
-        writes: outputs.iter().map(bytes).chain([scratch..scratch + workspace.bytes as u64]).collect(),
+        writes: outputs.iter().map(bytes).chain(once(scratch..scratch + workspace.bytes as u64)).collect(),
     }
 }
 
