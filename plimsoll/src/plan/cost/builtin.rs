@@ -14,7 +14,7 @@ const NEAR_BYTES: usize = 2 << 20;
 
 pub(super) fn cpu(threads: usize) -> Profile {
     let threads = threads.max(1);
-    let seconds = MEASURED.iter().map(|&(class, rates)| (class, scaled(Amounts(rates), threads as f64)));
+    let seconds = FITTED.iter().map(|&(class, rates)| (class, scaled(Amounts(rates), threads as f64)));
     Profile {
         // How the kernels for processors cut work up.
         grain: Grain { tile: [1, 32], depth: 256, near_bytes: NEAR_BYTES * threads, units: 1 },
@@ -42,10 +42,11 @@ fn scaled(rates: Amounts, threads: f64) -> Amounts {
 
 const PHASE_S: f64 = 20e-6;
 
-/// On one thread: seconds per node, operation, near byte, far byte, product, element of
+/// Fitted to steps on one thread of a server processor; most times per node, and the rows of `Move`, `Elementwise` and
+/// `ConvolutionGrad`, were set by hand where the fit saw too little. Seconds per node, operation, near byte, far byte, product, element of
 /// left, right and result, and byte from or to the host, which here is the same memory.
 #[rustfmt::skip]
-const MEASURED: [(Class, [f64; AMOUNTS]); 20] = [
+const FITTED: [(Class, [f64; AMOUNTS]); 20] = [
     (Class::Move, [4.00e-7, 1.34e-10, 0.0, 3.00e-11, 0.0, 0.0, 0.0, 0.0, 1.50e-10]),
     (Class::Elementwise, [4.00e-7, 8.00e-11, 1.00e-11, 3.00e-11, 0.0, 0.0, 0.0, 0.0, 0.0]),
     (Class::Function, [4.00e-7, 2.21e-11, 2.64e-12, 2.67e-11, 0.0, 0.0, 0.0, 0.0, 0.0]),
