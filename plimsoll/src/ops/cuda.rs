@@ -278,4 +278,15 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn rows_are_streamed_in_vectors_if_tensors_begin_alike() {
+        let at = |address: u64| DeviceTensor { address, ty: Type::new(DType::F32, &[3, 50257]) };
+        assert_eq!(stream_width(&[&at(64), &at(256)]), 4);
+        assert_eq!(stream_width(&[&at(68), &at(132)]), 4);
+        assert_eq!(stream_width(&[&at(68), &at(64)]), 1);
+        // Many rows have a block each; few are shared, but never so that a block has nothing to read.
+        assert_eq!((stream_threads(50257, 4), stream_slices(4096, 50257, 4)), (512, 1));
+        assert_eq!((stream_slices(1, 50257, 4), stream_slices(1, 7, 4)), (7, 1));
+    }
 }

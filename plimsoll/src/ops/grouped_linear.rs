@@ -370,3 +370,32 @@ impl Op for GroupedWeightGrad {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_share_rows_within_what_a_card_gives_them() {
+        for (rows, columns, inputs) in [(1, 1, 1), (1024, 192, 4), (16384, 192, 4), (16384, 6144, 32), (7, 96, 32)] {
+            let sums = Share::of_sums(rows, columns, inputs, 1);
+            for share in [sums, Share::of_rows(rows, columns, inputs, 1)] {
+                assert!(share.threads * share.lanes <= 1024, "{share:?}");
+                assert!(4 * share.threads * share.lanes * (inputs + 1) <= SHARED, "{share:?}");
+            }
+            let blocks = rows.div_ceil(sums.length) * columns.div_ceil(sums.threads);
+            assert!(blocks <= 256, "{sums:?} in {blocks} blocks");
+        }
+        assert_eq!(Share::of_sums(1024, 192, 4, 4).length, 8);
+    }
+
+    #[test]
+    fn groups_are_read_in_vectors_that_rows_keep_aligned() {
+        let shape = Shape { rows: 3, groups: 2, parts: 3, inputs: 8, outputs: 4, row_stride: 16 };
+        let groups = Groups { shape, dtype: DType::F32 };
+        assert_eq!(groups.width(64, 16), 4);
+        assert_eq!(groups.width(72, 16), 2);
+        assert_eq!(groups.width(64, 17), 1);
+        assert_eq!(Groups { dtype: DType::Bf16, ..groups }.width(64, 16), 4);
+    }
+}
