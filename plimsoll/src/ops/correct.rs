@@ -1,6 +1,6 @@
 //! How many rows of logits have their largest value at the target.
 
-use super::cuda::{put, refuse_f64, source, typed, width};
+use super::cuda::{put, refuse_f64, source, stream_threads, stream_width, typed};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
@@ -56,9 +56,9 @@ impl Op for Correct {
         refuse_f64(self, launch)?;
         let ([logits, targets, weights], [total]) = (launch.inputs, launch.outputs) else { return Ok(()) };
         let (rows, classes) = (logits.ty.shape[0], logits.ty.shape[1]);
-        let kernel = typed(source!("correct", "map"), "correct", &[("T", logits), ("W", weights)]);
-        let width = width(&[logits], classes);
-        let threads = classes.div_ceil(width).next_multiple_of(32).clamp(32, 512);
+        let kernel = typed(source!("correct", "map", "stream"), "correct", &[("T", logits), ("W", weights)]);
+        let width = stream_width(&[logits]);
+        let threads = stream_threads(classes, width);
         let counted = launch.workspace;
         let args: [Arg; 5] = [logits.into(), targets.into(), weights.into(), Arg::Address(counted), classes.into()];
         put(launch, &kernel.define("WIDTH", width), Grid::new(rows, threads), rows, &args)?;

@@ -1,16 +1,18 @@
-// log Σ exp(x) of a row, which a block reads once: each thread keeps its largest logit and the sum relative to it.
-extern "C" __global__ void log_sum_exp(const T* logits, float* lse, i64 classes) {
+// log Σ exp(x) of a row, which a block reads once: each thread keeps its largest logit and the sum relative to it. What
+// a batch has beyond the row is −∞ and adds nothing.
+extern "C" __global__ void STREAMS log_sum_exp(const T* logits, float* lse, i64 classes) {
     __shared__ float scratch[33];
     const T* row = logits + blockIdx.x * classes;
     float highest = -INFINITY, sum = 0.0f;
-    for (i64 i = threadIdx.x * WIDTH; i < classes; i += blockDim.x * WIDTH) {
-        float x[WIDTH], before = highest;
-        load(x, row, i, classes);
-        UNROLL for (int k = 0; k < WIDTH; k++) highest = fmaxf(highest, x[k]);
+    i64 step = blockDim.x * WIDTH;
+    for (i64 i = stream_start(row, threadIdx.x); i < classes; i += BATCH * step) {
+        float x[BATCH][WIDTH], before = highest;
+        load_batch(x, row, i, step, classes, -INFINITY);
+        UNROLL for (int b = 0; b < BATCH; b++) UNROLL for (int k = 0; k < WIDTH; k++) highest = fmaxf(highest, x[b][k]);
         // Relative to 0 while there is nothing above −∞: what a NaN adds is NaN then, too.
         float shift = highest == -INFINITY ? 0.0f : highest;
         sum *= before == -INFINITY ? 1.0f : expf(before - shift);
-        UNROLL for (int k = 0; k < WIDTH; k++) sum += expf(x[k] - shift);
+        UNROLL for (int b = 0; b < BATCH; b++) UNROLL for (int k = 0; k < WIDTH; k++) sum += expf(x[b][k] - shift);
     }
     float top = block_max(highest, scratch);
     float total = block_sum(highest == -INFINITY ? sum : sum * expf(highest - top), scratch);
@@ -33,20 +35,29 @@ extern "C" __global__ void cross_entropy(const T* logits, const int* targets, co
     if (threadIdx.x == 0) loss[0] = sum;
 }
 
-// (softmax − onehot) · weight · dloss; `slices` blocks share a row.
-extern "C" __global__ void cross_entropy_grad(const T* logits, const float* lse, const int* targets, const W* weights,
-                                              const D* dloss, T* grads, i64 classes, i64 slices) {
-    i64 row = blockIdx.x / slices, i = (blockIdx.x % slices * blockDim.x + threadIdx.x) * WIDTH;
-    if (i >= classes) return;
-    float factor = to_float(weights[row]) * to_float(dloss[0]), x[WIDTH] = {};
-    if (factor != 0.0f) {
-        i64 target = targets[row];
-        float shift = lse[row];
-        load(x, logits + row * classes, i, classes);
-        UNROLL for (int k = 0; k < WIDTH; k++) {
-            x[k] = factor * expf(x[k] - shift);
-            if (i + k == target) x[k] -= factor;
+// (softmax − onehot) · weight · dloss; `slices` blocks share a row. Rows of logits and gradients begin equally far from
+// the boundaries of vectors.
+extern "C" __global__ void STREAMS cross_entropy_grad(const T* logits, const float* lse, const int* targets,
+                                                      const W* weights, const D* dloss, T* grads, i64 classes,
+                                                      i64 slices) {
+    i64 row = blockIdx.x / slices, step = blockDim.x * WIDTH, first = blockIdx.x % slices * BATCH * blockDim.x;
+    i64 target = targets[row];
+    float factor = to_float(weights[row]) * to_float(dloss[0]), shift = lse[row];
+    logits += row * classes;
+    grads += row * classes;
+    for (i64 i = stream_start(grads, first + threadIdx.x); i < classes; i += slices * BATCH * step) {
+        float x[BATCH][WIDTH] = {};
+        if (factor != 0.0f) {
+            load_batch(x, logits, i, step, classes, 0.0f);
+            UNROLL for (int b = 0; b < BATCH; b++) {
+                i64 apart = target - i - b * step;
+                int hit = apart >= 0 && apart < WIDTH ? (int)apart : -1;
+                UNROLL for (int k = 0; k < WIDTH; k++) {
+                    x[b][k] = factor * expf(x[b][k] - shift);
+                    if (k == hit) x[b][k] -= factor;
+                }
+            }
         }
+        store_batch(x, grads, i, step, classes);
     }
-    store(x, grads + row * classes, i, classes);
 }

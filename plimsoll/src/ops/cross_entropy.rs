@@ -1,6 +1,6 @@
 //! Cross-entropy over rows of logits: a weighted sum, whose gradient is written over the logits.
 
-use super::cuda::{put, refuse_f64, slices, source, typed, width};
+use super::cuda::{put, refuse_f64, source, stream_slices, stream_threads, stream_width, typed};
 use super::*;
 use crate::exec::cpu::Element;
 use crate::exec::cpu::float::Float;
@@ -49,11 +49,11 @@ impl Op for CrossEntropy {
         refuse_f64(self, launch)?;
         let ([logits, targets, weights], [loss, lse]) = (launch.inputs, launch.outputs) else { return Ok(()) };
         let (rows, classes) = (logits.ty.shape[0], logits.ty.shape[1]);
-        let width = width(&[logits], classes);
+        let width = stream_width(&[logits]);
         // The macro D stands for nothing here: one module serves both directions.
         let types = [("T", logits), ("W", weights), ("D", loss)];
         let kernel = |entry| typed(SOURCE, entry, &types).define("WIDTH", width);
-        let threads = classes.div_ceil(width).next_multiple_of(32).clamp(32, 1024);
+        let threads = stream_threads(classes, width);
         let args: [Arg; 3] = [logits.into(), lse.into(), classes.into()];
         put(launch, &kernel("log_sum_exp"), Grid::new(rows, threads), rows, &args)?;
         let args: [Arg; 7] =
@@ -93,8 +93,8 @@ impl Op for CrossEntropyGrad {
         refuse_f64(self, launch)?;
         let ([logits, lse, targets, weights, dloss], [grads]) = (launch.inputs, launch.outputs) else { return Ok(()) };
         let (rows, classes) = (logits.ty.shape[0], logits.ty.shape[1]);
-        let width = width(&[logits, grads], classes);
-        let (threads, slices) = slices(classes, width);
+        let width = stream_width(&[logits, grads]);
+        let (threads, slices) = (stream_threads(classes, width), stream_slices(rows, classes, width));
         let kernel = typed(SOURCE, "cross_entropy_grad", &[("T", logits), ("W", weights), ("D", dloss)]);
         let tensors = [logits, lse, targets, weights, dloss, grads].map(Arg::from);
         let args: Vec<Arg> = tensors.into_iter().chain([classes.into(), slices.into()]).collect();
@@ -102,7 +102,7 @@ impl Op for CrossEntropyGrad {
     }
 }
 
-const SOURCE: Source = source!("cross_entropy", "map");
+const SOURCE: Source = source!("cross_entropy", "map", "stream");
 
 fn forward<T: Float + Element>(io: &CpuIo<'_>) {
     let classes = io.input_type(0).shape[1];

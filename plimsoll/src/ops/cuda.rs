@@ -148,6 +148,28 @@ pub(super) fn slices(row: usize, width: usize) -> (usize, usize) {
     (threads, row.div_ceil(threads * width).max(1))
 }
 
+/// How many neighbours a thread handles where rows are streamed, which may begin anywhere: those in 16 bytes, as long as
+/// all tensors lie equally far from such a boundary. See stream.cuh.
+pub(super) fn stream_width(tensors: &[&DeviceTensor]) -> usize {
+    let (first, bytes) = (tensors[0].address, tensors[0].ty.dtype.bytes());
+    let alike = tensors.iter().all(|t| t.address % 16 == first % 16);
+    if alike && first.is_multiple_of(bytes as u64) { 16 / bytes } else { 1 }
+}
+
+/// Vectors that are on their way to a thread at a time, as stream.cuh has it.
+const BATCH: usize = 4;
+
+/// The threads of a block that streams a row.
+pub(super) fn stream_threads(row: usize, width: usize) -> usize {
+    row.div_ceil(width * BATCH).next_multiple_of(32).clamp(32, 512)
+}
+
+/// Blocks that share a row which is streamed: more than one only if there are few rows.
+pub(super) fn stream_slices(rows: usize, row: usize, width: usize) -> usize {
+    let batches = row.div_ceil(stream_threads(row, width) * width * BATCH);
+    (1024 / rows.max(1)).clamp(1, batches.max(1))
+}
+
 /// Dimensions that a kernel can walk; see walk.cuh.
 const DIMS: usize = 6;
 
@@ -255,5 +277,16 @@ mod tests {
                 assert!(group.threads * group.packs * width >= row && group.threads <= 1024, "{row}: {group:?}");
             }
         }
+    }
+
+    #[test]
+    fn rows_are_streamed_in_vectors_if_tensors_begin_alike() {
+        let at = |address: u64| DeviceTensor { address, ty: Type::new(DType::F32, &[3, 50257]) };
+        assert_eq!(stream_width(&[&at(64), &at(256)]), 4);
+        assert_eq!(stream_width(&[&at(68), &at(132)]), 4);
+        assert_eq!(stream_width(&[&at(68), &at(64)]), 1);
+        // Many rows have a block each; few are shared, but never so that a block has nothing to read.
+        assert_eq!((stream_threads(50257, 4), stream_slices(4096, 50257, 4)), (512, 1));
+        assert_eq!((stream_slices(1, 50257, 4), stream_slices(1, 7, 4)), (7, 1));
     }
 }

@@ -1,5 +1,6 @@
 //! Many small linear layers side by side: each group of columns has its own weights.
 
+use super::cuda::source;
 use super::*;
 use crate::exec::cpu::kernels::grouped_linear::{self as kernel, Shape};
 use crate::exec::cuda::{Arg, Gemm, Grid, Kernel, Matrix, Source};
@@ -7,7 +8,7 @@ use crate::graph::DType;
 use crate::with_float;
 use device::{GEMM_BYTES, Regions, add_up, by_columns, by_rows, every, multiply, product, refuse_f64, stretches};
 
-const SOURCE: Source = Source { name: "grouped_linear", text: include_str!("grouped_linear.cu") };
+const SOURCE: Source = source!("grouped_linear", "map");
 
 /// On a CUDA device, groups up to this wide have their own loops; wider ones are products.
 const NARROW: usize = 32;
@@ -98,9 +99,10 @@ impl Op for GroupedLinear {
         let groups = Groups { shape: self.shape(&launch.inputs[0].ty, &launch.inputs[1].ty), dtype };
         let (s, row) = (&groups.shape, groups.y_row());
         if groups.is_narrow() {
-            return groups.run(launch, "forward", row, ROWS, &[x, w, b, y], Some(s.row_stride));
+            let share = Share::of_rows(s.rows, row, s.inputs, groups.width(x, s.row_stride));
+            return groups.run(launch, "forward", share, &[x, w, b, y], Some(s.row_stride));
         }
-        groups.run(launch, "spread_bias", row, ROWS, &[b, y], None)?;
+        groups.run(launch, "spread_bias", Share::of_rows(s.rows, row, s.inputs, 1), &[b, y], None)?;
         (0..s.parts).try_for_each(|part| {
             let a = every(s.inputs, by_rows(x, dtype, s.row_stride));
             let c = every(s.outputs, by_rows(groups.y_part(y, part), dtype, row));
@@ -110,8 +112,54 @@ impl Op for GroupedLinear {
     }
 }
 
-/// Rows that a block goes through where it sums nothing over them.
-const ROWS: usize = 64;
+/// How the blocks of a kernel share columns and rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Share {
+    columns: usize,
+    /// Columns and lanes of rows of a block.
+    threads: usize,
+    lanes: usize,
+    /// Rows of a block.
+    length: usize,
+    /// Neighbours that are read at once.
+    width: usize,
+}
+
+impl Share {
+    fn threads(columns: usize) -> usize {
+        columns.next_multiple_of(32).clamp(32, 256)
+    }
+
+    /// As many lanes as a block of up to `most` threads can add up, `inputs` values and one to a thread. Kernels that
+    /// add nothing up are compiled together with the one that does.
+    fn lanes(threads: usize, inputs: usize, most: usize) -> usize {
+        (most / threads).min(SHARED / (4 * threads * (inputs + 1))).max(1)
+    }
+
+    /// Where every row is a result of its own: enough blocks for a large card before a thread gets a second row.
+    fn of_rows(rows: usize, columns: usize, inputs: usize, width: usize) -> Share {
+        let threads = Share::threads(columns);
+        let lanes = Share::lanes(threads, inputs, 512);
+        Share { columns, threads, lanes, length: rows.div_ceil(512).max(8).next_multiple_of(lanes), width }
+    }
+
+    /// Where rows are summed: no more parts than a large card has room for. A function of the shape alone, so the order
+    /// of a sum is too.
+    fn of_sums(rows: usize, columns: usize, inputs: usize, width: usize) -> Share {
+        let threads = Share::threads(columns);
+        let lanes = Share::lanes(threads, inputs, 1024);
+        let parts = (256 / columns.div_ceil(threads)).max(1);
+        Share { columns, threads, lanes, length: rows.div_ceil(parts).max(8), width }
+    }
+
+    /// A thread to a column, through stretches of rows in their order.
+    fn of_stretches(columns: usize, length: usize) -> Share {
+        Share { columns, threads: Share::threads(columns), lanes: 1, length, width: 1 }
+    }
+}
+
+/// Bytes of shared memory that every card gives a block.
+const SHARED: usize = 48 << 10;
 
 /// A grouped layer on a CUDA device.
 struct Groups {
@@ -141,18 +189,29 @@ impl Groups {
         every(s.parts * s.outputs * s.inputs, matrix(address, self.dtype, s.inputs))
     }
 
-    /// A kernel over `columns`, in blocks that go through `length` rows each.
+    /// How many neighbours of a group can be read at once from rows `stride` apart.
+    fn width(&self, address: u64, stride: usize) -> usize {
+        let (s, bytes) = (&self.shape, self.dtype.bytes());
+        let divides = |width: usize| [s.inputs, s.outputs, stride].iter().all(|n| n.is_multiple_of(width));
+        let fits = |&width: &usize| width * bytes <= 16 && address.is_multiple_of((width * bytes) as u64);
+        [8, 4, 2].into_iter().filter(fits).find(|&width| divides(width)).unwrap_or(1)
+    }
+
+    /// How a weight gradient is summed, if groups are narrow.
+    fn sums(&self, width: usize) -> Share {
+        Share::of_sums(self.shape.rows, self.y_row(), self.shape.inputs, width)
+    }
+
     fn run(
         &self,
         launch: &mut Launch<'_>,
         entry: &'static str,
-        columns: usize,
-        length: usize,
+        share: Share,
         ends: &[u64],
         stride: Option<usize>,
     ) -> Result<(), CudaError> {
         let s = &self.shape;
-        if s.rows * columns == 0 {
+        if s.rows * share.columns == 0 {
             return Ok(());
         }
         let kernel = Kernel::new(SOURCE, entry)
@@ -160,25 +219,29 @@ impl Groups {
             .define("GROUPS", s.groups)
             .define("PARTS", s.parts)
             .define("INPUTS", s.inputs)
-            .define("OUTPUTS", s.outputs);
-        let threads = columns.next_multiple_of(32).min(256);
-        // Sums over rows have one lane: their order is the rows'.
-        let lanes = if entry.ends_with("parts") { 1 } else { 256 / threads };
-        let blocks = columns.div_ceil(threads) * s.rows.div_ceil(length);
-        let grid = Grid { threads: [threads as u32, lanes as u32, 1], ..Grid::new(blocks, threads) };
+            .define("OUTPUTS", s.outputs)
+            .define("NARROW", u8::from(self.is_narrow()))
+            .define("COLUMNS", share.threads)
+            .define("LANES", share.lanes)
+            .define("WIDTH", share.width);
+        let blocks = share.columns.div_ceil(share.threads) * s.rows.div_ceil(share.length);
+        let threads = [share.threads as u32, share.lanes as u32, 1];
+        let grid = Grid { threads, ..Grid::new(blocks, share.threads) };
         let ends = ends.iter().map(|&end| Arg::Address(end));
-        let args: Vec<Arg> = ends.chain([s.rows.into(), length.into()]).chain(stride.map(Arg::from)).collect();
+        let args: Vec<Arg> = ends.chain([s.rows.into(), share.length.into()]).chain(stride.map(Arg::from)).collect();
         launch.kernel(&kernel, grid, &args)
     }
 
-    /// The workspace of a weight gradient: parts of each stretch of rows, and the library's.
-    fn weight_space(&self, start: u64) -> [u64; 4] {
-        let (many, columns) = (stretches(self.shape.rows).1, self.y_row());
+    /// The workspace of a weight gradient: parts of sums over rows, and the library's.
+    fn weight_space(&self, start: u64) -> [u64; 3] {
+        let (rows, columns, narrow) = (self.shape.rows, self.y_row(), self.is_narrow());
         let mut regions = Regions::new(start);
-        let bias = regions.take(4 * many * columns);
-        let weights = regions.take(if self.is_narrow() { 4 * many * columns * self.shape.inputs } else { 0 });
-        let gemm = regions.take(if self.is_narrow() { 0 } else { GEMM_BYTES });
-        [bias, weights, gemm, regions.end()]
+        let parts = regions.take(match narrow {
+            true => 4 * rows.div_ceil(self.sums(1).length) * columns * (self.shape.inputs + 1),
+            false => 4 * stretches(rows).1 * columns,
+        });
+        let gemm = regions.take(if narrow { 0 } else { GEMM_BYTES });
+        [parts, gemm, regions.end()]
     }
 }
 
@@ -234,7 +297,8 @@ impl Op for GroupedInputGrad {
         let groups = Groups { shape: self.0.shape(&launch.outputs[0].ty, &launch.inputs[1].ty), dtype };
         let (s, row) = (&groups.shape, groups.shape.groups * groups.shape.inputs);
         if groups.is_narrow() {
-            return groups.run(launch, "backward_input", row, ROWS, &[dy, w, dx], None);
+            let share = Share::of_rows(s.rows, row, s.inputs, groups.width(dy, groups.y_row()));
+            return groups.run(launch, "backward_input", share, &[dy, w, dx], None);
         }
         (0..s.parts).try_for_each(|part| {
             let a = every(s.outputs, by_rows(groups.y_part(dy, part), dtype, groups.y_row()));
@@ -269,7 +333,7 @@ impl Op for GroupedWeightGrad {
         let shape = self.op.shape(&inputs[0], &inputs[0].with_shape(&self.shape));
         match target.processor {
             Processor::Cpu => kernel::backward_weights_scratch(shape, target.threads) * inputs[0].dtype.bytes(),
-            Processor::Cuda => Groups { shape, dtype: inputs[0].dtype }.weight_space(0)[3] as usize,
+            Processor::Cuda => Groups { shape, dtype: inputs[0].dtype }.weight_space(0)[2] as usize,
         }
     }
     fn cpu(&self, io: &CpuIo<'_>) {
@@ -287,15 +351,16 @@ impl Op for GroupedWeightGrad {
         refuse_f64(self, &launch.inputs[0].ty)?;
         let dtype = launch.inputs[0].ty.dtype;
         let groups = Groups { shape: self.op.shape(&launch.inputs[0].ty, &launch.outputs[0].ty), dtype };
-        let (s, row, (length, many)) = (&groups.shape, groups.y_row(), stretches(groups.shape.rows));
-        let [bias, weights, workspace, _] = groups.weight_space(launch.workspace);
-        groups.run(launch, "bias_parts", row, length, &[dy, bias], None)?;
-        add_up(launch, dtype, bias, db, row, many)?;
+        let (s, row) = (&groups.shape, groups.y_row());
+        let [parts, workspace, _] = groups.weight_space(launch.workspace);
         if groups.is_narrow() {
-            let count = row * s.inputs;
-            groups.run(launch, "weight_parts", count, length, &[x, dy, weights], Some(s.row_stride))?;
-            return add_up(launch, dtype, weights, dw, count, many);
+            let (share, outputs) = (groups.sums(groups.width(x, s.row_stride)), launch.outputs);
+            groups.run(launch, "weight_parts", share, &[x, dy, parts], Some(s.row_stride))?;
+            return reduce::add_parts(launch, parts, s.rows.div_ceil(share.length), &[&outputs[0], &outputs[1]]);
         }
+        let (length, many) = stretches(s.rows);
+        groups.run(launch, "bias_parts", Share::of_stretches(row, length), &[dy, parts], None)?;
+        add_up(launch, dtype, parts, db, row, many)?;
         (0..s.parts).try_for_each(|part| {
             let a = every(s.outputs, by_columns(groups.y_part(dy, part), dtype, row));
             let b = every(s.inputs, by_rows(x, dtype, s.row_stride));
@@ -303,5 +368,34 @@ impl Op for GroupedWeightGrad {
             let gemm = product([s.outputs, s.inputs, s.rows], a, b, c);
             multiply(launch, Gemm { batch: s.groups, workspace, workspace_bytes: GEMM_BYTES, ..gemm })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_share_rows_within_what_a_card_gives_them() {
+        for (rows, columns, inputs) in [(1, 1, 1), (1024, 192, 4), (16384, 192, 4), (16384, 6144, 32), (7, 96, 32)] {
+            let sums = Share::of_sums(rows, columns, inputs, 1);
+            for share in [sums, Share::of_rows(rows, columns, inputs, 1)] {
+                assert!(share.threads * share.lanes <= 1024, "{share:?}");
+                assert!(4 * share.threads * share.lanes * (inputs + 1) <= SHARED, "{share:?}");
+            }
+            let blocks = rows.div_ceil(sums.length) * columns.div_ceil(sums.threads);
+            assert!(blocks <= 256, "{sums:?} in {blocks} blocks");
+        }
+        assert_eq!(Share::of_sums(1024, 192, 4, 4).length, 8);
+    }
+
+    #[test]
+    fn groups_are_read_in_vectors_that_rows_keep_aligned() {
+        let shape = Shape { rows: 3, groups: 2, parts: 3, inputs: 8, outputs: 4, row_stride: 16 };
+        let groups = Groups { shape, dtype: DType::F32 };
+        assert_eq!(groups.width(64, 16), 4);
+        assert_eq!(groups.width(72, 16), 2);
+        assert_eq!(groups.width(64, 17), 1);
+        assert_eq!(Groups { dtype: DType::Bf16, ..groups }.width(64, 16), 4);
     }
 }
