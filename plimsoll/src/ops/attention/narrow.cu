@@ -10,6 +10,8 @@
 // Rows of a thread: what it reads of the other side serves them all.
 #define ROWS (D <= 8 ? 2 : 1)
 #define BLOCK_ROWS (THREADS / LANES * ROWS)
+// Rows of the other side that are in shared memory at a time. With few warps about, each wait for memory shows.
+#define TILE (LANES > 1 ? 2 * THREADS : THREADS)
 // Of half precision `out` is rounded. A query then sums Σ dout · out up over its weights, which are not.
 #define ROUNDED (sizeof(T) < 4)
 // Keys whose exponentials a thread takes between two looks at the largest score, and those that all lanes of its rows do.
@@ -99,16 +101,19 @@ struct Own {
 };
 
 struct Keys {
-    Both rows[THREADS];
+    Both rows[TILE];
     // 0, or -∞ where the key is hidden.
-    float mask[THREADS];
+    float mask[TILE];
 
     __device__ __forceinline__ void load(const Scores& head, const T* k, const T* v, i64 row, int first) {
-        int j = first + threadIdx.x;
-        bool there = j < head.k_len;
-        if (MASKED) mask[threadIdx.x] = there && head.mask[j] != 0 ? 0.0f : NOTHING;
-        read(rows[threadIdx.x].first, k + (i64)j * row, there, 1.0f);
-        read(rows[threadIdx.x].second, v + (i64)j * row, there, 1.0f);
+#pragma unroll
+        for (int at = threadIdx.x; at < TILE; at += THREADS) {
+            int j = first + at;
+            bool there = j < head.k_len;
+            if (MASKED) mask[at] = there && head.mask[j] != 0 ? 0.0f : NOTHING;
+            read(rows[at].first, k + (i64)j * row, there, 1.0f);
+            read(rows[at].second, v + (i64)j * row, there, 1.0f);
+        }
     }
 };
 
@@ -118,13 +123,13 @@ template <typename Step>
 __device__ __forceinline__ void walk(Step& step, Keys& keys, const Scores& head, const T* k, const T* v, i64 row,
                                      Own own, int block_end) {
     int some = own.begin < own.end ? head.end(own.end - 1) : 0, all = own.begin < own.end ? head.end(own.begin) : 0;
-    for (int j0 = 0; j0 < block_end; j0 += THREADS) {
+    for (int j0 = 0; j0 < block_end; j0 += TILE) {
         __syncthreads();
         keys.load(head, k, v, row, j0);
         __syncthreads();
         int j = 0;
-        for (int end = min(all - j0, THREADS) / SPAN * SPAN; j < end; j += SPAN) step.template at<false>(keys, j0, j);
-        for (int end = min(some - j0, THREADS); j < end; j += SPAN) step.template at<true>(keys, j0, j);
+        for (int end = min(all - j0, TILE) / SPAN * SPAN; j < end; j += SPAN) step.template at<false>(keys, j0, j);
+        for (int end = min(some - j0, TILE); j < end; j += SPAN) step.template at<true>(keys, j0, j);
     }
 }
 
@@ -308,9 +313,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 
 struct Queries {
-    Both rows[THREADS];
+    Both rows[TILE];
     // Negated: the logarithm that scores are shifted by, and Σ dout · out.
-    float2 shift_and_delta[THREADS];
+    float2 shift_and_delta[TILE];
 };
 
 struct KeyGradients {
@@ -343,7 +348,7 @@ struct KeyGradients {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, D <= 8 ? 4 : 2)
+extern "C" __global__ void __launch_bounds__(THREADS, D <= 8 && !DROPPED ? 4 : 2)
     backward_keys(const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, T* dk,
                   T* dv, float* bias_sums, i64 q_row, i64 kv_row, int batch, int heads, int q_len, int k_len,
                   float scale, SCORE_PARAMETERS) {
@@ -366,18 +371,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, D <= 8 ? 4 : 2)
     }
     // From here on some key of the warp is seen, from there on all are.
     int some = own.begin < own.end ? head.first_query(own.begin) : q_len, all = head.first_query(own.end - 1);
-    for (int i0 = head.first_query(at.tile * BLOCK_ROWS) / THREADS * THREADS; i0 < q_len; i0 += THREADS) {
+    for (int i0 = head.first_query(at.tile * BLOCK_ROWS) / TILE * TILE; i0 < q_len; i0 += TILE) {
         __syncthreads();
-        int i = i0 + threadIdx.x;
-        bool there = i < q_len;
-        read(shared.rows[threadIdx.x].first, q + ((i64)at.b * q_len + i) * q_row + at.h * D, there, 1.0f);
-        read(shared.rows[threadIdx.x].second, dout + (((i64)at.b * q_len + i) * heads + at.h) * D, there, 1.0f);
-        // The weights of a query that is not there are 0.
-        shared.shift_and_delta[threadIdx.x] =
-            there ? make_float2(-LOG2E * saved_lse(lse[statistics + i]), -delta[statistics + i])
-                  : make_float2(NOTHING, 0.0f);
+#pragma unroll
+        for (int n = threadIdx.x; n < TILE; n += THREADS) {
+            int i = i0 + n;
+            bool there = i < q_len;
+            read(shared.rows[n].first, q + ((i64)at.b * q_len + i) * q_row + at.h * D, there, 1.0f);
+            read(shared.rows[n].second, dout + (((i64)at.b * q_len + i) * heads + at.h) * D, there, 1.0f);
+            // The weights of a query that is not there are 0.
+            shared.shift_and_delta[n] =
+                there ? make_float2(-LOG2E * saved_lse(lse[statistics + i]), -delta[statistics + i])
+                      : make_float2(NOTHING, 0.0f);
+        }
         __syncthreads();
-        int n = max(some - i0, 0) / LANES * LANES, end = min(q_len - i0, THREADS);
+        int n = max(some - i0, 0) / LANES * LANES, end = min(q_len - i0, TILE);
 #pragma unroll 2
         for (int edge = min(all - i0, end); n < edge; n += LANES) step.at<true>(shared, i0, n + share());
 #pragma unroll 4
