@@ -14,7 +14,7 @@
 #define TILE (LANES > 1 ? 2 * THREADS : THREADS)
 // Of half precision `out` is rounded. A query then sums Σ dout · out up over its weights, which are not.
 #define ROUNDED (sizeof(T) < 4)
-// Keys whose exponentials a thread takes between two looks at the largest score, and those that all lanes of its rows do.
+// Keys whose exponentials a thread takes between two looks at the largest score, and those of all lanes of its rows.
 #define STEP (LANES < 8 ? 8 : 4)
 #define SPAN (STEP * LANES)
 
@@ -105,11 +105,11 @@ struct Keys {
     // 0, or -∞ where the key is hidden.
     float mask[TILE];
 
-    __device__ __forceinline__ void load(const Scores& head, const T* k, const T* v, i64 row, int first) {
+    __device__ __forceinline__ void load(const Scores& head, const T* k, const T* v, i64 row, int first, int end) {
 #pragma unroll
         for (int at = threadIdx.x; at < TILE; at += THREADS) {
             int j = first + at;
-            bool there = j < head.k_len;
+            bool there = j < end;
             if (MASKED) mask[at] = there && head.mask[j] != 0 ? 0.0f : NOTHING;
             read(rows[at].first, k + (i64)j * row, there, 1.0f);
             read(rows[at].second, v + (i64)j * row, there, 1.0f);
@@ -125,7 +125,7 @@ __device__ __forceinline__ void walk(Step& step, Keys& keys, const Scores& head,
     int some = own.begin < own.end ? head.end(own.end - 1) : 0, all = own.begin < own.end ? head.end(own.begin) : 0;
     for (int j0 = 0; j0 < block_end; j0 += TILE) {
         __syncthreads();
-        keys.load(head, k, v, row, j0);
+        keys.load(head, k, v, row, j0, block_end);
         __syncthreads();
         int j = 0;
         for (int end = min(all - j0, TILE) / SPAN * SPAN; j < end; j += SPAN) step.template at<false>(keys, j0, j);
@@ -371,7 +371,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, D <= 8 && !DROPPED ? 4 : 2
     }
     // From here on some key of the warp is seen, from there on all are.
     int some = own.begin < own.end ? head.first_query(own.begin) : q_len, all = head.first_query(own.end - 1);
-    for (int i0 = head.first_query(at.tile * BLOCK_ROWS) / TILE * TILE; i0 < q_len; i0 += TILE) {
+    for (int i0 = head.first_query(at.tile * BLOCK_ROWS); i0 < q_len; i0 += TILE) {
         __syncthreads();
 #pragma unroll
         for (int n = threadIdx.x; n < TILE; n += THREADS) {
