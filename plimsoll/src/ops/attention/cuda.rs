@@ -38,6 +38,9 @@ const LARGEST_HEAD: usize = 128;
 /// Up to this head size a thread of the narrow form has two rows.
 const NARROW_PAIRS: usize = 8;
 
+/// Threads that fill a large card: with fewer, the narrow form lets several have the same rows.
+const NARROW_THREADS: usize = 64 << 10;
+
 /// Which kernels compute the scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
@@ -84,11 +87,11 @@ impl Form {
         self == Form::Narrow && dtype.bytes() < 4
     }
 
-    /// The most queries, or keys, that a block computes; of a tensor core's 16 to a warp, as the `.cuh` of the form says.
-    fn most_rows(self, shape: &Shape) -> usize {
+    /// The most queries, or keys, of `len` that a block computes; of a tensor core's 16 to a warp, as the `.cuh` of the
+    /// form says.
+    fn most_rows(self, shape: &Shape, len: usize) -> usize {
         match self {
-            Form::Narrow if shape.head_dim <= NARROW_PAIRS => 256,
-            Form::Narrow => 128,
+            Form::Narrow => 128 / narrow_lanes(shape, len) * narrow_rows(shape),
             Form::Tiled => 32,
             // A bias is added up in square tiles, and wider heads need more registers.
             Form::Half if shape.bias == Bias::None && shape.head_dim <= 64 => 96,
@@ -99,7 +102,7 @@ impl Form {
     /// The blocks that `len` queries, or keys, take, and how many threads each has: without a bias, blocks of tensor
     /// cores share the rows evenly.
     fn blocks(self, shape: &Shape, len: usize) -> (usize, usize) {
-        let blocks = len.div_ceil(self.most_rows(shape));
+        let blocks = len.div_ceil(self.most_rows(shape, len));
         let warps = match self {
             Form::Half | Form::Tf32 if shape.bias == Bias::None => len.div_ceil(16).div_ceil(blocks.max(1)),
             Form::Tiled => 2,
@@ -120,6 +123,17 @@ impl Form {
             Form::Tf32 => 64 * (4 * 2 * width(8, 4) + slopes),
         }
     }
+}
+
+/// The rows of a thread of the narrow form.
+fn narrow_rows(shape: &Shape) -> usize {
+    if shape.head_dim <= NARROW_PAIRS { 2 } else { 1 }
+}
+
+/// How many threads of the narrow form have the same rows, of `len` queries or keys in every head.
+fn narrow_lanes(shape: &Shape, len: usize) -> usize {
+    let threads = (shape.batch * shape.heads * len).div_ceil(narrow_rows(shape));
+    [8, 4, 2].into_iter().find(|lanes| threads * lanes <= NARROW_THREADS).unwrap_or(1)
 }
 
 /// Where queries, keys and values lie, or their gradients, and how many elements apart rows are.
@@ -218,7 +232,7 @@ struct Call<'a> {
     heads: Heads,
     space: Space,
     form: Form,
-    /// Elements of a row that the tiled form reads at once.
+    /// Elements of a row that the forms without tensor cores read at once.
     vector: usize,
     /// Addresses of the bias's tables.
     tables: Vec<u64>,
@@ -234,15 +248,22 @@ impl<'a> Call<'a> {
         let shape = op.shape(|i| &inputs[i].ty).ok().filter(|shape| shape.head_dim <= LARGEST_HEAD);
         let Some(shape) = shape else { return Err(CudaError::NoKernel { op: format!("{node:?}"), dtype }) };
         let packed = op.packing.inputs();
-        let four = shape.head_dim.is_multiple_of(4) && are_aligned(launch, dtype, 4 * dtype.bytes());
+        let form = Form::new(&shape, dtype, launch);
+        let reads = |n: usize| shape.head_dim.is_multiple_of(n) && are_aligned(launch, dtype, n * dtype.bytes());
         let optional = |there: bool, index: usize| if there { inputs[index].address } else { 0 };
         Ok(Call {
             op,
             dtype,
             heads: Heads::new(op.packing, inputs, &shape),
             space: Space::new(launch.workspace, &shape, dtype, backward),
-            form: Form::new(&shape, dtype, launch),
-            vector: if four { 4 } else { 1 },
+            form,
+            vector: if reads(4) {
+                4
+            } else if form == Form::Narrow && reads(2) {
+                2
+            } else {
+                1
+            },
             tables: inputs[packed..packed + op.bias.tables()].iter().map(|table| table.address).collect(),
             mask: optional(op.key_mask, op.mask()),
             position: optional(op.offset, op.position()),
@@ -251,9 +272,14 @@ impl<'a> Call<'a> {
         })
     }
 
-    fn kernel(&self, entry: &'static str) -> Kernel {
+    /// A kernel for `len` queries, or keys, of every head.
+    fn kernel(&self, entry: &'static str, len: usize) -> Kernel {
         let kernel = Kernel::new(self.form.source(), entry);
-        let kernel = if self.form == Form::Tiled { kernel.define("VECTOR", self.vector) } else { kernel };
+        let kernel = match self.form {
+            Form::Narrow => kernel.define("VECTOR", self.vector).define("LANES", narrow_lanes(&self.shape, len)),
+            Form::Tiled => kernel.define("VECTOR", self.vector),
+            Form::Half | Form::Tf32 => kernel,
+        };
         kernel
             .dtype("T", self.dtype)
             .define("D", self.shape.head_dim)
@@ -384,7 +410,7 @@ impl<'a> Call<'a> {
             let operands =
                 [heads.q, heads.k, heads.v, out + (done * s.head_dim * heads.element) as u64, lse + 4 * done as u64];
             let args = [&operands.map(Arg::Address)[..], &self.sizes(heads, samples), &self.scores(first)].concat();
-            launch.kernel(&self.kernel("forward"), self.grid(samples, s.q_len, false), &args)?;
+            launch.kernel(&self.kernel("forward", s.q_len), self.grid(samples, s.q_len, false), &args)?;
         }
         Ok(())
     }
@@ -491,14 +517,14 @@ impl<'a> Backward<'a> {
             let sums = if call.op.bias.tables() == 1 { call.space.parts } else { call.space.dby_query };
             let own = [Arg::Address(to.q), Arg::Address(sums), int(s.bias_rows)];
             let args = [&operands[..], &own, &rest].concat();
-            launch.kernel(&call.kernel("backward_queries"), call.grid(samples, s.q_len, true), &args)?;
+            launch.kernel(&call.kernel("backward_queries", s.q_len), call.grid(samples, s.q_len, true), &args)?;
         }
         if call.is_empty(s.k_len) {
             return Ok(());
         }
         let own = [to.k, to.v, call.space.dby_key].map(Arg::Address);
         let args = [&operands[..], &own, &rest].concat();
-        launch.kernel(&call.kernel("backward_keys"), call.grid(samples, s.k_len, true), &args)
+        launch.kernel(&call.kernel("backward_keys", s.k_len), call.grid(samples, s.k_len, true), &args)
     }
 
     /// From the gradients of a disentangled bias's products to those of queries, keys and tables, added to what is

@@ -1,20 +1,36 @@
 // Heads of at most 16 dimensions without a bias. Here the exponential dominates: a thread has one or two neighbouring
-// queries (or keys) in registers and goes through the other side, which lies in shared memory, so that no sum crosses
-// threads. Exponentials are powers of 2: scores have log₂ e in them.
+// queries (or keys) in registers and goes through the other side, which lies in shared memory. Where there are too few
+// rows for that to fill a card, LANES neighbouring threads have the same rows and share the other side; what each of
+// them added up is added in a fixed order at the end. Exponentials are powers of 2: scores have log₂ e in them.
+//
+// Rows of memory are read VECTOR elements at a time.
 
 #define THREADS 128
 #define WIDTH (D <= 2 ? 2 : D <= 4 ? 4 : D <= 8 ? 8 : 16)
 // Rows of a thread: what it reads of the other side serves them all.
 #define ROWS (D <= 8 ? 2 : 1)
+#define BLOCK_ROWS (THREADS / LANES * ROWS)
+// Rows of the other side that are in shared memory at a time. With few warps about, each wait for memory shows.
+#define TILE (LANES > 1 ? 2 * THREADS : THREADS)
 // Of half precision `out` is rounded. A query then sums Σ dout · out up over its weights, which are not.
 #define ROUNDED (sizeof(T) < 4)
-// Keys whose exponentials are taken between two looks at the largest score.
-#define STEP 8
+// Keys whose exponentials a thread takes between two looks at the largest score, and those of all lanes of its rows.
+#define STEP (LANES < 8 ? 8 : 4)
+#define SPAN (STEP * LANES)
+
+struct __align__(VECTOR * sizeof(T)) Vector {
+    T at[VECTOR];
+};
 
 // What a row misses up to WIDTH is 0, and so is a row that is not there.
 __device__ __forceinline__ void read(float to[WIDTH], const T* from, bool there, float factor) {
 #pragma unroll
-    for (int d = 0; d < WIDTH; d++) to[d] = there && d < D ? to_float(from[d]) * factor : 0.0f;
+    for (int d = 0; d < WIDTH; d += VECTOR) {
+        Vector x;
+        if (there && d < D) x = *(const Vector*)(from + d);
+#pragma unroll
+        for (int n = 0; n < VECTOR; n++) to[d + n] = there && d < D ? to_float(x.at[n]) * factor : 0.0f;
+    }
 }
 __device__ __forceinline__ void clear(float to[WIDTH]) {
 #pragma unroll
@@ -22,7 +38,12 @@ __device__ __forceinline__ void clear(float to[WIDTH]) {
 }
 __device__ __forceinline__ void put(T* to, const float from[WIDTH], float factor) {
 #pragma unroll
-    for (int d = 0; d < D; d++) to[d] = from_float<T>(from[d] * factor);
+    for (int d = 0; d < D; d += VECTOR) {
+        Vector x;
+#pragma unroll
+        for (int n = 0; n < VECTOR; n++) x.at[n] = from_float<T>(from[d + n] * factor);
+        *(Vector*)(to + d) = x;
+    }
 }
 __device__ __forceinline__ float dot(const float a[WIDTH], const float b[WIDTH], float start) {
 #pragma unroll
@@ -34,9 +55,38 @@ __device__ __forceinline__ void add(float to[WIDTH], float x, const float row[WI
     for (int d = 0; d < WIDTH; d++) to[d] += x * row[d];
 }
 
-// A key and its value, or a query and the gradient of its output. All threads of a warp read the same one.
+// Over the lanes that have the same rows.
+__device__ __forceinline__ float largest(float x) {
+#pragma unroll
+    for (int step = 1; step < LANES; step *= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
+    return x;
+}
+__device__ __forceinline__ float summed(float x) {
+#pragma unroll
+    for (int step = 1; step < LANES; step *= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+    return x;
+}
+__device__ __forceinline__ void sum(float row[WIDTH]) {
+#pragma unroll
+    for (int d = 0; d < WIDTH; d++) row[d] = summed(row[d]);
+}
+
+// Which of the lanes that have the same rows this one is: the first writes what they found.
+__device__ __forceinline__ int share() { return threadIdx.x % LANES; }
+
+// Which of SPAN keys is the nth of this lane. Lanes take turns; where weights fall, at every four keys: one draw of the
+// random stream is for so many.
+__device__ __forceinline__ int turn(int n) {
+    return DROPPED ? (n / 4 * LANES + share()) * 4 + n % 4 : n * LANES + share();
+}
+
+// A key and its value, or a query and the gradient of its output. All threads of a warp read the same one, or LANES
+// neighbouring ones: an odd number of 16 bytes apart, those are in different banks.
 struct __align__(16) Both {
     float first[WIDTH], second[WIDTH];
+#if D > 2
+    float gap[4];
+#endif
 };
 
 // The rows of a thread, and those that its warp has: [begin, end), where there are any.
@@ -44,39 +94,42 @@ struct Own {
     int row, begin, end;
     __device__ __forceinline__ Own(int tile, int len) {
         int lane = threadIdx.x % 32;
-        begin = (tile * THREADS + threadIdx.x - lane) * ROWS;
-        row = begin + lane * ROWS;
-        end = min(begin + 32 * ROWS, len);
+        begin = (tile * THREADS + threadIdx.x - lane) / LANES * ROWS;
+        row = begin + lane / LANES * ROWS;
+        end = min(begin + 32 / LANES * ROWS, len);
     }
 };
 
 struct Keys {
-    Both rows[THREADS];
+    Both rows[TILE];
     // 0, or -∞ where the key is hidden.
-    float mask[THREADS];
+    float mask[TILE];
 
-    __device__ __forceinline__ void load(const Scores& head, const T* k, const T* v, i64 row, int first) {
-        int j = first + threadIdx.x;
-        bool there = j < head.k_len;
-        if (MASKED) mask[threadIdx.x] = there && head.mask[j] != 0 ? 0.0f : NOTHING;
-        read(rows[threadIdx.x].first, k + (i64)j * row, there, 1.0f);
-        read(rows[threadIdx.x].second, v + (i64)j * row, there, 1.0f);
+    __device__ __forceinline__ void load(const Scores& head, const T* k, const T* v, i64 row, int first, int end) {
+#pragma unroll
+        for (int at = threadIdx.x; at < TILE; at += THREADS) {
+            int j = first + at;
+            bool there = j < end;
+            if (MASKED) mask[at] = there && head.mask[j] != 0 ? 0.0f : NOTHING;
+            read(rows[at].first, k + (i64)j * row, there, 1.0f);
+            read(rows[at].second, v + (i64)j * row, there, 1.0f);
+        }
     }
 };
 
-// Goes through the keys that a warp's queries see: `step.at<EDGE>(keys, j0, j)` for every STEP of them, where EDGE says
+// Goes through the keys that a warp's queries see: `step.at<EDGE>(keys, j0, j)` for every SPAN of them, where EDGE says
 // that some query may not see them all.
 template <typename Step>
 __device__ __forceinline__ void walk(Step& step, Keys& keys, const Scores& head, const T* k, const T* v, i64 row,
                                      Own own, int block_end) {
     int some = own.begin < own.end ? head.end(own.end - 1) : 0, all = own.begin < own.end ? head.end(own.begin) : 0;
-    for (int j0 = 0; j0 < block_end; j0 += THREADS) {
+    for (int j0 = 0; j0 < block_end; j0 += TILE) {
         __syncthreads();
-        keys.load(head, k, v, row, j0);
+        keys.load(head, k, v, row, j0, block_end);
         __syncthreads();
         int j = 0;
-        for (int end = min(all - j0, THREADS) / STEP * STEP; j < end; j += STEP) step.template at<false>(keys, j0, j);
-        for (int end = min(some - j0, THREADS); j < end; j += STEP) step.template at<true>(keys, j0, j);
+        for (int end = min(all - j0, TILE) / SPAN * SPAN; j < end; j += SPAN) step.template at<false>(keys, j0, j);
+        for (int end = min(some - j0, TILE); j < end; j += SPAN) step.template at<true>(keys, j0, j);
     }
 }
 
@@ -90,12 +143,13 @@ struct Forward {
         float s[ROWS][STEP];
 #pragma unroll
         for (int c = 0; c < STEP; c++) {
-            Both both = keys.rows[j + c];
+            int at = j + turn(c);
+            Both both = keys.rows[at];
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 s[r][c] = dot(query[r], both.first, -shift[r]);
-                if (MASKED) s[r][c] += keys.mask[j + c];
-                if (EDGE && j0 + j + c >= ends[r]) s[r][c] = NOTHING;
+                if (MASKED) s[r][c] += keys.mask[at];
+                if (EDGE && j0 + at >= ends[r]) s[r][c] = NOTHING;
             }
         }
 #pragma unroll
@@ -108,12 +162,12 @@ struct Forward {
             }
             if (DROPPED) {
 #pragma unroll
-                for (int c = 0; c < STEP; c += 4) head.drop(s[r] + c, s[r] + c + 2, row + r, (j0 + j + c) / 4);
+                for (int c = 0; c < STEP; c += 4) head.drop(s[r] + c, s[r] + c + 2, row + r, (j0 + j + turn(c)) / 4);
             }
         }
 #pragma unroll
         for (int c = 0; c < STEP; c++) {
-            Both both = keys.rows[j + c];
+            Both both = keys.rows[j + turn(c)];
 #pragma unroll
             for (int r = 0; r < ROWS; r++) add(sums[r], s[r][c], both.second);
         }
@@ -131,6 +185,16 @@ struct Forward {
         for (int d = 0; d < WIDTH; d++) sums[r][d] *= fade;
 #pragma unroll
         for (int c = 0; c < STEP; c++) s[c] -= highest;
+    }
+    // What all lanes found, as from the highest of their shifts: a lane that saw nothing has none.
+    __device__ __forceinline__ void join(int r) {
+        if (LANES == 1) return;
+        float highest = largest(total[r] > 0.0f ? shift[r] : NOTHING);
+        float fade = total[r] > 0.0f ? power_of_2(shift[r] - highest) : 0.0f;
+        shift[r] = highest;
+        total[r] = summed(total[r] * fade);
+#pragma unroll
+        for (int d = 0; d < WIDTH; d++) sums[r][d] = summed(sums[r][d] * fade);
     }
 };
 
@@ -152,12 +216,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         clear(step.sums[r]);
         step.shift[r] = step.total[r] = 0.0f;
     }
-    int block_end = head.end(min((at.tile + 1) * THREADS * ROWS, q_len) - 1);
+    int block_end = head.end(min((at.tile + 1) * BLOCK_ROWS, q_len) - 1);
     walk(step, keys, head, k + from, v + from, kv_row, own, block_end);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         int i = own.row + r;
-        if (i >= q_len) continue;
+        step.join(r);
+        if (i >= q_len || share() > 0) continue;
         bool seen = step.total[r] > 0.0f;
         put(out + ((queries + i) * heads + at.h) * D, step.sums[r],
             seen ? (DROPPED ? head.keep : 1.0f) / step.total[r] : 0.0f);
@@ -175,21 +240,22 @@ struct QueryGradients {
 
     template <bool EDGE> __device__ __forceinline__ void at(const Keys& keys, int j0, int j) {
 #pragma unroll
-        for (int c = 0; c < STEP; c += 4) quad<EDGE>(keys, j0, j + c);
+        for (int c = 0; c < STEP; c += 4) quad<EDGE>(keys, j0, j, c);
     }
-    template <bool EDGE> __device__ __forceinline__ void quad(const Keys& keys, int j0, int j) {
+    template <bool EDGE> __device__ __forceinline__ void quad(const Keys& keys, int j0, int j, int c) {
         float4 f[ROWS];
 #pragma unroll
-        for (int r = 0; r < ROWS && DROPPED; r++) f[r] = head.factors(row + r, (j0 + j) / 4);
+        for (int r = 0; r < ROWS && DROPPED; r++) f[r] = head.factors(row + r, (j0 + j + turn(c)) / 4);
 #pragma unroll
         for (int n = 0; n < 4; n++) {
-            Both both = keys.rows[j + n];
+            int at = j + turn(c + n);
+            Both both = keys.rows[at];
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 float exponent = dot(query[r], both.first, shift[r]);
-                if (MASKED) exponent += keys.mask[j + n];
+                if (MASKED) exponent += keys.mask[at];
                 float weight = power_of_2(exponent), off = ROUNDED ? 0.0f : delta[r];
-                if (EDGE && j0 + j + n >= ends[r]) weight = 0.0f;
+                if (EDGE && j0 + at >= ends[r]) weight = 0.0f;
                 float slope = dot(gradient[r], both.second, DROPPED ? 0.0f : off);
                 if (DROPPED) slope = slope * (n == 0 ? f[r].x : n == 1 ? f[r].y : n == 2 ? f[r].z : f[r].w) + off;
                 slope *= weight;
@@ -227,12 +293,17 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         step.delta[r] = there && !ROUNDED ? -delta[statistics + i] : 0.0f;
         clear(step.weighted[r]);
     }
-    int block_end = head.end(min((at.tile + 1) * THREADS * ROWS, q_len) - 1);
+    int block_end = head.end(min((at.tile + 1) * BLOCK_ROWS, q_len) - 1);
     walk(step, keys, head, k + from, v + from, kv_row, own, block_end);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         int i = own.row + r;
-        if (i >= q_len) continue;
+        sum(step.sums[r]);
+        if (ROUNDED) {
+            step.delta[r] = summed(step.delta[r]);
+            sum(step.weighted[r]);
+        }
+        if (i >= q_len || share() > 0) continue;
         if (ROUNDED) {
             add(step.sums[r], -step.delta[r], step.weighted[r]);
             delta[statistics + i] = step.delta[r];
@@ -242,9 +313,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 
 struct Queries {
-    Both rows[THREADS];
+    Both rows[TILE];
     // Negated: the logarithm that scores are shifted by, and Σ dout · out.
-    float2 shift_and_delta[THREADS];
+    float2 shift_and_delta[TILE];
 };
 
 struct KeyGradients {
@@ -277,7 +348,7 @@ struct KeyGradients {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, D <= 8 && !DROPPED ? 4 : 2)
     backward_keys(const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, T* dk,
                   T* dv, float* bias_sums, i64 q_row, i64 kv_row, int batch, int heads, int q_len, int k_len,
                   float scale, SCORE_PARAMETERS) {
@@ -300,26 +371,31 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
     // From here on some key of the warp is seen, from there on all are.
     int some = own.begin < own.end ? head.first_query(own.begin) : q_len, all = head.first_query(own.end - 1);
-    for (int i0 = head.first_query(at.tile * THREADS * ROWS) / THREADS * THREADS; i0 < q_len; i0 += THREADS) {
+    for (int i0 = head.first_query(at.tile * BLOCK_ROWS); i0 < q_len; i0 += TILE) {
         __syncthreads();
-        int i = i0 + threadIdx.x;
-        bool there = i < q_len;
-        read(shared.rows[threadIdx.x].first, q + ((i64)at.b * q_len + i) * q_row + at.h * D, there, 1.0f);
-        read(shared.rows[threadIdx.x].second, dout + (((i64)at.b * q_len + i) * heads + at.h) * D, there, 1.0f);
-        if (there)
-            shared.shift_and_delta[threadIdx.x] =
-                make_float2(-LOG2E * saved_lse(lse[statistics + i]), -delta[statistics + i]);
+#pragma unroll
+        for (int n = threadIdx.x; n < TILE; n += THREADS) {
+            int i = i0 + n;
+            bool there = i < q_len;
+            read(shared.rows[n].first, q + ((i64)at.b * q_len + i) * q_row + at.h * D, there, 1.0f);
+            read(shared.rows[n].second, dout + (((i64)at.b * q_len + i) * heads + at.h) * D, there, 1.0f);
+            // The weights of a query that is not there are 0.
+            shared.shift_and_delta[n] =
+                there ? make_float2(-LOG2E * saved_lse(lse[statistics + i]), -delta[statistics + i])
+                      : make_float2(NOTHING, 0.0f);
+        }
         __syncthreads();
-        int n = max(some - i0, 0), end = min(q_len - i0, THREADS);
+        int n = max(some - i0, 0) / LANES * LANES, end = min(q_len - i0, TILE);
 #pragma unroll 2
-        for (int edge = min(all - i0, end); n < edge; n++) step.at<true>(shared, i0, n);
+        for (int edge = min(all - i0, end); n < edge; n += LANES) step.at<true>(shared, i0, n + share());
 #pragma unroll 4
-        for (; n < end; n++) step.at<false>(shared, i0, n);
+        for (; n < end; n += LANES) step.at<false>(shared, i0, n + share());
     }
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         int j = own.row + r;
-        if (j >= k_len) continue;
+        sum(step.dkey[r]), sum(step.dvalue[r]);
+        if (j >= k_len || share() > 0) continue;
         i64 to = ((i64)at.b * k_len + j) * kv_row + at.h * D;
         // A key that is hidden has no gradient, whatever its weights would have been.
         if (MASKED && head.mask[j] == 0) clear(step.dkey[r]), clear(step.dvalue[r]);

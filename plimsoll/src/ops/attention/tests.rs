@@ -98,6 +98,25 @@ fn blocks_share_a_sequence_evenly() {
     }
 }
 
+/// Threads share the rows of narrow heads where there are too few for a card, and only there.
+#[test]
+fn few_rows_of_narrow_heads_are_shared() {
+    let blocks = |shape: &[usize]| {
+        let grid = launches(&Attention::plain(1.0), &[Type::new(DType::F32, shape)], false, 0)[0].2;
+        assert_eq!(grid.threads[0], 128);
+        grid.blocks[0] as usize
+    };
+    for (shape, rows) in [
+        ([4, 256, 3, 8, 8], 32),
+        ([4, 256, 3, 32, 2], 64),
+        ([32, 512, 3, 8, 8], 256),
+        ([32, 512, 3, 32, 2], 256),
+        ([1, 7, 3, 1, 16], 16),
+    ] {
+        assert_eq!(blocks(&shape), shape[0] * shape[3] * shape[1].div_ceil(rows), "{shape:?}");
+    }
+}
+
 /// Of half precision `out` is rounded: a sum over it would be too coarse for a narrow head with few keys.
 #[test]
 fn narrow_heads_of_half_precision_sum_their_own_deltas() {
