@@ -36,12 +36,17 @@ impl Session {
         Ok(Session { planned, executor, stepper, shapes, loader, lr, done: 0 })
     }
 
-    /// The loss of the next update.
+    /// The loss of the next update. One that is skipped because the loss is scaled too far is done again on its batch.
     pub fn step(&mut self) -> Result<f64, Box<dyn Error>> {
         let batch: &Batch = self.loader.next().ok_or("the data ended")??;
         let Session { planned, executor, stepper, shapes, lr, done, .. } = self;
-        *done += 1;
-        Ok(stepper.step(executor, &planned.choice, shapes, batch, *done - 1, *lr, Executor::run)?.loss)
+        loop {
+            let stepped = stepper.step(executor, &planned.choice, shapes, batch, *done, *lr, Executor::run)?;
+            if stepped.has_diverged() || !stepped.is_skipped() {
+                *done += 1;
+                return Ok(stepped.loss);
+            }
+        }
     }
 
     /// An update on a batch of another loader.
