@@ -93,36 +93,44 @@ pub fn choose(
     let options = LayoutOptions { sharing: options.sharing && !pins.no_sharing, ..options };
     let mut nothing = Err(PlanError::Broken("there is nothing to choose from".into()).into());
     // Host memory is used only where nothing fits without it.
-    for offload in offloads(family, pins, &options) {
+    let mut offloads = offloads(family, pins, &options).into_iter().peekable();
+    while let Some(offload) = offloads.next() {
         let mut search = Search::new(family, spec, pins, options, profile, offload);
-        match fitting(&mut search, arena_budget) {
-            Ok(mut choice) => {
-                choice.decisions = explain::decisions(&mut search, &choice)?;
-                return Ok(choice);
+        if let Some(choice) = placed(&mut search, arena_budget)? {
+            return explained(&mut search, choice);
+        }
+        // What needs more alive than there is does not fit, however it is placed; the last has to say how much it needs.
+        if offloads.peek().is_some() && search.smallest()?.live_peak_bytes > arena_budget {
+            continue;
+        }
+        match smallest_placed(&mut search)? {
+            choice if choice.layout.arena_bytes <= arena_budget => return explained(&mut search, choice),
+            choice => {
+                let smallest_bytes = choice.layout.arena_bytes;
+                nothing = Err(ChooseError::DoesNotFit { smallest_bytes, smallest: Box::new(choice) });
             }
-            Err(failure) => nothing = Err(failure),
         }
     }
     nothing
 }
 
+fn explained(search: &mut Search<'_>, mut choice: Choice) -> Result<Choice, ChooseError> {
+    choice.decisions = explain::decisions(search, &choice)?;
+    Ok(choice)
+}
+
 /// Placements tried in one budget: gaps between buffers can take a plan over it.
 const PLACEMENTS: usize = 6;
 
-fn fitting(search: &mut Search<'_>, arena_budget: usize) -> Result<Choice, ChooseError> {
-    if let Some(choice) = placed(search, arena_budget)? {
-        return Ok(choice);
-    }
+/// The plan that needs least. The fewest bytes alive need not be the fewest with gaps: what is called smallest has to be,
+/// byte for byte.
+fn smallest_placed(search: &mut Search<'_>) -> Result<Choice, ChooseError> {
     let smallest = search.smallest()?;
     let mut smallest = search.realize(&smallest)?;
-    // The fewest bytes alive need not be the fewest with gaps: what is called smallest has to be, byte for byte.
     while let Some(smaller) = placed(search, smallest.layout.arena_bytes - 1)? {
         smallest = smaller;
     }
-    match smallest.layout.arena_bytes {
-        bytes if bytes <= arena_budget => Ok(smallest),
-        smallest_bytes => Err(ChooseError::DoesNotFit { smallest_bytes, smallest: Box::new(smallest) }),
-    }
+    Ok(smallest)
 }
 
 /// The fastest plan that fits with its gaps.
