@@ -25,7 +25,7 @@ macro_rules! source {
 const NARROW: Source = source!("narrow");
 const TILED: Source = source!("tile");
 const HALF: Source = source!("tensor", "tiles", "half");
-const TF32: Source = source!("tensor", "tiles", "tf32");
+const TF32: Source = source!("tensor", "../../exec/cuda/tf32", "tiles", "tf32");
 const TABLES: Source = Source { name: "attention/tables", text: include_str!("tables.cu") };
 const DELTAS: Source = Source { name: "attention/deltas", text: include_str!("deltas.cu") };
 

@@ -10,31 +10,6 @@
 // What a tile in shared memory consists of: rounded values.
 typedef u32 Cell;
 
-__device__ __forceinline__ u32 rounded(float x) {
-    u32 y;
-#if __CUDA_ARCH__ >= 800
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
-#else
-    y = __float_as_uint(x);
-#endif
-    return y;
-}
-
-#if __CUDA_ARCH__ < 800
-// Cards before sm_80 have no tf32: lanes hand their operands round.
-__device__ __noinline__ void hand_round(float* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-    int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-#pragma unroll 1
-    for (int k = 0; k < 8; k++) {
-        float x = __uint_as_float(__shfl_sync(0xffffffffu, k < 4 ? a0 : a2, g * 4 + k % 4));
-        float y = __uint_as_float(__shfl_sync(0xffffffffu, k < 4 ? a1 : a3, g * 4 + k % 4));
-        float z = __uint_as_float(__shfl_sync(0xffffffffu, k < 4 ? b0 : b1, 2 * t * 4 + k % 4));
-        float w = __uint_as_float(__shfl_sync(0xffffffffu, k < 4 ? b0 : b1, (2 * t + 1) * 4 + k % 4));
-        c[0] += x * z, c[1] += x * w, c[2] += y * z, c[3] += y * w;
-    }
-}
-#endif
-
 // c (16 × 8) += a (16 × 8) · b (8 × 8)
 __device__ __forceinline__ void multiply(float c[4], const u32 a[4], u32 b0, u32 b1) {
 #if __CUDA_ARCH__ >= 800
@@ -58,7 +33,7 @@ __device__ __forceinline__ void fetch(Cell* to, const T* from, i64 row, int firs
         int r = at / (D / 4), d = at % (D / 4) * 4;
         float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         if (first + r < len) x = *(const float4*)(from + (i64)(first + r) * (int)row + d);
-        *(uint4*)(to + slot(r) * PITCH + d) = make_uint4(rounded(x.x), rounded(x.y), rounded(x.z), rounded(x.w));
+        *(uint4*)(to + slot(r) * PITCH + d) = make_uint4(to_tf32(x.x), to_tf32(x.y), to_tf32(x.z), to_tf32(x.w));
     }
 }
 
@@ -68,7 +43,7 @@ __device__ __forceinline__ void take(Rows& rows, const T* from, i64 row, int fir
 #pragma unroll
     for (int n = 0; n < 4 * EIGHTS; n++) {
         int r = first + 16 * lane.warp + lane.g + n % 2 * 8, d = n / 2 * 4 + lane.t;
-        rows.at[n / 4][n % 4] = r < len ? rounded(from[(i64)r * row + d]) : 0;
+        rows.at[n / 4][n % 4] = r < len ? to_tf32(from[(i64)r * row + d]) : 0;
     }
 }
 
@@ -88,7 +63,7 @@ __device__ __forceinline__ void score(float s[2][4], const Rows& rows, const Cel
 __device__ __forceinline__ void mix(Sums& sums, const float s[2][4], const Cell* tile, int p, Lane lane) {
 #pragma unroll
     for (int n = 0; n < 2; n++) {
-        u32 a[4] = {rounded(s[n][0]), rounded(s[n][2]), rounded(s[n][1]), rounded(s[n][3])};
+        u32 a[4] = {to_tf32(s[n][0]), to_tf32(s[n][2]), to_tf32(s[n][1]), to_tf32(s[n][3])};
         const Cell* from = tile + (16 * p + 8 * n + 2 * lane.t) * PITCH + lane.g;
 #pragma unroll
         for (int k = 0; k < EIGHTS; k++) multiply(sums.of[k], a, from[8 * k], from[PITCH + 8 * k]);

@@ -11,6 +11,7 @@ const SOURCE: Source = Source {
     name: "feed_forward/feed_forward",
     text: concat!(
         include_str!("../../exec/cuda/activation.cuh"),
+        include_str!("../../exec/cuda/tf32.cuh"),
         include_str!("products.cuh"),
         include_str!("feed_forward.cu")
     ),

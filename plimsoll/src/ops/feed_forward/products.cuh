@@ -12,33 +12,10 @@
 #define THREADS (32 * WARPS)
 #define STAGES (WIDE <= 64 ? 2 : 1)
 
-__device__ __forceinline__ u32 to_tf32(float x) {
-    u32 y;
-#if __CUDA_ARCH__ >= 800
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
-#else
-    y = __float_as_uint(x);
-#endif
-    return y;
-}
-
 // A value as an operand.
 __device__ __forceinline__ u32 operand(float x) { return EXACT ? __float_as_uint(x) : to_tf32(x); }
 
-#if __CUDA_ARCH__ < 800
-// Cards before sm_80 have no tf32: lanes hand their operands round.
-__device__ __noinline__ void hand_round(float* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-    int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-#pragma unroll 1
-    for (int k = 0; k < 8; k++) {
-        float x = __uint_as_float(__shfl_sync(0xffffffffu, k < 4 ? a0 : a2, g * 4 + k % 4));
-        float y = __uint_as_float(__shfl_sync(0xffffffffu, k < 4 ? a1 : a3, g * 4 + k % 4));
-        float z = __uint_as_float(__shfl_sync(0xffffffffu, k < 4 ? b0 : b1, 2 * t * 4 + k % 4));
-        float w = __uint_as_float(__shfl_sync(0xffffffffu, k < 4 ? b0 : b1, (2 * t + 1) * 4 + k % 4));
-        c[0] += x * z, c[1] += x * w, c[2] += y * z, c[3] += y * w;
-    }
-}
-#else
+#if __CUDA_ARCH__ >= 800
 __device__ __forceinline__ void multiply_tf32(float c[4], const u32 a[4], u32 b0, u32 b1) {
     asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
