@@ -138,11 +138,9 @@ impl Blas {
         scratch: Range<u64>,
     ) -> Result<Algorithm, CudaError> {
         let candidates = self.candidates(product, gemm)?;
-        let output = scratch.start.next_multiple_of(ALIGNMENT) + gemm.c.address % ALIGNMENT;
-        let is_alone = candidates.len() == 1 || output + span_bytes(gemm) > scratch.end;
-        if is_alone {
-            return Ok(candidates[0]);
-        }
+        let workspace = product.workspace..product.workspace + product.workspace_bytes as u64;
+        let output = place_of_output(gemm.c.address % ALIGNMENT, span_bytes(gemm), &scratch, &workspace);
+        let Some(output) = output.filter(|_| candidates.len() > 1) else { return Ok(candidates[0]) };
         let mut best: Option<(f32, Algorithm)> = None;
         for algorithm in candidates {
             product.algorithm = algorithm;
@@ -238,6 +236,17 @@ fn key(gemm: &Gemm) -> String {
 
 fn alignment(matrix: &Matrix) -> u32 {
     1 << matrix.address.trailing_zeros().min(ALIGNMENT.trailing_zeros())
+}
+
+/// Where in `scratch` a result of `bytes` may lie, `offset` behind an aligned address. It must not touch the workspace:
+/// the parts of a product that is split wait for each other by flags there, and would wait forever for one overwritten.
+fn place_of_output(offset: u64, bytes: u64, scratch: &Range<u64>, workspace: &Range<u64>) -> Option<u64> {
+    let fits = |&place: &u64| {
+        let end = place + bytes;
+        end <= scratch.end && (end <= workspace.start || place >= workspace.end)
+    };
+    let behind = workspace.end.max(scratch.start);
+    [scratch.start, behind].map(|from| from.next_multiple_of(ALIGNMENT) + offset).into_iter().find(fits)
 }
 
 /// Bytes from the first to the last element of the result.
@@ -433,5 +442,31 @@ impl Drop for Preference {
     fn drop(&mut self) {
         // SAFETY: created in `new`.
         let _ = unsafe { result::destroy_matmul_pref(self.0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn results_are_timed_in_scratch_beside_the_workspace(
+            offset in 0u64..256, bytes in 1u64..5000, start in 0u64..4000, length in 0u64..9000,
+            workspace in 0u64..40, workspace_bytes in 0u64..4000,
+        ) {
+            let scratch = start..start + length;
+            let workspace = workspace * ALIGNMENT..workspace * ALIGNMENT + workspace_bytes;
+            let place = place_of_output(offset, bytes, &scratch, &workspace);
+            let free = |place: u64| {
+                place % ALIGNMENT == offset
+                    && place >= scratch.start
+                    && place + bytes <= scratch.end
+                    && (place + bytes <= workspace.start || place >= workspace.end)
+            };
+            prop_assert_eq!(place.is_some(), (scratch.start..scratch.end).any(free));
+            prop_assert!(place.is_none_or(free));
+        }
     }
 }
