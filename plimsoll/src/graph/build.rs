@@ -64,7 +64,7 @@ impl Graph {
         self.scope.iter().map(String::as_str).chain([name]).filter(|s| !s.is_empty()).collect::<Vec<_>>().join(".")
     }
 
-    /// A graph in mixed precision: parameters and their gradients in `master`, everything between in `float`.
+    /// A graph in mixed precision: parameters in `master`; what is computed with them, gradients included, in `float`.
     pub fn mixed(name: &str, float: DType, master: DType) -> Self {
         Graph { master, ..Graph::new(name, float) }
     }

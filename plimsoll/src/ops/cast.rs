@@ -1,4 +1,4 @@
-//! The same numbers in another element type: compute copies of master weights, and their gradients back.
+//! The same numbers in another element type: compute copies of master weights.
 
 use super::cuda::{refuse_f64, source, sweep, typed};
 use super::*;

@@ -12,7 +12,7 @@ extern "C" __global__ void STREAMS correct(const T* logits, const int* targets, 
         // All threads go round equally often: each round ends in a vote. The −∞ around the row beats only a target of −∞
         // behind the first place, which the first logit beats as well.
         for (i64 first = 0; wins && first < classes + WIDTH; first += BATCH * step) {
-            i64 i = first + stream_start(logits, threadIdx.x);
+            i64 i = first + first_vector(logits, threadIdx.x);
             float x[BATCH][WIDTH];
             load_batch(x, logits, i, step, classes, -INFINITY);
             UNROLL for (int b = 0; b < BATCH; b++) {

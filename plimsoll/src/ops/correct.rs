@@ -56,7 +56,7 @@ impl Op for Correct {
         refuse_f64(self, launch)?;
         let ([logits, targets, weights], [total]) = (launch.inputs, launch.outputs) else { return Ok(()) };
         let (rows, classes) = (logits.ty.shape[0], logits.ty.shape[1]);
-        let kernel = typed(source!("correct", "map", "stream"), "correct", &[("T", logits), ("W", weights)]);
+        let kernel = typed(source!("correct", "map", "long_rows"), "correct", &[("T", logits), ("W", weights)]);
         let width = stream_width(&[logits]);
         let threads = stream_threads(classes, width);
         let counted = launch.workspace;

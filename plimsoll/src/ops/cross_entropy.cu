@@ -5,7 +5,7 @@ extern "C" __global__ void STREAMS log_sum_exp(const T* logits, float* lse, i64 
     const T* row = logits + blockIdx.x * classes;
     float highest = -INFINITY, sum = 0.0f;
     i64 step = blockDim.x * WIDTH;
-    for (i64 i = stream_start(row, threadIdx.x); i < classes; i += BATCH * step) {
+    for (i64 i = first_vector(row, threadIdx.x); i < classes; i += BATCH * step) {
         float x[BATCH][WIDTH], before = highest;
         load_batch(x, row, i, step, classes, -INFINITY);
         UNROLL for (int b = 0; b < BATCH; b++) UNROLL for (int k = 0; k < WIDTH; k++) highest = fmaxf(highest, x[b][k]);
@@ -45,7 +45,7 @@ extern "C" __global__ void STREAMS cross_entropy_grad(const T* logits, const flo
     float factor = to_float(weights[row]) * to_float(dloss[0]), shift = lse[row];
     logits += row * classes;
     grads += row * classes;
-    for (i64 i = stream_start(grads, first + threadIdx.x); i < classes; i += slices * BATCH * step) {
+    for (i64 i = first_vector(grads, first + threadIdx.x); i < classes; i += slices * BATCH * step) {
         float x[BATCH][WIDTH] = {};
         if (factor != 0.0f) {
             load_batch(x, logits, i, step, classes, 0.0f);

@@ -102,7 +102,7 @@ impl Op for CrossEntropyGrad {
     }
 }
 
-const SOURCE: Source = source!("cross_entropy", "map", "stream");
+const SOURCE: Source = source!("cross_entropy", "map", "long_rows");
 
 fn forward<T: Float + Element>(io: &CpuIo<'_>) {
     let classes = io.input_type(0).shape[1];

@@ -149,14 +149,14 @@ pub(super) fn slices(row: usize, width: usize) -> (usize, usize) {
 }
 
 /// How many neighbours a thread handles where rows are streamed, which may begin anywhere: those in 16 bytes, as long as
-/// all tensors lie equally far from such a boundary. See stream.cuh.
+/// all tensors lie equally far from such a boundary. See long_rows.cuh.
 pub(super) fn stream_width(tensors: &[&DeviceTensor]) -> usize {
     let (first, bytes) = (tensors[0].address, tensors[0].ty.dtype.bytes());
     let alike = tensors.iter().all(|t| t.address % 16 == first % 16);
     if alike && first.is_multiple_of(bytes as u64) { 16 / bytes } else { 1 }
 }
 
-/// Vectors that are on their way to a thread at a time, as stream.cuh has it.
+/// Vectors that are on their way to a thread at a time, as long_rows.cuh has it.
 const BATCH: usize = 4;
 
 /// The threads of a block that streams a row.

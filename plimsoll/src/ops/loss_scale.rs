@@ -31,7 +31,7 @@ struct State {
 impl LossScale {
     pub const FIRST: f64 = 65536.0;
     pub const GROW_AFTER: f64 = 2000.0;
-    /// Gradients that bear even this are zero.
+    /// A limit, because gradients that are zero bear any scale.
     const LARGEST: f64 = (1u64 << 24) as f64;
 
     pub fn samples(_: &mut SampleRng) -> Vec<Sample> {
@@ -105,7 +105,7 @@ impl Op for LossScale {
 
 #[cfg(test)]
 mod tests {
-    use super::testing::{f32s, run};
+    use super::testing::{f32s, output_of, run};
     use super::*;
 
     const OP: LossScale = LossScale { max_norm: Some(1.0), betas: [0.9, 0.999] };
@@ -145,14 +145,24 @@ mod tests {
     }
 
     #[test]
-    fn corrections_count_only_steps_that_were_taken() {
+    fn corrections_are_exact_near_one() {
         for t in [1.0, 2.0, 7.0, 1000.0, 100_000.0] {
             for beta in [0.0, 0.9, 0.999, 0.9999] {
                 let plain: f64 = 1.0 - f64::powf(beta, t);
                 assert!((correction(beta, t) / plain - 1.0).abs() < 1e-9, "{beta} {t}");
             }
         }
+    }
+
+    #[test]
+    fn corrections_count_only_steps_that_were_taken() {
         let given = |norm: f32| [norm, 1024.0, 5.0, 2.0].map(|x| f32s(&[1], &[x]));
+        for (norm, taken) in [(2048.0, 3.0), (f32::NAN, 2.0)] {
+            for (index, beta) in OP.betas.into_iter().enumerate() {
+                let found = output_of(&OP, &given(norm), 2 + index);
+                assert_eq!(found, [correction(beta, taken) as f32], "{beta} after a norm of {norm}");
+            }
+        }
         assert_eq!(run(&OP, &given(2048.0)), [2.0], "the norm of the gradients themselves");
         assert!(run(&OP, &given(f32::NAN))[0].is_nan());
     }

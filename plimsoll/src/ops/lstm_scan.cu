@@ -15,32 +15,10 @@
 #define HIDDEN (32 * BLOCKS)
 #define EACH(name, count) _Pragma("unroll") for (int name = 0; name < count; name++)
 
-// Two neighbours as one register, and back.
-__device__ __forceinline__ u32 pair_of(float x, float y) {
-    u32 z;
-#if BF16
-    asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(z) : "f"(x), "f"(y));
-#else
-    asm("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(z) : "f"(x), "f"(y));
-#endif
-    return z;
-}
+// One of two neighbours in one register.
 __device__ __forceinline__ float low(u32 pair) { return to_float(T{(unsigned short)pair}); }
 __device__ __forceinline__ float high(u32 pair) { return to_float(T{(unsigned short)(pair >> 16)}); }
 __device__ __forceinline__ float half_of(u32 pair, int n) { return n == 0 ? low(pair) : high(pair); }
-
-// c (16 × 8) += a (16 × 16) · b (16 × 8)
-__device__ __forceinline__ void multiply(float c[4], const u32 a[4], uint2 b) {
-#if BF16
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-#else
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-#endif
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
-}
 
 // A barrier between all threads of the cluster, once before the first step.
 __device__ __forceinline__ void meet() {
@@ -167,7 +145,8 @@ scan(const T* gates_x, const T* weights, const T* bias, T* h, T* gates, T* cells
                 u32 a[4] = {one.x, one.y, other.x, other.y};
                 EACH(n, 4) {
                     const uint2* shared = others + ((k - FORWARD_KEPT) * 4 + n) * 128;
-                    multiply(z[n], a, k < FORWARD_KEPT ? w[k % FORWARD_KEPT][n] : *shared);
+                    uint2 weight = k < FORWARD_KEPT ? w[k % FORWARD_KEPT][n] : *shared;
+                    multiply(z[n], a, weight.x, weight.y);
                 }
             }
         }
@@ -279,7 +258,8 @@ scan_back(const T* dh, const T* gates, const T* cells, const T* h, const T* weig
                 u32 a[4] = {own.x, own.y, own.z, own.w};
                 EACH(j, BLOCKS) {
                     const uint2* shared = others + ((k - BACKWARD_KEPT) * BLOCKS + j) * 128;
-                    multiply(sums[j], a, k < BACKWARD_KEPT ? w[j][k % BACKWARD_KEPT] : *shared);
+                    uint2 weight = k < BACKWARD_KEPT ? w[j][k % BACKWARD_KEPT] : *shared;
+                    multiply(sums[j], a, weight.x, weight.y);
                 }
             }
             EACH(j, BLOCKS) {

@@ -1,12 +1,13 @@
 //! A whole recurrence in one launch, where clusters of blocks can exchange states among themselves: see lstm_scan.cu.
 
+use super::cuda::source;
 use super::device::int;
 use super::*;
 use crate::exec::cpu::kernels::lstm::Shape;
 use crate::exec::cuda::{Arg, Grid, Kernel, Source};
 use crate::graph::DType;
 
-const SOURCE: Source = Source { name: "lstm_scan", text: include_str!("lstm_scan.cu") };
+const SOURCE: Source = source!("lstm_scan", "half");
 
 /// The first architecture with clusters, and how many blocks each of them allows in one.
 const CLUSTERS_SINCE: u32 = 90;

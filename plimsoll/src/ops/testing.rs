@@ -32,17 +32,25 @@ pub(super) fn run(op: &dyn Op, inputs: &[Given]) -> Vec<f32> {
     let types: Vec<Type> = inputs.iter().map(|i| i.ty.clone()).collect();
     let aliases = op.aliases(&types);
     if let Some(alias) = aliases.iter().find(|a| a.output == 0 && a.kind == AliasKind::Must) {
-        return run_at(op, &types, inputs, Some(alias.input));
+        return run_at(op, &types, inputs, Some(alias.input), 0);
     }
-    let apart = run_at(op, &types, inputs, None);
+    let apart = run_at(op, &types, inputs, None, 0);
     for alias in aliases.iter().filter(|a| a.output == 0) {
         let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-        assert_eq!(bits(&apart), bits(&run_at(op, &types, inputs, Some(alias.input))), "in place over {}", alias.input);
+        let over = run_at(op, &types, inputs, Some(alias.input), 0);
+        assert_eq!(bits(&apart), bits(&over), "in place over {}", alias.input);
     }
     apart
 }
 
-fn run_at(op: &dyn Op, types: &[Type], inputs: &[Given], over: Option<usize>) -> Vec<f32> {
+/// Output `index`, in f32. No output lies over an input.
+pub(super) fn output_of(op: &dyn Op, inputs: &[Given], index: usize) -> Vec<f32> {
+    let types: Vec<Type> = inputs.iter().map(|i| i.ty.clone()).collect();
+    run_at(op, &types, inputs, None, index)
+}
+
+/// Output `index`; output 0 lies over input `over`, if any.
+fn run_at(op: &dyn Op, types: &[Type], inputs: &[Given], over: Option<usize>, index: usize) -> Vec<f32> {
     let outputs = op.outputs(types).unwrap();
     let mut sources: Vec<Vec<u64>> = inputs.iter().map(|i| i.words.clone()).collect();
     let mut results: Vec<Vec<u64>> = outputs.iter().map(|ty| vec![u64::MAX; ty.span_bytes() / 8 + 1]).collect();
@@ -56,7 +64,7 @@ fn run_at(op: &dyn Op, types: &[Type], inputs: &[Given], over: Option<usize>) ->
     }
     let workspace = workspace.as_mut_ptr().cast();
     op.cpu(&CpuIo { inputs: &inputs, outputs: &outputs, workspace, workspace_bytes: bytes });
-    let (ptr, len) = (outputs[0].ptr.cast::<f32>(), outputs[0].ty.elements());
-    // SAFETY: output 0 holds this many elements and its memory is still there.
+    let (ptr, len) = (outputs[index].ptr.cast::<f32>(), outputs[index].ty.elements());
+    // SAFETY: the output holds this many elements and its memory is still there.
     unsafe { std::slice::from_raw_parts(ptr, len).to_vec() }
 }

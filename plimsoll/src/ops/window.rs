@@ -15,8 +15,8 @@ pub struct Window {
     pub len: usize,
 }
 
-/// As many as an update reads: nothing is allocated while it runs.
-type Few<T> = SmallVec<[T; 8]>;
+/// As many as AdamW reads where it rounds by chance: nothing is allocated while an update runs.
+type Few<T> = SmallVec<[T; 9]>;
 
 impl Window {
     pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {

@@ -70,16 +70,13 @@ __device__ __forceinline__ void map1(const From* x, To* y, i64 n, Function f) {
     map1(x, y, thread_index() * WIDTH, n, f);
 }
 
-template <typename Left, typename Right, typename To, typename Function>
-__device__ __forceinline__ void map2(const Left* x, const Right* z, To* y, i64 i, i64 n, Function f) {
+template <typename From, typename To, typename Function>
+__device__ __forceinline__ void map2(const From* x, const From* z, To* y, i64 n, Function f) {
+    i64 i = thread_index() * WIDTH;
     if (i >= n) return;
     float a[WIDTH], b[WIDTH];
     load(a, x, i, n);
     load(b, z, i, n);
     UNROLL for (int k = 0; k < WIDTH; k++) a[k] = f(a[k], b[k]);
     store(a, y, i, n);
-}
-template <typename Left, typename Right, typename To, typename Function>
-__device__ __forceinline__ void map2(const Left* x, const Right* z, To* y, i64 n, Function f) {
-    map2(x, z, y, thread_index() * WIDTH, n, f);
 }

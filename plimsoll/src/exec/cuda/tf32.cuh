@@ -1,4 +1,4 @@
-// Rounding to tf32, and what stands in for tensor cores where there are none that take it.
+// Rounding to tf32, and what stands in for tensor cores where none take it, or it is too coarse.
 
 __device__ __forceinline__ u32 to_tf32(float x) {
     u32 y;
@@ -10,8 +10,7 @@ __device__ __forceinline__ u32 to_tf32(float x) {
     return y;
 }
 
-#if __CUDA_ARCH__ < 800
-// Cards before sm_80 have no tf32: lanes hand their operands round.
+// The same product in f32, where a card has no tf32 or more precision is wanted: lanes hand their operands round.
 __device__ __noinline__ void hand_round(float* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
     int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll 1
@@ -23,4 +22,3 @@ __device__ __noinline__ void hand_round(float* c, u32 a0, u32 a1, u32 a2, u32 a3
         c[0] += x * z, c[1] += x * w, c[2] += y * z, c[3] += y * w;
     }
 }
-#endif

@@ -24,7 +24,7 @@ macro_rules! source {
 }
 const NARROW: Source = source!("narrow");
 const TILED: Source = source!("tile");
-const HALF: Source = source!("tensor", "tiles", "half");
+const HALF: Source = source!("tensor", "../../exec/cuda/half", "tiles", "half");
 const TF32: Source = source!("tensor", "../../exec/cuda/tf32", "tiles", "tf32");
 const TABLES: Source = Source { name: "attention/tables", text: include_str!("tables.cu") };
 const DELTAS: Source = Source { name: "attention/deltas", text: include_str!("deltas.cu") };
@@ -44,7 +44,7 @@ const NARROW_THREADS: usize = 64 << 10;
 /// Which kernels compute the scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// A thread per query: narrow heads.
+    /// Narrow heads: a thread has one or two rows, or shares them with a few others.
     Narrow,
     /// In f32, whatever comes.
     Tiled,
@@ -276,7 +276,10 @@ impl<'a> Call<'a> {
     fn kernel(&self, entry: &'static str, len: usize) -> Kernel {
         let kernel = Kernel::new(self.form.source(), entry);
         let kernel = match self.form {
-            Form::Narrow => kernel.define("VECTOR", self.vector).define("LANES", narrow_lanes(&self.shape, len)),
+            Form::Narrow => kernel
+                .define("VECTOR", self.vector)
+                .define("LANES", narrow_lanes(&self.shape, len))
+                .define("ROWS", narrow_rows(&self.shape)),
             Form::Tiled => kernel.define("VECTOR", self.vector),
             Form::Half | Form::Tf32 => kernel,
         };

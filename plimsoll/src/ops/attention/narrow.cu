@@ -1,14 +1,13 @@
-// Heads of at most 16 dimensions without a bias. Here the exponential dominates: a thread has one or two neighbouring
-// queries (or keys) in registers and goes through the other side, which lies in shared memory. Where there are too few
-// rows for that to fill a card, LANES neighbouring threads have the same rows and share the other side; what each of
-// them added up is added in a fixed order at the end. Exponentials are powers of 2: scores have log₂ e in them.
+// Heads of at most 16 dimensions without a bias. Here the exponential dominates: a thread has ROWS neighbouring queries
+// (or keys), one or two, in registers and goes through the other side, which lies in shared memory; what it reads there
+// serves all its rows. Where there are too few rows for that to fill a card, LANES neighbouring threads have the same
+// rows and share the other side; what each of them added up is added in a fixed order at the end. Exponentials are
+// powers of 2: scores have log₂ e in them.
 //
 // Rows of memory are read VECTOR elements at a time.
 
 #define THREADS 128
 #define WIDTH (D <= 2 ? 2 : D <= 4 ? 4 : D <= 8 ? 8 : 16)
-// Rows of a thread: what it reads of the other side serves them all.
-#define ROWS (D <= 8 ? 2 : 1)
 #define BLOCK_ROWS (THREADS / LANES * ROWS)
 // Rows of the other side that are in shared memory at a time. With few warps about, each wait for memory shows.
 #define TILE (LANES > 1 ? 2 * THREADS : THREADS)

@@ -61,7 +61,7 @@ struct QueryNotes {
         }
         near = read_near(head, i0, j0);
     }
-    __device__ __forceinline__ void write(Notes& notes, const Scores& head, int i0) const {
+    __device__ __forceinline__ void write(Notes& notes) const {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             int n = threadIdx.x + 32 * r;
@@ -152,7 +152,7 @@ __device__ __forceinline__ void walk(int first, int end, Bring bring, Write writ
     }
 }
 
-extern "C" __global__ void __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS)
+extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     forward(const T* q, const T* k, const T* v, T* out, float* lse, i64 q_row, i64 kv_row, int batch, int heads,
             int q_len, int k_len, float scale, SCORE_PARAMETERS) {
     extern __shared__ float4 shared[];
@@ -242,7 +242,7 @@ __device__ __forceinline__ void differentiate(float& s, float& slope, float fact
 
 // Gradients of the queries, and of what the bias adds for them. `delta` is Σ dout · out of each query; `bias_sums`
 // holds, of a relative bias, every tile's part (batch, tiles, bias_rows, heads), and else what belongs to by_query.
-extern "C" __global__ void __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS)
+extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     backward_queries(const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, T* dq,
                      float* bias_sums, int bias_rows, i64 q_row, i64 kv_row, int batch, int heads, int q_len,
                      int k_len, float scale, SCORE_PARAMETERS) {
@@ -334,7 +334,7 @@ __device__ __forceinline__ void key_factors(float factor[2][4], const Scores& he
 }
 
 // Gradients of the keys and values, and of what a disentangled bias adds for the keys.
-extern "C" __global__ void __launch_bounds__(32 * KEY_WARPS, KEY_BLOCKS)
+extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     backward_keys(const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, T* dk,
                   T* dv, float* bias_sums, i64 q_row, i64 kv_row, int batch, int heads, int q_len, int k_len,
                   float scale, SCORE_PARAMETERS) {
@@ -357,7 +357,7 @@ extern "C" __global__ void __launch_bounds__(32 * KEY_WARPS, KEY_BLOCKS)
         fetch(queries + TILE_CELLS, slope_rows, (i64)heads * D, i0, q_len);
         pending.read(head, lse + statistics, delta + statistics, i0, j0);
     };
-    auto write = [&](int stage, int i0) { pending.write(notes[stage], head, i0); };
+    auto write = [&](int stage, int) { pending.write(notes[stage]); };
     bool shown[2] = {is_shown(head, own), is_shown(head, own + 8)};
     int own_first[2] = {head.first_query(own), head.first_query(own + 8)};
     int warp_first = uniform(head.first_query(first_own));

@@ -2,10 +2,8 @@
 
 #define PITCH (D + 4)
 #define STAGES 1
-#define QUERY_WARPS 4
-#define QUERY_BLOCKS 1
-#define KEY_WARPS 4
-#define KEY_BLOCKS 1
+#define WARPS 4
+#define BLOCKS 1
 
 // What a tile in shared memory consists of: rounded values.
 typedef u32 Cell;

@@ -17,8 +17,7 @@ const SOURCE: Source = Source {
     ),
 };
 
-/// Warps of a block, and blocks that a multiprocessor has at once: registers are full. On an H200 two blocks of four took
-/// a fifth longer.
+/// Warps of a block, and blocks that a multiprocessor has at once: registers are full.
 const WARPS: usize = 8;
 const RESIDENT: usize = 1;
 /// Hidden values, or tokens, that lie in a tile.

@@ -15,45 +15,15 @@
 // A value as an operand.
 __device__ __forceinline__ u32 operand(float x) { return EXACT ? __float_as_uint(x) : to_tf32(x); }
 
-#if __CUDA_ARCH__ >= 800
-__device__ __forceinline__ void multiply_tf32(float c[4], const u32 a[4], u32 b0, u32 b1) {
+// c (16 × 8) += a (16 × 8) · b (8 × 8)
+__device__ __forceinline__ void multiply(float c[4], const u32 a[4], u32 b0, u32 b1) {
+#if __CUDA_ARCH__ < 800 || EXACT
+    hand_round(c, a[0], a[1], a[2], a[3], b0, b1);
+#else
     asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// f32 = its tf32 + what that leaves. Volatile: halves of what stays over a loop would not fit into registers beside it.
-struct Halves {
-    u32 large, small;
-    __device__ __forceinline__ Halves(u32 x) {
-        asm volatile("cvt.rna.tf32.f32 %0, %1;" : "=r"(large) : "f"(__uint_as_float(x)));
-        small = to_tf32(__uint_as_float(x) - __uint_as_float(large));
-    }
-};
-
-// Three products of halves; only small · small, below f32's last bit, is left out. Tensor cores cut sums off: long ones
-// are rounded outside.
-__device__ __forceinline__ void multiply_exact(float c[4], const u32 a[4], u32 b0, u32 b1) {
-    Halves x[4] = {a[0], a[1], a[2], a[3]}, y[2] = {b0, b1};
-    u32 large[4] = {x[0].large, x[1].large, x[2].large, x[3].large};
-    u32 small[4] = {x[0].small, x[1].small, x[2].small, x[3].small};
-    float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    multiply_tf32(sum, small, y[0].large, y[1].large);
-    multiply_tf32(sum, large, y[0].small, y[1].small);
-    multiply_tf32(sum, large, y[0].large, y[1].large);
-    UNROLL for (int i = 0; i < 4; i++) c[i] += sum[i];
-}
-#endif
-
-// c (16 × 8) += a (16 × 8) · b (8 × 8)
-__device__ __forceinline__ void multiply(float c[4], const u32 a[4], u32 b0, u32 b1) {
-#if __CUDA_ARCH__ < 800
-    hand_round(c, a[0], a[1], a[2], a[3], b0, b1);
-#elif EXACT
-    multiply_exact(c, a, b0, b1);
-#else
-    multiply_tf32(c, a, b0, b1);
 #endif
 }
 

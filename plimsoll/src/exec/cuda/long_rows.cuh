@@ -7,7 +7,7 @@
 #define STREAMS __launch_bounds__(512, 2)
 
 // Where the first vector of a thread begins, perhaps before the row; `place` is the thread's among those of the row.
-template <typename Element> __device__ __forceinline__ i64 stream_start(const Element* row, i64 place) {
+template <typename Element> __device__ __forceinline__ i64 first_vector(const Element* row, i64 place) {
     return place * WIDTH - (i64)((u64)row / sizeof(Element) % WIDTH);
 }
 
