@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::printer::say;
 use crate::profiles::{self, Measured};
 use plimsoll::exec::cuda::CudaError;
-use plimsoll::exec::devices::{Card, CpuFacts, GpuFacts, card, catalog, missing_libraries};
+use plimsoll::exec::devices::{Card, CpuFacts, GpuFacts, card, catalog, missing_libraries, nearest_card};
 use plimsoll::ops::Target;
 use plimsoll::plan::Profile;
 use plimsoll::recipe::Precision;
@@ -99,12 +99,7 @@ fn gpu(ordinal: usize) -> Result<(Device, Facts), Failure> {
 }
 
 /// Plans count with the reserve of the card of the catalog that it is, or of the nearest one of its generation.
-fn of_gpu(facts: &GpuFacts) -> Device {
-    let apart = |card: &&Card| {
-        let generations = card.compute_capability.0.abs_diff(facts.compute_capability.0);
-        (generations, card.total_bytes.abs_diff(facts.total_bytes))
-    };
-    let nearest = catalog().iter().min_by_key(apart).unwrap_or(&catalog()[0]);
+pub(crate) fn of_gpu(facts: &GpuFacts) -> Device {
     Device {
         name: format!("cuda:{} {}", facts.ordinal, facts.name),
         total_bytes: facts.total_bytes,
@@ -112,7 +107,7 @@ fn of_gpu(facts: &GpuFacts) -> Device {
         precision: auto_precision(facts.compute_capability),
         runs: true,
         ordinal: facts.ordinal,
-        ..of_card(nearest)
+        ..of_card(nearest_card(facts))
     }
 }
 

@@ -112,7 +112,8 @@ impl From<CudaError> for Failure {
             CudaError::Driver { .. } => Failure::failed(
                 message,
                 "the device failed; checkpoints written before are whole. `nvidia-smi` shows its state; \
-                 go on with --resume, there or with --device cpu",
+                 go on with --resume, there or, unless the recipe pins a precision that only GPUs have, with \
+                 --device cpu",
             ),
         }
     }

@@ -8,7 +8,6 @@ mod commands;
 mod counter;
 mod device;
 mod failure;
-mod files;
 mod printer;
 mod profiles;
 mod progress;

@@ -1,9 +1,9 @@
 //! Measured profiles of devices, kept from run to run in the user's cache folder.
 
-use crate::files::write_whole;
 use crate::printer::say;
 use plimsoll::ops::Class;
 use plimsoll::plan::{Amount, Profile};
+use plimsoll::train::write_whole;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;

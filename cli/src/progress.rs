@@ -141,7 +141,7 @@ fn evaluation_line(e: &Evaluation) -> String {
 }
 
 fn resumed_line(step: usize, replanned: bool) -> String {
-    let bits = if replanned { "; the stored plan does not fit any more, with the new one bits differ" } else { "" };
+    let bits = if replanned { "; the stored plan does not fit this device, with the new one bits differ" } else { "" };
     format!("resumed at step {step}{bits}")
 }
 

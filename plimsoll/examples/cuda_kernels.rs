@@ -109,7 +109,7 @@ fn compile<'a>(modules: &'a [Module], archs: &[Arch]) -> Result<Vec<Compiled<'a>
             let index = next.fetch_add(1, Ordering::Relaxed);
             modules.get(index / archs.len()).map(|module| (module, index % archs.len()))
         } {
-            if module.since() > archs[at].number {
+            if !module.is_for(archs[at].number) {
                 continue;
             }
             let compiled = Compiled::new(&compilers[at], archs[at], module);
@@ -122,7 +122,7 @@ fn compile<'a>(modules: &'a [Module], archs: &[Arch]) -> Result<Vec<Compiled<'a>
     Ok(done.into_inner().unwrap_or_else(|e| e.into_inner()))
 }
 
-/// Kernels that were compiled and files beside the ops that were not, although nothing launches them.
+/// Compiled kernels, and files beside the ops, that nothing launches.
 fn unreached(launches: &Launches, compiled: &[Compiled<'_>]) -> Result<BTreeSet<String>, Box<dyn Error>> {
     let launched: BTreeSet<(&str, &str)> = launches.kernels.keys().map(|k| (k.source.name, k.entry)).collect();
     let mut unreached = BTreeSet::new();
@@ -164,6 +164,9 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let (only, chosen) = (values("--only").pop(), values("--arch"));
     let is_chosen = |arch: &Arch| chosen.is_empty() || chosen.contains(&arch.number.to_string());
     let archs: Vec<Arch> = ARCHS.into_iter().filter(is_chosen).collect();
+    if archs.is_empty() {
+        return Err("--arch takes one of 75, 80, 86, 89, 90, 120".into());
+    }
     let start = Instant::now();
     let launches = Launches::record()?;
     let all = modules(&launches.kernels);

@@ -5,22 +5,24 @@ mod common;
 use common::fresh_seed;
 use plimsoll::ops::SampleRng;
 use plimsoll::train::checkpoint::parse_state;
-use plimsoll::train::tensors::{TensorFile, TensorToWrite, write_tensors};
+use plimsoll::train::tensors::{TensorFile, TensorHead, TensorWriter};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 const ROUNDS: usize = 100_000;
 
 fn whole_file(path: &Path) -> Vec<u8> {
-    let data = [1u8; 96];
-    let tensor = |name, dtype, shape, bytes: usize| TensorToWrite { name, dtype, shape, data: data[..bytes].into() };
-    let tensors = [
-        tensor("head.weight", "F32", &[4usize, 6][..], 96),
-        tensor("head.bias", "F32", &[4][..], 16),
-        tensor("moment1.head.weight", "F16", &[4, 6][..], 48),
-        tensor("steps", "I64", &[1][..], 8),
+    let head = |name: &str, dtype, shape: &[usize]| TensorHead { name: name.into(), dtype, shape: shape.into() };
+    let heads = [
+        head("head.weight", "F32", &[4, 6]),
+        head("head.bias", "F32", &[4]),
+        head("moment1.head.weight", "F16", &[4, 6]),
+        head("steps", "I64", &[1]),
     ];
-    write_tensors(path, &tensors, &BTreeMap::from([("format".into(), "pt".into())])).unwrap();
+    let bytes: u64 = heads.iter().map(|head| head.bytes().unwrap()).sum();
+    let mut writer = TensorWriter::create(path, heads, &BTreeMap::from([("format".into(), "pt".into())])).unwrap();
+    writer.write(&vec![1; bytes as usize]).unwrap();
+    writer.finish().unwrap();
     std::fs::read(path).unwrap()
 }
 

@@ -9,7 +9,7 @@ use plimsoll::models::HuggingFace;
 use plimsoll::ops::Target;
 use plimsoll::plan::{LayoutOptions, Phase, Program, lay_out};
 use plimsoll::recipe::{Model, Recipe};
-use plimsoll::train::tensors::{TensorFile, TensorToWrite, write_tensors};
+use plimsoll::train::tensors::{TensorFile, TensorHead, TensorWriter};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -83,11 +83,13 @@ fn encoded(dtype: &str, values: &[f32]) -> Vec<u8> {
 }
 
 fn write_as(path: &Path, dtype: &'static str, tensors: &Tensors) {
-    let list: Vec<TensorToWrite<'_>> = tensors
-        .iter()
-        .map(|(name, (shape, values))| TensorToWrite { name, dtype, shape, data: encoded(dtype, values).into() })
-        .collect();
-    write_tensors(path, &list, &BTreeMap::new()).unwrap();
+    let heads =
+        tensors.iter().map(|(name, (shape, _))| TensorHead { name: name.to_string(), dtype, shape: shape.clone() });
+    let mut writer = TensorWriter::create(path, heads, &BTreeMap::new()).unwrap();
+    for (_, values) in tensors.values() {
+        writer.write(&encoded(dtype, values)).unwrap();
+    }
+    writer.finish().unwrap();
 }
 
 fn store(dir: &Path, tensors: &Tensors) {

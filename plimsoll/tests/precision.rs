@@ -5,7 +5,7 @@ use plimsoll::autodiff::gradients;
 use plimsoll::exec::cuda::{Bases, Recorder, record_node};
 use plimsoll::graph::{Component, DType, Graph, Type};
 use plimsoll::ops::{CrossEntropy, MatMul, Target};
-use plimsoll::plan::{Profile, Program};
+use plimsoll::plan::Program;
 use plimsoll::recipe::{Precision, Recipe};
 use plimsoll::train::{Device, Planned, TrainError, plan};
 use std::path::Path;
@@ -68,14 +68,10 @@ fn pure_half_precision_copies_nothing() {
 fn card(precision: Precision) -> Device {
     Device {
         name: "a card".into(),
-        total_bytes: 80 << 30,
-        free_bytes: 80 << 30,
         reserve_bytes: 1 << 30,
-        profile: Profile::cpu(1),
         target: Target::CUDA,
         precision,
-        runs: true,
-        ordinal: 0,
+        ..Device::cpu(1, 80 << 30)
     }
 }
 

@@ -62,7 +62,8 @@ def accuracy(model, tokenizer, rows):
 def in_pytorch(checkpoint, train, held_out, seed):
     torch.manual_seed(seed)
     tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint)
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(checkpoint, num_labels=2)
+    # Left alone, it would stay in the checkpoint's type: AdamW in plain f16 ends in NaN.
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(checkpoint, num_labels=2, dtype=torch.float32)
     model = model.to("cuda" if torch.cuda.is_available() else "cpu")
     decayed = lambda name: name.endswith("weight") and "LayerNorm" not in name
     groups = [

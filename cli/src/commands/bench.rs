@@ -9,16 +9,16 @@ use crate::device::{self, Facts};
 use crate::failure::Failure;
 use crate::printer::{self, say};
 use clap::{Args, builder::PossibleValuesParser};
-use plimsoll::data::Batch;
-use plimsoll::exec::Executor;
-use plimsoll::heap;
 use plimsoll::plan::Recompute;
 use plimsoll::recipe::Recipe;
-use plimsoll::train::{Planned, Shapes, Stepper, Underway, initialize, plan, random_batch, shapes, take_arena};
+use plimsoll::train::{Rehearsal, plan};
 use profile::Profile;
 use serde::Serialize;
 use std::time::Instant;
 use workload::{WORKLOADS, Workload};
+
+/// The time of each is kept.
+const MOST_STEPS: i64 = 1_000_000;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -31,11 +31,11 @@ pub struct Arguments {
     #[arg(long, value_name = "S", value_parser = positive)]
     seq: Option<usize>,
     /// Steps that are timed
-    #[arg(long, value_name = "N", default_value_t = 12, value_parser = positive)]
-    steps: usize,
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=MOST_STEPS))]
+    steps: u32,
     /// Steps before them
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    warmup: usize,
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(..=MOST_STEPS))]
+    warmup: u32,
     #[arg(long, default_value = "f32", value_parser = ["f32", "tf32", "bf16-mixed", "fp16-mixed", "bf16"])]
     prec: String,
     /// Pin the micro-batch
@@ -100,18 +100,18 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let recipe = recipe(arguments, workload, seq, &[])?;
     let planned = plan(&recipe, &device)?;
     let planned_s = began.elapsed().as_secs_f64();
-    let mut bench = Bench::new(&recipe, &planned)?;
-    let ready_s = planned_s + bench.arena_s + bench.weights_s;
-    let (mut times, allocations) = bench.time(arguments.warmup, arguments.steps)?;
-    let measured_peak_bytes = bench.executor.measured_bytes();
-    times.sort_by(f64::total_cmp);
+    let mut rehearsal = Rehearsal::new(&recipe, &planned)?;
+    let Rehearsal { arena_s, weights_s, .. } = rehearsal;
+    let ready_s = planned_s + arena_s + weights_s;
+    let (seconds, allocations) = rehearsal.time(arguments.warmup as usize, arguments.steps as usize)?;
+    let measured_peak_bytes = rehearsal.executor.measured_bytes();
+    let times = sorted_ms(seconds);
     let (ms, layout) = (median(&times), &planned.choice.layout);
     if arguments.profile {
-        let Bench { arena_s, weights_s, .. } = bench;
         say(&format!(
             "ready after {ready_s:.2} s: plan {planned_s:.2}, arena and kernels {arena_s:.2}, weights {weights_s:.2}"
         ));
-        say(&bench.profile(arguments.steps.min(PROFILED_STEPS), ms)?);
+        say(&profile(&mut rehearsal, (arguments.steps as usize).min(PROFILED_STEPS), ms)?);
     }
     printer::json(&Row {
         peer: format!("plimsoll {}", env!("CARGO_PKG_VERSION")),
@@ -151,82 +151,21 @@ fn recipe(arguments: &Arguments, workload: &Workload, seq: usize, pins: &[String
     Ok(Recipe::parse(&text, &format!("{}.toml", workload.name), &arguments.overrides.settings(&more))?)
 }
 
-/// A planned step with its arena and its batch.
-struct Bench<'p> {
-    planned: &'p Planned,
-    executor: Box<dyn Executor>,
-    stepper: Stepper,
-    shapes: Shapes,
-    batch: Batch,
-    lr: f64,
-    done: usize,
-    /// What the arena and everything behind it took, and the initial values.
-    arena_s: f64,
-    weights_s: f64,
+/// The table of some steps, beside what a step takes when nobody looks at its nodes.
+fn profile(rehearsal: &mut Rehearsal<'_>, steps: usize, step_ms: f64) -> Result<String, Failure> {
+    let choice = &rehearsal.planned.choice;
+    let mut profile = Profile::new(&choice.program, &choice.layout);
+    let fed = rehearsal.feeding();
+    for _ in 0..steps {
+        rehearsal.step(|executor, phase| profile.run(executor, phase))?;
+    }
+    Ok(profile.table(steps, rehearsal.feeding() - fed, step_ms))
 }
 
-impl<'p> Bench<'p> {
-    fn new(recipe: &Recipe, planned: &'p Planned) -> Result<Bench<'p>, Failure> {
-        let choice = &planned.choice;
-        let began = Instant::now();
-        let mut executor = take_arena(recipe, planned)?;
-        let arena_s = began.elapsed().as_secs_f64();
-        initialize(&choice.program, &mut executor, recipe.train.seed);
-        let weights_s = began.elapsed().as_secs_f64() - arena_s;
-        let (stepper, shapes) = (Stepper::new(recipe, choice), shapes(recipe, planned));
-        Ok(Bench {
-            planned,
-            executor,
-            stepper,
-            shapes,
-            batch: random_batch(&choice.program, recipe.train.effective_batch)?,
-            lr: recipe.train.optimizer.lr,
-            done: 0,
-            arena_s,
-            weights_s,
-        })
-    }
-
-    /// Milliseconds of each timed step, and how often they took heap memory. A step takes as long as it is from the end of
-    /// the one before to its own: a device works on it while the next one's inputs are made ready, as in training.
-    fn time(&mut self, warmup: usize, steps: usize) -> Result<(Vec<f64>, u64), Failure> {
-        let (mut times, mut last, mut open) = (Vec::with_capacity(warmup + steps), Instant::now(), None);
-        for step in 0..warmup + steps {
-            if step == warmup {
-                heap::reset();
-            }
-            let underway = self.start(Executor::run)?;
-            let ended = if underway.is_known() { Some(underway) } else { open.replace(underway) };
-            ended.map_or(Ok(()), |ended| self.note_end(ended, &mut last, &mut times))?;
-        }
-        open.map_or(Ok(()), |ended| self.note_end(ended, &mut last, &mut times))?;
-        times.drain(..warmup);
-        Ok((times, heap::used().allocations))
-    }
-
-    fn note_end(&self, ended: Underway, last: &mut Instant, times: &mut Vec<f64>) -> Result<(), Failure> {
-        self.stepper.finish(&self.executor, ended)?;
-        let before = std::mem::replace(last, Instant::now());
-        times.push((*last - before).as_secs_f64() * 1e3);
-        Ok(())
-    }
-
-    fn start(&mut self, run: impl FnMut(&mut Box<dyn Executor>, usize)) -> Result<Underway, Failure> {
-        let Bench { planned, executor, stepper, shapes, batch, lr, done, .. } = self;
-        *done += 1;
-        Ok(stepper.start(executor, &planned.choice, shapes, batch, *done - 1, *lr, run)?)
-    }
-
-    /// The table of some steps, beside what a step takes when nobody looks at its nodes.
-    fn profile(&mut self, steps: usize, step_ms: f64) -> Result<String, Failure> {
-        let mut profile = Profile::new(&self.planned.choice.program, &self.planned.choice.layout);
-        let fed = self.stepper.feeding();
-        for _ in 0..steps {
-            let underway = self.start(|executor, phase| profile.run(executor, phase))?;
-            self.stepper.finish(&self.executor, underway)?;
-        }
-        Ok(profile.table(steps, self.stepper.feeding() - fed, step_ms))
-    }
+fn sorted_ms(seconds: Vec<f64>) -> Vec<f64> {
+    let mut times: Vec<f64> = seconds.into_iter().map(|seconds| seconds * 1e3).collect();
+    times.sort_by(f64::total_cmp);
+    times
 }
 
 fn median(sorted: &[f64]) -> f64 {

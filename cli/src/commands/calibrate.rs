@@ -35,10 +35,14 @@ struct Answer<'a> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let (device, facts) = device::to_run_on(&arguments.machine)?;
+    let (mut device, facts) = device::to_run_on(&arguments.machine)?;
     let measured = match facts {
         Facts::Cpu(facts) => Measured::Cpu { name: facts.name, threads: device.target.threads },
-        Facts::Gpu(facts) => Measured::Gpu { name: facts.name },
+        Facts::Gpu(facts) => {
+            // The catalog's rates, not those of an earlier measurement: the same card gives the same answer.
+            device.profile = device::of_gpu(&facts).profile;
+            Measured::Gpu { name: facts.name }
+        }
     };
     say(&format!("measuring {measured}; other work on it makes it look slower"));
     // Invisible unless stderr is a terminal.

@@ -9,14 +9,13 @@ use crate::commands::report;
 use crate::counter::Counter;
 use crate::device;
 use crate::failure::Failure;
-use crate::files::write_whole;
 use crate::printer::{self, Paint, say};
 use crate::verdict::Verdict;
 use clap::Args;
 use plimsoll::recipe::{Precision, Recipe};
 use plimsoll::report::{frontier_svg, timeline_svg};
 use plimsoll::train::answers::{frontier_of, margins, neighbours};
-use plimsoll::train::{Device, Planned, TrainError, plan, precision};
+use plimsoll::train::{Device, Planned, TrainError, plan, precision, write_whole};
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]

@@ -3,13 +3,12 @@
 use crate::arguments::Machine;
 use crate::device;
 use crate::failure::Failure;
-use crate::files::write_whole;
 use crate::printer::{self, say};
 use clap::Args;
 use plimsoll::recipe::Recipe;
 use plimsoll::report::page::{Page, RunStory};
 use plimsoll::train::answers::{FrontierPoint, frontier_of};
-use plimsoll::train::{Planned, StoredPlan, read_events};
+use plimsoll::train::{Planned, StoredPlan, read_events, write_whole};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 

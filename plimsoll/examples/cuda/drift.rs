@@ -4,7 +4,7 @@ use crate::programs::{SHIPPED, Shipped};
 use crate::session::{Session, batches, device};
 use crate::{Outcome, Report};
 use plimsoll::exec::cuda::{CudaExecutor, CudaOptions, Gpu};
-use plimsoll::exec::devices::{Card, GpuFacts, catalog};
+use plimsoll::exec::devices::{GpuFacts, nearest_card};
 use plimsoll::ops::Target;
 use plimsoll::recipe::Precision;
 use std::collections::HashSet;
@@ -20,7 +20,8 @@ fn is_checked(shipped: &Shipped) -> bool {
 }
 
 pub fn check(report: &mut Report, only: Option<&str>) -> Result<(), Box<dyn Error>> {
-    let reserve = reserve_bytes(&GpuFacts::gather(0)?);
+    // What plans for this card count with beside the arena.
+    let reserve = nearest_card(&GpuFacts::gather(0)?).reserve_bytes;
     for shipped in SHIPPED.iter().filter(|s| is_checked(s) && only.is_none_or(|text| s.name.contains(text))) {
         match drift(shipped, reserve) {
             Ok((outcome, text)) => {
@@ -31,15 +32,6 @@ pub fn check(report: &mut Report, only: Option<&str>) -> Result<(), Box<dyn Erro
         }
     }
     Ok(())
-}
-
-/// What plans for this card count with beside the arena.
-fn reserve_bytes(facts: &GpuFacts) -> u64 {
-    let apart = |card: &&Card| {
-        let generations = card.compute_capability.0.abs_diff(facts.compute_capability.0);
-        (generations, card.total_bytes.abs_diff(facts.total_bytes))
-    };
-    catalog().iter().min_by_key(apart).map_or(0, |card| card.reserve_bytes)
 }
 
 /// On a device opened for this alone, as a run has it.

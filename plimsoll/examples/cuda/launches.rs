@@ -8,12 +8,13 @@ use plimsoll::ops::{MatMul, Permute, Target};
 use plimsoll::plan::{Layout, LayoutOptions, Phase, Program, lay_out};
 use std::collections::{BTreeSet, HashMap};
 use std::error::Error;
+use std::ops::Range;
 
 /// Aligned as device memory is; nothing is ever read there.
 const BASES: Bases = Bases { device: 1 << 40, host: 1 << 44 };
 
 /// Ops have other kernels from these on.
-const GENERATIONS: [u32; 2] = [75, 90];
+const GENERATIONS: [u32; 3] = [75, 90, 120];
 
 /// What kernels compute in.
 const FLOATS: [DType; 3] = [DType::F32, DType::Bf16, DType::F16];
@@ -31,6 +32,16 @@ pub struct Need {
     pub shared_bytes: u32,
     /// The first generation that launches it.
     pub since: u32,
+    /// The last generation that launches it.
+    pub until: u32,
+}
+
+impl Need {
+    /// The architectures that launch it: up to the next generation, all have the kernels of the last.
+    pub fn archs(&self) -> Range<u32> {
+        let next = GENERATIONS.into_iter().find(|&generation| generation > self.until);
+        self.since..next.unwrap_or(u32::MAX)
+    }
 }
 
 impl Launches {
@@ -117,8 +128,10 @@ impl Launches {
         if !is_legal(grid) {
             self.wrong.insert(format!("{who}: {} asks for {grid:?}", kernel.entry));
         }
-        let need = self.kernels.entry(kernel).or_insert(Need { threads: 0, shared_bytes: 0, since: arch });
+        let unused = Need { threads: 0, shared_bytes: 0, since: arch, until: arch };
+        let need = self.kernels.entry(kernel).or_insert(unused);
         need.since = need.since.min(arch);
+        need.until = need.until.max(arch);
         need.threads = need.threads.max(grid.threads.iter().product());
         need.shared_bytes = need.shared_bytes.max(grid.shared_bytes);
     }

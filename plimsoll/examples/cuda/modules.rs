@@ -43,16 +43,17 @@ impl Module {
         (self.launched.values().map(|need| need.shared_bytes).max().unwrap_or(0), sizes.sum())
     }
 
-    /// The first generation that launches one of its kernels.
-    pub fn since(&self) -> u32 {
-        self.launched.values().map(|need| need.since).min().unwrap_or(0)
+    /// Whether cards of this architecture launch one of its kernels.
+    pub fn is_for(&self, arch: u32) -> bool {
+        self.launched.values().any(|need| need.archs().contains(&arch))
     }
 
     /// What makes it worth compiling, as text.
     fn traits(&self) -> Vec<String> {
         let (source, defines) = (self.kernel.source, &self.kernel.defines);
         let types: Vec<&str> = defines.iter().map(|(_, value)| value.as_str()).filter(|value| is_type(value)).collect();
-        let kernels = self.launched.keys().map(|entry| format!("{entry} {types:?}"));
+        // A variant that only some architectures launch does not stand for those that the others do.
+        let kernels = self.launched.iter().map(|(entry, need)| format!("{entry} {types:?} {:?}", need.archs()));
         let choices = defines.iter().filter(|(_, value)| is_choice(value)).map(|(key, value)| format!("{key}={value}"));
         // The same file may have other headers in front of it.
         let here = format!("{} {}", source.name, source.text.len());

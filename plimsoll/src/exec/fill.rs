@@ -9,6 +9,11 @@ pub type Fill<'a> = dyn Fn(usize, &mut [u8]) + Sync + 'a;
 /// What one thread fills at a time: far more than handing it out costs.
 const PIECE_BYTES: usize = 256 << 10;
 
+/// Fills with what is there already.
+pub fn copy_of(data: &[u8]) -> impl Fn(usize, &mut [u8]) + Sync {
+    move |at: usize, piece: &mut [u8]| piece.copy_from_slice(&data[at..at + piece.len()])
+}
+
 /// Fills `to`, which lies `offset` bytes into the whole.
 pub fn fill_in_pieces(to: &mut [u8], offset: usize, fill: &Fill<'_>) {
     if to.len() <= PIECE_BYTES {
@@ -32,5 +37,13 @@ mod tests {
             });
             assert!(to.iter().enumerate().all(|(i, &byte)| byte == value(128 + i)), "{bytes} bytes");
         }
+    }
+
+    #[test]
+    fn a_copy_is_whole() {
+        let data: Vec<u8> = (0..2 * PIECE_BYTES + 3).map(|at| (at % 251) as u8).collect();
+        let mut to = vec![0u8; data.len()];
+        fill_in_pieces(&mut to, 0, &copy_of(&data));
+        assert!(to == data);
     }
 }

@@ -6,7 +6,7 @@ pub mod devices;
 mod fill;
 mod null;
 
-pub use fill::{Fill, fill_in_pieces};
+pub use fill::{Fill, copy_of, fill_in_pieces};
 pub use null::NullExecutor;
 
 use crate::graph::DType;
@@ -38,7 +38,7 @@ pub trait Executor {
 
     /// Copies `data` into an input of a phase; false if there is no such input of this size.
     fn write_input(&mut self, phase: usize, name: &str, data: &[u8]) -> bool {
-        self.fill_input(phase, name, data.len(), &|at, piece| piece.copy_from_slice(&data[at..at + piece.len()]))
+        self.fill_input(phase, name, data.len(), &copy_of(data))
     }
 
     /// As [`Executor::fill_input`], for a resident.
@@ -46,7 +46,7 @@ pub trait Executor {
 
     /// Copies `data` over a resident; false if there is no such resident of this size.
     fn write_resident(&mut self, name: &str, data: &[u8]) -> bool {
-        self.fill_resident(name, data.len(), &|at, piece| piece.copy_from_slice(&data[at..at + piece.len()]))
+        self.fill_resident(name, data.len(), &copy_of(data))
     }
 
     /// Makes all bytes of a resident zero; false if there is none of this name.

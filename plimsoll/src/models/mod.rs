@@ -135,7 +135,7 @@ pub trait Family: Send + Sync {
         false
     }
 
-    /// Whether its feed-forwards can be fused, on cards too.
+    /// Whether it has feed-forwards that the CUDA kernels can fuse.
     fn has_fused_feed_forward(&self) -> bool {
         false
     }

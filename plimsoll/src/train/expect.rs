@@ -73,8 +73,8 @@ fn counted(recipe: &Recipe) -> Option<ExpectedData> {
     Some(ExpectedData { train_samples: data.train.len(), resident_bytes: data.train.resident_bytes() + validation })
 }
 
-/// Host memory beside the arena: the samples, the batches ahead, one tensor while loading, what is offloaded, and the
-/// pinned memory on the way to a GPU.
+/// Host memory beside the arena: the samples, the batches ahead, one tensor while loading or saving, what is offloaded,
+/// and the pinned memory on the way to a GPU.
 pub fn host_peak_bytes(recipe: &Recipe, choice: &Choice, data_bytes: usize) -> u64 {
     let Choice { program, layout, options, .. } = choice;
     let loader = loader_options(recipe).host_bytes(&sample_fields(recipe)).unwrap_or(0);

@@ -3,6 +3,7 @@
 use super::choose::{Choice, Decision};
 use super::data::{LoadedData, load_data};
 use super::expect::host_peak_bytes;
+use super::files::write_whole;
 use super::model_folder::{Companions, write_folder};
 use super::setup::{self, Planned};
 use super::step::{Settings, program};
@@ -17,8 +18,8 @@ use crate::plan::{PlanFile, Program};
 use crate::recipe::{Budget, Precision, Recipe};
 use crate::units::format_bytes;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The format of plan.json.
@@ -136,7 +137,7 @@ pub struct Run {
     /// The checkpoint to go on from.
     pub from: Option<PathBuf>,
     pub resumed: bool,
-    /// The stored plan did not fit any more and another was made: bits differ from here on.
+    /// The stored plan did not fit this device any more and another was made: bits differ from here on.
     pub replanned: bool,
 }
 
@@ -186,7 +187,7 @@ impl Run {
         self.recipe.train.steps.map_or(by_epochs, |steps| steps.min(by_epochs))
     }
 
-    /// Host memory beside the arena: the data, its batches ahead, one tensor while loading, and what is offloaded.
+    /// As [`host_peak_bytes`] says, with the data that was loaded.
     pub fn host_peak_bytes(&self) -> u64 {
         let data = self.data.train.resident_bytes() + self.data.validation.as_ref().map_or(0, |v| v.resident_bytes());
         host_peak_bytes(&self.recipe, &self.planned.choice, data)
@@ -236,14 +237,16 @@ impl Run {
         }
         self.write_plan(&self.products)?;
         // The recipe comes last: a folder with a recipe is a run that can be resumed.
-        write_atomically(&self.out.join("recipe.toml"), self.recipe.to_toml()?.as_bytes())
+        let path = self.out.join("recipe.toml");
+        write_whole(&path, self.recipe.to_toml()?.as_bytes()).map_err(TrainError::io(path))
     }
 
     /// Writes plan.json with these products.
     pub(super) fn write_plan(&self, products: &Products) -> Result<(), TrainError> {
         let plan = StoredPlan::new(self.recipe.hash()?, &self.planned, products);
         let plan = serde_json::to_vec(&plan).map_err(|e| TrainError::Io { path: self.out.clone(), cause: e.into() })?;
-        write_atomically(&self.out.join("plan.json"), &plan)
+        let path = self.out.join("plan.json");
+        write_whole(&path, &plan).map_err(TrainError::io(path))
     }
 
     /// The folder `model/`.
@@ -286,18 +289,17 @@ fn take_arena_with(recipe: &Recipe, planned: &Planned, products: &Products) -> R
     }
 }
 
-/// A resumed run uses its stored plan if that still fits; otherwise another plan is made, and that is said.
-pub(super) fn resume_plan(
-    recipe: &Recipe,
-    device: &Device,
-    stored: &Path,
-) -> Result<(Planned, Products, bool), TrainError> {
+/// A resumed run uses its stored plan if that is for this kind of device and still fits; otherwise another plan is
+/// made, and that is said.
+fn resume_plan(recipe: &Recipe, device: &Device, stored: &Path) -> Result<(Planned, Products, bool), TrainError> {
     let plan = StoredPlan::read(stored)?;
-    let planned = plan.restore(recipe, device, stored)?;
-    match planned.headroom_bytes >= 0 {
-        true => Ok((planned, plan.products, false)),
-        false => Ok((setup::plan(recipe, device)?, Products::default(), true)),
+    if plan.layout.processor == device.target.processor {
+        let planned = plan.restore(recipe, device, stored)?;
+        if planned.headroom_bytes >= 0 {
+            return Ok((planned, plan.products, false));
+        }
     }
+    Ok((setup::plan(recipe, device)?, Products::default(), true))
 }
 
 fn check_same_recipe(recipe: &Recipe, out: &Path) -> Result<(), TrainError> {
@@ -312,17 +314,25 @@ fn check_same_recipe(recipe: &Recipe, out: &Path) -> Result<(), TrainError> {
     }
 }
 
-/// The whole new content or the old one, never a mixture.
-fn write_atomically(path: &Path, content: &[u8]) -> Result<(), TrainError> {
-    let draft = path.with_extension("draft");
-    let write = || -> io::Result<()> {
-        let mut file = File::create(&draft)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&draft, path)
-    };
-    write().map_err(|cause| {
-        let _ = fs::remove_file(&draft);
-        TrainError::Io { path: path.into(), cause }
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::Target;
+    use crate::train::answers::recipes::SERIES;
+
+    /// A card that failed does not end a run: the processor goes on with a plan of its own, and a card again after it.
+    #[test]
+    fn a_run_goes_on_on_another_kind_of_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let recipe = Recipe::parse(SERIES, "series.toml", &[]).unwrap();
+        let cpu = Device::cpu(2, 8 << 30);
+        let card = Device { target: Target::CUDA, precision: Precision::Bf16Mixed, ..cpu.clone() };
+        let options = RunOptions { out: folder.path().join("run"), resume: true, plan: None };
+        for (device, replanned) in [(&card, false), (&card, false), (&cpu, true), (&cpu, false), (&card, true)] {
+            let run = Run::open(recipe.clone(), device, &options).unwrap();
+            let processor = run.planned.choice.options.target.processor;
+            assert_eq!((processor, run.replanned), (device.target.processor, replanned));
+            run.write_start().unwrap();
+        }
+    }
 }

@@ -8,6 +8,11 @@ use crate::ops::{Binary, ClipNorm, LossScale};
 /// The resident that holds the scale.
 pub(super) const SCALE: &str = "scaling.scale";
 
+/// Whether a tensor of a checkpoint is state of the scaling.
+pub(super) fn is_state(name: &str) -> bool {
+    name.starts_with("scaling.")
+}
+
 /// What the gradient of the loss starts from: 1/N, times the scale where there is one.
 pub(super) fn seed(graph: &mut Graph, spec: &StepSpec) -> Result<ValueId, GraphError> {
     let mean = graph.scalar("loss.scale")?;

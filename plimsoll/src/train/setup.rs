@@ -89,11 +89,12 @@ pub fn profile(recipe: &Recipe, device: &Device) -> Profile {
 }
 
 /// The nearest precision to one that the device does not compute in; none if it does.
-fn instead_of(wanted: Precision, device: &Device) -> Option<Precision> {
+pub(in crate::train) fn instead_of(wanted: Precision, device: &Device) -> Option<Precision> {
     use Precision::*;
     match (device.target.processor, wanted) {
         (_, F32) => None,
-        // Cards before sm_80, whose own precision this is, have neither; not even a plan for one could ever be run.
+        // Of the cards that run, those before sm_80, whose own precision this is, have neither; not even a plan for one
+        // could ever be run.
         (Processor::Cuda, Bf16Mixed | Bf16) if device.precision == Fp16Mixed => Some(Fp16Mixed),
         (Processor::Cuda, Tf32) if device.precision == Fp16Mixed => Some(F32),
         (Processor::Cuda, _) => None,
@@ -184,11 +185,11 @@ pub fn pins(recipe: &Recipe, device: &Device) -> Result<Pins, TrainError> {
     })
 }
 
-/// Its kernels are written for tensor cores that take tf32. In f32 they multiply three times for once, and in half
-/// precision plain products move half the bytes: these are faster plain.
-fn fused_feed_forward(recipe: &Recipe, device: &Device) -> bool {
-    let has_tf32 = device.target.processor == Processor::Cuda && device.profile.speedups.tf32 > 1.0;
-    has_tf32 && precision(recipe, device) == Precision::Tf32
+/// Worth it only where tf32 is faster than f32: its kernels are written for that. In f32 they multiply without tensor
+/// cores, and in half precision plain products move half the bytes: these are faster plain.
+pub(in crate::train) fn fused_feed_forward(recipe: &Recipe, device: &Device) -> bool {
+    let gains = device.target.processor == Processor::Cuda && device.profile.speedups.tf32 > 1.0;
+    gains && precision(recipe, device) == Precision::Tf32
 }
 
 /// A plan for a device, with the budget it was made for.
@@ -255,26 +256,25 @@ mod tests {
         let recipe = Recipe::load(&path, &[format!("memory.precision={precision}")]).unwrap();
         let device = Device {
             name: name.into(),
-            total_bytes: 8 << 30,
-            free_bytes: 8 << 30,
             reserve_bytes: 1 << 30,
             profile: card(name).unwrap().profile(),
             target: Target::CUDA,
             precision,
             runs: false,
-            ordinal: 0,
+            ..Device::cpu(1, 8 << 30)
         };
         plan(&recipe, &device).unwrap().choice
     }
 
     #[test]
-    fn feed_forwards_are_fused_where_tensor_cores_take_tf32() {
-        for (name, precision) in [("h200", Precision::F32), ("h200", Precision::Bf16Mixed), ("t4", Precision::Tf32)] {
+    fn feed_forwards_are_fused_where_tf32_is_faster_than_f32() {
+        use Precision::*;
+        for (name, precision) in [("h200", F32), ("h200", Bf16Mixed), ("t4", Tf32), ("rtx-4090", Tf32)] {
             let choice = planned(name, precision);
             assert_eq!(choice.settings.feed_forward, FeedForwardForm::Plain, "{name} in {precision}");
             assert!(choice.decisions.iter().all(|decision| decision.lever != "feed_forward"));
         }
-        let choice = planned("h200", Precision::Tf32);
+        let choice = planned("h200", Tf32);
         assert_eq!(choice.settings.feed_forward, FeedForwardForm::Fused);
         let said = choice.decisions.iter().find(|decision| decision.lever == "feed_forward").unwrap();
         assert!(said.choice == "fused" && said.saved_bytes > 0, "{said:?}");

@@ -1,5 +1,5 @@
-//! Safetensors files: written in one stream, read tensor by tensor. Sizes in a file are checked before anything is
-//! allocated for them, and at most one tensor is in host memory at a time.
+//! Safetensors files, written and read tensor by tensor. Sizes in a file are checked before anything is allocated for
+//! them, and at most one tensor is in host memory at a time.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -125,28 +125,6 @@ fn element_bytes(dtype: &str) -> Option<u64> {
     }
 }
 
-/// One tensor to write.
-pub struct TensorToWrite<'a> {
-    pub name: &'a str,
-    pub dtype: &'static str,
-    pub shape: &'a [usize],
-    pub data: std::borrow::Cow<'a, [u8]>,
-}
-
-/// Writes a file and makes sure it is on disk. Returns its size.
-pub fn write_tensors(
-    path: &Path,
-    tensors: &[TensorToWrite<'_>],
-    metadata: &BTreeMap<String, String>,
-) -> io::Result<u64> {
-    let heads = tensors.iter().map(|t| TensorHead { name: t.name.into(), dtype: t.dtype, shape: t.shape.into() });
-    let mut writer = TensorWriter::create(path, heads, metadata)?;
-    for tensor in tensors {
-        writer.write(&tensor.data)?;
-    }
-    writer.finish()
-}
-
 /// What the header says about one tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorHead {
@@ -221,12 +199,12 @@ mod tests {
 
     fn sample(dir: &Path) -> PathBuf {
         let path = dir.join("a.safetensors");
-        let (a, b) = ([1u8; 24], [2u8; 8]);
-        let tensors = [
-            TensorToWrite { name: "a", dtype: "F32", shape: &[2, 3], data: a.as_slice().into() },
-            TensorToWrite { name: "b", dtype: "I64", shape: &[1], data: b.as_slice().into() },
-        ];
-        write_tensors(&path, &tensors, &BTreeMap::from([("k".into(), "v".into())])).unwrap();
+        let head = |name: &str, dtype, shape: &[usize]| TensorHead { name: name.into(), dtype, shape: shape.into() };
+        let heads = [head("a", "F32", &[2, 3]), head("b", "I64", &[1])];
+        let mut writer = TensorWriter::create(&path, heads, &BTreeMap::from([("k".into(), "v".into())])).unwrap();
+        writer.write(&[1; 24]).unwrap();
+        writer.write(&[2; 8]).unwrap();
+        writer.finish().unwrap();
         path
     }
 

@@ -3,9 +3,8 @@
 use super::*;
 use crate::exec::cpu::CpuExecutor;
 use crate::exec::{Asked, Fill, Scalars};
-use crate::ops::Target;
-use crate::plan::{Layout, Profile, Program};
-use crate::recipe::{Precision, Recipe};
+use crate::plan::{Layout, Program};
+use crate::recipe::Recipe;
 use crate::train::{Device, RunOptions};
 use std::borrow::Cow;
 use std::path::Path;
@@ -73,24 +72,10 @@ fn recipe(sets: &[&str]) -> Recipe {
     Recipe::parse(RECIPE, "late.toml", &sets).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn device() -> Device {
-    Device {
-        name: "cpu".into(),
-        target: Target::cpu(1),
-        total_bytes: 1 << 32,
-        free_bytes: 1 << 32,
-        reserve_bytes: 0,
-        profile: Profile::cpu(1),
-        precision: Precision::F32,
-        runs: true,
-        ordinal: 0,
-    }
-}
-
 /// What is told of a run, without what a clock says; and how it ended.
 fn told(recipe: &Recipe, out: &Path, late: bool) -> (Vec<String>, Result<Finished, TrainError>) {
     let options = RunOptions { out: out.into(), resume: false, plan: None };
-    let run = Run::open(recipe.clone(), &device(), &options).unwrap();
+    let run = Run::open(recipe.clone(), &Device::cpu(1, 1 << 32), &options).unwrap();
     let inner = CpuExecutor::new(run.program(), &run.planned.choice.layout, 1).unwrap();
     let executor: Box<dyn Executor> = match late {
         true => Box::new(Late { inner, slots: [None, None], next: 0, handed_out: Default::default() }),

@@ -407,6 +407,7 @@ mod tests {
                 for (name, bytes) in b.iter().filter(|(name, _)| name.contains('w') || name.contains("moment")) {
                     let floats = |bytes: &[u8]| floats(DType::F32, bytes);
                     for (x, y) in floats(&a[name]).iter().zip(floats(bytes)) {
+                        // Scales are powers of two; only the corrections are computed in another way.
                         assert!((x - y).abs() <= 1e-6 * y.abs().max(1e-3), "{rule:?} {name} at step {t}: {x} {y}");
                     }
                 }

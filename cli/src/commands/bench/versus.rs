@@ -1,10 +1,10 @@
 //! The plans that are chosen for several budgets against every fixed strategy, all of them measured in alternation.
 
-use super::{Arguments, Bench, Workload, median, recipe, rounded};
+use super::{Arguments, Workload, median, recipe, rounded, sorted_ms};
 use crate::failure::Failure;
 use crate::printer;
 use plimsoll::recipe::Recipe;
-use plimsoll::train::{Device, Planned, TrainError, plan};
+use plimsoll::train::{Device, Planned, Rehearsal, TrainError, plan};
 use serde::Serialize;
 
 /// What is recomputed in the strategies that people choose by hand.
@@ -59,7 +59,7 @@ pub fn run(
         let candidate = Candidate { planned: plan(&recipe, device)?, recipe };
         chosen.push(position(&mut candidates, candidate));
     }
-    let measured = measure(&candidates, arguments.steps)?;
+    let measured = measure(&candidates, arguments.steps as usize)?;
     for (&budget_bytes, &at) in budgets.iter().zip(&chosen) {
         let fits = |m: &&Measured| m.arena_bytes as u64 <= budget_bytes;
         printer::json(&Point {
@@ -137,24 +137,23 @@ fn position(candidates: &mut Vec<Candidate>, candidate: Candidate) -> usize {
 
 /// All candidates side by side in memory, taking turns.
 fn measure(candidates: &[Candidate], steps: usize) -> Result<Vec<Measured>, Failure> {
-    let mut benches: Vec<(Bench, Vec<f64>)> = Vec::new();
+    let mut rehearsals: Vec<(Rehearsal<'_>, Vec<f64>)> = Vec::new();
     for Candidate { recipe, planned } in candidates {
-        let mut bench = Bench::new(recipe, planned)?;
+        let mut rehearsal = Rehearsal::new(recipe, planned)?;
         // A device captures its graphs in the first step, while what the others take is not counted as its own.
-        bench.time(1, 1)?;
-        benches.push((bench, Vec::new()));
+        rehearsal.time(1, 1)?;
+        rehearsals.push((rehearsal, Vec::new()));
     }
     for _ in 0..steps.div_ceil(STEPS_PER_TURN - 1) {
-        for (bench, times) in &mut benches {
-            times.extend(bench.time(1, STEPS_PER_TURN - 1)?.0);
+        for (rehearsal, times) in &mut rehearsals {
+            times.extend(rehearsal.time(1, STEPS_PER_TURN - 1)?.0);
         }
     }
-    Ok(benches.into_iter().map(|(bench, times)| measured(bench.planned, times)).collect())
+    Ok(rehearsals.into_iter().map(|(rehearsal, times)| measured(rehearsal.planned, times)).collect())
 }
 
-fn measured(planned: &Planned, mut times: Vec<f64>) -> Measured {
-    times.sort_by(f64::total_cmp);
-    let choice = &planned.choice;
+fn measured(planned: &Planned, seconds: Vec<f64>) -> Measured {
+    let (times, choice) = (sorted_ms(seconds), &planned.choice);
     Measured {
         micro_batch: choice.settings.micro_batch,
         recompute: choice.settings.recompute.name().into(),

@@ -2,6 +2,7 @@
 
 use super::blas::{Blas, Product};
 use super::driver::{Stream, check};
+use super::join::Shares;
 use super::modules::Modules;
 use super::{Arg, Bases, CudaError, Grid, Kernel, Recorded, Sweep, record_phase};
 use crate::plan::{Layout, Program};
@@ -90,11 +91,10 @@ pub(super) struct Preparer<'a> {
     pub tf32: bool,
 }
 
-/// The commands of a phase, and how many there are up to the end of each tick. A joined launch belongs to the first node
-/// of those that it runs.
+/// The commands of a phase, and whose work each of them does.
 pub(super) struct Commands {
     pub list: Vec<Command>,
-    pub ends: Vec<usize>,
+    pub shares: Vec<Shares>,
 }
 
 impl Preparer<'_> {
@@ -104,8 +104,7 @@ impl Preparer<'_> {
         self.modules.load(&kernels)?;
         let list = launches.iter().map(|(_, launch)| self.command(launch)).collect::<Result<_, _>>()?;
         self.blas.save();
-        let end = |tick: usize| launches.partition_point(|(of, _)| *of <= tick);
-        Ok(Commands { list, ends: (0..layout.phases[phase].order.len()).map(end).collect() })
+        Ok(Commands { list, shares: launches.into_iter().map(|(shares, _)| shares).collect() })
     }
 
     fn command(&mut self, launch: &Recorded) -> Result<Command, CudaError> {

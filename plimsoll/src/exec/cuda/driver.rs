@@ -154,9 +154,7 @@ impl DeviceArena {
             code => check("cuMemAlloc", code).map(|()| DeviceArena { base, bytes }),
         }
     }
-}
 
-impl DeviceArena {
     pub fn holds(&self, address: u64) -> bool {
         (self.base..self.base + self.bytes as u64).contains(&address)
     }

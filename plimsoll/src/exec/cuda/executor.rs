@@ -6,13 +6,12 @@ use super::driver::{DeviceArena, Event, HostRegion};
 use super::readback::Readback;
 use super::staging::{Staging, half_bytes};
 use super::{Bases, CudaError, Gpu, Products};
-use crate::exec::{Asked, Executor, Fill, Scalars, fill_in_pieces, floats};
+use crate::exec::{Asked, Executor, Fill, Scalars, copy_of, fill_in_pieces, floats};
 use crate::graph::{DType, InputKind, ValueId};
 use crate::plan::{Layout, Program, Slot};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::ops::Range;
 use std::rc::Rc;
 
 /// How a program is run.
@@ -34,6 +33,8 @@ impl Default for CudaOptions {
 
 /// What a captured launch takes at most, as measured on an H200: 400 of them took 34 MiB.
 const BYTES_PER_CAPTURED: u64 = 96 << 10;
+/// Events behind one another with nothing in between: the least time between two of them is their own.
+const BARE_EVENTS: usize = 8;
 
 /// Where something lies, on the device or in the host region.
 #[derive(Clone, Copy)]
@@ -185,26 +186,28 @@ impl CudaExecutor {
         }
     }
 
-    /// As a graph with an event behind every node: the device's own clock, without waiting for the host in between.
+    /// As a graph with an event behind every launch: the device's own clock, without waiting for the host in between.
+    /// Events take time themselves; how much, those before the first launch tell.
     fn try_run_timed(&self, phase: usize, seconds: &mut [f64]) -> Result<(), CudaError> {
-        let Commands { list, ends } = &self.phases[phase].commands;
-        let starts = std::iter::once(0).chain(ends.iter().copied());
-        let ticks: Vec<(usize, Range<usize>)> = starts.zip(ends).map(|(start, &end)| start..end).enumerate().collect();
-        // Views launch nothing.
-        let ticks: Vec<_> = ticks.into_iter().filter(|(_, commands)| !commands.is_empty()).collect();
-        let marks = (0..=ticks.len()).map(|_| Event::new()).collect::<Result<Vec<_>, _>>()?;
+        let Commands { list, shares } = &self.phases[phase].commands;
+        let marks = (0..=BARE_EVENTS + list.len()).map(|_| Event::new()).collect::<Result<Vec<_>, _>>()?;
+        let (bare, behind) = marks.split_at(BARE_EVENTS + 1);
         let stream = &self.gpu.stream;
         let graph = Graph::capture(stream, || {
-            marks[0].record_in_graph(stream)?;
-            ticks.iter().zip(&marks[1..]).try_for_each(|((_, commands), mark)| {
-                self.put(&list[commands.clone()])?;
+            bare.iter().try_for_each(|mark| mark.record_in_graph(stream))?;
+            list.iter().zip(behind).try_for_each(|(command, mark)| {
+                self.put(std::slice::from_ref(command))?;
                 mark.record_in_graph(stream)
             })
         })?;
         graph.launch(stream)?;
         stream.wait()?;
-        for ((tick, _), mark) in ticks.iter().zip(marks.windows(2)) {
-            seconds[*tick] = f64::from(mark[1].ms_since(&mark[0])?) / 1e3;
+        let between = |pair: &[Event]| pair[1].ms_since(&pair[0]).map(|ms| f64::from(ms) / 1e3);
+        let gaps = bare.windows(2).map(between).collect::<Result<Vec<_>, _>>()?;
+        let gap = gaps.into_iter().fold(f64::INFINITY, f64::min);
+        for (shares, pair) in shares.iter().zip(marks[BARE_EVENTS..].windows(2)) {
+            let spent = (between(pair)? - gap).max(0.0);
+            shares.iter().for_each(|&(tick, share)| seconds[tick] += spent * share);
         }
         Ok(())
     }
@@ -293,7 +296,7 @@ impl Executor for CudaExecutor {
         let inside = |all: &Stretch| all.bytes.checked_sub(offset).is_some_and(|rest| data.len() <= rest);
         let all = self.residents.get(name).copied().filter(inside);
         let part = all.map(|all| Stretch { address: all.address + offset as u64, bytes: data.len() });
-        self.fill(part, data.len(), &|at, piece| piece.copy_from_slice(&data[at..at + piece.len()]))
+        self.fill(part, data.len(), &copy_of(data))
     }
     fn ask(&mut self, names: &[&str]) -> Asked {
         let scalar = |name: &&str| self.residents.get(*name).filter(|r| r.bytes == size_of::<f32>()).map(|r| r.address);

@@ -47,16 +47,16 @@ fn meaning(code: CUresult) -> Option<(&'static str, &'static str)> {
         | CUDA_ERROR_HARDWARE_STACK_ERROR => (
             "a kernel did what the GPU does not allow",
             "this is a defect of plimsoll: please report it with the recipe; checkpoints written before are whole, and \
-             --resume with --device cpu goes on from them",
+             --resume with --device cpu goes on from them, unless the recipe pins a precision that only GPUs have",
         ),
         CUDA_ERROR_LAUNCH_TIMEOUT => (
             "a kernel ran for longer than the watchdog of a GPU with a display allows",
-            "go on with --resume and a smaller memory.micro_batch, or on a GPU without a display",
+            "go on with --resume on a GPU without a display, or begin anew with a smaller memory.micro_batch",
         ),
         CUDA_ERROR_LAUNCH_FAILED | CUDA_ERROR_UNKNOWN => (
             "the GPU stopped in the middle of its work, or is gone",
             "`nvidia-smi` and the system's log (Xid) say why; checkpoints written before are whole: go on with --resume, \
-             there or with --device cpu",
+             there or, unless the recipe pins a precision that only GPUs have, with --device cpu",
         ),
         _ => return None,
     })

@@ -3,10 +3,11 @@
 //! A sweep may also run earlier than its place, past launches that neither touch what it writes nor write what it reads.
 
 use super::Recorded;
+use smallvec::SmallVec;
 use std::ops::Range;
 
 /// The bytes that a node reads and writes; its workspace counts as written.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct Touched {
     pub reads: Vec<Range<u64>>,
     pub writes: Vec<Range<u64>>,
@@ -32,28 +33,40 @@ pub(super) struct Step {
     pub tick: usize,
 }
 
+/// The places of the nodes that a launch runs, each with its share of the work. The first is where it stands.
+pub type Shares = SmallVec<[(usize, f64); 1]>;
+
 /// How many launches a sweep is carried past at most. Farther back there is hardly ever anything to join.
 const REACH: usize = 256;
 
 /// Joins what can be joined. What remains stands where the first of those that it consists of did.
-pub(super) fn join(steps: Vec<Step>) -> Vec<Step> {
+pub(super) fn join(steps: Vec<Step>) -> Vec<(Shares, Recorded)> {
     let groups = groups(&steps);
     let mut steps: Vec<Option<Step>> = steps.into_iter().map(Some).collect();
     let mut take = |index: usize| steps[index].take().expect("a launch is in one group");
     groups.iter().map(|group| merged(group.iter().map(|&index| take(index)).collect())).collect()
 }
 
-fn merged(group: Vec<Step>) -> Step {
+fn merged(group: Vec<Step>) -> (Shares, Recorded) {
+    let shares = shares(&group);
     let mut steps = group.into_iter();
-    let mut all = steps.next().expect("a group has a first launch");
+    let mut all = steps.next().expect("a group has a first launch").launch;
     for step in steps {
-        if let (Recorded::Sweep(all), Recorded::Sweep(one)) = (&mut all.launch, step.launch) {
+        if let (Recorded::Sweep(all), Recorded::Sweep(one)) = (&mut all, step.launch) {
             all.sets.extend(one.sets);
         }
-        all.touched.reads.extend(step.touched.reads);
-        all.touched.writes.extend(step.touched.writes);
     }
-    all
+    (shares, all)
+}
+
+/// A launch that stands alone is all its node's; of a joined one each node has as much as it has elements.
+fn shares(group: &[Step]) -> Shares {
+    let elements = |step: &Step| match &step.launch {
+        Recorded::Sweep(sweep) => sweep.sets.iter().map(|set| set.elements).sum::<usize>().max(1) as f64,
+        _ => 1.0,
+    };
+    let all: f64 = group.iter().map(elements).sum();
+    group.iter().map(|step| (step.tick, elements(step) / all)).collect()
 }
 
 /// Which launches run together, in the order in which they run.
@@ -92,9 +105,11 @@ mod tests {
         Touched { reads: once(reads).collect(), writes: once(writes).collect() }
     }
 
+    /// Over as many elements as bytes are read.
     fn sweep(entry: &'static str, reads: Range<u64>, writes: Range<u64>) -> Step {
         let kernel = Kernel::new(Source { name: "any", text: "" }, entry);
-        let sets = vec![Set { addresses: vec![reads.start, writes.start], elements: 1 }];
+        let elements = (reads.end - reads.start) as usize;
+        let sets = vec![Set { addresses: vec![reads.start, writes.start], elements }];
         let launch = Recorded::Sweep(Sweep { kernel, width: 1, sets, shared: vec![Arg::U32(1)] });
         Step { launch, touched: touched(reads, writes), tick: 0 }
     }
@@ -115,8 +130,21 @@ mod tests {
             sweep("cast", 8..12, 104..106),
         ];
         assert_eq!(groups(&steps), [vec![0, 2, 5], vec![1], vec![3], vec![4]]);
-        let Recorded::Sweep(all) = &join(steps.to_vec())[0].launch else { panic!("the first is a sweep") };
+        let joined = join(steps.to_vec());
+        let Recorded::Sweep(all) = &joined[0].1 else { panic!("the first is a sweep") };
         assert_eq!(all.sets.iter().map(|set| set.addresses[0]).collect::<Vec<_>>(), [0, 4, 8]);
+    }
+
+    #[test]
+    fn a_joined_launch_is_shared_by_elements() {
+        let at = |tick: usize, step: Step| Step { tick, ..step };
+        let steps = vec![
+            at(2, sweep("cast", 0..30, 100..130)),
+            at(5, sweep("cast", 30..40, 130..140)),
+            at(6, other(0..1, 0..1)),
+        ];
+        let shares: Vec<Shares> = join(steps).into_iter().map(|(shares, _)| shares).collect();
+        assert_eq!(shares.iter().map(|s| s.to_vec()).collect::<Vec<_>>(), [vec![(2, 0.75), (5, 0.25)], vec![(6, 1.0)]]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Finds NVIDIA's libraries: where the system's loader looks, in the toolkit, in pip's packages of the active environment.
 
 use super::CudaError;
+use std::cell::LazyCell;
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -50,10 +51,11 @@ impl Library {
 
     /// Loads it for good: the bindings find by its name what is loaded already, wherever it came from.
     pub fn load(self) -> Result<(), CudaError> {
-        let folders = match self {
+        // Read only if the system's loader does not find it by its name.
+        let folders = LazyCell::new(|| match self {
             Library::Driver => Vec::new(),
             _ => folders(Path::new("/"), |name| std::env::var_os(name)),
-        };
+        });
         let found = |file: &&str| open(Path::new(file)) || folders.iter().any(|folder| self.load_from(folder, file));
         match self.files().iter().any(found) {
             true => Ok(()),

@@ -22,6 +22,7 @@ pub use compile::{Compiler, OLDEST_ARCH, cache_folder};
 pub use driver::{DriverFacts, device_count};
 pub use executor::{CudaExecutor, CudaOptions};
 pub use gpu::Gpu;
+pub use join::Shares;
 pub use launch::{Arg, CudaError, DeviceTensor, Gemm, Grid, Kernel, Launch, Matrix, Queue, Source, device_name};
 pub use libraries::Library;
 pub use record::{Bases, record_node, record_phase};

@@ -25,7 +25,12 @@ impl Readback {
 
     /// Puts copies of the floats at these addresses on the stream; NaN stands for those that are nowhere. The slot they
     /// come to.
-    pub fn order(&mut self, stream: &Stream, addresses: impl Iterator<Item = Option<u64>>) -> Result<usize, CudaError> {
+    pub fn order(
+        &mut self,
+        stream: &Stream,
+        addresses: impl ExactSizeIterator<Item = Option<u64>>,
+    ) -> Result<usize, CudaError> {
+        debug_assert!(addresses.len() <= WIDTH, "a question has room for {WIDTH} numbers");
         let slot = self.next;
         self.next = (slot + 1) % SLOTS;
         for (i, address) in addresses.take(WIDTH).enumerate() {

@@ -1,6 +1,6 @@
 //! A phase of a laid-out program as launches on a queue: what the executor runs and what checks without a GPU look at.
 
-use super::join::{Step, Touched, join};
+use super::join::{Shares, Step, Touched, join};
 use super::{CudaError, DeviceTensor, Launch, Queue, Recorded, Recorder};
 use crate::graph::{NodeId, Space, ValueId};
 use crate::plan::{Layout, Program, Slot};
@@ -81,7 +81,8 @@ fn touched(program: &Program, layout: &Layout, phase: usize, id: NodeId, bases: 
     }
 }
 
-/// What a phase puts on a device, with the tick of each: its nodes in order, their launches joined where possible.
+/// What a phase puts on a device, and whose work each launch does: its nodes in order, their launches joined where
+/// possible.
 pub fn record_phase(
     program: &Program,
     layout: &Layout,
@@ -89,14 +90,17 @@ pub fn record_phase(
     bases: Bases,
     tf32: bool,
     arch: u32,
-) -> Result<Vec<(usize, Recorded)>, CudaError> {
+) -> Result<Vec<(Shares, Recorded)>, CudaError> {
     let mut steps = Vec::new();
     for (tick, &id) in layout.phases[phase].order.iter().enumerate() {
         let mut recorder = Recorder { arch, ..Recorder::default() };
         record_node(program, layout, phase, id, bases, tf32, &mut recorder)?;
+        if recorder.launches.is_empty() {
+            continue;
+        }
         let touched = touched(program, layout, phase, id, bases);
         let step = |launch: Recorded| Step { launch, touched: touched.clone(), tick };
         steps.extend(recorder.launches.into_iter().map(step));
     }
-    Ok(join(steps).into_iter().map(|step| (step.tick, step.launch)).collect())
+    Ok(join(steps))
 }

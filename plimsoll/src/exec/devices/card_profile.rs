@@ -14,7 +14,7 @@ const REACHED_PCIE: f64 = 0.85;
 const CACHE_SPEEDUP: f64 = 1.5;
 /// From one kernel of a captured graph to the next, the ends of its blocks included: empty ones replay in 1 µs each.
 const SECONDS_PER_KERNEL: f64 = 2e-6;
-/// One step through time of a recurrence: a product, the gates, and a barrier between all multiprocessors.
+/// One step through time of a recurrence: a product and the gates. A guess.
 const SECONDS_PER_TIME_STEP: f64 = 4e-6;
 const SECONDS_PER_PHASE: f64 = 20e-6;
 
@@ -60,7 +60,8 @@ impl Card {
     }
 }
 
-/// Of the speed of a large product, as steps of bert-large, CLIP and FLAN-T5-XL take it on an H200.
+/// Of the speed of a large product. Attention's are those of bert-large, CLIP and FLAN-T5-XL on an H200; the others are
+/// guesses.
 fn share(class: Class) -> f64 {
     match class {
         Class::Product => 1.0,

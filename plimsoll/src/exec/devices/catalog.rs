@@ -1,5 +1,6 @@
 //! Cards that plans can be made for without having one.
 
+use super::GpuFacts;
 use crate::recipe::nearest;
 use serde::Serialize;
 use thiserror::Error;
@@ -145,6 +146,15 @@ impl UnknownCard {
 pub fn card(name: &str) -> Result<&'static Card, UnknownCard> {
     let found = CARDS.iter().find(|card| card.name == name);
     found.ok_or_else(|| UnknownCard { name: name.into(), nearest: nearest(name, CARDS.iter().map(|card| card.name)) })
+}
+
+/// The card that a GPU is, or the one of its generation that comes nearest in memory.
+pub fn nearest_card(facts: &GpuFacts) -> &'static Card {
+    let apart = |card: &&Card| {
+        let generations = card.compute_capability.0.abs_diff(facts.compute_capability.0);
+        (generations, card.total_bytes.abs_diff(facts.total_bytes))
+    };
+    catalog().iter().min_by_key(apart).unwrap_or(&catalog()[0])
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ mod cgroup;
 mod gpus;
 mod processes;
 
-pub use catalog::{Card, UnknownCard, card, catalog};
+pub use catalog::{Card, UnknownCard, card, catalog, nearest_card};
 pub use gpus::{GpuFacts, gpu_free_bytes, gpus, missing_libraries};
 pub use processes::Holder;
 

@@ -43,8 +43,8 @@ fn scaled(rates: Amounts, threads: f64) -> Amounts {
 const PHASE_S: f64 = 20e-6;
 
 /// Fitted to steps on one thread of a server processor; most times per node, and the rows of `Move`, `Elementwise` and
-/// `ConvolutionGrad`, were set by hand where the fit saw too little. Seconds per node, operation, near byte, far byte, product, element of
-/// left, right and result, and byte from or to the host, which here is the same memory.
+/// `ConvolutionGrad`, were set by hand where the fit saw too little. Seconds per node, operation, near byte, far byte,
+/// product, element of left, right and result, and byte from or to the host, which here is the same memory.
 #[rustfmt::skip]
 const FITTED: [(Class, [f64; AMOUNTS]); 20] = [
     (Class::Move, [4.00e-7, 1.34e-10, 0.0, 3.00e-11, 0.0, 0.0, 0.0, 0.0, 1.50e-10]),

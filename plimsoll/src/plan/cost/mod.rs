@@ -6,7 +6,7 @@ mod work;
 pub use work::{AMOUNTS, Amount, Amounts, Grain, Work};
 
 use super::Program;
-use crate::graph::{DType, Graph, NodeId};
+use crate::graph::{DType, Graph, InputKind, NodeId};
 use crate::ops::Class;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -91,7 +91,15 @@ impl Profile {
 
     /// One run of a graph.
     pub fn graph_seconds(&self, graph: &Graph) -> f64 {
-        self.phase_s + graph.node_ids().map(|id| self.node_seconds(graph, id)).sum::<f64>()
+        let nodes: f64 = graph.node_ids().map(|id| self.node_seconds(graph, id)).sum();
+        self.phase_s + self.input_seconds(graph) + nodes
+    }
+
+    /// Bringing the data of one run to where its nodes read it.
+    pub fn input_seconds(&self, graph: &Graph) -> f64 {
+        let rates = self.seconds.get(&Class::Move).copied().unwrap_or_default();
+        let data = graph.values().iter().filter(|value| matches!(value.input, Some(InputKind::Data)));
+        rates.of(Amount::HostBytes) * data.map(|value| value.ty.span_bytes() as f64).sum::<f64>()
     }
 }
 
@@ -160,6 +168,15 @@ mod tests {
         for (m, n, k) in [(2, 512, 512), (512, 4, 512), (512, 512, 2), (16, 16, 16)] {
             assert!(per_flop(m, n, k) > 1.5 * square, "{m} x {n} x {k}: {} against {square}", per_flop(m, n, k));
         }
+    }
+
+    #[test]
+    fn inputs_take_their_time_on_the_way() {
+        let mut graph = Graph::new("inputs", DType::F32);
+        activation(&mut graph, "x", &[1000]);
+        let rates = Amounts::default().with(Amount::HostBytes, 1e-9);
+        let profile = Profile { seconds: [(Class::Move, rates)].into(), phase_s: 0.0, ..Profile::cpu(1) };
+        assert!((profile.graph_seconds(&graph) - 4e-6).abs() < 1e-15);
     }
 
     #[test]

@@ -4,7 +4,8 @@ use super::attempt::{Attempt, Outline, attempt};
 use super::parallel::{Progress, on_all_cores};
 use super::{PLENTY, with_budget, with_memory};
 use crate::recipe::{Budget, Precision, Recipe};
-use crate::train::{Device, Planned, TrainError, budget_bytes, expected_data, precision};
+use crate::train::setup::fused_feed_forward;
+use crate::train::{Device, Planned, TrainError, budget_bytes, expected_data, family, precision};
 use serde::Serialize;
 
 /// A recipe on one card.
@@ -62,19 +63,34 @@ pub fn full_speed_card(recipe: &Recipe, cards: &[Device]) -> Result<Option<CardA
     })
 }
 
-/// The first of `cards` with room for a plan that was made for a card of the same precision: nothing is planned anew.
+/// The first of `cards` with room for a plan that was made for a card that plans alike: nothing is planned anew.
 pub fn holding_card<'a>(recipe: &Recipe, planned: &Planned, cards: &'a [Device]) -> Option<&'a Device> {
     let recipe = &by_card(recipe);
-    let (wanted, arena) = (precision(recipe, &planned.device), planned.choice.layout.arena_bytes as u64);
+    let (wanted, arena) = (Forms::on(recipe, &planned.device), planned.choice.layout.arena_bytes as u64);
     let holds = |card: &&Device| {
-        let same_plan = card.target == planned.device.target && precision(recipe, card) == wanted;
+        let same_plan = card.target == planned.device.target && Forms::on(recipe, card) == wanted;
         same_plan && budget_bytes(recipe, card).saturating_sub(card.reserve_bytes) >= arena
     };
     cards.iter().find(holds)
 }
 
-/// The first card that holds the plan made for `budget` and passes. How much a plan takes depends on the precision, so
-/// it is asked for once for each; on the card found the plan is made again.
+/// What the memory of a plan depends on, of all that cards differ in: on the same forms the same budget gives plans of
+/// the same size.
+#[derive(PartialEq, Eq)]
+struct Forms {
+    precision: Precision,
+    fused_feed_forward: bool,
+}
+
+impl Forms {
+    fn on(recipe: &Recipe, card: &Device) -> Forms {
+        let fuses = family(&recipe.model).has_fused_feed_forward() && fused_feed_forward(recipe, card);
+        Forms { precision: precision(recipe, card), fused_feed_forward: fuses }
+    }
+}
+
+/// The first card that holds the plan made for `budget` and passes. How much a plan takes is asked for once for all
+/// cards of the same forms; on the card found the plan is made again.
 fn first_card(
     recipe: &Recipe,
     cards: &[Device],
@@ -82,10 +98,10 @@ fn first_card(
     passes: impl Fn(&Device, &Outline) -> Result<bool, TrainError>,
 ) -> Result<Option<CardAnswer>, TrainError> {
     let recipe = &by_card(recipe);
-    let mut needs: Vec<(Precision, Option<u64>)> = Vec::new();
+    let mut needs: Vec<(Forms, Option<u64>)> = Vec::new();
     for card in cards {
-        let precision = precision(recipe, card);
-        let known = needs.iter().find(|(p, _)| *p == precision).map(|(_, need)| *need);
+        let forms = Forms::on(recipe, card);
+        let known = needs.iter().find(|(other, _)| *other == forms).map(|(_, need)| *need);
         let need = match known {
             Some(need) => need,
             None => {
@@ -95,7 +111,7 @@ fn first_card(
                     continue;
                 }
                 let need = attempt.plan.map(|plan| plan.arena_bytes);
-                needs.push((precision, need));
+                needs.push((forms, need));
                 need
             }
         };
@@ -118,5 +134,32 @@ fn by_card(recipe: &Recipe) -> Recipe {
     match recipe.memory.budget {
         Budget::Bytes(_) => with_memory(recipe, |memory| memory.budget = Budget::Auto),
         Budget::Auto | Budget::Percent(_) => recipe.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::recipes::TEXT;
+    use super::*;
+    use crate::exec::devices::card;
+    use crate::ops::Target;
+    use crate::train::plan;
+
+    /// In tf32 only some cards fuse feed-forwards: a plan with fused ones is held by none of the others.
+    #[test]
+    fn a_plan_is_held_by_cards_that_plan_alike() {
+        let on = |name: &str| {
+            let card = card(name).unwrap();
+            let (name, profile) = (name.into(), card.profile());
+            Device { name, profile, target: Target::CUDA, runs: false, ..Device::cpu(1, card.total_bytes) }
+        };
+        let cards = ["rtx-4090", "h200"].map(on);
+        for (precision, [first, second]) in [("f32", ["rtx-4090"; 2]), ("tf32", ["rtx-4090", "h200"])] {
+            let recipe = Recipe::parse(TEXT, "text.toml", &[format!("memory.precision={precision}")]).unwrap();
+            for (made_for, holder) in cards.iter().zip([first, second]) {
+                let planned = plan(&recipe, made_for).unwrap();
+                assert_eq!(holding_card(&recipe, &planned, &cards).unwrap().name, holder, "{precision}");
+            }
+        }
     }
 }

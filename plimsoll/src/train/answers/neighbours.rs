@@ -224,7 +224,7 @@ mod tests {
     /// A step and the plan that it leads to are timed alike, in tf32 too, where products are several times as fast.
     #[test]
     fn a_step_takes_as_long_as_the_plan_that_it_leads_to() {
-        let card = card("rtx-4090").unwrap();
+        let card = card("h200").unwrap();
         let device = Device {
             profile: card.profile(),
             target: ops::Target::CUDA,

@@ -9,7 +9,7 @@ pub use fit::Observation;
 use super::{Device, TrainError};
 use crate::ops::{Class, Processor};
 use crate::plan::{Amounts, Grain, Profile, Work};
-use running::Running;
+use running::{Prepared, Running};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -43,8 +43,6 @@ pub struct ClassCheck {
 
 /// Rounds over all models that are run at least and at most.
 const ROUNDS: std::ops::Range<usize> = 2..16;
-/// Steps of a model in one turn: the first brings its memory back into the caches and is not counted.
-const STEPS_PER_TURN: usize = 3;
 
 /// Runs the models in alternation for about `time`, telling `progress` the share that is done, and fits a profile.
 pub fn calibrate(device: &Device, time: Duration, mut progress: impl FnMut(f64)) -> Result<Calibration, TrainError> {
@@ -53,21 +51,22 @@ pub fn calibrate(device: &Device, time: Duration, mut progress: impl FnMut(f64))
         Processor::Cpu => workloads::for_processors(),
         Processor::Cuda => workloads::for_cards(),
     };
-    let mut models = workloads.iter().map(|w| Running::new(w, device)).collect::<Result<Vec<_>, _>>()?;
+    let prepared = workloads.iter().map(|w| Prepared::new(w, device)).collect::<Result<Vec<_>, _>>()?;
+    let mut models = prepared.iter().map(Running::new).collect::<Result<Vec<_>, _>>()?;
     for round in 0..ROUNDS.end {
         let spent = began.elapsed().as_secs_f64() / time.as_secs_f64();
         if round >= ROUNDS.start && spent >= 1.0 {
             break;
         }
         for model in &mut models {
-            model.turn(STEPS_PER_TURN)?;
+            model.turn()?;
         }
         progress(began.elapsed().as_secs_f64() / time.as_secs_f64());
     }
     Ok(explain(&models, device, began))
 }
 
-fn explain(models: &[Running], device: &Device, began: Instant) -> Calibration {
+fn explain(models: &[Running<'_>], device: &Device, began: Instant) -> Calibration {
     let quiet = fitted(models, device);
     let classes = class_checks(&observations(models, &quiet), &quiet);
     let profile = as_met(quiet, models);
@@ -81,7 +80,7 @@ fn explain(models: &[Running], device: &Device, began: Instant) -> Calibration {
 }
 
 /// The near cache's size is not known: the one that leaves the least unexplained is taken.
-fn fitted(models: &[Running], device: &Device) -> Profile {
+fn fitted(models: &[Running<'_>], device: &Device) -> Profile {
     let start = match device.target.processor {
         Processor::Cpu => Profile::cpu(device.target.threads),
         // How much faster its tensor cores are is known of a card; what else it does is fitted as a sum.
@@ -95,14 +94,14 @@ fn fitted(models: &[Running], device: &Device) -> Profile {
     });
     let best = fits.into_iter().min_by(|a, b| a.1.total_cmp(&b.1));
     let profile = best.map_or(start, |(profile, _)| profile);
-    let mut rests: Vec<f64> = models.iter().map(Running::seconds_besides_nodes).collect();
+    let mut rests: Vec<f64> = models.iter().map(|model| model.other_seconds(&profile)).collect();
     rests.sort_by(f64::total_cmp);
     Profile { phase_s: rests.get(rests.len() / 2).copied().unwrap_or(0.0).max(0.0), ..profile }
 }
 
 /// Nodes at their quiet moments say how the classes compare; whole steps, interruptions included, say how long they take.
-fn as_met(profile: Profile, models: &[Running]) -> Profile {
-    let longer = |model: &Running| 1e3 * model.median_step_seconds() / model.predicted_ms(&profile).max(1e-9);
+fn as_met(profile: Profile, models: &[Running<'_>]) -> Profile {
+    let longer = |model: &Running<'_>| 1e3 * model.median_step_seconds() / model.predicted_ms(&profile).max(1e-9);
     let mut factors: Vec<f64> = models.iter().map(longer).collect();
     factors.sort_by(f64::total_cmp);
     let factor = factors.get(factors.len() / 2).copied().filter(|factor| factor.is_normal()).unwrap_or(1.0);
@@ -110,7 +109,7 @@ fn as_met(profile: Profile, models: &[Running]) -> Profile {
 }
 
 /// Every node of every model: what it does and the time it took.
-fn observations(models: &[Running], profile: &Profile) -> Vec<Observation> {
+fn observations(models: &[Running<'_>], profile: &Profile) -> Vec<Observation> {
     let mut found = Vec::new();
     for model in models {
         let step = model.step_seconds();

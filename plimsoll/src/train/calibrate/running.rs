@@ -1,50 +1,61 @@
 //! A small model in training, with a look at the clock after each node.
 
-use super::super::random_batch::random_batch;
-use super::super::{Planned, Shapes, Stepper, initialize, plan, shapes, take_arena};
+use super::super::setup::instead_of;
+use super::super::{Planned, Rehearsal, plan};
 use super::workloads::Workload;
 use super::{Device, TrainError};
-use crate::data::Batch;
 use crate::exec::Executor;
 use crate::graph::NodeId;
 use crate::ops::Processor;
 use crate::plan::{Profile, Program, predicted_ms};
-use crate::recipe::{Precision, Recipe};
+use crate::recipe::{Choice, Precision, Recipe};
 use std::time::Instant;
 
-pub struct Running {
+/// A model with its plan for the device.
+pub struct Prepared {
+    name: &'static str,
+    recipe: Recipe,
+    planned: Planned,
+}
+
+impl Prepared {
+    pub fn new(workload: &Workload, device: &Device) -> Result<Prepared, TrainError> {
+        let mut recipe = Recipe::parse(&workload.recipe(), workload.name, &[])?;
+        if let Some(other) = recipe.memory.precision.pinned().and_then(|wanted| instead_of(wanted, device)) {
+            recipe.memory.precision = Choice::Pinned(other);
+        }
+        Ok(Prepared { name: workload.name, planned: plan(&recipe, device)?, recipe })
+    }
+}
+
+pub struct Running<'p> {
     pub name: &'static str,
     /// Whether its f32 products are rounded to tf32.
     pub tf32: bool,
-    planned: Planned,
-    executor: Box<dyn Executor>,
-    stepper: Stepper,
-    shapes: Shapes,
-    batch: Batch,
-    lr: f64,
-    done: usize,
+    rehearsal: Rehearsal<'p>,
     /// By phase and tick: seconds of each run.
     ticks: Vec<Vec<Vec<f64>>>,
     steps: Vec<f64>,
 }
 
-impl Running {
-    pub fn new(workload: &Workload, device: &Device) -> Result<Running, TrainError> {
-        let recipe = Recipe::parse(&workload.recipe(), workload.name, &[])?;
-        let planned = plan(&recipe, device)?;
-        let choice = &planned.choice;
-        let mut executor = take_arena(&recipe, &planned)?;
-        initialize(&choice.program, &mut executor, recipe.train.seed);
-        let (stepper, shapes) = (Stepper::new(&recipe, choice), shapes(&recipe, &planned));
-        let batch = random_batch(&choice.program, recipe.train.effective_batch)?;
-        let ticks = choice.layout.phases.iter().map(|phase| vec![Vec::new(); phase.order.len()]).collect();
-        let lr = recipe.train.optimizer.lr;
-        let (done, steps, tf32) = (0, Vec::new(), recipe.memory.precision.pinned() == Some(Precision::Tf32));
-        Ok(Running { name: workload.name, tf32, planned, executor, stepper, shapes, batch, lr, done, ticks, steps })
+/// Steps of a model in one turn: the first brings its memory back into the caches and is not counted.
+const STEPS_PER_TURN: usize = 3;
+/// A device is done sooner.
+const STEPS_ON_A_DEVICE: usize = 8;
+
+impl<'p> Running<'p> {
+    pub fn new(prepared: &'p Prepared) -> Result<Running<'p>, TrainError> {
+        let Prepared { name, recipe, planned } = prepared;
+        let mut rehearsal = Rehearsal::new(recipe, planned)?;
+        // A device captures its graphs in the first step, while what the others take is not counted as its own.
+        rehearsal.time(0, 1)?;
+        let ticks = planned.choice.layout.phases.iter().map(|phase| vec![Vec::new(); phase.order.len()]).collect();
+        let tf32 = recipe.memory.precision.pinned() == Some(Precision::Tf32);
+        Ok(Running { name, tf32, rehearsal, ticks, steps: Vec::new() })
     }
 
     pub fn program(&self) -> &Program {
-        &self.planned.choice.program
+        &self.rehearsal.planned.choice.program
     }
 
     pub fn predicted_ms(&self, profile: &Profile) -> f64 {
@@ -52,38 +63,39 @@ impl Running {
     }
 
     /// Some steps, of which all but the first are counted.
-    pub fn turn(&mut self, steps: usize) -> Result<(), TrainError> {
-        // Looking at each node takes a device out of its stride: its whole steps are measured apart.
-        let apart = self.planned.device.target.processor == Processor::Cuda;
-        (0..steps).try_for_each(|step| match (step, apart) {
-            (0, _) => self.step(false, false),
-            (_, false) => self.step(true, true),
-            (_, true) => self.step(step % 2 == 1, step % 2 == 0),
-        })
+    pub fn turn(&mut self) -> Result<(), TrainError> {
+        match self.rehearsal.planned.device.target.processor {
+            Processor::Cpu => {
+                self.rehearsal.step(Executor::run)?;
+                (1..STEPS_PER_TURN).try_for_each(|_| {
+                    let began = Instant::now();
+                    self.look_at_nodes()?;
+                    self.steps.push(began.elapsed().as_secs_f64());
+                    Ok(())
+                })
+            }
+            // Looking at each node takes a device out of its stride: its whole steps are measured apart.
+            Processor::Cuda => {
+                self.look_at_nodes()?;
+                self.steps.extend(self.rehearsal.time(1, STEPS_ON_A_DEVICE)?.0);
+                Ok(())
+            }
+        }
     }
 
-    /// One step; whether its nodes are timed, and whether all of it is.
-    fn step(&mut self, nodes: bool, whole: bool) -> Result<(), TrainError> {
-        let (choice, ticks, began) = (&self.planned.choice, &mut self.ticks, Instant::now());
-        let run = |executor: &mut Box<dyn Executor>, phase: usize| {
-            if !nodes {
-                return executor.run(phase);
-            }
+    /// One step, every node of it timed.
+    fn look_at_nodes(&mut self) -> Result<(), TrainError> {
+        let Running { rehearsal, ticks, .. } = self;
+        rehearsal.step(|executor, phase| {
             let mut seconds = vec![0.0; ticks[phase].len()];
             executor.run_timed(phase, &mut seconds);
             ticks[phase].iter_mut().zip(seconds).for_each(|(times, seconds)| times.push(seconds));
-        };
-        self.stepper.step(&mut self.executor, choice, &mut self.shapes, &self.batch, self.done, self.lr, run)?;
-        self.done += 1;
-        if whole {
-            self.steps.push(began.elapsed().as_secs_f64());
-        }
-        Ok(())
+        })
     }
 
     /// Phase, node and seconds of one run, for all nodes that ran.
     pub fn node_seconds(&self) -> impl Iterator<Item = (usize, NodeId, f64)> + '_ {
-        let phases = self.planned.choice.layout.phases.iter().zip(&self.ticks).enumerate();
+        let phases = self.rehearsal.planned.choice.layout.phases.iter().zip(&self.ticks).enumerate();
         phases.flat_map(|(index, (phase, ticks))| {
             let ran = phase.order.iter().zip(ticks).filter(|(_, times)| !times.is_empty());
             ran.map(move |(&node, times)| (index, node, typical(times)))
@@ -99,12 +111,14 @@ impl Running {
         quantile(&self.steps, 2)
     }
 
-    /// What a run of a phase takes besides its nodes.
-    pub fn seconds_besides_nodes(&self) -> f64 {
-        let repeat = |phase: usize| self.program().phases[phase].repeat as f64;
+    /// What a run of a phase takes besides its inputs and its nodes.
+    pub fn other_seconds(&self, profile: &Profile) -> f64 {
+        let phases = &self.program().phases;
+        let repeat = |phase: usize| phases[phase].repeat as f64;
         let nodes: f64 = self.node_seconds().map(|(phase, _, seconds)| repeat(phase) * seconds).sum();
-        let phases: f64 = (0..self.program().phases.len()).map(repeat).sum();
-        (self.step_seconds() - nodes) / phases.max(1.0)
+        let inputs: f64 = phases.iter().map(|phase| phase.repeat as f64 * profile.input_seconds(&phase.graph)).sum();
+        let runs: f64 = (0..phases.len()).map(repeat).sum();
+        (self.step_seconds() - inputs - nodes) / runs.max(1.0)
     }
 }
 

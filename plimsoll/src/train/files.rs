@@ -10,7 +10,7 @@ pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return fs::write(path, content);
     }
-    // A link stays one.
+    // A link to a file stays one.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let draft = path.with_extension(format!("{}.tmp", std::process::id()));
     let written = write_out(&draft, content).and_then(|()| fs::rename(&draft, &path));
