@@ -100,6 +100,42 @@ fn every_recipe_has_a_plan_or_the_smallest_budget() {
     assert!(smallest_seen > 0, "no budget was too small: nothing of that was tested");
 }
 
+/// In exactly the memory of what someone pins by hand, the search finds a plan that is as fast.
+#[test]
+fn no_pinned_strategy_is_faster_in_its_own_memory() {
+    let encoder = ["model.num_hidden_layers=6", "model.hidden_size=512", "train.effective_batch=32"];
+    let mut compared = 0;
+    for (name, sets) in [
+        ("encoder-small.toml", &encoder[..]),
+        ("clip-small.toml", &[]),
+        ("flan-t5-xl-small.toml", &[]),
+        ("mu-sota-small.toml", &[]),
+    ] {
+        for device in [card_with(8 * GIB, 700 << 20), processor(8 * GIB)] {
+            for (level, parts) in [("none", 1), ("none", 4), ("cheap", 1), ("layers", 1), ("layers", 4)] {
+                let recipe = shipped(name, sets);
+                let micro_batch = recipe.train.effective_batch / parts;
+                let pins = [format!("memory.recompute={level}"), format!("memory.micro_batch={micro_batch}")];
+                let pinned =
+                    plan(&shipped(name, &[sets, &pins.each_ref().map(String::as_str)].concat()), &device).unwrap();
+                let mut free = recipe;
+                free.memory.budget = plimsoll::recipe::Budget::Bytes(pinned.planned_peak_bytes());
+                let found = plan(&free, &device).unwrap();
+                let [found_ms, pinned_ms] = [&found, &pinned].map(|planned| planned.choice.predicted_step_ms);
+                let what = format!("{name} with {pins:?} on {}", device.name);
+                // A faster plan that gaps take over the budget may leave a slightly slower one.
+                assert!(
+                    found_ms <= 1.02 * pinned_ms,
+                    "{what}: {found_ms} ms instead of {pinned_ms}: {:?}",
+                    found.choice
+                );
+                compared += 1;
+            }
+        }
+    }
+    assert_eq!(compared, 40);
+}
+
 /// With the budget that is said to be the smallest there is a plan, and with less there is none.
 fn smallest_fits(recipe: &Recipe, device: &Device, needed: u64, what: &str) {
     let with = |budget: u64| {

@@ -1,7 +1,7 @@
 //! The choices of recompute for one phase, from the fastest to the smallest: each rung runs more nodes again.
 
 use super::selection::{ForwardNames, Recompute, describe, select};
-use super::{cut, exact, sketch_again, uses};
+use super::{Use, cut, exact, sketch_again, uses};
 use crate::graph::Graph;
 use crate::ops::Target;
 use crate::plan::layout::ordered;
@@ -38,8 +38,9 @@ pub struct Ladder {
 enum Rungs {
     /// Every choice that nothing beats.
     All(Vec<Vec<bool>>),
-    /// One step of one layer after the other.
-    Steps(Vec<cut::Step>),
+    /// One step of one layer after the other; and, as one more rung behind them, all layers whole. Cuts leave what is
+    /// dear to run again, so where that is alive at the peak whole layers need less.
+    Steps { steps: Vec<cut::Step>, layers: Vec<bool>, layer_seconds: f64 },
 }
 
 impl Ladder {
@@ -53,7 +54,10 @@ impl Ladder {
             }
             None => {
                 let counts = ladder.alive_at_peak()?;
-                ladder.rungs = Rungs::Steps(cut::steps(&ladder.sketch, &ladder.seconds, &counts));
+                let steps = cut::steps(&ladder.sketch, &ladder.seconds, &counts);
+                let layers = select(&ladder.sketch, &ladder.names, &Recompute::Layers);
+                let layer_seconds = extra_seconds(&uses(&ladder.sketch, &layers), &ladder.seconds);
+                ladder.rungs = Rungs::Steps { steps, layers, layer_seconds };
             }
         }
         Ok(ladder)
@@ -92,7 +96,15 @@ impl Ladder {
     pub fn len(&self) -> usize {
         match &self.rungs {
             Rungs::All(choices) => choices.len(),
-            Rungs::Steps(steps) => steps.len() + 1,
+            Rungs::Steps { steps, .. } => steps.len() + 2,
+        }
+    }
+
+    /// The rung before which each runs more again than the one before, and needs less.
+    fn end(&self) -> usize {
+        match &self.rungs {
+            Rungs::All(choices) => choices.len(),
+            Rungs::Steps { steps, .. } => steps.len() + 1,
         }
     }
 
@@ -103,7 +115,8 @@ impl Ladder {
     fn again(&self, rung: usize) -> Vec<bool> {
         match &self.rungs {
             Rungs::All(choices) => choices[rung].clone(),
-            Rungs::Steps(steps) => {
+            Rungs::Steps { steps, layers, .. } if rung > steps.len() => layers.clone(),
+            Rungs::Steps { steps, .. } => {
                 let mut again = vec![false; self.sketch.nodes.len()];
                 steps[..rung].iter().flat_map(|step| &step.nodes).for_each(|node| again[node.index()] = true);
                 exact::mark_views(&self.sketch, &mut again);
@@ -114,7 +127,10 @@ impl Ladder {
 
     /// A rung as a setting.
     pub fn choice(&self, rung: usize) -> Recompute {
-        describe(&self.sketch, &self.names, &self.again(rung))
+        match self.rungs {
+            Rungs::Steps { .. } if rung == self.end() => Recompute::Layers,
+            _ => describe(&self.sketch, &self.names, &self.again(rung)),
+        }
     }
 
     pub fn measure(&mut self, rung: usize) -> Result<Rung, PlanError> {
@@ -131,9 +147,31 @@ impl Ladder {
         measure(&self.sketch, &self.seconds, &select(&self.sketch, &self.names, choice), self.sharing)
     }
 
-    /// The first rung from `first` on that fits `room` bytes, found by halving.
+    /// The fastest rung from `first` on that fits `room` bytes.
     pub fn fit(&mut self, first: usize, room: usize) -> Result<Option<Rung>, PlanError> {
-        let (mut low, mut high) = (first, self.len().saturating_sub(1));
+        let step = self.fitting_step(first, room)?;
+        let Rungs::Steps { layer_seconds, .. } = self.rungs else { return Ok(step) };
+        if step.is_some_and(|step| step.measured.extra_seconds <= layer_seconds) {
+            return Ok(step);
+        }
+        let layers = self.measure(self.end())?;
+        Ok(Some(layers).filter(|layers| layers.measured.live_bytes <= room).or(step))
+    }
+
+    /// Whether the most recompute there is fits `room` bytes.
+    pub fn can_fit(&mut self, room: usize) -> Result<bool, PlanError> {
+        let last = self.end().saturating_sub(1)..self.len();
+        for rung in last {
+            if self.measure(rung)?.measured.live_bytes <= room {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The first step from `first` on that fits `room` bytes, found by halving.
+    fn fitting_step(&mut self, first: usize, room: usize) -> Result<Option<Rung>, PlanError> {
+        let (mut low, mut high) = (first, self.end().saturating_sub(1));
         if low > high || self.is_empty() {
             return Ok(None);
         }
@@ -154,12 +192,20 @@ impl Ladder {
         Ok(Some(self.measure(high)?))
     }
 
-    /// The rung with the fewest bytes. More recompute needs less until the layer that is recomputed sets the peak: from
-    /// the last rung back to where it needs more again, in steps of a kind.
+    /// The rung with the fewest bytes.
     pub fn lowest(&mut self, first: usize) -> Result<Option<Rung>, PlanError> {
+        let step = self.lowest_step(first)?;
+        let Rungs::Steps { .. } = self.rungs else { return Ok(step) };
+        let layers = self.measure(self.end())?;
+        Ok(step.filter(|step| step.measured.live_bytes <= layers.measured.live_bytes).or(Some(layers)))
+    }
+
+    /// More recompute needs less until the layer that is recomputed sets the peak: from the last step back to where it
+    /// needs more again, in steps of a kind.
+    fn lowest_step(&mut self, first: usize) -> Result<Option<Rung>, PlanError> {
         let ends: Vec<usize> = match &self.rungs {
             Rungs::All(choices) => (0..choices.len()).collect(),
-            Rungs::Steps(steps) => {
+            Rungs::Steps { steps, .. } => {
                 let turns = (1..steps.len()).filter(|&i| steps[i].layer <= steps[i - 1].layer);
                 [0].into_iter().chain(turns).chain([steps.len()]).collect()
             }
@@ -193,7 +239,12 @@ impl Ladder {
 /// Bytes and seconds of running `again` again.
 pub(super) fn measure(sketch: &Sketch, seconds: &[f64], again: &[bool], sharing: bool) -> Result<Measured, PlanError> {
     let uses = uses(sketch, again);
-    let extra_seconds = uses.iter().filter(|u| u.again).map(|u| seconds[u.node.index()]).sum();
+    let extra_seconds = extra_seconds(&uses, seconds);
     let (_, lives) = ordered(&sketch_again(sketch, &uses), sharing)?;
     Ok(Measured { live_bytes: lives.live_bytes(sharing), extra_seconds })
+}
+
+/// Seconds of what runs again.
+fn extra_seconds(uses: &[Use], seconds: &[f64]) -> f64 {
+    uses.iter().filter(|u| u.again).map(|u| seconds[u.node.index()]).sum()
 }

@@ -270,8 +270,10 @@ impl<'a> Search<'a> {
     /// Whether these settings fit with all the recompute there is.
     fn can_fit(&mut self, settings: &Settings, budget: usize) -> Result<bool, PlanError> {
         let base = self.base(settings)?;
-        let last = base.ladder.measure(base.ladder.len() - 1)?;
-        Ok(base.at(settings, last).live_peak_bytes <= budget)
+        match budget.checked_sub(base.resident_bytes) {
+            Some(room) => Ok(base.other_live_bytes <= room && base.ladder.can_fit(room)?),
+            None => Ok(false),
+        }
     }
 
     fn lowest(&mut self, settings: &Settings) -> Result<Candidate, PlanError> {
