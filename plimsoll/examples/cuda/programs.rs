@@ -15,6 +15,10 @@ pub struct Shipped {
     settings: &'static [&'static str],
 }
 
+/// At the recipe's own rate the first updates of a fresh CLIP overshoot, and carry any difference far: on the processor
+/// the tenth loss moves by 1 % when weights keep 15 bits, by 1e-5 at this one.
+const CALM: &str = "train.optimizer.lr=1e-4";
+
 /// Small enough to plan at once; each family and each form of its layers once.
 pub const SHIPPED: [Shipped; 13] = [
     Shipped { name: "hybrid", file: "quickstart", settings: &[] },
@@ -32,8 +36,8 @@ pub const SHIPPED: [Shipped; 13] = [
     },
     Shipped { name: "t5", file: "flan-t5-xl-small", settings: &[] },
     Shipped { name: "t5, adafactor", file: "flan-t5-xl-small", settings: &["train.optimizer.name=adafactor"] },
-    Shipped { name: "clip", file: "clip-small", settings: &[] },
-    Shipped { name: "clip, accumulated", file: "clip-small", settings: &["memory.micro_batch=16"] },
+    Shipped { name: "clip", file: "clip-small", settings: &[CALM] },
+    Shipped { name: "clip, accumulated", file: "clip-small", settings: &[CALM, "memory.micro_batch=16"] },
 ];
 
 /// Only compiled, never compared with the processor: too large for it, or what it does not run.
