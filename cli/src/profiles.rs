@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Raised whenever what a profile holds, or what its numbers mean, changes.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// What a profile was measured on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,7 +80,7 @@ fn is_sound(profile: &Profile) -> bool {
     let times = |rates: &[f64]| rates.iter().all(|s| s.is_finite() && *s >= 0.0);
     let speedups = [profile.speedups.tf32, profile.speedups.f16, profile.speedups.bf16];
     Class::ALL.iter().all(known)
-        && profile.seconds.values().all(|rates| times(&rates.0))
+        && profile.seconds.values().chain(profile.half_seconds.values()).all(|rates| times(&rates.0))
         && profile.seconds[&Class::Product].of(Amount::Flops) > 0.0
         && speedups.iter().all(|s| s.is_finite() && *s > 0.0)
         && times(&[profile.phase_s])

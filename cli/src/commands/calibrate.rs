@@ -66,14 +66,16 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 fn tables(calibration: &Calibration, file: &Path) -> String {
     let mut text = format!(
-        "{:<17} {:>9} {:>10} {:>9} {:>9} {:>10} {:>7}\n",
+        "{:<23} {:>9} {:>10} {:>9} {:>9} {:>10} {:>7}\n",
         "class", "us/node", "GFLOP/s", "near GB/s", "far GB/s", "measured", "off by"
     );
     for check in &calibration.classes {
-        let rates = calibration.profile.seconds.get(&check.class).copied().unwrap_or_default();
+        let profile = &calibration.profile;
+        let rates = if check.half { &profile.half_seconds } else { &profile.seconds };
+        let rates = rates.get(&check.class).copied().unwrap_or_default();
+        let name = format!("{}{}", check.class.name(), if check.half { ", half" } else { "" });
         text += &format!(
-            "{:<17} {:>9.1} {:>10} {:>9} {:>9} {:>7.2} ms {:>5.0} %\n",
-            check.class.name(),
+            "{name:<23} {:>9.1} {:>10} {:>9} {:>9} {:>7.2} ms {:>5.0} %\n",
             1e6 * rates.of(Amount::Node),
             per_second(&rates, Amount::Flops),
             per_second(&rates, Amount::NearBytes),
@@ -82,17 +84,17 @@ fn tables(calibration: &Calibration, file: &Path) -> String {
             100.0 * check.error
         );
     }
-    text += &format!("\n{:<17} {:>9} {:>10}\n", "step of", "measured", "predicted");
+    text += &format!("\n{:<23} {:>9} {:>10}\n", "step of", "measured", "predicted");
     for step in &calibration.steps {
-        text += &format!("{:<17} {:>6.2} ms {:>7.2} ms\n", step.model, step.measured_ms, step.predicted_ms);
+        text += &format!("{:<23} {:>6.2} ms {:>7.2} ms\n", step.model, step.measured_ms, step.predicted_ms);
     }
     text + &format!("\n{:.0} s; kept in {}\n", calibration.seconds, file.display())
 }
 
-/// Billions per second; a dash where it takes no time of its own.
+/// Billions per second; a dash where it takes no time of its own, but for what a fit leaves over.
 fn per_second(rates: &Amounts, amount: Amount) -> String {
-    match rates.of(amount) {
-        0.0 => "-".into(),
-        seconds => format!("{:.1}", 1e-9 / seconds),
+    match 1e-9 / rates.of(amount) {
+        billions if billions < 1e6 => format!("{billions:.1}"),
+        _ => "-".into(),
     }
 }

@@ -108,7 +108,7 @@ impl Op for Adafactor {
         }
     }
     fn class(&self) -> Class {
-        Class::Update
+        Class::FactoredUpdate
     }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         // Weight and gradient are read once more each for their norms and means.

@@ -34,6 +34,12 @@ pub enum Class {
     Grouped,
     Attention,
     AttentionGrad,
+    /// Attention whose scores also depend on relative positions by products of their own.
+    Disentangled,
+    DisentangledGrad,
+    /// Two products with a function between them that is never written down.
+    FeedForward,
+    FeedForwardGrad,
     /// One step after the other through time.
     Recurrent,
     RecurrentGrad,
@@ -42,10 +48,12 @@ pub enum Class {
     Loss,
     /// A weight and its moments by its gradient.
     Update,
+    /// A weight by moments of whole rows and columns, in several passes.
+    FactoredUpdate,
 }
 
 impl Class {
-    pub const ALL: [Class; 21] = [
+    pub const ALL: [Class; 26] = [
         Class::View,
         Class::Move,
         Class::Elementwise,
@@ -61,12 +69,17 @@ impl Class {
         Class::Grouped,
         Class::Attention,
         Class::AttentionGrad,
+        Class::Disentangled,
+        Class::DisentangledGrad,
+        Class::FeedForward,
+        Class::FeedForwardGrad,
         Class::Recurrent,
         Class::RecurrentGrad,
         Class::Convolution,
         Class::ConvolutionGrad,
         Class::Loss,
         Class::Update,
+        Class::FactoredUpdate,
     ];
 
     pub fn name(self) -> &'static str {
@@ -86,12 +99,17 @@ impl Class {
             Class::Grouped => "grouped",
             Class::Attention => "attention",
             Class::AttentionGrad => "attention-grad",
+            Class::Disentangled => "disentangled",
+            Class::DisentangledGrad => "disentangled-grad",
+            Class::FeedForward => "feed-forward",
+            Class::FeedForwardGrad => "feed-forward-grad",
             Class::Recurrent => "recurrent",
             Class::RecurrentGrad => "recurrent-grad",
             Class::Convolution => "convolution",
             Class::ConvolutionGrad => "convolution-grad",
             Class::Loss => "loss",
             Class::Update => "update",
+            Class::FactoredUpdate => "factored-update",
         }
     }
 
@@ -102,6 +120,10 @@ impl Class {
             Class::Product
                 | Class::Attention
                 | Class::AttentionGrad
+                | Class::Disentangled
+                | Class::DisentangledGrad
+                | Class::FeedForward
+                | Class::FeedForwardGrad
                 | Class::Recurrent
                 | Class::RecurrentGrad
                 | Class::Convolution

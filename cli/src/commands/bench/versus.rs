@@ -50,7 +50,7 @@ pub fn run(
 ) -> Result<(), Failure> {
     let with = |pins: &[String]| recipe(arguments, workload, seq, pins);
     let fixed = fixed(arguments.batch, device, with)?;
-    let budgets = spread(smallest(device, with)?, largest(&fixed), budgets);
+    let budgets = self::budgets(&fixed, device.reserve_bytes, budgets);
     let mut candidates = fixed;
     let strategies = candidates.len();
     let mut chosen = Vec::new();
@@ -61,7 +61,7 @@ pub fn run(
     }
     let measured = measure(&candidates, arguments.steps as usize)?;
     for (&budget_bytes, &at) in budgets.iter().zip(&chosen) {
-        let fits = |m: &&Measured| m.arena_bytes as u64 <= budget_bytes;
+        let fits = |m: &&Measured| m.arena_bytes as u64 + device.reserve_bytes <= budget_bytes;
         printer::json(&Point {
             workload: workload.name,
             batch: arguments.batch,
@@ -86,7 +86,7 @@ fn fixed(
     for level in LEVELS {
         for micro_batch in (0..).map(|power| 1usize << power).take_while(|&micro| micro <= batch) {
             let pins = [format!("memory.recompute={level}"), format!("memory.micro_batch={micro_batch}")];
-            // Batch statistics want the whole batch. A recipe that is wrong without pins shows when the smallest plan
+            // Batch statistics want the whole batch. A recipe that is wrong without pins shows when a plan without any
             // is asked for.
             let Ok(recipe) = with(&pins) else { continue };
             match plan(&recipe, device) {
@@ -106,22 +106,17 @@ fn fixed(
     }
 }
 
-/// Bytes of the smallest plan.
-fn smallest(device: &Device, with: impl Fn(&[String]) -> Result<Recipe, Failure>) -> Result<u64, Failure> {
-    match plan(&with(&["memory.budget=1B".into()])?, device) {
-        Ok(planned) => Ok(planned.planned_peak_bytes()),
-        Err(TrainError::DoesNotFit(smallest)) => Ok(smallest.planned_peak_bytes()),
-        Err(error) => Err(error.into()),
-    }
+/// `count` budgets, from one that the smallest fixed strategy fits in to one that all do. Their arenas grow by the same
+/// factor from each to the next; what a device keeps beside it is the same in all.
+fn budgets(fixed: &[Candidate], reserve_bytes: u64, count: usize) -> Vec<u64> {
+    let arenas = || fixed.iter().map(|c| c.planned.choice.layout.arena_bytes as u64);
+    let (smallest, largest) = (arenas().min().unwrap_or(0), arenas().max().unwrap_or(0));
+    spread(smallest, largest, count).into_iter().map(|arena| arena + reserve_bytes).collect()
 }
 
-fn largest(candidates: &[Candidate]) -> u64 {
-    candidates.iter().map(|c| c.planned.planned_peak_bytes()).max().unwrap_or(0)
-}
-
-/// `count` budgets from the smallest to plenty, each the same factor above the one before.
-fn spread(smallest: u64, plenty: u64, count: usize) -> Vec<u64> {
-    let (low, high) = (smallest.max(1) as f64, plenty.max(smallest).max(1) as f64);
+/// `count` sizes, each the same factor above the one before.
+fn spread(smallest: u64, largest: u64, count: usize) -> Vec<u64> {
+    let (low, high) = (smallest.max(1) as f64, largest.max(smallest).max(1) as f64);
     let share = |i: usize| i as f64 / count.saturating_sub(1).max(1) as f64;
     (0..count).map(|i| (low * (high / low).powf(share(i))).ceil() as u64).collect()
 }
@@ -169,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn budgets_go_from_the_smallest_to_plenty() {
+    fn sizes_grow_by_the_same_factor() {
         assert_eq!(spread(100, 1600, 5), [100, 200, 400, 800, 1600]);
         assert_eq!(spread(100, 1600, 1), [100]);
         assert_eq!(spread(100, 50, 2), [100, 100]);

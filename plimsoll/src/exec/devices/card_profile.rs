@@ -3,6 +3,7 @@
 use super::Card;
 use crate::ops::Class;
 use crate::plan::{Amount, Amounts, Grain, Profile, Speedups};
+use std::collections::BTreeMap;
 
 /// Shares of the published rates that were reached on an H200: products 680–790 of 989 TFLOP/s in bf16 and 324–350 of
 /// 495 in tf32, copies 4.26 of 4.8 TB/s.
@@ -33,6 +34,7 @@ impl Card {
                 units: self.multiprocessors,
             },
             seconds: Class::ALL.into_iter().map(|class| (class, self.seconds(class, vector))).collect(),
+            half_seconds: BTreeMap::new(),
             overlaps: true,
             speedups: Speedups {
                 tf32: speedup(self.tf32_tflops).max(1.0),
@@ -60,14 +62,16 @@ impl Card {
     }
 }
 
-/// Of the speed of a large product. Attention's are those of bert-large, CLIP and FLAN-T5-XL on an H200; the others are
-/// guesses.
+/// Of the speed of a large product. Attention's are those of bert-large, CLIP and FLAN-T5-XL on an H200, DeBERTa's those
+/// of its own layers there; the others are guesses.
 fn share(class: Class) -> f64 {
     match class {
         Class::Product => 1.0,
         // The softmax between its products, and the random words of dropout, keep the tensor cores waiting.
-        Class::Attention => 0.15,
-        Class::AttentionGrad => 0.19,
+        Class::Attention | Class::FeedForward => 0.15,
+        Class::AttentionGrad | Class::FeedForwardGrad => 0.19,
+        Class::Disentangled => 0.045,
+        Class::DisentangledGrad => 0.017,
         Class::Convolution | Class::ConvolutionGrad => 0.6,
         Class::Recurrent | Class::RecurrentGrad => 0.3,
         _ => 0.5,

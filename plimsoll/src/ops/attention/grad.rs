@@ -29,7 +29,7 @@ impl Op for AttentionGrad {
         Ok(inputs[..self.0.mask()].iter().map(Type::contiguous).collect())
     }
     fn class(&self) -> Class {
-        Class::AttentionGrad
+        if self.0.is_disentangled() { Class::DisentangledGrad } else { Class::AttentionGrad }
     }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         // Five products instead of two; scores come twice, and what is packed is packed for three gradients.

@@ -92,7 +92,7 @@ impl Attention {
             if position.dtype != DType::I64 || position.shape[..] != [1] {
                 return OpError::new(format!("{position} is not a position i64[1]"));
             }
-            if let Bias::Disentangled { .. } = self.bias {
+            if self.is_disentangled() {
                 return OpError::new("a disentangled bias needs positions that are known beforehand, not an offset");
             }
         }
@@ -108,6 +108,10 @@ impl Attention {
             true => OpError::new(format!("attention dropout counts up to {} positions and heads", kernel::LIMIT)),
             false => Ok(()),
         }
+    }
+
+    fn is_disentangled(&self) -> bool {
+        matches!(self.bias, Bias::Disentangled { .. })
     }
 
     fn scratch_bytes(&self, inputs: &[Type], target: &Target, need: fn(kernel::Shape, usize) -> usize) -> usize {
@@ -128,7 +132,7 @@ impl Op for Attention {
         Ok(vec![inputs[0].with_shape(&[s.batch, s.q_len, s.heads, s.head_dim]), lse])
     }
     fn class(&self) -> Class {
-        Class::Attention
+        if self.is_disentangled() { Class::Disentangled } else { Class::Attention }
     }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: self.flops(inputs).iter().sum(), bytes: Cost::traffic(inputs, outputs) }

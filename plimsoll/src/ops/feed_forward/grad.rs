@@ -17,7 +17,7 @@ impl Op for FeedForwardGrad {
         }
     }
     fn class(&self) -> Class {
-        Class::AttentionGrad
+        Class::FeedForwardGrad
     }
     /// Hidden values and their gradients, then the gradients of x and both weights: five products, and on cards, where
     /// x and the weights have kernels of their own, the first two twice.

@@ -88,7 +88,7 @@ impl Op for FeedForward {
     }
     /// Products with a function between them, whose results stay where they are computed: its rates are attention's.
     fn class(&self) -> Class {
-        Class::Attention
+        Class::FeedForward
     }
     fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
         let flops = Sizes::new(&inputs[0], &inputs[1]).flops(2.0, self.activation.flops());

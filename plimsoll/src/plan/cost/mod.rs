@@ -16,6 +16,8 @@ use std::collections::BTreeMap;
 pub struct Profile {
     pub grain: Grain,
     pub seconds: BTreeMap<Class, Amounts>,
+    /// The same for work in half precision, where its kernels are known to be others.
+    pub half_seconds: BTreeMap<Class, Amounts>,
     /// Whether arithmetic goes on while memory is read, so that only the slower of the two takes time.
     pub overlaps: bool,
     /// How many times faster matrices are multiplied in other element types than f32.
@@ -51,7 +53,8 @@ impl Profile {
 
     /// The same device, everything taking `factor` times as long.
     pub fn slower(mut self, factor: f64) -> Profile {
-        self.seconds.values_mut().for_each(|rates| rates.0.iter_mut().for_each(|seconds| *seconds *= factor));
+        let rates = self.seconds.values_mut().chain(self.half_seconds.values_mut());
+        rates.for_each(|rates| rates.0.iter_mut().for_each(|seconds| *seconds *= factor));
         self.phase_s *= factor;
         self
     }
@@ -62,7 +65,7 @@ impl Profile {
     }
 
     fn work_seconds(&self, work: &Work) -> f64 {
-        let Some(rates) = self.seconds.get(&work.class) else { return 0.0 };
+        let Some(rates) = self.rates(work) else { return 0.0 };
         let amounts = self.as_in_f32(work);
         match self.overlaps {
             false => rates.dot(&amounts),
@@ -72,6 +75,12 @@ impl Profile {
                 rates.dot(&amounts) - memory.min(seconds(Amount::Flops))
             }
         }
+    }
+
+    /// Seconds that one of each amount takes in work like this.
+    pub fn rates(&self, work: &Work) -> Option<&Amounts> {
+        let half = if work.is_half() { self.half_seconds.get(&work.class) } else { None };
+        half.or_else(|| self.seconds.get(&work.class))
     }
 
     /// The work with the operations of plain f32 that take as long.

@@ -23,9 +23,12 @@ pub enum Amount {
     Result,
     /// Bytes between the device and the host.
     HostBytes,
+    /// Terms of the sums of a product that has fewer tiles than the device has processors: a tile takes as long as its
+    /// sum is deep, however many processors have nothing to do.
+    Depth,
 }
 
-pub const AMOUNTS: usize = 9;
+pub const AMOUNTS: usize = 10;
 
 /// One number per [`Amount`]: how much of it there is, or the seconds that one of it takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -67,12 +70,17 @@ pub struct Grain {
 const SHARED_TILE: f64 = 4.0;
 
 impl Grain {
+    fn tiles(&self, Products { count, m, n, .. }: Products) -> usize {
+        let [rows, columns] = self.tile.map(|size| size.max(1));
+        (count * m.div_ceil(rows) * n.div_ceil(columns)).max(1)
+    }
+
     /// Time of a product next to one that fills every tile and every processor.
-    fn waste(&self, Products { count, m, n, .. }: Products) -> f64 {
+    fn waste(&self, products: Products) -> f64 {
+        let Products { m, n, .. } = products;
         let [rows, columns] = self.tile.map(|size| size.max(1));
         let padded = (m.next_multiple_of(rows) * n.next_multiple_of(columns)) as f64 / (m * n).max(1) as f64;
-        let tiles = (count * m.div_ceil(rows) * n.div_ceil(columns)).max(1);
-        let units = self.units.max(1);
+        let (tiles, units) = (self.tiles(products), self.units.max(1));
         let idle = (tiles.next_multiple_of(units) as f64) / tiles as f64;
         padded * if tiles < units { (idle / SHARED_TILE).max(1.0) } else { idle }
     }
@@ -88,6 +96,11 @@ pub struct Work {
 }
 
 impl Work {
+    /// Whether it is done in half precision.
+    pub fn is_half(&self) -> bool {
+        matches!(self.dtype, DType::F16 | DType::Bf16)
+    }
+
     pub fn of(graph: &Graph, id: NodeId, grain: &Grain) -> Work {
         let node = graph.node(id);
         let op = node.op.op();
@@ -124,6 +137,7 @@ fn with_products(amounts: Amounts, products: Products, grain: &Grain) -> Amounts
         .with(Amount::Left, elements(m, k))
         .with(Amount::Right, elements(k, n.next_multiple_of(grain.tile[1].max(1))))
         .with(Amount::Result, elements(m, n) * k.div_ceil(grain.depth.max(1)) as f64)
+        .with(Amount::Depth, if grain.tiles(products) < grain.units { k as f64 } else { 0.0 })
 }
 
 /// The share of a node's bytes that is not near: what was written in another part of the step, what lives over phases,

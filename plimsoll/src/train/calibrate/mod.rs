@@ -35,6 +35,8 @@ pub struct StepCheck {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClassCheck {
     pub class: Class,
+    /// In half precision.
+    pub half: bool,
     pub nodes: usize,
     pub measured_ms: f64,
     /// Mean distance of a node's prediction from its measurement, by time spent.
@@ -89,14 +91,26 @@ fn fitted(models: &[Running<'_>], device: &Device) -> Profile {
     let fits = [0.25, 0.5, 1.0, 2.0, 4.0].map(|factor| {
         let near_bytes = (start.grain.near_bytes as f64 * factor) as usize;
         let profile = Profile { grain: Grain { near_bytes, ..start.grain }, ..start.clone() };
-        let (seconds, unexplained) = fit::by_class(&observations(models, &profile), &start.seconds);
-        (Profile { seconds, ..profile }, unexplained)
+        let seen = observations(models, &profile);
+        rates(profile, seen)
     });
     let best = fits.into_iter().min_by(|a, b| a.1.total_cmp(&b.1));
     let profile = best.map_or(start, |(profile, _)| profile);
     let mut rests: Vec<f64> = models.iter().map(|model| model.other_seconds(&profile)).collect();
     rests.sort_by(f64::total_cmp);
     Profile { phase_s: rests.get(rests.len() / 2).copied().unwrap_or(0.0).max(0.0), ..profile }
+}
+
+/// The profile with the rates that explain what was seen best, and what they leave unexplained. Half precision has rates
+/// of its own; a class that was seen in nothing else lends them to the others.
+fn rates(profile: Profile, seen: Vec<Observation>) -> (Profile, f64) {
+    let (half, full): (Vec<_>, Vec<_>) = seen.into_iter().partition(|seen| seen.work.is_half());
+    let (half_seconds, half_left) = fit::by_class(&half, &profile.seconds);
+    let (full_seconds, full_left) = fit::by_class(&full, &profile.seconds);
+    let mut seconds = profile.seconds.clone();
+    seconds.extend(half_seconds.clone());
+    seconds.extend(full_seconds);
+    (Profile { seconds, half_seconds, ..profile }, half_left + full_left)
 }
 
 /// Nodes at their quiet moments say how the classes compare; whole steps, interruptions included, say how long they take.
@@ -124,15 +138,16 @@ fn observations(models: &[Running<'_>], profile: &Profile) -> Vec<Observation> {
 }
 
 fn class_checks(observations: &[Observation], profile: &Profile) -> Vec<ClassCheck> {
-    let mut by_class: BTreeMap<Class, (usize, f64, f64)> = BTreeMap::new();
+    let mut by_class: BTreeMap<(Class, bool), (usize, f64, f64)> = BTreeMap::new();
     for seen in observations.iter().filter(|seen| seen.work.class != Class::View) {
-        let rates: Amounts = profile.seconds.get(&seen.work.class).copied().unwrap_or_default();
-        let entry = by_class.entry(seen.work.class).or_default();
+        let rates: Amounts = profile.rates(&seen.work).copied().unwrap_or_default();
+        let entry = by_class.entry((seen.work.class, seen.work.is_half())).or_default();
         let off = (rates.dot(&seen.work.amounts) - seen.seconds).abs();
         *entry = (entry.0 + 1, entry.1 + seen.runs * seen.seconds, entry.2 + seen.runs * off);
     }
-    let check = |(class, (nodes, seconds, off)): (Class, (usize, f64, f64))| ClassCheck {
+    let check = |((class, half), (nodes, seconds, off)): ((Class, bool), (usize, f64, f64))| ClassCheck {
         class,
+        half,
         nodes,
         measured_ms: 1e3 * seconds,
         error: off / seconds.max(1e-12),

@@ -132,6 +132,16 @@ pub fn for_cards() -> Vec<Workload> {
             ..HYBRID
         },
         Workload { name: "hybrid, narrow", batch: 64, attention: "materialized", precision: "tf32", ..HYBRID },
+        Workload { name: "hybrid, few", batch: 32, precision: "bf16-mixed", ..HYBRID },
+        Workload {
+            name: "mu-sota, few",
+            model: "family = \"mu-sota\"\nvocab = 8000\nlayers = 2\nblocks = 16\nblock_width = 4\nblock_heads = 2\n\
+                    cross_heads = 8\nffn = 6400\nmax_length = 256",
+            data: "source = \"synthetic:grammar\"\nmax_length = 256",
+            batch: 2,
+            precision: "tf32",
+            ..BLOCKS
+        },
         Workload {
             name: "mu-sota",
             model: "family = \"mu-sota\"\nvocab = 20000\nlayers = 3\nblocks = 16\nblock_width = 4\nblock_heads = 2\n\
