@@ -245,8 +245,8 @@ fn place_of_output(offset: u64, bytes: u64, scratch: &Range<u64>, workspace: &Ra
         let end = place + bytes;
         end <= scratch.end && (end <= workspace.start || place >= workspace.end)
     };
-    let behind = workspace.end.max(scratch.start);
-    [scratch.start, behind].map(|from| from.next_multiple_of(ALIGNMENT) + offset).into_iter().find(fits)
+    let next = |from: u64| from + (ALIGNMENT + offset - from % ALIGNMENT) % ALIGNMENT;
+    [scratch.start, workspace.end.max(scratch.start)].map(next).into_iter().find(fits)
 }
 
 /// Bytes from the first to the last element of the result.

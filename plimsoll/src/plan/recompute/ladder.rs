@@ -7,6 +7,7 @@ use crate::ops::Target;
 use crate::plan::layout::ordered;
 use crate::plan::sketch::Sketch;
 use crate::plan::{PlanError, Profile, place};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
 /// What one rung needs.
@@ -38,9 +39,15 @@ pub struct Ladder {
 enum Rungs {
     /// Every choice that nothing beats.
     All(Vec<Vec<bool>>),
-    /// One step of one layer after the other; and, as one more rung behind them, all layers whole. Cuts leave what is
-    /// dear to run again, so where that is alive at the peak whole layers need less.
-    Steps { steps: Vec<cut::Step>, layers: Vec<bool>, layer_seconds: f64 },
+    /// One step of one layer after the other; and, as rungs behind them, what goes by a name. Cuts leave alone what is
+    /// alive at the peak only because something else runs again; there, more recompute can need less.
+    Steps { steps: Vec<cut::Step>, named: [Named; 2] },
+}
+
+struct Named {
+    choice: Recompute,
+    again: Vec<bool>,
+    extra_seconds: f64,
 }
 
 impl Ladder {
@@ -55,9 +62,8 @@ impl Ladder {
             None => {
                 let counts = ladder.alive_at_peak()?;
                 let steps = cut::steps(&ladder.sketch, &ladder.seconds, &counts);
-                let layers = select(&ladder.sketch, &ladder.names, &Recompute::Layers);
-                let layer_seconds = extra_seconds(&uses(&ladder.sketch, &layers), &ladder.seconds);
-                ladder.rungs = Rungs::Steps { steps, layers, layer_seconds };
+                let named = [Recompute::Cheap, Recompute::Layers].map(|choice| ladder.named(choice));
+                ladder.rungs = Rungs::Steps { steps, named };
             }
         }
         Ok(ladder)
@@ -87,6 +93,12 @@ impl Ladder {
         }
     }
 
+    fn named(&self, choice: Recompute) -> Named {
+        let again = select(&self.sketch, &self.names, &choice);
+        let extra_seconds = extra_seconds(&uses(&self.sketch, &again), &self.seconds);
+        Named { choice, again, extra_seconds }
+    }
+
     /// Seconds of the graph with nothing run again.
     pub fn seconds(&self) -> f64 {
         self.seconds.iter().sum()
@@ -96,11 +108,11 @@ impl Ladder {
     pub fn len(&self) -> usize {
         match &self.rungs {
             Rungs::All(choices) => choices.len(),
-            Rungs::Steps { steps, .. } => steps.len() + 2,
+            Rungs::Steps { steps, named } => steps.len() + 1 + named.len(),
         }
     }
 
-    /// The rung before which each runs more again than the one before, and needs less.
+    /// Up to here each rung runs more again than the one before, and needs less.
     fn end(&self) -> usize {
         match &self.rungs {
             Rungs::All(choices) => choices.len(),
@@ -115,7 +127,7 @@ impl Ladder {
     fn again(&self, rung: usize) -> Vec<bool> {
         match &self.rungs {
             Rungs::All(choices) => choices[rung].clone(),
-            Rungs::Steps { steps, layers, .. } if rung > steps.len() => layers.clone(),
+            Rungs::Steps { steps, named } if rung > steps.len() => named[rung - steps.len() - 1].again.clone(),
             Rungs::Steps { steps, .. } => {
                 let mut again = vec![false; self.sketch.nodes.len()];
                 steps[..rung].iter().flat_map(|step| &step.nodes).for_each(|node| again[node.index()] = true);
@@ -127,8 +139,8 @@ impl Ladder {
 
     /// A rung as a setting.
     pub fn choice(&self, rung: usize) -> Recompute {
-        match self.rungs {
-            Rungs::Steps { .. } if rung == self.end() => Recompute::Layers,
+        match &self.rungs {
+            Rungs::Steps { steps, named } if rung > steps.len() => named[rung - steps.len() - 1].choice.clone(),
             _ => describe(&self.sketch, &self.names, &self.again(rung)),
         }
     }
@@ -149,13 +161,22 @@ impl Ladder {
 
     /// The fastest rung from `first` on that fits `room` bytes.
     pub fn fit(&mut self, first: usize, room: usize) -> Result<Option<Rung>, PlanError> {
-        let step = self.fitting_step(first, room)?;
-        let Rungs::Steps { layer_seconds, .. } = self.rungs else { return Ok(step) };
-        if step.is_some_and(|step| step.measured.extra_seconds <= layer_seconds) {
-            return Ok(step);
+        let mut fastest = self.fitting_step(first, room)?;
+        for (rung, seconds) in self.named_seconds() {
+            if fastest.is_none_or(|fastest| seconds < fastest.measured.extra_seconds) {
+                let rung = self.measure(rung)?;
+                fastest = Some(rung).filter(|rung| rung.measured.live_bytes <= room).or(fastest);
+            }
         }
-        let layers = self.measure(self.end())?;
-        Ok(Some(layers).filter(|layers| layers.measured.live_bytes <= room).or(step))
+        Ok(fastest)
+    }
+
+    /// The rungs behind the steps, and the seconds of what each runs again.
+    fn named_seconds(&self) -> SmallVec<[(usize, f64); 2]> {
+        match &self.rungs {
+            Rungs::All(_) => SmallVec::new(),
+            Rungs::Steps { named, .. } => (self.end()..).zip(named.iter().map(|named| named.extra_seconds)).collect(),
+        }
     }
 
     /// Whether the most recompute there is fits `room` bytes.
@@ -194,10 +215,12 @@ impl Ladder {
 
     /// The rung with the fewest bytes.
     pub fn lowest(&mut self, first: usize) -> Result<Option<Rung>, PlanError> {
-        let step = self.lowest_step(first)?;
-        let Rungs::Steps { .. } = self.rungs else { return Ok(step) };
-        let layers = self.measure(self.end())?;
-        Ok(step.filter(|step| step.measured.live_bytes <= layers.measured.live_bytes).or(Some(layers)))
+        let mut lowest = self.lowest_step(first)?;
+        for rung in self.end()..self.len() {
+            let rung = self.measure(rung)?;
+            lowest = lowest.filter(|lowest| lowest.measured.live_bytes <= rung.measured.live_bytes).or(Some(rung));
+        }
+        Ok(lowest)
     }
 
     /// More recompute needs less until the layer that is recomputed sets the peak: from the last step back to where it
