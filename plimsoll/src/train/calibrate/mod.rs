@@ -96,9 +96,10 @@ fn fitted(models: &[Running<'_>], device: &Device) -> Profile {
     });
     let best = fits.into_iter().min_by(|a, b| a.1.total_cmp(&b.1));
     let profile = best.map_or(start, |(profile, _)| profile);
-    let mut rests: Vec<f64> = models.iter().map(|model| model.other_seconds(&profile)).collect();
-    rests.sort_by(f64::total_cmp);
-    Profile { phase_s: rests.get(rests.len() / 2).copied().unwrap_or(0.0).max(0.0), ..profile }
+    // Whatever disturbs a step adds to what its nodes leave over; the model that was disturbed least says how much it is.
+    let rests = models.iter().map(|model| model.other_seconds(&profile));
+    let phase_s = rests.reduce(f64::min).unwrap_or(0.0).max(0.0);
+    Profile { phase_s, ..profile }
 }
 
 /// The profile with the rates that explain what was seen best, and what they leave unexplained. Half precision has rates
