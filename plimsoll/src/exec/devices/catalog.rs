@@ -129,15 +129,16 @@ pub fn catalog() -> &'static [Card] {
 #[error("no card is called `{name}`")]
 pub struct UnknownCard {
     pub name: String,
-    pub nearest: Option<&'static str>,
+    /// What may have been meant.
+    pub nearest: Vec<&'static str>,
 }
 
 impl UnknownCard {
     /// What to try instead.
     pub fn hint(&self) -> String {
-        match self.nearest {
-            Some(name) => format!("did you mean `{name}`?"),
-            None => "`plimsoll devices --catalog` lists the cards".into(),
+        match &self.nearest[..] {
+            [] => "`plimsoll devices --catalog` lists the cards".into(),
+            names => format!("did you mean `{}`?", names.join("` or `")),
         }
     }
 }
@@ -145,7 +146,18 @@ impl UnknownCard {
 /// The card of this name.
 pub fn card(name: &str) -> Result<&'static Card, UnknownCard> {
     let found = CARDS.iter().find(|card| card.name == name);
-    found.ok_or_else(|| UnknownCard { name: name.into(), nearest: nearest(name, CARDS.iter().map(|card| card.name)) })
+    found.ok_or_else(|| UnknownCard { name: name.into(), nearest: meant(name) })
+}
+
+/// The variants of a card that was named without, such as `rtx-3060`; else the name that is spelled most alike.
+fn meant(name: &str) -> Vec<&'static str> {
+    let names = || CARDS.iter().map(|card| card.name);
+    let is_variant = |known: &&str| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
+    let variants: Vec<&str> = names().filter(is_variant).collect();
+    match variants.len() {
+        1..=4 => variants,
+        _ => nearest(name, names()).into_iter().collect(),
+    }
 }
 
 /// The card that a GPU is, or the one of its generation that comes nearest in memory.
@@ -195,6 +207,7 @@ mod tests {
     fn a_wrong_name_is_answered_with_the_nearest() {
         let error = card("RTX-4900").unwrap_err();
         assert_eq!(error.hint(), "did you mean `rtx-4090`?");
-        assert!(card("abacus").unwrap_err().nearest.is_none());
+        assert!(card("abacus").unwrap_err().nearest.is_empty());
+        assert_eq!(card("rtx-3060").unwrap_err().hint(), "did you mean `rtx-3060-ti` or `rtx-3060-12gb`?");
     }
 }

@@ -96,11 +96,16 @@ pub fn choose(
     let mut offloads = offloads(family, pins, &options).into_iter().peekable();
     while let Some(offload) = offloads.next() {
         let mut search = Search::new(family, spec, pins, options, profile, offload);
+        // Without room for what lives over steps there is nothing to search; the last has to say how much it needs.
+        let is_last = offloads.peek().is_none();
+        if !is_last && search.least_resident_bytes()? > arena_budget {
+            continue;
+        }
         if let Some(choice) = placed(&mut search, arena_budget)? {
             return explained(&mut search, choice);
         }
-        // What needs more alive than there is does not fit, however it is placed; the last has to say how much it needs.
-        if offloads.peek().is_some() && search.smallest()?.live_peak_bytes > arena_budget {
+        // What needs more alive than there is does not fit, however it is placed.
+        if !is_last && search.smallest()?.live_peak_bytes > arena_budget {
             continue;
         }
         match smallest_placed(&mut search)? {

@@ -120,6 +120,13 @@ impl<'a> Search<'a> {
         Ok(best)
     }
 
+    /// Bytes of what lives over steps where there is least of it: without accumulation there are no accumulators.
+    pub fn least_resident_bytes(&mut self) -> Result<usize, PlanError> {
+        let largest = even_micro_batches(self.family, self.spec, self.pins)[0];
+        let whole = self.start(largest);
+        Ok(self.base(&whole)?.resident_bytes)
+    }
+
     /// The candidate that needs least memory.
     pub fn smallest(&mut self) -> Result<Candidate, PlanError> {
         let sizes = even_micro_batches(self.family, self.spec, self.pins);
