@@ -100,8 +100,12 @@ impl Profile {
 
     /// One run of a graph.
     pub fn graph_seconds(&self, graph: &Graph) -> f64 {
-        let nodes: f64 = graph.node_ids().map(|id| self.node_seconds(graph, id)).sum();
-        self.phase_s + self.input_seconds(graph) + nodes
+        self.start_seconds(graph) + graph.node_ids().map(|id| self.node_seconds(graph, id)).sum::<f64>()
+    }
+
+    /// What one run of a graph takes besides its nodes.
+    pub fn start_seconds(&self, graph: &Graph) -> f64 {
+        self.phase_s + self.input_seconds(graph)
     }
 
     /// Bringing the data of one run to where its nodes read it.

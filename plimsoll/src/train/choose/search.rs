@@ -343,7 +343,8 @@ impl<'a> Search<'a> {
             match [STEP, MICRO_STEP, REPLAY].contains(&&*phase.name) {
                 true => {
                     let found = self.ladder(&phase.graph)?;
-                    needs.step_seconds += phase.repeat as f64 * found.seconds();
+                    let seconds = found.seconds() + self.profile.start_seconds(&phase.graph);
+                    needs.step_seconds += phase.repeat as f64 * seconds;
                     (ladder, repeat) = (Some(found), phase.repeat);
                 }
                 false => needs.add_phase(&phase, self.profile, &self.options)?,
