@@ -155,7 +155,7 @@ mod tests {
             text[..text.len() / 2].to_string(),
             String::new(),
             "[]".into(),
-            text.replace("\"format\": 2", "\"format\": 1"),
+            text.replace(&format!("\"format\": {FORMAT}"), "\"format\": 1"),
             text.replace("\"product\"", "\"prodcut\""),
             text.replacen("\"phase_s\": ", "\"phase_s\": -", 1),
             text.replace("\"units\": 1", "\"units\": 18446744073709551615"),
