@@ -45,9 +45,10 @@ fn scaled(rates: Amounts, threads: f64) -> Amounts {
 const PHASE_S: f64 = 20e-6;
 
 /// Fitted to steps on one thread of a server processor; most times per node, and the rows of `Move`, `Elementwise` and
-/// `ConvolutionGrad`, were set by hand where the fit saw too little. Seconds per node, operation, near byte, far byte,
-/// product, element of left, right and result, byte from or to the host, which here is the same memory, and term of a
-/// deep sum, which here takes no time of its own.
+/// `ConvolutionGrad`, were set by hand where the fit saw too little, and those of `Disentangled`, `FeedForward` and
+/// `FactoredUpdate` are their plain relatives'. Seconds per node, operation, near byte, far byte, product, element of
+/// left, right and result, byte from or to the host, which here is the same memory, and term of a deep sum, which here
+/// takes no time of its own.
 #[rustfmt::skip]
 const FITTED: [(Class, [f64; AMOUNTS]); 25] = [
     (Class::Move, [4.00e-7, 1.34e-10, 0.0, 3.00e-11, 0.0, 0.0, 0.0, 0.0, 1.50e-10, 0.0]),

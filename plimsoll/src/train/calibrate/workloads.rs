@@ -120,6 +120,16 @@ pub fn for_processors() -> Vec<Workload> {
     ]
 }
 
+const CARD_BLOCKS: Workload = Workload {
+    name: "mu-sota",
+    model: "family = \"mu-sota\"\nvocab = 20000\nlayers = 3\nblocks = 16\nblock_width = 4\nblock_heads = 2\n\
+            cross_heads = 8\nffn = 6400\nmax_length = 256",
+    data: "source = \"synthetic:grammar\"\nmax_length = 256",
+    batch: 16,
+    precision: "tf32",
+    ..BLOCKS
+};
+
 /// Large enough to fill a card, and some that are not, in the precisions that cards are used with.
 pub fn for_cards() -> Vec<Workload> {
     vec![
@@ -137,20 +147,10 @@ pub fn for_cards() -> Vec<Workload> {
             name: "mu-sota, few",
             model: "family = \"mu-sota\"\nvocab = 8000\nlayers = 2\nblocks = 16\nblock_width = 4\nblock_heads = 2\n\
                     cross_heads = 8\nffn = 6400\nmax_length = 256",
-            data: "source = \"synthetic:grammar\"\nmax_length = 256",
             batch: 2,
-            precision: "tf32",
-            ..BLOCKS
+            ..CARD_BLOCKS
         },
-        Workload {
-            name: "mu-sota",
-            model: "family = \"mu-sota\"\nvocab = 20000\nlayers = 3\nblocks = 16\nblock_width = 4\nblock_heads = 2\n\
-                    cross_heads = 8\nffn = 6400\nmax_length = 256",
-            data: "source = \"synthetic:grammar\"\nmax_length = 256",
-            batch: 16,
-            precision: "tf32",
-            ..BLOCKS
-        },
+        CARD_BLOCKS,
         Workload { name: "mu-sota, small", ..BLOCKS },
         Workload {
             name: "bert",
