@@ -4,7 +4,7 @@ use crate::arguments::Machine;
 use crate::failure::Failure;
 use crate::printer::say;
 use crate::profiles::{self, Measured};
-use plimsoll::exec::cuda::CudaError;
+use plimsoll::exec::cuda::{CudaError, reserve_bytes};
 use plimsoll::exec::devices::{Card, CpuFacts, GpuFacts, card, catalog, missing_libraries, nearest_card};
 use plimsoll::ops::Target;
 use plimsoll::plan::Profile;
@@ -93,12 +93,16 @@ fn gpu(ordinal: usize) -> Result<(Device, Facts), Failure> {
     if let Some(library) = missing_libraries().first() {
         return Err(CudaError::Missing { library: library.name(), remedy: library.remedy() }.into());
     }
-    let device = of_gpu(&facts);
+    let mut device = of_gpu(&facts);
+    // A card that cannot be opened, because it is too old or another process left nothing, can still be planned for.
+    if let Ok(Some(bytes)) = reserve_bytes(ordinal) {
+        device.reserve_bytes = bytes;
+    }
     let profile = profiles::of(&Measured::Gpu { name: facts.name.clone() }).unwrap_or(device.profile);
     Ok((Device { profile, ..device }, Facts::Gpu(facts)))
 }
 
-/// Plans count with the reserve of the card of the catalog that it is, or of the nearest one of its generation.
+/// The card of the catalog that it is, or the nearest one of its generation, with the memory that it has.
 pub(crate) fn of_gpu(facts: &GpuFacts) -> Device {
     Device {
         name: format!("cuda:{} {}", facts.ordinal, facts.name),

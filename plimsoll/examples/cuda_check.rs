@@ -1,12 +1,10 @@
-//! The GPU against the processor and PyTorch: `cuda_check [ops] [goldens] [models] [drift] [--out FILE] [--only TEXT]`
+//! The GPU against the processor and PyTorch: `cuda_check [ops] [goldens] [models] [--out FILE] [--only TEXT]`
 //! from the root of the repository, on a machine with a GPU. Without a word it checks everything.
 //!
 //! - `ops`: every op's samples and gradients in f32, tf32, bf16 and f16 against f64 on the processor;
 //! - `goldens`: outputs, gradients and ten losses of every family against PyTorch's, in f32;
 //! - `models`: ten updates of the shipped recipes against the processor, in f32, tf32, bf16-mixed and fp16-mixed, with
-//!   the gradients of the first, and the same updates without CUDA graphs bit for bit;
-//! - `drift`: a thousand micro-steps of each family, in which the device's memory stays within the plan and not one byte
-//!   of it may move.
+//!   the gradients of the first, and the same updates without CUDA graphs bit for bit.
 //!
 //! `cuda_check hold PERCENT SECONDS` takes that share of the memory that is free and keeps it, for trying what happens
 //! beside it.
@@ -16,8 +14,6 @@
 #[path = "../tests/common/case.rs"]
 #[allow(dead_code)]
 mod case;
-#[path = "cuda/drift.rs"]
-mod drift;
 #[path = "cuda/models.rs"]
 mod models;
 #[path = "cuda/ops.rs"]
@@ -144,7 +140,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         return hold(percent, seconds).map(|()| ExitCode::SUCCESS);
     }
     let value = |flag: &str| arguments.windows(2).find(|w| w[0] == flag).map(|w| w[1].clone());
-    let words = ["ops", "goldens", "models", "drift"];
+    let words = ["ops", "goldens", "models"];
     let chosen =
         |word: &str| arguments.iter().any(|a| a == word) || !arguments.iter().any(|a| words.contains(&a.as_str()));
     let file = value("--out").map(File::create).transpose()?;
@@ -161,11 +157,6 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
     if chosen("models") {
         timed("models", &mut report, |report| models::check(&gpu, report, only))?;
-    }
-    // What has been loaded so far would count.
-    drop(gpu);
-    if chosen("drift") {
-        timed("drift", &mut report, |report| drift::check(report, only))?;
     }
     Ok(if report.table() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -146,8 +146,10 @@ fn announce(run: &Run, resume: bool) {
         say(&format!("nothing to go on with in {}: starting from step 0", run.out.display()));
     }
     let settings = &planned.choice.settings;
+    // What a device's runtime takes is known to the byte once kernels are loaded.
+    let most = if planned.reserve_bytes > 0 { "at most " } else { "" };
     say(&format!(
-        "{}: micro-batch {} × {}, planned peak {} of {} budget, {} steps, into {}",
+        "{}: micro-batch {} × {}, planned peak {most}{} of {} budget, {} steps, into {}",
         paint.green("ready to train"),
         settings.micro_batch,
         settings.accumulation,

@@ -122,7 +122,7 @@ struct Trace {
 }
 
 fn on_processor(shipped: &Shipped) -> Result<Trace, Box<dyn Error>> {
-    let processor = device("cpu", Target::cpu(1), 0);
+    let processor = device("cpu", Target::cpu(1));
     trace(shipped, Precision::F32, &processor, &|planned| {
         let threads = planned.choice.options.target.threads;
         Ok(Box::new(CpuExecutor::new(&planned.choice.program, &planned.choice.layout, threads)?))
@@ -130,7 +130,7 @@ fn on_processor(shipped: &Shipped) -> Result<Trace, Box<dyn Error>> {
 }
 
 fn card() -> Device {
-    device("cuda", Target::CUDA, 0)
+    device("cuda", Target::CUDA)
 }
 
 /// Takes the arena of a plan on the GPU.

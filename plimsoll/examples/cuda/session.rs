@@ -7,9 +7,7 @@ use plimsoll::graph::DType;
 use plimsoll::ops::Target;
 use plimsoll::plan::Profile;
 use plimsoll::recipe::{Precision, Recipe};
-use plimsoll::train::{
-    Device, Planned, Shapes, Stepper, TrainError, initialize, load_data, loader_options, plan, shapes,
-};
+use plimsoll::train::{Device, Planned, Shapes, Stepper, initialize, load_data, loader_options, plan, shapes};
 use std::collections::BTreeMap;
 use std::error::Error;
 
@@ -32,7 +30,8 @@ impl Session {
         let mut executor = take(&planned)?;
         initialize(&planned.choice.program, &mut executor, recipe.train.seed);
         let (stepper, shapes) = (Stepper::new(recipe, &planned.choice), shapes(recipe, &planned));
-        let (loader, lr) = (batches(recipe)?, recipe.train.optimizer.lr);
+        let loader = Loader::new(load_data(recipe)?.train, &loader_options(recipe), Position::default())?;
+        let lr = recipe.train.optimizer.lr;
         Ok(Session { planned, executor, stepper, shapes, loader, lr, done: 0 })
     }
 
@@ -49,12 +48,6 @@ impl Session {
         }
     }
 
-    /// An update on a batch of another loader.
-    pub fn step_on(&mut self, batch: &Batch) -> Result<(), TrainError> {
-        let Session { planned, executor, stepper, shapes, lr, done, .. } = self;
-        stepper.step(executor, &planned.choice, shapes, batch, *done, *lr, Executor::run).map(|_| ())
-    }
-
     pub fn weights(&self) -> BTreeMap<String, Vec<f64>> {
         let residents = self.planned.choice.program.residents.iter().filter(|r| r.is_parameter);
         let values = |name: &str| {
@@ -65,18 +58,13 @@ impl Session {
     }
 }
 
-/// The recipe's batches from the first on.
-pub fn batches(recipe: &Recipe) -> Result<Loader, Box<dyn Error>> {
-    Ok(Loader::new(load_data(recipe)?.train, &loader_options(recipe), Position::default())?)
-}
-
 /// A device with plenty of memory.
-pub fn device(name: &str, target: Target, reserve_bytes: u64) -> Device {
+pub fn device(name: &str, target: Target) -> Device {
     Device {
         name: name.into(),
         total_bytes: 16 << 30,
         free_bytes: 16 << 30,
-        reserve_bytes,
+        reserve_bytes: 0,
         profile: if target == Target::CUDA { card_profile() } else { Profile::cpu(1) },
         target,
         precision: Precision::F32,

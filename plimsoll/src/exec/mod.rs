@@ -89,6 +89,11 @@ pub trait Executor {
     /// Bytes of device memory in use now, as the system reports them.
     fn measured_bytes(&self) -> u64;
 
+    /// What it takes at most besides the arena from now on, where the device's runtime takes something.
+    fn reserve_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Runs a phase to its end and says how long each tick took, where the executor can tell them apart; the first gets
     /// it all otherwise. For profiles.
     fn run_timed(&mut self, phase: usize, seconds: &mut [f64]) {
@@ -158,6 +163,9 @@ impl<E: Executor + ?Sized> Executor for Box<E> {
     }
     fn measured_bytes(&self) -> u64 {
         (**self).measured_bytes()
+    }
+    fn reserve_bytes(&self) -> Option<u64> {
+        (**self).reserve_bytes()
     }
     fn run_timed(&mut self, phase: usize, seconds: &mut [f64]) {
         (**self).run_timed(phase, seconds)

@@ -10,12 +10,12 @@ use super::step::{Settings, program};
 use super::{Device, TrainError, checkpoint};
 use crate::exec::Executor;
 use crate::exec::cpu::CpuExecutor;
-use crate::exec::cuda::{CudaError, CudaExecutor, CudaOptions, Gpu, Products};
+use crate::exec::cuda::{CudaError, CudaExecutor, CudaOptions, Gpu, Products, opened_bytes};
 use crate::exec::devices::GpuFacts;
 use crate::ops::Processor;
 use crate::plan::predicted_ms;
 use crate::plan::{PlanFile, Program};
-use crate::recipe::{Budget, Precision, Recipe};
+use crate::recipe::{Buckets, Budget, Precision, Recipe};
 use crate::units::format_bytes;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -193,28 +193,51 @@ impl Run {
         host_peak_bytes(&self.recipe, &self.planned.choice, data)
     }
 
-    /// Takes the arena. Where another process got to the device's memory first, what is left is planned for anew, and
-    /// the second answer says so.
+    /// Takes the arena. Where another process got to the device's memory first, what is left is planned for anew; and so
+    /// it is where the device's runtime takes more than the budget has room for. The second answer says so.
     pub fn executor(&mut self) -> Result<(Box<dyn Executor>, Option<String>), TrainError> {
-        let mut note = None;
-        for _ in 0..TRIES {
+        let (mut note, mut tries_left) = (None, TRIES);
+        loop {
             match take_arena_with(&self.recipe, &self.planned, &self.products) {
-                Err(TrainError::Arena { bytes, .. }) if self.planned.device.target.processor == Processor::Cuda => {
+                Err(TrainError::Arena { bytes, .. }) if self.is_on_gpu() && tries_left > 0 => {
                     note = Some(self.replan_for_what_is_left(bytes)?);
                 }
-                taken => return Ok((taken?, note)),
+                taken => {
+                    let executor = taken?;
+                    let Some(reserve) = executor.reserve_bytes() else { return Ok((executor, note)) };
+                    if self.planned.settle_reserve(reserve) || tries_left == 0 {
+                        return Ok((executor, note));
+                    }
+                    drop(executor);
+                    note = Some(self.replan_beside(reserve)?);
+                }
             }
+            tries_left -= 1;
         }
-        Ok((take_arena_with(&self.recipe, &self.planned, &self.products)?, note))
+    }
+
+    fn is_on_gpu(&self) -> bool {
+        self.planned.device.target.processor == Processor::Cuda
+    }
+
+    /// Plans for a runtime that takes this much.
+    fn replan_beside(&mut self, reserve_bytes: u64) -> Result<String, TrainError> {
+        let device = Device { reserve_bytes, ..self.planned.device.clone() };
+        let recipe = within(&self.recipe, self.planned.budget_bytes);
+        self.planned = setup::plan(&recipe, &device)?;
+        self.replanned = true;
+        let (reserve, budget) = (format_bytes(reserve_bytes), format_bytes(self.planned.budget_bytes));
+        Ok(format!("the device's runtime takes {reserve} beside the arena: planned anew within {budget}"))
     }
 
     /// Plans within what the device has free now; what happened and who holds the rest.
     fn replan_for_what_is_left(&mut self, wanted: u64) -> Result<String, TrainError> {
         let facts = GpuFacts::gather(self.planned.device.ordinal)?;
-        let device = Device { free_bytes: facts.free_bytes, ..self.planned.device.clone() };
-        let left = setup::budget_bytes(&self.recipe, &device).min((facts.free_bytes as f64 * 0.95) as u64);
-        let mut recipe = self.recipe.clone();
-        recipe.memory.budget = Budget::Bytes(left);
+        // What opening the device took is ours already.
+        let free_bytes = facts.free_bytes + opened_bytes(facts.ordinal);
+        let device = Device { free_bytes, ..self.planned.device.clone() };
+        let left = setup::budget_bytes(&self.recipe, &device).min((free_bytes as f64 * 0.95) as u64);
+        let recipe = within(&self.recipe, left);
         self.planned = setup::plan(&recipe, &device)?;
         self.replanned = true;
         let holders: Vec<String> = facts.holders.iter().map(|h| format!("{} (pid {})", h.name, h.pid)).collect();
@@ -256,6 +279,13 @@ impl Run {
     }
 }
 
+/// The same recipe, within a budget of its own.
+fn within(recipe: &Recipe, budget_bytes: u64) -> Recipe {
+    let mut recipe = recipe.clone();
+    recipe.memory.budget = Budget::Bytes(budget_bytes);
+    recipe
+}
+
 /// One allocation for everything that the plan holds, and one beside it for what is offloaded.
 pub fn take_arena(recipe: &Recipe, planned: &Planned) -> Result<Box<dyn Executor>, TrainError> {
     take_arena_with(recipe, planned, &Products::default())
@@ -272,6 +302,7 @@ fn take_arena_with(recipe: &Recipe, planned: &Planned, products: &Products) -> R
             let options = CudaOptions {
                 tf32: setup::precision(recipe, &planned.device) == Precision::Tf32,
                 reserve_bytes: planned.reserve_bytes,
+                has_lengths: recipe.data.batching().buckets != Buckets::Off,
                 ..CudaOptions::default()
             };
             let take = || {

@@ -205,6 +205,14 @@ impl Planned {
     pub fn planned_peak_bytes(&self) -> u64 {
         self.reserve_bytes + self.choice.layout.arena_bytes as u64
     }
+
+    /// Counts with what the runtime takes, now that it is known, instead of what was estimated. Whether the plan still
+    /// fits its budget.
+    pub(super) fn settle_reserve(&mut self, reserve_bytes: u64) -> bool {
+        self.reserve_bytes = reserve_bytes;
+        self.headroom_bytes = self.budget_bytes as i64 - self.planned_peak_bytes() as i64;
+        self.headroom_bytes >= 0
+    }
 }
 
 /// The phases of a plan, and those for shorter batches as they come.

@@ -4,6 +4,7 @@
 use super::commands::{Command, Commands, Graph, Preparer};
 use super::driver::{DeviceArena, Event, HostRegion};
 use super::readback::Readback;
+use super::reserve::LENGTHS_BYTES;
 use super::staging::{Staging, half_bytes};
 use super::{Bases, CudaError, Gpu, Products};
 use crate::exec::{Asked, Executor, Fill, Scalars, copy_of, fill_in_pieces, floats};
@@ -23,16 +24,20 @@ pub struct CudaOptions {
     pub graphs: bool,
     /// Bytes beside the arena that the plan counts with. Graphs are captured as long as they fit in them.
     pub reserve_bytes: u64,
+    /// Whether phases for batches of other lengths will be added.
+    pub has_lengths: bool,
 }
 
 impl Default for CudaOptions {
     fn default() -> CudaOptions {
-        CudaOptions { tf32: false, graphs: true, reserve_bytes: u64::MAX }
+        CudaOptions { tf32: false, graphs: true, reserve_bytes: u64::MAX, has_lengths: false }
     }
 }
 
-/// What a captured launch takes at most, as measured on an H200: 400 of them took 34 MiB.
-const BYTES_PER_CAPTURED: u64 = 96 << 10;
+/// What a captured launch takes at most: 3.8 KiB on an H200, whatever it launches.
+const BYTES_PER_CAPTURED: u64 = 6 << 10;
+/// The driver takes memory in pieces of this size.
+const PIECE_BYTES: u64 = 2 << 20;
 /// Events behind one another with nothing in between: the least time between two of them is their own.
 const BARE_EVENTS: usize = 8;
 
@@ -54,6 +59,8 @@ pub struct CudaExecutor {
     host: HostRegion,
     resident_bytes: usize,
     options: CudaOptions,
+    /// What may be taken beside the arena.
+    most_beside: u64,
     /// The first thing that went wrong: everything after it is void.
     failure: RefCell<Option<CudaError>>,
     // Last: it outlives what uses it.
@@ -68,8 +75,6 @@ struct Phase {
 }
 
 enum Replay {
-    /// Decided when the phase first runs.
-    Open,
     Graph(Graph),
     /// Launch by launch: graphs are off, or there is no room for another.
     Plain,
@@ -102,27 +107,20 @@ impl CudaExecutor {
             host,
             resident_bytes: layout.resident_bytes,
             options,
+            most_beside: options.reserve_bytes,
             failure: RefCell::new(None),
             gpu,
         };
         executor.prepare(program, layout)?;
+        executor.most_beside = most_beside(executor.beside_bytes()?, &options);
         Ok(executor)
     }
 
     /// Residents hold what was written to them; everything behind them is free while nothing runs.
     fn prepare(&mut self, program: &Program, layout: &Layout) -> Result<(), CudaError> {
         let bases = Bases { device: self.arena.base, host: self.host.base };
-        let end = self.arena.base + self.arena.bytes as u64;
         for phase in 0..program.phases.len() {
-            let mut preparer = Preparer {
-                modules: &mut self.gpu.modules.borrow_mut(),
-                blas: &mut self.gpu.blas.borrow_mut(),
-                stream: &self.gpu.stream,
-                bases,
-                scratch: bases.device + self.resident_bytes as u64..end,
-                tf32: self.options.tf32,
-            };
-            let commands = preparer.phase(program, layout, phase)?;
+            let commands = self.commands(program, layout, phase, bases)?;
             let graph = &program.phases[phase].graph;
             let slot = |id: ValueId| {
                 let bytes = graph.ty(id).span_bytes();
@@ -135,13 +133,25 @@ impl CudaExecutor {
             };
             let is_data = |id: &ValueId| matches!(graph.value(*id).input, Some(InputKind::Data));
             self.phases.push(Phase {
+                replay: self.replay(&commands)?,
                 commands,
                 inputs: graph.value_ids().filter(is_data).map(slot).collect(),
                 outputs: graph.kept().iter().map(|&id| output(id)).collect(),
-                replay: Replay::Open,
             });
         }
         self.gpu.stream.wait()
+    }
+
+    fn commands(&self, program: &Program, layout: &Layout, phase: usize, bases: Bases) -> Result<Commands, CudaError> {
+        let mut preparer = Preparer {
+            modules: &mut self.gpu.modules.borrow_mut(),
+            blas: &mut self.gpu.blas.borrow_mut(),
+            stream: &self.gpu.stream,
+            bases,
+            scratch: bases.device + self.resident_bytes as u64..bases.device + self.arena.bytes as u64,
+            tf32: self.options.tf32,
+        };
+        preparer.phase(program, layout, phase)
     }
 
     pub fn arena_bytes(&self) -> usize {
@@ -176,13 +186,10 @@ impl CudaExecutor {
     }
 
     fn try_run(&mut self, phase: usize) -> Result<(), CudaError> {
-        if let Replay::Open = self.phases[phase].replay {
-            self.phases[phase].replay = self.replay(phase)?;
-        }
         let Phase { replay, commands, .. } = &self.phases[phase];
         match replay {
             Replay::Graph(graph) => graph.launch(&self.gpu.stream),
-            _ => self.put(&commands.list),
+            Replay::Plain => self.put(&commands.list),
         }
     }
 
@@ -217,15 +224,18 @@ impl CudaExecutor {
         commands.iter().try_for_each(|command| command.put(&blas, &self.gpu.stream))
     }
 
+    /// What is taken beside the arena; what the arena's last piece has left counts too.
+    fn beside_bytes(&self) -> Result<u64, CudaError> {
+        Ok(self.gpu.used_bytes()?.saturating_sub(self.arena.bytes as u64))
+    }
+
     /// A graph, if graphs are wanted and the reserve has room for it.
-    fn replay(&self, phase: usize) -> Result<Replay, CudaError> {
-        let commands = &self.phases[phase].commands.list;
-        let beside_arena = self.gpu.used_bytes()?.saturating_sub(self.arena.bytes as u64);
-        let needed = beside_arena.saturating_add(commands.len() as u64 * BYTES_PER_CAPTURED);
-        if !self.options.graphs || needed > self.options.reserve_bytes {
+    fn replay(&self, commands: &Commands) -> Result<Replay, CudaError> {
+        let graph_bytes = commands.list.len() as u64 * BYTES_PER_CAPTURED + PIECE_BYTES;
+        if !self.options.graphs || self.beside_bytes()?.saturating_add(graph_bytes) > self.most_beside {
             return Ok(Replay::Plain);
         }
-        match Graph::capture(&self.gpu.stream, || self.put(commands)) {
+        match Graph::capture(&self.gpu.stream, || self.put(&commands.list)) {
             Err(CudaError::Full { .. }) => Ok(Replay::Plain),
             captured => Ok(Replay::Graph(captured?)),
         }
@@ -254,6 +264,13 @@ impl CudaExecutor {
         self.is_sound().then(|| self.note(self.gpu.stream.read(from.address, &mut bytes)))??;
         Some(Cow::Owned(bytes))
     }
+}
+
+/// What stays beside an arena once its program stands, where `beside` is taken: that, and room for other lengths if they
+/// come, within what was planned.
+fn most_beside(beside: u64, options: &CudaOptions) -> u64 {
+    let lengths = if options.has_lengths { LENGTHS_BYTES } else { 0 };
+    beside.saturating_add(lengths).min(options.reserve_bytes).max(beside)
 }
 
 impl Drop for CudaExecutor {
@@ -335,10 +352,29 @@ impl Executor for CudaExecutor {
     fn measured_bytes(&self) -> u64 {
         self.gpu.used_bytes().unwrap_or(0)
     }
+    fn reserve_bytes(&self) -> Option<u64> {
+        Some(self.most_beside)
+    }
     fn take_products(&mut self) -> Option<Products> {
         self.gpu.blas.borrow_mut().added()
     }
     fn check(&self) -> Result<(), CudaError> {
         self.failure.borrow().clone().map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_of_one_length_keeps_what_it_has() {
+        let options = CudaOptions { reserve_bytes: 620 << 20, ..CudaOptions::default() };
+        assert_eq!(most_beside(534 << 20, &options), 534 << 20);
+        let options = CudaOptions { has_lengths: true, ..options };
+        assert_eq!(most_beside(534 << 20, &options), (534 << 20) + LENGTHS_BYTES);
+        // Never more than was planned, but never less than is taken.
+        assert_eq!(most_beside(600 << 20, &options), 620 << 20);
+        assert_eq!(most_beside(700 << 20, &options), 700 << 20);
     }
 }

@@ -4,40 +4,72 @@ use super::blas::{Blas, Products};
 use super::compile::{Compiler, cache_folder};
 use super::driver::{Context, Stream};
 use super::modules::Modules;
-use super::{CudaError, Kernel};
+use super::{CudaError, Kernel, reserve};
 use crate::exec::devices::gpu_free_bytes;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
 
 /// It stays on the thread that opened it, as its context does. Fields are dropped in this order, the context last.
 pub struct Gpu {
     pub(super) stream: Stream,
     pub(super) modules: RefCell<Modules>,
     pub(super) blas: RefCell<Blas>,
+    opening: Opening,
+    context: Context,
+}
+
+/// What a device was like when this process first opened it: the driver keeps what it took then, whoever closes it.
+#[derive(Clone, Copy)]
+struct Opening {
     /// Free bytes before anything was taken.
     free_before: u64,
-    context: Context,
+    taken_bytes: u64,
+}
+
+static OPENINGS: Mutex<BTreeMap<usize, Opening>> = Mutex::new(BTreeMap::new());
+
+fn opening(ordinal: usize) -> Option<Opening> {
+    OPENINGS.lock().unwrap_or_else(PoisonError::into_inner).get(&ordinal).copied()
+}
+
+/// What opening a device took of its memory in this process; nothing if it did not open it.
+pub fn opened_bytes(ordinal: usize) -> u64 {
+    opening(ordinal).map_or(0, |opening| opening.taken_bytes)
 }
 
 impl Gpu {
     /// Opens a device; `ordinal` as the driver counts them.
     pub fn open(ordinal: usize) -> Result<Rc<Gpu>, CudaError> {
-        let free = gpu_free_bytes(ordinal);
+        let earlier = opening(ordinal);
+        let free = earlier.map(|earlier| earlier.free_before).or_else(|| gpu_free_bytes(ordinal));
         let context = Context::open(ordinal)?;
         let free_before = free.map_or_else(|| context.memory().map(|(free, _)| free), Ok)?;
-        Ok(Rc::new(Gpu {
+        let mut gpu = Gpu {
             stream: Stream::new()?,
             modules: RefCell::new(Modules::new(Compiler::new(context.arch, cache_folder())?)),
             blas: RefCell::new(Blas::new(&context.name, cache_folder())?),
-            free_before,
+            opening: earlier.unwrap_or(Opening { free_before, taken_bytes: 0 }),
             context,
-        }))
+        };
+        if earlier.is_none() {
+            gpu.opening.taken_bytes = gpu.used_bytes()?;
+            reserve::remember(&gpu.context.name, gpu.opening.taken_bytes);
+            OPENINGS.lock().unwrap_or_else(PoisonError::into_inner).insert(ordinal, gpu.opening);
+        }
+        Ok(Rc::new(gpu))
     }
 
-    /// Bytes of the device that are taken since before it was opened.
+    /// What opening it took.
+    pub fn opened_bytes(&self) -> u64 {
+        self.opening.taken_bytes
+    }
+
+    /// Bytes of the device that are taken since before this process opened it.
     pub fn used_bytes(&self) -> Result<u64, CudaError> {
         let (free, _) = self.context.memory()?;
-        Ok(self.free_before.saturating_sub(free))
+        Ok(self.opening.free_before.saturating_sub(free))
     }
 
     /// Compiles and loads kernels ahead of their use, on all cores.

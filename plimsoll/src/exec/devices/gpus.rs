@@ -63,6 +63,11 @@ pub fn gpu_free_bytes(ordinal: usize) -> Option<u64> {
     Some(memory.free)
 }
 
+/// The driver's own version; `None` without the management library.
+pub fn driver_version() -> Option<String> {
+    nvml()?.sys_driver_version().ok()
+}
+
 fn nvml() -> Option<Nvml> {
     Nvml::builder().lib_path(OsStr::new("libnvidia-ml.so.1")).init().ok()
 }

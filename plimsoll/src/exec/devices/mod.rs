@@ -7,7 +7,7 @@ mod gpus;
 mod processes;
 
 pub use catalog::{Card, UnknownCard, card, catalog, nearest_card};
-pub use gpus::{GpuFacts, gpu_free_bytes, gpus, missing_libraries};
+pub use gpus::{GpuFacts, driver_version, gpu_free_bytes, gpus, missing_libraries};
 pub use processes::Holder;
 
 use serde::Serialize;
