@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Raised whenever what a profile holds, or what its numbers mean, changes.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// What a profile was measured on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

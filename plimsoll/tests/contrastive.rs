@@ -67,6 +67,7 @@ fn spec(effective_batch: usize) -> StepSpec {
         float: DType::F32,
         master: DType::F32,
         state: DType::F32,
+        lands_inputs: false,
     }
 }
 

@@ -137,6 +137,7 @@ pub fn spec(recipe: &Recipe, device: &Device) -> StepSpec {
             Some(OptimizerState::Bf16) => DType::Bf16,
             _ => DType::F32,
         },
+        lands_inputs: device.target.processor == Processor::Cuda,
     }
 }
 

@@ -9,7 +9,7 @@ use crate::models::layers::rng;
 use crate::models::{AttentionForm, Build, Family, FeedForwardForm, GenerationShape};
 use crate::ops::{Accumulate, AccumulateByChance, Rounding};
 use crate::plan::{
-    Offload, Phase, PlanError, Program, Recompute, offload, offloaded_values, recompute, recomputed_nodes,
+    Offload, Phase, PlanError, Program, Recompute, add_landing, offload, offloaded_values, recompute, recomputed_nodes,
 };
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +52,8 @@ pub struct StepSpec {
     pub master: DType,
     /// Element type of the optimizer's moments.
     pub state: DType,
+    /// Whether inputs land on the device while it is still at the micro-step before.
+    pub lands_inputs: bool,
 }
 
 impl StepSpec {
@@ -103,7 +105,7 @@ pub(super) fn training_phases(
     spec: &StepSpec,
     settings: &Settings,
 ) -> Result<Vec<Phase>, PlanError> {
-    let phases = match (family.contrastive(), settings.accumulation) {
+    let mut phases = match (family.contrastive(), settings.accumulation) {
         (Some(clip), _) => super::contrastive::phases(clip, spec, settings)?,
         (None, 1) => vec![phase(STEP, step(family, spec, settings)?, 1)],
         (None, k) => {
@@ -112,6 +114,9 @@ pub(super) fn training_phases(
             vec![phase(MICRO_STEP, micro, k), phase(UPDATE, update, 1)]
         }
     };
+    if spec.lands_inputs {
+        add_landing(&mut phases)?;
+    }
     Ok(phases)
 }
 

@@ -290,6 +290,7 @@ mod tests {
             float: DType::F32,
             master: DType::F32,
             state: DType::F32,
+            lands_inputs: false,
         }
     }
 

@@ -196,6 +196,7 @@ impl<'f> Comparison<'f> {
             float: DType::F32,
             master: DType::F32,
             state: DType::F32,
+            lands_inputs: false,
         };
         let settings = Settings {
             micro_batch: batch,

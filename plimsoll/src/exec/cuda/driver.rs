@@ -226,6 +226,12 @@ impl Stream {
         Ok(Stream(stream))
     }
 
+    /// What is put on it from now on waits for the event, as it was last recorded.
+    pub fn wait_for(&self, event: &Event) -> Result<(), CudaError> {
+        // SAFETY: both exist.
+        unsafe { check("cuStreamWaitEvent", sys::cuStreamWaitEvent(self.0, event.0, 0)) }
+    }
+
     /// Waits for everything put on it. Errors of kernels show here.
     pub fn wait(&self) -> Result<(), CudaError> {
         // SAFETY: the stream exists.

@@ -3,13 +3,14 @@
 
 use super::commands::{Command, Commands, Graph, Preparer};
 use super::driver::{DeviceArena, Event, HostRegion};
+use super::landing::Landing;
 use super::readback::Readback;
 use super::reserve::LENGTHS_BYTES;
-use super::staging::{Staging, half_bytes};
+use super::staging::{Staging, Way, half_bytes};
 use super::{Bases, CudaError, Gpu, Products};
 use crate::exec::{Asked, Executor, Fill, Scalars, copy_of, fill_in_pieces, floats};
 use crate::graph::{DType, InputKind, ValueId};
-use crate::plan::{Layout, Program, Slot};
+use crate::plan::{LANDING, Layout, Program, Slot};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -52,6 +53,8 @@ struct Stretch {
 pub struct CudaExecutor {
     phases: Vec<Phase>,
     residents: HashMap<String, Stretch>,
+    // Before what its copies read: it is waited for when it is dropped.
+    landing: Landing,
     staging: Staging,
     readback: Readback,
     arena: DeviceArena,
@@ -98,9 +101,12 @@ impl CudaExecutor {
             let address = bases.of(r.space) + slot.offset as u64;
             (r.name.clone(), Stretch { address, bytes: r.ty.span_bytes() })
         };
+        let residents: HashMap<String, Stretch> = slots.map(stretch).collect();
+        let place = residents.get(LANDING).map(|place| place.address..place.address + place.bytes as u64);
         let mut executor = CudaExecutor {
             phases: Vec::new(),
-            residents: slots.map(stretch).collect(),
+            residents,
+            landing: Landing::new(place)?,
             staging: Staging::new(half_bytes(program))?,
             readback: Readback::new()?,
             arena,
@@ -186,6 +192,7 @@ impl CudaExecutor {
     }
 
     fn try_run(&mut self, phase: usize) -> Result<(), CudaError> {
+        self.landing.settle(&self.gpu.stream)?;
         let Phase { replay, commands, .. } = &self.phases[phase];
         match replay {
             Replay::Graph(graph) => graph.launch(&self.gpu.stream),
@@ -195,7 +202,8 @@ impl CudaExecutor {
 
     /// As a graph with an event behind every launch: the device's own clock, without waiting for the host in between.
     /// Events take time themselves; how much, those before the first launch tell.
-    fn try_run_timed(&self, phase: usize, seconds: &mut [f64]) -> Result<(), CudaError> {
+    fn try_run_timed(&mut self, phase: usize, seconds: &mut [f64]) -> Result<(), CudaError> {
+        self.landing.settle(&self.gpu.stream)?;
         let Commands { list, shares } = &self.phases[phase].commands;
         let marks = (0..=BARE_EVENTS + list.len()).map(|_| Event::new()).collect::<Result<Vec<_>, _>>()?;
         let (bare, behind) = marks.split_at(BARE_EVENTS + 1);
@@ -251,11 +259,25 @@ impl CudaExecutor {
                     fill(0, &mut word);
                     self.gpu.stream.set_word(to.address, u32::from_ne_bytes(word))
                 }
-                false => self.staging.fill(&self.gpu.stream, to.address, bytes, fill),
+                false => {
+                    let way = Way { streams: [&self.gpu.stream, &self.landing.stream], by: 0 };
+                    self.staging.fill(way, to.address, bytes, fill)
+                }
             };
             self.note(filled);
         }
         true
+    }
+
+    /// An input lands while the phase before may still be running; what finds no room is copied when that is over.
+    fn land(&mut self, to: Stretch, fill: &Fill<'_>) -> Result<bool, CudaError> {
+        let Some(at) = self.landing.take(to.address, to.bytes)? else {
+            self.landing.settle(&self.gpu.stream)?;
+            return Ok(false);
+        };
+        let way = Way { streams: [&self.gpu.stream, &self.landing.stream], by: 1 };
+        self.staging.fill(way, at, to.bytes, fill)?;
+        Ok(true)
     }
 
     /// `None` if the device failed: what it holds means nothing any more.
@@ -295,7 +317,15 @@ impl Executor for CudaExecutor {
     }
     fn fill_input(&mut self, phase: usize, name: &str, bytes: usize, fill: &Fill<'_>) -> bool {
         // After a failure in `add_phases` the phase may not be there: nothing is written any more, and `check` says why.
-        !self.is_sound() || self.fill(self.phases[phase].inputs.get(name).copied(), bytes, fill)
+        if !self.is_sound() {
+            return true;
+        }
+        let to = self.phases[phase].inputs.get(name).copied().filter(|to| to.bytes == bytes);
+        let Some(to) = to.filter(|to| bytes > size_of::<u32>() && self.arena.holds(to.address)) else {
+            return self.fill(to, bytes, fill);
+        };
+        let landed = self.land(to, fill);
+        self.note(landed).is_none_or(|landed| landed || self.fill(Some(to), bytes, fill))
     }
     fn fill_resident(&mut self, name: &str, bytes: usize, fill: &Fill<'_>) -> bool {
         self.fill(self.residents.get(name).copied(), bytes, fill)

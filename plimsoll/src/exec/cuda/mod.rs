@@ -8,6 +8,7 @@ mod executor;
 mod faults;
 mod gpu;
 mod join;
+mod landing;
 mod launch;
 mod libraries;
 mod modules;

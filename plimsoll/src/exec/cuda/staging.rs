@@ -3,11 +3,8 @@
 use super::CudaError;
 use super::driver::{Event, HostRegion, Stream};
 use crate::exec::{Fill, fill_in_pieces};
-use crate::graph::InputKind;
-use crate::plan::Program;
+use crate::plan::{LANDING_ALIGN as ALIGNMENT, Program, input_bytes};
 
-/// Pieces that follow each other begin at multiples of this.
-const ALIGNMENT: usize = 64;
 /// Room for the scalars that a micro-step is told besides its inputs.
 const SCALARS_BYTES: usize = 4 << 10;
 /// A half holds a good piece of a weight, and never a share of the host's memory that is worth planning for.
@@ -21,42 +18,43 @@ pub(super) struct Staging {
     /// The half being filled, and how far it is.
     half: usize,
     filled: usize,
-    /// After the last copy out of each half.
-    copied: [Event; 2],
+    /// After the last copies out of each half, on either stream.
+    copied: [[Event; 2]; 2],
+}
+
+/// The streams that copy from here, and which of them is meant.
+#[derive(Clone, Copy)]
+pub(super) struct Way<'s> {
+    pub streams: [&'s Stream; 2],
+    pub by: usize,
 }
 
 /// Bytes of one half: all inputs of the phase that has most of them, so that the next micro-step can be made ready as a
 /// whole while the device is busy.
 pub fn half_bytes(program: &Program) -> usize {
-    let inputs = |phase: &crate::plan::Phase| {
-        let data = phase.graph.values().iter().filter(|value| matches!(value.input, Some(InputKind::Data)));
-        data.map(|value| value.ty.span_bytes().next_multiple_of(ALIGNMENT)).fold(SCALARS_BYTES, usize::saturating_add)
-    };
-    let most = program.phases.iter().map(inputs).max().unwrap_or(0);
-    most.clamp(LEAST_HALF_BYTES, MOST_HALF_BYTES).next_multiple_of(ALIGNMENT)
+    let most = program.phases.iter().map(|phase| input_bytes(&phase.graph)).max().unwrap_or(0);
+    most.saturating_add(SCALARS_BYTES).clamp(LEAST_HALF_BYTES, MOST_HALF_BYTES).next_multiple_of(ALIGNMENT)
 }
 
 impl Staging {
     pub fn new(half_bytes: usize) -> Result<Staging, CudaError> {
         let memory = HostRegion::new(2 * half_bytes)?;
-        Ok(Staging { memory, half_bytes, half: 0, filled: 0, copied: [Event::new()?, Event::new()?] })
+        let events = || Ok::<_, CudaError>([Event::new()?, Event::new()?]);
+        Ok(Staging { memory, half_bytes, half: 0, filled: 0, copied: [events()?, events()?] })
     }
 
     /// Copies what `fill` writes to the device, or to the host region. Returns as soon as it is in pinned memory.
-    ///
-    /// The copy is put on the stream of the kernels, not on one of its own: the place of an input may hold other bytes
-    /// of the phase that runs now, so it is free only when that phase is over.
-    pub fn fill(&mut self, stream: &Stream, to: u64, bytes: usize, fill: &Fill<'_>) -> Result<(), CudaError> {
+    pub fn fill(&mut self, way: Way<'_>, to: u64, bytes: usize, fill: &Fill<'_>) -> Result<(), CudaError> {
         let mut at = 0;
         while at < bytes {
             let piece = (bytes - at).min(self.half_bytes);
             if self.filled + piece > self.half_bytes {
-                self.turn(stream)?;
+                self.turn(way.streams)?;
             }
             let start = self.half * self.half_bytes + self.filled;
             // The device is done with this half, or has not begun with this part of it.
             fill_in_pieces(&mut self.memory.bytes_mut()[start..start + piece], at, fill);
-            stream.copy(to + at as u64, self.memory.base + start as u64, piece)?;
+            way.streams[way.by].copy(to + at as u64, self.memory.base + start as u64, piece)?;
             self.filled = (self.filled + piece).next_multiple_of(ALIGNMENT);
             at += piece;
         }
@@ -64,11 +62,11 @@ impl Staging {
     }
 
     /// Goes over to the other half, once the device has copied what was in it.
-    fn turn(&mut self, stream: &Stream) -> Result<(), CudaError> {
-        self.copied[self.half].record(stream)?;
+    fn turn(&mut self, streams: [&Stream; 2]) -> Result<(), CudaError> {
+        self.copied[self.half].iter().zip(streams).try_for_each(|(copied, stream)| copied.record(stream))?;
         self.half = 1 - self.half;
         self.filled = 0;
-        self.copied[self.half].wait()
+        self.copied[self.half].iter().try_for_each(Event::wait)
     }
 }
 

@@ -36,6 +36,7 @@ impl Card {
             seconds: Class::ALL.into_iter().map(|class| (class, self.seconds(class, vector))).collect(),
             half_seconds: BTreeMap::new(),
             overlaps: true,
+            hides_inputs: true,
             speedups: Speedups {
                 tf32: speedup(self.tf32_tflops).max(1.0),
                 f16: speedup(self.f16_tflops).max(1.0),

@@ -22,6 +22,7 @@ pub(super) fn cpu(threads: usize) -> Profile {
         seconds: seconds.collect(),
         half_seconds: BTreeMap::new(),
         overlaps: false,
+        hides_inputs: false,
         speedups: Speedups::NONE,
         tf32: false,
         phase_s: PHASE_S,

@@ -20,6 +20,8 @@ pub struct Profile {
     pub half_seconds: BTreeMap<Class, Amounts>,
     /// Whether arithmetic goes on while memory is read, so that only the slower of the two takes time.
     pub overlaps: bool,
+    /// Whether the inputs of a micro-step come while the one before is at work.
+    pub hides_inputs: bool,
     /// How many times faster matrices are multiplied in other element types than f32.
     pub speedups: Speedups,
     /// Whether products of f32 are rounded to tf32 first.
@@ -100,16 +102,23 @@ impl Profile {
 
     /// One run of a graph.
     pub fn graph_seconds(&self, graph: &Graph) -> f64 {
-        self.start_seconds(graph) + graph.node_ids().map(|id| self.node_seconds(graph, id)).sum::<f64>()
+        let nodes: f64 = graph.node_ids().map(|id| self.node_seconds(graph, id)).sum();
+        nodes + self.start_seconds(graph, nodes)
     }
 
-    /// What one run of a graph takes besides its nodes.
-    pub fn start_seconds(&self, graph: &Graph) -> f64 {
-        self.phase_s + self.input_seconds(graph)
+    /// What one run of a graph takes besides its nodes, which take so long.
+    pub fn start_seconds(&self, graph: &Graph, nodes: f64) -> f64 {
+        self.phase_s + self.input_seconds(graph, nodes)
     }
 
-    /// Bringing the data of one run to where its nodes read it.
-    pub fn input_seconds(&self, graph: &Graph) -> f64 {
+    /// Bringing the data of one run to where its nodes read it, but for what is done while those of the run before are at
+    /// work.
+    pub fn input_seconds(&self, graph: &Graph, nodes: f64) -> f64 {
+        let hidden = if self.hides_inputs { nodes } else { 0.0 };
+        (self.copy_seconds(graph) - hidden).max(0.0)
+    }
+
+    fn copy_seconds(&self, graph: &Graph) -> f64 {
         let rates = self.seconds.get(&Class::Move).copied().unwrap_or_default();
         let data = graph.values().iter().filter(|value| matches!(value.input, Some(InputKind::Data)));
         rates.of(Amount::HostBytes) * data.map(|value| value.ty.span_bytes() as f64).sum::<f64>()
@@ -127,6 +136,23 @@ mod tests {
     use super::*;
     use crate::graph::{Component, Init, Role, Type, ValueId};
     use crate::ops::{Activate, Activation, Binary, Dropout, MatMul, Reshape};
+
+    #[test]
+    fn inputs_hide_behind_the_nodes_of_the_run_before() {
+        let mut graph = Graph::new("inputs", DType::F32);
+        let x = graph.data("x", Type::new(DType::F32, &[1 << 20])).unwrap();
+        graph.apply("y", Activate(Activation::Gelu), &[x]).unwrap();
+        let mut profile = flat(1e12, 1e11, 1e-6);
+        let host = profile.seconds[&Class::Move].with(Amount::HostBytes, 1e-9);
+        profile.seconds.insert(Class::Move, host);
+        let (nodes, copies) =
+            (profile.node_seconds(&graph, graph.node_ids().next().unwrap()), 4.0 * (1 << 20) as f64 * 1e-9);
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-12;
+        assert!(near(profile.graph_seconds(&graph), nodes + copies));
+        profile.hides_inputs = true;
+        assert!(nodes < copies && near(profile.graph_seconds(&graph), copies), "the slower of the two");
+        assert!(near(profile.input_seconds(&graph, 2.0 * copies), 0.0));
+    }
 
     #[test]
     fn a_slower_device_takes_that_much_longer() {

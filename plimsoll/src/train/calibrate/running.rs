@@ -7,7 +7,7 @@ use super::{Device, TrainError};
 use crate::exec::Executor;
 use crate::graph::NodeId;
 use crate::ops::Processor;
-use crate::plan::{Profile, Program, predicted_ms};
+use crate::plan::{Phase, Profile, Program, predicted_ms};
 use crate::recipe::{Choice, Precision, Recipe};
 use std::time::Instant;
 
@@ -114,11 +114,13 @@ impl<'p> Running<'p> {
     /// What a run of a phase takes besides its inputs and its nodes.
     pub fn other_seconds(&self, profile: &Profile) -> f64 {
         let phases = &self.program().phases;
-        let repeat = |phase: usize| phases[phase].repeat as f64;
-        let nodes: f64 = self.node_seconds().map(|(phase, _, seconds)| repeat(phase) * seconds).sum();
-        let inputs: f64 = phases.iter().map(|phase| phase.repeat as f64 * profile.input_seconds(&phase.graph)).sum();
-        let runs: f64 = (0..phases.len()).map(repeat).sum();
-        (self.step_seconds() - inputs - nodes) / runs.max(1.0)
+        let mut nodes = vec![0.0; phases.len()];
+        self.node_seconds().for_each(|(phase, _, seconds)| nodes[phase] += seconds);
+        let known =
+            |(phase, nodes): (&Phase, f64)| phase.repeat as f64 * (nodes + profile.input_seconds(&phase.graph, nodes));
+        let known: f64 = phases.iter().zip(nodes).map(known).sum();
+        let runs: f64 = phases.iter().map(|phase| phase.repeat as f64).sum();
+        (self.step_seconds() - known) / runs.max(1.0)
     }
 }
 

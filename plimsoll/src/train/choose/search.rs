@@ -9,7 +9,7 @@ use super::{Choice, ChooseError, Pins, RecomputePin};
 use crate::graph::{Graph, Space};
 use crate::models::{AttentionForm, Family, FeedForwardForm};
 use crate::plan::{
-    Ladder, LayoutOptions, Offload, Phase, PlanError, Profile, Recompute, Rung, aligned, lay_out, live_bytes,
+    LANDING, Ladder, LayoutOptions, Offload, Phase, PlanError, Profile, Recompute, Rung, aligned, lay_out, live_bytes,
     predicted_ms,
 };
 use crate::train::contrastive::REPLAY;
@@ -45,6 +45,8 @@ struct Needs {
 /// Settings that recompute nothing yet.
 struct Base {
     resident_bytes: usize,
+    /// Those of them that inputs land in.
+    landing_bytes: usize,
     /// Most bytes of temporaries in the phases where nothing is recomputed.
     other_live_bytes: usize,
     step_seconds: f64,
@@ -120,11 +122,13 @@ impl<'a> Search<'a> {
         Ok(best)
     }
 
-    /// Bytes of what lives over steps where there is least of it: without accumulation there are no accumulators.
+    /// Bytes of what lives over steps where there is least of it: without accumulation there are no accumulators, and
+    /// less than a whole batch may land at a time.
     pub fn least_resident_bytes(&mut self) -> Result<usize, PlanError> {
         let largest = even_micro_batches(self.family, self.spec, self.pins)[0];
         let whole = self.start(largest);
-        Ok(self.base(&whole)?.resident_bytes)
+        let base = self.base(&whole)?;
+        Ok(base.resident_bytes - base.landing_bytes)
     }
 
     /// The candidate that needs least memory.
@@ -343,7 +347,8 @@ impl<'a> Search<'a> {
             match [STEP, MICRO_STEP, REPLAY].contains(&&*phase.name) {
                 true => {
                     let found = self.ladder(&phase.graph)?;
-                    let seconds = found.seconds() + self.profile.start_seconds(&phase.graph);
+                    let nodes = found.seconds();
+                    let seconds = nodes + self.profile.start_seconds(&phase.graph, nodes);
                     needs.step_seconds += phase.repeat as f64 * seconds;
                     (ladder, repeat) = (Some(found), phase.repeat);
                 }
@@ -353,6 +358,7 @@ impl<'a> Search<'a> {
         let total = needs.residents.values().try_fold(0usize, |sum, &bytes| sum.checked_add(bytes));
         Ok(Base {
             resident_bytes: total.filter(|&bytes| bytes <= isize::MAX as usize).ok_or(PlanError::TooLarge)?,
+            landing_bytes: needs.residents.get(LANDING).copied().unwrap_or(0),
             other_live_bytes: needs.live_bytes,
             step_seconds: needs.step_seconds,
             ladder: ladder.ok_or_else(|| PlanError::Broken("the program has no backward pass".into()))?,
