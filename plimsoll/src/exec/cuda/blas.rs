@@ -14,6 +14,14 @@ use std::path::PathBuf;
 
 /// Candidates that are timed, as the library ranks them.
 const CANDIDATES: usize = 12;
+/// Parts that deep sums are tried in besides: the library's ranking hardly ever splits them where it should.
+const PARTS: [u32; 3] = [4, 8, 16];
+/// Of how many of the candidates.
+const SPLIT_CANDIDATES: usize = 6;
+/// Partial sums are added in f32, in a fixed order.
+const IN_COMPUTE_TYPE: u32 = 2;
+/// Counted up when other algorithms are timed than before: what was remembered is then forgotten.
+const GENERATION: u32 = 2;
 /// Timings of each; the fastest counts.
 const TRIALS: usize = 2;
 /// Runs in a timing, one behind the other: a single small product would take as long as its launch.
@@ -58,7 +66,7 @@ impl Blas {
         // SAFETY: a query.
         let version = unsafe { sys::cublasLtGetVersion() };
         let card: String = card.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        let file = cache.map(|folder| folder.join(format!("products-{card}-{version}.json")));
+        let file = cache.map(|folder| folder.join(format!("products-{card}-{version}-{GENERATION}.json")));
         let handle = result::create_handle();
         let handle = handle.map_err(|error| CudaError::Driver { call: "cublasLtCreate", cause: error.to_string() })?;
         let text = file.as_ref().and_then(|file| std::fs::read(file).ok());
@@ -178,9 +186,7 @@ impl Blas {
         use sys::cublasLtMatmulPreferenceAttributes_t::*;
         let preference = Preference::new()?;
         preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &product.workspace_bytes)?;
-        // Partial sums of a product split along k are added in f32, in a fixed order.
-        let in_compute_type = 2u32;
-        preference.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &in_compute_type)?;
+        preference.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &IN_COMPUTE_TYPE)?;
         // The library's first operand is our second.
         preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &alignment(&gemm.b))?;
         preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &alignment(&gemm.a))?;
@@ -207,9 +213,48 @@ impl Blas {
             found[..(count.max(0) as usize).min(CANDIDATES)].iter().map(|answer| *answer.as_ptr()).collect()
         };
         let usable = |answer: &&sys::cublasLtMatmulHeuristicResult_t| answer.state.result().is_ok();
-        let algorithms: Vec<Algorithm> = found.iter().filter(usable).map(|answer| answer.algo.data).collect();
-        if algorithms.is_empty() { Err(refused(gemm, "no algorithm")) } else { Ok(algorithms) }
+        let mut algorithms: Vec<Algorithm> = found.iter().filter(usable).map(|answer| answer.algo.data).collect();
+        if algorithms.is_empty() {
+            return Err(refused(gemm, "no algorithm"));
+        }
+        if is_deep(gemm) {
+            algorithms.extend(self.split(product, &algorithms));
+        }
+        Ok(algorithms)
     }
+
+    /// The first of these algorithms with their sums in parts, as far as they can do that inside the workspace.
+    fn split(&self, product: &Product, algorithms: &[Algorithm]) -> Vec<Algorithm> {
+        let first = &algorithms[..algorithms.len().min(SPLIT_CANDIDATES)];
+        let variants = first.iter().flat_map(|&algorithm| PARTS.map(|parts| in_parts(algorithm, parts)));
+        let mut found: Vec<Algorithm> = Vec::new();
+        for variant in variants.flatten() {
+            if !algorithms.contains(&variant) && !found.contains(&variant) && self.allows(product, variant) {
+                found.push(variant);
+            }
+        }
+        found
+    }
+}
+
+/// Whether the sums are long and the results so few that most of a card would idle.
+fn is_deep(gemm: &Gemm) -> bool {
+    let tiles = gemm.batch * gemm.m.div_ceil(64) * gemm.n.div_ceil(64);
+    gemm.k >= 1024 && tiles <= 64
+}
+
+/// `None` if the library does not know how.
+fn in_parts(algorithm: Algorithm, parts: u32) -> Option<Algorithm> {
+    use sys::cublasLtMatmulAlgoConfigAttributes_t::*;
+    let mut algorithm = sys::cublasLtMatmulAlgo_t { data: algorithm };
+    let mut set = |attribute, value: &u32| {
+        let (value, size) = ((value as *const u32).cast::<c_void>(), size_of::<u32>());
+        // SAFETY: both attributes are 32 bits; the library only changes its own description of the algorithm.
+        unsafe { sys::cublasLtMatmulAlgoConfigSetAttribute(&mut algorithm, attribute, value, size).result().is_ok() }
+    };
+    let is_set = set(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts)
+        && set(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &IN_COMPUTE_TYPE);
+    is_set.then_some(algorithm.data)
 }
 
 fn refused(gemm: &Gemm, cause: &str) -> CudaError {
