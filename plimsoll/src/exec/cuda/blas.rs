@@ -252,8 +252,8 @@ fn in_parts(algorithm: Algorithm, parts: u32) -> Option<Algorithm> {
         // SAFETY: both attributes are 32 bits; the library only changes its own description of the algorithm.
         unsafe { sys::cublasLtMatmulAlgoConfigSetAttribute(&mut algorithm, attribute, value, size).result().is_ok() }
     };
-    let is_set = set(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts)
-        && set(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &IN_COMPUTE_TYPE);
+    let is_set =
+        set(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts) && set(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &IN_COMPUTE_TYPE);
     is_set.then_some(algorithm.data)
 }
 
