@@ -1,7 +1,8 @@
 //! A planned step over and over on one random batch: what benchmarks and calibration time.
 
 use super::random_batch::random_batch;
-use super::{Planned, Shapes, Stepper, TrainError, Underway, initialize, shapes, take_arena};
+use super::run::take_arena_beside_others;
+use super::{Planned, Shapes, Stepper, TrainError, Underway, initialize, shapes};
 use crate::data::Batch;
 use crate::exec::Executor;
 use crate::heap;
@@ -25,7 +26,7 @@ impl<'p> Rehearsal<'p> {
     pub fn new(recipe: &Recipe, planned: &'p Planned) -> Result<Rehearsal<'p>, TrainError> {
         let choice = &planned.choice;
         let began = Instant::now();
-        let mut executor = take_arena(recipe, planned)?;
+        let mut executor = take_arena_beside_others(recipe, planned)?;
         let arena_s = began.elapsed().as_secs_f64();
         initialize(&choice.program, &mut executor, recipe.train.seed);
         let weights_s = began.elapsed().as_secs_f64() - arena_s;

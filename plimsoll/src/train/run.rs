@@ -201,7 +201,7 @@ impl Run {
     pub fn executor(&mut self) -> Result<(Box<dyn Executor>, Option<String>), TrainError> {
         let (mut note, mut tries_left) = (None, TRIES);
         loop {
-            match take_arena_with(&self.recipe, &self.planned, &self.products) {
+            match take_arena_with(&self.recipe, &self.planned, &self.products, self.planned.reserve_bytes) {
                 Err(TrainError::Arena { bytes, .. }) if self.is_on_gpu() && tries_left > 0 => {
                     note = Some(self.replan_for_what_is_left(bytes)?);
                 }
@@ -291,11 +291,21 @@ fn within(recipe: &Recipe, budget_bytes: u64) -> Recipe {
 
 /// One allocation for everything that the plan holds, and one beside it for what is offloaded.
 pub fn take_arena(recipe: &Recipe, planned: &Planned) -> Result<Box<dyn Executor>, TrainError> {
-    take_arena_with(recipe, planned, &Products::default())
+    take_arena_with(recipe, planned, &Products::default(), planned.reserve_bytes)
 }
 
-/// The same, with the products' algorithms of an earlier run.
-fn take_arena_with(recipe: &Recipe, planned: &Planned, products: &Products) -> Result<Box<dyn Executor>, TrainError> {
+/// The same beside others of this process: what these take must not count against its graphs.
+pub(super) fn take_arena_beside_others(recipe: &Recipe, planned: &Planned) -> Result<Box<dyn Executor>, TrainError> {
+    take_arena_with(recipe, planned, &Products::default(), u64::MAX)
+}
+
+/// With the products' algorithms of an earlier run, and graphs as long as `reserve_bytes` beside the arena hold them.
+fn take_arena_with(
+    recipe: &Recipe,
+    planned: &Planned,
+    products: &Products,
+    reserve_bytes: u64,
+) -> Result<Box<dyn Executor>, TrainError> {
     let Choice { program, layout, options, .. } = &planned.choice;
     let bytes = layout.arena_bytes.saturating_add(layout.host_bytes) as u64;
     let taken = |cause: io::Error| TrainError::Arena { bytes, cause };
@@ -304,7 +314,7 @@ fn take_arena_with(recipe: &Recipe, planned: &Planned, products: &Products) -> R
         Processor::Cuda => {
             let options = CudaOptions {
                 tf32: setup::precision(recipe, &planned.device) == Precision::Tf32,
-                reserve_bytes: planned.reserve_bytes,
+                reserve_bytes,
                 has_lengths: recipe.data.batching().buckets != Buckets::Off,
                 ..CudaOptions::default()
             };
