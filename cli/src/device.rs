@@ -4,7 +4,7 @@ use crate::arguments::Machine;
 use crate::failure::Failure;
 use crate::printer::say;
 use crate::profiles::{self, Measured};
-use plimsoll::exec::cuda::{CudaError, reserve_bytes};
+use plimsoll::exec::cuda::{CudaError, estimated_reserve_bytes};
 use plimsoll::exec::devices::{Card, CpuFacts, GpuFacts, card, catalog, missing_libraries, nearest_card};
 use plimsoll::ops::Target;
 use plimsoll::plan::Profile;
@@ -95,7 +95,7 @@ fn gpu(ordinal: usize) -> Result<(Device, Facts), Failure> {
     }
     let mut device = of_gpu(&facts);
     // A card that cannot be opened, because it is too old or another process left nothing, can still be planned for.
-    if let Ok(Some(bytes)) = reserve_bytes(ordinal) {
+    if let Ok(Some(bytes)) = estimated_reserve_bytes(ordinal) {
         device.reserve_bytes = bytes;
     }
     let profile = profiles::of(&Measured::Gpu { name: facts.name.clone() }).unwrap_or(device.profile);

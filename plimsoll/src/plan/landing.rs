@@ -1,19 +1,16 @@
 //! The place on a device where the inputs of the next micro-step land while it is still at this one. They cannot go where
 //! they are read: in the phase that is running other values may lie there.
 
-use super::Phase;
+use super::{Phase, aligned};
 use crate::graph::{Component, DType, Graph, GraphError, Init, InputKind, Type};
 
 /// The resident of this name is that place.
 pub const LANDING: &str = "landing";
 
-/// Inputs that land beside each other begin at multiples of this.
-pub const LANDING_ALIGN: usize = 64;
-
 /// Bytes of all data that a graph is given, one behind the other.
 pub fn input_bytes(graph: &Graph) -> usize {
     let data = graph.values().iter().filter(|value| matches!(value.input, Some(InputKind::Data)));
-    data.map(|value| value.ty.span_bytes().next_multiple_of(LANDING_ALIGN)).fold(0, usize::saturating_add)
+    data.map(|value| aligned(value.ty.span_bytes())).fold(0, usize::saturating_add)
 }
 
 /// Gives the phases of a step a place that the inputs of each of them fit in.

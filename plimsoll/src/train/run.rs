@@ -123,7 +123,8 @@ impl StoredPlan {
 /// How often an arena that others were faster to is planned anew.
 const TRIES: usize = 3;
 
-/// By how much an estimated reserve may make a stored plan miss its budget.
+/// By how much an estimated reserve may make a stored plan miss its budget: a third of what the estimate has for what is
+/// not loaded yet, so that it mostly fits after all. Whether it does is measured, then.
 const RESERVE_SLACK: u64 = 32 << 20;
 
 /// A plan asking for more threads than any machine has is damaged.

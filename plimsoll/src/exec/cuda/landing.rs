@@ -3,7 +3,7 @@
 
 use super::CudaError;
 use super::driver::{Event, Stream};
-use crate::plan::LANDING_ALIGN;
+use crate::plan::ALIGN;
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -49,7 +49,7 @@ impl Landing {
             self.stream.wait_for(&self.moved)?;
         }
         self.arrivals.push(Arrival { at, to, bytes });
-        self.filled += bytes.next_multiple_of(LANDING_ALIGN) as u64;
+        self.filled += bytes.next_multiple_of(ALIGN) as u64;
         Ok(Some(at))
     }
 

@@ -29,6 +29,6 @@ pub use launch::{Arg, CudaError, DeviceTensor, Gemm, Grid, Kernel, Launch, Matri
 pub use libraries::Library;
 pub use record::{Bases, record_node, record_phase};
 pub use recorder::{Recorded, Recorder};
-pub use reserve::reserve_bytes;
+pub use reserve::estimated_reserve_bytes;
 pub use staging::half_bytes as staging_half_bytes;
 pub use sweep::{Set, Sweep};

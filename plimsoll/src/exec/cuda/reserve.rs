@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 /// Kernels, what they spill, and the graphs of a plan: at most 29 MiB on an H200, 22 of them for what the kernels of wide
 /// feed-forwards spill.
 const LOADED_BYTES: u64 = 40 << 20;
-/// Graphs of batches that are shorter than the longest, as far as they go; what comes later is launched one by one, which
-/// takes no memory, and no time either where steps are long enough to have large graphs.
+/// Graphs of batches that are shorter than the longest, as far as they go: a hundred of a small encoder's, five of
+/// flan-t5-xl's. What comes later is launched one by one, which takes no memory.
 pub(super) const LENGTHS_BYTES: u64 = 56 << 20;
 /// Whoever seems to have taken more while a device was opened was not the driver alone.
 const MOST_OPENED_BYTES: u64 = 4 << 30;
 
 /// What plans for a device that is here count with. A device that was never opened is opened for it; `None` if it takes
 /// no sensible amount.
-pub fn reserve_bytes(ordinal: usize) -> Result<Option<u64>, CudaError> {
+pub fn estimated_reserve_bytes(ordinal: usize) -> Result<Option<u64>, CudaError> {
     let known = file(&DriverFacts::gather(ordinal)?.name).and_then(|file| recall(&file));
     let opened = match known {
         Some(bytes) => bytes,

@@ -3,7 +3,7 @@
 use super::CudaError;
 use super::driver::{Event, HostRegion, Stream};
 use crate::exec::{Fill, fill_in_pieces};
-use crate::plan::{LANDING_ALIGN as ALIGNMENT, Program, input_bytes};
+use crate::plan::{ALIGN, Program, input_bytes};
 
 /// Room for the scalars that a micro-step is told besides its inputs.
 const SCALARS_BYTES: usize = 4 << 10;
@@ -33,7 +33,7 @@ pub(super) struct Way<'s> {
 /// whole while the device is busy.
 pub fn half_bytes(program: &Program) -> usize {
     let most = program.phases.iter().map(|phase| input_bytes(&phase.graph)).max().unwrap_or(0);
-    most.saturating_add(SCALARS_BYTES).clamp(LEAST_HALF_BYTES, MOST_HALF_BYTES).next_multiple_of(ALIGNMENT)
+    most.saturating_add(SCALARS_BYTES).clamp(LEAST_HALF_BYTES, MOST_HALF_BYTES).next_multiple_of(ALIGN)
 }
 
 impl Staging {
@@ -55,7 +55,7 @@ impl Staging {
             // The device is done with this half, or has not begun with this part of it.
             fill_in_pieces(&mut self.memory.bytes_mut()[start..start + piece], at, fill);
             way.streams[way.by].copy(to + at as u64, self.memory.base + start as u64, piece)?;
-            self.filled = (self.filled + piece).next_multiple_of(ALIGNMENT);
+            self.filled = (self.filled + piece).next_multiple_of(ALIGN);
             at += piece;
         }
         Ok(())

@@ -121,7 +121,6 @@ pub fn for_processors() -> Vec<Workload> {
 }
 
 const CARD_BLOCKS: Workload = Workload {
-    name: "mu-sota",
     model: "family = \"mu-sota\"\nvocab = 20000\nlayers = 3\nblocks = 16\nblock_width = 4\nblock_heads = 2\n\
             cross_heads = 8\nffn = 6400\nmax_length = 256",
     data: "source = \"synthetic:grammar\"\nmax_length = 256",
