@@ -198,7 +198,8 @@ impl Run {
     }
 
     /// Takes the arena. Where another process got to the device's memory first, what is left is planned for anew; and so
-    /// it is where the device's runtime takes more than the budget has room for. The second answer says so.
+    /// it is where the device's runtime takes more than the budget has room for. The second answer says so. Nothing is run
+    /// above its budget.
     pub fn executor(&mut self) -> Result<(Box<dyn Executor>, Option<String>), TrainError> {
         let (mut note, mut tries_left) = (None, TRIES);
         loop {
@@ -209,10 +210,13 @@ impl Run {
                 taken => {
                     let executor = taken?;
                     let Some(reserve) = executor.reserve_bytes() else { return Ok((executor, note)) };
-                    if self.planned.settle_reserve(reserve) || tries_left == 0 {
+                    if self.planned.settle_reserve(reserve) {
                         return Ok((executor, note));
                     }
                     drop(executor);
+                    if tries_left == 0 {
+                        return Err(TrainError::DoesNotFit(Box::new(self.planned.clone())));
+                    }
                     note = Some(self.replan_beside(reserve)?);
                 }
             }

@@ -194,6 +194,7 @@ pub(in crate::train) fn fused_feed_forward(recipe: &Recipe, device: &Device) -> 
 }
 
 /// A plan for a device, with the budget it was made for.
+#[derive(Clone)]
 pub struct Planned {
     pub choice: Choice,
     pub device: Device,

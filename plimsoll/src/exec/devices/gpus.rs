@@ -7,6 +7,7 @@ use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use serde::Serialize;
 use std::ffi::OsStr;
+use std::sync::OnceLock;
 
 /// One GPU now. What the management library does not tell is absent.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -28,8 +29,7 @@ pub struct GpuFacts {
 impl GpuFacts {
     pub fn gather(ordinal: usize) -> Result<GpuFacts, CudaError> {
         let driver = DriverFacts::gather(ordinal)?;
-        let nvml = nvml();
-        let device = nvml.as_ref().and_then(|nvml| nvml.device_by_pci_bus_id(driver.pci_bus_id.as_str()).ok());
+        let device = nvml().and_then(|nvml| nvml.device_by_pci_bus_id(driver.pci_bus_id.as_str()).ok());
         let memory = device.as_ref().and_then(|device| device.memory_info().ok());
         Ok(GpuFacts {
             ordinal,
@@ -58,8 +58,7 @@ pub fn missing_libraries() -> Vec<Library> {
 /// Free bytes of a device, before anything is done with it; `None` without the management library.
 pub fn gpu_free_bytes(ordinal: usize) -> Option<u64> {
     let driver = DriverFacts::gather(ordinal).ok()?;
-    let nvml = nvml()?;
-    let memory = nvml.device_by_pci_bus_id(driver.pci_bus_id.as_str()).ok()?.memory_info().ok()?;
+    let memory = nvml()?.device_by_pci_bus_id(driver.pci_bus_id.as_str()).ok()?.memory_info().ok()?;
     Some(memory.free)
 }
 
@@ -68,8 +67,14 @@ pub fn driver_version() -> Option<String> {
     nvml()?.sys_driver_version().ok()
 }
 
-fn nvml() -> Option<Nvml> {
-    Nvml::builder().lib_path(OsStr::new("libnvidia-ml.so.1")).init().ok()
+/// Opened once; where there is none it is looked for again, as a driver may be loaded meanwhile.
+fn nvml() -> Option<&'static Nvml> {
+    static OPENED: OnceLock<Nvml> = OnceLock::new();
+    if OPENED.get().is_none() {
+        // Of two threads that open it at once the second one's is closed again.
+        OPENED.set(Nvml::builder().lib_path(OsStr::new("libnvidia-ml.so.1")).init().ok()?).ok();
+    }
+    OPENED.get()
 }
 
 fn holders(device: &nvml_wrapper::Device<'_>) -> Vec<Holder> {

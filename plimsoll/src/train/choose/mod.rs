@@ -55,6 +55,7 @@ pub struct Decision {
 }
 
 /// A plan that fits, or the smallest there is.
+#[derive(Clone)]
 pub struct Choice {
     pub settings: Settings,
     pub program: Program,
