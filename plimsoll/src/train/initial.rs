@@ -4,7 +4,7 @@
 use crate::exec::Executor;
 use crate::exec::cpu::random::{Stream, site};
 use crate::graph::{DType, Init};
-use crate::plan::{Program, Resident};
+use crate::plan::{LANDING, Program, Resident};
 use half::{bf16, f16};
 
 /// Sets every resident to its initial value.
@@ -12,9 +12,10 @@ pub fn initialize(program: &Program, executor: &mut dyn Executor, seed: u64) {
     initialize_some(program, executor, seed, |_| true);
 }
 
-/// Sets the residents that are `wanted` to their initial values, drawn where the executor takes them from.
+/// Sets the residents that are `wanted` to their initial values, drawn where the executor takes them from. The place where
+/// inputs land is the executor's own.
 pub fn initialize_some(program: &Program, executor: &mut dyn Executor, seed: u64, wanted: impl Fn(&Resident) -> bool) {
-    for resident in program.residents.iter().filter(|r| wanted(r)) {
+    for resident in program.residents.iter().filter(|r| r.name != LANDING && wanted(r)) {
         let (name, bytes, draw) = (&resident.name, resident.ty.span_bytes(), Draw::new(resident, seed));
         let written = match (&resident.init, resident.ty.dtype) {
             (Init::Zeros, _) => executor.clear_resident(name),
@@ -83,7 +84,10 @@ impl<'a> Draw<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{Component, Space, Type};
+    use crate::exec::cpu::CpuExecutor;
+    use crate::graph::{Component, Graph, Space, Type};
+    use crate::ops::Target;
+    use crate::plan::{LayoutOptions, Phase, add_landing, lay_out};
 
     fn weight(shape: &[usize], init: Init) -> Resident {
         let (ty, component, space) = (Type::new(DType::F32, shape), Component::Weights, Space::Device);
@@ -96,6 +100,23 @@ mod tests {
         let draw = Draw::new(resident, 1);
         bytes.chunks_mut(piece).enumerate().for_each(|(i, to)| draw.fill(i * piece, to, f32::to_ne_bytes));
         bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()
+    }
+
+    /// On a card the first inputs may be there before the initial values are.
+    #[test]
+    fn what_has_landed_stays() {
+        let mut graph = Graph::new("step", DType::F32);
+        graph.data("ids", Type::new(DType::I32, &[16])).unwrap();
+        graph.resident("m", Type::new(DType::F32, &[4]), Component::Optimizer, Init::Zeros).unwrap();
+        let mut phases = vec![Phase { name: "step".into(), graph, repeat: 1 }];
+        add_landing(&mut phases).unwrap();
+        let program = Program::new(phases).unwrap();
+        let layout = lay_out(&program, LayoutOptions { target: Target::cpu(1), sharing: true }).unwrap();
+        let mut executor = CpuExecutor::new(&program, &layout, 1).unwrap();
+        assert!(executor.write_resident(LANDING, &[7; 64]) && executor.write_resident("m", &[7; 16]));
+        initialize(&program, &mut executor, 1);
+        assert_eq!(executor.read_resident(LANDING).unwrap(), &[7; 64][..]);
+        assert_eq!(executor.read_resident("m").unwrap(), &[0; 16][..]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::faults::fault;
 use super::libraries::Library;
 use cudarc::driver::{DriverError, sys};
 use std::ffi::{CStr, c_char, c_void};
+use std::time::Duration;
 
 /// The driver of CUDA 13.0, which the libraries of that version need.
 const OLDEST_DRIVER: i32 = 13000;
@@ -236,6 +237,15 @@ impl Stream {
     pub fn wait(&self) -> Result<(), CudaError> {
         // SAFETY: the stream exists.
         unsafe { check("cuStreamSynchronize", sys::cuStreamSynchronize(self.0)) }
+    }
+
+    /// What is put on it from now on begins so many milliseconds later.
+    pub fn pause(&self, ms: u32) -> Result<(), CudaError> {
+        unsafe extern "C" fn sleep(ms: *mut c_void) {
+            std::thread::sleep(Duration::from_millis(ms as u64));
+        }
+        // SAFETY: the number itself is handed on, not a place it lies at.
+        unsafe { check("cuLaunchHostFunc", sys::cuLaunchHostFunc(self.0, Some(sleep), ms as usize as *mut c_void)) }
     }
 
     pub fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<(), CudaError> {

@@ -101,8 +101,9 @@ impl CudaExecutor {
             let address = bases.of(r.space) + slot.offset as u64;
             (r.name.clone(), Stretch { address, bytes: r.ty.span_bytes() })
         };
-        let residents: HashMap<String, Stretch> = slots.map(stretch).collect();
-        let place = residents.get(LANDING).map(|place| place.address..place.address + place.bytes as u64);
+        let mut residents: HashMap<String, Stretch> = slots.map(stretch).collect();
+        // Not for others to write: they would do it on the other stream, and what has landed would be gone.
+        let place = residents.remove(LANDING).map(|place| place.address..place.address + place.bytes as u64);
         let mut executor = CudaExecutor {
             phases: Vec::new(),
             residents,
@@ -169,6 +170,12 @@ impl CudaExecutor {
         let bytes = self.arena.bytes - self.resident_bytes;
         let filled = self.gpu.stream.fill(self.arena.base + self.resident_bytes as u64, 0xFF, bytes);
         self.note(filled);
+    }
+
+    /// The device rests for so long before it goes on. For tests: what the host gives it meanwhile must wait its turn.
+    pub fn pause(&mut self, ms: u32) {
+        let paused = self.gpu.stream.pause(ms);
+        self.note(paused);
     }
 
     /// Waits until the device has done all it was given.
