@@ -186,11 +186,11 @@ pub fn pins(recipe: &Recipe, device: &Device) -> Result<Pins, TrainError> {
     })
 }
 
-/// Worth it only where tf32 is faster than f32: its kernels are written for that. In f32 they multiply without tensor
-/// cores, and in half precision plain products move half the bytes: these are faster plain.
+/// Worth it where tensor cores are far ahead of the others, which tf32 tells: these kernels multiply more than plain ones,
+/// and write less. Not in f32, which they multiply without.
 pub(in crate::train) fn fused_feed_forward(recipe: &Recipe, device: &Device) -> bool {
     let gains = device.target.processor == Processor::Cuda && device.profile.speedups.tf32 > 1.0;
-    gains && precision(recipe, device) == Precision::Tf32
+    gains && precision(recipe, device) != Precision::F32
 }
 
 /// A plan for a device, with the budget it was made for.
@@ -277,16 +277,20 @@ mod tests {
     }
 
     #[test]
-    fn feed_forwards_are_fused_where_tf32_is_faster_than_f32() {
+    fn feed_forwards_are_fused_where_tensor_cores_are_far_ahead() {
         use Precision::*;
-        for (name, precision) in [("h200", F32), ("h200", Bf16Mixed), ("t4", Tf32), ("rtx-4090", Tf32)] {
+        for (name, precision) in
+            [("h200", F32), ("t4", Tf32), ("t4", Fp16Mixed), ("rtx-4090", Tf32), ("rtx-4090", Bf16)]
+        {
             let choice = planned(name, precision);
             assert_eq!(choice.settings.feed_forward, FeedForwardForm::Plain, "{name} in {precision}");
             assert!(choice.decisions.iter().all(|decision| decision.lever != "feed_forward"));
         }
-        let choice = planned("h200", Tf32);
-        assert_eq!(choice.settings.feed_forward, FeedForwardForm::Fused);
-        let said = choice.decisions.iter().find(|decision| decision.lever == "feed_forward").unwrap();
-        assert!(said.choice == "fused" && said.saved_bytes > 0, "{said:?}");
+        for (name, precision) in [("h200", Tf32), ("h200", Bf16Mixed), ("h200", Fp16Mixed), ("a100-40gb", Bf16)] {
+            let choice = planned(name, precision);
+            assert_eq!(choice.settings.feed_forward, FeedForwardForm::Fused, "{name} in {precision}");
+            let said = choice.decisions.iter().find(|decision| decision.lever == "feed_forward").unwrap();
+            assert!(said.choice == "fused" && said.saved_bytes > 0, "{said:?}");
+        }
     }
 }

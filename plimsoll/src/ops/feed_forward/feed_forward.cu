@@ -2,7 +2,7 @@
 // computes 32 of them at a time for its tokens, or a tile of tokens at a time for its hidden values, and adds what comes
 // of them to sums in registers. Blocks that share a sum write parts, which are added in their order.
 //
-// Weights: up (hidden, width), down (width, hidden). ACT, SLOPE: the activation.
+// Weights: up (hidden, width), down (width, hidden).
 
 #define CHUNK 32
 
@@ -10,32 +10,6 @@
 // hold.
 #define TOKENS (WIDE <= 64 && !EXACT ? 2 : 1)
 #define EIGHTHS (EXACT || WIDE > 64 ? 1 : 2)
-
-// Φ, the normal distribution, within 1e-7 (Abramowitz and Stegun 7.1.26), and its density: tf32 sees no difference.
-struct Normal {
-    float tail, density;  // tail: what lies beyond |x|
-    __device__ __forceinline__ Normal(float x) {
-        float t, e, squared = x * x * -0.72134752044448170f;
-        asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(t) : "f"(fmaf(fabsf(x), 0.23164189f, 1.0f)));
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(squared));
-        float p = fmaf(fmaf(fmaf(fmaf(0.5307027145f, t, -0.7265760135f), t, 0.7107068705f), t, -0.142248368f), t,
-                       0.127414796f);
-        tail = p * t * e;
-        density = 0.39894228040143268f * e;
-    }
-};
-__device__ __forceinline__ float quick_erf_gelu(float x) { return fmaf(-fabsf(x), Normal(x).tail, fmaxf(x, 0.0f)); }
-__device__ __forceinline__ float quick_erf_gelu_slope(float x) {
-    Normal normal(x);
-    return fmaf(x, normal.density, x < 0.0f ? normal.tail : 1.0f - normal.tail);
-}
-
-// The chunks of hidden values, or tiles of tokens, that are this block's: blockIdx.y of gridDim.y parts.
-struct Part {
-    int begin, end;
-    __device__ __forceinline__ Part(i64 many)
-        : begin((int)(many * blockIdx.y / gridDim.y)), end((int)(many * (blockIdx.y + 1) / gridDim.y)) {}
-};
 
 // Chunk i of the weights: up's as (CHUNK, WIDE), behind it down's as (WIDE, CHUNK), behind that up's bias.
 template <bool FOURS> struct Weights {
@@ -98,15 +72,6 @@ void forward(const T* x, const T* up, const T* bias, const T* down, float* parts
         i64 row = first + 16 * m;
         put<false>(parts + (blockIdx.y * tokens + row) * width, width, 1, tokens - row, width, sums[m], lane);
     }
-}
-
-// y = the sum of its parts (many, count), the first one first, + bias.
-extern "C" __global__ void finish(const float* parts, const T* bias, T* y, i64 count, int many, int width) {
-    i64 n = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (n >= count) return;
-    float sum = 0.0f;
-    for (int part = 0; part < many; part++) sum += parts[part * count + n];
-    y[n] = from_float<T>(sum + to_float(bias[n % width]));
 }
 
 // parts (gridDim.y, tokens, width): what this block's chunks add to the gradient of x. A warp has 16 tokens.

@@ -30,7 +30,7 @@ impl Op for FeedForwardGrad {
         let sizes = Sizes::new(&inputs[0], &inputs[1]);
         match target.processor {
             Processor::Cpu => cpu::backward_scratch(&sizes, target.threads) * inputs[0].dtype.bytes(),
-            Processor::Cuda => cuda::backward_workspace(&sizes),
+            Processor::Cuda => cuda::backward_workspace(&sizes, inputs[0].dtype),
         }
     }
     fn cpu(&self, io: &CpuIo<'_>) {

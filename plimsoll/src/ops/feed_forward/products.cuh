@@ -1,16 +1,10 @@
 // Products of 16 × 8 by 8 × 8 values on tensor cores, out of tiles in shared memory.
 //
-// WIDE: elements of a token up to a multiple of 32; those that are not there are zeros. EXACT: whether products keep the
-// precision of f32 instead of tf32. VECTORS: whether rows come as 16 bytes at a time.
+// EXACT: whether products keep the precision of f32 instead of tf32.
 //
 // Lane (g, t) = (lane / 4, lane % 4) holds rows g and g + 8 of a result and columns 2t, 2t + 1. The right side's rows are
 // fed in an order (`turned`) in which these two are its rows t and t + 4: so a result is the left operand of the next
 // product as it stands.
-
-#define UNROLL _Pragma("unroll")
-#define EIGHTS (WIDE / 8)
-#define THREADS (32 * WARPS)
-#define STAGES (WIDE <= 64 ? 2 : 1)
 
 // A value as an operand.
 __device__ __forceinline__ u32 operand(float x) { return EXACT ? __float_as_uint(x) : to_tf32(x); }
@@ -30,13 +24,6 @@ __device__ __forceinline__ void multiply(float c[4], const u32 a[4], u32 b0, u32
 // The place of row r in the order that makes a result a left operand.
 __device__ __forceinline__ int turned(int r) { return r % 2 * 4 + r / 2; }
 
-struct Lane {
-    int warp, g, t, matrix, row;
-    __device__ __forceinline__ Lane()
-        : warp(threadIdx.x / 32), g(threadIdx.x % 32 / 4), t(threadIdx.x % 4), matrix(threadIdx.x % 32 / 8),
-          row(threadIdx.x % 8) {}
-};
-
 // A tile's row r has its groups of four words in an order of its own: neither eight rows read as matrices nor four rows
 // read by groups meet in a bank. FOURS: those eight rows are every fourth one, not neighbours.
 template <bool FOURS = false> __device__ __forceinline__ int shuffle_of(int r) {
@@ -53,14 +40,6 @@ __device__ __forceinline__ void take(Rows& to, const T* from, i64 row_stride, i6
         to.at[k][i] = operand(x);
     }
 }
-
-#if __CUDA_ARCH__ >= 800
-// Starts copying 16 bytes, or zeros instead.
-__device__ __forceinline__ void copy_later(u32* to, const void* from, bool there) {
-    u32 address = (u32)__cvta_generic_to_shared(to);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(address), "l"(from), "r"(there ? 16 : 0));
-}
-#endif
 
 // Starts bringing `many` values as they are; zeros beyond `there`.
 __device__ __forceinline__ void fetch_line(u32* to, const T* from, int many, int there) {
@@ -88,13 +67,6 @@ __device__ __forceinline__ void fetch(u32* tile, const T* from, i64 stride, i64 
             to[i] = operand(r < rows && group * 4 + i < columns ? to_float(source[i]) : 0.0f);
 #endif
     }
-}
-
-// Until everything that this thread fetched is there.
-__device__ __forceinline__ void arrive() {
-#if VECTORS && __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
 }
 
 // Makes what this thread fetched operands.
@@ -175,12 +147,6 @@ __device__ __forceinline__ void add_down_fours(float (*c)[4], const Rows& rows, 
         multiply(c[2], rows.at[k], x.z, y.z);
         multiply(c[3], rows.at[k], x.w, y.w);
     }
-}
-
-// A (16, WIDE) result.
-struct Sums { float of[EIGHTS][4]; };
-__device__ __forceinline__ void clear(Sums& sums) {
-    UNROLL for (int n = 0; n < EIGHTS; n++) UNROLL for (int i = 0; i < 4; i++) sums.of[n][i] = 0.0f;
 }
 
 // A result as the next product's left operand.

@@ -150,6 +150,8 @@ pub fn for_cards() -> Vec<Workload> {
             ..CARD_BLOCKS
         },
         CARD_BLOCKS,
+        Workload { name: "mu-sota, half", precision: "bf16-mixed", ..CARD_BLOCKS },
+        Workload { name: "mu-sota, half, few", batch: 4, precision: "bf16-mixed", ..CARD_BLOCKS },
         Workload { name: "mu-sota, small", ..BLOCKS },
         Workload {
             name: "bert",
