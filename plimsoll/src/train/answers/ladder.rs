@@ -8,6 +8,8 @@ use crate::recipe::Draft;
 use crate::train::{Device, Planned, TrainError};
 use crate::units::format_bytes;
 use serde::Serialize;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
 /// One change and where it leads.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -92,7 +94,7 @@ pub fn ladder(
     done: Progress<'_>,
 ) -> Result<Ladder, TrainError> {
     let recipe = draft.with(&[])?;
-    let climb = Climb { draft, device, start: Attempt::from((false, smallest)) };
+    let climb = Climb { draft, device, start: Attempt::from((false, smallest)), known: Mutex::default() };
     let kinds = kinds(&recipe, device);
     let climbed = on_all_cores(&kinds, done, |kind| climb.kind(kind)).into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut rungs: Vec<Rung> = Vec::new();
@@ -110,6 +112,8 @@ struct Climb<'a> {
     device: &'a Device,
     /// The recipe as it is.
     start: Attempt,
+    /// What became of settings that were tried: those of one tier come again under the next.
+    known: Mutex<HashMap<Vec<String>, Option<Attempt>>>,
 }
 
 impl Climb<'_> {
@@ -160,6 +164,16 @@ impl Climb<'_> {
 
     /// `None` where the recipe does not allow these settings.
     fn attempt(&self, set: &[String]) -> Result<Option<Attempt>, TrainError> {
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tried) = known().get(set) {
+            return Ok(tried.clone());
+        }
+        let tried = self.try_out(set)?;
+        known().insert(set.to_vec(), tried.clone());
+        Ok(tried)
+    }
+
+    fn try_out(&self, set: &[String]) -> Result<Option<Attempt>, TrainError> {
         let Ok(recipe) = self.draft.with(set) else { return Ok(None) };
         let attempt = attempt(&recipe, self.device)?;
         Ok(Some(attempt).filter(|attempt| attempt.refused.is_none()))

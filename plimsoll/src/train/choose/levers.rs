@@ -86,7 +86,8 @@ pub(in crate::train) fn settings(family: &dyn Family, spec: &StepSpec, pins: &Pi
     with_micro_batch(family, spec, &free, micro_batch)
 }
 
-/// Where the device has kernels for it, a fused one is faster and smaller: nothing to weigh up.
+/// Where the device has kernels for it, a fused one is far smaller, and faster but for steps of few tokens, which it makes
+/// a few percent slower: nothing to weigh up.
 fn feed_forward(family: &dyn Family, pins: &Pins) -> FeedForwardForm {
     match pins.fused_feed_forward && family.has_fused_feed_forward() {
         true => FeedForwardForm::Fused,
