@@ -42,6 +42,11 @@ impl DType {
         matches!(self, DType::F32 | DType::F64 | DType::Bf16 | DType::F16)
     }
 
+    /// A float of 16 bits.
+    pub fn is_half(self) -> bool {
+        matches!(self, DType::Bf16 | DType::F16)
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             DType::F32 => "f32",

@@ -41,7 +41,7 @@ impl Scan {
     /// None where a launch for every step is needed: another precision or device, or units that no cluster holds.
     pub fn new(launch: &Launch<'_>, shape: Shape, dtype: DType) -> Option<Scan> {
         let (arch, blocks) = (launch.queue.arch(), shape.hidden / UNITS);
-        let by_clusters = arch >= CLUSTERS_SINCE && matches!(dtype, DType::Bf16 | DType::F16);
+        let by_clusters = arch >= CLUSTERS_SINCE && dtype.is_half();
         let held = shape.hidden.is_multiple_of(UNITS) && (1..=MOST_BLOCKS).contains(&blocks);
         // Neighbours are read and written in pairs.
         let mut tensors = launch.inputs.iter().chain(launch.outputs);

@@ -14,12 +14,17 @@ struct Form {
     /// Hidden values, or tokens, that lie in a tile, and the bytes of each of its cells.
     chunk: usize,
     cell_bytes: usize,
-    /// Sixteens of tokens that a warp has at once in either direction, where a row is no wider than 64.
+    /// Sixteens of tokens that a warp has at once, `FORWARD` and for the gradient of x (`INPUT`), where a row is no wider
+    /// than 64.
     tokens: [usize; 2],
     /// Warps of a block, and blocks that a multiprocessor has at once: registers are full.
     warps: usize,
     resident: usize,
 }
+
+/// Places in `Form::tokens`.
+const FORWARD: usize = 0;
+const INPUT: usize = 1;
 
 /// f32 and tf32.
 const FULL: Form = Form {
@@ -59,7 +64,7 @@ const HALF: Form = Form {
 
 impl Form {
     fn of(dtype: DType) -> Form {
-        if is_half(dtype) { HALF } else { FULL }
+        if dtype.is_half() { HALF } else { FULL }
     }
 
     /// Into how many parts sums of `steps` steps are cut, where `blocks` blocks compute different ones: about as few as
@@ -75,10 +80,6 @@ impl Form {
     fn rounds(&self, blocks: usize, steps: usize, parts: usize) -> usize {
         (blocks * parts).div_ceil(MULTIPROCESSORS * self.resident) * steps.div_ceil(parts)
     }
-}
-
-fn is_half(dtype: DType) -> bool {
-    matches!(dtype, DType::Bf16 | DType::F16)
 }
 
 /// Tokens or hidden values that a warp has at once, a product's height.
@@ -97,7 +98,7 @@ impl Sizes {
         4 * parts * self.tokens * self.width
     }
 
-    /// Parts of y (0) or of the gradient of x (1).
+    /// Parts of y, `FORWARD`, or of the gradient of x, `INPUT`.
     fn row_parts(&self, form: &Form, direction: usize) -> usize {
         let blocks = self.tokens.div_ceil(form.tokens[direction] * ROWS * form.warps);
         form.parts(blocks, self.hidden.div_ceil(form.chunk), 32)
@@ -116,13 +117,13 @@ impl Sizes {
 }
 
 pub(super) fn forward_workspace(sizes: &Sizes, dtype: DType) -> usize {
-    sizes.row_bytes(sizes.row_parts(&Form::of(dtype), 0))
+    sizes.row_bytes(sizes.row_parts(&Form::of(dtype), FORWARD))
 }
 
 /// The gradient of x is added up before those of the weights begin.
 pub(super) fn backward_workspace(sizes: &Sizes, dtype: DType) -> usize {
     let form = Form::of(dtype);
-    sizes.row_bytes(sizes.row_parts(&form, 1)).max(sizes.weight_space(&form, 0)[3] as usize)
+    sizes.row_bytes(sizes.row_parts(&form, INPUT)).max(sizes.weight_space(&form, 0)[3] as usize)
 }
 
 /// One direction on the device.
@@ -166,7 +167,7 @@ impl Call {
             .define("WARPS", self.form.warps)
             .define("RESIDENT", self.form.resident)
             .define("VECTORS", self.vectors as u32);
-        let kernel = match is_half(self.dtype) {
+        let kernel = match self.dtype.is_half() {
             true => kernel.define("BF16", (self.dtype == DType::Bf16) as u32),
             false => kernel.define("EXACT", self.exact as u32),
         };
@@ -205,8 +206,8 @@ impl Call {
 
 pub(super) fn forward(op: &FeedForward, launch: &mut Launch<'_>) -> Result<(), CudaError> {
     let call = Call::new(op, op.activation, launch)?;
-    let (sizes, space, many) = (call.sizes, launch.workspace, call.sizes.row_parts(&call.form, 0));
-    call.run(launch, "forward", [sizes.tokens, call.rows(0), many], &[space])?;
+    let (sizes, space, many) = (call.sizes, launch.workspace, call.sizes.row_parts(&call.form, FORWARD));
+    call.run(launch, "forward", [sizes.tokens, call.rows(FORWARD), many], &[space])?;
     let (bias, y) = (launch.inputs[4].address, launch.outputs[0].address);
     let (elements, ends) = (sizes.tokens * sizes.width, [space, bias, y].map(Arg::Address));
     let args = [&ends[..], &[elements.into(), int(many), int(sizes.width)]].concat();
@@ -217,8 +218,8 @@ pub(super) fn backward(op: &FeedForwardGrad, launch: &mut Launch<'_>) -> Result<
     let call = Call::new(op, op.activation, launch)?;
     let (sizes, space, dy) = (call.sizes, launch.workspace, launch.inputs[4].address);
     let [dx, dup, dbias, ddown] = [0, 1, 2, 3].map(|index| launch.outputs[index].address);
-    let many = sizes.row_parts(&call.form, 1);
-    call.run(launch, "backward_input", [sizes.tokens, call.rows(1), many], &[dy, space])?;
+    let many = sizes.row_parts(&call.form, INPUT);
+    call.run(launch, "backward_input", [sizes.tokens, call.rows(INPUT), many], &[dy, space])?;
     add_up(launch, call.dtype, space, dx, sizes.tokens * sizes.width, many)?;
     let ([up, bias, down, _], many) = (sizes.weight_space(&call.form, space), sizes.weight_parts(&call.form));
     call.run(launch, "backward_weights", [sizes.hidden, ROWS, many], &[dy, up, bias, down])?;

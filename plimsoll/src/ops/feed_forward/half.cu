@@ -131,6 +131,25 @@ __device__ __forceinline__ void put(float* to, i64 row_stride, i64 column_stride
     }
 }
 
+// The rows (tokens, width) of this warp's sixteens of tokens.
+struct Tokens {
+    i64 first, tokens;
+    int width;
+    __device__ __forceinline__ Tokens(i64 tokens, int width, Lane lane)
+        : first(((i64)blockIdx.x * WARPS + lane.warp) * 16 * TOKENS), tokens(tokens), width(width) {}
+    __device__ __forceinline__ void take_from(const T* from, Rows& to, int m, Lane lane) const {
+        i64 row = first + 16 * m;
+        take(to, from + row * width, width, 1, tokens - row, width, lane);
+    }
+    // Into the part that is this block's.
+    __device__ __forceinline__ void put_to(float* parts, const Sums* sums, Lane lane) const {
+        UNROLL for (int m = 0; m < TOKENS; m++) {
+            i64 row = first + 16 * m;
+            put(parts + (blockIdx.y * tokens + row) * width, width, 1, tokens - row, width, sums[m], lane);
+        }
+    }
+};
+
 // Chunk i of the weights: up's as (CHUNK, WIDE), behind it down's as (WIDE, CHUNK), behind that up's bias.
 struct Weights {
     const T *up, *bias, *down;
@@ -155,12 +174,11 @@ extern "C" __global__ __launch_bounds__(THREADS, RESIDENT)
 void forward(const T* x, const T* up, const T* bias, const T* down, float* parts, i64 tokens, int width, int hidden) {
     extern __shared__ float4 shared[];
     Lane lane;
-    i64 first = ((i64)blockIdx.x * WARPS + lane.warp) * 16 * TOKENS;
+    Tokens own(tokens, width, lane);
     Rows rows[TOKENS];
     Sums sums[TOKENS];
     UNROLL for (int m = 0; m < TOKENS; m++) {
-        i64 row = first + 16 * m;
-        take(rows[m], x + row * width, width, 1, tokens - row, width, lane);
+        own.take_from(x, rows[m], m, lane);
         clear(sums[m]);
     }
     Weights weights{up, bias, down, width, hidden};
@@ -180,10 +198,7 @@ void forward(const T* x, const T* up, const T* bias, const T* down, float* parts
                 mix<TOKENS, true>(sums, left, Weights::down_of(tile), p, lane);
             }
         });
-    UNROLL for (int m = 0; m < TOKENS; m++) {
-        i64 row = first + 16 * m;
-        put(parts + (blockIdx.y * tokens + row) * width, width, 1, tokens - row, width, sums[m], lane);
-    }
+    own.put_to(parts, sums, lane);
 }
 
 // parts (gridDim.y, tokens, width): what this block's chunks add to the gradient of x. A warp has 16 · TOKENS tokens.
@@ -192,13 +207,12 @@ void backward_input(const T* x, const T* up, const T* bias, const T* down, const
                     int width, int hidden) {
     extern __shared__ float4 shared[];
     Lane lane;
-    i64 first = ((i64)blockIdx.x * WARPS + lane.warp) * 16 * TOKENS;
+    Tokens own(tokens, width, lane);
     Rows rows[TOKENS], drows[TOKENS];
     Sums sums[TOKENS];
     UNROLL for (int m = 0; m < TOKENS; m++) {
-        i64 row = first + 16 * m;
-        take(rows[m], x + row * width, width, 1, tokens - row, width, lane);
-        take(drows[m], dy + row * width, width, 1, tokens - row, width, lane);
+        own.take_from(x, rows[m], m, lane);
+        own.take_from(dy, drows[m], m, lane);
         clear(sums[m]);
     }
     Weights weights{up, bias, down, width, hidden};
@@ -219,10 +233,7 @@ void backward_input(const T* x, const T* up, const T* bias, const T* down, const
                 mix<TOKENS>(sums, left, tile, p, lane);
             }
         });
-    UNROLL for (int m = 0; m < TOKENS; m++) {
-        i64 row = first + 16 * m;
-        put(parts + (blockIdx.y * tokens + row) * width, width, 1, tokens - row, width, sums[m], lane);
-    }
+    own.put_to(parts, sums, lane);
 }
 
 // Parts of the gradients of up (gridDim.y, hidden, width), its bias (gridDim.y, hidden) and down (gridDim.y, width,

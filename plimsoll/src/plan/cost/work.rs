@@ -98,7 +98,7 @@ pub struct Work {
 impl Work {
     /// Whether it is done in half precision.
     pub fn is_half(&self) -> bool {
-        matches!(self.dtype, DType::F16 | DType::Bf16)
+        self.dtype.is_half()
     }
 
     pub fn of(graph: &Graph, id: NodeId, grain: &Grain) -> Work {
