@@ -1,0 +1,10 @@
+//! What every other crate of plimsoll stands on: sizes and their units, names, random streams, files.
+
+pub mod batching;
+pub mod files;
+pub mod heap;
+pub mod names;
+pub mod random;
+pub mod safetensors;
+pub mod simd;
+pub mod units;

@@ -1,0 +1,11 @@
+//! Folders of Hugging Face checkpoints: config.json, tensors and tokenizer files, and how they are read.
+
+pub mod checkpoint;
+mod config;
+pub mod convert;
+mod error;
+pub mod names;
+
+pub use checkpoint::Checkpoint;
+pub use config::Config;
+pub use error::{HfError, Mismatch};

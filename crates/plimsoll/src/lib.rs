@@ -1,0 +1,1 @@
+//! plimsoll: a training step is a static program, so its memory can be laid out before it runs.

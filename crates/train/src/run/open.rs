@@ -1,0 +1,419 @@
+//! A run's folder: the resolved recipe, the plan, the events, the checkpoints, the model.
+
+use super::checkpoint;
+use crate::RunError;
+use crate::tasks::host_peak_bytes;
+use crate::tasks::{LoadedData, load_data};
+use crate::weights::{Companions, write_folder};
+use plimsoll_base::batching::Buckets;
+use plimsoll_base::files::write_whole;
+use plimsoll_base::units::format_bytes;
+use plimsoll_core::graph::Processor;
+use plimsoll_core::kernels::cuda::CudaError;
+use plimsoll_core::plan::predicted_ms;
+use plimsoll_core::plan::{PlanFile, Program};
+use plimsoll_cuda::GpuFacts;
+use plimsoll_cuda::{CudaExecutor, CudaOptions, Gpu, opened_bytes};
+use plimsoll_exec::Algorithms;
+use plimsoll_exec::Executor;
+use plimsoll_exec::cpu::CpuExecutor;
+use plimsoll_models::recipe::{Budget, Precision, Recipe};
+use plimsoll_planner::choose::{self as setup, Planned};
+use plimsoll_planner::choose::{Choice, Decision};
+use plimsoll_planner::program::{Settings, program};
+use plimsoll_planner::{Device, PlanFailure};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The format of plan.json.
+const PLAN_VERSION: u32 = 1;
+
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    pub out: PathBuf,
+    pub resume: bool,
+    /// Use this plan.json instead of choosing one.
+    pub plan: Option<PathBuf>,
+}
+
+/// plan.json: the decisions and the layout of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoredPlan {
+    pub version: u32,
+    pub recipe_hash: String,
+    pub device: String,
+    pub settings: Settings,
+    pub decisions: Vec<Decision>,
+    pub layout: PlanFile,
+    /// The library's algorithms behind the products, which the bits depend on too. Absent on a processor.
+    #[serde(default, skip_serializing_if = "is_without_products")]
+    pub products: Algorithms,
+}
+
+fn is_without_products(products: &Algorithms) -> bool {
+    products.algorithms.is_empty()
+}
+
+impl StoredPlan {
+    pub fn new(recipe_hash: String, planned: &Planned, products: &Algorithms) -> StoredPlan {
+        let Choice { settings, program, layout, options, decisions, .. } = &planned.choice;
+        StoredPlan {
+            version: PLAN_VERSION,
+            recipe_hash,
+            device: planned.device.name.clone(),
+            settings: settings.clone(),
+            decisions: decisions.clone(),
+            layout: PlanFile::new(program, layout, *options),
+            products: products.clone(),
+        }
+    }
+
+    pub fn read(path: &Path) -> Result<StoredPlan, RunError> {
+        let text = fs::read(path).map_err(RunError::io(path))?;
+        let damaged = |cause: String| RunError::Refused {
+            cause: format!("{}: not a plan: {cause}", path.display()),
+            hint:
+                "plans are written by `plimsoll train` into the run's folder; make a new one by training without --plan"
+                    .into(),
+        };
+        let plan: StoredPlan = serde_json::from_slice(&text).map_err(|e| damaged(e.to_string()))?;
+        match plan.version {
+            PLAN_VERSION => Ok(plan),
+            other => Err(damaged(format!("version {other}, this program reads {PLAN_VERSION}"))),
+        }
+    }
+
+    /// Builds the graphs again and puts the stored layout under them, after checking that they belong together.
+    pub fn restore(&self, recipe: &Recipe, device: &Device, path: &Path) -> Result<Planned, RunError> {
+        let (family, spec) = (setup::family(&recipe.model), setup::spec(recipe, device));
+        let refused = |cause: &str| RunError::Refused {
+            cause: format!("{}: {cause}", path.display()),
+            hint: "use the plan with the recipe it was made for".into(),
+        };
+        if self.recipe_hash != recipe.hash()? {
+            return Err(refused("the plan was made for another recipe"));
+        }
+        let product = self.settings.micro_batch.checked_mul(self.settings.accumulation);
+        let sound = self.settings.accumulation > 0
+            && (1..=spec.effective_batch).contains(&self.settings.micro_batch)
+            && product
+                .is_some_and(|n| n >= spec.effective_batch && n < spec.effective_batch + self.settings.micro_batch)
+            && self.settings.block_group > 0
+            && self.settings.loss_chunk > 0
+            && (1..=MOST_THREADS).contains(&self.layout.threads);
+        if !sound {
+            return Err(refused("its settings do not make up the effective batch"));
+        }
+        let program = program(family.as_ref(), &spec, &self.settings)?;
+        let layout = self.layout.layout(&program).map_err(|cause| RunError::PlanFile { path: path.into(), cause })?;
+        let predicted_step_ms = predicted_ms(&program, &setup::profile(recipe, device));
+        let options = self.layout.options();
+        let (settings, decisions) = (self.settings.clone(), self.decisions.clone());
+        let choice = Choice { settings, program, layout, options, decisions, predicted_step_ms };
+        let budget_bytes = setup::budget_bytes(recipe, device);
+        let peak = device.reserve_bytes + choice.layout.arena_bytes as u64;
+        Ok(Planned {
+            headroom_bytes: budget_bytes as i64 - peak as i64,
+            choice,
+            device: device.clone(),
+            budget_bytes,
+            reserve_bytes: device.reserve_bytes,
+        })
+    }
+}
+
+/// How often an arena that others were faster to is planned anew.
+const TRIES: usize = 3;
+
+/// By how much an estimated reserve may make a stored plan miss its budget: a third of what the estimate has for what is
+/// not loaded yet, so that it mostly fits after all. Whether it does is measured, then.
+const RESERVE_SLACK: u64 = 32 << 20;
+
+/// A plan asking for more threads than any machine has is damaged.
+const MOST_THREADS: usize = 4096;
+
+/// Everything ready: the plan is made, the data is loaded, the arena is not taken yet.
+pub struct Run {
+    pub recipe: Recipe,
+    pub out: PathBuf,
+    pub planned: Planned,
+    /// Those of the stored plan.
+    products: Algorithms,
+    pub data: LoadedData,
+    /// The checkpoint to go on from.
+    pub from: Option<PathBuf>,
+    pub resumed: bool,
+    /// The stored plan did not fit this device any more and another was made: bits differ from here on.
+    pub replanned: bool,
+}
+
+impl Run {
+    /// Plans (or reads the stored plan of a run to resume) and loads the data. Writes nothing.
+    pub fn open(recipe: Recipe, device: &Device, options: &RunOptions) -> Result<Run, RunError> {
+        let out = options.out.clone();
+        let exists = out.join("recipe.toml").exists();
+        if exists && !options.resume {
+            return Err(RunError::Refused {
+                cause: format!("{} already holds a run", out.display()),
+                hint: "continue it with --resume, or choose another folder with --out".into(),
+            });
+        }
+        if exists {
+            check_same_recipe(&recipe, &out)?;
+        }
+        let stored = out.join("plan.json");
+        let (planned, products, replanned) = match &options.plan {
+            Some(path) => {
+                let plan = StoredPlan::read(path)?;
+                (plan.restore(&recipe, device, path)?, plan.products, false)
+            }
+            None if exists && stored.exists() => resume_plan(&recipe, device, &stored)?,
+            None => (setup::plan(&recipe, device)?, Algorithms::default(), false),
+        };
+        let data = load_data(&recipe)?;
+        let from = if exists { checkpoint::list(&out.join("checkpoints")).pop().map(|(_, path)| path) } else { None };
+        Ok(Run { recipe, out, planned, products, data, from, resumed: exists, replanned })
+    }
+
+    pub fn program(&self) -> &Program {
+        &self.planned.choice.program
+    }
+
+    pub fn checkpoints(&self) -> PathBuf {
+        self.out.join("checkpoints")
+    }
+
+    pub fn steps_per_epoch(&self) -> usize {
+        self.data.train.len().div_ceil(self.recipe.train.effective_batch).max(1)
+    }
+
+    /// Updates of the whole run.
+    pub fn steps(&self) -> usize {
+        let by_epochs = self.recipe.train.epochs.saturating_mul(self.steps_per_epoch());
+        self.recipe.train.steps.map_or(by_epochs, |steps| steps.min(by_epochs))
+    }
+
+    /// As [`host_peak_bytes`] says, with the data that was loaded.
+    pub fn host_peak_bytes(&self) -> u64 {
+        let data = self.data.train.resident_bytes() + self.data.validation.as_ref().map_or(0, |v| v.resident_bytes());
+        host_peak_bytes(&self.recipe, &self.planned.choice, data)
+    }
+
+    /// Takes the arena. Where another process got to the device's memory first, what is left is planned for anew; and so
+    /// it is where the device's runtime takes more than the budget has room for. The second answer says so. Nothing is run
+    /// above its budget.
+    pub fn executor(&mut self) -> Result<(Box<dyn Executor>, Option<String>), RunError> {
+        let (mut note, mut tries_left) = (None, TRIES);
+        loop {
+            match take_arena_with(&self.recipe, &self.planned, &self.products, self.planned.reserve_bytes) {
+                Err(RunError::Arena { bytes, .. }) if self.is_on_gpu() && tries_left > 0 => {
+                    note = Some(self.replan_for_what_is_left(bytes)?);
+                }
+                taken => {
+                    let executor = taken?;
+                    let Some(reserve) = executor.reserve_bytes() else { return Ok((executor, note)) };
+                    if self.planned.settle_reserve(reserve) {
+                        return Ok((executor, note));
+                    }
+                    drop(executor);
+                    if tries_left == 0 {
+                        return Err(PlanFailure::DoesNotFit(Box::new(self.planned.clone())).into());
+                    }
+                    note = Some(self.replan_beside(reserve)?);
+                }
+            }
+            tries_left -= 1;
+        }
+    }
+
+    fn is_on_gpu(&self) -> bool {
+        self.planned.device.target.processor == Processor::Cuda
+    }
+
+    /// Plans for a runtime that takes this much.
+    fn replan_beside(&mut self, reserve_bytes: u64) -> Result<String, RunError> {
+        let device = Device { reserve_bytes, ..self.planned.device.clone() };
+        let recipe = within(&self.recipe, self.planned.budget_bytes);
+        self.planned = setup::plan(&recipe, &device)?;
+        self.replanned = true;
+        let (reserve, budget) = (format_bytes(reserve_bytes), format_bytes(self.planned.budget_bytes));
+        Ok(format!("the device's runtime takes {reserve} beside the arena: planned anew within {budget}"))
+    }
+
+    /// Plans within what the device has free now; what happened and who holds the rest.
+    fn replan_for_what_is_left(&mut self, wanted: u64) -> Result<String, RunError> {
+        let facts = GpuFacts::gather(self.planned.device.ordinal)?;
+        // What opening the device took is ours already.
+        let free_bytes = facts.free_bytes + opened_bytes(facts.ordinal);
+        let device = Device { free_bytes, ..self.planned.device.clone() };
+        let left = setup::budget_bytes(&self.recipe, &device).min((free_bytes as f64 * 0.95) as u64);
+        let recipe = within(&self.recipe, left);
+        self.planned = setup::plan(&recipe, &device)?;
+        self.replanned = true;
+        let holders: Vec<String> = facts.holders.iter().map(|h| format!("{} (pid {})", h.name, h.pid)).collect();
+        let who = if holders.is_empty() { "another process".into() } else { holders.join(", ") };
+        Ok(format!(
+            "the arena of {} could not be taken: {who} holds memory of the device, {} is free; planned anew within {}",
+            format_bytes(wanted),
+            format_bytes(facts.free_bytes),
+            format_bytes(left)
+        ))
+    }
+
+    /// Creates the folder with recipe and plan; a resumed run keeps its own unless it had to be planned anew.
+    pub fn write_start(&self) -> Result<(), RunError> {
+        let checkpoints = self.checkpoints();
+        fs::create_dir_all(&checkpoints).map_err(RunError::io(&checkpoints))?;
+        checkpoint::sweep(&checkpoints);
+        if self.resumed && !self.replanned {
+            return Ok(());
+        }
+        self.write_plan(&self.products)?;
+        // The recipe comes last: a folder with a recipe is a run that can be resumed.
+        let path = self.out.join("recipe.toml");
+        write_whole(&path, self.recipe.to_toml()?.as_bytes()).map_err(RunError::io(path))
+    }
+
+    /// Writes plan.json with these products.
+    pub(super) fn write_plan(&self, products: &Algorithms) -> Result<(), RunError> {
+        let plan = StoredPlan::new(self.recipe.hash()?, &self.planned, products);
+        let plan = serde_json::to_vec(&plan).map_err(|e| RunError::Io { path: self.out.clone(), cause: e.into() })?;
+        let path = self.out.join("plan.json");
+        write_whole(&path, &plan).map_err(RunError::io(path))
+    }
+
+    /// The folder `model/`.
+    pub fn write_model(&self, executor: &dyn Executor) -> Result<(), RunError> {
+        let companions = Companions::of_run(&self.recipe, &self.data.extras);
+        write_folder(&self.out.join("model"), &self.recipe, self.program(), executor, &companions)
+    }
+}
+
+/// The same recipe, within a budget of its own.
+fn within(recipe: &Recipe, budget_bytes: u64) -> Recipe {
+    let mut recipe = recipe.clone();
+    recipe.memory.budget = Budget::Bytes(budget_bytes);
+    recipe
+}
+
+/// One allocation for everything that the plan holds, and one beside it for what is offloaded.
+pub fn take_arena(recipe: &Recipe, planned: &Planned) -> Result<Box<dyn Executor>, RunError> {
+    take_arena_with(recipe, planned, &Algorithms::default(), planned.reserve_bytes)
+}
+
+/// The same beside others of this process: what these take must not count against its graphs.
+pub fn take_arena_beside_others(recipe: &Recipe, planned: &Planned) -> Result<Box<dyn Executor>, RunError> {
+    take_arena_with(recipe, planned, &Algorithms::default(), u64::MAX)
+}
+
+/// With the products' algorithms of an earlier run, and graphs as long as `reserve_bytes` beside the arena hold them.
+fn take_arena_with(
+    recipe: &Recipe,
+    planned: &Planned,
+    products: &Algorithms,
+    reserve_bytes: u64,
+) -> Result<Box<dyn Executor>, RunError> {
+    let Choice { program, layout, options, .. } = &planned.choice;
+    let bytes = layout.arena_bytes.saturating_add(layout.host_bytes) as u64;
+    let taken = |cause: io::Error| RunError::Arena { bytes, cause };
+    match options.target.processor {
+        Processor::Cpu => Ok(Box::new(CpuExecutor::new(program, layout, options.target.threads).map_err(taken)?)),
+        Processor::Cuda => {
+            let options = CudaOptions {
+                tf32: setup::precision(recipe, &planned.device) == Precision::Tf32,
+                reserve_bytes,
+                has_lengths: recipe.data.batching().buckets != Buckets::Off,
+                ..CudaOptions::default()
+            };
+            let take = || {
+                let gpu = Gpu::open(planned.device.ordinal)?;
+                gpu.adopt(products);
+                CudaExecutor::new(gpu, program, layout, options)
+            };
+            Ok(Box::new(take().map_err(|error| match error {
+                CudaError::OutOfMemory { .. } | CudaError::Full { .. } => {
+                    taken(io::Error::new(io::ErrorKind::OutOfMemory, error))
+                }
+                error => error.into(),
+            })?))
+        }
+    }
+}
+
+/// A resumed run uses its stored plan if that is for this kind of device and still fits; otherwise another plan is
+/// made, and that is said.
+fn resume_plan(recipe: &Recipe, device: &Device, stored: &Path) -> Result<(Planned, Algorithms, bool), RunError> {
+    let plan = StoredPlan::read(stored)?;
+    if plan.layout.processor == device.target.processor {
+        let planned = plan.restore(recipe, device, stored)?;
+        // What the runtime takes is an estimate until everything is loaded: a little more of it makes no other plan.
+        let slack = planned.reserve_bytes.min(RESERVE_SLACK) as i64;
+        if planned.headroom_bytes >= -slack {
+            return Ok((planned, plan.products, false));
+        }
+    }
+    Ok((setup::plan(recipe, device)?, Algorithms::default(), true))
+}
+
+fn check_same_recipe(recipe: &Recipe, out: &Path) -> Result<(), RunError> {
+    let path = out.join("recipe.toml");
+    let stored = Recipe::load(&path, &[])?;
+    match stored.hash()? == recipe.hash()? {
+        true => Ok(()),
+        false => Err(RunError::Refused {
+            cause: format!("{} was started with another recipe", out.display()),
+            hint: format!("resume with `plimsoll train {} --resume --out {}`", path.display(), out.display()),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_core::graph::Target;
+
+    const SERIES: &str = include_str!("../../../planner/tests/recipes/series.toml");
+
+    /// A driver that takes a piece more today changes no bits of a run: whether its plan fits shows when all is loaded.
+    #[test]
+    fn an_estimate_that_grows_a_little_makes_no_other_plan() {
+        let folder = tempfile::tempdir().unwrap();
+        let recipe = Recipe::parse(SERIES, "series.toml", &[]).unwrap();
+        let roomy = Device { target: Target::CUDA, reserve_bytes: 600 << 20, ..Device::cpu(2, 8 << 30) };
+        let needed = setup::plan(&recipe, &roomy).unwrap().planned_peak_bytes();
+        let recipe = within(&recipe, needed);
+        let options = RunOptions { out: folder.path().join("run"), resume: true, plan: None };
+        for (more, replanned) in [(0, false), (2 << 20, false), (64 << 20, true)] {
+            let device = Device { reserve_bytes: roomy.reserve_bytes + more, ..roomy.clone() };
+            match Run::open(recipe.clone(), &device, &options) {
+                Ok(mut run) => {
+                    assert_eq!(run.replanned, replanned, "{more}");
+                    run.write_start().unwrap();
+                    // What is then measured decides.
+                    assert!(run.planned.settle_reserve(roomy.reserve_bytes) && !run.planned.settle_reserve(601 << 20));
+                }
+                Err(RunError::Planning(PlanFailure::DoesNotFit(_))) => assert!(replanned, "{more}"),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// A card that failed does not end a run: the processor goes on with a plan of its own, and a card again after it.
+    #[test]
+    fn a_run_goes_on_on_another_kind_of_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let recipe = Recipe::parse(SERIES, "series.toml", &[]).unwrap();
+        let cpu = Device::cpu(2, 8 << 30);
+        let card = Device { target: Target::CUDA, precision: Precision::Bf16Mixed, ..cpu.clone() };
+        let options = RunOptions { out: folder.path().join("run"), resume: true, plan: None };
+        for (device, replanned) in [(&card, false), (&card, false), (&cpu, true), (&cpu, false), (&card, true)] {
+            let run = Run::open(recipe.clone(), device, &options).unwrap();
+            let processor = run.planned.choice.options.target.processor;
+            assert_eq!((processor, run.replanned), (device.target.processor, replanned));
+            run.write_start().unwrap();
+        }
+    }
+}
