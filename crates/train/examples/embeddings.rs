@@ -42,7 +42,7 @@ fn encoder(dir: &Path) -> Result<Encoder, Box<dyn Error>> {
         dir.display().to_string()
     );
     match Recipe::parse(&recipe, "recipe.toml", &[])?.model {
-        Model::Bert(sizes) => Ok(Encoder { sizes }),
+        Model::Bert(sizes) => Ok(sizes),
         other => Err(format!("{} is not a bert checkpoint", other.name()).into()),
     }
 }

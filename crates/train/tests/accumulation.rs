@@ -13,7 +13,7 @@ use plimsoll_core::types::{DType, Type};
 use plimsoll_exec::Executor;
 use plimsoll_exec::cpu::CpuExecutor;
 use plimsoll_exec::initialize;
-use plimsoll_models::families::{AttentionForm, Build, Family, FeedForwardForm, MuSota, Outputs};
+use plimsoll_models::families::{AttentionForm, Build, Family, FeedForwardForm, Input, MuSota, Outputs, Sizes, Task};
 use std::collections::BTreeMap;
 
 const EFFECTIVE: usize = 8;
@@ -21,7 +21,26 @@ const TIME: usize = 6;
 const WIDTH: usize = 12;
 
 /// Attention with dropped weights, a feed-forward with dropout, layer norm: what the families have, without batch norm.
+#[derive(Debug)]
 struct Dropping;
+
+impl Sizes for Dropping {
+    fn tasks(&self) -> &'static [Task] {
+        &[Task::LanguageModel]
+    }
+    fn input(&self) -> Input {
+        Input::Tokens { max_length: TIME, vocab: 5 }
+    }
+    fn parameters(&self) -> Option<u64> {
+        None
+    }
+    fn largest_value(&self) -> Option<u64> {
+        None
+    }
+    fn groups(&self) -> usize {
+        1
+    }
+}
 
 impl Family for Dropping {
     fn forward(&self, g: &mut Graph, build: &Build) -> Result<Outputs, GraphError> {

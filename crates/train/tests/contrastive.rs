@@ -11,7 +11,7 @@ use plimsoll_exec::Executor;
 use plimsoll_exec::cpu::CpuExecutor;
 use plimsoll_exec::initialize;
 use plimsoll_models::families::{AttentionForm, Clip, FeedForwardForm};
-use plimsoll_models::recipe::{self, ClipText, ClipVision, HiddenAct, Origin};
+use plimsoll_models::families::{ClipText, ClipVision, HiddenAct, Origin};
 use plimsoll_planner::program::contrastive::{CONTRAST, EMBED, REPLAY};
 use plimsoll_planner::program::{STEP, Settings, StepSpec, UPDATE, UpdateRule, program};
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ fn clip() -> Clip {
     };
     let origin = Origin::default();
     let (projection_dim, logit_scale_init_value) = (14, 2.6592);
-    Clip { sizes: recipe::Clip { origin, projection_dim, logit_scale_init_value, text_config, vision_config } }
+    Clip { origin, projection_dim, logit_scale_init_value, text_config, vision_config }
 }
 
 /// With momentum from zero, the first moment after one update is the gradient itself.

@@ -35,7 +35,7 @@ impl<'f> Reference<'f> {
         let Model::T5(sizes) = Recipe::parse(&text, "golden.toml", &[]).unwrap().model else { panic!("not a t5") };
         let max_new_tokens = golden.config["max_new_tokens"].as_u64().unwrap() as usize;
         let sources = rows(&golden, "sources");
-        Reference { golden, family: T5 { sizes }, sources, max_new_tokens }
+        Reference { golden, family: sizes, sources, max_new_tokens }
     }
 
     fn cases(&self) -> Vec<(String, GenerationOptions)> {

@@ -99,7 +99,7 @@ fn moments_in_host_memory_change_no_bit() {
     for (text, rule) in [BERT, HYBRID, MU_SOTA, T5].into_iter().flat_map(|text| rules.map(|rule| (text, rule))) {
         for clip in [&[][..], &["train.clip_norm=0.5"]] {
             let recipe = recipe(text, &[&[rule], clip].concat());
-            let micro_batches = if family(&recipe.model).has_batch_statistics() { &[6][..] } else { &[6, 2] };
+            let micro_batches = if family(&recipe.model).batch_norm().is_some() { &[6][..] } else { &[6, 2] };
             for &micro in micro_batches {
                 let settings = plain(&recipe, micro);
                 let near = build(&recipe, &settings);
@@ -129,7 +129,7 @@ fn check_moments_are_away(near: &Program, far: &Program) {
 fn saved_values_in_host_memory_change_no_bit() {
     for text in [BERT, HYBRID, MU_SOTA, T5] {
         let recipe = recipe(text, &[ADAMW]);
-        let micro = if family(&recipe.model).has_batch_statistics() { 6 } else { 3 };
+        let micro = if family(&recipe.model).batch_norm().is_some() { 6 } else { 3 };
         let settings = plain(&recipe, micro);
         let expected = run(&build(&recipe, &settings), &settings);
         for recompute in [Recompute::None, Recompute::Cheap, Recompute::Layers] {

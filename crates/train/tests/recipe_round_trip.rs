@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use plimsoll_base::names::Named;
+use plimsoll_models::families::{
+    Clip, ClipText, ClipVision, Encoder, EncoderKind, FeedForward, HiddenAct, HybridCnnLstm, MuSota, T5,
+};
 use plimsoll_models::recipe::{
-    Attention, BatchNormMode, Budget, Checkpoint, Choice, Clip, ClipText, ClipVision, Data, DerivedLabel, Encoder,
-    EncoderKind, Evaluate, Every, FeedForward, Format, HiddenAct, HybridCnnLstm, Kind, Label, Memory, Model, MuSota,
-    Offload, Optimizer, OptimizerState, Origin, Precision, ProblemType, Recipe, Recompute, Rule, Sample, Schedule,
-    Series, Shape, Source, Synthetic, T5, Task, Text, Train, Validation, Warmup,
+    Attention, BatchNormMode, Budget, Checkpoint, Choice, Data, DerivedLabel, Evaluate, Every, Format, Kind, Label,
+    Memory, Model, Offload, Optimizer, OptimizerState, Origin, Precision, ProblemType, Recipe, Recompute, Rule, Sample,
+    Schedule, Series, Shape, Source, Synthetic, Task, Text, Train, Validation, Warmup,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -165,7 +167,7 @@ fn at_most(choice: Choice<usize>, most: usize) -> Choice<usize> {
 fn fit(model: &Model, train: &mut Train, memory: &mut Memory) {
     memory.micro_batch = at_most(memory.micro_batch, train.effective_batch);
     memory.block_group = at_most(memory.block_group, model.family().groups());
-    if model.family().needs_whole_batch() && memory.micro_batch != Choice::Auto {
+    if model.family().batch_norm() == Some(BatchNormMode::Effective) && memory.micro_batch != Choice::Auto {
         memory.micro_batch = Choice::Pinned(train.effective_batch);
     }
     train.task = model.family().tasks()[0];

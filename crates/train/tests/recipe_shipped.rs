@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use plimsoll_models::recipe::{
-    Budget, Choice, Every, Input, Kind, Model, Recipe, Rule, Source, Task, Validation, Warmup,
-};
+use plimsoll_models::families::Input;
+use plimsoll_models::recipe::{Budget, Choice, Every, Kind, Model, Recipe, Rule, Source, Task, Validation, Warmup};
 
 fn recipes() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes")

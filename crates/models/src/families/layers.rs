@@ -1,8 +1,20 @@
 //! Layers as plain functions that compose ops. Initial values are those of PyTorch's modules.
 
+named! {
+    /// Activations by the names that config.json uses.
+    pub enum HiddenAct {
+        Gelu = "gelu",
+        GeluNew = "gelu_new",
+        QuickGelu = "quick_gelu",
+        Relu = "relu",
+        Silu = "silu",
+        Tanh = "tanh",
+    }
+}
+
 pub use super::{AttentionInputs, attention};
 use super::{Build, FeedForwardForm};
-use crate::recipe::HiddenAct;
+use plimsoll_base::named;
 use plimsoll_base::random::site;
 use plimsoll_core::graph::{Component, Graph, GraphError, Init, ValueId};
 use plimsoll_core::ops::*;

@@ -1,23 +1,73 @@
-//! Model families: functions from sizes, batch and length to a graph.
+//! Model families: one folder each, with sizes, graph, files and presets, behind one trait and one line in `model.rs`.
 
 mod attention;
+mod capabilities;
 mod clip;
+mod counting;
 mod encoder;
-mod hybrid;
+mod hybrid_cnn_lstm;
 pub mod layers;
+mod model;
 mod mu_sota;
+mod origin;
+mod presets;
 mod t5;
+mod task;
 
 pub use attention::{AttentionInputs, BiasInputs, attention};
-pub use clip::Clip;
-pub use encoder::Encoder;
-pub use hybrid::HybridCnnLstm;
+pub use capabilities::{
+    Classifier, Contrast, Decoder, GenerationShape, Halves, Images, ProblemType, Tokens, generation_names,
+};
+pub use clip::{Clip, ClipText, ClipVision};
+pub use encoder::{Encoder, EncoderKind};
+pub use hybrid_cnn_lstm::{BatchNormMode, HybridCnnLstm};
+pub use layers::HiddenAct;
+pub use model::{FamilyName, Model};
 pub use mu_sota::MuSota;
-pub use t5::names as generation_names;
-pub use t5::{GenerationShape, T5};
+pub use origin::Origin;
+pub use presets::siblings as sibling_presets;
+pub use t5::{FeedForward, T5};
+pub use task::Task;
 
+use crate::reading::section::Section;
 use plimsoll_core::graph::{Graph, GraphError, ValueId};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::fmt::Debug;
+use std::path::Path;
+
+/// What the rest of the recipe must know about a family's sizes.
+pub trait Sizes {
+    /// Reports sizes that do not go together.
+    fn check(&self, _section: &Section<'_>) {}
+
+    /// Tasks it can learn; the first is the default.
+    fn tasks(&self) -> &'static [Task];
+
+    /// What one sample looks like.
+    fn input(&self) -> Input;
+
+    /// Trained numbers; `None` beyond `u64`.
+    fn parameters(&self) -> Option<u64>;
+
+    /// Numbers in the largest value that one sample makes on its way through the model; `None` beyond `u64`.
+    fn largest_value(&self) -> Option<u64>;
+
+    /// How many blocks or heads `memory.block_group` can divide.
+    fn groups(&self) -> usize;
+
+    /// Over what batch norm takes its statistics; `None` without any. Over the effective batch, it cannot be split.
+    fn batch_norm(&self) -> Option<BatchNormMode> {
+        None
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    Series { features: usize, window: usize, classes: usize },
+    Tokens { max_length: usize, vocab: usize },
+    Pictures { channels: usize, side: usize, max_length: usize, vocab: usize },
+}
 
 /// How attention is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -88,8 +138,22 @@ pub struct HuggingFace {
     pub fresh: &'static [&'static str],
 }
 
-/// An architecture. `Send + Sync`: the page and the search plan from several threads.
-pub trait Family: Send + Sync {
+/// How a family of the list is made. One type may stand behind several names.
+pub(crate) trait Listed: Family + Sized {
+    /// In its usual sizes.
+    fn usual(name: FamilyName) -> Self;
+
+    /// As a recipe says; paths start at `folder`.
+    fn read(name: FamilyName, section: &Section<'_>, folder: &Path) -> Self;
+
+    /// The names of its presets, those of one model together.
+    fn presets(_name: FamilyName) -> Vec<presets::Names> {
+        Vec::new()
+    }
+}
+
+/// An architecture at some size. `Send + Sync`: the page and the search plan from several threads.
+pub trait Family: Sizes + Debug + Send + Sync {
     /// The forward pass up to the loss. Declares its own inputs.
     fn forward(&self, graph: &mut Graph, build: &Build) -> Result<Outputs, GraphError>;
 
@@ -103,20 +167,43 @@ pub trait Family: Send + Sync {
         None
     }
 
-    /// The towers of a family whose loss compares the samples of a batch with each other: its micro-batches are
-    /// accumulated as `train::contrastive` does, not by adding their losses.
-    fn contrastive(&self) -> Option<&Clip> {
+    /// The keys of its config.json, laid over those of the checkpoint it came from; `labels` names the classes.
+    fn config_json(&self, _config: &mut Map<String, Value>, _labels: &[String]) {}
+
+    /// Where a Hugging Face model comes from.
+    fn origin(&self) -> Option<&Origin> {
         None
     }
 
-    /// The encoder–decoder, where it is one: it writes texts with a cache of keys and values.
-    fn writer(&self) -> Option<&T5> {
+    /// What can be halved where nothing else fits, by key.
+    fn halves(&self) -> Halves {
+        Halves::default()
+    }
+
+    /// How transformers makes it; `None` for families that it does not know.
+    fn transformers_class(&self) -> Option<&'static str> {
         None
     }
 
-    /// Whether statistics over the batch make the micro-batch part of what is learned.
-    fn has_batch_statistics(&self) -> bool {
-        false
+    /// Whether PyTorch computes its attention without storing the scores.
+    fn has_sdpa(&self) -> bool {
+        true
+    }
+
+    /// What it answers about texts, where it has a head that classifies them.
+    fn classifier(&self) -> Option<Classifier> {
+        None
+    }
+
+    /// A loss that compares the samples of a batch with each other: its micro-batches are accumulated by embeddings, not
+    /// by adding their losses.
+    fn contrast(&self) -> Option<&dyn Contrast> {
+        None
+    }
+
+    /// What writes texts token by token over a cache of keys and values.
+    fn decoder(&self) -> Option<&dyn Decoder> {
+        None
     }
 
     /// Layers that can be recomputed one by one.

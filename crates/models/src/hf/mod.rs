@@ -2,6 +2,7 @@
 
 pub mod checkpoint;
 mod config;
+pub mod config_out;
 pub mod convert;
 mod error;
 pub mod names;

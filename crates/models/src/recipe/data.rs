@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::model::{Input, Model};
-use super::section::{Range, Section};
-use super::train::Task;
-use super::tree::Value;
+use crate::families::Task;
+use crate::families::{Input, Model};
+use crate::reading::section::{Range, Section};
+use crate::reading::tree::Value;
 pub use captions::Captions;
 pub use labelled::{Columns, Labelled, LabelledColumns};
 pub use pairs::{PairColumns, Pairs};

@@ -4,9 +4,9 @@ use std::ops::RangeInclusive;
 
 use serde::{Serialize, Serializer};
 
-use super::error::Problem;
-use super::section::Section;
-use super::tree::{Node, Value};
+use crate::reading::error::Problem;
+use crate::reading::section::Section;
+use crate::reading::tree::{Node, Value};
 use plimsoll_base::named;
 use plimsoll_base::names::Named;
 use plimsoll_base::units::{ADDRESSABLE_BYTES, Size, parse_size};

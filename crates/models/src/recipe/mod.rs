@@ -5,15 +5,10 @@
 
 mod data;
 mod draft;
-mod error;
 mod memory;
-mod model;
 mod optimizer;
 mod relations;
-mod section;
-mod set;
 mod train;
-mod tree;
 
 use std::path::{Path, PathBuf};
 
@@ -25,18 +20,17 @@ pub use data::{
     PairColumns, Pairs, Series, Source, Synthetic, Text, Validation,
 };
 pub use draft::Draft;
-pub use error::{Problems, RecipeError};
 pub use memory::{Attention, Budget, Choice, Memory, Offload, OptimizerState, Precision, Recompute};
-pub use model::{
-    BatchNormMode, Clip, ClipText, ClipVision, Encoder, EncoderKind, Family, FamilyName, FeedForward, HiddenAct,
-    HybridCnnLstm, Input, Model, MuSota, Origin, ProblemType, T5, sibling_presets,
-};
 pub use optimizer::{Optimizer, Rule, Schedule, Shape, Warmup};
-pub use train::{Checkpoint, Evaluate, Every, Sample, Task, Train};
+pub use train::{Checkpoint, Evaluate, Every, Sample, Train};
 
-use error::{Problem, Sources};
-use section::{Issues, Section};
-use tree::Table;
+pub use crate::families::{BatchNormMode, FamilyName, Model, Origin, ProblemType, Task};
+pub use crate::reading::{Problems, RecipeError};
+
+use crate::reading::error::{Problem, Sources};
+use crate::reading::section::{Issues, Section};
+use crate::reading::tree::Table;
+use crate::reading::{resolve_in, set, tree};
 
 /// A checked recipe with every default filled in; what the planner may choose is `Auto` or pinned.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,12 +134,6 @@ impl Recipe {
         let path = self.model.origin()?.checkpoint.as_deref()?;
         Some(self.resolve_path(path))
     }
-}
-
-/// `path` in `folder` or, if nothing is there, in the working directory.
-fn resolve_in(folder: &Path, path: &Path) -> PathBuf {
-    let beside = folder.join(path);
-    if !beside.exists() && path.exists() { path.to_path_buf() } else { beside }
 }
 
 fn required_table<'a>(root: &Section<'a>, key: &'static str, example: &str) -> Option<Section<'a>> {

@@ -2,8 +2,8 @@
 
 use serde::{Serialize, Serializer};
 
-use super::section::{Range, Section};
-use super::tree::Value;
+use crate::reading::section::{Range, Section};
+use crate::reading::tree::Value;
 use plimsoll_base::named;
 use plimsoll_base::names::Named;
 

@@ -1,8 +1,9 @@
 //! What only several tables together tell.
 
 use super::Recipe;
-use super::section::Section;
-use super::train::{Every, Task};
+use super::train::Every;
+use crate::families::{BatchNormMode, Task};
+use crate::reading::section::Section;
 use plimsoll_base::units::{ADDRESSABLE_BYTES, format_bytes};
 
 /// Reports choices that are fine alone and do not go together.
@@ -23,7 +24,7 @@ fn check_micro_batch(recipe: &Recipe, memory: &Section<'_>) {
             format!("{micro} samples are more than the effective batch of {effective}"),
             format!("at most {effective}, or \"auto\""),
         );
-    } else if micro < effective && recipe.model.family().needs_whole_batch() {
+    } else if micro < effective && recipe.model.family().batch_norm() == Some(BatchNormMode::Effective) {
         memory.refuse(
             "micro_batch",
             format!("batch norm takes its statistics from the effective batch of {effective}, which {micro} would split"),

@@ -3,11 +3,10 @@
 use serde::{Serialize, Serializer};
 
 use super::memory::Choice;
-use super::model::{Input, Model};
 use super::optimizer::{Optimizer, Schedule};
-use super::section::{Range, Section};
-use super::tree::Value;
-use plimsoll_base::named;
+use crate::families::{Input, Model, Task};
+use crate::reading::section::{Range, Section};
+use crate::reading::tree::Value;
 use plimsoll_base::names::{Named, nearest};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -29,16 +28,6 @@ pub struct Train {
     /// Text written after each epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<Sample>,
-}
-
-named! {
-    pub enum Task {
-        Classify = "classify",
-        Series = "series",
-        LanguageModel = "language-model",
-        Seq2seq = "seq2seq",
-        Contrastive = "contrastive",
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -114,9 +114,9 @@ impl<'r> Case<'r> {
 
     /// Whether cutting the batch leaves learning alone.
     fn splits_freely(&self) -> bool {
-        let by_micro = matches!(&self.recipe.model, Model::HybridCnnLstm(m) if m.batch_norm == BatchNormMode::Micro);
+        let by_micro = self.recipe.model.family().batch_norm() == Some(BatchNormMode::Micro);
         let family = self.torch.family();
-        family.contrastive().is_none() && (!family.has_batch_statistics() || by_micro)
+        family.contrast().is_none() && (!family.batch_norm().is_some() || by_micro)
     }
 
     /// Batches that divide the effective one, largest first.
@@ -225,7 +225,7 @@ impl<'r> Case<'r> {
     fn batch_setting(&self, shape: &Shape) -> Result<Setting, GraphError> {
         let whole = self.with_batch(self.plain.batch, shape.checkpointing);
         let cut = shape.batch < self.plain.batch;
-        let contrastive = self.torch.family().contrastive().is_some();
+        let contrastive = self.torch.family().contrast().is_some();
         Ok(Setting {
             name: "batch × accumulation",
             value: format!("{} × {}", shape.batch, self.accumulation(shape.batch)),
@@ -304,7 +304,7 @@ impl<'r> Case<'r> {
             "an estimate: PyTorch allocates while it runs, so nothing can be promised; weights, gradients and state are exact, activations follow what autograd saves (within 6 % of 27 measured runs)".to_string(),
             format!("it is made for the longest batch ({}): try that one first", lengths(shape)),
         ];
-        if self.torch.family().contrastive().is_some() {
+        if self.torch.family().contrast().is_some() {
             notes.push(match micro < whole {
                 true => format!("plain accumulation changes what a contrastive loss learns: each sample meets {} others instead of {}; GradCache does it exactly in PyTorch, and so does plimsoll", micro - 1, whole - 1),
                 false => format!("keep the {whole} in one batch: plain accumulation would shrink the negatives of a contrastive loss; GradCache (or plimsoll) accumulates it exactly"),
@@ -364,7 +364,7 @@ fn lengths(shape: &Shape) -> String {
 
 /// T5 and DeBERTa add their positions to the scores, which transformers therefore computes one by one.
 fn has_sdpa(model: &Model) -> bool {
-    !matches!(model, Model::T5(_) | Model::DebertaV3(_))
+    model.family().has_sdpa()
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ fn questions(search: &Search<'_>, s: &Settings) -> Vec<Question> {
 }
 
 fn micro_batch(search: &Search<'_>, s: &Settings) -> Question {
-    let by_statistics = search.family.has_batch_statistics();
+    let by_statistics = search.family.batch_norm().is_some();
     let reason = match (by_statistics, s.accumulation) {
         (true, 1) => "batch statistics: the whole effective batch at once",
         (true, _) => "batch norm by micro-batch, as the recipe allows: this changes what is learned",

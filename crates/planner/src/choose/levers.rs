@@ -47,7 +47,7 @@ pub fn check_pins(family: &dyn Family, spec: &StepSpec, pins: &Pins) -> Result<(
 
 /// Whether the micro-batch has to be the effective batch.
 fn is_whole(family: &dyn Family, pins: &Pins) -> bool {
-    family.has_batch_statistics() && !pins.micro_statistics
+    family.batch_norm().is_some() && !pins.micro_statistics
 }
 
 /// Micro-batches without a ragged last one, largest first.

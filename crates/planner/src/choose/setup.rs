@@ -8,49 +8,25 @@ use plimsoll_base::names::Named;
 use plimsoll_core::graph::Processor;
 use plimsoll_core::plan::{LayoutOptions, Offload, Profile};
 use plimsoll_core::types::DType;
-use plimsoll_models::families::{self, AttentionForm, Family, GenerationShape};
+use plimsoll_models::families::{AttentionForm, Family, GenerationShape, Input};
 use plimsoll_models::recipe::{
     self, Attention, BatchNormMode, Budget, Every, Kind, Model, OptimizerState, Precision, Recipe, Rule,
 };
 
 /// The model family that a recipe asks for.
 pub fn family(model: &Model) -> Box<dyn Family> {
-    match model {
-        Model::HybridCnnLstm(m) => Box::new(families::HybridCnnLstm {
-            features: m.features,
-            channels: m.channels.clone(),
-            hidden: m.hidden,
-            heads: m.heads,
-            classes: m.classes,
-            dropout: m.dropout,
-        }),
-        Model::MuSota(m) => Box::new(families::MuSota {
-            vocab: m.vocab,
-            layers: m.layers,
-            blocks: m.blocks,
-            block_width: m.block_width,
-            block_heads: m.block_heads,
-            cross_heads: m.cross_heads,
-            ffn: m.ffn,
-            max_length: m.max_length,
-        }),
-        Model::Bert(m) | Model::Roberta(m) | Model::XlmRoberta(m) | Model::DebertaV3(m) => {
-            Box::new(families::Encoder { sizes: m.clone() })
-        }
-        Model::T5(m) => Box::new(families::T5 { sizes: m.clone() }),
-        Model::Clip(m) => Box::new(families::Clip { sizes: m.clone() }),
-    }
+    model.boxed()
 }
 
 /// Steps of a series, or tokens of the longest text.
 pub fn length(recipe: &Recipe) -> usize {
-    match (&recipe.model, &recipe.data.kind) {
-        (Model::HybridCnnLstm(m), _) => m.window,
-        (_, Kind::Text(text)) => text.max_length,
-        (_, Kind::Labelled(texts)) => texts.max_length,
-        (_, Kind::Pairs(pairs)) => pairs.max_length,
-        (_, Kind::Captions(captions)) => captions.max_length,
-        (_, Kind::Series(_)) => 0,
+    match (&recipe.data.kind, recipe.model.family().input()) {
+        (Kind::Series(_), Input::Series { window, .. }) => window,
+        (Kind::Series(_), _) => 0,
+        (Kind::Text(text), _) => text.max_length,
+        (Kind::Labelled(texts), _) => texts.max_length,
+        (Kind::Pairs(pairs), _) => pairs.max_length,
+        (Kind::Captions(captions), _) => captions.max_length,
     }
 }
 
@@ -61,7 +37,7 @@ fn target_length(recipe: &Recipe) -> usize {
 
 /// What is written during the run, from one source at a time.
 fn generation(recipe: &Recipe) -> Option<GenerationShape> {
-    let (Model::T5(_), Some(sample)) = (&recipe.model, &recipe.train.sample) else { return None };
+    let (Some(_), Some(sample)) = (recipe.model.family().decoder(), &recipe.train.sample) else { return None };
     let shape = GenerationShape {
         sources: 1,
         beams: sample.beams,
@@ -181,7 +157,7 @@ pub fn pins(recipe: &Recipe, device: &Device) -> Result<Pins, PlanFailure> {
                 Offload { activation_layers: family(&recipe.model).layers() as u32, ..Offload::NONE }
             }
         }),
-        micro_statistics: matches!(&recipe.model, Model::HybridCnnLstm(m) if m.batch_norm == BatchNormMode::Micro),
+        micro_statistics: recipe.model.family().batch_norm() == Some(BatchNormMode::Micro),
         no_sharing: !memory.sharing,
         fused_feed_forward: fused_feed_forward(recipe, device),
     })

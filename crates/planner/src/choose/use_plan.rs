@@ -54,12 +54,12 @@ fn program(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<
     if let Some(graph) = next_token(family, spec, settings) {
         phases.push(phase(NEXT_TOKEN, graph?, 0));
     }
-    if let (Some(t5), Some(shape)) = (family.writer(), &spec.generation) {
-        phases.extend(generation::phases(t5, shape, spec.float, spec.master)?);
+    if let (Some(decoder), Some(shape)) = (family.decoder(), &spec.generation) {
+        phases.extend(generation::phases(decoder, shape, spec.float, spec.master)?);
     }
-    if let Some(clip) = family.contrastive() {
+    if let Some(towers) = family.contrast() {
         let mut graph = Graph::mixed(EMBEDDINGS, spec.float, spec.master);
-        let (image, text) = clip.embed(&mut graph, &settings.build(batch, spec, false))?;
+        let (image, text) = towers.embed(&mut graph, &settings.build(batch, spec, false))?;
         graph.keep(image);
         graph.keep(text);
         phases.push(phase(EMBEDDINGS, graph, 0));

@@ -25,7 +25,7 @@ use plimsoll_core::graph::{Component, Graph, GraphError, Init, Role, ValueId};
 use plimsoll_core::ops::{ReadRows, Slice, WriteRows};
 use plimsoll_core::plan::{Phase, PlanError};
 use plimsoll_core::types::Type;
-use plimsoll_models::families::{Build, Clip, layers};
+use plimsoll_models::families::{Build, Contrast, Family, layers};
 
 /// Phase names.
 pub const EMBED: &str = "embed";
@@ -33,16 +33,21 @@ pub const CONTRAST: &str = "contrast";
 pub const REPLAY: &str = "replay";
 
 /// The phases of one update; a single `step` where the effective batch is one micro-batch.
-pub fn phases(clip: &Clip, spec: &StepSpec, settings: &Settings) -> Result<Vec<Phase>, PlanError> {
+pub fn phases(
+    family: &dyn Family,
+    towers: &dyn Contrast,
+    spec: &StepSpec,
+    settings: &Settings,
+) -> Result<Vec<Phase>, PlanError> {
     let count = settings.accumulation;
     if count == 1 {
-        return Ok(vec![phase(STEP, step(clip, spec, settings)?, 1)]);
+        return Ok(vec![phase(STEP, step(family, spec, settings)?, 1)]);
     }
-    let contrast = contrast(clip, spec, settings)?;
-    let replay = replay(clip, spec, settings)?;
+    let contrast = contrast(towers, spec, settings)?;
+    let replay = replay(towers, spec, settings)?;
     let update = update_phase(&[&replay, &contrast], spec, settings)?;
     Ok(vec![
-        phase(EMBED, embed(clip, spec, settings)?, count),
+        phase(EMBED, embed(towers, spec, settings)?, count),
         phase(CONTRAST, contrast, 1),
         phase(REPLAY, replay, count),
         phase(UPDATE, update, 1),
@@ -59,20 +64,20 @@ enum Side {
 impl Side {
     const BOTH: [Side; 2] = [Side::Pictures, Side::Texts];
 
-    fn embed(self, clip: &Clip, graph: &mut Graph, build: &Build) -> Result<ValueId, GraphError> {
+    fn embed(self, towers: &dyn Contrast, graph: &mut Graph, build: &Build) -> Result<ValueId, GraphError> {
         match self {
-            Side::Pictures => clip.embed_pictures(graph, build),
-            Side::Texts => clip.embed_texts(graph, build),
+            Side::Pictures => towers.embed_images(graph, build),
+            Side::Texts => towers.embed_texts(graph, build),
         }
     }
 
     /// Embeddings of the whole effective batch, from `contrast` on their gradients: (k · m, P).
-    fn table(self, clip: &Clip, graph: &mut Graph, settings: &Settings) -> Result<ValueId, GraphError> {
+    fn table(self, towers: &dyn Contrast, graph: &mut Graph, settings: &Settings) -> Result<ValueId, GraphError> {
         let name = match self {
             Side::Pictures => "contrastive.pictures",
             Side::Texts => "contrastive.texts",
         };
-        let ty = Type::new(graph.float, &[table_rows(settings), clip.sizes.projection_dim]);
+        let ty = Type::new(graph.float, &[table_rows(settings), towers.width()]);
         graph.resident(name, ty, Component::Activations, Init::Zeros)
     }
 }
@@ -88,25 +93,25 @@ fn first_row(graph: &mut Graph) -> Result<ValueId, GraphError> {
 }
 
 /// Both towers forward, as in training, into the tables.
-fn embed(clip: &Clip, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
+fn embed(towers: &dyn Contrast, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
     let mut graph = Graph::mixed(EMBED, spec.float, spec.master);
     let build = settings.build(settings.micro_batch, spec, true);
     let first = first_row(&mut graph)?;
     for side in Side::BOTH {
-        let embedding = side.embed(clip, &mut graph, &build)?;
-        let table = side.table(clip, &mut graph, settings)?;
+        let embedding = side.embed(towers, &mut graph, &build)?;
+        let table = side.table(towers, &mut graph, settings)?;
         graph.add("embedding.keep", WriteRows, &[embedding, first, table])?;
     }
     Ok(graph)
 }
 
 /// The loss over all rows and its gradients; those of the tables are written over them.
-fn contrast(clip: &Clip, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
+fn contrast(towers: &dyn Contrast, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
     let mut graph = Graph::mixed(CONTRAST, spec.float, spec.master);
-    let [pictures, texts] = Side::BOTH.map(|side| side.table(clip, &mut graph, settings));
+    let [pictures, texts] = Side::BOTH.map(|side| side.table(towers, &mut graph, settings));
     let tables = [pictures?, texts?];
     let weight = graph.data("weight", Type::new(graph.float.wide(), &[table_rows(settings)]))?;
-    let outputs = clip.contrast(&mut graph, tables[0], tables[1], weight)?;
+    let outputs = towers.contrast(&mut graph, tables[0], tables[1], weight)?;
     add_metric(&mut graph, "metrics.loss", outputs.loss)?;
     if let Some(correct) = outputs.correct {
         add_metric(&mut graph, "metrics.correct", correct)?;
@@ -129,14 +134,14 @@ fn contrast(clip: &Clip, spec: &StepSpec, settings: &Settings) -> Result<Graph, 
 
 /// Both towers forward again, and backward from their rows of the tables' gradients. A tower's gradients can run as
 /// soon as it has: the activations of only one tower exist at a time.
-fn replay(clip: &Clip, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
+fn replay(towers: &dyn Contrast, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
     let mut graph = Graph::mixed(REPLAY, spec.float, spec.master);
     let build = settings.build(settings.micro_batch, spec, true);
     let first = first_row(&mut graph)?;
     let mut seeds = Vec::new();
     for side in Side::BOTH {
-        let embedding = side.embed(clip, &mut graph, &build)?;
-        let table = side.table(clip, &mut graph, settings)?;
+        let embedding = side.embed(towers, &mut graph, &build)?;
+        let table = side.table(towers, &mut graph, settings)?;
         let rows = ReadRows { len: settings.micro_batch };
         seeds.push((embedding, graph.add("embedding.gradient", rows, &[table, first])?[0]));
     }

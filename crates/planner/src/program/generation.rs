@@ -4,17 +4,22 @@
 use plimsoll_core::graph::Graph;
 use plimsoll_core::plan::{Phase, PlanError};
 use plimsoll_core::types::DType;
-use plimsoll_models::families::{GenerationShape, T5};
+use plimsoll_models::families::{Decoder, GenerationShape};
 
 /// Phase names.
 pub const ENCODE: &str = "encode";
 pub const DECODE: &str = "decode";
 
 /// The phases that generation adds to a program.
-pub fn phases(family: &T5, shape: &GenerationShape, float: DType, master: DType) -> Result<Vec<Phase>, PlanError> {
+pub fn phases(
+    decoder: &dyn Decoder,
+    shape: &GenerationShape,
+    float: DType,
+    master: DType,
+) -> Result<Vec<Phase>, PlanError> {
     let (mut encode, mut decode) = (Graph::mixed(ENCODE, float, master), Graph::mixed(DECODE, float, master));
-    family.encode(&mut encode, shape)?;
-    family.decode(&mut decode, shape)?;
+    decoder.encode(&mut encode, shape)?;
+    decoder.decode(&mut decode, shape)?;
     let phase = |name: &str, graph| Phase { name: name.into(), graph, repeat: 0 };
     Ok(vec![phase(ENCODE, encode), phase(DECODE, decode)])
 }

@@ -102,8 +102,8 @@ pub fn program(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Res
 
 /// The phases of a step.
 pub fn training_phases(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Vec<Phase>, PlanError> {
-    let mut phases = match (family.contrastive(), settings.accumulation) {
-        (Some(clip), _) => super::contrastive::phases(clip, spec, settings)?,
+    let mut phases = match (family.contrast(), settings.accumulation) {
+        (Some(towers), _) => super::contrastive::phases(family, towers, spec, settings)?,
         (None, 1) => vec![phase(STEP, step(family, spec, settings)?, 1)],
         (None, k) => {
             let micro = micro_step(family, spec, settings)?;
@@ -128,8 +128,8 @@ pub fn other_phases(family: &dyn Family, spec: &StepSpec, settings: &Settings) -
     {
         phases.push(phase(NEXT_TOKEN, graph?, 0));
     }
-    if let (Some(t5), Some(shape)) = (family.writer(), &spec.generation) {
-        phases.extend(super::generation::phases(t5, shape, spec.float, spec.master)?);
+    if let (Some(decoder), Some(shape)) = (family.decoder(), &spec.generation) {
+        phases.extend(super::generation::phases(decoder, shape, spec.float, spec.master)?);
     }
     Ok(phases)
 }

@@ -41,7 +41,7 @@ fn fitting(attempt: Attempt) -> Option<Outline> {
 fn largest_micro_batch(recipe: &Recipe, planned: &Planned) -> Result<Outline, PlanFailure> {
     let chosen = planned.choice.settings.micro_batch;
     let pins = pins(recipe, &planned.device)?;
-    let whole = family(&recipe.model).has_batch_statistics() && !pins.micro_statistics;
+    let whole = family(&recipe.model).batch_norm().is_some() && !pins.micro_statistics;
     if whole || pins.micro_batch.is_some() {
         return Ok(planned.into());
     }

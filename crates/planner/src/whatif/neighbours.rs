@@ -78,7 +78,7 @@ impl Here<'_> {
     }
 
     fn micro_batches(&self) -> Vec<Move> {
-        if self.family.has_batch_statistics() && !self.pins.micro_statistics {
+        if self.family.batch_norm().is_some() && !self.pins.micro_statistics {
             return Vec::new();
         }
         let (settings, effective) = (&self.choice().settings, self.spec.effective_batch);

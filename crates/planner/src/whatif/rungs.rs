@@ -4,9 +4,9 @@ use crate::Device;
 use crate::choose::evaluate_batch;
 use crate::choose::{length, precision};
 use plimsoll_core::graph::Processor;
+use plimsoll_models::families::sibling_presets;
 use plimsoll_models::recipe::{
     BatchNormMode, Budget, Choice, Kind as DataKind, Memory, Model, OptimizerState, Precision, Recipe, Rule,
-    sibling_presets,
 };
 
 /// One thing to give up, in ever larger steps.
@@ -156,13 +156,12 @@ fn optimizers(recipe: &Recipe) -> Vec<Step> {
 }
 
 fn batch_norm(recipe: &Recipe) -> Vec<Step> {
-    let Model::HybridCnnLstm(model) = &recipe.model else { return Vec::new() };
     let micro = Step::new(
         "batch norm by micro-batch",
         ["model.batch_norm=micro".to_string()],
         "statistics see the micro-batch only: gradients move; keep micro-batches large",
     );
-    if model.batch_norm == BatchNormMode::Micro { Vec::new() } else { vec![micro] }
+    if recipe.model.family().batch_norm() == Some(BatchNormMode::Effective) { vec![micro] } else { Vec::new() }
 }
 
 /// Three quarters, a half, a quarter, an eighth.
@@ -195,7 +194,7 @@ fn smaller(whole: usize, shares: &[f64], multiple: usize) -> Vec<usize> {
 
 fn lengths(recipe: &Recipe) -> Vec<Step> {
     let whole = length(recipe);
-    if let Model::HybridCnnLstm(_) = recipe.model {
+    if let DataKind::Series(_) = recipe.data.kind {
         let step = |window: usize| {
             let adjust = "the model sees fewer rows of the past";
             Step::new(format!("window {whole} → {window}"), [format!("model.window={window}")], adjust)
@@ -231,51 +230,15 @@ fn halved(what: &str, keys: &[(&str, usize)]) -> Vec<Step> {
 }
 
 fn heads(model: &Model) -> Vec<Step> {
-    let keys: &[(&str, usize)] = match model {
-        Model::HybridCnnLstm(m) => &[("heads", m.heads)],
-        Model::MuSota(m) => &[("block_heads", m.block_heads), ("cross_heads", m.cross_heads)],
-        Model::Bert(m) | Model::Roberta(m) | Model::XlmRoberta(m) | Model::DebertaV3(m) => {
-            &[("num_attention_heads", m.num_attention_heads)]
-        }
-        Model::T5(m) => &[("num_heads", m.num_heads)],
-        Model::Clip(m) => &[
-            ("vision_config.num_attention_heads", m.vision_config.num_attention_heads),
-            ("text_config.num_attention_heads", m.text_config.num_attention_heads),
-        ],
-    };
-    halved("heads", keys)
+    halved("heads", &model.family().halves().heads)
 }
 
 fn layers(model: &Model) -> Vec<Step> {
-    let keys: &[(&str, usize)] = match model {
-        Model::HybridCnnLstm(_) => &[],
-        Model::MuSota(m) => &[("layers", m.layers)],
-        Model::Bert(m) | Model::Roberta(m) | Model::XlmRoberta(m) | Model::DebertaV3(m) => {
-            &[("num_hidden_layers", m.num_hidden_layers)]
-        }
-        Model::T5(m) => &[("num_layers", m.num_layers), ("num_decoder_layers", m.num_decoder_layers)],
-        Model::Clip(m) => &[
-            ("vision_config.num_hidden_layers", m.vision_config.num_hidden_layers),
-            ("text_config.num_hidden_layers", m.text_config.num_hidden_layers),
-        ],
-    };
-    halved("layers", keys)
+    halved("layers", &model.family().halves().layers)
 }
 
 fn widths(model: &Model) -> Vec<Step> {
-    let keys: &[(&str, usize)] = match model {
-        Model::HybridCnnLstm(m) => &[("hidden", m.hidden)],
-        Model::MuSota(m) => &[("ffn", m.ffn)],
-        Model::Bert(m) | Model::Roberta(m) | Model::XlmRoberta(m) | Model::DebertaV3(m) => {
-            &[("hidden_size", m.hidden_size), ("intermediate_size", m.intermediate_size)]
-        }
-        Model::T5(m) => &[("d_ff", m.d_ff)],
-        Model::Clip(m) => &[
-            ("vision_config.intermediate_size", m.vision_config.intermediate_size),
-            ("text_config.intermediate_size", m.text_config.intermediate_size),
-        ],
-    };
-    halved("width", keys)
+    halved("width", &model.family().halves().widths)
 }
 
 /// The preset in its other sizes; those that are larger are left out by what they need.

@@ -10,7 +10,9 @@ use crate::run::take_arena;
 use crate::run::{Pass, Shapes};
 use crate::tasks::evaluate;
 use crate::tasks::{Answer, Prediction};
-use crate::tasks::{Extras, LoadedData, caption_options, labelled_options, load_data, pairs_options};
+use crate::tasks::{
+    Extras, LoadedData, caption_options, classifier, decoder, labelled_options, load_data, pairs_options, series_sizes,
+};
 use crate::weights::{Companions, TokenizerSource, load_folder, write_folder};
 use plimsoll_data::pictures::read_captions;
 use plimsoll_data::{
@@ -18,9 +20,8 @@ use plimsoll_data::{
     read_texts, read_windows,
 };
 use plimsoll_exec::Executor;
-use plimsoll_models::families::GenerationShape;
-use plimsoll_models::families::T5;
-use plimsoll_models::recipe::{Kind, Labelled, Model, Pairs, Recipe};
+use plimsoll_models::families::{Classifier, GenerationShape};
+use plimsoll_models::recipe::{Kind, Labelled, Pairs, Recipe};
 use plimsoll_planner::Device;
 use plimsoll_planner::choose as setup;
 use plimsoll_planner::choose::Choice;
@@ -104,19 +105,16 @@ impl TrainedRun {
 
     /// Answers every row of a file, in order. `each` says whether to go on.
     pub fn predict(&mut self, file: &Path, each: &mut dyn FnMut(&Prediction) -> bool) -> Result<(), RunError> {
-        match (self.recipe.model.clone(), self.recipe.data.kind.clone()) {
-            (Model::HybridCnnLstm(_), _) => self.predict_windows(file, each),
-            (
-                Model::Bert(m) | Model::Roberta(m) | Model::XlmRoberta(m) | Model::DebertaV3(m),
-                Kind::Labelled(texts),
-            ) => self.predict_texts(file, &m, &texts, each),
-            (Model::T5(model), Kind::Pairs(pairs)) => self.predict_pairs(file, &model, &pairs, each),
-            (Model::Clip(model), Kind::Captions(captions)) => {
-                let options = caption_options(&self.recipe, &model, &captions, self.tokenizer_file())?;
+        match self.recipe.data.kind.clone() {
+            Kind::Series(_) => self.predict_windows(file, each),
+            Kind::Labelled(texts) => self.predict_texts(file, &texts, each),
+            Kind::Pairs(pairs) => self.predict_pairs(file, &pairs, each),
+            Kind::Captions(captions) => {
+                let options = caption_options(&self.recipe, &captions, self.tokenizer_file())?;
                 let pictures = read_captions(file, &options)?;
                 self.predict_embeddings(&pictures, each)
             }
-            _ => Err(RunError::Refused {
+            Kind::Text(_) => Err(RunError::Refused {
                 cause: format!("{} is a language model: there is nothing to predict", self.recipe.model.name()),
                 hint: "let it write text with `plimsoll generate`".into(),
             }),
@@ -136,18 +134,18 @@ impl TrainedRun {
     fn predict_texts(
         &mut self,
         file: &Path,
-        model: &plimsoll_models::recipe::Encoder,
         texts: &Labelled,
         each: &mut dyn FnMut(&Prediction) -> bool,
     ) -> Result<(), RunError> {
-        let mut options = labelled_options(&self.recipe, model, texts);
+        let mut options = labelled_options(&self.recipe, texts)?;
         if texts.columns.is_none() {
             options.text = "text".into();
         }
         let mut tokenizer = self.text_tokenizer()?;
         tokenizer.limit(options.max_length, options.text_pair.is_some())?;
         let rows = read_texts(file, &options, Arc::new(tokenizer))?;
-        let (classes, problem) = (self.classes(model.num_labels)?, model.problem_type);
+        let Classifier { labels, problem, .. } = classifier(&self.recipe)?;
+        let classes = self.classes(labels)?;
         self.run_rows(&rows, &mut |sample, logits| {
             let answer = Answer::of(problem, logits, &classes);
             each(&Prediction { row: rows.file_row(sample), window: None, answer })
@@ -157,13 +155,12 @@ impl TrainedRun {
     fn predict_pairs(
         &mut self,
         file: &Path,
-        model: &plimsoll_models::recipe::T5,
         pairs: &Pairs,
         each: &mut dyn FnMut(&Prediction) -> bool,
     ) -> Result<(), RunError> {
         let tokenizer = Arc::new(self.text_tokenizer()?);
-        let sources = read_sources(file, &pairs_options(&self.recipe, model, pairs), tokenizer.clone())?;
-        let (generator, options) = self.generator(model)?;
+        let sources = read_sources(file, &pairs_options(&self.recipe, pairs)?, tokenizer.clone())?;
+        let (generator, options) = self.generator()?;
         for (group, sources) in sources.chunks(SOURCES).enumerate() {
             let written = generator.generate(&mut self.executor, sources, &options)?;
             for (i, ids) in written.iter().enumerate() {
@@ -250,9 +247,9 @@ impl TrainedRun {
         }
         let text = fs::read(&path).map_err(RunError::io(&path))?;
         let normalizer: Normalizer = serde_json::from_slice(&text).map_err(|e| damaged(&path, &e.to_string()))?;
-        let Model::HybridCnnLstm(model) = &self.recipe.model else { return Ok(normalizer) };
-        let fits = (normalizer.features.len(), normalizer.window) == (model.features, model.window)
-            && normalizer.classes.len() <= model.classes;
+        let [window, features, classes] = series_sizes(&self.recipe)?;
+        let fits =
+            (normalizer.features.len(), normalizer.window) == (features, window) && normalizer.classes.len() <= classes;
         if fits { Ok(normalizer) } else { Err(damaged(&path, "its sizes are not those of the model")) }
     }
 
@@ -289,9 +286,8 @@ impl TrainedRun {
         }
     }
 
-    fn generator(&self, model: &plimsoll_models::recipe::T5) -> Result<(Generator, GenerationOptions), RunError> {
-        let family = T5 { sizes: model.clone() };
-        let generator = Generator::find(&self.planned.choice.program, &family);
+    fn generator(&self) -> Result<(Generator, GenerationOptions), RunError> {
+        let generator = Generator::find(&self.planned.choice.program, decoder(&self.recipe)?);
         let generator = generator.ok_or_else(|| RunError::Refused {
             cause: "the run was opened without room to write".into(),
             hint: "open it to write".into(),
@@ -304,14 +300,14 @@ impl TrainedRun {
 
     /// Whether what it writes goes on where the prompt ends.
     pub fn continues(&self) -> bool {
-        matches!(self.recipe.model, Model::MuSota(_))
+        matches!(self.recipe.data.kind, Kind::Text(_))
     }
 
     /// Continues a text, or answers it where the model has a decoder.
     pub fn generate(&mut self, prompt: &str, tokens: usize, draw: &GenerationOptions) -> Result<String, RunError> {
-        match (self.recipe.model.clone(), self.recipe.data.kind.clone()) {
-            (Model::MuSota(_), Kind::Text(text)) => self.continue_text(prompt, tokens, draw, &text),
-            (Model::T5(model), Kind::Pairs(pairs)) => self.answer(prompt, tokens, draw, &model, &pairs),
+        match self.recipe.data.kind.clone() {
+            Kind::Text(text) => self.continue_text(prompt, tokens, draw, &text),
+            Kind::Pairs(pairs) => self.answer(prompt, tokens, draw, &pairs),
             _ => Err(RunError::Refused {
                 cause: format!("{} writes no text", self.recipe.model.name()),
                 hint: "ask it about a file with `plimsoll predict RUN FILE`".into(),
@@ -349,13 +345,12 @@ impl TrainedRun {
         prompt: &str,
         tokens: usize,
         draw: &GenerationOptions,
-        model: &plimsoll_models::recipe::T5,
         pairs: &Pairs,
     ) -> Result<String, RunError> {
         let tokenizer = self.text_tokenizer()?;
         let tokenizer = Arc::new(tokenizer);
-        let source = encode_source(prompt, &pairs_options(&self.recipe, model, pairs), tokenizer.clone())?;
-        let (generator, planned) = self.generator(model)?;
+        let source = encode_source(prompt, &pairs_options(&self.recipe, pairs)?, tokenizer.clone())?;
+        let (generator, planned) = self.generator()?;
         let max_new_tokens = tokens.min(planned.max_new_tokens);
         let options = GenerationOptions { max_new_tokens, beams: planned.beams, ..*draw };
         let written = generator.generate(&mut self.executor, &[source], &options)?;
@@ -366,8 +361,8 @@ impl TrainedRun {
     pub fn export(&self, dir: &Path) -> Result<(), RunError> {
         // The run's own folder has everything that goes along: tokenizer, names of labels, keys of the first config.
         let own = self.dir.join("model");
-        let normalizer = match &self.recipe.model {
-            Model::HybridCnnLstm(_) => Some(self.normalizer()?),
+        let normalizer = match self.recipe.data.kind {
+            Kind::Series(_) => Some(self.normalizer()?),
             _ => None,
         };
         let tokenizer = Some(self.tokenizer_file()).filter(|file| file.exists());

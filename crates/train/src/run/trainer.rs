@@ -10,7 +10,7 @@ use crate::run::Run;
 use crate::run::learning_rate;
 use crate::run::shapes;
 use crate::tasks::evaluate;
-use crate::tasks::{Extras, loader_options, pairs_options};
+use crate::tasks::{Extras, decoder, loader_options, pairs_options};
 use crate::weights::{load_folder, source_checkpoint};
 use plimsoll_base::heap;
 use plimsoll_core::graph::Processor;
@@ -18,8 +18,7 @@ use plimsoll_cuda::GpuFacts;
 use plimsoll_data::{Batch, Dataset, Loader, Position, TextTokenizer, encode_source};
 use plimsoll_exec::Executor;
 use plimsoll_exec::{initialize, initialize_some};
-use plimsoll_models::families;
-use plimsoll_models::recipe::{Every, Kind, Model};
+use plimsoll_models::recipe::{Every, Kind};
 use plimsoll_planner::choose::{family, length};
 use plimsoll_planner::program::{EVALUATE, NEXT_TOKEN};
 use plimsoll_runs::Best;
@@ -381,16 +380,13 @@ impl<'r> Trainer<'r> {
     /// Answers the recipe's prompt, or else the first source held out.
     fn write_answer(&mut self, tokenizer: &Arc<TextTokenizer>) -> Result<(), RunError> {
         let run = self.run;
-        let (Model::T5(model), Kind::Pairs(pairs), Some(sample)) =
-            (&run.recipe.model, &run.recipe.data.kind, &run.recipe.train.sample)
-        else {
+        let (Kind::Pairs(pairs), Some(sample)) = (&run.recipe.data.kind, &run.recipe.train.sample) else {
             return Ok(());
         };
-        let t5 = families::T5 { sizes: model.clone() };
-        let Some(generator) = Generator::find(run.program(), &t5) else { return Ok(()) };
+        let Some(generator) = Generator::find(run.program(), decoder(&run.recipe)?) else { return Ok(()) };
         let source = match (sample.prompt.is_empty(), &run.data.validation) {
             (true, Some(held_out)) => first_source(held_out.as_ref())?,
-            _ => encode_source(&sample.prompt, &pairs_options(&run.recipe, model, pairs), tokenizer.clone())?,
+            _ => encode_source(&sample.prompt, &pairs_options(&run.recipe, pairs)?, tokenizer.clone())?,
         };
         let options = GenerationOptions {
             max_new_tokens: sample.length,

@@ -7,7 +7,8 @@ use crate::run::{clear_metrics, phase};
 use crate::tasks::counted;
 use plimsoll_data::{Batch, Dataset, Loader, LoaderOptions, Position};
 use plimsoll_exec::{Executor, Scalars};
-use plimsoll_models::recipe::{Model, ProblemType, Recipe};
+use plimsoll_models::families::{Input, ProblemType};
+use plimsoll_models::recipe::Recipe;
 use plimsoll_planner::choose::Choice;
 use plimsoll_planner::program::EVALUATE;
 use plimsoll_runs::Scores;
@@ -62,11 +63,10 @@ pub(super) fn options(recipe: &Recipe, rows: usize) -> LoaderOptions {
 
 /// Families with a classifier head are judged by their answers.
 fn answers(recipe: &Recipe) -> Option<Answers> {
-    match &recipe.model {
-        Model::Bert(m) | Model::Roberta(m) | Model::XlmRoberta(m) | Model::DebertaV3(m) => {
-            Some(Answers::new(m.problem_type, m.num_labels))
-        }
-        Model::HybridCnnLstm(m) => Some(Answers::new(ProblemType::Single, m.classes)),
+    let family = recipe.model.family();
+    match (family.classifier(), family.input()) {
+        (Some(classifier), _) => Some(Answers::new(classifier.problem, classifier.labels)),
+        (None, Input::Series { classes, .. }) => Some(Answers::new(ProblemType::Single, classes)),
         _ => None,
     }
 }

@@ -1,11 +1,12 @@
 //! What can be said about the data of a recipe without loading it: how many samples, and how much host memory.
 
-use crate::tasks::{labelled_options, load_data, loader_options};
+use crate::RunError;
+use crate::tasks::{decoder, labelled_options, load_data, loader_options, series_sizes, towers};
 use plimsoll_core::graph::Processor;
 use plimsoll_cuda::staging_half_bytes;
 use plimsoll_data::pictures::Captioned;
 use plimsoll_data::{FieldSpec, PairedTexts, Sequences, Texts, Windows, window_count};
-use plimsoll_models::recipe::{Kind, Model, Recipe, Source, Synthetic, Train, Validation};
+use plimsoll_models::recipe::{Kind, Recipe, Source, Synthetic, Train, Validation};
 use plimsoll_planner::choose::Choice;
 use plimsoll_planner::choose::length;
 
@@ -15,19 +16,13 @@ const CHEAP_BYTES: u64 = 1 << 20;
 /// Training samples and the host bytes of all samples, where finding out is cheap; `None` where it is not, and where
 /// the data is not here or not sound: that is for training to say.
 pub fn expected_data(recipe: &Recipe) -> Option<ExpectedData> {
-    match (&recipe.data.source, &recipe.model, &recipe.data.kind) {
-        (
-            Source::Synthetic { name: Synthetic::Regimes, samples, .. },
-            Model::HybridCnnLstm(model),
-            Kind::Series(series),
-        ) => {
+    match (&recipe.data.source, &recipe.data.kind) {
+        (Source::Synthetic { name: Synthetic::Regimes, samples, .. }, Kind::Series(series)) => {
             let Validation::Fraction(fraction) = recipe.data.validation else { return None };
+            let [window, features, _] = series_sizes(recipe).ok()?;
             let held_out = (*samples as f64 * fraction).round() as usize;
-            let train_samples = window_count(samples.saturating_sub(held_out), model.window, series.stride);
-            Some(ExpectedData {
-                train_samples,
-                resident_bytes: samples.checked_mul(model.features + 1)?.checked_mul(4)?,
-            })
+            let train_samples = window_count(samples.saturating_sub(held_out), window, series.stride);
+            Some(ExpectedData { train_samples, resident_bytes: samples.checked_mul(features + 1)?.checked_mul(4)? })
         }
         (Source::Synthetic { samples, .. }, ..) => (*samples as u64 <= CHEAP_BYTES).then(|| counted(recipe)).flatten(),
         (Source::File { train, .. }, ..) => is_cheap(recipe, train).then(|| counted(recipe)).flatten(),
@@ -85,20 +80,27 @@ pub fn host_peak_bytes(recipe: &Recipe, choice: &Choice, data_bytes: usize) -> u
 
 /// The fields of one sample.
 fn sample_fields(recipe: &Recipe) -> Vec<FieldSpec> {
-    match (&recipe.model, &recipe.data.kind) {
-        (Model::HybridCnnLstm(model), _) => Windows::sample_fields(model.window, model.features).to_vec(),
-        (Model::Bert(m) | Model::Roberta(m) | Model::XlmRoberta(m) | Model::DebertaV3(m), Kind::Labelled(texts)) => {
-            let options = labelled_options(recipe, m, texts);
-            Texts::sample_fields(options.max_length, options.pad, options.types, options.kind, options.num_labels)
-        }
-        (Model::T5(m), Kind::Pairs(pairs)) => {
-            PairedTexts::sample_fields(pairs.max_length, pairs.max_target_length, m.pad_token_id as i32)
-        }
-        (Model::Clip(m), Kind::Captions(captions)) => {
-            Captioned::sample_fields(m.vision_config.image_size, captions.max_length).to_vec()
-        }
-        _ => Sequences::sample_fields(length(recipe)).to_vec(),
-    }
+    let fields = || -> Result<Vec<FieldSpec>, RunError> {
+        Ok(match &recipe.data.kind {
+            Kind::Series(_) => {
+                let [window, features, _] = series_sizes(recipe)?;
+                Windows::sample_fields(window, features).to_vec()
+            }
+            Kind::Text(_) => Sequences::sample_fields(length(recipe)).to_vec(),
+            Kind::Labelled(texts) => {
+                let options = labelled_options(recipe, texts)?;
+                Texts::sample_fields(options.max_length, options.pad, options.types, options.kind, options.num_labels)
+            }
+            Kind::Pairs(pairs) => {
+                let padding = decoder(recipe)?.tokens().padding as i32;
+                PairedTexts::sample_fields(pairs.max_length, pairs.max_target_length, padding)
+            }
+            Kind::Captions(captions) => {
+                Captioned::sample_fields(towers(recipe)?.images().side, captions.max_length).to_vec()
+            }
+        })
+    };
+    fields().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -9,9 +9,8 @@ use plimsoll_data::{
     LoaderOptions, Normalizer, PairsOptions, RegimesOptions, SeriesOptions, ShapesOptions, TextTokenizer, Vocabulary,
     VocabularyChoice,
 };
-use plimsoll_models::recipe::{
-    self, Captions, Encoder, Kind, Label, Labelled, Model, Pairs, ProblemType, Recipe, Source, Synthetic, Validation,
-};
+use plimsoll_models::families::{Classifier, Contrast, Decoder, Input, ProblemType};
+use plimsoll_models::recipe::{self, Captions, Kind, Label, Labelled, Pairs, Recipe, Source, Synthetic, Validation};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -45,19 +44,12 @@ pub enum Extras {
 
 /// Reads (or makes) the data that the recipe names.
 pub fn load_data(recipe: &Recipe) -> Result<LoadedData, RunError> {
-    match (&recipe.model, &recipe.data.kind) {
-        (Model::HybridCnnLstm(model), Kind::Series(series)) => load_series(recipe, model, series),
-        (Model::MuSota(model), Kind::Text(text)) => load_text(recipe, model, text),
-        (
-            Model::Bert(model) | Model::Roberta(model) | Model::XlmRoberta(model) | Model::DebertaV3(model),
-            Kind::Labelled(texts),
-        ) => load_labelled(recipe, model, texts),
-        (Model::T5(model), Kind::Pairs(pairs)) => load_pairs(recipe, model, pairs),
-        (Model::Clip(model), Kind::Captions(captions)) => load_captions(recipe, model, captions),
-        _ => refused(
-            "the family and the kind of data do not belong together",
-            "series for hybrid-cnn-lstm, text for mu-sota, labelled texts for encoders, pairs for t5, pictures for clip",
-        ),
+    match &recipe.data.kind {
+        Kind::Series(series) => load_series(recipe, series),
+        Kind::Text(text) => load_text(recipe, text),
+        Kind::Labelled(texts) => load_labelled(recipe, texts),
+        Kind::Pairs(pairs) => load_pairs(recipe, pairs),
+        Kind::Captions(captions) => load_captions(recipe, captions),
     }
 }
 
@@ -98,17 +90,51 @@ fn wrong_source<T>(name: Synthetic, use_instead: &str) -> Result<T, RunError> {
     refused(format!("{name} is not what this model reads"), format!("use source = \"{use_instead}\""))
 }
 
-fn load_series(
-    recipe: &Recipe,
-    model: &recipe::HybridCnnLstm,
-    series: &recipe::Series,
-) -> Result<LoadedData, RunError> {
+/// A family that cannot do what the data is for.
+pub fn unsuited(recipe: &Recipe) -> RunError {
+    RunError::Refused {
+        cause: format!("{} does not learn from this kind of data", recipe.model.name()),
+        hint:
+            "series for hybrid-cnn-lstm, text for mu-sota, labelled texts for encoders, pairs for t5, images for clip"
+                .into(),
+    }
+}
+
+/// Rows of a sample, numbers in a row, and classes.
+pub fn series_sizes(recipe: &Recipe) -> Result<[usize; 3], RunError> {
+    match recipe.model.family().input() {
+        Input::Series { features, window, classes } => Ok([window, features, classes]),
+        _ => Err(unsuited(recipe)),
+    }
+}
+
+pub fn classifier(recipe: &Recipe) -> Result<Classifier, RunError> {
+    recipe.model.family().classifier().ok_or_else(|| unsuited(recipe))
+}
+
+pub fn decoder(recipe: &Recipe) -> Result<&dyn Decoder, RunError> {
+    recipe.model.family().decoder().ok_or_else(|| unsuited(recipe))
+}
+
+pub fn towers(recipe: &Recipe) -> Result<&dyn Contrast, RunError> {
+    recipe.model.family().contrast().ok_or_else(|| unsuited(recipe))
+}
+
+fn vocabulary_size(recipe: &Recipe) -> Result<usize, RunError> {
+    match recipe.model.family().input() {
+        Input::Tokens { vocab, .. } => Ok(vocab),
+        _ => Err(unsuited(recipe)),
+    }
+}
+
+fn load_series(recipe: &Recipe, series: &recipe::Series) -> Result<LoadedData, RunError> {
+    let [window, features, most_classes] = series_sizes(recipe)?;
     let data = match &recipe.data.source {
         Source::Synthetic { name: Synthetic::Regimes, samples, seed } => data::regimes(&RegimesOptions {
             rows: *samples,
-            features: model.features,
+            features,
             seed: *seed,
-            window: model.window,
+            window,
             stride: series.stride,
             validation_fraction: fraction(recipe),
         })?,
@@ -117,20 +143,19 @@ fn load_series(
             validation: validation_file(recipe),
             features: series.columns.clone().unwrap_or_default(),
             time: series.time.clone(),
-            window: model.window,
+            window,
             stride: series.stride,
             validation_fraction: fraction(recipe),
-            classes: Some(model.classes),
+            classes: Some(most_classes),
             ..SeriesOptions::new(recipe.resolve_path(train), label_rule(series)?)
         })?,
     };
     let width = data.normalizer.width();
-    if width != model.features || data.normalizer.classes.len() > model.classes {
+    if width != features || data.normalizer.classes.len() > most_classes {
         let classes = data.normalizer.classes.len();
         return refused(
             format!(
-                "the data has {width} features and {classes} classes, the model is built for {} and {}",
-                model.features, model.classes
+                "the data has {width} features and {classes} classes, the model is built for {features} and {most_classes}"
             ),
             format!("set model.features = {width} and model.classes, or choose columns with data.columns"),
         );
@@ -155,13 +180,14 @@ fn label_rule(series: &recipe::Series) -> Result<LabelRule, RunError> {
     }
 }
 
-fn load_text(recipe: &Recipe, model: &recipe::MuSota, text: &recipe::Text) -> Result<LoadedData, RunError> {
+fn load_text(recipe: &Recipe, text: &recipe::Text) -> Result<LoadedData, RunError> {
+    let vocab = vocabulary_size(recipe)?;
     let data = match &recipe.data.source {
         Source::Synthetic { name: Synthetic::Grammar, samples, seed } => data::grammar(&GrammarOptions {
             seed: *seed,
             bytes: *samples,
             max_length: text.max_length,
-            vocab: model.vocab,
+            vocab,
             validation_fraction: fraction(recipe),
         })?,
         Source::Synthetic { name, .. } => return wrong_source(*name, "synthetic:grammar"),
@@ -173,7 +199,7 @@ fn load_text(recipe: &Recipe, model: &recipe::MuSota, text: &recipe::Text) -> Re
                 Some(file) => VocabularyChoice::Tokenizer(recipe.resolve_path(file)),
                 None => VocabularyChoice::Bytes,
             },
-            ..CorpusOptions::new(recipe.resolve_path(train), text.max_length, model.vocab)
+            ..CorpusOptions::new(recipe.resolve_path(train), text.max_length, vocab)
         })?,
     };
     Ok(LoadedData {
@@ -214,33 +240,33 @@ fn composition(recipe: &Recipe) -> Composition {
 }
 
 /// What is said about labelled texts, whatever file they come from.
-pub fn labelled_options(recipe: &Recipe, model: &Encoder, texts: &Labelled) -> LabelledOptions {
+pub fn labelled_options(recipe: &Recipe, texts: &Labelled) -> Result<LabelledOptions, RunError> {
+    let (classifier, vocab) = (classifier(recipe)?, vocabulary_size(recipe)?);
     let train =
         if let Source::File { train, .. } = &recipe.data.source { recipe.resolve_path(train) } else { "".into() };
-    let options =
-        LabelledOptions::new(train, model.num_labels, texts.max_length, model.vocab_size, composition(recipe));
+    let options = LabelledOptions::new(train, classifier.labels, texts.max_length, vocab, composition(recipe));
     let columns = texts.columns.as_ref();
-    LabelledOptions {
+    Ok(LabelledOptions {
         validation: validation_file(recipe),
         validation_fraction: fraction(recipe),
         text: columns.map_or(options.text, |c| c.text.clone()),
         text_pair: columns.and_then(|c| c.text_pair.clone()),
         label: columns.map_or(options.label, |c| c.label.names().to_vec()),
         labels: columns.and_then(|c| c.labels.clone()),
-        kind: match model.problem_type {
+        kind: match classifier.problem {
             ProblemType::Single => LabelKind::Single,
             ProblemType::Multi => LabelKind::Multi,
             ProblemType::Regression => LabelKind::Regression,
         },
-        pad: model.pad_token_id as i32,
-        types: model.type_vocab_size > 1,
+        pad: classifier.padding as i32,
+        types: classifier.segments > 1,
         skip_bad_rows: columns.is_some_and(|c| c.on_bad_row == BadRows::Skip),
         ..options
-    }
+    })
 }
 
-fn load_labelled(recipe: &Recipe, model: &Encoder, texts: &Labelled) -> Result<LoadedData, RunError> {
-    let (options, tokenizer) = (labelled_options(recipe, model, texts), tokenizer(recipe, texts.tokenizer.as_deref())?);
+fn load_labelled(recipe: &Recipe, texts: &Labelled) -> Result<LoadedData, RunError> {
+    let (options, tokenizer) = (labelled_options(recipe, texts)?, tokenizer(recipe, texts.tokenizer.as_deref())?);
     let data = match (&recipe.data.source, tokenizer) {
         (Source::Synthetic { name: Synthetic::Sentiment, samples, seed }, tokenizer) => {
             data::sentiment(*samples, *seed, &options, tokenizer)?
@@ -260,28 +286,29 @@ fn load_labelled(recipe: &Recipe, model: &Encoder, texts: &Labelled) -> Result<L
 }
 
 /// What is said about pairs, whatever file they come from.
-pub fn pairs_options(recipe: &Recipe, model: &recipe::T5, pairs: &Pairs) -> PairsOptions {
+pub fn pairs_options(recipe: &Recipe, pairs: &Pairs) -> Result<PairsOptions, RunError> {
+    let tokens = decoder(recipe)?.tokens();
     let train =
         if let Source::File { train, .. } = &recipe.data.source { recipe.resolve_path(train) } else { "".into() };
     let (source, target) = (pairs.max_length, pairs.max_target_length);
-    let options = PairsOptions::new(train, source, target, model.vocab_size, composition(recipe));
+    let options = PairsOptions::new(train, source, target, tokens.vocabulary, composition(recipe));
     let columns = pairs.columns.as_ref();
-    PairsOptions {
+    Ok(PairsOptions {
         validation: validation_file(recipe),
         validation_fraction: fraction(recipe),
         source: columns.map_or(options.source, |c| c.text.clone()),
         target: columns.map_or(options.target, |c| c.target.clone()),
         prefix: pairs.prefix.clone(),
-        pad: model.pad_token_id as i32,
-        eos: model.eos_token_id as u32,
-        decoder_start: model.decoder_start_token_id as i32,
+        pad: tokens.padding as i32,
+        eos: tokens.end as u32,
+        decoder_start: tokens.start as i32,
         skip_bad_rows: columns.is_some_and(|c| c.on_bad_row == BadRows::Skip),
         ..options
-    }
+    })
 }
 
-fn load_pairs(recipe: &Recipe, model: &recipe::T5, pairs: &Pairs) -> Result<LoadedData, RunError> {
-    let (options, tokenizer) = (pairs_options(recipe, model, pairs), tokenizer(recipe, pairs.tokenizer.as_deref())?);
+fn load_pairs(recipe: &Recipe, pairs: &Pairs) -> Result<LoadedData, RunError> {
+    let (options, tokenizer) = (pairs_options(recipe, pairs)?, tokenizer(recipe, pairs.tokenizer.as_deref())?);
     let data = match (&recipe.data.source, tokenizer) {
         (Source::Synthetic { name: Synthetic::Recipes, samples, seed }, tokenizer) => {
             data::recipes(*samples, *seed, &options, tokenizer)?
@@ -310,15 +337,10 @@ fn preparation(recipe: &Recipe, side: usize) -> Result<Preparation, RunError> {
 }
 
 /// What is said about pictures with captions, whatever file they come from.
-pub fn caption_options(
-    recipe: &Recipe,
-    model: &recipe::Clip,
-    captions: &Captions,
-    tokenizer: PathBuf,
-) -> Result<CaptionOptions, RunError> {
+pub fn caption_options(recipe: &Recipe, captions: &Captions, tokenizer: PathBuf) -> Result<CaptionOptions, RunError> {
     let train =
         if let Source::File { train, .. } = &recipe.data.source { recipe.resolve_path(train) } else { "".into() };
-    let text = &model.text_config;
+    let images = towers(recipe)?.images();
     Ok(CaptionOptions {
         train,
         validation: validation_file(recipe),
@@ -328,14 +350,15 @@ pub fn caption_options(
         template: captions.template.clone(),
         on_bad_row: captions.on_bad_row,
         tokenizer,
-        sizes: CaptionSizes { max_length: captions.max_length, vocab: text.vocab_size, end: text.eos_token_id },
-        preparation: preparation(recipe, model.vision_config.image_size)?,
+        sizes: CaptionSizes { max_length: captions.max_length, vocab: images.vocab, end: images.end },
+        preparation: preparation(recipe, images.side)?,
     })
 }
 
-fn load_captions(recipe: &Recipe, model: &recipe::Clip, captions: &Captions) -> Result<LoadedData, RunError> {
-    if model.vision_config.num_channels != 3 {
-        let cause = format!("pictures have 3 channels, the model takes {}", model.vision_config.num_channels);
+fn load_captions(recipe: &Recipe, captions: &Captions) -> Result<LoadedData, RunError> {
+    let images = towers(recipe)?.images();
+    if images.channels != 3 {
+        let cause = format!("images have 3 channels, the model takes {}", images.channels);
         return refused(cause, "set model.vision_config.num_channels = 3");
     }
     match &recipe.data.source {
@@ -345,8 +368,8 @@ fn load_captions(recipe: &Recipe, model: &recipe::Clip, captions: &Captions) -> 
                 samples: *samples,
                 validation_fraction: fraction(recipe),
                 max_length: captions.max_length,
-                vocab: model.text_config.vocab_size,
-                preparation: preparation(recipe, model.vision_config.image_size)?,
+                vocab: images.vocab,
+                preparation: preparation(recipe, images.side)?,
                 batch: plimsoll_planner::choose::evaluate_batch(recipe).unwrap_or(1),
             })?;
             let best_accuracy = match &data.report {
@@ -365,7 +388,7 @@ fn load_captions(recipe: &Recipe, model: &recipe::Clip, captions: &Captions) -> 
         Source::Synthetic { name, .. } => wrong_source(*name, "synthetic:shapes"),
         Source::File { .. } => {
             let tokenizer = tokenizer_file(recipe, captions.tokenizer.as_deref())?;
-            let data = pictures::load_captions(&caption_options(recipe, model, captions, tokenizer)?)?;
+            let data = pictures::load_captions(&caption_options(recipe, captions, tokenizer)?)?;
             Ok(LoadedData {
                 train: Arc::new(data.train),
                 validation: optional(data.validation),

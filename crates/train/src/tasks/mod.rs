@@ -10,5 +10,8 @@ mod predict;
 pub use evaluate::{evaluate, kept};
 pub use expect::{ExpectedData, ExpectedSteps, expected_data, host_peak_bytes};
 pub use feed::{Feeder, counted};
-pub use load::{Extras, LoadedData, caption_options, labelled_options, load_data, loader_options, pairs_options};
+pub use load::{
+    Extras, LoadedData, caption_options, classifier, decoder, labelled_options, load_data, loader_options,
+    pairs_options, series_sizes, towers,
+};
 pub use predict::{Answer, Prediction};

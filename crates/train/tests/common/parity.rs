@@ -12,7 +12,9 @@ use plimsoll_core::plan::{LayoutOptions, Offload, Phase, Program, Recompute, Res
 use plimsoll_core::types::DType;
 use plimsoll_exec::cpu::CpuExecutor;
 use plimsoll_exec::{Executor, floats};
-use plimsoll_models::families::{AttentionForm, Build, Encoder, Family, FeedForwardForm, Outputs};
+use plimsoll_models::families::{
+    AttentionForm, BatchNormMode, Build, Family, FeedForwardForm, Input, Outputs, Sizes, Task,
+};
 use plimsoll_models::recipe::{Model, Recipe};
 use plimsoll_planner::choose::family;
 use plimsoll_planner::program::{STEP, Settings, StepSpec, UpdateRule, program};
@@ -272,8 +274,7 @@ impl<'f> Comparison<'f> {
             return 0.0;
         };
         let mut graph = Graph::new("embed", DType::F32);
-        let encoder = Encoder { sizes: sizes.clone() };
-        let embedding = encoder.embed(&mut graph, &Build { training: false, ..self.build }).unwrap();
+        let embedding = sizes.embed(&mut graph, &Build { training: false, ..self.build }).unwrap();
         let name = graph.value(embedding).name.clone();
         graph.keep(embedding);
         let mut run = self.run(graph, 0);
@@ -361,9 +362,31 @@ fn bytes(dtype: DType, values: &[f64]) -> Vec<u8> {
 }
 
 /// A family whose decoder always writes as many tokens as the golden file's.
+#[derive(Debug)]
 struct Shaped {
     family: Box<dyn Family>,
     target_length: usize,
+}
+
+impl Sizes for Shaped {
+    fn tasks(&self) -> &'static [Task] {
+        self.family.tasks()
+    }
+    fn input(&self) -> Input {
+        self.family.input()
+    }
+    fn parameters(&self) -> Option<u64> {
+        self.family.parameters()
+    }
+    fn largest_value(&self) -> Option<u64> {
+        self.family.largest_value()
+    }
+    fn groups(&self) -> usize {
+        self.family.groups()
+    }
+    fn batch_norm(&self) -> Option<BatchNormMode> {
+        self.family.batch_norm()
+    }
 }
 
 impl Family for Shaped {

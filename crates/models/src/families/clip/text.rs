@@ -1,10 +1,10 @@
 //! The text tower: causal, read out at the row of each text's last token. What follows that token cannot reach it, so
 //! padding needs no mask.
 
+use super::ClipText;
 use super::tower::Tower;
 use crate::families::Build;
 use crate::families::layers::reshape;
-use crate::recipe::ClipText;
 use plimsoll_core::graph::{Graph, GraphError, Init, ValueId};
 use plimsoll_core::ops::*;
 use plimsoll_core::types::{DType, Type};

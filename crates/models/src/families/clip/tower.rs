@@ -1,9 +1,9 @@
 //! What the two towers share: pre-norm transformer layers, of which the last one computes only what is read out.
 
 use crate::families::Build;
+use crate::families::HiddenAct;
 use crate::families::attention::{AttentionInputs, attention};
 use crate::families::layers::*;
-use crate::recipe::HiddenAct;
 use plimsoll_core::graph::{Graph, GraphError, ValueId};
 use plimsoll_core::ops::*;
 

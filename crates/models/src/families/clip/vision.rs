@@ -1,9 +1,9 @@
 //! The picture tower: patches and a class token, read out at the class token.
 
+use super::ClipVision;
 use super::tower::Tower;
 use crate::families::Build;
 use crate::families::layers::reshape;
-use crate::recipe::ClipVision;
 use plimsoll_core::graph::{Graph, GraphError, Init, ValueId};
 use plimsoll_core::ops::*;
 use plimsoll_core::types::Type;

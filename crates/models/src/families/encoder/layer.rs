@@ -1,8 +1,12 @@
 //! One transformer layer: attention, then a feed-forward; each is added to its input, and the sum normalized.
 
 use super::relative::Positions;
-use super::*;
+use super::{Encoder, files};
+use crate::families::Build;
 use crate::families::attention::{AttentionInputs, BiasInputs, attention};
+use crate::families::layers::*;
+use plimsoll_core::graph::{Graph, GraphError, ValueId};
+use plimsoll_core::ops::*;
 
 /// Which tokens a layer computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,18 +30,18 @@ impl Encoder {
     ) -> Result<ValueId, GraphError> {
         let (y, x) = g.scope("attention.self", |g| self.attend(g, build, x, mask, positions, wanted))?;
         let x = g.scope("attention.output", |g| self.settle(g, build, y, x))?;
-        let act = activation(self.sizes.hidden_act);
-        let up = self.sizes.intermediate_size;
+        let act = activation(self.hidden_act);
+        let up = self.intermediate_size;
         let y = dense_activated(g, "intermediate.dense", x, up, self.start(), act, build.training)?;
         g.scope("output", |g| self.settle(g, build, y, x))
     }
 
     /// norm(x + dropout(dense(y)))
     fn settle(&self, g: &mut Graph, build: &Build, y: ValueId, x: ValueId) -> Result<ValueId, GraphError> {
-        let y = dense(g, "dense", y, self.sizes.hidden_size, self.start())?;
-        let y = dropout(g, "dropout", y, self.sizes.hidden_dropout_prob, build.batch, build.training)?;
+        let y = dense(g, "dense", y, self.hidden_size, self.start())?;
+        let y = dropout(g, "dropout", y, self.hidden_dropout_prob, build.batch, build.training)?;
         let sum = g.apply("residual", Binary::ADD, &[y, x])?;
-        layer_norm_with(g, "LayerNorm", sum, self.sizes.layer_norm_eps)
+        layer_norm_with(g, "LayerNorm", sum, self.layer_norm_eps)
     }
 
     /// Attention of the wanted tokens over all real ones; the result, and the wanted rows of `x`.
@@ -50,8 +54,8 @@ impl Encoder {
         positions: Option<Positions>,
         wanted: Wanted,
     ) -> Result<(ValueId, ValueId), GraphError> {
-        let (width, heads) = (self.sizes.hidden_size, self.sizes.num_attention_heads);
-        let names = files::projections(self.sizes.kind);
+        let (width, heads) = (self.hidden_size, self.num_attention_heads);
+        let names = files::projections(self.kind);
         let (weight, bias) = linear_weights(g, names, width, 3 * width, self.start())?;
         let (inputs, x) = match wanted {
             Wanted::All => (self.all_queries(g, build, x, weight, bias)?, x),
@@ -69,7 +73,7 @@ impl Encoder {
         let inputs = AttentionInputs {
             mask: Some(mask),
             bias,
-            dropout: self.sizes.attention_probs_dropout_prob,
+            dropout: self.attention_probs_dropout_prob,
             scale: (terms * (width / heads) as f64).powf(-0.5),
             ..inputs
         };
@@ -102,7 +106,7 @@ impl Encoder {
         weight: ValueId,
         bias: ValueId,
     ) -> Result<AttentionInputs, GraphError> {
-        let width = self.sizes.hidden_size;
+        let width = self.hidden_size;
         let parts = Split { axis: 0, lens: vec![width, 2 * width] };
         let weights = g.apply_all("weight.parts", parts.clone(), &[weight])?;
         let biases = g.apply_all("bias.parts", parts, &[bias])?;
@@ -115,14 +119,14 @@ impl Encoder {
 
     /// (batch, time, packed, heads, width of a head), the third only where several are packed.
     fn by_head(&self, batch: usize, time: usize, packed: Option<usize>) -> Vec<usize> {
-        let heads = self.sizes.num_attention_heads;
-        let sizes = [Some(batch), Some(time), packed, Some(heads), Some(self.sizes.hidden_size / heads)];
+        let heads = self.num_attention_heads;
+        let sizes = [Some(batch), Some(time), packed, Some(heads), Some(self.hidden_size / heads)];
         sizes.into_iter().flatten().collect()
     }
 
     /// (B·T, D) → (B, D).
     pub(super) fn first_tokens(&self, g: &mut Graph, build: &Build, x: ValueId) -> Result<ValueId, GraphError> {
-        let (batch, width) = (build.batch, self.sizes.hidden_size);
+        let (batch, width) = (build.batch, self.hidden_size);
         let tokens = reshape(g, "tokens", x, &[batch, build.length, width])?;
         let first = g.apply("first", Slice { axis: 1, start: 0, len: 1 }, &[tokens])?;
         reshape(g, "first.rows", first, &[batch, width])

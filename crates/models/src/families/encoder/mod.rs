@@ -1,129 +1,89 @@
-//! Encoders that classify texts: bert, roberta, xlm-roberta, deberta-v3. Token embeddings → post-norm transformer layers
-//! → a head on the first token. Parameters have Hugging Face's names.
+//! Encoders that classify texts: bert, roberta, xlm-roberta, deberta-v3.
 
 mod files;
+mod graph;
 mod head;
 mod layer;
+mod presets;
 mod relative;
+mod sizes;
 #[cfg(test)]
 mod tests;
 
-use super::layers::*;
-use super::{Build, Family, HuggingFace, Outputs};
-use crate::recipe::{self, EncoderKind};
-use layer::Wanted;
-use plimsoll_core::graph::{Graph, GraphError, Init, ValueId};
-use plimsoll_core::ops::*;
-use plimsoll_core::types::{DType, Type};
+pub use sizes::{Encoder, EncoderKind};
 
-#[derive(Clone, Debug, PartialEq)]
-pub struct Encoder {
-    pub sizes: recipe::Encoder,
+use super::presets::Names;
+use super::{Build, Classifier, Family, FamilyName, Halves, HuggingFace, Listed, Origin, Outputs, origin};
+use crate::reading::section::Section;
+use layer::Wanted;
+use plimsoll_core::graph::{Graph, GraphError};
+use serde_json::{Map, Value};
+use std::path::Path;
+
+impl Listed for Encoder {
+    fn usual(name: FamilyName) -> Self {
+        Self::defaults(EncoderKind::of(name))
+    }
+
+    fn read(name: FamilyName, section: &Section<'_>, folder: &Path) -> Self {
+        origin::read(Self::usual(name), section, folder)
+    }
+
+    fn presets(name: FamilyName) -> Vec<Names> {
+        Self::presets_of(EncoderKind::of(name))
+    }
 }
 
 impl Family for Encoder {
-    /// Relative positions go with the scores, which are then never stored.
-    fn has_attention_forms(&self) -> bool {
-        self.sizes.kind != EncoderKind::DebertaV3
-    }
-
     fn forward(&self, graph: &mut Graph, build: &Build) -> Result<Outputs, GraphError> {
         let first = self.hidden(graph, build, Wanted::First)?; // (B, D)
         let logits = self.logits(graph, build, first)?; // (B, labels)
         self.loss(graph, build, logits)
     }
 
-    fn hugging_face(&self) -> Option<HuggingFace> {
-        Some(files::hugging_face(self.sizes.kind))
-    }
-
     fn layers(&self) -> usize {
-        self.sizes.num_hidden_layers
+        self.num_hidden_layers
     }
 
     fn rows_per_sample(&self, _length: usize) -> usize {
         1
     }
-}
 
-impl Encoder {
-    /// Embeddings of texts: the mean of the last hidden states over real tokens, (B, D). Reads `ids`, `mask` and, where
-    /// there are several kinds of segments, `types`.
-    pub fn embed(&self, graph: &mut Graph, build: &Build) -> Result<ValueId, GraphError> {
-        let hidden = self.hidden(graph, build, Wanted::All)?;
-        let hidden = reshape(graph, "tokens", hidden, &[build.batch, build.length, self.sizes.hidden_size])?;
-        let mask = self.mask(graph, build)?;
-        graph.apply("embedding", MaskedMean, &[hidden, mask])
+    /// Relative positions go with the scores, which are then never stored.
+    fn has_attention_forms(&self) -> bool {
+        self.kind != EncoderKind::DebertaV3
     }
 
-    /// The last layer's hidden states, (B·T, D), or (B, D) of the first tokens.
-    fn hidden(&self, graph: &mut Graph, build: &Build, wanted: Wanted) -> Result<ValueId, GraphError> {
-        let root = files::root(self.sizes.kind);
-        let mut x = graph.scope(&format!("{root}.embeddings"), |g| self.embeddings(g, build))?;
-        let mask = self.mask(graph, build)?;
-        let positions = graph.scope(&format!("{root}.encoder"), |g| self.relative_positions(g))?;
-        let layers = self.sizes.num_hidden_layers;
-        for i in 0..layers {
-            let wanted = if i + 1 == layers { wanted } else { Wanted::All };
-            let path = format!("{root}.encoder.layer.{i}");
-            x = graph.layer(&path, |g| self.layer(g, build, x, mask, positions, wanted))?;
-        }
-        Ok(x)
+    fn classifier(&self) -> Option<Classifier> {
+        let (labels, problem) = (self.num_labels, self.problem_type);
+        Some(Classifier { labels, problem, padding: self.pad_token_id, segments: self.type_vocab_size })
     }
 
-    /// 1 for a token, 0 for padding.
-    fn mask(&self, graph: &mut Graph, build: &Build) -> Result<ValueId, GraphError> {
-        graph.data("mask", Type::new(DType::I32, &[build.batch, build.length]))
+    fn hugging_face(&self) -> Option<HuggingFace> {
+        Some(files::hugging_face(self.kind))
     }
 
-    /// dropout(norm(word + position + kind of segment)), (B·T, D).
-    fn embeddings(&self, g: &mut Graph, build: &Build) -> Result<ValueId, GraphError> {
-        let (batch, time, width) = (build.batch, build.length, self.sizes.hidden_size);
-        let ids = g.data("ids", Type::new(DType::I32, &[batch, time]))?;
-        let words = self.table(g, "word_embeddings", self.sizes.vocab_size)?;
-        let mut x = g.apply("words", Embedding, &[words, ids])?; // (B, T, D)
-        if self.sizes.type_vocab_size > 1 {
-            let types = g.data("types", Type::new(DType::I32, &[batch, time]))?;
-            let kinds = self.table(g, "token_type_embeddings", self.sizes.type_vocab_size)?;
-            let kinds = g.apply("kinds", Embedding, &[kinds, types])?;
-            x = g.apply("words.kinds", Binary::ADD, &[x, kinds])?;
-        }
-        if let Some(places) = self.places(g, time)? {
-            x = g.apply("sum", Binary::ADD, &[x, places])?;
-        }
-        let x = reshape(g, "rows", x, &[batch * time, width])?;
-        let x = layer_norm_with(g, "LayerNorm", x, self.sizes.layer_norm_eps)?;
-        dropout(g, "dropout", x, self.sizes.hidden_dropout_prob, batch, build.training)
+    fn config_json(&self, config: &mut Map<String, Value>, labels: &[String]) {
+        files::config_json(self, config, labels);
     }
 
-    /// What is added to every text alike, (T, D) or (1, D): positions, and the kind of segment if there is one only.
-    fn places(&self, g: &mut Graph, time: usize) -> Result<Option<ValueId>, GraphError> {
-        let kind = match self.sizes.type_vocab_size {
-            1 => Some(self.table(g, "token_type_embeddings", 1)?),
-            _ => None,
-        };
-        let start = match self.sizes.kind {
-            EncoderKind::Bert => 0,
-            // Padding stands on the right, so the texts' positions count up from here without a gap.
-            EncoderKind::Roberta | EncoderKind::XlmRoberta => self.sizes.pad_token_id + 1,
-            // Positions enter as distances, in the attention.
-            EncoderKind::DebertaV3 => return Ok(kind),
-        };
-        let table = self.table(g, "position_embeddings", self.sizes.max_position_embeddings)?;
-        let positions = g.apply("positions", Slice { axis: 0, start, len: time }, &[table])?;
-        match kind {
-            Some(kind) => Ok(Some(g.apply("positions.kind", Binary::ADD, &[positions, kind])?)),
-            None => Ok(Some(positions)),
+    fn origin(&self) -> Option<&Origin> {
+        Some(&self.origin)
+    }
+
+    fn halves(&self) -> Halves {
+        Halves {
+            heads: vec![("num_attention_heads", self.num_attention_heads)],
+            layers: vec![("num_hidden_layers", self.num_hidden_layers)],
+            widths: vec![("hidden_size", self.hidden_size), ("intermediate_size", self.intermediate_size)],
         }
     }
 
-    fn table(&self, g: &mut Graph, name: &str, rows: usize) -> Result<ValueId, GraphError> {
-        let init = Init::Normal(self.sizes.initializer_range);
-        g.parameter(&format!("{name}.weight"), &[rows, self.sizes.hidden_size], init, true)
+    fn transformers_class(&self) -> Option<&'static str> {
+        Some("AutoModelForSequenceClassification")
     }
 
-    /// Linear layers start as transformers starts them.
-    fn start(&self) -> Start {
-        Start::normal(self.sizes.initializer_range)
+    fn has_sdpa(&self) -> bool {
+        self.kind != EncoderKind::DebertaV3
     }
 }

@@ -1,7 +1,11 @@
 //! DeBERTa's relative positions: one table of distances, projected in every layer by that layer's own query and key.
 
-use super::*;
+use super::{Encoder, EncoderKind};
+use crate::families::Build;
 use crate::families::attention::BiasInputs;
+use crate::families::layers::*;
+use plimsoll_core::graph::{Graph, GraphError, ValueId};
+use plimsoll_core::ops::*;
 
 /// The table of distances, normalized: (2·span, D).
 pub(super) type Positions = ValueId;
@@ -9,20 +13,20 @@ pub(super) type Positions = ValueId;
 impl Encoder {
     /// The furthest distance, in tokens.
     fn furthest(&self) -> usize {
-        self.sizes.max_relative_positions.unwrap_or(self.sizes.max_position_embeddings)
+        self.max_relative_positions.unwrap_or(self.max_position_embeddings)
     }
 
     /// Half the rows of the table: buckets, or distances where there are none.
     fn span(&self) -> usize {
-        self.sizes.position_buckets.unwrap_or_else(|| self.furthest())
+        self.position_buckets.unwrap_or_else(|| self.furthest())
     }
 
     pub(super) fn relative_positions(&self, g: &mut Graph) -> Result<Option<Positions>, GraphError> {
-        if self.sizes.kind != EncoderKind::DebertaV3 {
+        if self.kind != EncoderKind::DebertaV3 {
             return Ok(None);
         }
         let table = self.table(g, "rel_embeddings", 2 * self.span())?;
-        Ok(Some(layer_norm_with(g, "LayerNorm", table, self.sizes.layer_norm_eps)?))
+        Ok(Some(layer_norm_with(g, "LayerNorm", table, self.layer_norm_eps)?))
     }
 
     /// Query and key of every distance, from the packed (query, key, value) weights of a layer.
@@ -34,9 +38,9 @@ impl Encoder {
         weight: ValueId,
         bias: ValueId,
     ) -> Result<BiasInputs, GraphError> {
-        let (width, heads) = (self.sizes.hidden_size, self.sizes.num_attention_heads);
+        let (width, heads) = (self.hidden_size, self.num_attention_heads);
         // One table for all samples: whatever their number, they see it dropped alike.
-        let x = dropout(g, "pos_dropout", positions, self.sizes.hidden_dropout_prob, 0, build.training)?;
+        let x = dropout(g, "pos_dropout", positions, self.hidden_dropout_prob, 0, build.training)?;
         let project = |g: &mut Graph, name: &str, index: usize| {
             let own = Slice { axis: 0, start: index * width, len: width };
             let weight = g.apply(&format!("{name}.weight"), own.clone(), &[weight])?;
@@ -47,7 +51,7 @@ impl Encoder {
         Ok(BiasInputs::Disentangled {
             pos_query: project(g, "pos_query", 0)?,
             pos_key: project(g, "pos_key", 1)?,
-            buckets: self.sizes.position_buckets.unwrap_or(0),
+            buckets: self.position_buckets.unwrap_or(0),
             max_distance: self.furthest(),
         })
     }

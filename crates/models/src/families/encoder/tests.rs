@@ -8,6 +8,7 @@ use plimsoll_base::random::{Stream, site};
 use plimsoll_core::autodiff::gradients;
 use plimsoll_core::graph::Target;
 use plimsoll_core::plan::{LayoutOptions, Phase, Program, lay_out};
+use plimsoll_core::types::DType;
 use plimsoll_exec::cpu::CpuExecutor;
 use std::collections::BTreeMap;
 
@@ -24,9 +25,7 @@ fn encoder(family: &str) -> Encoder {
          [data]\ntrain = \"data.jsonl\"\ntokenizer = \"tokenizer.json\"\n[train]\neffective_batch = 2\nepochs = 1\n"
     );
     match Recipe::parse(&text, "test.toml", &[]).unwrap().model {
-        Model::Bert(sizes) | Model::Roberta(sizes) | Model::XlmRoberta(sizes) | Model::DebertaV3(sizes) => {
-            Encoder { sizes }
-        }
+        Model::Bert(sizes) | Model::Roberta(sizes) | Model::XlmRoberta(sizes) | Model::DebertaV3(sizes) => sizes,
         other => panic!("{other:?} is no encoder"),
     }
 }
@@ -147,7 +146,7 @@ fn the_problem_decides_the_loss() {
         (ProblemType::Multi, "labels", false),
         (ProblemType::Regression, "labels", false),
     ] {
-        encoder.sizes.problem_type = problem;
+        encoder.problem_type = problem;
         let mut graph = Graph::new("pass", DType::F32);
         let outputs = encoder.forward(&mut graph, &build(2, 7)).unwrap();
         assert_eq!(outputs.correct.is_some(), has_answers);

@@ -8,49 +8,22 @@ use super::stack::Stack;
 use super::{Built, T5};
 use crate::families::attention::AttentionInputs;
 use crate::families::layers::reshape;
-use crate::families::{AttentionForm, Build, FeedForwardForm};
+use crate::families::{
+    AttentionForm, Build, Decoder, FeedForwardForm, GenerationShape, Tokens, generation_names as names,
+};
 use plimsoll_core::graph::{Component, Graph, GraphError, Init, ValueId};
 use plimsoll_core::ops::*;
 use plimsoll_core::types::{DType, Type};
 
-/// What the host writes and reads.
-pub mod names {
-    /// An input of both phases.
-    pub const IDS: &str = "ids";
-    /// A resident that both phases read.
-    pub const MASK: &str = "generation.mask";
-    /// Inputs of a decoder's step: where it stands, and which row each row continues (only with several beams).
-    pub const POSITION: &str = "position";
-    pub const BEAM: &str = "beam";
-    /// Kept by a decoder's step: (sources · beams, V).
-    pub const LOGITS: &str = "head.logits";
-}
-
-/// The most that generation takes at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GenerationShape {
-    pub sources: usize,
-    pub beams: usize,
-    pub source_length: usize,
-    pub max_new_tokens: usize,
-}
-
-impl GenerationShape {
-    /// Rows of a decoder's step.
-    pub fn rows(&self) -> usize {
-        self.sources * self.beams
-    }
-}
-
-impl T5 {
+impl Decoder for T5 {
     /// The encoder, and the keys and values of its output for every block of the decoder.
-    pub fn encode(&self, graph: &mut Graph, shape: &GenerationShape) -> Result<(), GraphError> {
+    fn encode(&self, graph: &mut Graph, shape: &GenerationShape) -> Result<(), GraphError> {
         let (sources, length) = (shape.sources, shape.source_length);
         let ids = graph.data(names::IDS, Type::new(DType::I32, &[sources, length]))?;
         let mask = source_mask(graph, shape)?;
         let memory = self.encoder(graph, self.stack(inference(sources, length)), ids, mask)?;
         let stack = self.stack(inference(sources, 1));
-        for i in 0..self.sizes.num_decoder_layers {
+        for i in 0..self.num_decoder_layers {
             let cache = self.cross_cache(graph, shape, i)?;
             graph.scope(&format!("decoder.block.{i}"), |g| {
                 let kv = stack.cross_keys(g, memory, length)?;
@@ -62,7 +35,7 @@ impl T5 {
     }
 
     /// One step of the decoder for every beam of every source. The logits are kept for the host.
-    pub fn decode(&self, graph: &mut Graph, shape: &GenerationShape) -> Result<(), GraphError> {
+    fn decode(&self, graph: &mut Graph, shape: &GenerationShape) -> Result<(), GraphError> {
         let ids = graph.data(names::IDS, Type::new(DType::I32, &[shape.rows(), 1]))?;
         let step = Step {
             stack: self.stack(inference(shape.rows(), 1)),
@@ -76,7 +49,7 @@ impl T5 {
         let across = self.stack(inference(shape.sources, shape.beams));
         let mask = source_mask(graph, shape)?;
         let mut x = self.embed(graph, &step.stack, "decoder", ids)?;
-        for i in 0..self.sizes.num_decoder_layers {
+        for i in 0..self.num_decoder_layers {
             let (own, cross) = (self.own_cache(graph, shape, i)?, self.cross_cache(graph, shape, i)?);
             x = graph.scope(&format!("decoder.block.{i}"), |g| {
                 let x = step.self_attention(g, x, own)?;
@@ -92,6 +65,13 @@ impl T5 {
         Ok(())
     }
 
+    fn tokens(&self) -> Tokens {
+        let (vocabulary, start) = (self.vocab_size, self.decoder_start_token_id);
+        Tokens { vocabulary, start, end: self.eos_token_id, padding: self.pad_token_id }
+    }
+}
+
+impl T5 {
     fn own_cache(&self, graph: &mut Graph, shape: &GenerationShape, block: usize) -> Built {
         self.cache(graph, &format!("cache.{block}.self"), shape.rows(), shape.max_new_tokens)
     }
@@ -101,7 +81,7 @@ impl T5 {
     }
 
     fn cache(&self, graph: &mut Graph, name: &str, rows: usize, steps: usize) -> Built {
-        let ty = Type::new(graph.float, &[rows, steps, 2, self.sizes.num_heads, self.sizes.d_kv]);
+        let ty = Type::new(graph.float, &[rows, steps, 2, self.num_heads, self.d_kv]);
         graph.resident(name, ty, Component::Activations, Init::Zeros)
     }
 }

@@ -1,16 +1,16 @@
 //! The layers of T5: pre-norm, without biases, scores not scaled.
 
 use super::Built;
+use super::{FeedForward, T5};
 use crate::families::Build;
 use crate::families::attention::{AttentionInputs, BiasInputs, attention};
 use crate::families::layers::{dropout, reshape};
-use crate::recipe::{self, FeedForward};
 use plimsoll_core::graph::{Graph, Init, ValueId};
 use plimsoll_core::ops::*;
 
 /// The layers of one side.
 pub(super) struct Stack<'a> {
-    pub sizes: &'a recipe::T5,
+    pub sizes: &'a T5,
     /// Its `length` is that of this side.
     pub build: Build,
 }

@@ -13,7 +13,7 @@ fn t5(keys: &str) -> T5 {
     let data = "[data]\ntrain = \"a.jsonl\"\ntokenizer = \"tokenizer.json\"\n[train]\neffective_batch = 2\nepochs = 1";
     let text = format!("[model]\nfamily = \"t5\"\n{sizes}\n{keys}\n{data}\n");
     match Recipe::parse(&text, "t5.toml", &[]).unwrap().model {
-        Model::T5(sizes) => T5 { sizes },
+        Model::T5(sizes) => sizes,
         other => panic!("{}", other.name()),
     }
 }
@@ -50,7 +50,7 @@ fn the_graph_has_the_weights_that_the_recipe_counts() {
         let family = t5(keys);
         let (graph, _) = graph(&family, &build(2));
         let counted: usize = graph.trained().iter().map(|&p| graph.ty(p).elements()).sum();
-        assert_eq!(Some(counted as u64), crate::recipe::Family::parameters(&family.sizes), "{keys}");
+        assert_eq!(Some(counted as u64), crate::families::Sizes::parameters(&family), "{keys}");
         assert_eq!(graph.find("lm_head.weight").is_some(), keys.contains("tie_word_embeddings = false"));
         assert_eq!(graph.segments() as usize, family.layers());
     }

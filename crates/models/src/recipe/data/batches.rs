@@ -1,7 +1,7 @@
 //! How texts of different lengths share batches: reading it.
 
-use crate::recipe::section::Section;
-use crate::recipe::tree::Value;
+use crate::reading::section::Section;
+use crate::reading::tree::Value;
 use plimsoll_base::batching::{Batching, Buckets, Compose};
 use plimsoll_base::names::nearest;
 

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::{Source, batches, refuse_keys, usual_length};
-use crate::recipe::model::Input;
-use crate::recipe::section::Section;
-use crate::recipe::tree::Value;
+use crate::families::Input;
+use crate::reading::section::Section;
+use crate::reading::tree::Value;
 use plimsoll_base::batching::BadRows;
 use plimsoll_base::batching::Batching;
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::{Source, batches, refuse_keys, usual_length};
-use crate::recipe::model::Input;
-use crate::recipe::section::Section;
+use crate::families::Input;
+use crate::reading::section::Section;
 use plimsoll_base::batching::{BadRows, Batching};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]

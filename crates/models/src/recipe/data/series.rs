@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use super::{Source, refuse_keys};
-use crate::recipe::section::{Range, Section};
+use crate::reading::section::{Range, Section};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Series {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::refuse_keys;
-use crate::recipe::model::Input;
-use crate::recipe::section::Section;
+use crate::families::Input;
+use crate::reading::section::Section;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Text {

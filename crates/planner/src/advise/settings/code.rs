@@ -2,7 +2,7 @@
 
 use super::super::torch::{Attention, Optimizer, Shape};
 use plimsoll_base::names::Named;
-use plimsoll_models::recipe::{Every, Model, Precision, Recipe, Task, Warmup};
+use plimsoll_models::recipe::{Every, Precision, Recipe, Task, Warmup};
 use std::fmt::Write;
 
 /// What `optim` calls it.
@@ -37,12 +37,7 @@ pub fn snippet(recipe: &Recipe, shape: &Shape, accumulation: usize, exact: bool)
 
 /// How the model is made, with its attention and type.
 fn model(recipe: &Recipe, shape: &Shape) -> String {
-    let class = match &recipe.model {
-        Model::T5(_) => "AutoModelForSeq2SeqLM",
-        Model::Clip(_) => "CLIPModel",
-        Model::HybridCnnLstm(_) | Model::MuSota(_) => return own_module(shape),
-        _ => "AutoModelForSequenceClassification",
-    };
+    let Some(class) = recipe.model.family().transformers_class() else { return own_module(shape) };
     let arguments = if recipe.train.task == Task::Seq2seq { "Seq2SeqTrainingArguments" } else { "TrainingArguments" };
     let dtype = if shape.precision == Precision::Bf16 { "torch.bfloat16" } else { "torch.float32" };
     let attention = if shape.attention == Attention::Sdpa { "sdpa" } else { "eager" };

@@ -12,7 +12,7 @@ use beam::{Beams, Rules};
 use line::Line;
 use plimsoll_core::plan::Program;
 use plimsoll_exec::Executor;
-use plimsoll_models::families::{GenerationShape, T5, generation_names as names};
+use plimsoll_models::families::{Decoder, GenerationShape, generation_names as names};
 use plimsoll_planner::program::generation::{DECODE, ENCODE};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,7 +79,7 @@ pub struct Generator {
 
 impl Generator {
     /// `None` if generation was not planned.
-    pub fn find(program: &Program, family: &T5) -> Option<Generator> {
+    pub fn find(program: &Program, decoder: &dyn Decoder) -> Option<Generator> {
         let (encode, decode) = (program.phase(ENCODE)?, program.phase(DECODE)?);
         let (source, step) = (&program.phases[encode].graph, &program.phases[decode].graph);
         let ids = source.shape(source.find(names::IDS)?);
@@ -91,15 +91,15 @@ impl Generator {
             source_length: ids[1],
             max_new_tokens: steps,
         };
-        let sizes = &family.sizes;
+        let tokens = decoder.tokens();
         Some(Generator {
             encode,
             decode,
             shape,
-            vocabulary: sizes.vocab_size,
-            start: sizes.decoder_start_token_id as i32,
-            end: sizes.eos_token_id as i32,
-            padding: sizes.pad_token_id as i32,
+            vocabulary: tokens.vocabulary,
+            start: tokens.start as i32,
+            end: tokens.end as i32,
+            padding: tokens.padding as i32,
         })
     }
 

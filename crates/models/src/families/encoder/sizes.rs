@@ -3,14 +3,16 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::config::ConfigKeys;
-use super::keys::Keys;
-use super::origin::HubSizes;
-use super::{Family, FamilyName, Input, Origin, check_divides, sum_of_products};
+use crate::families::Task;
+use crate::families::counting::{check_divides, sum_of_products};
+use crate::families::origin::HubSizes;
+use crate::families::{FamilyName, HiddenAct, Input, Origin, ProblemType, Sizes};
 use crate::hf::{Checkpoint, HfError};
-use crate::recipe::section::{Range, Section};
-use crate::recipe::train::Task;
+use crate::reading::config::ConfigKeys;
+use crate::reading::keys::Keys;
+use crate::reading::section::{Range, Section};
 use plimsoll_base::named;
+use plimsoll_base::names::Named;
 
 named! {
     pub enum EncoderKind {
@@ -22,6 +24,11 @@ named! {
 }
 
 impl EncoderKind {
+    /// The kind that a family of this type is.
+    pub(super) fn of(name: FamilyName) -> EncoderKind {
+        *EncoderKind::ALL.iter().find(|kind| kind.family() == name).unwrap_or(&EncoderKind::Bert)
+    }
+
     pub fn family(self) -> FamilyName {
         match self {
             Self::Bert => FamilyName::Bert,
@@ -29,27 +36,6 @@ impl EncoderKind {
             Self::XlmRoberta => FamilyName::XlmRoberta,
             Self::DebertaV3 => FamilyName::DebertaV3,
         }
-    }
-}
-
-named! {
-    /// What the classifier head learns.
-    pub enum Problem {
-        Single = "single_label_classification",
-        Multi = "multi_label_classification",
-        Regression = "regression",
-    }
-}
-
-named! {
-    /// Activations by the names that config.json uses.
-    pub enum HiddenAct {
-        Gelu = "gelu",
-        GeluNew = "gelu_new",
-        QuickGelu = "quick_gelu",
-        Relu = "relu",
-        Silu = "silu",
-        Tanh = "tanh",
     }
 }
 
@@ -77,7 +63,7 @@ pub struct Encoder {
     pub pad_token_id: usize,
     pub initializer_range: f64,
     pub num_labels: usize,
-    pub problem_type: Problem,
+    pub problem_type: ProblemType,
     /// DeBERTa: logarithmic buckets of relative positions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub position_buckets: Option<usize>,
@@ -107,7 +93,7 @@ impl Encoder {
             pad_token_id: 0,
             initializer_range: 0.02,
             num_labels: 2,
-            problem_type: Problem::Single,
+            problem_type: ProblemType::Single,
             position_buckets: None,
             max_relative_positions: None,
         };
@@ -172,7 +158,7 @@ impl HubSizes for Encoder {
     }
 
     fn preset(&self, name: &str) -> Option<Self> {
-        Self::preset(self.kind, name)
+        Self::of_preset(self.kind, name)
     }
 
     fn config(&self, keys: &ConfigKeys<'_>, _: Option<&Checkpoint>) -> Result<Self, HfError> {
@@ -188,8 +174,8 @@ impl HubSizes for Encoder {
         let num_labels = keys.size("num_labels", 1..=1_000_000).unwrap_or(self.num_labels);
         // As in transformers: one number is a regression, several are classes, unless told otherwise.
         let usual = match (self.num_labels, num_labels, self.problem_type) {
-            (_, 1, Problem::Single) => Problem::Regression,
-            (1, 2.., Problem::Regression) => Problem::Single,
+            (_, 1, ProblemType::Single) => ProblemType::Regression,
+            (1, 2.., ProblemType::Regression) => ProblemType::Single,
             (_, _, problem) => problem,
         };
         Self {
@@ -248,10 +234,10 @@ fn refuse_unsupported(kind: EncoderKind, keys: &ConfigKeys<'_>) {
     }
 }
 
-impl Family for Encoder {
+impl Sizes for Encoder {
     fn check(&self, section: &Section<'_>) {
         check_divides(section, "num_attention_heads", self.num_attention_heads, self.hidden_size, "hidden_size");
-        if self.num_labels == 1 && self.problem_type == Problem::Single {
+        if self.num_labels == 1 && self.problem_type == ProblemType::Single {
             let cause = "a single label leaves nothing to choose from";
             section.refuse("num_labels", cause, "at least 2, or problem_type = \"regression\"");
         }
@@ -324,9 +310,5 @@ impl Family for Encoder {
 
     fn groups(&self) -> usize {
         self.num_attention_heads
-    }
-
-    fn needs_whole_batch(&self) -> bool {
-        false
     }
 }

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::config::ConfigKeys;
-use super::keys::Keys;
-use super::{FamilyName, presets};
+use super::{FamilyName, Model, presets};
 use crate::hf::{Checkpoint, Config, HfError};
-use crate::recipe::error::Problem;
-use crate::recipe::section::Section;
+use crate::reading::config::ConfigKeys;
+use crate::reading::error::Problem;
+use crate::reading::keys::Keys;
+use crate::reading::section::Section;
 use plimsoll_base::names::{Named, nearest};
 
 /// A preset gives sizes, a checkpoint sizes and weights; with neither, sizes are spelled out.
@@ -66,7 +66,7 @@ pub fn read<S: HubSizes>(default: S, section: &Section<'_>, folder: &Path) -> S 
     }
     let from_preset = origin.preset.as_deref().and_then(|name| preset(&default, name, section));
     let from_config = origin.checkpoint.as_deref().and_then(|path| {
-        let dir = crate::recipe::resolve_in(folder, path);
+        let dir = crate::reading::resolve_in(folder, path);
         checkpoint(&default, &dir, section)
     });
     let mut base = from_config.clone().or(from_preset).unwrap_or(default);
@@ -132,20 +132,16 @@ fn config_sizes<S: HubSizes>(default: &S, dir: &Path) -> Result<S, HfError> {
 }
 
 /// `model_type` in config.json, by family.
-const MODEL_TYPES: [(&str, FamilyName); 6] = [
-    ("bert", FamilyName::Bert),
-    ("roberta", FamilyName::Roberta),
-    ("xlm-roberta", FamilyName::XlmRoberta),
-    ("deberta-v2", FamilyName::DebertaV3),
-    ("t5", FamilyName::T5),
-    ("clip", FamilyName::Clip),
-];
+fn model_types() -> impl Iterator<Item = (&'static str, FamilyName)> {
+    let model_type = |name: FamilyName| Some((Model::usual(name).family().hugging_face()?.model_type, name));
+    FamilyName::ALL.iter().filter_map(move |&name| model_type(name))
+}
 
 fn family_in(config: &Config) -> Result<FamilyName, HfError> {
     let written = config.model_type()?;
-    let found = MODEL_TYPES.iter().find(|(name, _)| *name == written).map(|(_, family)| *family);
+    let found = model_types().find(|(name, _)| *name == written).map(|(_, family)| family);
     found.ok_or_else(|| {
-        let supported: Vec<&str> = MODEL_TYPES.iter().map(|(name, _)| *name).collect();
+        let supported: Vec<&str> = model_types().map(|(name, _)| name).collect();
         let written: String = written.chars().take(60).collect();
         config.refused(format!("model_type {written:?} is not supported, only {}", supported.join(", ")))
     })
@@ -174,7 +170,7 @@ pub fn implied_family(section: &Section<'_>, folder: &Path) -> Option<FamilyName
         }
         return family;
     }
-    let dir = crate::recipe::resolve_in(folder, &section.file("checkpoint")?);
+    let dir = crate::reading::resolve_in(folder, &section.file("checkpoint")?);
     Config::open(&dir).and_then(|config| family_in(&config)).map_err(|error| refuse(section, &error)).ok()
 }
 

@@ -1,28 +1,20 @@
 //! hybrid-cnn-lstm: Conv1d stack → 2-layer bidirectional LSTM → one pre-norm attention block → mean pool → classifier.
 
-use super::layers::*;
-use super::{Build, Family, Outputs};
+use super::HybridCnnLstm;
+use crate::families::layers::*;
+use crate::families::{Build, Outputs};
 use plimsoll_core::graph::{Component, Graph, GraphError, Init, ValueId};
 use plimsoll_core::ops::*;
 use plimsoll_core::types::{DType, Type};
 
-#[derive(Clone, Debug, PartialEq)]
-pub struct HybridCnnLstm {
-    pub features: usize,
-    pub channels: Vec<usize>,
-    pub hidden: usize,
-    pub heads: usize,
-    pub classes: usize,
-    pub dropout: f32,
-}
-
 /// Stacked LSTM layers and directions, as the reference has them.
-const LSTM_LAYERS: usize = 2;
+pub(super) const LSTM_LAYERS: usize = 2;
 const DIRECTIONS: usize = 2;
 const KERNEL: usize = 3;
 
-impl Family for HybridCnnLstm {
-    fn forward(&self, graph: &mut Graph, build: &Build) -> Result<Outputs, GraphError> {
+impl HybridCnnLstm {
+    /// Everything up to the loss.
+    pub(super) fn graph(&self, graph: &mut Graph, build: &Build) -> Result<Outputs, GraphError> {
         let (batch, time, float) = (build.batch, build.length, graph.float);
         let x = graph.data("x", Type::new(float, &[batch, time, self.features]))?;
         let label = graph.data("label", Type::new(DType::I32, &[batch]))?;
@@ -44,19 +36,6 @@ impl Family for HybridCnnLstm {
         let logits = linear(graph, "head", x, self.classes)?;
         let head = classify(graph, logits, label, weight)?;
         Ok(Outputs { loss: head.loss, correct: Some(head.correct), logits: Some(logits) })
-    }
-
-    fn has_batch_statistics(&self) -> bool {
-        true
-    }
-
-    fn layers(&self) -> usize {
-        // Convolutions, recurrences, attention and feed-forward.
-        self.channels.len() + LSTM_LAYERS + 2
-    }
-
-    fn rows_per_sample(&self, _: usize) -> usize {
-        1
     }
 }
 

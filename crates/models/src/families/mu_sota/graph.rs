@@ -1,26 +1,16 @@
 //! mu-sota: a language model whose hidden state is cut into blocks. In every layer each block attends within its own
 //! narrow slice, then one attention runs across all of them, then a feed-forward; pre-norm, residual.
 
-use super::layers::*;
-use super::{Build, Family, Outputs};
+use super::MuSota;
+use crate::families::layers::*;
+use crate::families::{Build, Outputs};
 use plimsoll_core::graph::{Graph, GraphError, Init, ValueId};
 use plimsoll_core::ops::*;
 use plimsoll_core::types::{DType, Type};
 
-#[derive(Clone, Debug, PartialEq)]
-pub struct MuSota {
-    pub vocab: usize,
-    pub layers: usize,
-    pub blocks: usize,
-    pub block_width: usize,
-    pub block_heads: usize,
-    pub cross_heads: usize,
-    pub ffn: usize,
-    pub max_length: usize,
-}
-
-impl Family for MuSota {
-    fn forward(&self, graph: &mut Graph, build: &Build) -> Result<Outputs, GraphError> {
+impl MuSota {
+    /// Everything up to the loss.
+    pub(super) fn graph(&self, graph: &mut Graph, build: &Build) -> Result<Outputs, GraphError> {
         let rows = build.batch * build.length;
         let x = self.body(graph, build)?; // (M, D)
         let by_text = [build.batch, build.length];
@@ -34,37 +24,9 @@ impl Family for MuSota {
         })?;
         Ok(Outputs { loss: head.loss, correct: Some(head.correct), logits: None })
     }
-
-    fn next_token(&self, graph: &mut Graph, build: &Build) -> Option<Result<ValueId, GraphError>> {
-        Some(self.next_token_logits(graph, build))
-    }
-
-    fn layers(&self) -> usize {
-        self.layers
-    }
-
-    fn rows_per_sample(&self, length: usize) -> usize {
-        length
-    }
-
-    fn blocks(&self) -> usize {
-        self.blocks
-    }
-
-    fn has_loss_chunks(&self) -> bool {
-        true
-    }
-
-    fn has_fused_feed_forward(&self) -> bool {
-        self.width() <= FeedForward::WIDEST_ON_CUDA
-    }
 }
 
 impl MuSota {
-    fn width(&self) -> usize {
-        self.blocks * self.block_width
-    }
-
     /// Everything up to the head: (B, T) ids → (B·T, D).
     fn body(&self, graph: &mut Graph, build: &Build) -> Result<ValueId, GraphError> {
         let (batch, time, width) = (build.batch, build.length, self.width());
@@ -152,7 +114,7 @@ impl MuSota {
     }
 
     /// Logits after the token at a position that the host sets.
-    fn next_token_logits(&self, graph: &mut Graph, build: &Build) -> Result<ValueId, GraphError> {
+    pub(super) fn next_token_logits(&self, graph: &mut Graph, build: &Build) -> Result<ValueId, GraphError> {
         let width = self.width();
         let x = self.body(graph, build)?;
         let x = reshape(graph, "by_time", x, &[build.batch, build.length, width])?;

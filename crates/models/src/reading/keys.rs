@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::recipe::section::{Range, Section};
+use crate::reading::section::{Range, Section};
 use plimsoll_base::names::Named;
 
 /// A table of keys. `None` means absent, or reported.

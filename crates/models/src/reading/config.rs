@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use serde_json::{Map, Value};
 
 use super::keys::Keys;
-use crate::recipe::section::Range;
+use crate::reading::section::Range;
 use plimsoll_base::names::Named;
 
 /// One table of config.json, and what was wrong with it so far.
@@ -102,7 +102,7 @@ impl Keys for ConfigKeys<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recipe::HiddenAct;
+    use crate::families::HiddenAct;
     use serde_json::json;
 
     fn read<R>(json: Value, read: impl FnOnce(&ConfigKeys<'_>) -> R) -> (R, Vec<String>) {

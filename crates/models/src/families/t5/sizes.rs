@@ -2,13 +2,14 @@
 
 use serde::Serialize;
 
-use super::config::ConfigKeys;
-use super::keys::Keys;
-use super::origin::HubSizes;
-use super::{Family, FamilyName, Input, Origin, sum_of_products};
+use crate::families::Task;
+use crate::families::counting::sum_of_products;
+use crate::families::origin::HubSizes;
+use crate::families::{FamilyName, Input, Origin, Sizes};
 use crate::hf::{Checkpoint, HfError};
-use crate::recipe::section::{Range, Section};
-use crate::recipe::train::Task;
+use crate::reading::config::ConfigKeys;
+use crate::reading::keys::Keys;
+use crate::reading::section::{Range, Section};
 use plimsoll_base::named;
 
 named! {
@@ -83,7 +84,7 @@ impl HubSizes for T5 {
     }
 
     fn preset(&self, name: &str) -> Option<Self> {
-        Self::preset(name)
+        Self::of_preset(name)
     }
 
     /// Whether the head is tied is decided by the tensors; scaling by `scale_decoder_outputs` or else by what
@@ -145,7 +146,7 @@ impl HubSizes for T5 {
 /// Positions are relative, so no length is too long for the model; this is where a typing error is assumed.
 pub const LONGEST: usize = 1 << 16;
 
-impl Family for T5 {
+impl Sizes for T5 {
     fn check(&self, section: &Section<'_>) {
         let tokens = [
             ("pad_token_id", self.pad_token_id),
@@ -195,9 +196,5 @@ impl Family for T5 {
 
     fn groups(&self) -> usize {
         self.num_heads
-    }
-
-    fn needs_whole_batch(&self) -> bool {
-        false
     }
 }

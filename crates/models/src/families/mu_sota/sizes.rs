@@ -3,9 +3,10 @@
 
 use serde::Serialize;
 
-use super::{Family, Input, check_divides, sum_of_products};
-use crate::recipe::section::Section;
-use crate::recipe::train::Task;
+use crate::families::Task;
+use crate::families::counting::{check_divides, sum_of_products};
+use crate::families::{Input, Sizes};
+use crate::reading::section::Section;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MuSota {
@@ -27,24 +28,39 @@ impl MuSota {
     }
 }
 
-impl MuSota {
-    /// Every key, with defaults.
-    pub fn read(section: &Section<'_>) -> Self {
-        let wide = 1..=65_536;
+impl Default for MuSota {
+    fn default() -> Self {
         Self {
-            vocab: section.size("vocab", 2..=16_777_216).unwrap_or(50_257),
-            layers: section.size("layers", 1..=4096).unwrap_or(24),
-            blocks: section.size("blocks", wide.clone()).unwrap_or(16),
-            block_width: section.size("block_width", wide).unwrap_or(4),
-            block_heads: section.size("block_heads", 1..=1024).unwrap_or(2),
-            cross_heads: section.size("cross_heads", 1..=1024).unwrap_or(8),
-            ffn: section.size("ffn", 1..=16_777_216).unwrap_or(6400),
-            max_length: section.size("max_length", 2..=1_048_576).unwrap_or(512),
+            vocab: 50_257,
+            layers: 24,
+            blocks: 16,
+            block_width: 4,
+            block_heads: 2,
+            cross_heads: 8,
+            ffn: 6400,
+            max_length: 512,
         }
     }
 }
 
-impl Family for MuSota {
+impl MuSota {
+    /// Every key, with defaults.
+    pub(super) fn read_keys(section: &Section<'_>) -> Self {
+        let (wide, usual) = (1..=65_536, Self::default());
+        Self {
+            vocab: section.size("vocab", 2..=16_777_216).unwrap_or(usual.vocab),
+            layers: section.size("layers", 1..=4096).unwrap_or(usual.layers),
+            blocks: section.size("blocks", wide.clone()).unwrap_or(usual.blocks),
+            block_width: section.size("block_width", wide).unwrap_or(usual.block_width),
+            block_heads: section.size("block_heads", 1..=1024).unwrap_or(usual.block_heads),
+            cross_heads: section.size("cross_heads", 1..=1024).unwrap_or(usual.cross_heads),
+            ffn: section.size("ffn", 1..=16_777_216).unwrap_or(usual.ffn),
+            max_length: section.size("max_length", 2..=1_048_576).unwrap_or(usual.max_length),
+        }
+    }
+}
+
+impl Sizes for MuSota {
     fn check(&self, section: &Section<'_>) {
         check_divides(section, "block_heads", self.block_heads, self.block_width, "block_width");
         check_divides(section, "cross_heads", self.cross_heads, self.width(), "blocks × block_width");
@@ -79,10 +95,6 @@ impl Family for MuSota {
 
     fn groups(&self) -> usize {
         self.blocks
-    }
-
-    fn needs_whole_batch(&self) -> bool {
-        false
     }
 }
 

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
-use super::{Family, Input, check_divides, sum_of_products};
-use crate::recipe::section::{Range, Section};
-use crate::recipe::train::Task;
+use crate::families::Task;
+use crate::families::counting::{check_divides, sum_of_products};
+use crate::families::{Input, Sizes};
+use crate::reading::section::{Range, Section};
 use plimsoll_base::named;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -31,25 +32,40 @@ named! {
     }
 }
 
-impl HybridCnnLstm {
-    /// Every key, with defaults.
-    pub fn read(section: &Section<'_>) -> Self {
-        let wide = 1..=65_536;
-        let channel = |node: &_| section.size_of("channels", node, wide.clone(), "");
+impl Default for HybridCnnLstm {
+    fn default() -> Self {
         Self {
-            features: section.size("features", wide.clone()).unwrap_or(64),
-            window: section.size("window", 2..=1_048_576).unwrap_or(60),
-            channels: section.list("channels", 1..=64, "integers", channel).unwrap_or_else(|| vec![128, 256]),
-            hidden: section.size("hidden", wide.clone()).unwrap_or(256),
-            heads: section.size("heads", 1..=1024).unwrap_or(4),
-            classes: section.size("classes", 2..=1_000_000).unwrap_or(3),
-            dropout: section.number("dropout", Range::closed(0.0, 0.99)).unwrap_or(0.1) as f32,
-            batch_norm: section.choice("batch_norm").unwrap_or(BatchNormMode::Effective),
+            features: 64,
+            window: 60,
+            channels: vec![128, 256],
+            hidden: 256,
+            heads: 4,
+            classes: 3,
+            dropout: 0.1,
+            batch_norm: BatchNormMode::Effective,
         }
     }
 }
 
-impl Family for HybridCnnLstm {
+impl HybridCnnLstm {
+    /// Every key, with defaults.
+    pub(super) fn read_keys(section: &Section<'_>) -> Self {
+        let (wide, usual) = (1..=65_536, Self::default());
+        let channel = |node: &_| section.size_of("channels", node, wide.clone(), "");
+        Self {
+            features: section.size("features", wide.clone()).unwrap_or(usual.features),
+            window: section.size("window", 2..=1_048_576).unwrap_or(usual.window),
+            channels: section.list("channels", 1..=64, "integers", channel).unwrap_or(usual.channels),
+            hidden: section.size("hidden", wide.clone()).unwrap_or(usual.hidden),
+            heads: section.size("heads", 1..=1024).unwrap_or(usual.heads),
+            classes: section.size("classes", 2..=1_000_000).unwrap_or(usual.classes),
+            dropout: section.number("dropout", Range::closed(0.0, 0.99)).map_or(usual.dropout, |p| p as f32),
+            batch_norm: section.choice("batch_norm").unwrap_or(usual.batch_norm),
+        }
+    }
+}
+
+impl Sizes for HybridCnnLstm {
     fn check(&self, section: &Section<'_>) {
         check_divides(section, "heads", self.heads, 2 * self.hidden, "2 × hidden");
     }
@@ -91,8 +107,8 @@ impl Family for HybridCnnLstm {
         self.heads
     }
 
-    fn needs_whole_batch(&self) -> bool {
-        self.batch_norm == BatchNormMode::Effective
+    fn batch_norm(&self) -> Option<BatchNormMode> {
+        Some(self.batch_norm)
     }
 }
 
@@ -102,16 +118,7 @@ mod tests {
 
     #[test]
     fn parameters_of_the_reference_model() {
-        let model = HybridCnnLstm {
-            features: 64,
-            window: 60,
-            channels: vec![128, 256],
-            hidden: 256,
-            heads: 4,
-            classes: 3,
-            dropout: 0.1,
-            batch_norm: BatchNormMode::Effective,
-        };
+        let model = HybridCnnLstm::default();
         assert_eq!(model.parameters(), Some(5_907_587));
         let absurd = HybridCnnLstm { hidden: usize::MAX / 4, ..model };
         assert_eq!(absurd.parameters(), None);

@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 
-use super::config::ConfigKeys;
-use super::encoder::HiddenAct;
-use super::keys::Keys;
-use super::origin::HubSizes;
-use super::{Family, FamilyName, Input, Origin, check_divides, sum_of_products};
+use crate::families::Task;
+use crate::families::counting::{check_divides, sum_of_products};
+use crate::families::origin::HubSizes;
+use crate::families::{FamilyName, HiddenAct, Input, Origin, Sizes};
 use crate::hf::{Checkpoint, HfError};
-use crate::recipe::section::{Range, Section};
-use crate::recipe::train::Task;
+use crate::reading::config::ConfigKeys;
+use crate::reading::keys::Keys;
+use crate::reading::section::{Range, Section};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Clip {
@@ -96,7 +96,7 @@ impl HubSizes for Clip {
     }
 
     fn preset(&self, name: &str) -> Option<Self> {
-        Self::preset(name)
+        Self::of_preset(name)
     }
 
     fn config(&self, keys: &ConfigKeys<'_>, _: Option<&Checkpoint>) -> Result<Self, HfError> {
@@ -157,7 +157,7 @@ impl ClipVision {
     }
 }
 
-impl Family for Clip {
+impl Sizes for Clip {
     fn check(&self, section: &Section<'_>) {
         let (text, vision) = (&self.text_config, &self.vision_config);
         for (key, heads, width) in [
@@ -219,9 +219,5 @@ impl Family for Clip {
 
     fn groups(&self) -> usize {
         self.text_config.num_attention_heads.max(self.vision_config.num_attention_heads)
-    }
-
-    fn needs_whole_batch(&self) -> bool {
-        false
     }
 }
