@@ -4,6 +4,7 @@ use plimsoll_base::units::format_bytes;
 use plimsoll_core::kernels::cuda::CudaError;
 use plimsoll_core::plan::{PlanError, Summary};
 use plimsoll_data::DataError;
+use plimsoll_models::hf::HfError;
 use plimsoll_models::recipe::RecipeError;
 use plimsoll_planner::PlanFailure;
 use plimsoll_planner::choose::Planned;
@@ -134,6 +135,16 @@ impl From<CheckpointError> for Failure {
     }
 }
 
+impl From<HfError> for Failure {
+    fn from(error: HfError) -> Failure {
+        let (message, hint) = error.cause_and_hint();
+        match error {
+            HfError::Write { .. } => Failure::failed(message, hint),
+            _ => Failure::bad_input(message, hint),
+        }
+    }
+}
+
 impl From<PlanFailure> for Failure {
     fn from(failure: PlanFailure) -> Failure {
         match failure {
@@ -156,10 +167,7 @@ impl From<RunError> for Failure {
             RunError::Planning(error) => error.into(),
             RunError::Checkpoint(error) => error.into(),
             RunError::Refused { cause, hint } => Failure::bad_input(cause, hint),
-            RunError::HuggingFace(error) => {
-                let (message, hint) = error.cause_and_hint();
-                Failure::bad_input(message, hint)
-            }
+            RunError::HuggingFace(error) => error.into(),
             RunError::PlanFile { .. } => Failure::bad_input(
                 message,
                 "the file is damaged or of another recipe: train without --plan makes a new one",

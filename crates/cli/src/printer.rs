@@ -6,10 +6,22 @@ use std::io::{self, IsTerminal, Write};
 
 pub use plimsoll_base::units::format_seconds as duration;
 
-/// Data for stdout. A reader that has seen enough (`| head`) is no error; false says that it is gone.
-pub fn out(text: &str) -> bool {
+/// Data for stdout. A reader that has seen enough (`| head`) is no error; false says that it is gone. What cannot be
+/// written for any other reason, as on a full disk, is one: half an answer must not look like a whole one.
+pub fn out(text: &str) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_ok()
+    heard(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+}
+
+fn heard(written: io::Result<()>) -> Result<bool, Failure> {
+    match written {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(cause) => Err(Failure::failed(
+            format!("cannot write to standard output: {cause}"),
+            "what was written so far is not whole: make room, or send it elsewhere",
+        )),
+    }
 }
 
 /// One JSON value on one line.
@@ -18,7 +30,7 @@ pub fn json(value: &impl Serialize) -> Result<bool, Failure> {
         Failure::failed(format!("the answer is not JSON: {e}"), "this is a defect of plimsoll: please report it")
     })?;
     text.push('\n');
-    Ok(out(&text))
+    out(&text)
 }
 
 /// Talk. Nobody has to listen.

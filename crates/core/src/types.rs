@@ -167,9 +167,26 @@ pub fn row_major(shape: &[usize]) -> Dims {
     strides
 }
 
+/// The first element that is infinite or no number: weights with one make every answer worthless. Integers have none.
+pub fn first_not_finite(dtype: DType, data: &[u8]) -> Option<usize> {
+    // All bits of the exponent are set.
+    match dtype {
+        DType::F64 => position(data, |bytes| u64::from_le_bytes(bytes) >> 52 & 0x7ff == 0x7ff),
+        DType::F32 => position(data, |bytes| u32::from_le_bytes(bytes) >> 23 & 0xff == 0xff),
+        DType::Bf16 => position(data, |bytes| u16::from_le_bytes(bytes) >> 7 & 0xff == 0xff),
+        DType::F16 => position(data, |bytes| u16::from_le_bytes(bytes) >> 10 & 0x1f == 0x1f),
+        DType::I32 | DType::I64 | DType::Bool => None,
+    }
+}
+
+fn position<const BYTES: usize>(data: &[u8], is_bad: impl Fn([u8; BYTES]) -> bool) -> Option<usize> {
+    data.as_chunks::<BYTES>().0.iter().position(|&bytes| is_bad(bytes))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use half::{bf16, f16};
 
     #[test]
     fn contiguity_ignores_unit_dimensions() {
@@ -192,5 +209,26 @@ mod tests {
     #[test]
     fn absurd_sizes_are_seen() {
         assert_eq!(Type::new(DType::F32, &[usize::MAX, 2]).checked_bytes(), None);
+    }
+
+    #[test]
+    fn what_is_not_finite_is_found() {
+        for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut values = vec![0.0, -1.5, f32::MAX, f32::MIN, f32::MIN_POSITIVE, 1e-45];
+            let bytes = |values: &[f32]| values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+            let halves =
+                |values: &[f32]| values.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect::<Vec<u8>>();
+            let shorts =
+                |values: &[f32]| values.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect::<Vec<u8>>();
+            let doubles = |values: &[f32]| values.iter().flat_map(|&x| f64::from(x).to_le_bytes()).collect::<Vec<u8>>();
+            assert_eq!(first_not_finite(DType::F32, &bytes(&values)), None);
+            values.insert(4, bad);
+            assert_eq!(first_not_finite(DType::F32, &bytes(&values)), Some(4));
+            assert_eq!(first_not_finite(DType::F64, &doubles(&values)), Some(4));
+            values.splice(2..4, [1.0, 65504.0]);
+            assert_eq!(first_not_finite(DType::F16, &halves(&values)), Some(4));
+            assert_eq!(first_not_finite(DType::Bf16, &shorts(&values)), Some(4));
+            assert_eq!(first_not_finite(DType::I32, &bytes(&values)), None);
+        }
     }
 }

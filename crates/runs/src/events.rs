@@ -1,8 +1,9 @@
 //! The one stream of events of a run. The progress bar, the report and everything else that shows a run only read it.
 
 use crate::{Best, Scores};
+use plimsoll_base::files::open_to_append;
 use serde::{Deserialize, Deserializer, Serialize};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
@@ -141,9 +142,9 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// Opens a log to append to. A last line torn by a crash is cut off.
+    /// Opens a log to append to. A last line torn by a crash is cut off. A link is not followed.
     pub fn open(path: &Path) -> io::Result<EventLog> {
-        let mut file = OpenOptions::new().create(true).read(true).append(true).open(path)?;
+        let mut file = open_to_append(path)?;
         let whole = whole_lines_bytes(&mut file)?;
         file.set_len(whole)?;
         Ok(EventLog { file })
@@ -189,6 +190,7 @@ pub fn read_events(path: &Path) -> io::Result<Vec<Event>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::OpenOptions;
 
     #[test]
     fn a_torn_line_is_cut_off() {

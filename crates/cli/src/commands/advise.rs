@@ -101,7 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     match arguments.json {
         true => printer::json(&answer)?,
-        false => printer::out(&answer.text(arguments.explain, Paint::stdout())),
+        false => printer::out(&answer.text(arguments.explain, Paint::stdout()))?,
     };
     answer.verdict()
 }

@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             let answer = Answer { device, threads, file: &file, calibration: &calibration };
             printer::json(&answer)?
         }
-        false => printer::out(&tables(&calibration, &file)),
+        false => printer::out(&tables(&calibration, &file))?,
     };
     Ok(())
 }

@@ -38,7 +38,7 @@ const WATCH_EVERY: Duration = Duration::from_secs(2);
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     match (arguments.catalog, arguments.json) {
         (true, true) => _ = printer::json(&catalog())?,
-        (true, false) => _ = printer::out(&catalog().iter().map(card_line).collect::<String>()),
+        (true, false) => _ = printer::out(&catalog().iter().map(card_line).collect::<String>())?,
         (false, _) => {
             let found = gpus();
             say_what_is_missing(&found);
@@ -58,7 +58,7 @@ fn show(arguments: &Arguments, gpus: Vec<GpuFacts>) -> Result<bool, Failure> {
             &[Here::Cpu(cpu)].into_iter().chain(gpus.into_iter().map(Here::Cuda)).collect::<Vec<_>>(),
         );
     }
-    Ok(printer::out(&(processor_text(&cpu) + &gpus.iter().map(gpu_text).collect::<String>())))
+    printer::out(&(processor_text(&cpu) + &gpus.iter().map(gpu_text).collect::<String>()))
 }
 
 /// Why no GPU can be used, and the one command that helps.

@@ -52,7 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     match arguments.json {
         true => printer::json(&answer)?,
-        false => printer::out(&answer.text()),
+        false => printer::out(&answer.text())?,
     };
     Ok(())
 }

@@ -69,7 +69,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             planned_peak_bytes: run.planned.planned_peak_bytes(),
             measured_peak_bytes: run.measured_bytes(),
         })?,
-        false => printer::out(&format!("{}{text}\n", if run.continues() { &arguments.prompt } else { "" })),
+        false => printer::out(&format!("{}{text}\n", if run.continues() { &arguments.prompt } else { "" }))?,
     };
     Ok(())
 }

@@ -27,7 +27,7 @@ pub enum Command {
     Predict(predict::Arguments),
     /// Let a trained run write text
     Generate(generate::Arguments),
-    /// Write a trained model as a folder that transformers loads
+    /// Write a trained model as a folder, which transformers loads where it knows the family
     Export(export::Arguments),
     /// A page about a run: memory, learning and time, planned and measured
     Report(report::Arguments),

@@ -53,6 +53,8 @@ pub struct Arguments {
 const SINGLE: [&str; 4] = ["explain", "frontier", "timeline", "html"];
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let outputs = [&arguments.html, &arguments.timeline, &arguments.picture];
+    outputs.into_iter().flatten().try_for_each(|file| refuse_recipe(file, &arguments.common.recipe))?;
     let draft = arguments.common.draft(&[])?;
     if !arguments.cards.is_empty() {
         return cards::run(arguments, &draft);
@@ -72,6 +74,15 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             Err(Failure::does_not_fit(&smallest, hints))
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// What is drawn must not take the place of what it is about.
+fn refuse_recipe(file: &Path, recipe: &Path) -> Result<(), Failure> {
+    let [there, recipe] = [file, recipe].map(|path| path.canonicalize().ok());
+    match there.is_some() && there == recipe {
+        true => Err(Failure::bad_input(format!("{}: this is the recipe", file.display()), "name another file")),
+        false => Ok(()),
     }
 }
 
@@ -102,7 +113,7 @@ fn show(arguments: &Arguments, planned: &Planned, recipe: &Recipe, mut verdict: 
     verdict.frontier = arguments.frontier.then_some(frontier);
     match arguments.common.json {
         true => printer::json(&verdict)?,
-        false => printer::out(&verdict.text(arguments.explain, Paint::stdout())),
+        false => printer::out(&verdict.text(arguments.explain, Paint::stdout()))?,
     };
     Ok(())
 }

@@ -5,7 +5,7 @@ use crate::device;
 use crate::failure::Failure;
 use crate::printer::{self, say};
 use clap::Args;
-use plimsoll_base::files::write_whole;
+use plimsoll_base::files::{write_inside, write_whole};
 use plimsoll_models::recipe::Recipe;
 use plimsoll_planner::choose::Planned;
 use plimsoll_planner::whatif::{FrontierPoint, frontier_of};
@@ -44,6 +44,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             "`plimsoll train RECIPE` makes one under runs/",
         ));
     }
+    arguments.out.as_deref().map_or(Ok(()), |out| refuse_file_of_run(out, folder))?;
     let recipe = Recipe::load(&stored, &[])?;
     let story = story(folder)?;
     let (planned, notes) = match restored(folder, &recipe) {
@@ -61,12 +62,23 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         notes: &notes,
     };
     let out = arguments.out.clone().unwrap_or_else(|| folder.join("report.html"));
-    write(&out, &page)?;
+    // A run may come from somebody else: what its own report.html leads to is not written to.
+    let write = if arguments.out.is_some() { write_whole } else { write_inside };
+    write(&out, page.html().as_bytes()).map_err(|cause| Failure::writing(&out, cause))?;
     match arguments.json {
         true => printer::json(&Answer { page: &out, steps: story.last_step(), finished: story.finished.is_some() })?,
-        false => printer::out(&format!("{}\n", out.display())),
+        false => printer::out(&format!("{}\n", out.display()))?,
     };
     Ok(())
+}
+
+/// Of what is in a run's folder, only pages are replaced by one.
+fn refuse_file_of_run(out: &Path, run: &Path) -> Result<(), Failure> {
+    let (Ok(there), Ok(run)) = (out.canonicalize(), run.canonicalize()) else { return Ok(()) };
+    match there.starts_with(run) && there.extension().is_none_or(|kind| kind != "html") {
+        true => Err(Failure::bad_input(format!("{}: this belongs to the run", out.display()), "name another file")),
+        false => Ok(()),
+    }
 }
 
 /// A run that has only begun has no events yet.
@@ -92,11 +104,8 @@ fn restored(folder: &Path, recipe: &Recipe) -> Result<Planned, Failure> {
 /// The page of a plan without a run.
 pub fn write_plan(path: &Path, recipe: &Recipe, planned: &Planned, frontier: &[FrontierPoint]) -> Result<(), Failure> {
     let train_samples = expected_data(recipe).map(|data| data.train_samples);
-    write(path, &Page { recipe, planned: Some(planned), frontier, run: None, train_samples, notes: &[] })?;
+    let page = Page { recipe, planned: Some(planned), frontier, run: None, train_samples, notes: &[] };
+    write_whole(path, page.html().as_bytes()).map_err(|cause| Failure::writing(path, cause))?;
     say(&format!("page: {}", path.display()));
     Ok(())
-}
-
-fn write(path: &Path, page: &Page<'_>) -> Result<(), Failure> {
-    write_whole(path, page.html().as_bytes()).map_err(|cause| Failure::writing(path, cause))
 }

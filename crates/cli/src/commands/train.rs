@@ -10,12 +10,13 @@ use crate::progress::Progress;
 use crate::verdict::Verdict;
 use clap::Args;
 use plimsoll_base::units::format_bytes;
+use plimsoll_models::hf::HfError;
 use plimsoll_models::recipe::Draft;
 use plimsoll_planner::Device;
 use plimsoll_planner::PlanFailure;
-use plimsoll_runs::{Best, End, Finished, Scores};
+use plimsoll_runs::{Best, End, Event, Finished, Scores, read_events};
 use plimsoll_train::RunError;
-use plimsoll_train::run::{Run, RunOptions};
+use plimsoll_train::run::{Run, RunFolder};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -59,11 +60,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let steps: Vec<String> = arguments.steps.iter().map(|steps| format!("train.steps={steps}")).collect();
     let draft = arguments.common.draft(&steps)?;
     let recipe = draft.with(&[])?;
+    let folder = folder(arguments, &recipe.name)?;
     let (device, facts) = device::to_run_on(&arguments.common.machine)?;
-    let options =
-        RunOptions { out: folder(arguments, &recipe.name)?, resume: arguments.resume, plan: arguments.plan.clone() };
     say(devices::text(&facts).trim_end());
-    let mut run = open(arguments, &draft, &device, &options)?;
+    let mut run = open(arguments, &draft, &device, folder)?;
     announce(&run, arguments.resume);
     let stop = stop_on_signals()?;
     let mut progress = Progress::new();
@@ -79,9 +79,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-fn open(arguments: &Arguments, draft: &Draft, device: &Device, options: &RunOptions) -> Result<Run, Failure> {
+fn open(arguments: &Arguments, draft: &Draft, device: &Device, folder: RunFolder) -> Result<Run, Failure> {
     let recipe = draft.with(&[])?;
-    match Run::open(recipe.clone(), device, options) {
+    match Run::open_in(folder, recipe.clone(), device, arguments.plan.as_deref()) {
         Ok(run) => Ok(run),
         Err(RunError::Planning(PlanFailure::DoesNotFit(smallest))) => {
             let (ladder, hints) = ways_out(draft, device, &smallest)?;
@@ -96,7 +96,8 @@ fn open(arguments: &Arguments, draft: &Draft, device: &Device, options: &RunOpti
 
 /// A failure in the middle of a run also says how to go on.
 fn after_start(error: RunError, out: &Path) -> Failure {
-    let can_resume = matches!(error, RunError::Io { .. } | RunError::Checkpoint(_));
+    let is_written = matches!(error, RunError::HuggingFace(HfError::Write { .. }));
+    let can_resume = is_written || matches!(error, RunError::Io { .. } | RunError::Checkpoint(_));
     let mut failure = Failure::from(error);
     if can_resume && out.join("recipe.toml").exists() {
         failure.hints.push(resume_hint(out));
@@ -110,23 +111,22 @@ fn resume_hint(out: &Path) -> String {
     format!("go on with `plimsoll train {out}/recipe.toml --out {out} --resume`")
 }
 
-/// The folder asked for, the latest run of this recipe, or the first free name.
-fn folder(arguments: &Arguments, name: &str) -> Result<PathBuf, Failure> {
-    if let Some(out) = &arguments.out {
-        return Ok(out.clone());
+/// The folder asked for, the latest run of this recipe, or the first free name; no other process trains in it then.
+fn folder(arguments: &Arguments, name: &str) -> Result<RunFolder, Failure> {
+    let runs = Path::new("runs");
+    match (&arguments.out, arguments.resume) {
+        (Some(out), resume) => Ok(RunFolder::claim(out, resume)?),
+        (None, false) => Ok(RunFolder::claim_next(runs, name)?),
+        (None, true) => {
+            let latest = latest_run(runs, name).ok_or_else(|| {
+                Failure::bad_input(
+                    format!("there is no run of {name} to go on with in runs/"),
+                    "train without --resume, or name the run's folder with --out",
+                )
+            })?;
+            Ok(RunFolder::claim(&runs.join(format!("{name}-{latest}")), true)?)
+        }
     }
-    let numbered = |n: usize| Path::new("runs").join(format!("{name}-{n}"));
-    if !arguments.resume {
-        let free = (1..).map(numbered).find(|path| !path.exists());
-        return Ok(free.unwrap_or_else(|| numbered(1)));
-    }
-    let latest = latest_run(Path::new("runs"), name);
-    latest.map(numbered).ok_or_else(|| {
-        Failure::bad_input(
-            format!("there is no run of {name} to go on with in runs/"),
-            "train without --resume, or name the run's folder with --out",
-        )
-    })
 }
 
 /// The highest n of the folders `<name>-<n>` that hold a run.
@@ -149,6 +149,9 @@ fn announce(run: &Run, resume: bool) {
     if resume && !run.resumed {
         say(&format!("nothing to go on with in {}: starting from step 0", run.out.display()));
     }
+    if run.resumed && run.from.is_none() {
+        say(&format!("warning: {}: starting again from step 0", without_checkpoint(&run.out)));
+    }
     let settings = &planned.choice.settings;
     // What a device's runtime takes is known to the byte once kernels are loaded.
     let most = if planned.reserve_bytes > 0 { "at most " } else { "" };
@@ -162,6 +165,19 @@ fn announce(run: &Run, resume: bool) {
         run.steps(),
         run.out.display()
     ));
+}
+
+/// Why a run that began has nothing to go on from: it had not come that far, or what it wrote is gone.
+fn without_checkpoint(out: &Path) -> String {
+    let events = read_events(&out.join("events.jsonl")).unwrap_or_default();
+    let written = events.iter().filter_map(|event| match event {
+        Event::Checkpoint { step, .. } => Some(*step),
+        _ => None,
+    });
+    match written.max() {
+        Some(step) => format!("{} has no checkpoint, and had one of step {step}", out.display()),
+        None => format!("{} has no checkpoint yet", out.display()),
+    }
 }
 
 /// The first signal asks the run to save and leave; the second leaves at once.
@@ -198,7 +214,7 @@ fn show_outcome(arguments: &Arguments, progress: &Progress, finished: &Finished,
         return Ok(());
     }
     let early = if finished.end == End::Stopped { "stopped early: evaluations did not get better\n" } else { "" };
-    printer::out(&format!("{early}{}run: {}\n", progress.summary(finished), out.display()));
+    printer::out(&format!("{early}{}run: {}\n", progress.summary(finished), out.display()))?;
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! What can be wrong with a checkpoint's folder, with a way out.
 
+use plimsoll_base::folders::FolderError;
 use plimsoll_base::safetensors::TensorFileError;
 use std::fmt;
 use std::io;
@@ -26,10 +27,21 @@ pub enum HfError {
     Tensors(#[from] TensorFileError),
     #[error("{inner}\n  = hint: {}", hint(self), inner = .0)]
     Mismatch(Box<Mismatch>),
+    #[error("{}: {cause}\n  = hint: {}", dir.display(), hint(self))]
+    NotFinite { dir: PathBuf, cause: String },
     #[error("cannot write {}: {cause}\n  = hint: {}", path.display(), hint(self))]
     Write { path: PathBuf, cause: io::Error },
     #[error("{}: {cause}\n  = hint: {}", path.display(), hint(self))]
     Occupied { path: PathBuf, cause: String },
+}
+
+impl From<FolderError> for HfError {
+    fn from(error: FolderError) -> HfError {
+        match error {
+            FolderError::Occupied { path, cause } => HfError::Occupied { path, cause },
+            FolderError::Io { path, cause } => HfError::Write { path, cause },
+        }
+    }
 }
 
 /// Tensors that do not go with the model.
@@ -81,8 +93,13 @@ fn hint(error: &HfError) -> String {
             "the checkpoint is not whole, or of another kind: compare config.json's `architectures`".into()
         }
         HfError::Mismatch(_) => "are the sizes and the family of the recipe those of the checkpoint?".into(),
+        HfError::NotFinite { .. } => {
+            "nothing can be learned from or answered with it: use weights from before they went wrong".into()
+        }
         HfError::Write { .. } => "is there space on the disk, and may the folder be written?".into(),
-        HfError::Occupied { .. } => "name a new folder, or one with an exported model, which is replaced".into(),
+        HfError::Occupied { .. } => {
+            "name a folder that is new or empty, or one that holds an export and nothing else: it is replaced".into()
+        }
     }
 }
 

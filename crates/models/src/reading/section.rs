@@ -86,6 +86,9 @@ pub struct Section<'a> {
     issues_before: usize,
 }
 
+/// File systems take 255 bytes, and a number is put behind it.
+pub const LONGEST_NAME: usize = 200;
+
 impl<'a> Section<'a> {
     pub fn new(table: &'a Table, path: String, issues: &'a Issues<'a>) -> Self {
         Self { issues, path, table, known: RefCell::default(), issues_before: issues.count() }
@@ -220,6 +223,19 @@ impl<'a> Section<'a> {
             return self.out_of_range(key, node, "a string that is not empty");
         }
         Some(text.to_string())
+    }
+
+    /// A string that can be a part of the name of one folder, and of a line on a terminal.
+    pub fn folder_name(&self, key: &'static str) -> Option<String> {
+        let name = self.name(key)?;
+        if name.len() > LONGEST_NAME || name.contains(|c: char| c == '/' || c.is_control()) {
+            let node = self.get(key)?;
+            let cause = format!("{} cannot be part of a folder's name", self.excerpt(node));
+            let allowed = "at most 200 bytes, without slashes and control characters";
+            self.report(Problem::new(self.path(key), cause, node.place).allowed(allowed));
+            return None;
+        }
+        Some(name)
     }
 
     pub fn file(&self, key: &'static str) -> Option<PathBuf> {

@@ -141,6 +141,7 @@ impl Data {
 
     /// Reports data that does not go with the model.
     pub(super) fn check(&self, section: &Section<'_>, input: Input) {
+        self.check_tokenizer(section);
         match (&self.kind, input) {
             (Kind::Series(series), Input::Series { features, classes, .. }) => series.check(section, features, classes),
             (Kind::Text(text), Input::Tokens { max_length, vocab }) => text.check(section, max_length, vocab),
@@ -151,6 +152,17 @@ impl Data {
             }
             // The task, already checked against the family, decides both sides.
             _ => {}
+        }
+    }
+
+    /// A file that nothing reads must not go along with the model.
+    fn check_tokenizer(&self, section: &Section<'_>) {
+        let (Kind::Text(Text { tokenizer, .. }) | Kind::Captions(Captions { tokenizer, .. })) = &self.kind else {
+            return;
+        };
+        if let (Some(_), Source::Synthetic { name, .. }) = (tokenizer, &self.source) {
+            let cause = format!("\"{name}\" has a vocabulary of its own");
+            section.refuse("tokenizer", cause, "leave it out, or name a file with `train` instead of `source`");
         }
     }
 }

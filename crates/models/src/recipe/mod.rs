@@ -28,7 +28,7 @@ pub use crate::families::{BatchNormMode, FamilyName, Model, Origin, ProblemType,
 pub use crate::reading::{Problems, RecipeError};
 
 use crate::reading::error::{Problem, Sources};
-use crate::reading::section::{Issues, Section};
+use crate::reading::section::{Issues, LONGEST_NAME, Section};
 use crate::reading::tree::Table;
 use crate::reading::{resolve_in, set, tree};
 
@@ -43,6 +43,15 @@ pub struct Recipe {
     pub data: Data,
     pub train: Train,
     pub memory: Memory,
+}
+
+/// A file's name without its extension, as a recipe's name may be.
+fn stem(file: &Path) -> String {
+    let mut stem = file.file_stem().map_or("recipe".into(), |s| s.to_string_lossy().replace(char::is_control, "-"));
+    while stem.len() > LONGEST_NAME {
+        stem.pop();
+    }
+    stem
 }
 
 /// A recipe is a page of text; anything larger is some other file.
@@ -68,7 +77,7 @@ impl Recipe {
     /// `None` only after a problem was reported.
     fn resolve(root: &Table, file: &Path, issues: &Issues<'_>) -> Option<Self> {
         let root = Section::new(root, String::new(), issues);
-        let name = root.name("name");
+        let name = root.folder_name("name");
         let folder = file.parent().unwrap_or(Path::new(""));
         let dir = root.file("dir").map_or_else(|| folder.to_path_buf(), |dir| folder.join(dir));
         let model_section = required_table(&root, "model", "family = \"hybrid-cnn-lstm\"");
@@ -83,8 +92,7 @@ impl Recipe {
         let task = Task::read(&train_section, model.as_ref())?;
         let train = Train::read(&train_section, task, model.as_ref());
         let data = Data::read(&data_section, task, model.as_ref());
-        let stem = || file.file_stem().map_or("recipe".into(), |s| s.to_string_lossy().into_owned());
-        let recipe = Self { name: name.unwrap_or_else(stem), dir, model: model?, data: data?, train, memory };
+        let recipe = Self { name: name.unwrap_or_else(|| stem(file)), dir, model: model?, data: data?, train, memory };
         if issues.count() == 0 {
             relations::check(&recipe, &data_section, &train_section, &memory_section);
         }

@@ -13,7 +13,8 @@ use crate::tasks::{Answer, Prediction};
 use crate::tasks::{
     Extras, LoadedData, caption_options, classifier, decoder, labelled_options, load_data, pairs_options, series_sizes,
 };
-use crate::weights::{Companions, TokenizerSource, load_folder, write_folder};
+use crate::weights::{Companions, TokenizerSource, load_folder, source_checkpoint, write_folder};
+use plimsoll_base::folders::is_same;
 use plimsoll_data::pictures::read_captions;
 use plimsoll_data::{
     Batch, Dataset, Labels, Normalizer, TextTokenizer, Vocabulary, VocabularyChoice, encode_source, read_sources,
@@ -21,6 +22,7 @@ use plimsoll_data::{
 };
 use plimsoll_exec::Executor;
 use plimsoll_models::families::{Classifier, GenerationShape};
+use plimsoll_models::hf::HfError;
 use plimsoll_models::recipe::{Kind, Labelled, Pairs, Recipe};
 use plimsoll_planner::Device;
 use plimsoll_planner::choose as setup;
@@ -357,8 +359,14 @@ impl TrainedRun {
         Ok(tokenizer.decode(&written[0])?)
     }
 
-    /// Writes the model as a folder that transformers loads.
+    /// Whether its family is one that transformers knows.
+    pub fn is_for_transformers(&self) -> bool {
+        setup::family(&self.recipe.model).hugging_face().is_some()
+    }
+
+    /// Writes the model as a folder: one that transformers loads, where the family is known there.
     pub fn export(&self, dir: &Path) -> Result<(), RunError> {
+        self.refuse_own_folders(dir)?;
         // The run's own folder has everything that goes along: tokenizer, names of labels, keys of the first config.
         let own = self.dir.join("model");
         let normalizer = match self.recipe.data.kind {
@@ -374,6 +382,27 @@ impl TrainedRun {
         };
         write_folder(dir, &self.recipe, &self.planned.choice.program, &self.executor, &companions)
     }
+
+    /// An export must not take the place of what it comes from.
+    fn refuse_own_folders(&self, dir: &Path) -> Result<(), RunError> {
+        let source = source_checkpoint(&self.recipe);
+        let cause = if is_same(dir, &self.dir) {
+            "this is the run itself"
+        } else if is_within(dir, &self.dir.join("checkpoints")) {
+            "these are the run's checkpoints"
+        } else if source.is_some_and(|source| is_same(dir, &source)) {
+            "this is the checkpoint that the run started from"
+        } else {
+            return Ok(());
+        };
+        Err(HfError::Occupied { path: dir.into(), cause: cause.into() }.into())
+    }
+}
+
+/// Whether a path is a folder or leads into it, once it is made.
+fn is_within(path: &Path, folder: &Path) -> bool {
+    let there = path.ancestors().find_map(|part| fs::canonicalize(part).ok());
+    fs::canonicalize(folder).is_ok_and(|folder| there.is_some_and(|there| there.starts_with(folder)))
 }
 
 fn damaged(path: &Path, cause: &str) -> RunError {

@@ -1,12 +1,15 @@
 //! A run's folder: the resolved recipe, the plan, the events, the checkpoints, the model.
 
 use super::checkpoint;
+use super::fingerprint::Fingerprint;
+use super::run_folder::RunFolder;
 use crate::RunError;
 use crate::tasks::host_peak_bytes;
 use crate::tasks::{LoadedData, load_data};
-use crate::weights::{Companions, write_folder};
+use crate::weights::{Companions, is_exported, write_folder};
 use plimsoll_base::batching::Buckets;
-use plimsoll_base::files::write_whole;
+use plimsoll_base::files::write_inside;
+use plimsoll_base::folders::check_replaceable;
 use plimsoll_base::units::format_bytes;
 use plimsoll_core::graph::Processor;
 use plimsoll_core::kernels::cuda::CudaError;
@@ -17,6 +20,7 @@ use plimsoll_cuda::{CudaExecutor, CudaOptions, Gpu, opened_bytes};
 use plimsoll_exec::Algorithms;
 use plimsoll_exec::Executor;
 use plimsoll_exec::cpu::CpuExecutor;
+use plimsoll_models::hf::HfError;
 use plimsoll_models::recipe::{Budget, Precision, Recipe};
 use plimsoll_planner::choose::{self as setup, Planned};
 use plimsoll_planner::choose::{Choice, Decision};
@@ -143,39 +147,48 @@ pub struct Run {
     /// Those of the stored plan.
     products: Algorithms,
     pub data: LoadedData,
+    pub(super) fingerprint: Fingerprint,
     /// The checkpoint to go on from.
     pub from: Option<PathBuf>,
     pub resumed: bool,
     /// The stored plan did not fit this device any more and another was made: bits differ from here on.
     pub replanned: bool,
+    /// Nobody else trains in it.
+    folder: RunFolder,
 }
 
 impl Run {
-    /// Plans (or reads the stored plan of a run to resume) and loads the data. Writes nothing.
+    /// Takes the folder, plans (or reads the stored plan of a run to resume) and loads the data. Where that fails, the
+    /// folder is as it was.
     pub fn open(recipe: Recipe, device: &Device, options: &RunOptions) -> Result<Run, RunError> {
-        let out = options.out.clone();
-        let exists = out.join("recipe.toml").exists();
-        if exists && !options.resume {
-            return Err(RunError::Refused {
-                cause: format!("{} already holds a run", out.display()),
-                hint: "continue it with --resume, or choose another folder with --out".into(),
-            });
-        }
-        if exists {
+        let folder = RunFolder::claim(&options.out, options.resume)?;
+        Run::open_in(folder, recipe, device, options.plan.as_deref())
+    }
+
+    /// The same in a folder that this process holds already. `plan`: use this plan.json instead of choosing one.
+    pub fn open_in(folder: RunFolder, recipe: Recipe, device: &Device, plan: Option<&Path>) -> Result<Run, RunError> {
+        let (out, resumed) = (folder.path().to_path_buf(), folder.holds_run());
+        if resumed {
             check_same_recipe(&recipe, &out)?;
         }
+        // It is written at the end; that it cannot be is said at the start.
+        check_replaceable(&out.join("model"), &is_exported).map_err(HfError::from)?;
         let stored = out.join("plan.json");
-        let (planned, products, replanned) = match &options.plan {
+        let (planned, products, replanned) = match plan {
             Some(path) => {
                 let plan = StoredPlan::read(path)?;
                 (plan.restore(&recipe, device, path)?, plan.products, false)
             }
-            None if exists && stored.exists() => resume_plan(&recipe, device, &stored)?,
+            None if resumed && stored.exists() => {
+                resume_plan(&recipe, device, &stored).map_err(|error| of_own_plan(error, &stored))?
+            }
             None => (setup::plan(&recipe, device)?, Algorithms::default(), false),
         };
         let data = load_data(&recipe)?;
-        let from = if exists { checkpoint::list(&out.join("checkpoints")).pop().map(|(_, path)| path) } else { None };
-        Ok(Run { recipe, out, planned, products, data, from, resumed: exists, replanned })
+        let fingerprint = Fingerprint::of(&recipe, &data)?;
+        let from = if resumed { last_checkpoint(&folder) } else { None };
+        from.as_deref().map_or(Ok(()), |from| check_same_data(from, &fingerprint, &out))?;
+        Ok(Run { recipe, out, planned, products, data, fingerprint, from, resumed, replanned, folder })
     }
 
     pub fn program(&self) -> &Program {
@@ -266,15 +279,15 @@ impl Run {
     /// Creates the folder with recipe and plan; a resumed run keeps its own unless it had to be planned anew.
     pub fn write_start(&self) -> Result<(), RunError> {
         let checkpoints = self.checkpoints();
+        self.folder.sweep();
         fs::create_dir_all(&checkpoints).map_err(RunError::io(&checkpoints))?;
-        checkpoint::sweep(&checkpoints);
-        if self.resumed && !self.replanned {
+        if self.resumed && !self.replanned && self.out.join("plan.json").exists() {
             return Ok(());
         }
         self.write_plan(&self.products)?;
         // The recipe comes last: a folder with a recipe is a run that can be resumed.
         let path = self.out.join("recipe.toml");
-        write_whole(&path, self.recipe.to_toml()?.as_bytes()).map_err(RunError::io(path))
+        write_inside(&path, self.recipe.to_toml()?.as_bytes()).map_err(RunError::io(path))
     }
 
     /// Writes plan.json with these products.
@@ -282,7 +295,7 @@ impl Run {
         let plan = StoredPlan::new(self.recipe.hash()?, &self.planned, products);
         let plan = serde_json::to_vec(&plan).map_err(|e| RunError::Io { path: self.out.clone(), cause: e.into() })?;
         let path = self.out.join("plan.json");
-        write_whole(&path, &plan).map_err(RunError::io(path))
+        write_inside(&path, &plan).map_err(RunError::io(path))
     }
 
     /// The folder `model/`.
@@ -356,6 +369,35 @@ fn resume_plan(recipe: &Recipe, device: &Device, stored: &Path) -> Result<(Plann
         }
     }
     Ok((setup::plan(recipe, device)?, Algorithms::default(), true))
+}
+
+/// What is wrong with a run's own plan, which can be made again.
+fn of_own_plan(error: RunError, stored: &Path) -> RunError {
+    let cause = match error {
+        RunError::Refused { cause, .. } => cause,
+        error @ RunError::PlanFile { .. } => error.to_string(),
+        other => return other,
+    };
+    RunError::Refused { cause, hint: format!("remove {}: --resume then plans anew", stored.display()) }
+}
+
+/// The newest whole checkpoint of a run that was ended somehow.
+fn last_checkpoint(folder: &RunFolder) -> Option<PathBuf> {
+    let checkpoints = folder.path().join("checkpoints");
+    checkpoint::sweep(&checkpoints);
+    checkpoint::list(&checkpoints).pop().map(|(_, path)| path)
+}
+
+/// Weights that learned from other data would get its names and its scale.
+fn check_same_data(from: &Path, now: &Fingerprint, out: &Path) -> Result<(), RunError> {
+    let then = checkpoint::read_state(from)?.data;
+    match then.and_then(|then| then.difference(now)) {
+        None => Ok(()),
+        Some(difference) => Err(RunError::Refused {
+            cause: format!("{} was trained on other data: {difference}", out.display()),
+            hint: "put the data back that it was trained on, or train in another folder with --out".into(),
+        }),
+    }
 }
 
 fn check_same_recipe(recipe: &Recipe, out: &Path) -> Result<(), RunError> {

@@ -116,6 +116,7 @@ impl<'r> Trainer<'r> {
                 best: None,
                 without_improvement: 0,
                 last: None,
+                data: Some(run.fingerprint.clone()),
             },
             Some(path) => {
                 let state = checkpoint::read_state(path)?;
@@ -124,7 +125,7 @@ impl<'r> Trainer<'r> {
                     return Err(checkpoint::CheckpointError::Another { path, cause }.into());
                 }
                 checkpoint::restore(path, run.program(), &mut executor)?;
-                state
+                State { data: Some(run.fingerprint.clone()), ..state }
             }
         };
         let stepper = Stepper::new(&run.recipe, &run.planned.choice);

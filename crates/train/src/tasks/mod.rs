@@ -3,7 +3,7 @@
 pub mod evaluate;
 mod expect;
 mod feed;
-mod load;
+pub mod load;
 pub mod metrics;
 mod predict;
 

@@ -2,27 +2,34 @@
 
 mod config;
 
+use plimsoll_base::folders::FolderDraft;
 use plimsoll_base::safetensors::{TensorHead, TensorWriter};
 use plimsoll_core::plan::{Program, Resident};
 use plimsoll_exec::Executor;
 use plimsoll_models::families::HuggingFace;
 use plimsoll_models::hf::HfError;
-use plimsoll_models::hf::checkpoint::{INDEX, WEIGHTS};
+use plimsoll_models::hf::checkpoint::INDEX;
+pub use plimsoll_models::hf::checkpoint::WEIGHTS;
 use plimsoll_models::hf::convert::names_of;
 use plimsoll_models::hf::names::{expand, is_scalar};
 use plimsoll_models::recipe::Model;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Weights beyond this many bytes are split over files.
 pub const SHARD_BYTES: u64 = 5_000_000_000;
 
+pub const CONFIG: &str = "config.json";
+/// How a series was brought to the model's scale, and the names of its classes.
+pub const NORMALIZER: &str = "normalizer.json";
+pub const TOKENIZER: &str = "tokenizer.json";
+
 /// Files beside the weights that belong to a tokenizer or an image processor.
 const COMPANIONS: [&str; 12] = [
-    "tokenizer.json",
+    TOKENIZER,
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
@@ -62,44 +69,43 @@ struct Part<'a> {
     bytes: u64,
 }
 
+/// Whether an export writes files of this name, in whatever family's layout: a folder with nothing else may be replaced.
+pub fn is_exported(name: &str) -> bool {
+    name == WEIGHTS
+        || name == INDEX
+        || name == CONFIG
+        || name == NORMALIZER
+        || COMPANIONS.contains(&name)
+        || is_shard(name)
+}
+
+/// `model-00001-of-00003.safetensors`
+fn is_shard(name: &str) -> bool {
+    let numbers = name.strip_prefix("model-").and_then(|rest| rest.strip_suffix(".safetensors"));
+    let is_number = |text: &str| text.len() >= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    numbers.and_then(|rest| rest.split_once("-of-")).is_some_and(|(n, of)| is_number(n) && is_number(of))
+}
+
 impl Export<'_> {
-    /// Writes the folder `dir`; one with a model in it is replaced. Returns the bytes of the weights.
+    /// Writes the folder `dir`; one with an export and nothing else in it is replaced. Returns the bytes of the weights.
     pub fn write(&self, dir: &Path) -> Result<u64, HfError> {
-        refuse_other_content(dir)?;
-        let name = dir.file_name().map_or("model".into(), |n| n.to_string_lossy().into_owned());
-        let (draft, doomed) =
-            (dir.with_file_name(format!(".draft-{name}")), dir.with_file_name(format!(".doomed-{name}")));
-        let written = self.write_draft(&draft).and_then(|bytes| {
-            let io = |cause| HfError::Write { path: dir.into(), cause };
-            remove(&doomed).map_err(io)?;
-            if dir.exists() {
-                fs::rename(dir, &doomed).map_err(io)?;
-            }
-            fs::rename(&draft, dir).map_err(io)?;
-            sync_folder(dir.parent().unwrap_or(Path::new("."))).map_err(io)?;
-            Ok(bytes)
-        });
-        // What cannot be removed costs space, nothing else.
-        let _ = remove(&doomed);
-        if written.is_err() {
-            let _ = remove(&draft);
-        }
-        written
+        let is_known = |name: &str| is_exported(name) || self.extras.iter().any(|(extra, _)| *extra == name);
+        let draft = FolderDraft::begin(dir, &is_known)?;
+        let bytes = self.fill(&draft)?;
+        draft.publish()?;
+        Ok(bytes)
     }
 
-    fn write_draft(&self, draft: &Path) -> Result<u64, HfError> {
+    fn fill(&self, draft: &FolderDraft<'_>) -> Result<u64, HfError> {
         let parts = self.parts();
         let config = config::config_json(self, parts.first().map(|p| p.resident.ty.dtype))?;
-        let io = |cause| HfError::Write { path: draft.into(), cause };
-        remove(draft).map_err(io)?;
-        fs::create_dir_all(draft).map_err(io)?;
+        let io = |cause| HfError::Write { path: draft.path().into(), cause };
         let bytes = self.write_weights(draft, &parts).map_err(io)?;
-        write_durably(&draft.join("config.json"), config.as_bytes()).map_err(io)?;
-        self.copy_companions(draft)?;
-        for (name, data) in self.extras {
-            write_durably(&draft.join(name), data).map_err(io)?;
+        draft.write(CONFIG, config.as_bytes()).map_err(io)?;
+        for (name, from) in self.companions() {
+            copy_into(draft, name, &from)?;
         }
-        sync_folder(draft).map_err(io)?;
+        self.extras.iter().try_for_each(|(name, data)| draft.write(name, data)).map_err(io)?;
         Ok(bytes)
     }
 
@@ -109,21 +115,22 @@ impl Export<'_> {
         parameters.flat_map(parts_of).collect()
     }
 
-    fn write_weights(&self, draft: &Path, parts: &[Part<'_>]) -> io::Result<u64> {
+    fn write_weights(&self, draft: &FolderDraft<'_>, parts: &[Part<'_>]) -> io::Result<u64> {
+        let at = |name: &str| draft.path().join(name);
         let shards = shards(parts, self.shard_bytes);
         let total: u64 = parts.iter().map(|p| p.bytes).sum();
         if let [_] | [] = shards[..] {
-            self.write_shard(&draft.join(WEIGHTS), parts)?;
+            self.write_shard(&at(WEIGHTS), parts)?;
             return Ok(total);
         }
         let mut map = BTreeMap::new();
         for (number, shard) in shards.iter().enumerate() {
             let name = format!("model-{:05}-of-{:05}.safetensors", number + 1, shards.len());
-            self.write_shard(&draft.join(&name), shard)?;
+            self.write_shard(&at(&name), shard)?;
             map.extend(shard.iter().map(|part| (part.head.name.as_str(), name.clone())));
         }
         let index = json!({ "metadata": { "total_size": total }, "weight_map": map });
-        write_durably(&draft.join(INDEX), &serde_json::to_vec_pretty(&index)?)?;
+        draft.write(INDEX, &serde_json::to_vec_pretty(&index)?)?;
         Ok(total)
     }
 
@@ -140,21 +147,25 @@ impl Export<'_> {
         writer.finish().map(drop)
     }
 
-    fn copy_companions(&self, draft: &Path) -> Result<(), HfError> {
+    /// What goes along unless it was made by code, and where it is: the tokenizer's files before those of the source.
+    fn companions(&self) -> BTreeMap<&'static str, PathBuf> {
         let is_file = self.tokenizer.is_some_and(Path::is_file);
         let folders = [self.source, self.tokenizer.map(|t| if is_file { t.parent().unwrap_or(t) } else { t })];
-        for (folder, name) in folders.into_iter().flatten().flat_map(|f| COMPANIONS.map(|name| (f, name))) {
-            let from = folder.join(name);
-            if from.is_file() {
-                copy_durably(&from, &draft.join(name))?;
-            }
-        }
-        match self.tokenizer.filter(|_| is_file) {
+        let all = folders.into_iter().flatten().flat_map(|folder| COMPANIONS.map(|name| (name, folder.join(name))));
+        let mut found: BTreeMap<_, _> = all.filter(|(_, from)| from.is_file()).collect();
+        if let Some(file) = self.tokenizer.filter(|_| is_file) {
             // Whatever it is called.
-            Some(file) => copy_durably(file, &draft.join("tokenizer.json")),
-            None => Ok(()),
+            found.insert(TOKENIZER, file.into());
         }
+        found.retain(|name, _| self.extras.iter().all(|(extra, _)| extra != name));
+        found
     }
+}
+
+/// Copies a file that an export names; an error says which.
+pub fn copy_into(draft: &FolderDraft<'_>, name: &str, from: &Path) -> Result<(), HfError> {
+    let data = fs::read(from).map_err(|cause| HfError::Io { path: from.into(), cause })?;
+    draft.write(name, &data).map_err(|cause| HfError::Write { path: draft.path().join(name), cause })
 }
 
 /// One tensor for each name in braces, in equal parts.
@@ -188,37 +199,17 @@ fn shards<'p, 'a>(parts: &'p [Part<'a>], most: u64) -> Vec<&'p [Part<'a>]> {
     shards
 }
 
-/// Only a folder that is empty, or holds a model, may be replaced.
-fn refuse_other_content(dir: &Path) -> Result<(), HfError> {
-    let occupied = |cause: &str| Err(HfError::Occupied { path: PathBuf::from(dir), cause: cause.into() });
-    if dir.is_file() {
-        return occupied("this is a file");
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_an_export_are_known_by_their_names() {
+        let known =
+            ["model.safetensors", "model-00001-of-00012.safetensors", "config.json", "vocab.txt", "normalizer.json"];
+        assert!(known.into_iter().all(is_exported));
+        let others =
+            ["model-1-of-2.safetensors", "model-00001-of-.safetensors", "README.md", ".git", "onnx", "state.json"];
+        assert!(!others.into_iter().any(is_exported));
     }
-    let mut entries = fs::read_dir(dir).into_iter().flatten().flatten().peekable();
-    let is_model = dir.join(WEIGHTS).exists() || dir.join(INDEX).exists();
-    if entries.peek().is_some() && !is_model {
-        occupied("this folder holds something else than a model")
-    } else {
-        Ok(())
-    }
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    if path.exists() { fs::remove_dir_all(path) } else { Ok(()) }
-}
-
-fn write_durably(path: &Path, data: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(data)?;
-    file.sync_all()
-}
-
-fn copy_durably(from: &Path, to: &Path) -> Result<(), HfError> {
-    let data = fs::read(from).map_err(|cause| HfError::Io { path: from.into(), cause })?;
-    write_durably(to, &data).map_err(|cause| HfError::Write { path: to.into(), cause })
-}
-
-fn sync_folder(path: &Path) -> io::Result<()> {
-    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    File::open(path)?.sync_all()
 }

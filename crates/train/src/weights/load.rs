@@ -3,6 +3,7 @@
 use plimsoll_base::safetensors::TensorInfo;
 use plimsoll_core::plan::{Program, Resident};
 use plimsoll_core::types::DType;
+use plimsoll_core::types::first_not_finite;
 use plimsoll_exec::Executor;
 use plimsoll_models::families::HuggingFace;
 use plimsoll_models::hf::convert::{convert, float_of, names_of};
@@ -141,6 +142,10 @@ impl Pieces {
             let count = step.min(elements - first);
             self.raw.resize(count * copy.from.bytes(), 0);
             checkpoint.read_part(&copy.tensor, (first * copy.from.bytes()) as u64, &mut self.raw)?;
+            if let Some(at) = first_not_finite(copy.from, &self.raw) {
+                let cause = format!("{} is not finite: element {} is no number or infinite", copy.tensor, first + at);
+                return Err(HfError::NotFinite { dir: checkpoint.dir().into(), cause });
+            }
             let data = if copy.from == copy.to {
                 &self.raw
             } else {

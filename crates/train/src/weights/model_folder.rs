@@ -4,15 +4,17 @@
 use crate::RunError;
 use crate::run::checkpoint;
 use crate::tasks::Extras;
+use crate::weights::export::{CONFIG, NORMALIZER, TOKENIZER, WEIGHTS, copy_into, is_exported};
 use crate::weights::{Export, LoadReport, SHARD_BYTES, load_into};
+use plimsoll_base::folders::FolderDraft;
 use plimsoll_core::plan::Program;
 use plimsoll_data::Normalizer;
 use plimsoll_exec::Executor;
 use plimsoll_models::families::HuggingFace;
-use plimsoll_models::hf::Checkpoint;
+use plimsoll_models::hf::{Checkpoint, HfError};
 use plimsoll_models::recipe::{Kind, Recipe};
 use plimsoll_planner::choose as setup;
-use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Where the weights of a recipe start, if not at random.
@@ -85,11 +87,11 @@ pub fn write_folder(
     companions: &Companions<'_>,
 ) -> Result<(), RunError> {
     let Some(names) = setup::family(&recipe.model).hugging_face() else {
-        return write_own(dir, recipe, program, executor, companions);
+        return Ok(write_own(dir, recipe, program, executor, companions)?);
     };
     let (file, made): (Option<&Path>, Vec<(&str, &[u8])>) = match &companions.tokenizer {
         Some(TokenizerSource::File(file)) => (Some(file), Vec::new()),
-        Some(TokenizerSource::Json(json)) => (None, vec![("tokenizer.json", json.as_bytes())]),
+        Some(TokenizerSource::Json(json)) => (None, vec![(TOKENIZER, json.as_bytes())]),
         None => (None, Vec::new()),
     };
     let export = Export {
@@ -114,22 +116,18 @@ fn write_own(
     program: &Program,
     executor: &dyn Executor,
     companions: &Companions<'_>,
-) -> Result<(), RunError> {
-    let name = dir.file_name().map_or("model".into(), |n| n.to_string_lossy().into_owned());
-    let draft = dir.with_file_name(format!(".draft-{name}"));
-    let io = |cause| RunError::Io { path: dir.into(), cause };
-    let _ = fs::remove_dir_all(&draft);
-    fs::create_dir_all(&draft).map_err(io)?;
-    checkpoint::write_model(&draft.join("model.safetensors"), program, executor).map_err(io)?;
+) -> Result<(), HfError> {
+    let draft = FolderDraft::begin(dir, &is_exported)?;
+    let io = |cause: io::Error| HfError::Write { path: dir.into(), cause };
+    checkpoint::write_model(&draft.path().join(WEIGHTS), program, executor).map_err(io)?;
     let config = serde_json::to_vec_pretty(&recipe.model).map_err(|e| io(e.into()))?;
-    fs::write(draft.join("config.json"), config).map_err(io)?;
+    draft.write(CONFIG, &config).map_err(io)?;
     if let Some(normalizer) = companions.normalizer {
         let text = serde_json::to_vec_pretty(normalizer).map_err(|e| io(e.into()))?;
-        fs::write(draft.join("normalizer.json"), text).map_err(io)?;
+        draft.write(NORMALIZER, &text).map_err(io)?;
     }
     if let Some(TokenizerSource::File(file)) = &companions.tokenizer {
-        fs::copy(file, draft.join("tokenizer.json")).map_err(io)?;
+        copy_into(&draft, TOKENIZER, file)?;
     }
-    let _ = fs::remove_dir_all(dir);
-    fs::rename(&draft, dir).map_err(io)
+    Ok(draft.publish()?)
 }

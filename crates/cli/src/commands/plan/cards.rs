@@ -23,7 +23,7 @@ pub fn run(arguments: &Arguments, draft: &Draft) -> Result<(), Failure> {
     drop(counter);
     match arguments.common.json {
         true => printer::json(&rows)?,
-        false => printer::out(&cards_table(&rows)),
+        false => printer::out(&cards_table(&rows))?,
     };
     if rows.iter().any(|row| row.attempt.fits) { Ok(()) } else { Err(none_fits(&rows)) }
 }

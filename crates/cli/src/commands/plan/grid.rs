@@ -16,7 +16,7 @@ pub fn run(arguments: &Arguments, draft: &Draft, device: &Device) -> Result<(), 
     drop(counter);
     match arguments.common.json {
         true => printer::json(&grid.rows)?,
-        false => printer::out(&grid_table(&grid)),
+        false => printer::out(&grid_table(&grid))?,
     };
     match grid.fitting() {
         0 => Err(none_fits(&grid)),
