@@ -123,6 +123,69 @@ fn texts_are_classified_and_the_model_goes_out_and_comes_back() {
     assert!(difference.abs() < 1e-5, "{difference}");
 }
 
+/// The same recipe with and without an evaluation during training learns the same model. Asked afterwards, it answers
+/// the same, in as many rows, however many are answered at a time.
+#[test]
+fn a_model_trained_without_evaluation_answers_like_one_with() {
+    let desk = Desk::new();
+    let texts = ["good", "bad", "the film was good", "not dull at all . it was not dull", "a fine day for a film ."];
+    let row = |key: &str, i: usize| format!("{{\"{key}\": \"{}\"}}\n", texts[i % texts.len()]);
+    for (name, recipe, key, tokens) in [("texts", ENCODER, "text", None), ("pairs", T5, "source", Some("6"))] {
+        desk.write("recipe.toml", recipe);
+        desk.write("ask.jsonl", &(0..43).map(|i| row(key, i)).collect::<String>());
+        for (every, out) in [("epoch", "with"), ("never", "without")] {
+            let (set, out) = (format!("train.evaluate.every={every}"), format!("{name}-{out}"));
+            desk.run(&["train", "recipe.toml", "--steps", "5", "--out", &out, "--set", &set]).must(0, &[]);
+        }
+        let answers = |run: &str| {
+            let mut flags = vec!["predict", run, "ask.jsonl"];
+            tokens.iter().for_each(|tokens| flags.extend(["--tokens", tokens]));
+            let answer = desk.run(&flags);
+            answer.must(0, &[]);
+            lines(&answer.stdout)
+        };
+        let scores = |run: &str| desk.json(&["eval", run, "--json"])["loss"].as_f64().unwrap();
+        let (with, without) = (format!("{name}-with"), format!("{name}-without"));
+        let (said, loss) = (answers(&with), scores(&with));
+        assert_eq!(said.len(), 43);
+        assert_near(&said, &answers(&without));
+        assert!((scores(&without) - loss).abs() < 1e-5 * loss, "{name}: {loss} and {}", scores(&without));
+        // In ever less memory fewer rows are answered at a time, down to where not even one is.
+        let stored = fs::read_to_string(desk.path(&format!("{without}/recipe.toml"))).unwrap();
+        let mut answered = 0;
+        for kib in [4096, 1024, 768, 512, 384, 256, 192, 128, 96, 64, 32, 16, 8] {
+            let lower = stored.replace("budget = \"auto\"", &format!("budget = \"{kib}KiB\""));
+            assert_ne!(lower, stored);
+            desk.write(&format!("{without}/recipe.toml"), &lower);
+            let answer = desk.run(&["eval", &without, "--json"]);
+            if answer.code == 3 {
+                break;
+            }
+            answer.must(0, &[]);
+            let there = answer.json()["loss"].as_f64().unwrap();
+            assert!((there - loss).abs() < 1e-5 * loss, "{name} in {kib} KiB: {loss} and {there}");
+            if tokens.is_none() {
+                assert_near(&said, &answers(&without));
+            }
+            answered += 1;
+        }
+        assert!((3..13).contains(&answered), "{name}: answered in {answered} of 13 budgets");
+    }
+}
+
+/// The same answers in the same order, numbers to rounding.
+fn assert_near(some: &[Value], others: &[Value]) {
+    assert_eq!(some.len(), others.len());
+    for (one, other) in some.iter().zip(others) {
+        let probabilities = |line: &Value| -> Vec<f64> {
+            line["probabilities"].as_array().into_iter().flatten().map(|p| p.as_f64().unwrap()).collect()
+        };
+        let [a, b] = [one, other].map(probabilities);
+        assert!(a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-5), "{one} and {other}");
+        assert_eq!([&one["label"], &one["text"], &one["row"]], [&other["label"], &other["text"], &other["row"]]);
+    }
+}
+
 #[test]
 fn a_killed_run_over_many_lengths_resumes_to_the_same_bits() {
     let desk = Desk::new();

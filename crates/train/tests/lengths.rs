@@ -135,7 +135,26 @@ fn losses(recipe: &Recipe, planned: &Planned, buckets: Buckets) -> Vec<f64> {
         let run = |e: &mut CpuExecutor, phase: usize| Executor::run(e, phase);
         stepper.step(&mut executor, choice, &mut shapes, &batch, n, 1e-3, run).unwrap().loss
     };
-    (0..3).map(&mut step).collect()
+    let losses = (0..3).map(&mut step).collect();
+    let wanted = planned.choice.options.target.threads > 2 && buckets == Buckets::Auto;
+    assert_eq!(shapes.padded() > 0, wanted, "lengths without a phase of their own");
+    losses
+}
+
+/// A plan in whose arena no shorter batch can be laid out: their products are asked for scratch of ever more threads.
+#[test]
+fn what_cannot_be_laid_out_runs_as_the_longest_to_the_same_bits() {
+    for recipe in recipes() {
+        let sizes = match recipe.model.name() {
+            "t5" => ["model.d_model=96", "model.d_ff=200"],
+            _ => ["model.hidden_size=48", "model.intermediate_size=200"],
+        };
+        let recipe = self::recipe(&recipe.to_toml().unwrap(), &sizes);
+        let mut planned = plan(&recipe, &device()).unwrap();
+        let long = losses(&recipe, &planned, Buckets::Off);
+        planned.choice.options.target.threads = 4096;
+        assert_eq!(losses(&recipe, &planned, Buckets::Auto), long, "{}", recipe.model.name());
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::devices;
 use crate::advice::ways_out;
 use crate::arguments::RecipeFlags;
 use crate::device;
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 use crate::printer::{self, Paint, indented, say};
 use crate::progress::Progress;
 use crate::verdict::Verdict;
@@ -14,6 +14,7 @@ use plimsoll_models::hf::HfError;
 use plimsoll_models::recipe::Draft;
 use plimsoll_planner::Device;
 use plimsoll_planner::PlanFailure;
+use plimsoll_planner::choose::Planned;
 use plimsoll_runs::{Best, End, Event, Finished, Scores, read_events};
 use plimsoll_train::RunError;
 use plimsoll_train::run::{Run, RunFolder};
@@ -81,17 +82,25 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 fn open(arguments: &Arguments, draft: &Draft, device: &Device, folder: RunFolder) -> Result<Run, Failure> {
     let recipe = draft.with(&[])?;
-    match Run::open_in(folder, recipe.clone(), device, arguments.plan.as_deref()) {
-        Ok(run) => Ok(run),
-        Err(RunError::Planning(PlanFailure::DoesNotFit(smallest))) => {
+    match (Run::open_in(folder, recipe.clone(), device, arguments.plan.as_deref()), &arguments.plan) {
+        (Ok(run), _) => Ok(run),
+        (Err(RunError::Planning(PlanFailure::DoesNotFit(planned))), Some(path)) => Err(too_large(path, &planned)),
+        (Err(RunError::Planning(PlanFailure::DoesNotFit(smallest))), None) => {
             let (ladder, hints) = ways_out(draft, device, &smallest)?;
             if arguments.common.json {
                 printer::json(&Verdict::does_not_fit(&recipe, &smallest, &hints, ladder))?;
             }
             Err(Failure::does_not_fit(&smallest, hints))
         }
-        Err(error) => Err(error.into()),
+        (Err(error), _) => Err(error.into()),
     }
+}
+
+/// A plan from elsewhere that this budget has no room for.
+fn too_large(path: &Path, planned: &Planned) -> Failure {
+    let [needed, budget] = [planned.planned_peak_bytes(), planned.budget_bytes].map(format_bytes);
+    let message = format!("{}: the plan needs {needed}, the budget is {budget}", path.display());
+    Failure { code: Code::DoesNotFit, message, hints: vec!["leave out --plan: a plan for this budget is made".into()] }
 }
 
 /// A failure in the middle of a run also says how to go on.

@@ -122,7 +122,8 @@ pub trait Op: Any + Debug + Send + Sync {
         Cost::elementwise(inputs, outputs, 1.0)
     }
 
-    /// Scratch bytes needed while it runs.
+    /// Scratch bytes needed while it runs. Smaller inputs must not need more, or a shorter batch would not fit where the
+    /// longest does: state a bound that grows with every size.
     fn workspace(&self, _inputs: &[Type], _target: &Target) -> usize {
         0
     }

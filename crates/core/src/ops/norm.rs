@@ -76,16 +76,23 @@ pub(super) struct Backward<'a> {
     pub dbeta: Option<&'a DeviceTensor>,
 }
 
-/// Bytes of the parts of dgamma (and dbeta: `vectors` is 2).
+/// Bytes of the parts of dgamma (and dbeta: `vectors` is 2), for any number of rows up to this one: stretches of equal
+/// length may be fewer for more rows.
 pub(super) fn workspace_bytes(rows: usize, row: usize, vectors: usize) -> usize {
-    vectors * parts(rows, row) * row * size_of::<f32>()
+    let (most, least_rows) = cut(row);
+    vectors * rows.div_ceil(least_rows).clamp(1, most) * row * size_of::<f32>()
+}
+
+/// The most stretches, and the fewest rows of one.
+fn cut(row: usize) -> (usize, usize) {
+    if row <= LANES_HOLD { (264, 16) } else { (528, 8) }
 }
 
 /// Into how many stretches the rows are cut, each with parts of dgamma and dbeta: as many blocks as a large card has at
 /// once, fewer where a block has many rows at once, and several rows for each. It depends on the shape alone, so that
 /// the order of the sum does too.
 fn parts(rows: usize, row: usize) -> usize {
-    let (most, least_rows) = if row <= LANES_HOLD { (264, 16) } else { (528, 8) };
+    let (most, least_rows) = cut(row);
     rows.div_ceil(rows.div_ceil(most).max(least_rows)).max(1)
 }
 
@@ -113,6 +120,7 @@ mod tests {
                 let parts = parts(rows, row);
                 let stretch = rows.div_ceil(parts);
                 assert!(parts * stretch >= rows && parts <= 528);
+                assert!(4 * parts * row <= workspace_bytes(rows, row, 1), "{rows} rows of {row}");
                 assert!(stretch == 0 || (parts - 1) * stretch < rows, "{rows}: a stretch without rows");
             }
         }

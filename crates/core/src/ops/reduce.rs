@@ -49,10 +49,7 @@ impl Op for Sum {
         let (outer, n, inner) = self.extents(&inputs[0]);
         match target.processor {
             Processor::Cpu => outer * row_chunks(n) * inner * inputs[0].dtype.bytes(),
-            Processor::Cuda => match device_chunks(outer, n, inner) {
-                1 => 0,
-                chunks => outer * chunks * inner * DType::F32.bytes(),
-            },
+            Processor::Cuda => device_parts_up_to(outer, n, inner) * DType::F32.bytes(),
         }
     }
     fn class(&self) -> Class {
@@ -87,8 +84,25 @@ const SOURCE: Source = source!("reduce", "map");
 
 /// Into how many stretches the device cuts a sum over `n` of (outer, n, inner): enough blocks for a large card.
 fn device_chunks(outer: usize, n: usize, inner: usize) -> usize {
-    let (blocks, least) = if inner == 1 { (outer, 8192) } else { (outer * inner.div_ceil(256), 64) };
-    (n / least).min(1024 / blocks.max(1)).clamp(1, 256)
+    let blocks = outer * inner.div_ceil(256);
+    (n / least_chunk(inner)).min(MOST_BLOCKS / blocks.max(1)).clamp(1, MOST_CHUNKS)
+}
+
+fn least_chunk(inner: usize) -> usize {
+    if inner == 1 { 8192 } else { 64 }
+}
+
+/// Blocks that sums are cut for, and stretches of one sum.
+const MOST_BLOCKS: usize = 1024;
+const MOST_CHUNKS: usize = 256;
+
+/// Parts of sums that there are for any extents up to these. More sums are cut into fewer stretches each, so their number
+/// does not grow with the extents.
+fn device_parts_up_to(outer: usize, n: usize, inner: usize) -> usize {
+    match (n / least_chunk(inner)).clamp(1, MOST_CHUNKS) {
+        1 => 0,
+        chunks => (outer * chunks * inner).min(MOST_BLOCKS * inner.min(256)),
+    }
 }
 
 /// Sums x (outer, n, inner) over stretches of n: y (outer, chunks, inner).

@@ -1,5 +1,6 @@
 //! The layout of a program, in each memory: residents first, then one region that the temporaries of all phases share.
 
+use super::counterpart::counterpart;
 use super::lifetimes::{Lifetime, Lifetimes, lifetimes};
 use super::order::{lowest_order, order_of};
 use super::place::{self, Placement};
@@ -134,8 +135,8 @@ pub fn lay_out(program: &Program, options: LayoutOptions) -> Result<Layout, Plan
 }
 
 /// Lays out one more phase of a run in the arena it has: phase `like` of `home` for a shorter batch. Where the two graphs
-/// differ in sizes only, every buffer takes the place of its counterpart, so a shorter batch always fits; otherwise it is
-/// packed anew. `None` if that does not fit.
+/// differ in sizes only, every buffer takes the place of its larger counterpart; otherwise it is packed anew. `None` if
+/// that does not fit.
 pub fn lay_out_within(
     program: &Program,
     home: &Layout,
@@ -144,14 +145,25 @@ pub fn lay_out_within(
 ) -> Result<Option<Layout>, PlanError> {
     let [phase] = &program.phases[..] else { return Err(PlanError::Broken("one phase at a time".into())) };
     let sketch = sketch(program, &phase.graph, &options.target);
-    let (order, lives) = match sketch.runs_in(&home.phases[like].order) {
-        true => (home.phases[like].order.clone(), lifetimes(&sketch, &home.phases[like].order, options.sharing)),
-        false => ordered(&sketch, options.sharing)?,
-    };
-    check_total(&lives)?;
+    if let Some(phase) = counterpart(&sketch, &home.phases[like]) {
+        let layout = layout(home.residents.clone(), vec![phase], home.bases(), home.ends());
+        // Graphs of equal numbers may still differ: the check tells, and the phase is packed instead.
+        if super::verify(program, &layout, options).is_ok() {
+            return Ok(Some(layout));
+        }
+    }
+    pack_within(program, &sketch, home, options)
+}
+
+fn pack_within(
+    program: &Program,
+    sketch: &Sketch,
+    home: &Layout,
+    options: LayoutOptions,
+) -> Result<Option<Layout>, PlanError> {
+    let (order, lives) = ordered(sketch, options.sharing)?;
     let (bases, ends) = (home.bases(), home.ends());
-    let placed =
-        places_of(&lives, &home.phases[like], bases).unwrap_or_else(|| place_each(&lives.buffers, place::pack));
+    let placed = place_each(&lives.buffers, place::pack);
     if Space::ALL.iter().any(|&space| bases[space as usize] + placed.ends[space as usize] > ends[space as usize]) {
         return Ok(None);
     }
@@ -191,26 +203,6 @@ fn place_each(buffers: &[Lifetime], place: fn(&[Lifetime]) -> Placement) -> Plac
 
 fn in_space(buffers: &[Lifetime], space: Space) -> Vec<Lifetime> {
     buffers.iter().filter(|b| b.space == space).cloned().collect()
-}
-
-/// The places of the buffers of a longer batch, if these are the same buffers, each at most as large.
-fn places_of(lives: &Lifetimes, longer: &PhaseLayout, bases: InEach) -> Option<Placed> {
-    let same = |(life, other): (&Lifetime, &Buffer)| {
-        let alike =
-            (life.owner, life.space, life.first, life.last) == (other.owner, other.space, other.first, other.last);
-        alike && life.bytes <= other.slot.bytes
-    };
-    if lives.buffers.len() != longer.buffers.len() || !lives.buffers.iter().zip(&longer.buffers).all(same) {
-        return None;
-    }
-    let behind = |b: &Buffer| b.slot.offset.saturating_sub(bases[b.space as usize]);
-    let offsets: Vec<usize> = longer.buffers.iter().map(behind).collect();
-    let mut ends = InEach::default();
-    for (offset, life) in offsets.iter().zip(&lives.buffers) {
-        let end = &mut ends[life.space as usize];
-        *end = (*end).max(offset + life.bytes);
-    }
-    Some(Placed { offsets, ends })
 }
 
 /// The most bytes of temporaries alive at once on the device in a phase; without sharing, all that there are.

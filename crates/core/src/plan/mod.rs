@@ -2,6 +2,7 @@
 
 mod accounts;
 mod cost;
+mod counterpart;
 mod file;
 mod landing;
 mod layout;

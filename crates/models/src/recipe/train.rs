@@ -53,7 +53,8 @@ pub struct Evaluate {
     /// Evaluations without improvement before the run stops early.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patience: Option<usize>,
-    /// Samples evaluated at a time; has no influence on the result.
+    /// Samples evaluated at a time; has no influence on the result, except with a contrastive loss, where it is the number
+    /// of pairs that each is sought among.
     pub batch: Choice<usize>,
 }
 

@@ -173,6 +173,8 @@ pub fn fused_feed_forward(recipe: &Recipe, device: &Device) -> bool {
 /// A plan for a device, with the budget it was made for.
 #[derive(Clone)]
 pub struct Planned {
+    /// What the phases were built from. Phases for shorter batches are built from nothing else.
+    pub spec: StepSpec,
     pub choice: Choice,
     pub device: Device,
     pub budget_bytes: u64,
@@ -211,6 +213,7 @@ pub fn plan(recipe: &Recipe, device: &Device) -> Result<Planned, PlanFailure> {
     let options = LayoutOptions { target: device.target, sharing: true };
     let planned = |choice: Choice| Planned {
         headroom_bytes: budget as i64 - (device.reserve_bytes + choice.layout.arena_bytes as u64) as i64,
+        spec: spec.clone(),
         choice,
         device: device.clone(),
         budget_bytes: budget,

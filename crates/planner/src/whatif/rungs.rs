@@ -85,8 +85,11 @@ fn budget(recipe: &Recipe) -> Vec<Step> {
     if recipe.memory.budget == Budget::Auto { Vec::new() } else { vec![auto] }
 }
 
-/// How many samples are evaluated at a time has no influence on the result.
+/// How many samples are evaluated at a time has no influence on the result, but where each is sought among the others.
 fn evaluation(recipe: &Recipe) -> Vec<Step> {
+    if matches!(recipe.model, Model::Clip(_)) {
+        return Vec::new();
+    }
     let whole = evaluate_batch(recipe).unwrap_or(1);
     let step = |batch: usize| {
         let adjust = "evaluation takes longer";

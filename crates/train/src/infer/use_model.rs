@@ -15,6 +15,7 @@ use crate::tasks::{
 };
 use crate::weights::{Companions, TokenizerSource, load_folder, source_checkpoint, write_folder};
 use plimsoll_base::folders::is_same;
+use plimsoll_core::plan::PlanError;
 use plimsoll_data::pictures::read_captions;
 use plimsoll_data::{
     Batch, Dataset, Labels, Normalizer, TextTokenizer, Vocabulary, VocabularyChoice, encode_source, read_sources,
@@ -194,7 +195,7 @@ impl TrainedRun {
             self.executor.run(embeddings);
             let [image, text] = [0, 1].map(|i| self.output(embeddings, &names[i]));
             self.executor.check()?;
-            let width = image.len() / rows.max(1);
+            let width = row_width(image.len(), rows)?;
             for row in 0..batch.len() {
                 let [image, text] = [&image, &text].map(|all| all[row * width..][..width].to_vec());
                 let answer = Answer::embeddings(image, text);
@@ -218,8 +219,8 @@ impl TrainedRun {
         for first in (0..dataset.len()).step_by(rows) {
             batch.fill(dataset, first..dataset.len().min(first + rows))?;
             let logits = self.logits(&mut shapes, &batch)?;
-            let width = logits.len() / rows.max(1);
-            for (row, logits) in logits.chunks(width.max(1)).take(batch.len()).enumerate() {
+            let width = row_width(logits.len(), rows)?;
+            for (row, logits) in logits.chunks(width).take(batch.len()).enumerate() {
                 if !each(first + row, logits) {
                     return Ok(());
                 }
@@ -236,7 +237,7 @@ impl TrainedRun {
         self.executor.run(phase);
         let logits = crate::tasks::kept(&self.executor, choice, phase);
         self.executor.check()?;
-        logits.ok_or_else(|| plimsoll_core::plan::PlanError::Broken("the evaluation keeps no logits".into()).into())
+        logits.ok_or_else(|| PlanError::Broken("the evaluation keeps no logits".into()).into())
     }
 
     fn normalizer(&self) -> Result<Normalizer, RunError> {
@@ -403,6 +404,14 @@ impl TrainedRun {
 fn is_within(path: &Path, folder: &Path) -> bool {
     let there = path.ancestors().find_map(|part| fs::canonicalize(part).ok());
     fs::canonicalize(folder).is_ok_and(|folder| there.is_some_and(|there| there.starts_with(folder)))
+}
+
+/// Values of each row of a phase's output. A phase of other rows than its batch was cut for has no answers.
+fn row_width(values: usize, rows: usize) -> Result<usize, RunError> {
+    match values.checked_div(rows).filter(|&width| width > 0 && width * rows == values) {
+        Some(width) => Ok(width),
+        None => Err(PlanError::Broken(format!("{values} values are not those of {rows} samples")).into()),
+    }
 }
 
 fn damaged(path: &Path, cause: &str) -> RunError {

@@ -121,6 +121,7 @@ impl StoredPlan {
         let peak = device.reserve_bytes + choice.layout.arena_bytes as u64;
         Ok(Planned {
             headroom_bytes: budget_bytes as i64 - peak as i64,
+            spec,
             choice,
             device: device.clone(),
             budget_bytes,
@@ -177,7 +178,11 @@ impl Run {
         let (planned, products, replanned) = match plan {
             Some(path) => {
                 let plan = StoredPlan::read(path)?;
-                (plan.restore(&recipe, device, path)?, plan.products, false)
+                let planned = plan.restore(&recipe, device, path)?;
+                if !fits_its_budget(&planned) {
+                    return Err(PlanFailure::DoesNotFit(Box::new(planned)).into());
+                }
+                (planned, plan.products, false)
             }
             None if resumed && stored.exists() => {
                 resume_plan(&recipe, device, &stored).map_err(|error| of_own_plan(error, &stored))?
@@ -362,9 +367,7 @@ fn resume_plan(recipe: &Recipe, device: &Device, stored: &Path) -> Result<(Plann
     let plan = StoredPlan::read(stored)?;
     if plan.layout.processor == device.target.processor {
         let planned = plan.restore(recipe, device, stored)?;
-        // What the runtime takes is an estimate until everything is loaded: a little more of it makes no other plan.
-        let slack = planned.reserve_bytes.min(RESERVE_SLACK) as i64;
-        if planned.headroom_bytes >= -slack {
+        if fits_its_budget(&planned) {
             return Ok((planned, plan.products, false));
         }
     }
@@ -398,6 +401,11 @@ fn check_same_data(from: &Path, now: &Fingerprint, out: &Path) -> Result<(), Run
             hint: "put the data back that it was trained on, or train in another folder with --out".into(),
         }),
     }
+}
+
+/// What the runtime takes is an estimate until everything is loaded: a little more of it makes no other plan.
+fn fits_its_budget(planned: &Planned) -> bool {
+    planned.headroom_bytes >= -(planned.reserve_bytes.min(RESERVE_SLACK) as i64)
 }
 
 fn check_same_recipe(recipe: &Recipe, out: &Path) -> Result<(), RunError> {

@@ -3,12 +3,13 @@
 
 use crate::RunError;
 use crate::tasks::Feeder;
+use plimsoll_core::graph::Graph;
 use plimsoll_core::plan::{Phase, PlanError, Program, lay_out_within};
 use plimsoll_data::Batch;
 use plimsoll_exec::Executor;
 use plimsoll_models::families::Family;
 use plimsoll_models::recipe::Recipe;
-use plimsoll_planner::choose::{Choice, Planned, family, spec};
+use plimsoll_planner::choose::{Choice, Planned, family};
 use plimsoll_planner::program::{EVALUATE, MICRO_STEP, STEP, StepSpec, evaluate, micro_step, step};
 use std::collections::HashMap;
 
@@ -26,12 +27,19 @@ pub struct Shapes {
     feeder: Feeder,
     /// (pass, length, target length) → phase of the executor.
     known: HashMap<(Pass, usize, usize), usize>,
+    /// Lengths without a phase of their own.
+    padded: usize,
 }
 
 impl Shapes {
     /// For a program whose phases are for the longest batch.
     pub fn new(family: Box<dyn Family>, spec: StepSpec, program: &Program) -> Shapes {
-        Shapes { family, spec, feeder: Feeder::new(program), known: HashMap::new() }
+        Shapes { family, spec, feeder: Feeder::new(program), known: HashMap::new(), padded: 0 }
+    }
+
+    /// How many lengths run as the longest does, for lack of room in the arena.
+    pub fn padded(&self) -> usize {
+        self.padded
     }
 
     /// Samples that a phase takes.
@@ -75,6 +83,8 @@ impl Shapes {
         Ok(phase)
     }
 
+    /// The phase for one more pair of lengths. What cannot be laid out in the arena runs as the longest batch does, where
+    /// it is padded further: slower, never missing.
     fn add(
         &mut self,
         executor: &mut dyn Executor,
@@ -83,24 +93,43 @@ impl Shapes {
         longest: usize,
         spec: &StepSpec,
     ) -> Result<usize, PlanError> {
-        let (family, settings) = (self.family.as_ref(), &choice.settings);
-        let graph = match pass {
-            Pass::Train if settings.accumulation == 1 => step(family, spec, settings)?,
-            Pass::Train => micro_step(family, spec, settings)?,
-            Pass::Evaluate => evaluate(family, spec, settings, spec.evaluate_batch.unwrap_or(1))?,
-        };
         let name = format!("{}@{}x{}", phase_name(choice, pass), spec.length, spec.target_length);
+        let graph = self.graph(choice, pass, spec)?;
         let program = choice.program.with_phases(vec![Phase { name: name.clone(), graph, repeat: 0 }])?;
-        let layout = lay_out_within(&program, &choice.layout, longest, choice.options)?
-            .ok_or_else(|| PlanError::Broken(format!("{name} needs more memory than the longest batch")))?;
-        self.feeder.add(&program);
+        let Some(layout) = lay_out_within(&program, &choice.layout, longest, choice.options)? else {
+            self.padded += 1;
+            return Ok(longest);
+        };
+        let added = self.feeder.add(&program);
+        self.check_rows(&name, added, longest)?;
         Ok(executor.add_phases(&program, &layout))
+    }
+
+    fn graph(&self, choice: &Choice, pass: Pass, spec: &StepSpec) -> Result<Graph, PlanError> {
+        let (family, settings) = (self.family.as_ref(), &choice.settings);
+        match (pass, settings.accumulation) {
+            (Pass::Train, 1) => step(family, spec, settings),
+            (Pass::Train, _) => micro_step(family, spec, settings),
+            (Pass::Evaluate, _) => {
+                let unplanned = || PlanError::Broken("no batch was planned for an evaluation".into());
+                evaluate(family, spec, settings, spec.evaluate_batch.ok_or_else(unplanned)?)
+            }
+        }
+    }
+
+    /// Batches are cut for the longest phase: one of fewer rows would leave samples out, one of more would misread them.
+    fn check_rows(&self, name: &str, phase: usize, longest: usize) -> Result<(), PlanError> {
+        let (rows, planned) = (self.rows(phase), self.rows(longest));
+        match rows == planned {
+            true => Ok(()),
+            false => Err(PlanError::Broken(format!("{name} takes {rows} samples, the longest batch {planned}"))),
+        }
     }
 }
 
 /// The phases of a plan, and those for shorter batches as they come.
 pub fn shapes(recipe: &Recipe, planned: &Planned) -> Shapes {
-    Shapes::new(family(&recipe.model), spec(recipe, &planned.device), &planned.choice.program)
+    Shapes::new(family(&recipe.model), planned.spec.clone(), &planned.choice.program)
 }
 
 fn phase_name(choice: &Choice, pass: Pass) -> &'static str {

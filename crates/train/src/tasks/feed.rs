@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use plimsoll_core::graph::{Graph, InputKind};
 use plimsoll_core::plan::{PlanError, Program};
 use plimsoll_core::types::DType;
-use plimsoll_data::Batch;
+use plimsoll_data::{Batch, Element};
 use plimsoll_exec::Executor;
 
 /// Knows the inputs of every phase. Rows go straight from the batch to where the executor takes them from.
@@ -28,9 +28,11 @@ impl Feeder {
         feeder
     }
 
-    /// Learns the inputs of further phases, in the order the executor numbers them.
-    pub fn add(&mut self, program: &Program) {
+    /// Learns the inputs of further phases, in the order the executor numbers them. The number of the first.
+    pub fn add(&mut self, program: &Program) -> usize {
+        let first = self.phases.len();
         self.phases.extend(program.phases.iter().map(|phase| inputs(&phase.graph)));
+        first
     }
 
     /// Samples that a phase takes.
@@ -40,8 +42,9 @@ impl Feeder {
 
     /// Copies the batch's rows from `first` on into the inputs of `phase`.
     pub fn feed(&self, executor: &mut dyn Executor, phase: usize, batch: &Batch, first: usize) -> Result<(), RunError> {
-        for input in &self.phases[phase] {
-            let rows = Rows::of(batch, input, first)?;
+        let inputs = &self.phases[phase];
+        for input in inputs {
+            let rows = Rows::of(batch, inputs, input, first)?;
             let bytes = input.rows * input.row_elements * input.dtype.bytes();
             if !executor.fill_input(phase, &input.name, bytes, &|at, piece| rows.fill(at, piece)) {
                 return Err(unfit(input, format!("takes other than {bytes} bytes")));
@@ -78,6 +81,17 @@ struct Rows<'a> {
     data: &'a [u8],
     dtype: DType,
     positions: Option<Positions>,
+    padding: Option<Padding>,
+}
+
+/// Rows of the batch that are shorter than those of the phase.
+struct Padding {
+    from: usize,
+    to: usize,
+    /// What the batch itself would be padded with.
+    value: [u8; 4],
+    /// Rows with a sample.
+    real: usize,
 }
 
 /// Positions count elements of another field: those of a row come after those of all rows before it in the micro-batch.
@@ -89,10 +103,11 @@ struct Positions {
 }
 
 impl<'a> Rows<'a> {
-    fn of(batch: &'a Batch, input: &Input, first: usize) -> Result<Rows<'a>, RunError> {
+    fn of(batch: &'a Batch, inputs: &[Input], input: &Input, first: usize) -> Result<Rows<'a>, RunError> {
         let field = batch.field(&input.name).ok_or_else(|| unfit(input, "has no field in the data".into()))?;
-        let elements = batch.row_elements(field);
-        if elements != input.row_elements {
+        let (elements, real) = (batch.row_elements(field), batch.len().saturating_sub(first));
+        let padding = Padding::of(batch, field, input, real);
+        if elements != input.row_elements && padding.is_none() {
             return Err(unfit(input, format!("has rows of {} elements, the data of {elements}", input.row_elements)));
         }
         if !matches!(input.dtype, DType::F32 | DType::I32 | DType::Bf16 | DType::F16) {
@@ -100,20 +115,37 @@ impl<'a> Rows<'a> {
         }
         let present = first.min(batch.capacity())..(first + input.rows).min(batch.capacity());
         let of = batch.spec(field).position_in.as_deref().and_then(|name| batch.field(name));
-        let positions = of.map(|of| Positions {
-            row_elements: elements.max(1),
-            of_elements: batch.row_elements(of),
-            real: batch.len().saturating_sub(first),
-        });
-        Ok(Rows { data: batch.bytes(field, present), dtype: input.dtype, positions })
+        let width = |of: usize| {
+            let same = inputs.iter().find(|other| other.name == batch.spec(of).name);
+            same.map_or(batch.row_elements(of), |other| other.row_elements)
+        };
+        let positions = of.map(|of| Positions { row_elements: elements.max(1), of_elements: width(of), real });
+        Ok(Rows { data: batch.bytes(field, present), dtype: input.dtype, positions, padding })
     }
 
     /// Writes the bytes of the input from `at` on.
     fn fill(&self, at: usize, piece: &mut [u8]) {
+        if let Some(padding) = &self.padding {
+            return self.padded(padding, at, piece);
+        }
         match self.dtype {
             DType::Bf16 => self.halves(at, piece, |x| bf16::from_f32(x).to_bits()),
             DType::F16 => self.halves(at, piece, |x| f16::from_f32(x).to_bits()),
             _ => self.words(at, piece),
+        }
+    }
+
+    /// Rows as long as the phase has them, element by element: this is for the rare batch without a phase of its own.
+    fn padded(&self, padding: &Padding, at: usize, piece: &mut [u8]) {
+        let bytes = self.dtype.bytes();
+        for (i, to) in piece.chunks_exact_mut(bytes).enumerate() {
+            let word = padding.element(at / bytes + i, self.data);
+            let float = || f32::from_ne_bytes(word);
+            match self.dtype {
+                DType::Bf16 => to.copy_from_slice(&bf16::from_f32(float()).to_bits().to_ne_bytes()),
+                DType::F16 => to.copy_from_slice(&f16::from_f32(float()).to_bits().to_ne_bytes()),
+                _ => to.copy_from_slice(&word),
+            }
         }
     }
 
@@ -140,6 +172,30 @@ impl<'a> Rows<'a> {
             to.copy_from_slice(&convert(bytemuck::pod_read_unaligned(float)).to_ne_bytes());
         }
         beyond.fill(0);
+    }
+}
+
+impl Padding {
+    /// If samples of this field may be of any length, and the phase takes longer ones than the batch has.
+    fn of(batch: &Batch, field: usize, input: &Input, real: usize) -> Option<Padding> {
+        let (spec, from, to) = (batch.spec(field), batch.row_elements(field), input.row_elements);
+        let pad = spec.padding.as_ref().filter(|_| from < to)?.value;
+        let value = match spec.element {
+            Element::F32 => (pad as f32).to_ne_bytes(),
+            Element::I32 => pad.to_ne_bytes(),
+        };
+        Some(Padding { from, to, value, real })
+    }
+
+    /// Element `index` of the input, from the batch's rows. Those without a sample are zero.
+    fn element(&self, index: usize, rows: &[u8]) -> [u8; 4] {
+        let (row, column) = (index / self.to, index % self.to);
+        if row >= self.real {
+            return [0; 4];
+        }
+        let at = 4 * (row * self.from + column);
+        let word = rows.get(at..at + 4).filter(|_| column < self.from);
+        word.and_then(|word| word.try_into().ok()).unwrap_or(self.value)
     }
 }
 
@@ -262,6 +318,19 @@ mod tests {
         assert_eq!(written(2), ("ids", &[0; 9][..]), "rows beyond the samples and beyond the buffer");
         assert_eq!(written(3), ("eos", &[0; 3][..]));
         assert_eq!(written(4), ("ids", &[0; 9][..]), "rows wholly beyond the buffer");
+    }
+
+    #[test]
+    fn a_phase_for_longer_samples_pads_them_as_the_batch_would() {
+        let (mut recorder, batch) = (Recorder::default(), batch());
+        Feeder::new(&program(4, 5, None)).feed(&mut recorder, 0, &batch, 1).unwrap();
+        let ids = [[3, 3, 3, 0, 0], [2, 2, 0, 0, 0], [0; 5], [0; 5]].concat();
+        assert_eq!(recorder.0[0], ("ids".to_string(), ids));
+        assert_eq!(recorder.0[1].1, [2, 5 + 1, 0, 0], "positions are those of the longer rows");
+        let padding = Padding { from: 2, to: 3, value: 7i32.to_ne_bytes(), real: 1 };
+        let rows: Vec<u8> = [1i32, 2, 0, 0].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let padded: Vec<i32> = (0..6).map(|i| i32::from_ne_bytes(padding.element(i, &rows))).collect();
+        assert_eq!(padded, [1, 2, 7, 0, 0, 0]);
     }
 
     #[test]

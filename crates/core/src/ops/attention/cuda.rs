@@ -193,6 +193,20 @@ struct Space {
 }
 
 impl Space {
+    /// Bytes that are enough for any lengths up to the shape's: of shorter samples more run at a time.
+    fn bytes_up_to(shape: &Shape, dtype: DType, backward: bool) -> usize {
+        let space = Space::new(0, shape, dtype, backward);
+        let widths = [dtype.bytes(), if backward { 4 } else { 0 }];
+        let of_sample = |len: usize| widths.map(|bytes| shape.heads * len * space.pitch * bytes);
+        let products = [of_sample(shape.q_len), of_sample(shape.k_len)].concat();
+        let sample = products.iter().sum::<usize>();
+        let most = PRODUCT_BYTES.max(sample).min(shape.batch.max(1) * sample);
+        // Each of them is a region of its own, and rounded up.
+        let taken: usize = products.iter().map(|bytes| (space.group * bytes).next_multiple_of(256)).sum();
+        let rounding = if sample > 0 { 256 * products.len() } else { 0 };
+        space.end as usize - taken + most + rounding
+    }
+
     fn new(start: u64, shape: &Shape, dtype: DType, backward: bool) -> Space {
         let (mut regions, distances) = (Regions::new(start), shape.distances());
         let (relative, disentangled) = (shape.bias.tables() == 1, shape.bias.tables() == 2);
@@ -421,7 +435,7 @@ impl<'a> Call<'a> {
 
 impl Attention {
     pub(super) fn cuda_workspace(&self, inputs: &[Type], backward: bool) -> usize {
-        self.shape(|i| &inputs[i]).map_or(0, |shape| Space::new(0, &shape, inputs[0].dtype, backward).end as usize)
+        self.shape(|i| &inputs[i]).map_or(0, |shape| Space::bytes_up_to(&shape, inputs[0].dtype, backward))
     }
 
     pub(super) fn cuda_forward(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {

@@ -149,3 +149,36 @@ fn samples_run_in_groups_whose_products_fit() {
     assert!(blocks.len() > 1);
     assert_eq!(blocks.iter().sum::<u32>(), 16 * 12 * 512 / 64, "every tile of every head once");
 }
+
+/// Plans give shorter samples the workspace of longer ones.
+#[test]
+fn shorter_samples_want_no_more_workspace() {
+    let mut rng = SampleRng::new(11);
+    let biases = [
+        Bias::None,
+        Bias::Relative { bidirectional: true, max_distance: 20 },
+        Bias::Disentangled { buckets: 8, max_distance: 40 },
+    ];
+    for case in 0..600 {
+        let (batch, heads, dim) = (rng.size(1, 64), rng.size(1, 16), rng.size(1, 64));
+        let op = Attention { bias: biases[case % 3], ..Attention::plain(1.0) };
+        let types = |length: usize| {
+            let qkv = Type::new(DType::Bf16, &[batch, length, 3, heads, dim]);
+            let table = match op.bias {
+                Bias::Disentangled { .. } => Type::new(DType::Bf16, &[16, heads, dim]),
+                _ => Type::new(DType::Bf16, &[16, heads]),
+            };
+            [vec![qkv], vec![table; op.bias.tables()]].concat()
+        };
+        let longest = rng.size(2, 600);
+        let [short, long] = [rng.size(1, longest), longest].map(types);
+        assert!(op.outputs(&long).is_ok(), "{:?}", op.outputs(&long));
+        for target in [Target::CUDA, Target::cpu(rng.size(1, 64))] {
+            let grad = AttentionGrad(op.clone());
+            for op in [&op as &dyn Op, &grad] {
+                let [few, many] = [&short, &long].map(|types| op.workspace(types, &target));
+                assert!(few <= many, "{op:?} on {target:?}: {few} bytes for {short:?}, {many} for {long:?}");
+            }
+        }
+    }
+}

@@ -95,6 +95,25 @@ pub fn serial_scratch_up_to(most: Dims) -> usize {
     (a + b + SLACK).next_multiple_of(SLACK)
 }
 
+/// Scratch for a product on up to `threads` threads: a bound that grows with every side, so that a smaller product never
+/// asks for more than a larger one, and never less than one thread needs. What the best cut of a shape wants is neither:
+/// one of 250 terms is summed in one block, one of 300 in two smaller ones.
+pub fn scratch_up_to(most: Dims, threads: usize) -> usize {
+    let (alone, width) = (serial_scratch_up_to(most), most.n.next_multiple_of(NR));
+    let tasks = threads.min(most.m.saturating_mul(width / NR));
+    if tasks <= 1 || most.m.saturating_mul(most.n).saturating_mul(most.k) <= SERIAL_WORK {
+        return alone;
+    }
+    let depth = most.k.next_multiple_of(8).min(MAX_K_BLOCK);
+    // Tasks as square as can be: so many columns of B are packed by all of them together, each by those above one
+    // another. Half as much again under the root, and half a panel of each, leave room for cuts in whole numbers.
+    let area = most.m.saturating_mul(width).saturating_mul(tasks);
+    let square = area.saturating_add(area / 2).isqrt().clamp(width, tasks * width);
+    let a = tasks * (most.m.min(MAX_M_BLOCK) * depth + SLACK);
+    let b = ((square + tasks * NR / 2) * depth).min(tasks * B_BLOCK);
+    (a + b + tasks * SLACK).next_multiple_of(SLACK).max(alone)
+}
+
 /// Tasks for a batch: 1 means one product after the other, each on all threads.
 pub fn batch_tasks(count: usize, dims: Dims, threads: usize) -> usize {
     let even = count >= 4 * threads || (count >= threads && count.is_multiple_of(threads));
@@ -111,19 +130,28 @@ pub struct Grid {
 impl Grid {
     /// The cut whose largest task is estimated the cheapest.
     pub fn choose(dims: Dims, threads: usize) -> Grid {
-        let serial = Grid { down: 1, across: 1 };
         if dims.m * dims.n * dims.k <= SERIAL_WORK {
-            return serial;
+            return Grid { down: 1, across: 1 };
         }
-        let grids = (1..=threads).flat_map(|down| (1..=threads / down).map(move |across| Grid { down, across }));
-        grids.min_by_key(|grid| (grid.cost(dims), grid.tasks())).unwrap_or(serial)
+        Grid::cheapest(dims, Grid::all(threads))
     }
 
-    /// The cut for the most threads, up to `threads`, whose scratch fits into `available`.
+    /// The same among those whose scratch fits into `available`.
     pub fn fitting(dims: Dims, threads: usize, available: usize) -> Grid {
         let fits = |grid: &Grid| grid.tasks() * grid.task_scratch(dims) <= available;
-        let mut grids = (1..=threads).rev().map(|threads| Grid::choose(dims, threads));
-        grids.find(fits).unwrap_or(Grid { down: 1, across: 1 })
+        match Grid::choose(dims, threads) {
+            fastest if fits(&fastest) => fastest,
+            _ => Grid::cheapest(dims, Grid::all(threads).filter(fits)),
+        }
+    }
+
+    /// Every cut for at most so many threads.
+    fn all(threads: usize) -> impl Iterator<Item = Grid> {
+        (1..=threads).flat_map(move |down| (1..=threads / down).map(move |across| Grid { down, across }))
+    }
+
+    fn cheapest(dims: Dims, grids: impl Iterator<Item = Grid>) -> Grid {
+        grids.min_by_key(|grid| (grid.cost(dims), grid.tasks())).unwrap_or(Grid { down: 1, across: 1 })
     }
 
     pub fn tasks(self) -> usize {
@@ -154,7 +182,7 @@ impl Grid {
 
     /// Estimated time of the largest task, in units of one packed element per k (packing moves about 4 elements in
     /// the time of a step of 32 multiply-adds).
-    fn cost(self, dims: Dims) -> usize {
+    pub fn cost(self, dims: Dims) -> usize {
         let Dims { m, n, k } = self.task_dims(dims);
         let width = n.next_multiple_of(NR);
         let passes = n_split(n, k).pieces().count();

@@ -55,10 +55,9 @@ pub struct Dims {
     pub k: usize,
 }
 
-/// Elements of scratch that [`gemm`] wants for `threads` threads.
+/// Elements of scratch for [`gemm`] on up to `threads` threads: no fewer for a product that is larger in any direction.
 pub fn scratch_len(dims: Dims, threads: usize) -> usize {
-    let grid = Grid::choose(dims, threads);
-    grid.tasks() * grid.task_scratch(dims)
+    blocking::scratch_up_to(dims, threads)
 }
 
 /// Elements of scratch that are enough for [`gemm_serial`] of any shape up to `most` in each direction.
@@ -161,10 +160,10 @@ pub unsafe fn gemm_packed_b<T: Float>(
     unsafe { product.run(Right::Packed(packed.as_ptr()), scratch) };
 }
 
-/// Elements of scratch that [`gemm_batch`] wants for `threads` threads.
+/// Elements of scratch for [`gemm_batch`] on up to `threads` threads: no fewer for as many products that are larger.
 pub fn batch_scratch_len(count: usize, dims: Dims, threads: usize) -> usize {
     let tasks = blocking::batch_tasks(count, dims, threads);
-    if tasks == 1 { scratch_len(dims, threads) } else { tasks * blocking::serial_scratch(dims) }
+    if tasks == 1 { scratch_len(dims, threads) } else { tasks * serial_scratch_up_to(dims) }
 }
 
 /// `count` products, the i-th at `i` times the batch strides: parallel over the batch when that fills the threads,

@@ -271,3 +271,37 @@ fn every_task_has_scratch_enough() {
         }
     }
 }
+
+/// Plans give a smaller product the scratch of a larger one.
+#[test]
+fn a_smaller_product_wants_no_more_scratch_and_always_has_enough() {
+    let mut rng = crate::ops::SampleRng::new(5);
+    for _ in 0..3000 {
+        let [m, n, k] = [(); 3].map(|()| {
+            let most = [16, 64, 300, 3000][rng.size(0, 3)];
+            rng.size(1, most)
+        });
+        let (large, threads) = (Dims { m, n, k }, rng.size(1, 64));
+        let small = Dims { m: rng.size(1, large.m), n: rng.size(1, large.n), k: rng.size(1, large.k) };
+        let there = scratch_len(large, threads);
+        assert!(scratch_len(small, threads) <= there, "{small:?} and {large:?} on {threads} threads");
+        let grid = Grid::fitting(small, threads, there);
+        assert!(grid.tasks() <= threads && grid.tasks() * grid.task_scratch(small) <= there, "{small:?}: {grid:?}");
+        let count = rng.size(1, 40);
+        let [few, many] = [small, large].map(|dims| batch_scratch_len(count, dims, threads));
+        assert!(few <= many && few >= blocking::serial_scratch(small), "{count} of {small:?} and {large:?}");
+    }
+}
+
+#[test]
+fn the_scratch_of_a_product_keeps_its_threads_busy() {
+    let sides = [48, 96, 128, 200, 384, 512, 768, 1000, 3072];
+    for (m, n, k) in sides.iter().flat_map(|&m| sides.iter().flat_map(move |&n| sides.map(|k| (m, n, k)))) {
+        for threads in [2, 4, 8, 16, 32] {
+            let dims = Dims { m, n, k };
+            let [fastest, fitting] =
+                [usize::MAX, scratch_len(dims, threads)].map(|there| Grid::fitting(dims, threads, there).cost(dims));
+            assert!(4 * fitting <= 5 * fastest, "{dims:?} on {threads} threads: {fitting} instead of {fastest}");
+        }
+    }
+}
