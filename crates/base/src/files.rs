@@ -71,6 +71,13 @@ pub fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
+/// `$XDG_CACHE_HOME/plimsoll/<name>`, or below `~/.cache`; `None` where neither is set to an absolute path.
+pub fn cache_folder(name: &str) -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
+    Some(cache.join("plimsoll").join(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,6 @@
 //! What would fit when a recipe does not.
 
 use crate::counter::Counter;
-use crate::device;
 use crate::failure::Failure;
 use plimsoll_base::units::format_bytes;
 use plimsoll_models::recipe::{Draft, Recipe};
@@ -12,7 +11,7 @@ use plimsoll_planner::whatif::{Ladder, ladder};
 /// The ladder of a recipe, and every way out that fits in a sentence. The last is always a budget that is enough.
 pub fn ways_out(draft: &Draft, device: &Device, smallest: &Planned) -> Result<(Ladder, Vec<String>), Failure> {
     let counter = Counter::new();
-    let ladder = ladder(draft, device, smallest, &device::catalog_cards(), &|done, of| counter.show(done, of))?;
+    let ladder = ladder(draft, device, smallest, &Device::catalog(), &|done, of| counter.show(done, of))?;
     let hints = held_by_others(&draft.with(&[])?, device, smallest).into_iter().chain(ladder.hints()).collect();
     Ok((ladder, hints))
 }

@@ -3,6 +3,7 @@
 use crate::arguments::Machine;
 use crate::device;
 use crate::failure::Failure;
+use plimsoll::DeviceError;
 use plimsoll_base::units::{Size, format_bytes, parse_size};
 use plimsoll_planner::Device;
 use plimsoll_planner::cards::{Card, catalog};
@@ -12,7 +13,7 @@ use std::cmp::Reverse;
 pub fn devices(names: &[String], machine: &Machine) -> Result<Vec<Device>, Failure> {
     let like = match machine.device.as_str() {
         "auto" | "cpu" => None,
-        _ => Some(device::to_plan_for(machine)?),
+        _ => Some((*device::to_plan_for(machine)?).clone()),
     };
     names.iter().map(|name| device_of(name.trim(), like.as_ref())).collect()
 }
@@ -31,7 +32,7 @@ fn device_of(name: &str, like: Option<&Device>) -> Result<Device, Failure> {
         Err(error) if name.starts_with(|c: char| c.is_ascii_digit()) => {
             Err(Failure::bad_input(format!("--cards {name}: {error}"), "for example `--cards 8GiB,12GiB`"))
         }
-        Err(_) => device::card_to_plan_for(name),
+        Err(_) => Ok(Device::from_name(name).map_err(DeviceError::from)?),
     }
 }
 
@@ -43,7 +44,7 @@ fn of_size(bytes: u64, like: Option<&Device>) -> Result<Device, Failure> {
     let nearest = recent.min_by_key(|card| (distance(card), Reverse(card.compute_capability)));
     let base = match (like, nearest) {
         (Some(like), _) => like.clone(),
-        (None, card) => device::card_to_plan_for(card.map_or("", |card| card.name))?,
+        (None, card) => Device::from_card(card.unwrap_or(&catalog()[0])),
     };
     let size = format_bytes(bytes);
     if sold_gib(base.total_bytes) == sold_gib(bytes) {

@@ -9,7 +9,6 @@ mod counter;
 mod device;
 mod failure;
 mod printer;
-mod profiles;
 mod progress;
 mod verdict;
 

@@ -86,11 +86,9 @@ pub(super) fn store(file: &Path, content: &[u8]) {
     }
 }
 
-/// Where compiled kernels and chosen algorithms are kept.
+/// Where compiled kernels and what was learned about a card are kept.
 pub fn cache_folder() -> Option<PathBuf> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
-    Some(cache.join("plimsoll/cuda"))
+    plimsoll_base::files::cache_folder("cuda")
 }
 
 struct Program(sys::nvrtcProgram);

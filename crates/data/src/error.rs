@@ -1,6 +1,7 @@
 //! What can be wrong with data: every variant names the file, the place and the cause; [`DataError::hint`] advises.
 
 use super::pictures::{PictureFault, PicturePlace};
+use plimsoll_base::explain::{Explain, Fault};
 use std::{fmt, path::PathBuf};
 
 /// Where in a file: a line of a text file, or a row of a table without lines. Both count from 1.
@@ -179,6 +180,16 @@ fn edit_distance(a: &str, b: &str) -> usize {
         }
     }
     row[b.len()]
+}
+
+impl Explain for DataError {
+    fn fault(&self) -> Fault {
+        if matches!(self, DataError::Worker { .. }) { Fault::Failed } else { Fault::BadInput }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        vec![self.hint()]
+    }
 }
 
 #[cfg(test)]

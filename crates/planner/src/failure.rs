@@ -1,6 +1,7 @@
 //! Why there is no plan.
 
 use crate::choose::Planned;
+use plimsoll_base::explain::{Explain, Fault};
 use plimsoll_core::plan::PlanError;
 use plimsoll_models::recipe::RecipeError;
 use thiserror::Error;
@@ -15,6 +16,31 @@ pub enum PlanFailure {
     DoesNotFit(Box<Planned>),
     #[error(transparent)]
     Plan(#[from] PlanError),
+}
+
+impl Explain for PlanFailure {
+    fn fault(&self) -> Fault {
+        match self {
+            PlanFailure::Recipe(_) | PlanFailure::Refused { .. } => Fault::BadInput,
+            PlanFailure::DoesNotFit(_) => Fault::DoesNotFit,
+            PlanFailure::Plan(error) => error.fault(),
+        }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        match self {
+            PlanFailure::Recipe(error) => error.hints(),
+            PlanFailure::Refused { hint, .. } => vec![hint.clone()],
+            PlanFailure::DoesNotFit(smallest) => {
+                vec![format!("--memory {} is enough", smallest.planned_peak_bytes())]
+            }
+            PlanFailure::Plan(error) => error.hints(),
+        }
+    }
+
+    fn message(&self) -> String {
+        if let PlanFailure::DoesNotFit(smallest) = self { smallest.shortage() } else { self.to_string() }
+    }
 }
 
 impl std::fmt::Debug for Planned {

@@ -193,7 +193,7 @@ fn named(name: &str) -> Result<Device, Failure> {
             "settings are made for a card, not for the processor",
             "`plimsoll devices --catalog` lists the cards",
         )),
-        false => Ok(device),
+        false => Ok((*device).clone()),
     }
 }
 

@@ -5,10 +5,11 @@ mod versus;
 mod workload;
 
 use crate::arguments::{Machine, Overrides};
-use crate::device::{self, Facts};
+use crate::device;
 use crate::failure::Failure;
 use crate::printer::{self, say};
 use clap::{Args, builder::PossibleValuesParser};
+use plimsoll::Facts;
 use plimsoll_core::plan::Recompute;
 use plimsoll_models::recipe::Recipe;
 use plimsoll_planner::choose::plan;
@@ -93,8 +94,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let began = Instant::now();
     let workload = Workload::find(&arguments.workload)?;
     let seq = workload.length(arguments.seq)?;
-    let (device, facts) = device::to_run_on(&arguments.machine)?;
-    let gpu = if let Facts::Gpu(facts) = &facts { Some(facts.name.as_str()) } else { None };
+    let device = device::to_run_on(&arguments.machine)?;
+    let gpu = if let Some(Facts::Gpu(facts)) = device.facts() { Some(facts.name.as_str()) } else { None };
     if let Some(budgets) = arguments.versus_fixed {
         return versus::run(arguments, workload, seq, &device, budgets);
     }

@@ -1,12 +1,12 @@
 //! `plimsoll calibrate`: measure the device, keep its profile for later predictions.
 
 use crate::arguments::Machine;
-use crate::device::{self, Facts};
+use crate::device;
 use crate::failure::Failure;
 use crate::printer::{self, say};
-use crate::profiles::{self, Measured};
 use clap::Args;
 use indicatif::ProgressBar;
+use plimsoll::store_profile;
 use plimsoll_core::plan::{Amount, Amounts};
 use plimsoll_train::calibrate::{Calibration, calibrate};
 use serde::Serialize;
@@ -35,14 +35,11 @@ struct Answer<'a> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let (mut device, facts) = device::to_run_on(&arguments.machine)?;
-    let measured = match facts {
-        Facts::Cpu(facts) => Measured::Cpu { name: facts.name, threads: device.target.threads },
-        Facts::Gpu(facts) => {
-            // The catalog's rates, not those of an earlier measurement: the same card gives the same answer.
-            device.profile = device::of_gpu(&facts).profile;
-            Measured::Gpu { name: facts.name }
-        }
+    let mut device = device::to_run_on(&arguments.machine)?;
+    // The built-in rates, not those of an earlier measurement: the same device gives the same answer.
+    device.forget_measurements();
+    let Some(measured) = device.measured() else {
+        return Err(Failure::bad_input("this device is not here", "measure cpu, cuda or cuda:N"));
     };
     say(&format!("measuring {measured}; other work on it makes it look slower"));
     // Invisible unless stderr is a terminal.
@@ -51,7 +48,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let calibration = calibrate(&device, time, |share| bar.set_position((100.0 * share.min(1.0)) as u64));
     bar.finish_and_clear();
     let calibration = calibration?;
-    let file = profiles::store(&measured, &calibration.profile)
+    let file = store_profile(&measured, &calibration.profile)
         .map_err(|cause| Failure::failed(format!("the profile cannot be kept: {cause}"), "set XDG_CACHE_HOME"))?;
     match arguments.json {
         true => {

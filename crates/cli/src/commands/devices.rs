@@ -1,9 +1,9 @@
 //! `plimsoll devices`: what is here, what is free, and who holds the rest.
 
-use crate::device::Facts;
 use crate::failure::Failure;
 use crate::printer::{self, say};
 use clap::Args;
+use plimsoll::Facts;
 use plimsoll_base::units::format_bytes;
 use plimsoll_core::kernels::cuda::CudaError;
 use plimsoll_cuda::{GpuFacts, gpus, missing_libraries};

@@ -37,7 +37,7 @@ struct Answer<'a> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let (device, _) = device::to_run_on(&arguments.machine)?;
+    let device = device::to_run_on(&arguments.machine)?;
     let mut run = TrainedRun::open(&arguments.run, &device)?;
     let (scores, data) = run.evaluate()?;
     let answer = Answer {

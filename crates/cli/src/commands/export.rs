@@ -35,7 +35,7 @@ fn loads_in(run: &TrainedRun) -> &'static str {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let (device, _) = device::to_run_on(&arguments.machine)?;
+    let device = device::to_run_on(&arguments.machine)?;
     let run = TrainedRun::open(&arguments.run, &device)?;
     run.export(&arguments.dir)?;
     let answer = Answer { weights: &run.weights, dir: &arguments.dir, loads_in: loads_in(&run) };

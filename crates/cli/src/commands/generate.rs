@@ -51,7 +51,7 @@ struct Answer<'a> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let (device, _) = device::to_run_on(&arguments.machine)?;
+    let device = device::to_run_on(&arguments.machine)?;
     let mut run = TrainedRun::open_to_write(&arguments.run, &device, Some(arguments.tokens.max(1)), arguments.beams)?;
     let usual = if arguments.beams > 1 { 0.0 } else { 0.8 };
     let options = GenerationOptions {

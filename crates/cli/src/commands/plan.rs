@@ -110,9 +110,9 @@ fn show(arguments: &Arguments, planned: &Planned, recipe: &Recipe, mut verdict: 
     if arguments.explain {
         explain(planned, recipe, &mut verdict)?;
     }
-    verdict.frontier = arguments.frontier.then_some(frontier);
+    verdict.report.frontier = arguments.frontier.then_some(frontier);
     match arguments.common.json {
-        true => printer::json(&verdict)?,
+        true => printer::json(&verdict.report)?,
         false => printer::out(&verdict.text(arguments.explain, Paint::stdout()))?,
     };
     Ok(())
@@ -121,9 +121,9 @@ fn show(arguments: &Arguments, planned: &Planned, recipe: &Recipe, mut verdict: 
 /// Margins are asked for where there is a plan to compare with.
 fn explain(planned: &Planned, recipe: &Recipe, verdict: &mut Verdict) -> Result<(), Failure> {
     let counter = Counter::new();
-    verdict.neighbours = Some(neighbours(recipe, planned, &|done, of| counter.show(done, of))?);
-    if verdict.fits {
-        verdict.margins = Some(margins(recipe, planned, &device::catalog_cards())?);
+    verdict.report.neighbours = Some(neighbours(recipe, planned, &|done, of| counter.show(done, of))?);
+    if verdict.report.fits {
+        verdict.report.margins = Some(margins(recipe, planned, &plimsoll_planner::Device::catalog())?);
     }
     Ok(())
 }

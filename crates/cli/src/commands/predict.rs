@@ -25,7 +25,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let (device, _) = device::to_run_on(&arguments.machine)?;
+    let device = device::to_run_on(&arguments.machine)?;
     let mut run = TrainedRun::open_to_write(&arguments.run, &device, arguments.tokens, arguments.beams)?;
     let mut failed = None;
     run.predict(&arguments.file, &mut |prediction| match printer::json(prediction) {

@@ -9,6 +9,7 @@ use crate::printer::{self, Paint, indented, say};
 use crate::progress::Progress;
 use crate::verdict::Verdict;
 use clap::Args;
+use plimsoll::PlanReport;
 use plimsoll_base::units::format_bytes;
 use plimsoll_models::hf::HfError;
 use plimsoll_models::recipe::Draft;
@@ -62,8 +63,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let draft = arguments.common.draft(&steps)?;
     let recipe = draft.with(&[])?;
     let folder = folder(arguments, &recipe.name)?;
-    let (device, facts) = device::to_run_on(&arguments.common.machine)?;
-    say(devices::text(&facts).trim_end());
+    let device = device::to_run_on(&arguments.common.machine)?;
+    device.facts().into_iter().for_each(|facts| say(devices::text(facts).trim_end()));
     let mut run = open(arguments, &draft, &device, folder)?;
     announce(&run, arguments.resume);
     let stop = stop_on_signals()?;
@@ -88,7 +89,7 @@ fn open(arguments: &Arguments, draft: &Draft, device: &Device, folder: RunFolder
         (Err(RunError::Planning(PlanFailure::DoesNotFit(smallest))), None) => {
             let (ladder, hints) = ways_out(draft, device, &smallest)?;
             if arguments.common.json {
-                printer::json(&Verdict::does_not_fit(&recipe, &smallest, &hints, ladder))?;
+                printer::json(&PlanReport::of_smallest(&recipe, &smallest, &hints, ladder))?;
             }
             Err(Failure::does_not_fit(&smallest, hints))
         }

@@ -11,6 +11,7 @@ pub use class::{Class, Products};
 pub use op::{Alias, AliasKind, Cost, Differentiable, Op, OpError, Processor, Target, Vjp};
 
 use crate::types::{DType, Type};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ impl NodeId {
 }
 
 /// What memory is spent on; the rows of every breakdown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Component {
     Weights,

@@ -31,6 +31,7 @@ pub use summary::{LiveBuffer, Peak, Summary, live_by_tick};
 pub use verify::verify;
 
 use crate::graph::GraphError;
+use plimsoll_base::explain::{DEFECT, Explain, Fault};
 use thiserror::Error;
 
 /// Every slot starts at a multiple of this: a cache line, and the width of the widest vector.
@@ -50,6 +51,19 @@ impl PlanError {
     /// Whether sizes are beyond what can be addressed: then the recipe is to blame.
     pub fn is_too_large(&self) -> bool {
         matches!(self, PlanError::TooLarge | PlanError::Graph(GraphError::TooLarge { .. }))
+    }
+}
+
+impl Explain for PlanError {
+    fn fault(&self) -> Fault {
+        if self.is_too_large() { Fault::BadInput } else { Fault::Failed }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        match self.is_too_large() {
+            true => vec!["make the model, the batch or the length smaller".into()],
+            false => vec![DEFECT.into()],
+        }
     }
 }
 

@@ -2,11 +2,12 @@
 
 use super::{Layout, Owner, Program};
 use crate::graph::{Component, Space};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// The moment of most memory.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Peak {
     pub phase: String,
     pub tick: usize,
@@ -14,7 +15,7 @@ pub struct Peak {
 }
 
 /// One buffer alive at the peak.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct LiveBuffer {
     pub name: String,
     pub bytes: usize,

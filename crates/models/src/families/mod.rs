@@ -31,6 +31,7 @@ pub use task::Task;
 
 use crate::reading::section::Section;
 use plimsoll_core::graph::{Graph, GraphError, ValueId};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt::Debug;
@@ -70,7 +71,7 @@ pub enum Input {
 }
 
 /// How attention is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AttentionForm {
     /// The T × T scores exist as a value.

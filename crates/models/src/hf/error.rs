@@ -1,5 +1,6 @@
 //! What can be wrong with a checkpoint's folder, with a way out.
 
+use plimsoll_base::explain::{Explain, Fault};
 use plimsoll_base::folders::FolderError;
 use plimsoll_base::safetensors::TensorFileError;
 use std::fmt;
@@ -120,6 +121,20 @@ impl HfError {
             Some((cause, hint)) => (cause.into(), hint.into()),
             None => (text, String::new()),
         }
+    }
+}
+
+impl Explain for HfError {
+    fn fault(&self) -> Fault {
+        if matches!(self, HfError::Write { .. }) { Fault::Failed } else { Fault::BadInput }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        vec![self.cause_and_hint().1]
+    }
+
+    fn message(&self) -> String {
+        self.cause_and_hint().0
     }
 }
 

@@ -1,5 +1,6 @@
 //! What is wrong with a recipe: every problem with its place, key, cause, what is allowed, and a hint.
 
+use plimsoll_base::explain::{Explain, Fault};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -196,6 +197,17 @@ fn printable(c: char) -> char {
 
 fn floor_boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0)
+}
+
+/// The error's own text carries place and hint.
+impl Explain for RecipeError {
+    fn fault(&self) -> Fault {
+        Fault::BadInput
+    }
+
+    fn hints(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use crate::program::{Settings, StepSpec};
 use levers::{check_pins, offloads};
 use plimsoll_core::plan::{Layout, LayoutOptions, Offload, PlanError, Profile, Program};
 use plimsoll_models::families::{AttentionForm, Family};
+use schemars::JsonSchema;
 use search::Search;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -48,7 +49,7 @@ pub enum RecomputePin {
 }
 
 /// One lever, what was chosen, and what it bought.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Decision {
     pub lever: String,
     pub choice: String,

@@ -5,8 +5,9 @@ use crate::PlanFailure;
 use crate::choose::{Choice, ChooseError, Pins, RecomputePin, choose};
 use crate::program::{StepSpec, UpdateRule};
 use plimsoll_base::names::Named;
+use plimsoll_base::units::format_bytes;
 use plimsoll_core::graph::Processor;
-use plimsoll_core::plan::{LayoutOptions, Offload, Profile};
+use plimsoll_core::plan::{LayoutOptions, Offload, Profile, Summary};
 use plimsoll_core::types::DType;
 use plimsoll_models::families::{AttentionForm, Family, GenerationShape, Input};
 use plimsoll_models::recipe::{
@@ -183,6 +184,19 @@ pub struct Planned {
 }
 
 impl Planned {
+    /// How much it needs, when, and against what; for the smallest plan there is.
+    pub fn shortage(&self) -> String {
+        let peak = Summary::of(&self.choice.program, &self.choice.layout).peak;
+        format!(
+            "it does not fit: the smallest plan needs {} at tick {} of {} ({}), the budget is {}",
+            format_bytes(self.planned_peak_bytes()),
+            peak.tick,
+            peak.phase,
+            peak.node,
+            format_bytes(self.budget_bytes)
+        )
+    }
+
     pub fn planned_peak_bytes(&self) -> u64 {
         self.reserve_bytes + self.choice.layout.arena_bytes as u64
     }

@@ -7,10 +7,11 @@ use crate::program::Settings;
 use plimsoll_base::units::format_bytes;
 use plimsoll_models::families::AttentionForm;
 use plimsoll_models::recipe::Recipe;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What a row says about a plan.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Outline {
     pub micro_batch: usize,
     pub accumulation: usize,
@@ -53,7 +54,7 @@ impl From<&Planned> for Outline {
 }
 
 /// What became of a recipe on a device.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Attempt {
     pub fits: bool,
     pub budget_bytes: u64,

@@ -8,6 +8,7 @@ use crate::PlanFailure;
 use crate::choose::fused_feed_forward;
 use crate::choose::{Planned, budget_bytes, family, precision};
 use plimsoll_models::recipe::{Budget, Precision, Recipe};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A recipe on one card.
@@ -49,7 +50,7 @@ pub fn on_cards(
 }
 
 /// A card and the plan on it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CardAnswer {
     pub card: String,
     pub total_bytes: u64,

@@ -6,9 +6,10 @@ use crate::PlanFailure;
 use crate::choose::{ChooseError, budget_bytes, family, frontier, pins, profile, spec};
 use plimsoll_core::plan::LayoutOptions;
 use plimsoll_models::recipe::Recipe;
+use schemars::JsonSchema;
 use serde::Serialize;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FrontierPoint {
     #[serde(flatten)]
     pub plan: Outline,

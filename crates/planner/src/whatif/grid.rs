@@ -6,6 +6,7 @@ use crate::Device;
 use crate::PlanFailure;
 use crate::choose::{budget_bytes, pins, spec};
 use crate::program::{StepSpec, UpdateRule};
+use plimsoll_base::explain::{Explain, Fault};
 use plimsoll_models::recipe::{Draft, Recipe};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -45,8 +46,22 @@ pub enum GridError {
     Train(#[from] PlanFailure),
 }
 
+impl Explain for GridError {
+    fn fault(&self) -> Fault {
+        if let GridError::Train(failure) = self { failure.fault() } else { Fault::BadInput }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        if let GridError::Train(failure) = self { failure.hints() } else { vec![self.hint().into()] }
+    }
+
+    fn message(&self) -> String {
+        if let GridError::Train(failure) = self { failure.message() } else { self.to_string() }
+    }
+}
+
 impl GridError {
-    pub fn hint(&self) -> &'static str {
+    fn hint(&self) -> &'static str {
         match self {
             GridError::Malformed { .. } => {
                 "for example `--grid train.effective_batch=32,64`, `--grid data.max_length=128..512:32` (from..to:step) \

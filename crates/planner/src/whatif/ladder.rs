@@ -9,12 +9,13 @@ use crate::PlanFailure;
 use crate::choose::Planned;
 use plimsoll_base::units::format_bytes;
 use plimsoll_models::recipe::Draft;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 /// One change and where it leads.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Rung {
     pub kind: &'static str,
     pub change: String,

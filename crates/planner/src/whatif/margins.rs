@@ -7,11 +7,12 @@ use crate::Device;
 use crate::PlanFailure;
 use crate::choose::{Planned, divisors, family, pins};
 use plimsoll_models::recipe::{Choice, Recipe};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 const GIB: u64 = 1 << 30;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Margins {
     /// The fastest plan with one GiB more.
     pub another_gib: Option<Outline>,

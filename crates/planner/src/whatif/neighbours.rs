@@ -8,10 +8,11 @@ use crate::program::{Settings, StepSpec, program};
 use plimsoll_core::plan::{Profile, lay_out, predicted_ms};
 use plimsoll_models::families::{AttentionForm, Family};
 use plimsoll_models::recipe::Recipe;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The plan that one step of one lever leads to, against the plan that was chosen.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Neighbour {
     pub lever: &'static str,
     pub from: String,

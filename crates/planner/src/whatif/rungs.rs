@@ -87,7 +87,7 @@ fn budget(recipe: &Recipe) -> Vec<Step> {
 
 /// How many samples are evaluated at a time has no influence on the result, but where each is sought among the others.
 fn evaluation(recipe: &Recipe) -> Vec<Step> {
-    if matches!(recipe.model, Model::Clip(_)) {
+    if recipe.model.family().contrast().is_some() {
         return Vec::new();
     }
     let whole = evaluate_batch(recipe).unwrap_or(1);

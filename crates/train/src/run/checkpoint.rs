@@ -1,6 +1,7 @@
 //! Checkpoints: everything a run needs to go on with the same bits. A checkpoint appears whole or not at all.
 
 use super::fingerprint::Fingerprint;
+use plimsoll_base::explain::{Explain, Fault};
 use plimsoll_base::files::{sync_folder, write_new};
 use plimsoll_base::folders::take_place;
 use plimsoll_base::safetensors::{TensorFile, TensorFileError, TensorHead, TensorWriter};
@@ -357,6 +358,21 @@ fn dtype_name(dtype: DType) -> &'static str {
         DType::I32 => "I32",
         DType::I64 => "I64",
         DType::Bool => "BOOL",
+    }
+}
+
+impl Explain for CheckpointError {
+    fn fault(&self) -> Fault {
+        if matches!(self, CheckpointError::Write { .. }) { Fault::Failed } else { Fault::BadInput }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        let hint = match self {
+            CheckpointError::Write { .. } => "make room or choose another disk with --out, then go on with --resume",
+            CheckpointError::Another { .. } => "use it with the recipe that wrote it",
+            _ => "move it away: --resume then goes on from the checkpoint before it",
+        };
+        vec![hint.into()]
     }
 }
 

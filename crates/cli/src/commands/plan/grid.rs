@@ -6,7 +6,7 @@ use crate::failure::{Code, Failure};
 use crate::printer;
 use plimsoll_models::recipe::Draft;
 use plimsoll_planner::Device;
-use plimsoll_planner::whatif::{Axis, Grid, GridError, grid};
+use plimsoll_planner::whatif::{Axis, Grid, grid};
 use plimsoll_report::grid_table;
 
 pub fn run(arguments: &Arguments, draft: &Draft, device: &Device) -> Result<(), Failure> {
@@ -35,14 +35,5 @@ fn none_fits(grid: &Grid) -> Failure {
             message: format!("none of {count} combinations fits"),
             hints: vec![hint.into()],
         },
-    }
-}
-
-impl From<GridError> for Failure {
-    fn from(error: GridError) -> Failure {
-        match error {
-            GridError::Train(error) => error.into(),
-            error => Failure::bad_input(error.to_string(), error.hint()),
-        }
     }
 }

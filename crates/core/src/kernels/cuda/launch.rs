@@ -2,6 +2,7 @@
 
 use super::Sweep;
 use crate::types::{DType, Type};
+use plimsoll_base::explain::{Explain, Fault};
 use thiserror::Error;
 
 #[derive(Debug, Error, Clone, PartialEq)]
@@ -24,6 +25,37 @@ pub enum CudaError {
     Full { call: &'static str },
     #[error("the host has no {bytes} bytes that can be pinned")]
     HostMemory { bytes: u64 },
+}
+
+impl Explain for CudaError {
+    fn fault(&self) -> Fault {
+        match self {
+            CudaError::Missing { .. } | CudaError::Unusable { .. } => Fault::BadInput,
+            _ => Fault::Failed,
+        }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        let hint = match self {
+            CudaError::Missing { remedy, .. } => remedy,
+            CudaError::Unusable { hint, .. } => hint.as_str(),
+            CudaError::OutOfMemory { .. } | CudaError::Full { .. } => {
+                "end what else holds the memory (`plimsoll devices`), or give a smaller --memory"
+            }
+            CudaError::HostMemory { .. } => {
+                "end what else holds memory of this machine, or raise the limit on locked memory (`ulimit -l`)"
+            }
+            CudaError::Fault { hint, .. } => hint,
+            CudaError::NoKernel { .. } => "run it with --device cpu",
+            CudaError::Compile { .. } => "this is a defect of plimsoll: please report it; --device cpu runs meanwhile",
+            CudaError::Driver { .. } => {
+                "the device failed; checkpoints written before are whole. `nvidia-smi` shows its state; \
+                 go on with --resume, there or, unless the recipe pins a precision that only GPUs have, with \
+                 --device cpu"
+            }
+        };
+        vec![hint.into()]
+    }
 }
 
 /// A value in the device's memory.

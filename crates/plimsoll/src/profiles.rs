@@ -1,7 +1,6 @@
 //! Measured profiles of devices, kept from run to run in the user's cache folder.
 
-use crate::printer::say;
-use plimsoll_base::files::write_whole;
+use plimsoll_base::files::{cache_folder, write_whole};
 use plimsoll_core::graph::Class;
 use plimsoll_core::plan::{Amount, Profile};
 use serde::{Deserialize, Serialize};
@@ -44,34 +43,35 @@ struct Stored {
     profile: Profile,
 }
 
-/// The profile that was measured here, if there is one.
-pub fn of(device: &Measured) -> Option<Profile> {
-    load(&folder()?, device)
+/// The profile that was measured here, if there is one. A file that cannot be used is noted, and is never an error.
+pub fn of(device: &Measured, notes: &mut Vec<String>) -> Option<Profile> {
+    load(&cache_folder("profiles")?, device).unwrap_or_else(|note| {
+        notes.push(note);
+        None
+    })
 }
 
-/// `None` if there is none to use; a file that cannot be used is named on stderr, and is never an error.
-fn load(folder: &Path, of: &Measured) -> Option<Profile> {
+fn load(folder: &Path, of: &Measured) -> Result<Option<Profile>, String> {
     let path = path_in(folder, of);
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return None,
-        Err(cause) => return ignored(&path, &cause.to_string()),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(cause) => return Err(ignored(&path, &cause.to_string())),
     };
     let stored: Stored = match serde_json::from_str(&text) {
         Ok(stored) => stored,
-        Err(cause) => return ignored(&path, &format!("it is damaged or of another version ({cause})")),
+        Err(cause) => return Err(ignored(&path, &format!("it is damaged or of another version ({cause})"))),
     };
     match &stored {
-        Stored { format, .. } if *format != FORMAT => ignored(&path, "it is of another version"),
-        Stored { device, .. } if device != of => ignored(&path, "it is another device's"),
-        Stored { profile, .. } if !is_sound(profile) => ignored(&path, "its rates cannot be"),
-        _ => Some(stored.profile),
+        Stored { format, .. } if *format != FORMAT => Err(ignored(&path, "it is of another version")),
+        Stored { device, .. } if device != of => Err(ignored(&path, "it is another device's")),
+        Stored { profile, .. } if !is_sound(profile) => Err(ignored(&path, "its rates cannot be")),
+        _ => Ok(Some(stored.profile)),
     }
 }
 
-fn ignored(path: &Path, why: &str) -> Option<Profile> {
-    say(&format!("note: {} is not used: {why}; `plimsoll calibrate` measures anew", path.display()));
-    None
+fn ignored(path: &Path, why: &str) -> String {
+    format!("{} is not used: {why}; `plimsoll calibrate` measures anew", path.display())
 }
 
 /// Every rate a time, every class of work known, and a grain that work can be cut by.
@@ -92,7 +92,7 @@ const MOST_PARTS: usize = 1 << 16;
 
 /// Keeps a measured profile, all of it or nothing. Says where.
 pub fn store(device: &Measured, profile: &Profile) -> io::Result<PathBuf> {
-    let folder = folder().ok_or_else(|| io::Error::other("neither XDG_CACHE_HOME nor HOME is set"))?;
+    let folder = cache_folder("profiles").ok_or_else(|| io::Error::other("neither XDG_CACHE_HOME nor HOME is set"))?;
     store_in(&folder, device, profile)
 }
 
@@ -102,13 +102,6 @@ fn store_in(folder: &Path, device: &Measured, profile: &Profile) -> io::Result<P
     let stored = Stored { format: FORMAT, device: device.clone(), profile: profile.clone() };
     write_whole(&path, (serde_json::to_string_pretty(&stored)? + "\n").as_bytes())?;
     Ok(path)
-}
-
-/// `$XDG_CACHE_HOME/plimsoll/profiles`, or below `~/.cache`.
-fn folder() -> Option<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
-    Some(cache.join("plimsoll").join("profiles"))
 }
 
 /// `Intel(R) Xeon(R) Processor`, 2 threads → `cpu-intel-r-xeon-r-processor-2.json`; `NVIDIA T4` → `gpu-nvidia-t4.json`.
@@ -136,11 +129,11 @@ mod tests {
         profile.phase_s = 0.25;
         let path = store_in(dir.path(), &cpu("Some (R) CPU", 2), &profile).unwrap();
         assert!(path.ends_with("cpu-some-r-cpu-2.json"), "{path:?}");
-        assert_eq!(load(dir.path(), &cpu("Some (R) CPU", 2)), Some(profile));
-        assert_eq!(load(dir.path(), &cpu("Some (R) CPU", 3)), None);
-        assert_eq!(load(dir.path(), &Measured::Gpu { name: "Some (R) CPU".into() }), None);
+        assert_eq!(load(dir.path(), &cpu("Some (R) CPU", 2)), Ok(Some(profile)));
+        assert!(!matches!(load(dir.path(), &cpu("Some (R) CPU", 3)), Ok(Some(_))));
+        assert!(!matches!(load(dir.path(), &Measured::Gpu { name: "Some (R) CPU".into() }), Ok(Some(_))));
         // Another name that makes the same file name.
-        assert_eq!(load(dir.path(), &cpu("some r cpu", 2)), None);
+        assert!(!matches!(load(dir.path(), &cpu("some r cpu", 2)), Ok(Some(_))));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
@@ -164,9 +157,9 @@ mod tests {
         for damaged in damaged {
             assert_ne!(damaged, text);
             fs::write(&path, &damaged).unwrap();
-            assert_eq!(load(dir.path(), &device), None, "{damaged}");
+            assert!(load(dir.path(), &device).is_err(), "{damaged}");
         }
         fs::write(&path, [0xff, 0xfe]).unwrap();
-        assert_eq!(load(dir.path(), &device), None);
+        assert!(!matches!(load(dir.path(), &device), Ok(Some(_))));
     }
 }
