@@ -66,6 +66,16 @@ fn trained() -> Desk {
     desk
 }
 
+/// By the folder's own name and its parent's, from inside of it.
+fn refused_from_inside(desk: &Desk, run: &str) {
+    for (place, target) in [("home/inner", "."), ("home/inner", ".."), ("home/inner", "../inner"), ("home", "../home")]
+    {
+        let source = desk.path(run);
+        let mut command = desk.command(&["export", source.to_str().unwrap(), target]);
+        Answer::from(command.current_dir(desk.path(place)).output().unwrap()).must(2, &["hint:"]);
+    }
+}
+
 #[test]
 fn an_export_takes_the_place_of_nothing_but_an_export() {
     let desk = trained();
@@ -87,14 +97,7 @@ fn an_export_takes_the_place_of_nothing_but_an_export() {
         for inside in ["checkpoints", "checkpoints/step-2", "checkpoints/step-9"] {
             desk.run(&["export", run, &format!("{run}/{inside}")]).must(2, &["checkpoints", "hint:"]);
         }
-        // From inside: by the folder's own name, and its parent.
-        for (place, target) in
-            [("home/inner", "."), ("home/inner", ".."), ("home/inner", "../inner"), ("home", "../home")]
-        {
-            let source = desk.path(run);
-            let mut command = desk.command(&["export", source.to_str().unwrap(), target]);
-            Answer::from(command.current_dir(desk.path(place)).output().unwrap()).must(2, &["hint:"]);
-        }
+        refused_from_inside(&desk, run);
         assert!(tree(&desk.path("")) == before, "{run}: something changed");
         for target in ["new", "new", "deep/er/new", "empty"] {
             desk.run(&["export", run, target]).must(0, &[]);

@@ -184,9 +184,7 @@ impl Run {
                 }
                 (planned, plan.products, false)
             }
-            None if resumed && stored.exists() => {
-                resume_plan(&recipe, device, &stored).map_err(|error| of_own_plan(error, &stored))?
-            }
+            None if resumed && stored.exists() => resume_plan(&recipe, device, &stored)?,
             None => (setup::plan(&recipe, device)?, Algorithms::default(), false),
         };
         let data = load_data(&recipe)?;
@@ -364,9 +362,9 @@ fn take_arena_with(
 /// A resumed run uses its stored plan if that is for this kind of device and still fits; otherwise another plan is
 /// made, and that is said.
 fn resume_plan(recipe: &Recipe, device: &Device, stored: &Path) -> Result<(Planned, Algorithms, bool), RunError> {
-    let plan = StoredPlan::read(stored)?;
+    let plan = StoredPlan::read(stored).map_err(|error| of_own_plan(error, stored))?;
     if plan.layout.processor == device.target.processor {
-        let planned = plan.restore(recipe, device, stored)?;
+        let planned = plan.restore(recipe, device, stored).map_err(|error| of_own_plan(error, stored))?;
         if fits_its_budget(&planned) {
             return Ok((planned, plan.products, false));
         }
