@@ -7,7 +7,6 @@
 
 pub mod cards;
 mod device;
-mod failure;
 
 pub mod program;
 
@@ -17,5 +16,5 @@ pub mod whatif;
 
 pub mod advise;
 
+pub use choose::PlanFailure;
 pub use device::Device;
-pub use failure::PlanFailure;

@@ -1,7 +1,7 @@
 //! Why a run, or the use of one, failed.
 
-use crate::run::checkpoint::CheckpointError;
 use plimsoll_base::explain::{Explain, Fault};
+use plimsoll_base::safetensors::TensorFileError;
 use plimsoll_base::units::format_bytes;
 use plimsoll_core::kernels::cuda::CudaError;
 use plimsoll_core::plan::{PlanError, PlanFileError};
@@ -12,6 +12,36 @@ use plimsoll_planner::PlanFailure;
 use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
+
+/// Why a checkpoint could not be written or read.
+#[derive(Debug, Error)]
+pub enum CheckpointError {
+    #[error("cannot write checkpoint {path}: {cause}; {previous}")]
+    Write { path: PathBuf, cause: io::Error, previous: String },
+    #[error("cannot read checkpoint {path}: {cause}")]
+    Read { path: PathBuf, cause: io::Error },
+    #[error("checkpoint {path} is damaged: {cause}")]
+    Damaged { path: PathBuf, cause: String },
+    #[error("checkpoint {path} does not fit this recipe: {cause}")]
+    Another { path: PathBuf, cause: String },
+    #[error(transparent)]
+    Tensors(#[from] TensorFileError),
+}
+
+impl Explain for CheckpointError {
+    fn fault(&self) -> Fault {
+        if matches!(self, CheckpointError::Write { .. }) { Fault::Failed } else { Fault::BadInput }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        let hint = match self {
+            CheckpointError::Write { .. } => "make room or choose another disk with --out, then go on with --resume",
+            CheckpointError::Another { .. } => "use it with the recipe that wrote it",
+            _ => "move it away: --resume then goes on from the checkpoint before it",
+        };
+        vec![hint.into()]
+    }
+}
 
 #[derive(Debug, Error)]
 pub enum RunError {

@@ -15,8 +15,8 @@ use plimsoll_planner::Device;
 use plimsoll_planner::PlanFailure;
 use plimsoll_planner::choose::{Planned, length, plan, plan_use};
 use plimsoll_planner::program::EVALUATE;
-use plimsoll_train::run::Pass;
-use plimsoll_train::run::shapes;
+use plimsoll_train::steps::Pass;
+use plimsoll_train::steps::shapes;
 
 /// A model, how it is trained, and what on.
 struct Case {

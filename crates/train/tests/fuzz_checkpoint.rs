@@ -5,7 +5,7 @@ mod common;
 use common::fresh_seed;
 use plimsoll_base::safetensors::{TensorFile, TensorHead, TensorWriter};
 use plimsoll_core::ops::SampleRng;
-use plimsoll_train::run::checkpoint::parse_state;
+use plimsoll_train::checkpoints::parse_state;
 use std::collections::BTreeMap;
 use std::path::Path;
 

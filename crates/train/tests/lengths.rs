@@ -8,8 +8,8 @@ use plimsoll_exec::{Executor, NullExecutor};
 use plimsoll_models::recipe::Recipe;
 use plimsoll_planner::Device;
 use plimsoll_planner::choose::{Planned, plan};
-use plimsoll_train::run::shapes;
-use plimsoll_train::run::{Pass, Stepper};
+use plimsoll_train::steps::shapes;
+use plimsoll_train::steps::{Pass, Stepper};
 
 const ENCODER: &str = "[model]\nfamily = \"FAMILY\"\nvocab_size = 50\nhidden_size = 12\nnum_hidden_layers = 2\n\
     num_attention_heads = 3\nintermediate_size = 20\nmax_position_embeddings = 80\nhidden_dropout_prob = 0.0\n\

@@ -20,8 +20,8 @@ use plimsoll_planner::Device;
 use plimsoll_planner::PlanFailure;
 use plimsoll_planner::choose::{family, plan};
 use plimsoll_planner::program::Settings;
-use plimsoll_train::run::Pass;
-use plimsoll_train::run::shapes;
+use plimsoll_train::steps::Pass;
+use plimsoll_train::steps::shapes;
 use std::collections::BTreeMap;
 
 #[global_allocator]

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::printer;
 use clap::Args;
 use plimsoll_train::infer::TrainedRun;
-use plimsoll_train::infer::generation::GenerationOptions;
+use plimsoll_train::writing::generation::GenerationOptions;
 use serde::Serialize;
 use std::path::PathBuf;
 

@@ -29,6 +29,7 @@ pub use presets::siblings as sibling_presets;
 pub use t5::{FeedForward, T5};
 pub use task::Task;
 
+pub use crate::hf::HuggingFace;
 use crate::reading::section::Section;
 use plimsoll_core::graph::{Graph, GraphError, ValueId};
 use schemars::JsonSchema;
@@ -119,24 +120,6 @@ pub struct Outputs {
     pub correct: Option<ValueId>,
     /// One row per sample, where they are few.
     pub logits: Option<ValueId>,
-}
-
-/// How a family's tensors are called in Hugging Face's files. A parameter's name is the tensor's own; one that packs
-/// several along its first dimension names them in braces: `attention.self.{query,key,value}.weight`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HuggingFace {
-    /// `architectures` in config.json.
-    pub architecture: &'static str,
-    /// `model_type` in config.json.
-    pub model_type: &'static str,
-    /// What a checkpoint of the bare model leaves out in front of its names: `bert.`
-    pub prefix: &'static str,
-    /// Other names of the same tensor: (`lm_head.weight`, `shared.weight`).
-    pub aliases: &'static [(&'static str, &'static str)],
-    /// Beginnings of names (with the prefix) that are read over: buffers, heads of other tasks.
-    pub ignored: &'static [&'static str],
-    /// Beginnings of names that a checkpoint may lack: a fresh head starts at random.
-    pub fresh: &'static [&'static str],
 }
 
 /// How a family of the list is made. One type may stand behind several names.

@@ -6,7 +6,9 @@ pub mod config_out;
 pub mod convert;
 mod error;
 pub mod names;
+mod naming;
 
 pub use checkpoint::Checkpoint;
 pub use config::Config;
 pub use error::{HfError, Mismatch};
+pub use naming::HuggingFace;

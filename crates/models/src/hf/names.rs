@@ -1,6 +1,6 @@
 //! Names of parameters and of tensors in files.
 
-use crate::families::HuggingFace;
+use super::HuggingFace;
 
 /// Parameters that are a single number in files, without dimensions.
 const SCALARS: [&str; 1] = ["logit_scale"];

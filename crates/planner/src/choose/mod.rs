@@ -1,12 +1,14 @@
 //! The choice of a plan: the fastest predicted step among all plans that fit. What the recipe pins is kept.
 
 mod explain;
+mod failure;
 mod frontier;
 mod levers;
 mod search;
 mod setup;
 mod use_plan;
 
+pub use failure::PlanFailure;
 pub use frontier::{FrontierPoint, frontier};
 pub use levers::divisors;
 pub(crate) use levers::{SMALLEST_LOSS_CHUNK, loss_rows, settings};

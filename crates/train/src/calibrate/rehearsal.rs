@@ -2,9 +2,9 @@
 
 use super::random_batch::random_batch;
 use crate::RunError;
-use crate::run::shapes;
-use crate::run::take_arena_beside_others;
-use crate::run::{Shapes, Stepper, Underway};
+use crate::arena::take_arena_beside_others;
+use crate::steps::shapes;
+use crate::steps::{Shapes, Stepper, Underway};
 use plimsoll_base::heap;
 use plimsoll_data::Batch;
 use plimsoll_exec::Executor;

@@ -1,19 +1,19 @@
 //! What was trained, put to use: evaluation, prediction, writing and export, inside the run's budget.
 
-use super::generation::{GenerationOptions, Generator};
 use crate::RunError;
-use crate::infer::{Sampling, generate};
-use crate::run::checkpoint;
-use crate::run::phase;
-use crate::run::shapes;
-use crate::run::take_arena;
-use crate::run::{Pass, Shapes};
-use crate::tasks::evaluate;
+use crate::arena::take_arena;
+use crate::checkpoints;
+use crate::steps::evaluate;
+use crate::steps::phase;
+use crate::steps::shapes;
+use crate::steps::{Pass, Shapes};
 use crate::tasks::{Answer, Prediction};
 use crate::tasks::{
     Extras, LoadedData, caption_options, classifier, decoder, labelled_options, load_data, pairs_options, series_sizes,
 };
 use crate::weights::{Companions, TokenizerSource, load_folder, source_checkpoint, write_folder};
+use crate::writing::generation::{GenerationOptions, Generator};
+use crate::writing::{Sampling, generate};
 use plimsoll_base::folders::is_same;
 use plimsoll_core::plan::PlanError;
 use plimsoll_data::pictures::read_captions;
@@ -235,7 +235,7 @@ impl TrainedRun {
         let phase = shapes.phase(&mut self.executor, choice, Pass::Evaluate, batch.lengths())?;
         shapes.feed(&mut self.executor, phase, batch, 0)?;
         self.executor.run(phase);
-        let logits = crate::tasks::kept(&self.executor, choice, phase);
+        let logits = crate::steps::kept(&self.executor, choice, phase);
         self.executor.check()?;
         logits.ok_or_else(|| PlanError::Broken("the evaluation keeps no logits".into()).into())
     }
@@ -432,17 +432,17 @@ fn load_weights(
             return Ok(model);
         }
         None if weights.exists() => {
-            checkpoint::load_model(&weights, program, executor)?;
+            checkpoints::load_model(&weights, program, executor)?;
             return Ok(weights);
         }
         _ => {}
     }
-    let Some((_, last)) = checkpoint::list(&dir.join("checkpoints")).pop() else {
+    let Some((_, last)) = checkpoints::list(&dir.join("checkpoints")).pop() else {
         return Err(RunError::Refused {
             cause: format!("{} has neither a model nor a checkpoint", dir.display()),
             hint: "the run ended before its first checkpoint: train it with --resume".into(),
         });
     };
-    checkpoint::restore_weights(&last, program, executor)?;
+    checkpoints::restore_weights(&last, program, executor)?;
     Ok(last)
 }

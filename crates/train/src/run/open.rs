@@ -1,34 +1,30 @@
 //! A run's folder: the resolved recipe, the plan, the events, the checkpoints, the model.
 
-use super::checkpoint;
-use super::fingerprint::Fingerprint;
 use super::run_folder::RunFolder;
 use crate::RunError;
+use crate::arena::take_arena_with;
+use crate::checkpoints::{self, Fingerprint};
 use crate::tasks::host_peak_bytes;
 use crate::tasks::{LoadedData, load_data};
 use crate::weights::{Companions, is_exported, write_folder};
-use plimsoll_base::batching::Buckets;
 use plimsoll_base::files::write_inside;
 use plimsoll_base::folders::check_replaceable;
 use plimsoll_base::units::format_bytes;
 use plimsoll_core::graph::Processor;
-use plimsoll_core::kernels::cuda::CudaError;
 use plimsoll_core::plan::predicted_ms;
 use plimsoll_core::plan::{PlanFile, Program};
 use plimsoll_cuda::GpuFacts;
-use plimsoll_cuda::{CudaExecutor, CudaOptions, Gpu, opened_bytes};
+use plimsoll_cuda::opened_bytes;
 use plimsoll_exec::Algorithms;
 use plimsoll_exec::Executor;
-use plimsoll_exec::cpu::CpuExecutor;
 use plimsoll_models::hf::HfError;
-use plimsoll_models::recipe::{Budget, Precision, Recipe};
+use plimsoll_models::recipe::{Budget, Recipe};
 use plimsoll_planner::choose::{self as setup, Planned};
 use plimsoll_planner::choose::{Choice, Decision};
 use plimsoll_planner::program::{Settings, program};
 use plimsoll_planner::{Device, PlanFailure};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 /// The format of plan.json.
@@ -315,50 +311,6 @@ fn within(recipe: &Recipe, budget_bytes: u64) -> Recipe {
     recipe
 }
 
-/// One allocation for everything that the plan holds, and one beside it for what is offloaded.
-pub fn take_arena(recipe: &Recipe, planned: &Planned) -> Result<Box<dyn Executor>, RunError> {
-    take_arena_with(recipe, planned, &Algorithms::default(), planned.reserve_bytes)
-}
-
-/// The same beside others of this process: what these take must not count against its graphs.
-pub fn take_arena_beside_others(recipe: &Recipe, planned: &Planned) -> Result<Box<dyn Executor>, RunError> {
-    take_arena_with(recipe, planned, &Algorithms::default(), u64::MAX)
-}
-
-/// With the products' algorithms of an earlier run, and graphs as long as `reserve_bytes` beside the arena hold them.
-fn take_arena_with(
-    recipe: &Recipe,
-    planned: &Planned,
-    products: &Algorithms,
-    reserve_bytes: u64,
-) -> Result<Box<dyn Executor>, RunError> {
-    let Choice { program, layout, options, .. } = &planned.choice;
-    let bytes = layout.arena_bytes.saturating_add(layout.host_bytes) as u64;
-    let taken = |cause: io::Error| RunError::Arena { bytes, cause };
-    match options.target.processor {
-        Processor::Cpu => Ok(Box::new(CpuExecutor::new(program, layout, options.target.threads).map_err(taken)?)),
-        Processor::Cuda => {
-            let options = CudaOptions {
-                tf32: setup::precision(recipe, &planned.device) == Precision::Tf32,
-                reserve_bytes,
-                has_lengths: recipe.data.batching().buckets != Buckets::Off,
-                ..CudaOptions::default()
-            };
-            let take = || {
-                let gpu = Gpu::open(planned.device.ordinal)?;
-                gpu.adopt(products);
-                CudaExecutor::new(gpu, program, layout, options)
-            };
-            Ok(Box::new(take().map_err(|error| match error {
-                CudaError::OutOfMemory { .. } | CudaError::Full { .. } => {
-                    taken(io::Error::new(io::ErrorKind::OutOfMemory, error))
-                }
-                error => error.into(),
-            })?))
-        }
-    }
-}
-
 /// A resumed run uses its stored plan if that is for this kind of device and still fits; otherwise another plan is
 /// made, and that is said.
 fn resume_plan(recipe: &Recipe, device: &Device, stored: &Path) -> Result<(Planned, Algorithms, bool), RunError> {
@@ -385,13 +337,13 @@ fn of_own_plan(error: RunError, stored: &Path) -> RunError {
 /// The newest whole checkpoint of a run that was ended somehow.
 fn last_checkpoint(folder: &RunFolder) -> Option<PathBuf> {
     let checkpoints = folder.path().join("checkpoints");
-    checkpoint::sweep(&checkpoints);
-    checkpoint::list(&checkpoints).pop().map(|(_, path)| path)
+    checkpoints::sweep(&checkpoints);
+    checkpoints::list(&checkpoints).pop().map(|(_, path)| path)
 }
 
 /// Weights that learned from other data would get its names and its scale.
 fn check_same_data(from: &Path, now: &Fingerprint, out: &Path) -> Result<(), RunError> {
-    let then = checkpoint::read_state(from)?.data;
+    let then = checkpoints::read_state(from)?.data;
     match then.and_then(|then| then.difference(now)) {
         None => Ok(()),
         Some(difference) => Err(RunError::Refused {

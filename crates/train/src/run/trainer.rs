@@ -1,17 +1,17 @@
 //! The training loop. Everything it has to tell goes out as events.
 
-use super::checkpoint::{self, State};
-use super::shapes::Shapes;
-use super::stepper::{Stepped, Stepper, Underway};
 use crate::RunError;
-use crate::infer::generation::{GenerationOptions, Generator};
-use crate::infer::{Sampling, generate};
+use crate::checkpoints::{self, State};
 use crate::run::Run;
-use crate::run::learning_rate;
-use crate::run::shapes;
-use crate::tasks::evaluate;
+use crate::steps::Shapes;
+use crate::steps::evaluate;
+use crate::steps::learning_rate;
+use crate::steps::shapes;
+use crate::steps::{Stepped, Stepper, Underway};
 use crate::tasks::{Extras, decoder, loader_options, pairs_options};
 use crate::weights::{load_folder, source_checkpoint};
+use crate::writing::generation::{GenerationOptions, Generator};
+use crate::writing::{Sampling, generate};
 use plimsoll_base::heap;
 use plimsoll_core::graph::Processor;
 use plimsoll_cuda::GpuFacts;
@@ -119,12 +119,12 @@ impl<'r> Trainer<'r> {
                 data: Some(run.fingerprint.clone()),
             },
             Some(path) => {
-                let state = checkpoint::read_state(path)?;
+                let state = checkpoints::read_state(path)?;
                 if state.recipe_hash != run.recipe.hash()? {
                     let (path, cause) = (path.clone(), "it was written by another recipe".into());
-                    return Err(checkpoint::CheckpointError::Another { path, cause }.into());
+                    return Err(checkpoints::CheckpointError::Another { path, cause }.into());
                 }
-                checkpoint::restore(path, run.program(), &mut executor)?;
+                checkpoints::restore(path, run.program(), &mut executor)?;
                 State { data: Some(run.fingerprint.clone()), ..state }
             }
         };
@@ -264,7 +264,7 @@ impl<'r> Trainer<'r> {
         let (before, now) = (began.max(self.ended), Instant::now());
         self.ended = now;
         if stepped.has_diverged() {
-            let last_good = checkpoint::list(&self.run.checkpoints()).pop().map(|(_, path)| path);
+            let last_good = checkpoints::list(&self.run.checkpoints()).pop().map(|(_, path)| path);
             return Err(RunError::Diverged { step, loss, norm, last_good });
         }
         let seconds = (now - before).as_secs_f64();
@@ -405,9 +405,9 @@ impl<'r> Trainer<'r> {
 
     fn save(&mut self) -> Result<(), RunError> {
         let dir = self.run.checkpoints();
-        let (path, bytes) = checkpoint::write(&dir, &self.state, self.run.program(), &self.executor)?;
+        let (path, bytes) = checkpoints::write(&dir, &self.state, self.run.program(), &self.executor)?;
         let best = self.state.best.map(|best| best.step);
-        checkpoint::prune(&dir, self.run.recipe.train.checkpoint.keep, best);
+        checkpoints::prune(&dir, self.run.recipe.train.checkpoint.keep, best);
         let path = path.display().to_string();
         self.tell(Event::Checkpoint { step: self.state.step, path, bytes, best: best == Some(self.state.step) })
     }
@@ -439,7 +439,7 @@ impl<'r> Trainer<'r> {
     fn load_best(&mut self) -> Result<(), RunError> {
         let Some(best) = self.state.best.filter(|best| best.step != self.state.step) else { return Ok(()) };
         let path = self.run.checkpoints().join(format!("step-{}", best.step));
-        Ok(checkpoint::restore(&path, self.run.program(), &mut self.executor)?)
+        Ok(checkpoints::restore(&path, self.run.program(), &mut self.executor)?)
     }
 }
 

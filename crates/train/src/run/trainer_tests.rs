@@ -125,7 +125,7 @@ fn a_run_that_diverges_ends_alike_and_saves_nothing_more() {
     let ends = [false, true].map(|late| {
         let out = folder.path().join(late.to_string());
         let Err(RunError::Diverged { step, last_good, .. }) = told(&wild, &out, late).1 else { panic!("it goes on") };
-        let saved: Vec<usize> = checkpoint::list(&out.join("checkpoints")).into_iter().map(|(step, _)| step).collect();
+        let saved: Vec<usize> = checkpoints::list(&out.join("checkpoints")).into_iter().map(|(step, _)| step).collect();
         assert_eq!(last_good, saved.last().map(|step| out.join(format!("checkpoints/step-{step}"))));
         (step, saved)
     });

@@ -2,7 +2,7 @@
 //! turns inputs and outputs into something readable.
 
 use crate::RunError;
-use crate::run::checkpoint;
+use crate::checkpoints;
 use crate::tasks::Extras;
 use crate::weights::export::{CONFIG, NORMALIZER, TOKENIZER, WEIGHTS, copy_into, is_exported};
 use crate::weights::{Export, LoadReport, SHARD_BYTES, load_into};
@@ -119,7 +119,7 @@ fn write_own(
 ) -> Result<(), HfError> {
     let draft = FolderDraft::begin(dir, &is_exported)?;
     let io = |cause: io::Error| HfError::Write { path: dir.into(), cause };
-    checkpoint::write_model(&draft.path().join(WEIGHTS), program, executor).map_err(io)?;
+    checkpoints::write_model(&draft.path().join(WEIGHTS), program, executor).map_err(io)?;
     let config = serde_json::to_vec_pretty(&recipe.model).map_err(|e| io(e.into()))?;
     draft.write(CONFIG, &config).map_err(io)?;
     if let Some(normalizer) = companions.normalizer {

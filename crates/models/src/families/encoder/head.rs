@@ -1,9 +1,9 @@
 //! The classifier on the first token, and what it learns.
 
 use super::{Encoder, EncoderKind};
+use crate::families::ProblemType;
 use crate::families::layers::*;
 use crate::families::{Build, Outputs};
-use crate::recipe::ProblemType;
 use plimsoll_core::graph::{Graph, GraphError, ValueId};
 use plimsoll_core::ops::*;
 use plimsoll_core::types::{DType, Type};

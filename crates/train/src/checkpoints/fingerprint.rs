@@ -1,7 +1,7 @@
 //! What a run remembers of its data, so that it is not resumed with other data: its weights would get the names and the
 //! scale of what they have never seen.
 
-pub use crate::tasks::load::{Extras, LoadedData};
+use crate::tasks::{Extras, LoadedData};
 use plimsoll_data::{Batch, DataError, Dataset};
 use plimsoll_models::recipe::{Recipe, Source};
 use serde::{Deserialize, Serialize};

@@ -1,10 +1,10 @@
 //! One pass over held-out samples, inside the same arena as the steps.
 
-use super::metrics::{Answers, Truth};
+use super::feed::counted;
+use super::shapes::{Pass, Shapes};
+use super::stepper::{clear_metrics, phase};
 use crate::RunError;
-use crate::run::{Pass, Shapes};
-use crate::run::{clear_metrics, phase};
-use crate::tasks::counted;
+use crate::tasks::metrics::{Answers, Truth};
 use plimsoll_data::{Batch, Dataset, Loader, LoaderOptions, Position};
 use plimsoll_exec::{Executor, Scalars};
 use plimsoll_models::families::{Input, ProblemType};

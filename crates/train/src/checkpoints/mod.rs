@@ -1,10 +1,12 @@
 //! Checkpoints: everything a run needs to go on with the same bits. A checkpoint appears whole or not at all.
 
-use super::fingerprint::Fingerprint;
-use plimsoll_base::explain::{Explain, Fault};
+mod fingerprint;
+
+pub use crate::CheckpointError;
+pub use fingerprint::Fingerprint;
 use plimsoll_base::files::{sync_folder, write_new};
 use plimsoll_base::folders::take_place;
-use plimsoll_base::safetensors::{TensorFile, TensorFileError, TensorHead, TensorWriter};
+use plimsoll_base::safetensors::{TensorFile, TensorHead, TensorWriter};
 use plimsoll_core::graph::Component;
 use plimsoll_core::plan::{Program, Resident};
 use plimsoll_core::types::DType;
@@ -19,7 +21,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use thiserror::Error;
 
 const TENSORS: &str = "state.safetensors";
 const STATE: &str = "state.json";
@@ -40,20 +41,6 @@ pub struct State {
     /// What it was trained on.
     #[serde(default)]
     pub data: Option<Fingerprint>,
-}
-
-#[derive(Debug, Error)]
-pub enum CheckpointError {
-    #[error("cannot write checkpoint {path}: {cause}; {previous}")]
-    Write { path: PathBuf, cause: io::Error, previous: String },
-    #[error("cannot read checkpoint {path}: {cause}")]
-    Read { path: PathBuf, cause: io::Error },
-    #[error("checkpoint {path} is damaged: {cause}")]
-    Damaged { path: PathBuf, cause: String },
-    #[error("checkpoint {path} does not fit this recipe: {cause}")]
-    Another { path: PathBuf, cause: String },
-    #[error(transparent)]
-    Tensors(#[from] TensorFileError),
 }
 
 /// state.json: where the run stands, and what its tensors are known by.
@@ -358,21 +345,6 @@ fn dtype_name(dtype: DType) -> &'static str {
         DType::I32 => "I32",
         DType::I64 => "I64",
         DType::Bool => "BOOL",
-    }
-}
-
-impl Explain for CheckpointError {
-    fn fault(&self) -> Fault {
-        if matches!(self, CheckpointError::Write { .. }) { Fault::Failed } else { Fault::BadInput }
-    }
-
-    fn hints(&self) -> Vec<String> {
-        let hint = match self {
-            CheckpointError::Write { .. } => "make room or choose another disk with --out, then go on with --resume",
-            CheckpointError::Another { .. } => "use it with the recipe that wrote it",
-            _ => "move it away: --resume then goes on from the checkpoint before it",
-        };
-        vec![hint.into()]
     }
 }
 

@@ -1,9 +1,9 @@
 //! One update on an executor: the effective batch in micro-steps, then the optimizer. The training loop and the
 //! benchmark run this very code.
 
+use super::feed::counted;
 use super::shapes::{Pass, Shapes};
 use crate::RunError;
-use crate::tasks::counted;
 use plimsoll_core::plan::{PlanError, Program};
 use plimsoll_data::Batch;
 use plimsoll_exec::{Asked, Executor};

@@ -1,8 +1,8 @@
 //! Phases for batches that are shorter than the longest. The plan is made for the longest batch, so the arena holds
 //! every other one; a shorter batch gets its own graph when it first comes, laid out inside that arena.
 
+use super::feed::Feeder;
 use crate::RunError;
-use crate::tasks::Feeder;
 use plimsoll_core::graph::Graph;
 use plimsoll_core::plan::{Phase, PlanError, Program, lay_out_within};
 use plimsoll_data::Batch;

@@ -1,6 +1,6 @@
 //! Why there is no plan.
 
-use crate::choose::Planned;
+use super::Planned;
 use plimsoll_base::explain::{Explain, Fault};
 use plimsoll_core::plan::PlanError;
 use plimsoll_models::recipe::RecipeError;
