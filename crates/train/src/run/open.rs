@@ -373,6 +373,7 @@ fn check_same_recipe(recipe: &Recipe, out: &Path) -> Result<(), RunError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_models::recipe::Precision;
     use plimsoll_core::graph::Target;
 
     const SERIES: &str = include_str!("../../../planner/tests/recipes/series.toml");
