@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use plimsoll_base::names::Named;
 use plimsoll_models::families::{
-    Clip, ClipText, ClipVision, Encoder, EncoderKind, FeedForward, HiddenAct, HybridCnnLstm, MuSota, T5,
+    AttentionForm, Clip, ClipText, ClipVision, Encoder, EncoderKind, FeedForward, HiddenAct, HybridCnnLstm, MuSota, T5,
 };
 use plimsoll_models::recipe::{
-    Attention, BatchNormMode, Budget, Checkpoint, Choice, Data, DerivedLabel, Evaluate, Every, Format, Kind, Label,
-    Memory, Model, Offload, Optimizer, OptimizerState, Origin, Precision, ProblemType, Recipe, Recompute, Rule, Sample,
+    BatchNormMode, Budget, Checkpoint, Choice, Data, DerivedLabel, Evaluate, Every, Format, Kind, Label, Memory, Model,
+    OffloadLevel, Optimizer, OptimizerState, Origin, Precision, ProblemType, Recipe, RecomputeLevel, Rule, Sample,
     Schedule, Series, Shape, Source, Synthetic, Task, Text, Train, Validation, Warmup,
 };
 use proptest::collection::vec;
@@ -149,9 +149,9 @@ prop_compose! {
             Just(Budget::Auto), (1u64..1 << 47).prop_map(Budget::Bytes), (1e-9..=100.0).prop_map(Budget::Percent),
         ],
         micro_batch in choice(1usize..600), precision in choice(named::<Precision>()),
-        recompute in choice(named::<Recompute>()), attention in choice(named::<Attention>()),
+        recompute in choice(named::<RecomputeLevel>()), attention in choice(named::<AttentionForm>()),
         block_group in choice(1usize..20), loss_chunk in choice(1usize..100_000),
-        optimizer_state in choice(named::<OptimizerState>()), offload in choice(named::<Offload>()), sharing in any::<bool>(),
+        optimizer_state in choice(named::<OptimizerState>()), offload in choice(named::<OffloadLevel>()), sharing in any::<bool>(),
     ) -> Memory {
         Memory {
             budget, micro_batch, precision, recompute, attention, block_group, loss_chunk, optimizer_state, offload, sharing,

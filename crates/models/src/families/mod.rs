@@ -31,6 +31,7 @@ pub use task::Task;
 
 pub use crate::hf::HuggingFace;
 use crate::reading::section::Section;
+use plimsoll_base::named;
 use plimsoll_core::graph::{Graph, GraphError, ValueId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -71,14 +72,16 @@ pub enum Input {
     Pictures { channels: usize, side: usize, max_length: usize, vocab: usize },
 }
 
-/// How attention is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum AttentionForm {
-    /// The T × T scores exist as a value.
-    Materialized,
-    /// The scores are never stored.
-    Fused,
+named! {
+    /// How attention is computed.
+    #[derive(JsonSchema)]
+    #[schemars(rename_all = "lowercase")]
+    pub enum AttentionForm {
+        /// The T × T scores exist as a value.
+        Materialized = "materialized",
+        /// The scores are never stored.
+        Fused = "fused",
+    }
 }
 
 /// How a feed-forward is computed.

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Serialize, Serializer};
 
+use crate::families::AttentionForm;
 use crate::reading::error::Problem;
 use crate::reading::section::Section;
 use crate::reading::tree::{Node, Value};
@@ -16,14 +17,14 @@ pub struct Memory {
     pub budget: Budget,
     pub micro_batch: Choice<usize>,
     pub precision: Choice<Precision>,
-    pub recompute: Choice<Recompute>,
-    pub attention: Choice<Attention>,
+    pub recompute: Choice<RecomputeLevel>,
+    pub attention: Choice<AttentionForm>,
     /// Blocks or heads computed at a time.
     pub block_group: Choice<usize>,
     /// Tokens whose logits exist at a time.
     pub loss_chunk: Choice<usize>,
     pub optimizer_state: Choice<OptimizerState>,
-    pub offload: Choice<Offload>,
+    pub offload: Choice<OffloadLevel>,
     /// `false` gives every buffer a place of its own, to compare with.
     pub sharing: bool,
 }
@@ -109,7 +110,7 @@ named! {
 
 named! {
     /// What is computed again in the backward pass instead of kept.
-    pub enum Recompute {
+    pub enum RecomputeLevel {
         None = "none",
         /// Norms, activations, softmax.
         Cheap = "cheap",
@@ -121,16 +122,12 @@ named! {
 }
 
 named! {
-    pub enum Attention { Materialized = "materialized", Fused = "fused" }
-}
-
-named! {
     pub enum OptimizerState { F32 = "f32", Bf16 = "bf16", EightBit = "8bit" }
 }
 
 named! {
     /// What waits in host memory.
-    pub enum Offload { None = "none", Optimizer = "optimizer", Activations = "activations" }
+    pub enum OffloadLevel { None = "none", Optimizer = "optimizer", Activations = "activations" }
 }
 
 impl Memory {

@@ -1,6 +1,7 @@
 //! The whole choice: every plan that nothing beats in both memory and time.
 
-use super::levers::{check_pins, offloads};
+use super::levers::offload::offloads;
+use super::levers::{Place, check_pins};
 use super::search::{Candidate, Search};
 use crate::choose::{ChooseError, Pins};
 use crate::program::{Settings, StepSpec};
@@ -26,7 +27,7 @@ pub fn frontier(
     options: LayoutOptions,
     profile: &Profile,
 ) -> Result<Vec<FrontierPoint>, ChooseError> {
-    check_pins(family, spec, pins)?;
+    check_pins(&Place { family, spec, pins })?;
     let options = LayoutOptions { sharing: options.sharing && !pins.no_sharing, ..options };
     let mut search = Search::new(family, spec, pins, options, profile, offloads(family, pins, &options)[0]);
     let mut points: Vec<FrontierPoint> = Vec::new();

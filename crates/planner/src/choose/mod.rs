@@ -11,15 +11,17 @@ mod use_plan;
 pub use failure::PlanFailure;
 pub use frontier::{FrontierPoint, frontier};
 pub use levers::divisors;
-pub(crate) use levers::{SMALLEST_LOSS_CHUNK, loss_rows, settings};
+pub(crate) use levers::{LEVERS, Lever, Move, Place, Target, settings};
 pub use setup::{Planned, budget_bytes, family, length, pins, plan, precision, profile, spec};
 pub use setup::{evaluate_batch, fused_feed_forward, instead_of};
 pub use use_plan::{EMBEDDINGS, plan_use};
 
 use crate::program::{Settings, StepSpec};
-use levers::{check_pins, offloads};
+use levers::check_pins;
+use levers::offload::offloads;
 use plimsoll_core::plan::{Layout, LayoutOptions, Offload, PlanError, Profile, Program};
 use plimsoll_models::families::{AttentionForm, Family};
+use plimsoll_models::recipe::RecomputeLevel;
 use schemars::JsonSchema;
 use search::Search;
 use serde::{Deserialize, Serialize};
@@ -29,7 +31,7 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pins {
     pub micro_batch: Option<usize>,
-    pub recompute: Option<RecomputePin>,
+    pub recompute: Option<RecomputeLevel>,
     pub attention: Option<AttentionForm>,
     pub block_group: Option<usize>,
     pub loss_chunk: Option<usize>,
@@ -39,15 +41,6 @@ pub struct Pins {
     pub no_sharing: bool,
     /// Whether a fused feed-forward is worth it on the device: a fact about its kernels, not about the recipe.
     pub fused_feed_forward: bool,
-}
-
-/// The recipe's words for recompute; "some" leaves open what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecomputePin {
-    None,
-    Cheap,
-    Some,
-    Layers,
 }
 
 /// One lever, what was chosen, and what it bought.
@@ -98,7 +91,7 @@ pub fn choose(
     arena_budget: usize,
     profile: &Profile,
 ) -> Result<Choice, ChooseError> {
-    check_pins(family, spec, pins)?;
+    check_pins(&Place { family, spec, pins })?;
     let options = LayoutOptions { sharing: options.sharing && !pins.no_sharing, ..options };
     let mut nothing = Err(PlanError::Broken("there is nothing to choose from".into()).into());
     // Host memory is used only where nothing fits without it.

@@ -4,8 +4,10 @@
 //! their ladder, without building anything. A base's own time bounds all of its rungs from below, so most bases are
 //! dropped unclimbed; and a smaller micro-batch needs less memory, so the first that fits is found by halving.
 
-use super::levers::{LEVERS, even_micro_batches, pinned_recompute, ragged_micro_batches, settings, with_micro_batch};
-use crate::choose::{Choice, ChooseError, Pins, RecomputePin};
+use super::levers::{
+    LEVERS, Place, even_micro_batches, pinned_recompute, ragged_micro_batches, settings, with_micro_batch,
+};
+use crate::choose::{Choice, ChooseError, Pins};
 use crate::program::contrastive::REPLAY;
 use crate::program::{MICRO_STEP, STEP, Settings, StepSpec, other_phases, program, training_phases};
 use plimsoll_core::graph::{Graph, Space};
@@ -14,6 +16,7 @@ use plimsoll_core::plan::{
     predicted_ms,
 };
 use plimsoll_models::families::{AttentionForm, Family, FeedForwardForm};
+use plimsoll_models::recipe::RecomputeLevel;
 use std::collections::HashMap;
 
 /// Rounds over all levers; one that improves nothing ends them.
@@ -125,7 +128,7 @@ impl<'a> Search<'a> {
     /// Bytes of what lives over steps where there is least of it: without accumulation there are no accumulators, and
     /// less than a whole batch may land at a time.
     pub fn least_resident_bytes(&mut self) -> Result<usize, PlanError> {
-        let largest = even_micro_batches(self.family, self.spec, self.pins)[0];
+        let largest = even_micro_batches(&self.place())[0];
         let whole = self.start(largest);
         let base = self.base(&whole)?;
         Ok(base.resident_bytes - base.landing_bytes)
@@ -133,7 +136,7 @@ impl<'a> Search<'a> {
 
     /// The candidate that needs least memory.
     pub fn smallest(&mut self) -> Result<Candidate, PlanError> {
-        let sizes = even_micro_batches(self.family, self.spec, self.pins);
+        let sizes = even_micro_batches(&self.place());
         let (largest, least) = (sizes[0], sizes[sizes.len() - 1]);
         let mut best = self.lowest(&self.start(least))?;
         for _ in 0..ROUNDS {
@@ -142,7 +145,7 @@ impl<'a> Search<'a> {
             // Without accumulation there are no accumulators: the whole batch may need less than a part of it.
             let mut others = vec![largest, least].into_iter().map(|m| self.with(&like, m)).collect::<Vec<_>>();
             for lever in LEVERS {
-                others.extend(lever(self.family, self.spec, self.pins, &like));
+                others.extend(lever.candidates(&self.place(), &like));
             }
             for other in others {
                 let candidate = self.lowest(&other)?;
@@ -177,13 +180,17 @@ impl<'a> Search<'a> {
         self.offload.activation_layers > 0
     }
 
+    pub fn place(&self) -> Place<'a> {
+        Place { family: self.family, spec: self.spec, pins: self.pins }
+    }
+
     fn with(&self, like: &Settings, micro_batch: usize) -> Settings {
-        with_micro_batch(self.family, self.spec, like, micro_batch)
+        with_micro_batch(&self.place(), like, micro_batch)
     }
 
     /// Goes through the micro-batches with the levers of `like`.
     fn scan(&mut self, like: &Settings, budget: usize, best: &mut Option<Candidate>) -> Result<(), PlanError> {
-        let sizes = even_micro_batches(self.family, self.spec, self.pins);
+        let sizes = even_micro_batches(&self.place());
         self.consider(&self.with(like, sizes[0]), budget, best)?;
         let mut range = 1..sizes.len();
         while range.start < range.end {
@@ -233,7 +240,7 @@ impl<'a> Search<'a> {
     fn try_levers(&mut self, budget: usize, best: &mut Option<Candidate>) -> Result<(), PlanError> {
         for lever in LEVERS {
             let Some(like) = best.as_ref().map(|b| b.settings.clone()) else { return Ok(()) };
-            let values = lever(self.family, self.spec, self.pins, &like);
+            let values = lever.candidates(&self.place(), &like);
             let at = values.iter().position(|value| *value == like).unwrap_or(values.len());
             self.climb(values.iter().skip(at + 1), budget, best)?;
             self.climb(values.iter().take(at).rev(), budget, best)?;
@@ -297,7 +304,7 @@ impl<'a> Search<'a> {
 
     /// A recipe that asks for "some" recompute gets some.
     fn first_rung(&self) -> usize {
-        (self.pins.recompute == Some(RecomputePin::Some)) as usize
+        (self.pins.recompute == Some(RecomputeLevel::Some)) as usize
     }
 
     /// Live peak and seconds of settings whose recompute is given, without building them.

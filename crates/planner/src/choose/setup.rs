@@ -1,18 +1,17 @@
 //! From a recipe to what a run needs: the family, what learning sees, what is pinned, the plan.
 
+use super::levers::offload;
 use crate::Device;
 use crate::PlanFailure;
-use crate::choose::{Choice, ChooseError, Pins, RecomputePin, choose};
+use crate::choose::{Choice, ChooseError, Pins, choose};
 use crate::program::{StepSpec, UpdateRule};
 use plimsoll_base::names::Named;
 use plimsoll_base::units::format_bytes;
 use plimsoll_core::graph::Processor;
-use plimsoll_core::plan::{LayoutOptions, Offload, Profile, Summary};
+use plimsoll_core::plan::{LayoutOptions, Profile, Summary};
 use plimsoll_core::types::DType;
-use plimsoll_models::families::{AttentionForm, Family, GenerationShape, Input};
-use plimsoll_models::recipe::{
-    self, Attention, BatchNormMode, Budget, Every, Kind, Model, OptimizerState, Precision, Recipe, Rule,
-};
+use plimsoll_models::families::{Family, GenerationShape, Input};
+use plimsoll_models::recipe::{BatchNormMode, Budget, Every, Kind, Model, OptimizerState, Precision, Recipe, Rule};
 
 /// The model family that a recipe asks for.
 pub fn family(model: &Model) -> Box<dyn Family> {
@@ -139,25 +138,11 @@ pub fn pins(recipe: &Recipe, device: &Device) -> Result<Pins, PlanFailure> {
     }
     Ok(Pins {
         micro_batch: memory.micro_batch.pinned(),
-        recompute: memory.recompute.pinned().map(|pin| match pin {
-            recipe::Recompute::None => RecomputePin::None,
-            recipe::Recompute::Cheap => RecomputePin::Cheap,
-            recipe::Recompute::Some => RecomputePin::Some,
-            recipe::Recompute::Layers => RecomputePin::Layers,
-        }),
-        attention: memory.attention.pinned().map(|pin| match pin {
-            Attention::Materialized => AttentionForm::Materialized,
-            Attention::Fused => AttentionForm::Fused,
-        }),
+        recompute: memory.recompute.pinned(),
+        attention: memory.attention.pinned(),
         block_group: memory.block_group.pinned(),
         loss_chunk: memory.loss_chunk.pinned(),
-        offload: memory.offload.pinned().map(|pin| match pin {
-            recipe::Offload::None => Offload::NONE,
-            recipe::Offload::Optimizer => Offload { optimizer: true, ..Offload::NONE },
-            recipe::Offload::Activations => {
-                Offload { activation_layers: family(&recipe.model).layers() as u32, ..Offload::NONE }
-            }
-        }),
+        offload: memory.offload.pinned().map(|level| offload::of_level(level, recipe.model.family())),
         micro_statistics: recipe.model.family().batch_norm() == Some(BatchNormMode::Micro),
         no_sharing: !memory.sharing,
         fused_feed_forward: fused_feed_forward(recipe, device),

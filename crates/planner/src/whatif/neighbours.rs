@@ -2,12 +2,13 @@
 
 use super::parallel::{Progress, on_all_cores};
 use crate::PlanFailure;
-use crate::choose::{Choice, ChooseError, Pins, Planned, RecomputePin, choose, divisors, family, pins, profile, spec};
-use crate::choose::{SMALLEST_LOSS_CHUNK, loss_rows};
+use crate::choose::{
+    Choice, ChooseError, LEVERS, Lever, Move, Pins, Place, Planned, Target, choose, family, pins, profile, spec,
+};
 use crate::program::{Settings, StepSpec, program};
 use plimsoll_core::plan::{Profile, lay_out, predicted_ms};
-use plimsoll_models::families::{AttentionForm, Family};
-use plimsoll_models::recipe::Recipe;
+use plimsoll_models::families::Family;
+use plimsoll_models::recipe::{Recipe, RecomputeLevel};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -36,20 +37,6 @@ pub fn neighbours(recipe: &Recipe, planned: &Planned, done: Progress<'_>) -> Res
     on_all_cores(&moves, done, |step| here.take(step)).into_iter().collect()
 }
 
-/// One lever by one step.
-struct Move {
-    lever: &'static str,
-    from: String,
-    to: String,
-    target: Target,
-}
-
-enum Target {
-    Settings(Settings),
-    /// The fastest plan with this much recompute: how it is done is the search's to say.
-    Recompute(RecomputePin),
-}
-
 /// Where the steps start from.
 struct Here<'a> {
     family: Box<dyn Family>,
@@ -60,108 +47,28 @@ struct Here<'a> {
     planned: &'a Planned,
 }
 
-const RECOMPUTE: [(&str, RecomputePin); 4] = [
-    ("none", RecomputePin::None),
-    ("cheap", RecomputePin::Cheap),
-    ("some", RecomputePin::Some),
-    ("layers", RecomputePin::Layers),
-];
-
 impl Here<'_> {
     fn choice(&self) -> &Choice {
         &self.planned.choice
     }
 
-    fn moves(&self) -> Vec<Move> {
-        let levers =
-            [self.micro_batches(), self.recompute(), self.attention(), self.block_groups(), self.loss_chunks()];
-        levers.into_iter().flatten().collect()
-    }
-
-    fn micro_batches(&self) -> Vec<Move> {
-        if self.family.batch_norm().is_some() && !self.pins.micro_statistics {
-            return Vec::new();
-        }
-        let (settings, effective) = (&self.choice().settings, self.spec.effective_batch);
-        let words = |micro: usize| format!("{micro} × {}", effective.div_ceil(micro));
-        let to = |micro_batch: usize| {
-            let accumulation = effective.div_ceil(micro_batch);
-            let (rows, rows_now) = (self.loss_rows(micro_batch), self.loss_rows(settings.micro_batch));
-            // What was not cut stays uncut.
-            let loss_chunk = if settings.loss_chunk >= rows_now { rows } else { settings.loss_chunk.min(rows) };
-            Settings { micro_batch, accumulation, loss_chunk, ..settings.to_owned() }
+    fn moves(&self) -> Vec<(&'static str, Move)> {
+        let at = Place { family: self.family.as_ref(), spec: &self.spec, pins: &self.pins };
+        let of = |lever: &&dyn Lever| {
+            let (key, moves) = (lever.key(), lever.neighbours(&at, &self.choice().settings));
+            moves.into_iter().map(move |step| (key, step)).collect::<Vec<_>>()
         };
-        let divisors = divisors(effective);
-        let step = |micro: usize| self.to_settings("micro_batch", words(settings.micro_batch), words(micro), to(micro));
-        steps_beside(&divisors, settings.micro_batch).map(step).collect()
+        LEVERS.iter().flat_map(of).collect()
     }
 
-    fn recompute(&self) -> Vec<Move> {
-        let name = self.choice().settings.recompute.name();
-        let at = RECOMPUTE.iter().position(|(other, _)| *other == name).unwrap_or(0);
-        let beside = [at.checked_sub(1), Some(at + 1)].into_iter().flatten().filter_map(|i| RECOMPUTE.get(i));
-        let step = |(to, pin): &(&'static str, RecomputePin)| Move {
-            lever: "recompute",
-            from: name.into(),
-            to: (*to).into(),
-            target: Target::Recompute(*pin),
-        };
-        beside.map(step).collect()
-    }
-
-    fn attention(&self) -> Vec<Move> {
-        if !self.family.has_attention_forms() {
-            return Vec::new();
-        }
-        let settings = &self.choice().settings;
-        let (from, to, attention) = match settings.attention {
-            AttentionForm::Fused => ("fused", "materialized", AttentionForm::Materialized),
-            AttentionForm::Materialized => ("materialized", "fused", AttentionForm::Fused),
-        };
-        let other = Settings { attention, ..settings.to_owned() };
-        vec![self.to_settings("attention", from.into(), to.into(), other)]
-    }
-
-    fn block_groups(&self) -> Vec<Move> {
-        let settings = &self.choice().settings;
-        let groups = divisors(self.family.blocks());
-        let step = |block_group: usize| {
-            let other = Settings { block_group, ..settings.to_owned() };
-            self.to_settings("block_group", settings.block_group.to_string(), block_group.to_string(), other)
-        };
-        steps_beside(&groups, settings.block_group).map(step).collect()
-    }
-
-    fn loss_chunks(&self) -> Vec<Move> {
-        if !self.family.has_loss_chunks() {
-            return Vec::new();
-        }
-        let settings = &self.choice().settings;
-        let (rows, now) = (self.loss_rows(settings.micro_batch), settings.loss_chunk);
-        let sizes = [(now / 2).max(SMALLEST_LOSS_CHUNK.min(now)), now, now.saturating_mul(2).min(rows).max(now)];
-        let step = |loss_chunk: usize| {
-            let other = Settings { loss_chunk, ..settings.to_owned() };
-            self.to_settings("loss_chunk", now.to_string(), loss_chunk.to_string(), other)
-        };
-        steps_beside(&sizes, now).map(step).collect()
-    }
-
-    fn loss_rows(&self, micro_batch: usize) -> usize {
-        loss_rows(self.family.as_ref(), &self.spec, micro_batch)
-    }
-
-    fn to_settings(&self, lever: &'static str, from: String, to: String, settings: Settings) -> Move {
-        Move { lever, from, to, target: Target::Settings(settings) }
-    }
-
-    fn take(&self, step: &Move) -> Result<Neighbour, PlanFailure> {
+    fn take(&self, (lever, step): &(&'static str, Move)) -> Result<Neighbour, PlanFailure> {
         let (arena, ms) = match &step.target {
             Target::Settings(settings) => self.plan_settings(settings)?,
             Target::Recompute(pin) => self.plan_recompute(*pin)?,
         };
         let choice = self.choice();
         Ok(Neighbour {
-            lever: step.lever,
+            lever,
             from: step.from.clone(),
             to: step.to.clone(),
             extra_bytes: arena as i64 - choice.layout.arena_bytes as i64,
@@ -177,7 +84,7 @@ impl Here<'_> {
         Ok((layout.arena_bytes, predicted_ms(&program, &self.profile)))
     }
 
-    fn plan_recompute(&self, level: RecomputePin) -> Result<(usize, f64), PlanFailure> {
+    fn plan_recompute(&self, level: RecomputeLevel) -> Result<(usize, f64), PlanFailure> {
         let (choice, settings) = (self.choice(), &self.choice().settings);
         let pins = Pins {
             micro_batch: Some(settings.micro_batch),
@@ -198,13 +105,6 @@ impl Here<'_> {
     }
 }
 
-/// The next larger and the next smaller of some sizes.
-fn steps_beside(sizes: &[usize], now: usize) -> impl Iterator<Item = usize> {
-    let up = sizes.iter().copied().filter(|&size| size > now).min();
-    let down = sizes.iter().copied().filter(|&size| size < now).max();
-    up.into_iter().chain(down)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,14 +113,6 @@ mod tests {
     use crate::choose::plan;
 
     use std::path::Path;
-
-    #[test]
-    fn steps_are_the_nearest_on_either_side() {
-        assert_eq!(steps_beside(&divisors(12), 4).collect::<Vec<_>>(), [6, 3]);
-        assert_eq!(steps_beside(&divisors(12), 5).collect::<Vec<_>>(), [6, 4]);
-        assert_eq!(steps_beside(&divisors(12), 12).collect::<Vec<_>>(), [6]);
-        assert!(steps_beside(&divisors(1), 1).next().is_none());
-    }
 
     /// A step and the plan that it leads to are timed alike, in tf32 too, where products are several times as fast.
     #[test]

@@ -1,12 +1,12 @@
 //! What can be given up so that a recipe fits: first what learning does not see, then what it does.
 
 use crate::Device;
-use crate::choose::evaluate_batch;
+use crate::choose::{LEVERS, Lever, evaluate_batch};
 use crate::choose::{length, precision};
 use plimsoll_core::graph::Processor;
 use plimsoll_models::families::sibling_presets;
 use plimsoll_models::recipe::{
-    BatchNormMode, Budget, Choice, Kind as DataKind, Memory, Model, OptimizerState, Precision, Recipe, Rule,
+    BatchNormMode, Budget, Kind as DataKind, Memory, Model, OptimizerState, Precision, Recipe, Rule,
 };
 
 /// One thing to give up, in ever larger steps.
@@ -64,20 +64,12 @@ pub(super) fn kinds(recipe: &Recipe, device: &Device) -> Vec<Kind> {
 
 /// Each by itself: one may be all that stands in the way.
 fn pins(memory: &Memory) -> Vec<Kind> {
-    let levers = [
-        ("micro_batch", memory.micro_batch != Choice::Auto, "auto"),
-        ("recompute", memory.recompute != Choice::Auto, "auto"),
-        ("attention", memory.attention != Choice::Auto, "auto"),
-        ("block_group", memory.block_group != Choice::Auto, "auto"),
-        ("loss_chunk", memory.loss_chunk != Choice::Auto, "auto"),
-        ("offload", memory.offload != Choice::Auto, "auto"),
-        ("sharing", !memory.sharing, "true"),
-    ];
-    let free = |(key, _, value): (&str, bool, &str)| {
+    let free = |lever: &&&dyn Lever| {
+        let (key, value) = (lever.key(), lever.free());
         let step = Step::new(format!("memory.{key} not pinned"), [format!("memory.{key}={value}")], "");
         Kind { name: "pin", tier: Tier::Computing, steps: vec![step] }
     };
-    levers.into_iter().filter(|(_, pinned, _)| *pinned).map(free).collect()
+    LEVERS.iter().filter(|lever| lever.is_pinned(memory)).map(|lever| free(&lever)).collect()
 }
 
 fn budget(recipe: &Recipe) -> Vec<Step> {
