@@ -1,6 +1,6 @@
 //! From a recipe to what a run needs: the family, what learning sees, what is pinned, the plan.
 
-use super::levers::offload;
+use super::levers::{offload, switches};
 use crate::Device;
 use crate::PlanFailure;
 use crate::choose::{Choice, ChooseError, Pins, choose};
@@ -219,7 +219,10 @@ pub fn plan(recipe: &Recipe, device: &Device) -> Result<Planned, PlanFailure> {
         reserve_bytes: device.reserve_bytes,
     };
     match choose(family.as_ref(), &spec, &pins, options, arena_budget, &profile(recipe, device)) {
-        Ok(choice) => Ok(planned(choice)),
+        Ok(mut choice) => {
+            choice.decisions.extend(switches(&recipe.memory));
+            Ok(planned(choice))
+        }
         Err(ChooseError::DoesNotFit { smallest, .. }) => Err(PlanFailure::DoesNotFit(Box::new(planned(*smallest)))),
         Err(ChooseError::Refused { cause, hint }) => Err(PlanFailure::Refused { cause, hint }),
         Err(ChooseError::Plan(error)) => Err(PlanFailure::Plan(error)),

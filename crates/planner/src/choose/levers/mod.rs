@@ -13,7 +13,7 @@ mod sharing;
 pub(super) use micro_batch::{even_micro_batches, ragged_micro_batches, with_micro_batch};
 pub(super) use recompute::pinned_recompute;
 
-use crate::choose::{ChooseError, Pins};
+use crate::choose::{ChooseError, Decision, Pins};
 use crate::program::{Settings, StepSpec};
 use plimsoll_core::plan::{Offload, Recompute};
 use plimsoll_models::families::{AttentionForm, Family, FeedForwardForm};
@@ -57,6 +57,11 @@ pub(crate) trait Lever: Sync {
 
     /// What was chosen against its plainest alternative; `None` where there was nothing to choose.
     fn question(&self, _at: &Place<'_>, _chosen: &Settings) -> Option<Question> {
+        None
+    }
+
+    /// What a switch that no graph depends on was set to, and what that means.
+    fn switched(&self, _memory: &Memory) -> Option<(&'static str, &'static str)> {
         None
     }
 
@@ -137,6 +142,15 @@ pub(crate) fn settings(family: &dyn Family, spec: &StepSpec, pins: &Pins, micro_
     };
     LEVERS.iter().for_each(|lever| lever.start(&at, &mut settings));
     with_micro_batch(&at, &settings, micro_batch)
+}
+
+/// The decisions that switches make: nothing to weigh up, but to be said.
+pub(super) fn switches(memory: &Memory) -> impl Iterator<Item = Decision> {
+    LEVERS.iter().filter_map(|lever| {
+        let (choice, reason) = lever.switched(memory)?;
+        let (lever, choice, reason) = (lever.key().into(), choice.into(), reason.into());
+        Some(Decision { lever, choice, saved_bytes: 0, predicted_ms: 0.0, reason })
+    })
 }
 
 /// Rows of the loss head.
