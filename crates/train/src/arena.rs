@@ -7,7 +7,7 @@ use plimsoll_core::kernels::cuda::CudaError;
 use plimsoll_cuda::{CudaExecutor, CudaOptions, Gpu};
 use plimsoll_exec::cpu::CpuExecutor;
 use plimsoll_exec::{Algorithms, Executor};
-use plimsoll_models::recipe::{Precision, Recipe};
+use plimsoll_models::recipe::{Choice as Pin, Precision, Recipe};
 use plimsoll_planner::choose::{Choice, Planned, precision};
 use std::io;
 
@@ -35,6 +35,7 @@ pub(crate) fn take_arena_with(
         Processor::Cpu => Ok(Box::new(CpuExecutor::new(program, layout, options.target.threads).map_err(taken)?)),
         Processor::Cuda => {
             let options = CudaOptions {
+                graphs: recipe.memory.cuda_graphs == Pin::Auto,
                 tf32: precision(recipe, &planned.device) == Precision::Tf32,
                 reserve_bytes,
                 has_lengths: recipe.data.batching().buckets != Buckets::Off,

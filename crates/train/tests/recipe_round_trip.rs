@@ -7,9 +7,9 @@ use plimsoll_models::families::{
     AttentionForm, Clip, ClipText, ClipVision, Encoder, EncoderKind, FeedForward, HiddenAct, HybridCnnLstm, MuSota, T5,
 };
 use plimsoll_models::recipe::{
-    BatchNormMode, Budget, Checkpoint, Choice, Data, DerivedLabel, Evaluate, Every, Format, Kind, Label, Memory, Model,
-    OffloadLevel, Optimizer, OptimizerState, Origin, Precision, ProblemType, Recipe, RecomputeLevel, Rule, Sample,
-    Schedule, Series, Shape, Source, Synthetic, Task, Text, Train, Validation, Warmup,
+    BatchNormMode, Budget, Checkpoint, Choice, CudaGraphs, Data, DerivedLabel, Evaluate, Every, Format, Kind, Label,
+    Memory, Model, OffloadLevel, Optimizer, OptimizerState, Origin, Precision, ProblemType, Recipe, RecomputeLevel,
+    Rule, Sample, Schedule, Series, Shape, Source, Synthetic, Task, Text, Train, Validation, Warmup,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -152,9 +152,11 @@ prop_compose! {
         recompute in choice(named::<RecomputeLevel>()), attention in choice(named::<AttentionForm>()),
         block_group in choice(1usize..20), loss_chunk in choice(1usize..100_000),
         optimizer_state in choice(named::<OptimizerState>()), offload in choice(named::<OffloadLevel>()), sharing in any::<bool>(),
+        cuda_graphs in choice(named::<CudaGraphs>()),
     ) -> Memory {
         Memory {
             budget, micro_batch, precision, recompute, attention, block_group, loss_chunk, optimizer_state, offload, sharing,
+            cuda_graphs,
         }
     }
 }

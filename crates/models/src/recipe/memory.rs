@@ -27,6 +27,9 @@ pub struct Memory {
     pub offload: Choice<OffloadLevel>,
     /// `false` gives every buffer a place of its own, to compare with.
     pub sharing: bool,
+    /// Off: kernels are launched one by one instead of as captured graphs.
+    #[serde(skip_serializing_if = "Choice::is_auto")]
+    pub cuda_graphs: Choice<CudaGraphs>,
 }
 
 /// Left to the planner, or decided by the recipe and then respected or refused, never changed.
@@ -38,6 +41,10 @@ pub enum Choice<T> {
 }
 
 impl<T> Choice<T> {
+    fn is_auto(&self) -> bool {
+        matches!(self, Self::Auto)
+    }
+
     pub fn pinned(self) -> Option<T> {
         match self {
             Self::Auto => None,
@@ -126,6 +133,10 @@ named! {
 }
 
 named! {
+    pub enum CudaGraphs { Off = "off" }
+}
+
+named! {
     /// What waits in host memory.
     pub enum OffloadLevel { None = "none", Optimizer = "optimizer", Activations = "activations" }
 }
@@ -144,6 +155,7 @@ impl Memory {
             optimizer_state: Choice::named(section, "optimizer_state"),
             offload: Choice::named(section, "offload"),
             sharing: section.flag("sharing").unwrap_or(true),
+            cuda_graphs: Choice::named(section, "cuda_graphs"),
         };
         section.finish();
         memory

@@ -20,7 +20,7 @@ pub use data::{
     PairColumns, Pairs, Series, Source, Synthetic, Text, Validation,
 };
 pub use draft::Draft;
-pub use memory::{Budget, Choice, Memory, OffloadLevel, OptimizerState, Precision, RecomputeLevel};
+pub use memory::{Budget, Choice, CudaGraphs, Memory, OffloadLevel, OptimizerState, Precision, RecomputeLevel};
 pub use optimizer::{Optimizer, Rule, Schedule, Shape, Warmup};
 pub use train::{Checkpoint, Evaluate, Every, Sample, Train};
 

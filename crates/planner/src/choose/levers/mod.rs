@@ -3,6 +3,7 @@
 
 mod attention;
 mod block_group;
+mod cuda_graphs;
 mod feed_forward;
 mod loss_chunk;
 mod micro_batch;
@@ -72,7 +73,7 @@ pub(crate) trait Lever: Sync {
 }
 
 /// Every lever, in the order in which decisions are told.
-pub(crate) const LEVERS: [&dyn Lever; 8] = [
+pub(crate) const LEVERS: [&dyn Lever; 9] = [
     &micro_batch::MicroBatch,
     &recompute::RecomputeLever,
     &attention::Attention,
@@ -81,6 +82,7 @@ pub(crate) const LEVERS: [&dyn Lever; 8] = [
     &feed_forward::FeedForward,
     &offload::OffloadLever,
     &sharing::Sharing,
+    &cuda_graphs::CudaGraphs,
 ];
 
 /// What was chosen, and what it is compared with.
