@@ -1,8 +1,6 @@
 //! 100,000 damaged checkpoints: the readers say what is wrong or read what is there, and never panic.
 
-mod common;
-
-use common::fresh_seed;
+use crate::common::fresh_seed;
 use plimsoll_base::safetensors::{TensorFile, TensorHead, TensorWriter};
 use plimsoll_core::ops::SampleRng;
 use plimsoll_train::checkpoints::parse_state;

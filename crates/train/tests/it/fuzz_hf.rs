@@ -1,8 +1,6 @@
 //! 10,000 damaged config.json and index files each: read or refused with the file's name, never with a panic.
 
-mod common;
-
-use common::fresh_seed;
+use crate::common::fresh_seed;
 use plimsoll_core::ops::SampleRng;
 use plimsoll_models::hf::{Checkpoint, HfError};
 use plimsoll_models::recipe::Recipe;

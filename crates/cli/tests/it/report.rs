@@ -1,8 +1,6 @@
 //! `plimsoll report` and `plan --html` from the outside.
 
-mod common;
-
-use common::Desk;
+use crate::common::Desk;
 use std::io::Write;
 
 #[test]

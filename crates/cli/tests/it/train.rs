@@ -1,8 +1,6 @@
 //! `plimsoll train` and what is done with a run, from the outside.
 
-mod common;
-
-use common::Desk;
+use crate::common::Desk;
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
@@ -133,8 +131,8 @@ fn a_stored_plan_can_be_used_again_but_not_damaged() {
 #[test]
 fn missing_data_is_bad_input() {
     let desk = Desk::new();
-    let recipe =
-        common::SERIES.replace("source = \"synthetic:regimes\"\nsamples = 500", "train = \"gone.csv\"\nlabel = \"y\"");
+    let recipe = crate::common::SERIES
+        .replace("source = \"synthetic:regimes\"\nsamples = 500", "train = \"gone.csv\"\nlabel = \"y\"");
     desk.write("file.toml", &recipe);
     desk.run(&["train", "file.toml"]).must(2, &["gone.csv", "hint:"]);
     assert!(!desk.path("runs").exists(), "nothing is written before the data was read");

@@ -1,10 +1,8 @@
 //! Where everything can be tried, the plan is the best there is: on random training graphs of up to 12 nodes, at every
 //! budget of the true frontier over recompute sets and orders, found here by brute force.
 
-mod common;
-
-use common::fresh_seed;
-use common::random_graph::small_step;
+use crate::common::fresh_seed;
+use crate::common::random_graph::small_step;
 use plimsoll_core::graph::AliasKind;
 use plimsoll_core::graph::{Graph, InputKind, NodeId, Role, ValueId};
 use plimsoll_core::ops::SampleRng;
@@ -15,7 +13,7 @@ const GRAPHS: usize = 250;
 const MOST_NODES: usize = 12;
 
 fn options() -> LayoutOptions {
-    common::options(true)
+    crate::common::options(true)
 }
 
 #[test]

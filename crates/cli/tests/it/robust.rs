@@ -1,8 +1,6 @@
 //! What happens to a run must not happen to its result: kills at any moment, a full disk, damaged or foreign files.
 
-mod common;
-
-use common::Desk;
+use crate::common::Desk;
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;

@@ -1,11 +1,7 @@
 //! T5's generation against transformers' `generate`, on models trained until their answers vary: the same tokens,
 //! whatever the number of sources, beams and steps that the arena was planned for.
 
-#[path = "common/golden.rs"]
-#[allow(dead_code)] // Parity reads more of a golden file.
-mod golden;
-
-use golden::Golden;
+use crate::common::golden::Golden;
 use plimsoll_core::graph::Target;
 use plimsoll_core::plan::{LayoutOptions, Program, lay_out};
 use plimsoll_core::types::DType;

@@ -1,9 +1,7 @@
 //! Accumulating over micro-batches gives the gradient of the whole effective batch, with dropout on and rows of unequal
 //! length: losses are sums over 1/N of the whole batch, and masks are functions of the sample, not of the micro-batch.
 
-mod common;
-
-use common::{TARGET, relative};
+use crate::common::{TARGET, relative};
 use plimsoll_base::random::site;
 use plimsoll_core::autodiff::gradients;
 use plimsoll_core::graph::{Component, Graph, GraphError, Init};

@@ -1,10 +1,8 @@
 //! What every op of the registry has to keep: its gradient agrees with finite differences in f64, f32 agrees with
 //! f64, and a shared, poisoned arena gives the bits of an unshared one. Sizes come from a printed seed; `PLIMSOLL_TEST_SEED=n` draws others.
 
-mod common;
-
-use common::case::{Case, Outcome, cases};
-use common::{Run, relative};
+use crate::common::case::{Case, Outcome, cases};
+use crate::common::{Run, relative};
 use plimsoll_core::types::DType;
 
 fn run(case: &Case, float: DType, values: &[Vec<f64>], differentiate: bool, sharing: bool) -> Outcome {
@@ -17,7 +15,7 @@ fn run(case: &Case, float: DType, values: &[Vec<f64>], differentiate: bool, shar
 
 /// Three draws of every op's samples.
 fn all() -> Vec<(&'static str, Case)> {
-    cases(common::seed_or(1), 3)
+    cases(crate::common::seed_or(1), 3)
 }
 
 /// At most this many elements of each input are nudged one by one.

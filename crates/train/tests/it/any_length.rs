@@ -1,9 +1,7 @@
 //! Whatever a recipe says, every length its batches can have runs in the arena that was planned for the longest: no run
 //! ends at the first batch of some length. Laid out for random models, threads, devices and budgets.
 
-mod common;
-
-use common::seed_or;
+use crate::common::seed_or;
 use plimsoll_base::batching::Buckets;
 use plimsoll_core::graph::Target;
 use plimsoll_core::ops::SampleRng;
@@ -233,7 +231,7 @@ fn every_length_of_a_drawn_recipe_has_a_phase_of_its_own() {
 #[test]
 #[ignore = "minutes: a thousand recipes with all their lengths, for after changes to graphs, workspaces or layouts"]
 fn every_length_of_a_thousand_recipes_has_a_phase_of_its_own() {
-    let seed = seed_or(common::fresh_seed());
+    let seed = seed_or(crate::common::fresh_seed());
     let (plans, short) = lay_out_cases(seed, 1000, usize::MAX);
     println!("seed {seed}: {plans} plans, {} with lengths that run as the longest", short.len());
     assert!(plans >= 1500, "{plans} plans of 1000 recipes");

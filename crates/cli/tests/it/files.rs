@@ -1,8 +1,6 @@
 //! What belongs to the user stays: exports, run folders and answers never remove, overwrite or cut off anything else.
 
-mod common;
-
-use common::{Answer, Desk};
+use crate::common::{Answer, Desk};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -343,7 +341,7 @@ fn a_name_is_one_folder_and_a_tokenizer_is_read() {
     answer.must(2, &["missing.json", "hint:"]);
     assert!(!desk.path("run").exists() && !answer.stderr.contains("ready to train"), "{}", answer.stderr);
     // A file's own name may be anything.
-    desk.write("odd\nname.toml", common::SERIES);
+    desk.write("odd\nname.toml", crate::common::SERIES);
     let outcome: Value = desk.json(&["train", "odd\nname.toml", "--steps", "1", "--json"]);
     assert_eq!(outcome["run"], "runs/odd-name-1");
 }
@@ -393,7 +391,7 @@ fn a_run_is_not_resumed_with_other_data() {
         let line = |i: usize| format!("{},{},{}\n", (i * 7) % 11, (i * 5) % 13, labels[i % 3]);
         "a,b,label\n".to_string() + &(0..count).map(line).collect::<String>()
     };
-    let recipe = common::SERIES
+    let recipe = crate::common::SERIES
         .replace("features = 3", "features = 2")
         .replace("source = \"synthetic:regimes\"\nsamples = 500", "train = \"data.csv\"\nlabel = \"label\"");
     desk.write("file.toml", &recipe);
@@ -472,7 +470,7 @@ fn a_page_does_not_take_the_place_of_the_recipe() {
         desk.run(&["plan", "series.toml", flag, file]).must(2, &["this is the recipe", "hint:"]);
     }
     desk.run(&["plan", "series.toml", "--frontier", "series.toml"]).must(2, &["this is the recipe", "hint:"]);
-    assert_eq!(fs::read_to_string(desk.path("series.toml")).unwrap(), common::SERIES);
+    assert_eq!(fs::read_to_string(desk.path("series.toml")).unwrap(), crate::common::SERIES);
     desk.run(&["train", "series.toml", "--steps", "2", "--out", "run"]).must(0, &[]);
     let before = tree(&desk.path("run"));
     for file in ["recipe.toml", "plan.json", "events.jsonl", "model/config.json"] {

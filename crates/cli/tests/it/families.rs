@@ -1,8 +1,6 @@
 //! Encoders, T5 and CLIP from the outside: trained, evaluated, asked, exported, and started again from the export.
 
-mod common;
-
-use common::Desk;
+use crate::common::Desk;
 use serde_json::Value;
 use std::fs;
 use std::process::Stdio;

@@ -1,8 +1,6 @@
 //! `plimsoll advise` from the outside.
 
-mod common;
-
-use common::Desk;
+use crate::common::Desk;
 use std::io::Write;
 use std::process::Stdio;
 

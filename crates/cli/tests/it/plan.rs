@@ -1,8 +1,6 @@
 //! `plimsoll plan` and `plimsoll devices` from the outside.
 
-mod common;
-
-use common::{Desk, SERIES};
+use crate::common::{Desk, SERIES};
 use serde_json::Value;
 
 const FIELDS: [&str; 22] = [

@@ -1,8 +1,6 @@
 //! Single ops against PyTorch's outputs, gradients and updated weights, in f64 and in f32.
 
-mod common;
-
-use common::{Run, relative};
+use crate::common::{Run, relative};
 use plimsoll_core::autodiff::gradients;
 use plimsoll_core::graph::{Component, Graph, Init, ValueId};
 use plimsoll_core::graph::{Differentiable, Op};

@@ -1,9 +1,7 @@
 //! Accumulating a contrastive loss over micro-batches gives the gradient of the whole effective batch, with dropout on
 //! and also where micro-batches do not divide it. Adding up the losses of micro-batches does not.
 
-mod common;
-
-use common::{TARGET, relative};
+use crate::common::{TARGET, relative};
 use plimsoll_core::ops::SampleRng;
 use plimsoll_core::plan::{LayoutOptions, Offload, Program, Recompute, lay_out, live_peak, order};
 use plimsoll_core::types::DType;

@@ -1,8 +1,6 @@
 //! What `plimsoll plan` answers beyond the one plan: frontier, neighbours, cards, grids and the ladder.
 
-mod common;
-
-use common::Desk;
+use crate::common::Desk;
 use serde_json::Value;
 
 fn bytes(value: &Value, key: &str) -> u64 {
@@ -184,7 +182,7 @@ fn grids_that_are_wrong() {
     grid("train.seed=1..20000").must(2, &["more than 10000 combinations", "hint:"]);
     let twice = ["plan", "text.toml", "--grid", "train.seed=1,2", "--grid", "train.seed=3"];
     desk.run(&twice).must(2, &["train.seed twice"]);
-    desk.write("wrong.toml", &common::TEXT.replace("vocab", "vocabulary"));
+    desk.write("wrong.toml", &crate::common::TEXT.replace("vocab", "vocabulary"));
     desk.run(&["plan", "wrong.toml", "--grid", "train.seed=1,2"]).must(2, &["wrong.toml", "model.vocabulary"]);
 }
 

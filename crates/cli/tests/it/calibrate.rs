@@ -1,8 +1,6 @@
 //! `plimsoll calibrate` from the outside: what it measures is kept, and used by the next prediction.
 
-mod common;
-
-use common::Desk;
+use crate::common::Desk;
 use serde_json::Value;
 
 fn predicted(desk: &Desk) -> f64 {

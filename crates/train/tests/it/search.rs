@@ -1,8 +1,6 @@
 //! The search for a plan: every recipe has one in every budget that can hold it, what learning sees is the same in all
 //! of them, and the plans of one recipe learn the same.
 
-mod common;
-
 use plimsoll_core::graph::Target;
 use plimsoll_core::plan::{LayoutOptions, Recompute};
 use plimsoll_exec::cpu::CpuExecutor;

@@ -1,8 +1,6 @@
 //! A plan file may hold anything: reading 100,000 damaged ones never panics, and what is accepted is sound.
 
-mod common;
-
-use common::fresh_seed;
+use crate::common::fresh_seed;
 use plimsoll_core::autodiff::gradients;
 use plimsoll_core::graph::{Component, Graph, Init, Role};
 use plimsoll_core::ops::{Activate, Activation, CrossEntropy, MatMul, SampleRng, StoreToHost};
@@ -54,8 +52,8 @@ fn damaged_plans_with_host_memory_are_too() {
 }
 
 fn check(program: Program) {
-    let layout = lay_out(&program, common::options(true)).unwrap();
-    let text = serde_json::to_string(&PlanFile::new(&program, &layout, common::options(true))).unwrap();
+    let layout = lay_out(&program, crate::common::options(true)).unwrap();
+    let text = serde_json::to_string(&PlanFile::new(&program, &layout, crate::common::options(true))).unwrap();
     let tokens = tokens(&text);
     let seed = fresh_seed();
     println!("PLIMSOLL_TEST_SEED={seed}");

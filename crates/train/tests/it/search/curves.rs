@@ -1,6 +1,6 @@
 //! Two very different plans of one recipe, over fifty steps, against PyTorch.
 
-use super::common::golden::Golden;
+use crate::common::golden::Golden;
 use super::*;
 use plimsoll_core::graph::InputKind;
 use plimsoll_core::plan::{Offload, lay_out};
@@ -31,7 +31,7 @@ fn curve(golden: &Golden<'_>, settings: &Settings) -> Vec<f64> {
         ..spec(&recipe, &processor(GIB))
     };
     let program = program(family(&recipe.model).as_ref(), &spec, settings).unwrap();
-    let options = common::options(true);
+    let options = crate::common::options(true);
     let layout = lay_out(&program, options).unwrap();
     let mut executor = CpuExecutor::new(&program, &layout, options.target.threads).unwrap();
     executor.poison_dead_slots();
