@@ -71,8 +71,8 @@ fn share(class: Class) -> f64 {
         // The softmax between its products, and the random words of dropout, keep the tensor cores waiting.
         Class::Attention | Class::FeedForward => 0.15,
         Class::AttentionGrad | Class::FeedForwardGrad => 0.19,
-        Class::Disentangled => 0.045,
-        Class::DisentangledGrad => 0.017,
+        Class::Disentangled => 0.19,
+        Class::DisentangledGrad => 0.17,
         Class::Convolution | Class::ConvolutionGrad => 0.6,
         Class::Recurrent | Class::RecurrentGrad => 0.3,
         _ => 0.5,

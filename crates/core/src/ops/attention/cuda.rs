@@ -1,5 +1,6 @@
 //! Attention on a CUDA device: which kernels run, on what, and what lies in the workspace between them.
 
+use super::banded::{self, BandSpace};
 use super::grad::AttentionGrad;
 use super::*;
 use crate::kernels::cuda::{Arg, CudaError, DeviceTensor, Gemm, Grid, Kernel, Launch, Source};
@@ -24,8 +25,9 @@ macro_rules! source {
 }
 const NARROW: Source = source!("narrow");
 const TILED: Source = source!("tile");
-const HALF: Source = source!("tensor", "../../kernels/cuda/half", "tiles", "half");
-const TF32: Source = source!("tensor", "../../kernels/cuda/tf32", "tiles", "tf32");
+const HALF: Source = source!("tensor", "../../kernels/cuda/half", "tiles", "half", "passes");
+const TF32: Source = source!("tensor", "../../kernels/cuda/tf32", "tiles", "tf32", "passes");
+const BANDED: Source = source!("disentangled", "../../kernels/cuda/half", "tiles", "half", "passes");
 const TABLES: Source = Source { name: "attention/tables", text: include_str!("tables.cu") };
 const DELTAS: Source = Source { name: "attention/deltas", text: include_str!("deltas.cu") };
 
@@ -43,13 +45,15 @@ const NARROW_THREADS: usize = 64 << 10;
 
 /// Which kernels compute the scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+pub(super) enum Form {
     /// Narrow heads: a thread has one or two rows, or shares them with a few others.
     Narrow,
     /// In f32, whatever comes.
     Tiled,
     /// On tensor cores, in half precision.
     Half,
+    /// The same with a disentangled bias, of which a tile computes its own band.
+    Banded,
     /// On tensor cores, f32 rounded to tf32.
     Tf32,
 }
@@ -64,6 +68,7 @@ impl Form {
     fn new(shape: &Shape, dtype: DType, launch: &Launch<'_>) -> Form {
         let in_vectors = shape.head_dim.is_multiple_of(8) && are_aligned(launch, dtype, 16);
         match dtype {
+            _ if in_vectors && banded::serves(shape, dtype) => Form::Banded,
             DType::Bf16 | DType::F16 if shape.head_dim >= 16 && in_vectors => Form::Half,
             // Wider heads than this do not fit into registers.
             DType::F32 if launch.tf32 && (17..=64).contains(&shape.head_dim) && in_vectors => Form::Tf32,
@@ -77,6 +82,7 @@ impl Form {
             Form::Narrow => NARROW,
             Form::Tiled => TILED,
             Form::Half => HALF,
+            Form::Banded => BANDED,
             Form::Tf32 => TF32,
         }
     }
@@ -95,7 +101,7 @@ impl Form {
             Form::Tiled => 32,
             // A bias is added up in square tiles, and wider heads need more registers.
             Form::Half if shape.bias == Bias::None && shape.head_dim <= 64 => 96,
-            Form::Half | Form::Tf32 => 64,
+            Form::Half | Form::Banded | Form::Tf32 => 64,
         }
     }
 
@@ -120,6 +126,7 @@ impl Form {
             Form::Narrow => 0,
             Form::Tiled => 4 * 32 * (width(4, 4) * if backward { 3 } else { 2 } + 36),
             Form::Half => 64 * (stages * 2 * 2 * width(16, 8) + slopes),
+            Form::Banded => banded::shared(shape),
             Form::Tf32 => 64 * (4 * 2 * width(8, 4) + slopes),
         }
     }
@@ -138,10 +145,10 @@ fn narrow_lanes(shape: &Shape, len: usize) -> usize {
 
 /// Where queries, keys and values lie, or their gradients, and how many elements apart rows are.
 #[derive(Clone, Copy)]
-struct Heads {
-    q: u64,
-    k: u64,
-    v: u64,
+pub(super) struct Heads {
+    pub q: u64,
+    pub k: u64,
+    pub v: u64,
     q_row: usize,
     kv_row: usize,
     element: usize,
@@ -190,17 +197,26 @@ struct Space {
     group: usize,
     /// Elements from one query's products to the next one's.
     pitch: usize,
+    /// What else the kernels of a band have.
+    banded: Option<BandSpace>,
 }
 
 impl Space {
-    /// Bytes that are enough for any lengths up to the shape's: of shorter samples more run at a time.
+    /// Bytes that are enough for any lengths up to the shape's, whichever form their addresses allow.
     fn bytes_up_to(shape: &Shape, dtype: DType, backward: bool) -> usize {
+        let plain = Space::plain_up_to(shape, dtype, backward);
+        let banded = banded::suits(shape, dtype).then(|| BandSpace::bytes_up_to(shape, backward));
+        banded.map_or(plain, |banded| banded.max(plain))
+    }
+
+    /// Of shorter samples more run at a time.
+    fn plain_up_to(shape: &Shape, dtype: DType, backward: bool) -> usize {
         let space = Space::new(0, shape, dtype, backward);
         let widths = [dtype.bytes(), if backward { 4 } else { 0 }];
         let of_sample = |len: usize| widths.map(|bytes| shape.heads * len * space.pitch * bytes);
         let products = [of_sample(shape.q_len), of_sample(shape.k_len)].concat();
         let sample = products.iter().sum::<usize>();
-        let most = PRODUCT_BYTES.max(sample).min(shape.batch.max(1) * sample);
+        let most = product_bytes(shape, dtype).max(sample).min(shape.batch.max(1) * sample);
         // Each of them is a region of its own, and rounded up.
         let taken: usize = products.iter().map(|bytes| (space.group * bytes).next_multiple_of(256)).sum();
         let rounding = if sample > 0 { 256 * products.len() } else { 0 };
@@ -214,7 +230,7 @@ impl Space {
         let pitch = if disentangled { shape.span().1.next_multiple_of(8) } else { 0 };
         let bytes = dtype.bytes() + only(backward, 4);
         let sample = shape.heads * (shape.q_len + shape.k_len) * pitch * bytes;
-        let group = PRODUCT_BYTES.checked_div(sample).unwrap_or(shape.batch).clamp(1, shape.batch.max(1));
+        let group = product_bytes(shape, dtype).checked_div(sample).unwrap_or(shape.batch).clamp(1, shape.batch.max(1));
         let products = |len: usize| group * shape.heads * len * pitch;
         // Of all forms that a bias may take, this one has the most tiles.
         let tiles = Form::Tiled.blocks(shape, shape.q_len).0;
@@ -234,22 +250,38 @@ impl Space {
             end: regions.end(),
             group,
             pitch,
+            banded: None,
         }
+    }
+
+    /// That of a disentangled bias whose products stay in their tiles: all samples run at a time.
+    fn banded(start: u64, shape: &Shape, backward: bool) -> Space {
+        let band = BandSpace::new(start, shape, backward);
+        let [by_query, by_key] = band.packed;
+        let nothing = Space::new(start, &Shape { bias: Bias::None, ..*shape }, DType::F32, false);
+        let (rows, delta, end) = (band.rows, band.delta, band.end);
+        Space { rows, by_query, by_key, delta, end, banded: Some(band), ..nothing }
     }
 }
 
+/// What products with the tables may take. Where a band is the rule, they are for addresses that no vector can be read
+/// from.
+fn product_bytes(shape: &Shape, dtype: DType) -> usize {
+    if banded::serves(shape, dtype) { 0 } else { PRODUCT_BYTES }
+}
+
 /// One direction of one op on the device.
-struct Call<'a> {
-    op: &'a Attention,
-    shape: Shape,
-    dtype: DType,
-    heads: Heads,
+pub(super) struct Call<'a> {
+    pub op: &'a Attention,
+    pub shape: Shape,
+    pub dtype: DType,
+    pub heads: Heads,
     space: Space,
     form: Form,
     /// Elements of a row that the forms without tensor cores read at once.
     vector: usize,
     /// Addresses of the bias's tables.
-    tables: Vec<u64>,
+    pub tables: Vec<u64>,
     mask: u64,
     position: u64,
     state: u64,
@@ -263,13 +295,17 @@ impl<'a> Call<'a> {
         let Some(shape) = shape else { return Err(CudaError::NoKernel { op: format!("{node:?}"), dtype }) };
         let packed = op.packing.inputs();
         let form = Form::new(&shape, dtype, launch);
+        let space = match form {
+            Form::Banded => Space::banded(launch.workspace, &shape, backward),
+            _ => Space::new(launch.workspace, &shape, dtype, backward),
+        };
         let reads = |n: usize| shape.head_dim.is_multiple_of(n) && are_aligned(launch, dtype, n * dtype.bytes());
         let optional = |there: bool, index: usize| if there { inputs[index].address } else { 0 };
         Ok(Call {
             op,
             dtype,
             heads: Heads::new(op.packing, inputs, &shape),
-            space: Space::new(launch.workspace, &shape, dtype, backward),
+            space,
             form,
             vector: if reads(4) {
                 4
@@ -287,7 +323,7 @@ impl<'a> Call<'a> {
     }
 
     /// A kernel for `len` queries, or keys, of every head.
-    fn kernel(&self, entry: &'static str, len: usize) -> Kernel {
+    pub(super) fn kernel(&self, entry: &'static str, len: usize) -> Kernel {
         let kernel = Kernel::new(self.form.source(), entry);
         let kernel = match self.form {
             Form::Narrow => kernel
@@ -295,15 +331,16 @@ impl<'a> Call<'a> {
                 .define("LANES", narrow_lanes(&self.shape, len))
                 .define("ROWS", narrow_rows(&self.shape)),
             Form::Tiled => kernel.define("VECTOR", self.vector),
-            Form::Half | Form::Tf32 => kernel,
+            Form::Half | Form::Banded | Form::Tf32 => kernel,
         };
+        let bias = if self.form == Form::Banded { 3 } else { self.op.bias.tables() };
         kernel
             .dtype("T", self.dtype)
             .define("D", self.shape.head_dim)
             .define("LIMITED", if self.op.offset { 2 } else { self.op.causal as u32 })
             .define("MASKED", self.op.key_mask as u32)
             .define("DROPPED", self.op.dropout.is_some() as u32)
-            .define("BIAS", self.op.bias.tables())
+            .define("BIAS", bias)
             .define("BF16", (self.dtype == DType::Bf16) as u32)
     }
 
@@ -324,7 +361,7 @@ impl<'a> Call<'a> {
         (0..batch).step_by(group).map(move |first| (first, group.min(batch - first)))
     }
 
-    fn sizes(&self, heads: Heads, samples: usize) -> [Arg; 7] {
+    pub(super) fn sizes(&self, heads: Heads, samples: usize) -> [Arg; 7] {
         let s = &self.shape;
         let lens = [samples, s.heads, s.q_len, s.k_len].map(int);
         let [a, b, c, d] = lens;
@@ -332,7 +369,7 @@ impl<'a> Call<'a> {
     }
 
     /// SCORE_PARAMETERS of scores.cuh, for the samples from `first` on.
-    fn scores(&self, first: usize) -> [Arg; 13] {
+    pub(super) fn scores(&self, first: usize) -> [Arg; 13] {
         let (space, s) = (&self.space, &self.shape);
         let there = |count: usize, address: u64| Arg::Address(if self.op.bias.tables() == count { address } else { 0 });
         let rows = Arg::Address(if s.bias == Bias::None { 0 } else { space.rows });
@@ -356,7 +393,7 @@ impl<'a> Call<'a> {
     }
 
     /// The row of the bias's tables for each distance, and the values of a relative bias.
-    fn write_distances(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+    pub(super) fn write_distances(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         let (s, count) = (&self.shape, self.shape.distances());
         if s.bias == Bias::None || count == 0 {
             return Ok(());
@@ -417,10 +454,13 @@ impl<'a> Call<'a> {
             return Ok(());
         }
         self.write_distances(launch)?;
+        if let Some(space) = &self.space.banded {
+            self.pack_tables(launch, space, false)?;
+        }
         let [out, lse] = [0, 1].map(|n| launch.outputs[n].address);
         for (first, samples) in self.groups() {
             let heads = self.heads.starting_at(first, s);
-            if self.op.bias.tables() == 2 && s.k_len > 0 {
+            if self.op.bias.tables() == 2 && self.form != Form::Banded && s.k_len > 0 {
                 self.write_products(launch, heads, samples)?;
             }
             let done = first * s.q_len * s.heads;
@@ -450,14 +490,14 @@ impl AttentionGrad {
 }
 
 /// The backward pass: what it reads besides, and where gradients go.
-struct Backward<'a> {
-    call: Call<'a>,
+pub(super) struct Backward<'a> {
+    pub call: Call<'a>,
     out: u64,
-    lse: u64,
-    dout: u64,
-    to: Heads,
+    pub lse: u64,
+    pub dout: u64,
+    pub to: Heads,
     /// Addresses of the gradients of the bias's tables.
-    dtables: Vec<u64>,
+    pub dtables: Vec<u64>,
 }
 
 impl<'a> Backward<'a> {
@@ -471,6 +511,9 @@ impl<'a> Backward<'a> {
 
     fn run(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         let (call, s) = (&self.call, &self.call.shape);
+        if let Some(space) = &call.space.banded {
+            return self.run_banded(launch, space);
+        }
         let disentangled = call.op.bias.tables() == 2;
         if disentangled {
             self.clear_tables(launch)?;
@@ -499,7 +542,7 @@ impl<'a> Backward<'a> {
         }
     }
 
-    fn write_deltas(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+    pub(super) fn write_deltas(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         let (call, s) = (&self.call, &self.call.shape);
         if call.is_empty(s.q_len) {
             return Ok(());
@@ -599,7 +642,7 @@ impl<'a> Backward<'a> {
         }
     }
 
-    fn table_elements(&self) -> usize {
+    pub(super) fn table_elements(&self) -> usize {
         self.call.shape.bias_rows * self.call.shape.heads * self.call.shape.head_dim
     }
 

@@ -1,5 +1,6 @@
 //! Fused attention: the scores are never stored, in either direction.
 
+mod banded;
 mod cuda;
 mod grad;
 mod operands;

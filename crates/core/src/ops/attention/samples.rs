@@ -31,14 +31,29 @@ impl Attention {
             let (packing, key_mask, offset) = (Packing::QKv, bias == PAST, true);
             samples.push(Attention { packing, key_mask, bias, offset, ..Attention::plain(1.0) }.sample(rng));
         }
+        samples.extend([BUCKETS, CLAMPED].map(|bias| Attention::long_sample(bias, rng)));
         samples
     }
 
-    /// This op on inputs of random sizes, with the usual scale.
-    fn sample(mut self, rng: &mut SampleRng) -> Sample {
-        let (batch, time, heads) = (rng.size(1, 3), rng.size(1, 40), rng.size(1, 3));
-        let keys = if self.packing == Packing::Qkv { time } else { rng.size(1, 40) };
-        let width = [2, 3, 8, 16, 20, 33][rng.size(0, 5)];
+    /// Several tiles of tensor cores on each side, in a width that they take.
+    fn long_sample(bias: Bias, rng: &mut SampleRng) -> Sample {
+        let mut is = || rng.size(0, 1) == 1;
+        let (causal, key_mask, dropout) = (is(), is(), is().then_some((0.3, 7)));
+        let packing = if is() { Packing::Qkv } else { Packing::QKv };
+        let (lens, width) = ([rng.size(50, 140), rng.size(50, 140)], [16, 24, 64][rng.size(0, 2)]);
+        Attention { causal, key_mask, dropout, packing, bias, ..Attention::plain(1.0) }.sample_of(rng, lens, width)
+    }
+
+    /// This op on inputs of random sizes.
+    fn sample(self, rng: &mut SampleRng) -> Sample {
+        let (lens, width) = ([rng.size(1, 40), rng.size(1, 40)], [2, 3, 8, 16, 20, 33][rng.size(0, 5)]);
+        self.sample_of(rng, lens, width)
+    }
+
+    /// This op on so many queries and keys, with the usual scale.
+    fn sample_of(mut self, rng: &mut SampleRng, [time, keys]: [usize; 2], width: usize) -> Sample {
+        let (batch, heads) = (rng.size(1, 3), rng.size(1, 3));
+        let keys = if self.packing == Packing::Qkv { time } else { keys };
         self.scale = (width as f64).powf(-0.5);
         let normal = |shape: &[usize]| SampleInput::float(shape, Fill::Normal);
         let mut inputs = match self.packing {

@@ -2,7 +2,7 @@
 //
 // T is the element type and D the head size. LIMITED: a query sees the keys up to its own position, which is known
 // before the launch (1) or at run time only (2). MASKED: a mask hides keys. DROPPED: weights fall. BIAS: 0 none, 1 relative,
-// 2 disentangled.
+// 2 disentangled, 3 the same where the kernel adds it to the products by itself.
 
 #define LOG2E 1.4426950408889634f
 #define LN2 0.6931471805599453f

@@ -132,17 +132,24 @@ fn narrow_heads_of_half_precision_sum_their_own_deltas() {
     assert_eq!(entries(DType::Bf16), ["backward_queries", "backward_keys"]);
 }
 
+/// A disentangled bias with its tables' types, for heads of this width.
+fn disentangled(batch: usize, length: usize, width: usize) -> (Attention, Vec<Type>) {
+    let bias = Bias::Disentangled { buckets: 256, max_distance: 512 };
+    let shapes = [&[batch, length, 3, 12, width][..], &[512, 12, width], &[512, 12, width]];
+    let types = shapes.map(|shape| Type::new(DType::Bf16, shape));
+    (Attention { bias, ..Attention::plain(0.125) }, types.to_vec())
+}
+
 /// The products of a disentangled bias are as large as scores: only those of some samples exist at a time.
 #[test]
 fn samples_run_in_groups_whose_products_fit() {
-    let bias = Bias::Disentangled { buckets: 256, max_distance: 512 };
-    let op = Attention { bias, ..Attention::plain(0.125) };
-    let types = |batch: usize| {
-        [&[batch, 512, 3, 12, 64][..], &[512, 12, 64], &[512, 12, 64]].map(|shape| Type::new(DType::Bf16, shape))
+    let workspace = |batch: usize| {
+        let (op, types) = disentangled(batch, 512, 128);
+        op.workspace(&types, &Target::CUDA)
     };
-    let workspace = |batch: usize| op.workspace(&types(batch), &Target::CUDA);
     assert!(workspace(2) < workspace(4) && workspace(16) == workspace(64) && workspace(64) < 65 << 20);
-    let blocks: Vec<u32> = launches(&op, &types(16), false, 0)
+    let (op, types) = disentangled(16, 512, 128);
+    let blocks: Vec<u32> = launches(&op, &types, false, 0)
         .into_iter()
         .filter_map(|(_, entry, grid)| (entry == "forward").then_some(grid.blocks[0]))
         .collect();
@@ -181,4 +188,48 @@ fn shorter_samples_want_no_more_workspace() {
             }
         }
     }
+}
+
+/// Of heads up to 64 wide those products stay inside their tiles: one launch, and a workspace that does not grow.
+#[test]
+fn the_products_of_a_disentangled_bias_stay_in_their_tiles() {
+    let (op, types) = disentangled(64, 512, 64);
+    let entries: Vec<&str> = launches(&op, &types, false, 0).into_iter().map(|(_, entry, _)| entry).collect();
+    assert_eq!(entries, ["distances", "pack", "pack", "forward"]);
+    let workspace = |batch: usize| op.workspace(&disentangled(batch, 512, 64).1, &Target::CUDA);
+    assert_eq!(workspace(2), workspace(64));
+    // No vectors can be read from odd addresses: every sample has its products in the workspace.
+    let forwards = launches(&op, &types, false, 2).into_iter().filter(|(_, entry, _)| *entry == "forward");
+    assert_eq!(forwards.count(), 64);
+}
+
+fn backward(op: Attention, mut inputs: Vec<Type>) -> (AttentionGrad, Vec<Type>) {
+    let outputs = op.outputs(&inputs).unwrap();
+    inputs.extend([outputs[0].clone(), outputs[1].clone(), outputs[0].clone()]);
+    (AttentionGrad(op), inputs)
+}
+
+/// The backward pass keeps the gradients of some heads' scores at a time, however long and many they are; where even one
+/// head's are too many it keeps none.
+#[test]
+fn heads_run_in_groups_whose_slopes_fit() {
+    for (batch, length) in [(1, 64), (3, 500), (64, 512), (4, 2000), (1, 8192), (1, 9000)] {
+        let (op, types) = disentangled(batch, length, 64);
+        let (op, inputs) = backward(op, types);
+        let scores = batch * 12 * length.next_multiple_of(64).pow(2) * 2;
+        assert!(length < 2000 || op.workspace(&inputs, &Target::CUDA) < scores, "{batch} × {length}");
+        let found = launches(&op, &inputs, false, 0);
+        let blocks = |name: &str| {
+            let of_name = found.iter().filter(|(_, entry, _)| *entry == name);
+            of_name.map(|(_, _, grid)| grid.blocks[0] as usize).collect::<Vec<_>>()
+        };
+        let (keys, tables) = (blocks("backward_keys"), blocks("backward_tables"));
+        assert_eq!(keys.iter().sum::<usize>(), batch * 12 * length.div_ceil(64), "every tile of every head once");
+        assert_eq!(keys, blocks("backward_queries"));
+        assert_eq!(tables.len(), if length < 9000 { keys.len() } else { 0 });
+        assert_eq!(keys.len() > 1, scores > 128 << 20 && length < 9000, "{batch} × {length}");
+    }
+    let (op, inputs) = backward(disentangled(64, 512, 64).0, disentangled(64, 512, 64).1);
+    // Room for the shares of shorter samples included.
+    assert!(op.workspace(&inputs, &Target::CUDA) < 168 << 20);
 }

@@ -1,7 +1,7 @@
 //! Two very different plans of one recipe, over fifty steps, against PyTorch.
 
-use crate::common::golden::Golden;
 use super::*;
+use crate::common::golden::Golden;
 use plimsoll_core::graph::InputKind;
 use plimsoll_core::plan::{Offload, lay_out};
 use plimsoll_core::types::DType;
