@@ -51,8 +51,10 @@ impl Compiler {
     /// Everything that the machine code depends on.
     fn file_name(&self, text: &str) -> String {
         let (major, minor) = self.version;
-        let digest =
-            Sha256::new().chain_update(format!("{} {major}.{minor}\n", self.arch)).chain_update(text).finalize();
+        let digest = Sha256::new()
+            .chain_update(format!("{} {major}.{minor}\n", architecture(self.arch)))
+            .chain_update(text)
+            .finalize();
         digest.iter().map(|byte| format!("{byte:02x}")).chain([".cubin".into()]).collect()
     }
 
@@ -60,13 +62,19 @@ impl Compiler {
         let failed = |log: String| CudaError::Compile { source_name: kernel.source.name, arch: self.arch, log };
         let source = CString::new(text).map_err(|error| failed(error.to_string()))?;
         let program = Program(result::create_program(&source, None).map_err(|error| failed(error.to_string()))?);
-        let options = [format!("--gpu-architecture=sm_{}", self.arch), "--std=c++17".into()];
+        let options = [format!("--gpu-architecture={}", architecture(self.arch)), "--std=c++17".into()];
         // SAFETY: the program was created above and lives until the end of this function.
         unsafe {
             result::compile_program(program.0, &options).map_err(|error| failed(program.log(&error)))?;
             program.cubin().map_err(|error| failed(error.to_string()))
         }
     }
+}
+
+/// What the compiler calls it. Hopper's machine code has its own instructions in it (products of warp groups), which no
+/// other architecture is to run.
+fn architecture(arch: u32) -> String {
+    if arch == 90 { "sm_90a".into() } else { format!("sm_{arch}") }
 }
 
 /// The file with the common part and its macros in front of it.

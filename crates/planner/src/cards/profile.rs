@@ -55,7 +55,7 @@ impl Card {
         };
         Amounts::default()
             .with(Amount::Node, SECONDS_PER_KERNEL)
-            .with(Amount::Flops, 1.0 / (flops_per_s * share(class)))
+            .with(Amount::Flops, 1.0 / (flops_per_s * share(class, self.compute_capability)))
             .with(Amount::NearBytes, 1.0 / (bytes_per_s * CACHE_SPEEDUP))
             .with(Amount::FarBytes, 1.0 / bytes_per_s)
             .with(Amount::Products, per_product)
@@ -63,12 +63,17 @@ impl Card {
     }
 }
 
-/// Of the speed of a large product. Attention's are those of bert-large, CLIP and FLAN-T5-XL on an H200, DeBERTa's those
-/// of its own layers there; the others are guesses.
-fn share(class: Class) -> f64 {
+/// Where attention has kernels of its own, for groups of warps.
+const HOPPER: (u32, u32) = (9, 0);
+
+/// Of the speed of a large product. Attention's are those of bert-large, CLIP and FLAN-T5-XL on an H200, with the kernels
+/// that Hopper alone has and with those of all cards, DeBERTa's those of its own layers there; the others are guesses.
+fn share(class: Class, capability: (u32, u32)) -> f64 {
     match class {
         Class::Product => 1.0,
         // The softmax between its products, and the random words of dropout, keep the tensor cores waiting.
+        Class::Attention if capability == HOPPER => 0.21,
+        Class::AttentionGrad if capability == HOPPER => 0.26,
         Class::Attention | Class::FeedForward => 0.15,
         Class::AttentionGrad | Class::FeedForwardGrad => 0.19,
         Class::Disentangled => 0.19,

@@ -2,7 +2,7 @@
 
 use super::banded::{self, BandSpace};
 use super::grad::AttentionGrad;
-use super::*;
+use super::{groups, *};
 use crate::kernels::cuda::{Arg, CudaError, DeviceTensor, Gemm, Grid, Kernel, Launch, Source};
 use crate::ops::device::{
     GEMM_BYTES, Regions, add_up, by_columns, by_rows, every, int, multiply, product, refuse_f64, round_to,
@@ -23,6 +23,8 @@ macro_rules! source {
         }
     };
 }
+pub(super) use source;
+
 const NARROW: Source = source!("narrow");
 const TILED: Source = source!("tile");
 const HALF: Source = source!("tensor", "../../kernels/cuda/half", "tiles", "half", "passes");
@@ -56,16 +58,21 @@ pub(super) enum Form {
     Banded,
     /// On tensor cores, f32 rounded to tf32.
     Tf32,
+    /// On tensor cores that groups of four warps share, in half precision.
+    Groups,
 }
 
 /// Whether all tensors of this type start at multiples of so many bytes.
-fn are_aligned(launch: &Launch<'_>, dtype: DType, bytes: usize) -> bool {
+pub(super) fn are_aligned(launch: &Launch<'_>, dtype: DType, bytes: usize) -> bool {
     let mut operands = launch.inputs.iter().chain(launch.outputs).filter(|tensor| tensor.ty.dtype == dtype);
     operands.all(|tensor| tensor.address.is_multiple_of(bytes as u64))
 }
 
 impl Form {
-    fn new(shape: &Shape, dtype: DType, launch: &Launch<'_>) -> Form {
+    fn new(op: &Attention, shape: &Shape, dtype: DType, launch: &Launch<'_>) -> Form {
+        if groups::compute(op, shape, dtype, launch) {
+            return Form::Groups;
+        }
         let in_vectors = shape.head_dim.is_multiple_of(8) && are_aligned(launch, dtype, 16);
         match dtype {
             _ if in_vectors && banded::serves(shape, dtype) => Form::Banded,
@@ -77,20 +84,10 @@ impl Form {
         }
     }
 
-    fn source(self) -> Source {
-        match self {
-            Form::Narrow => NARROW,
-            Form::Tiled => TILED,
-            Form::Half => HALF,
-            Form::Banded => BANDED,
-            Form::Tf32 => TF32,
-        }
-    }
-
     /// Whether the kernel for queries computes Σ dout · out itself, and writes it for the one for keys: `out` is rounded, and
     /// where few keys share the weight, a sum over it too coarse.
     fn sums_deltas(self, dtype: DType) -> bool {
-        self == Form::Narrow && dtype.bytes() < 4
+        self == Form::Groups || self == Form::Narrow && dtype.bytes() < 4
     }
 
     /// The most queries, or keys, of `len` that a block computes; of a tensor core's 16 to a warp, as the `.cuh` of the
@@ -101,7 +98,7 @@ impl Form {
             Form::Tiled => 32,
             // A bias is added up in square tiles, and wider heads need more registers.
             Form::Half if shape.bias == Bias::None && shape.head_dim <= 64 => 96,
-            Form::Half | Form::Banded | Form::Tf32 => 64,
+            Form::Half | Form::Banded | Form::Tf32 | Form::Groups => 64,
         }
     }
 
@@ -128,6 +125,7 @@ impl Form {
             Form::Half => 64 * (stages * 2 * 2 * width(16, 8) + slopes),
             Form::Banded => banded::shared(shape),
             Form::Tf32 => 64 * (4 * 2 * width(8, 4) + slopes),
+            Form::Groups => unreachable!("groups are cut by their own file"),
         }
     }
 }
@@ -294,7 +292,7 @@ impl<'a> Call<'a> {
         let shape = op.shape(|i| &inputs[i].ty).ok().filter(|shape| shape.head_dim <= LARGEST_HEAD);
         let Some(shape) = shape else { return Err(CudaError::NoKernel { op: format!("{node:?}"), dtype }) };
         let packed = op.packing.inputs();
-        let form = Form::new(&shape, dtype, launch);
+        let form = Form::new(op, &shape, dtype, launch);
         let space = match form {
             Form::Banded => Space::banded(launch.workspace, &shape, backward),
             _ => Space::new(launch.workspace, &shape, dtype, backward),
@@ -324,14 +322,16 @@ impl<'a> Call<'a> {
 
     /// A kernel for `len` queries, or keys, of every head.
     pub(super) fn kernel(&self, entry: &'static str, len: usize) -> Kernel {
-        let kernel = Kernel::new(self.form.source(), entry);
         let kernel = match self.form {
-            Form::Narrow => kernel
+            Form::Narrow => Kernel::new(NARROW, entry)
                 .define("VECTOR", self.vector)
                 .define("LANES", narrow_lanes(&self.shape, len))
                 .define("ROWS", narrow_rows(&self.shape)),
-            Form::Tiled => kernel.define("VECTOR", self.vector),
-            Form::Half | Form::Banded | Form::Tf32 => kernel,
+            Form::Tiled => Kernel::new(TILED, entry).define("VECTOR", self.vector),
+            Form::Half => Kernel::new(HALF, entry),
+            Form::Banded => Kernel::new(BANDED, entry),
+            Form::Tf32 => Kernel::new(TF32, entry),
+            Form::Groups => groups::kernel(entry, &self.shape, self.op.dropout.is_some()),
         };
         let bias = if self.form == Form::Banded { 3 } else { self.op.bias.tables() };
         kernel
@@ -344,10 +344,16 @@ impl<'a> Call<'a> {
             .define("BF16", (self.dtype == DType::Bf16) as u32)
     }
 
-    /// The blocks for `len` queries, or keys, of every head of `samples` samples.
-    fn grid(&self, samples: usize, len: usize, backward: bool) -> Grid {
-        let (blocks, threads) = self.form.blocks(&self.shape, len);
-        Grid::new(samples * self.shape.heads * blocks, threads).shared(self.form.shared(&self.shape, backward))
+    /// The blocks of a kernel for `len` queries, or keys, of every head of `samples` samples.
+    fn grid(&self, entry: &str, samples: usize, len: usize) -> Grid {
+        let (blocks, threads, shared) = match self.form {
+            Form::Groups => groups::blocks(entry, &self.shape, self.op.dropout.is_some(), len),
+            form => {
+                let (blocks, threads) = form.blocks(&self.shape, len);
+                (blocks, threads, form.shared(&self.shape, entry != "forward"))
+            }
+        };
+        Grid::new(samples * self.shape.heads * blocks, threads).shared(shared)
     }
 
     /// Whether there is anything to compute for these many rows.
@@ -467,7 +473,7 @@ impl<'a> Call<'a> {
             let operands =
                 [heads.q, heads.k, heads.v, out + (done * s.head_dim * heads.element) as u64, lse + 4 * done as u64];
             let args = [&operands.map(Arg::Address)[..], &self.sizes(heads, samples), &self.scores(first)].concat();
-            launch.kernel(&self.kernel("forward", s.q_len), self.grid(samples, s.q_len, false), &args)?;
+            launch.kernel(&self.kernel("forward", s.q_len), self.grid("forward", samples, s.q_len), &args)?;
         }
         Ok(())
     }
@@ -569,22 +575,25 @@ impl<'a> Backward<'a> {
     ) -> Result<(), CudaError> {
         let (call, s) = (&self.call, &self.call.shape);
         let (to, done) = (self.to.starting_at(first, s), first * s.q_len * s.heads);
-        let dout = self.dout + (done * s.head_dim * heads.element) as u64;
+        let [out, dout] = [self.out, self.dout].map(|address| address + (done * s.head_dim * heads.element) as u64);
         let [lse, delta] = [self.lse, call.space.delta].map(|address| address + 4 * done as u64);
         let operands = [heads.q, heads.k, heads.v, dout, lse, delta].map(Arg::Address);
         let rest = [&call.sizes(heads, samples)[..], &call.scores(first)].concat();
         if !call.is_empty(s.q_len) {
             let sums = if call.op.bias.tables() == 1 { call.space.parts } else { call.space.dby_query };
-            let own = [Arg::Address(to.q), Arg::Address(sums), int(s.bias_rows)];
-            let args = [&operands[..], &own, &rest].concat();
-            launch.kernel(&call.kernel("backward_queries", s.q_len), call.grid(samples, s.q_len, true), &args)?;
+            let own = match call.form {
+                Form::Groups => vec![Arg::Address(to.q), Arg::Address(out)],
+                _ => vec![Arg::Address(to.q), Arg::Address(sums), int(s.bias_rows)],
+            };
+            let (args, entry) = ([&operands[..], &own, &rest].concat(), "backward_queries");
+            launch.kernel(&call.kernel(entry, s.q_len), call.grid(entry, samples, s.q_len), &args)?;
         }
         if call.is_empty(s.k_len) {
             return Ok(());
         }
         let own = [to.k, to.v, call.space.dby_key].map(Arg::Address);
-        let args = [&operands[..], &own, &rest].concat();
-        launch.kernel(&call.kernel("backward_keys", s.k_len), call.grid(samples, s.k_len, true), &args)
+        let (args, entry) = ([&operands[..], &own, &rest].concat(), "backward_keys");
+        launch.kernel(&call.kernel(entry, s.k_len), call.grid(entry, samples, s.k_len), &args)
     }
 
     /// From the gradients of a disentangled bias's products to those of queries, keys and tables, added to what is

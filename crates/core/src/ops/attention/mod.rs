@@ -3,6 +3,7 @@
 mod banded;
 mod cuda;
 mod grad;
+mod groups;
 mod operands;
 mod samples;
 #[cfg(test)]

@@ -8,7 +8,7 @@ const BUCKETS: Bias = Bias::Disentangled { buckets: 6, max_distance: 14 };
 const CLAMPED: Bias = Bias::Disentangled { buckets: 0, max_distance: 5 };
 
 impl Attention {
-    /// Half of all combinations of packing, bias and flags, the other half at another draw; and decoding.
+    /// Half of all combinations of packing, bias and flags, the other half at another draw; wide heads; and decoding.
     pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
         let (mut samples, half) = (Vec::new(), rng.size(0, 1) as u32);
         for flags in 0..8u32 {
@@ -26,6 +26,8 @@ impl Attention {
                 let op = Attention { causal, key_mask, dropout, packing, bias, ..Attention::plain(1.0) };
                 samples.push(op.sample(rng));
             }
+            let packing = if flags.count_ones() % 2 == half { Packing::Qkv } else { Packing::QKv };
+            samples.push(Attention { causal, key_mask, dropout, packing, ..Attention::plain(1.0) }.wide_sample(rng));
         }
         for bias in [Bias::None, PAST] {
             let (packing, key_mask, offset) = (Packing::QKv, bias == PAST, true);
@@ -40,19 +42,30 @@ impl Attention {
         let mut is = || rng.size(0, 1) == 1;
         let (causal, key_mask, dropout) = (is(), is(), is().then_some((0.3, 7)));
         let packing = if is() { Packing::Qkv } else { Packing::QKv };
-        let (lens, width) = ([rng.size(50, 140), rng.size(50, 140)], [16, 24, 64][rng.size(0, 2)]);
-        Attention { causal, key_mask, dropout, packing, bias, ..Attention::plain(1.0) }.sample_of(rng, lens, width)
+        let (lengths, width) = ([rng.size(50, 140), rng.size(50, 140)], [16, 24, 64][rng.size(0, 2)]);
+        let sizes = [rng.size(1, 3), rng.size(1, 3), width];
+        Attention { causal, key_mask, dropout, packing, bias, ..Attention::plain(1.0) }
+            .sized_sample(rng, lengths, sizes)
     }
 
     /// This op on inputs of random sizes.
     fn sample(self, rng: &mut SampleRng) -> Sample {
-        let (lens, width) = ([rng.size(1, 40), rng.size(1, 40)], [2, 3, 8, 16, 20, 33][rng.size(0, 5)]);
-        self.sample_of(rng, lens, width)
+        let lengths = [rng.size(1, 40), rng.size(1, 40)];
+        let width = [2, 3, 8, 16, 20, 33][rng.size(0, 5)];
+        let sizes = [rng.size(1, 3), rng.size(1, 3), width];
+        self.sized_sample(rng, lengths, sizes)
     }
 
-    /// This op on so many queries and keys, with the usual scale.
-    fn sample_of(mut self, rng: &mut SampleRng, [time, keys]: [usize; 2], width: usize) -> Sample {
-        let (batch, heads) = (rng.size(1, 3), rng.size(1, 3));
+    /// Heads and lengths of which tensor cores take large pieces.
+    fn wide_sample(self, rng: &mut SampleRng) -> Sample {
+        let lengths = [(); 2].map(|()| 128 * rng.size(1, 2) - rng.size(0, 20));
+        let sizes = [rng.size(1, 3), rng.size(1, 2), 64 * rng.size(1, 2)];
+        self.sized_sample(rng, lengths, sizes)
+    }
+
+    /// This op on so many queries and keys, of a batch of so many heads so wide, with the usual scale.
+    fn sized_sample(mut self, rng: &mut SampleRng, [time, keys]: [usize; 2], sizes: [usize; 3]) -> Sample {
+        let [batch, heads, width] = sizes;
         let keys = if self.packing == Packing::Qkv { time } else { keys };
         self.scale = (width as f64).powf(-0.5);
         let normal = |shape: &[usize]| SampleInput::float(shape, Fill::Normal);

@@ -56,11 +56,22 @@ fn an_offset_is_not_differentiated() {
 
 /// The kernels that an op would launch on these types, every tensor `shift` bytes past an aligned address.
 fn launches(op: &dyn Op, inputs: &[Type], tf32: bool, shift: u64) -> Vec<(&'static str, &'static str, Grid)> {
+    launches_on(0, op, inputs, tf32, shift)
+}
+
+/// Those on cards of this architecture.
+fn launches_on(
+    arch: u32,
+    op: &dyn Op,
+    inputs: &[Type],
+    tf32: bool,
+    shift: u64,
+) -> Vec<(&'static str, &'static str, Grid)> {
     let place = |(n, ty): (usize, &Type)| DeviceTensor { address: ((n as u64 + 1) << 40) + shift, ty: ty.clone() };
     let outputs = op.outputs(inputs).unwrap();
     let tensors: Vec<DeviceTensor> = inputs.iter().chain(&outputs).enumerate().map(place).collect();
     let (inputs, outputs) = tensors.split_at(inputs.len());
-    let (mut queue, workspace_bytes) = (Recorder::default(), usize::MAX);
+    let (mut queue, workspace_bytes) = (Recorder { arch, ..Recorder::default() }, usize::MAX);
     op.cuda(&mut Launch { inputs, outputs, workspace: 0, workspace_bytes, tf32, queue: &mut queue }).unwrap();
     let kernel = |launch: Recorded| match launch {
         Recorded::Kernel { kernel, grid, .. } => Some((kernel.source.text, kernel.entry, grid)),
@@ -232,4 +243,59 @@ fn heads_run_in_groups_whose_slopes_fit() {
     let (op, inputs) = backward(disentangled(64, 512, 64).0, disentangled(64, 512, 64).1);
     // Room for the shares of shorter samples included.
     assert!(op.workspace(&inputs, &Target::CUDA) < 168 << 20);
+}
+/// Whether an op on these types is computed by groups of four warps on cards of this architecture.
+fn runs_in_groups(arch: u32, op: &dyn Op, inputs: &[Type], shift: u64) -> bool {
+    let kernels = launches_on(arch, op, inputs, false, shift);
+    kernels.iter().any(|(text, ..)| text.contains("wgmma"))
+}
+
+#[test]
+fn groups_of_warps_compute_plain_attention_on_hopper_alone() {
+    let qkv = |dtype: DType, length: usize, width: usize| [Type::new(dtype, &[2, length, 3, 4, width])];
+    let plain = Attention::plain(0.125);
+    for (dtype, length, width) in [(DType::Bf16, 384, 64), (DType::F16, 50, 64), (DType::Bf16, 4096, 128)] {
+        let inputs = qkv(dtype, length, width);
+        assert!(runs_in_groups(90, &plain, &inputs, 0), "{length} × {width}");
+        for arch in [0, 75, 80, 86, 89, 120] {
+            assert!(!runs_in_groups(arch, &plain, &inputs, 0), "sm_{arch}");
+        }
+    }
+    // Other precisions and widths, lengths that leave blocks half empty, addresses between vectors.
+    for (dtype, length, width, shift) in [
+        (DType::F32, 384, 64, 0),
+        (DType::Bf16, 384, 80, 0),
+        (DType::Bf16, 77, 64, 0),
+        (DType::Bf16, 64, 128, 0),
+        (DType::Bf16, 384, 64, 8),
+    ] {
+        assert!(!runs_in_groups(90, &plain, &qkv(dtype, length, width), shift), "{length} × {width}, {shift}");
+    }
+    let inputs = qkv(DType::Bf16, 384, 64);
+    assert!(!runs_in_groups(90, &Attention::plain(-1.0), &inputs, 0));
+    let bias = Bias::Relative { bidirectional: true, max_distance: 16 };
+    let table = Type::new(DType::Bf16, &[8, 4]);
+    let [qkv] = inputs;
+    assert!(!runs_in_groups(90, &Attention { bias, ..plain }, &[qkv, table], 0));
+}
+
+/// Blocks hold what the files of the kernels put there, and no more than a block of Hopper has.
+#[test]
+fn groups_fit_into_a_block() {
+    for (width, dropout) in [(64, None), (64, Some((0.1, 7))), (128, None), (128, Some((0.1, 7)))] {
+        let op = AttentionGrad(Attention { dropout, ..Attention::plain(0.125) });
+        let (qkv, out) = (Type::new(DType::Bf16, &[2, 500, 3, 4, width]), Type::new(DType::Bf16, &[2, 500, 4, width]));
+        let state = dropout.map(|_| Type::new(DType::I64, &[3]));
+        let statistics = [out.clone(), Type::new(DType::F32, &[2, 4, 500]), out];
+        let forward: Vec<Type> = [qkv].into_iter().chain(state).collect();
+        let backward: Vec<Type> = forward.iter().cloned().chain(statistics).collect();
+        let kernels = [launches_on(90, &op.0, &forward, false, 0), launches_on(90, &op, &backward, false, 0)].concat();
+        let entries: Vec<&str> = kernels.iter().map(|(_, entry, _)| *entry).collect();
+        assert_eq!(entries, ["forward", "backward_queries", "backward_keys"], "no launch for sums of deltas");
+        for (_, entry, grid) in kernels {
+            let tiles = 500usize.div_ceil(grid.threads[0] as usize / 2);
+            assert_eq!(grid.blocks[0] as usize, 8 * tiles, "{entry}");
+            assert!(grid.shared_bytes <= 227 << 10, "{entry} asks for {}", grid.shared_bytes);
+        }
+    }
 }

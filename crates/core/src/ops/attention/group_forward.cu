@@ -1,0 +1,170 @@
+// Attention by groups of four warps: the forward pass. While a group's exponentials are computed, the products of the tile
+// before run. Exponentials are powers of 2: scores have log₂ e in them.
+
+struct Notes {
+    Shown<FAR> shown[2];
+    uint4 keys[4];
+};
+
+// The rows of a lane, as far as they have come.
+struct Softmax {
+    // The largest product so far, or a little less; the sum of weights in this lane's columns.
+    float top[2], total[2];
+
+    // From products to weights. Returns whether sums so far fade, and by what.
+    __device__ __forceinline__ bool weigh(float (&s)[FAR / 2], float scale, float fade[2]) {
+        float highest[2] = {top[0], top[1]};
+#pragma unroll
+        for (int n = 0; n < FAR / 2; n++) highest[n % 4 / 2] = fmaxf(highest[n % 4 / 2], s[n]);
+        highest[0] = across(highest[0], true), highest[1] = across(highest[1], true);
+        // Up to 2⁸ times larger weights are as exact: only then is everything so far made smaller.
+        bool grown = (highest[0] - top[0]) * scale > 8.0f || (highest[1] - top[1]) * scale > 8.0f;
+        grown = __any_sync(0xffffffffu, grown);
+        fade[0] = fade[1] = 1.0f;
+        if (grown) {
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                if (highest[r] != NOTHING) fade[r] = power_of_2((top[r] - highest[r]) * scale);
+                top[r] = highest[r], total[r] *= fade[r];
+            }
+        }
+        float shift[2], sum[2] = {0.0f, 0.0f};
+        // A query that has seen nothing yet subtracts 0 instead of -∞: its weights are 0, not NaN.
+        for (int r = 0; r < 2; r++) shift[r] = top[r] == NOTHING ? 0.0f : -top[r] * scale;
+#pragma unroll
+        for (int n = 0; n < FAR / 2; n++) {
+            s[n] = power_of_2(s[n] * scale + shift[n % 4 / 2]);
+            (n % 2 ? sum : total)[n % 4 / 2] += s[n];
+        }
+        total[0] += sum[0], total[1] += sum[1];
+        return grown;
+    }
+};
+
+// Takes away the weights that fall; what is left is still to be multiplied by `keep`.
+__device__ __forceinline__ void drop(float (&s)[FAR / 2], const Draws& draws, const RowDraw (&rows)[2], int quad,
+                                     u32 threshold) {
+#pragma unroll
+    for (int n = 0; n < FAR / 2; n += 8) {
+        QuadDraw one = draws.quad(quad + n / 8 * 4);
+        uint4 word[2];
+        draws.words<2>(word, rows, {one, one});
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float* x = s + n + 2 * r;
+            if (word[r].x < threshold) x[0] = 0.0f;
+            if (word[r].y < threshold) x[1] = 0.0f;
+            if (word[r].z < threshold) x[4] = 0.0f;
+            if (word[r].w < threshold) x[5] = 0.0f;
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+    forward(const T* q, const T* k, const T* v, T* out, float* lse, i64 q_row, i64 kv_row, int batch, int heads,
+            int q_len, int k_len, float scale, SCORE_PARAMETERS) {
+    extern __shared__ float4 shared[];
+    char* room = aligned(shared);
+    u32 queries = shared_address(room), tiles = queries + TILE_BYTES(OWN);
+    Notes& notes = *(Notes*)(room + TILE_BYTES(OWN) + 4 * TILE_BYTES(FAR));
+    Sizes sizes{batch, heads, q_len, k_len};
+    Place at = place_near(sizes, k_len);
+    Lane lane;
+    int i0 = at.tile * OWN, own = i0 + 16 * lane.warp + lane.g;
+    mask += (i64)at.b * k_len;
+    auto end_of = [&](int i) { return LIMITED ? min(max(first + i + 1, 0), k_len) : k_len; };
+    Draws draws(notes.keys, at.b, at.h, state, site, sample);
+
+    Copier<OWN, false>(q + (i64)at.b * q_len * q_row + at.h * D, q_row).start(queries, i0, q_len);
+    Copier<FAR, true> key_copier(k + (i64)at.b * k_len * kv_row + at.h * D, kv_row);
+    Copier<FAR, true> value_copier(v + (i64)at.b * k_len * kv_row + at.h * D, kv_row);
+    Span span = span_of(mask, end_of(min(i0 + OWN, q_len) - 1), FAR);
+    int count = (max(span.end - span.first, 0) + FAR - 1) / FAR;
+    auto tile_of = [&](int n, int value) { return tiles + (value * 2 + n % 2) * TILE_BYTES(FAR); };
+    auto start_of = [&](int n) { return span.first + n * FAR; };
+    auto bring = [&](int n, int value) {
+        if (n < count) (value ? value_copier : key_copier).start(tile_of(n, value), start_of(n), k_len);
+    };
+    auto bring_mask = [&](int n) {
+        if (MASKED && n < count) notes.shown[n % 2].bring(mask, start_of(n), k_len);
+    };
+    bring(0, 0), bring_mask(0);
+    close_copies();
+    bring(1, 0), bring(0, 1), bring_mask(1);
+    close_copies();
+
+    u32 mine = unit_of(queries) + lane.warp / 4 * UNITS(8192);
+    auto unit = [&](int n, int value) { return unit_of(tiles) + (value * 2 + n % 2) * UNITS(TILE_BYTES(FAR)); };
+    int end[2] = {end_of(own), end_of(own + 8)}, least = end_of(i0 + 16 * lane.warp);
+    RowDraw drawn[2];
+    if (DROPPED) drawn[0] = draws.row(own), drawn[1] = draws.row(own + 8);
+    float s[FAR / 2], sums[D / 2], fade[2];
+    u32 weights[FAR / 16][4];
+#pragma unroll
+    for (int n = 0; n < D / 2; n++) sums[n] = 0.0f;
+    Softmax rows_so_far{{NOTHING, NOTHING}, {0.0f, 0.0f}};
+    // The products of tile n have come: to weights.
+    auto weigh = [&](int n) {
+        int j0 = start_of(n);
+        const Shown<FAR>& shown = notes.shown[n % 2];
+        if (!sees_all(shown, j0, least)) hide(s, shown, end, j0, lane.t);
+        bool grown = rows_so_far.weigh(s, scale * LOG2E, fade);
+        if (DROPPED) drop(s, draws, drawn, j0 / 4 + lane.t, threshold);
+        return grown;
+    };
+    if (together(count > 0)) {
+        wait_copies<1>();
+        publish();
+        __syncthreads();
+        open_products();
+        start_scores<OWN, FAR>(s, mine, unit(0, 0));
+        close_products();
+        wait_products<0>();
+        pin(s);
+        weigh(0);
+        hold(weights, s);
+    }
+#pragma unroll 1
+    for (int n = 0; together(n < count); n++) {
+        wait_copies<0>();
+        publish();
+        __syncthreads();
+        bool more = together(n + 1 < count);
+        bring(n + 2, 0), bring(n + 1, 1), bring_mask(n + 2);
+        close_copies();
+        if (more) {
+            open_products();
+            start_scores<OWN, FAR>(s, mine, unit(n + 1, 0));
+            close_products();
+            start_mix<FAR>(sums, weights, unit(n, 1));
+            close_products();
+            wait_products<1>();
+            pin(s);
+            bool grown = weigh(n + 1);
+            wait_products<0>();
+            pin(sums);
+            if (grown) {
+#pragma unroll
+                for (int m = 0; m < D / 2; m++) sums[m] *= fade[m % 4 / 2];
+            }
+            hold(weights, s);
+        } else {
+            open_products();
+            start_mix<FAR>(sums, weights, unit(n, 1));
+            close_products();
+            wait_products<0>();
+            pin(sums);
+        }
+    }
+    float factor[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float total = across(rows_so_far.total[r], false);
+        bool seen = total > 0.0f;
+        factor[r] = seen ? (DROPPED ? keep : 1.0f) / total : 0.0f;
+        if (lane.t == 0 && own + 8 * r < q_len)
+            lse[(i64)(at.b * heads + at.h) * q_len + own + 8 * r] =
+                seen ? rows_so_far.top[r] * scale + logf(total) : NOTHING;
+    }
+    put_rows(out + (i64)at.b * q_len * heads * D + at.h * D, (i64)heads * D, i0, q_len, sums, lane, factor);
+}

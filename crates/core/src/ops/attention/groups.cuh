@@ -1,0 +1,161 @@
+// What the kernels for groups of four warps share: which head a block has, which weights fall, and how rows leave. A group
+// has 64 rows of its own (queries, or keys), a block OWN of them, and goes through the other side in tiles of FAR rows.
+// RESIDENT: as many blocks to a multiprocessor as leave the registers that a group needs.
+
+#define OWN (64 * GROUPS)
+
+// What all lanes of a warp say alike; a vote on it is what tells the compiler that they stay together.
+__device__ __forceinline__ bool together(bool x) { return __any_sync(0xffffffffu, x); }
+
+// Shared memory from the first multiple of 1024 bytes on.
+__device__ __forceinline__ char* aligned(void* shared) { return (char*)(((u64)shared + 1023) & ~1023ull); }
+
+// Blocks are handed out pair by pair inside a tile, the last tile first, but only among as many pairs as the second-level
+// cache holds the other side of: longer sequences are read by many blocks at a time, not one after the other.
+__device__ __forceinline__ Place place_near(Sizes s, int other_len) {
+    int pairs = s.batch * s.heads, tiles = gridDim.x / pairs;
+    int section = min(max((24 << 20) / (4 * D) / max(other_len, 1), 1), pairs);
+    int first = blockIdx.x / (section * tiles) * section, at = blockIdx.x - first * tiles;
+    int here = min(section, pairs - first), pair = first + at % here;
+    return Place{tiles - 1 - at / here, pair / s.heads, pair % s.heads};
+}
+
+__device__ __forceinline__ uint4 read_shared(u32 at) {
+    uint4 x;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(at));
+    return x;
+}
+
+// The words of stream_quad for (row, quad): what depends on the row alone, or on the quad alone, is computed once for it.
+struct RowDraw { u32 x, y, z, w; };
+struct QuadDraw { u32 high, low; };
+struct Draws {
+    // The keys of rounds 3 to 9, two by two, in shared memory.
+    u32 keys;
+    uint2 key;
+    u32 step, sample, head, step_high;
+
+    // `room` holds four vectors, which are there after the next barrier.
+    __device__ __forceinline__ Draws(uint4* room, int b, int h, const i64* state, u64 site, int sample) {
+        if (!DROPPED) return;
+        Stream stream = stream_of((u64)state[0], site, (u64)state[1]);
+        if (threadIdx.x < 7) ((uint2*)room)[threadIdx.x] = philox_key(stream.key, threadIdx.x + 3);
+        keys = shared_address(room), key = stream.key, step = stream.step;
+        this->sample = (u32)state[2] + (u32)sample + (u32)b;
+        head = (u32)h << 16;
+        step_high = __umulhi(step, 0xD2511F53u) ^ philox_key(key, 0).y;
+    }
+    __device__ __forceinline__ RowDraw row(int i) const {
+        uint2 first = philox_key(key, 0), second = philox_key(key, 1), third = philox_key(key, 2);
+        u64 b = (u64)(head + (u32)i) * 0xCD9E8D57u;
+        u64 a = (u64)((u32)(b >> 32) ^ sample ^ first.x) * 0xD2511F53u;
+        u64 c = (u64)((u32)(a >> 32) ^ step * 0xD2511F53u ^ second.y) * 0xCD9E8D57u;
+        return RowDraw{(u32)b ^ second.x, (u32)(c >> 32) ^ third.x, (u32)a ^ third.y, (u32)c};
+    }
+    __device__ __forceinline__ QuadDraw quad(int quad) const {
+        u64 b = (u64)(step_high ^ (u32)quad) * 0xCD9E8D57u;
+        return QuadDraw{(u32)(b >> 32), (u32)b};
+    }
+    // The words of N of them, round by round, so that a key is read once for all.
+    template <int N>
+    __device__ __forceinline__ void words(uint4 (&word)[N], const RowDraw (&row)[N], const QuadDraw (&quad)[N]) const {
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            u64 a = (u64)(quad[n].high ^ row[n].x) * 0xD2511F53u;
+            word[n] = make_uint4(quad[n].low ^ row[n].y, row[n].w, (u32)(a >> 32) ^ row[n].z, (u32)a);
+        }
+#pragma unroll
+        for (int r = 0; r < 4; r++) {
+            uint4 two = read_shared(keys + 16 * r);
+#pragma unroll
+            for (int n = 0; n < N; n++) {
+                word[n] = philox_round(word[n], make_uint2(two.x, two.y));
+                if (r < 3) word[n] = philox_round(word[n], make_uint2(two.z, two.w));
+            }
+        }
+    }
+};
+
+// The largest, or the sum, over the four lanes of a row.
+__device__ __forceinline__ float across(float x, bool largest) {
+#pragma unroll
+    for (int lane = 1; lane < 4; lane <<= 1) {
+        float y = __shfl_xor_sync(0xffffffffu, x, lane);
+        x = largest ? fmaxf(x, y) : x + y;
+    }
+    return x;
+}
+
+// Key of the tile that belongs to element n of a lane's scores: four neighbours over two products, as `slot` has them.
+__device__ __forceinline__ int column(int n, int t) { return n / 8 * 16 + 4 * t + n % 8 / 4 * 2 + n % 2; }
+
+// Which keys of a tile the mask shows: not 0.
+template <int TILE_ROWS> struct Shown {
+    int key[TILE_ROWS];
+
+    // Starts to bring what belongs to the keys from j0 on; those past the last one are hidden.
+    __device__ __forceinline__ void bring(const int* mask, int j0, int k_len) {
+#pragma unroll
+        for (int n = threadIdx.x; n < TILE_ROWS; n += THREADS) copy_word(key + n, mask + j0 + n, j0 + n < k_len);
+    }
+};
+
+// Whether all rows of a warp, of which the first sees the keys before `least`, see the whole tile from j0 on. The lanes look
+// at the mask together; the vote is what tells the compiler that they stay together.
+template <int TILE_ROWS> __device__ __forceinline__ bool sees_all(const Shown<TILE_ROWS>& shown, int j0, int least) {
+    bool whole = j0 + TILE_ROWS <= least;
+#pragma unroll
+    for (int n = 0; MASKED && n < TILE_ROWS; n += 32) whole = whole & (shown.key[n + threadIdx.x % 32] != 0);
+    return __all_sync(0xffffffffu, whole);
+}
+
+// Hides the scores of keys that the rows of this lane do not see: those past `end`, and those that the mask hides.
+template <int TILE_ROWS>
+__device__ __forceinline__ void hide(float (&s)[TILE_ROWS / 2], const Shown<TILE_ROWS>& shown, const int end[2], int j0,
+                                     int t) {
+#pragma unroll
+    for (int n = 0; n < TILE_ROWS / 2; n += 8) {
+        int4 seen = make_int4(1, 1, 1, 1);
+        if (MASKED) seen = *(const int4*)(shown.key + column(n, t));
+        int keys[4] = {seen.x, seen.y, seen.z, seen.w};
+#pragma unroll
+        for (int m = 0; m < 8; m++) {
+            int c = m / 4 * 2 + m % 2;
+            if (j0 + column(n + m, t) >= end[m % 4 / 2] || (MASKED && keys[c] == 0)) s[n + m] = NOTHING;
+        }
+    }
+}
+
+// Weights as left operands.
+template <int N> __device__ __forceinline__ void hold(u32 (&to)[N / 8][4], const float (&s)[N]) {
+#pragma unroll
+    for (int n = 0; n < N; n += 2) to[n / 8][n % 8 / 2] = pair_of(s[n], s[n + 1]);
+}
+
+// A group's (64, D) sums leave as rows of D, times a factor each; a factor of 0 makes 0 out of anything.
+__device__ __forceinline__ void put_rows(T* to, i64 row, int first, int len, const float (&sums)[D / 2], Lane lane,
+                                         const float factor[2]) {
+#pragma unroll
+    for (int n = 0; n < D / 16; n++) {
+        int r = first + 16 * lane.warp + lane.g + n % 2 * 8, d = (n / 2 * 4 + lane.t) * 8;
+        float f = factor[n % 2];
+        u32 x[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (int m = 0; m < 4; m++) {
+            const float* sum = sums + (n / 2 * 4 + m) * 4 + n % 2 * 2;
+            if (f != 0.0f) x[m] = pair_of(sum[0] * f, sum[1] * f);
+        }
+        exchange(x, lane.t);
+        if (r < len) *(uint4*)(to + (i64)r * row + d) = make_uint4(x[0], x[1], x[2], x[3]);
+    }
+}
+
+// The keys that anyone sees, in whole tiles, of the first `end`: a mask may hide the last ones, and the first.
+struct Span { int first, end; };
+__device__ __forceinline__ Span span_of(const int* mask, int end, int tile) {
+    if (!MASKED) return Span{0, end};
+    int first = 0, n = threadIdx.x;
+    while (end > 0 && !__syncthreads_or(end - 1 - n >= 0 && mask[end - 1 - n] != 0)) end -= THREADS;
+    while (first < end && !__syncthreads_or(first + n < end && mask[first + n] != 0)) first += THREADS;
+    return Span{first / tile * tile, max(end, 0)};
+}
