@@ -6,9 +6,11 @@
 mod data;
 mod draft;
 mod error;
+mod kind;
 mod memory;
 mod model;
 mod optimizer;
+pub mod reference;
 mod relations;
 mod section;
 mod set;
@@ -26,10 +28,11 @@ pub use data::{
 };
 pub use draft::Draft;
 pub use error::{Problems, RecipeError};
+pub use kind::Kind as KeyKind;
 pub use memory::{Attention, Budget, Choice, Memory, Offload, OptimizerState, Precision, Recompute};
 pub use model::{
     BatchNormMode, Clip, ClipText, ClipVision, Encoder, EncoderKind, Family, FamilyName, FeedForward, HiddenAct,
-    HybridCnnLstm, Input, Model, MuSota, Origin, ProblemType, T5, sibling_presets,
+    HybridCnnLstm, Input, Model, MuSota, Origin, Preset, ProblemType, T5, family_in, presets, sibling_presets,
 };
 pub use optimizer::{Optimizer, Rule, Schedule, Shape, Warmup};
 pub use train::{Checkpoint, Evaluate, Every, Sample, Task, Train};

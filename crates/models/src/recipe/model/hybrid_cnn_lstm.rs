@@ -3,6 +3,8 @@
 use serde::Serialize;
 
 use super::{Family, Input, check_divides, sum_of_products};
+use crate::recipe::kind::Kind;
+use crate::recipe::reference::{About, about};
 use crate::recipe::section::{Range, Section};
 use crate::recipe::train::Task;
 use plimsoll_base::named;
@@ -31,6 +33,21 @@ named! {
     }
 }
 
+/// What each key means.
+const ABOUT: &[About] = &[
+    about("model.features", "Columns of the series."),
+    about("model.window", "Rows of the series in one sample."),
+    about("model.channels", "Output channels of each convolution."),
+    about("model.hidden", "LSTM units in each direction; the attention block is twice as wide."),
+    about("model.heads", "Attention heads; they divide 2 × `hidden`."),
+    about("model.classes", "Classes to tell apart."),
+    about("model.dropout", "The share of values that dropout takes away."),
+    about(
+        "model.batch_norm",
+        "Batch statistics over the effective batch, which then cannot be split, or over each micro-batch, which changes what is learned.",
+    ),
+];
+
 impl HybridCnnLstm {
     /// Every key, with defaults.
     pub fn read(section: &Section<'_>) -> Self {
@@ -39,7 +56,7 @@ impl HybridCnnLstm {
         Self {
             features: section.size("features", wide.clone()).unwrap_or(64),
             window: section.size("window", 2..=1_048_576).unwrap_or(60),
-            channels: section.list("channels", 1..=64, "integers", channel).unwrap_or_else(|| vec![128, 256]),
+            channels: section.list("channels", 1..=64, Kind::integer(&wide), channel).unwrap_or_else(|| vec![128, 256]),
             hidden: section.size("hidden", wide.clone()).unwrap_or(256),
             heads: section.size("heads", 1..=1024).unwrap_or(4),
             classes: section.size("classes", 2..=1_000_000).unwrap_or(3),
@@ -52,6 +69,10 @@ impl HybridCnnLstm {
 impl Family for HybridCnnLstm {
     fn check(&self, section: &Section<'_>) {
         check_divides(section, "heads", self.heads, 2 * self.hidden, "2 × hidden");
+    }
+
+    fn about(&self) -> &'static [About] {
+        ABOUT
     }
 
     fn tasks(&self) -> &'static [Task] {

@@ -18,13 +18,17 @@ pub use clip::{Clip, ClipText, ClipVision};
 pub use encoder::{Encoder, EncoderKind, HiddenAct, Problem as ProblemType};
 pub use hybrid_cnn_lstm::{BatchNormMode, HybridCnnLstm};
 pub use mu_sota::MuSota;
-pub use origin::Origin;
-pub use presets::siblings as sibling_presets;
+pub use origin::{Origin, family_in};
+pub(super) use presets::of_family as presets_of;
+pub use presets::{Preset, presets, siblings as sibling_presets};
 pub use t5::{FeedForward, T5};
 
-use super::error::Problem;
-use super::section::Section;
+use super::error::{Problem, Sources};
+use super::kind::Kind;
+use super::reference::{About, about};
+use super::section::{Issues, Section};
 use super::train::Task;
+use super::tree::parse_document;
 use plimsoll_base::named;
 use plimsoll_base::names::{Named, nearest};
 use plimsoll_base::units::{ADDRESSABLE_BYTES, format_bytes};
@@ -33,6 +37,9 @@ use plimsoll_base::units::{ADDRESSABLE_BYTES, format_bytes};
 pub trait Family {
     /// Reports sizes that do not go together.
     fn check(&self, section: &Section<'_>);
+
+    /// What each key of its sizes means.
+    fn about(&self) -> &'static [About];
 
     /// Tasks it can learn; the first is the default.
     fn tasks(&self) -> &'static [Task];
@@ -59,6 +66,21 @@ pub enum Input {
     Tokens { max_length: usize, vocab: usize },
     Pictures { channels: usize, side: usize, max_length: usize, vocab: usize },
 }
+
+/// What the keys mean that several families know.
+pub(super) const ABOUT: &[About] = &[
+    about("model.family", "The architecture.").unset("that of the preset or the checkpoint; required without one"),
+    about(
+        "model.preset",
+        "Sizes by the name of a known model, with or without its organisation; `plimsoll presets` lists them.",
+    )
+    .unset("the sizes are spelled out"),
+    about(
+        "model.checkpoint",
+        "A Hugging Face folder with config.json and model.safetensors: sizes, weights and tokenizer.",
+    )
+    .unset("the first weights are random"),
+];
 
 /// Declares `Model` and its dispatch to the families.
 macro_rules! families {
@@ -137,7 +159,24 @@ impl Model {
     }
 }
 
+/// A family with the sizes of a preset, or else of its base model; `None` where it has no such preset.
+fn sizes_of(family: FamilyName, preset: Option<&str>) -> Option<Model> {
+    let sources = Sources::new("", &preset.map_or(String::new(), |name| format!("preset = {name:?}")), &[]);
+    let issues = Issues::new(&sources);
+    let table = parse_document(sources.text(0)).ok()?;
+    let model = Model::read_sizes(family, &Section::new(&table, "model".into(), &issues), Path::new(""));
+    (issues.count() == 0).then_some(model)
+}
+
+impl FamilyName {
+    /// What it can learn; the first is the default.
+    pub fn tasks(self) -> &'static [Task] {
+        sizes_of(self, None).map_or(&[], |model| model.family().tasks())
+    }
+}
+
 fn family_name(section: &Section<'_>, folder: &Path) -> Option<FamilyName> {
+    section.declare("family", Kind::choice::<FamilyName>);
     if !section.has("family") && (section.has("preset") || section.has("checkpoint")) {
         return origin::implied_family(section, folder);
     }

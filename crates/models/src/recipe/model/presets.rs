@@ -2,7 +2,9 @@
 
 use super::encoder::{Encoder, EncoderKind};
 use super::t5::{FeedForward, T5};
-use super::{Clip, ClipText, ClipVision, FamilyName};
+use serde::Serialize;
+
+use super::{Clip, ClipText, ClipVision, FamilyName, Model, sizes_of};
 
 /// A name with its organisation, and other names of the same sizes. The organisation may be left out.
 type Names = &'static [&'static str];
@@ -119,6 +121,32 @@ pub fn of_family(family: FamilyName) -> impl Iterator<Item = &'static str> {
 /// The family that a preset belongs to.
 pub fn family_of(name: &str) -> Option<FamilyName> {
     all().find(|(names, _)| is_called(names, name)).map(|(_, family)| family)
+}
+
+/// A preset with what it stands for.
+#[derive(Clone, Debug, Serialize)]
+pub struct Preset {
+    /// Without its organisation.
+    pub name: &'static str,
+    /// Every name of the same sizes, with organisations.
+    pub names: Names,
+    pub family: FamilyName,
+    pub parameters: Option<u64>,
+    /// The sizes, in the keys of `[model]`.
+    pub sizes: Model,
+}
+
+/// Every preset, by family.
+pub fn presets() -> Vec<Preset> {
+    all().filter_map(|(names, family)| Preset::of(names, family)).collect()
+}
+
+impl Preset {
+    fn of(names: Names, family: FamilyName) -> Option<Self> {
+        let name = short(names.first()?);
+        let sizes = sizes_of(family, Some(name))?;
+        Some(Self { name, names, family, parameters: sizes.family().parameters(), sizes })
+    }
 }
 
 /// Words of a preset's name that say how large it is.
