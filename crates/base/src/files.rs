@@ -2,9 +2,9 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process;
+use thiserror::Error;
 
 /// Writes a draft beside the file, which then takes its place: whatever goes wrong, what was there stays. For paths that
 /// the user names: a link to a file stays one, and what is no plain file (a terminal, a pipe) is written to as it is.
@@ -55,10 +55,22 @@ pub fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
     written
 }
 
+/// Why a folder could not be written.
+#[derive(Debug, Error)]
+pub enum FolderError {
+    #[error("{}: {cause}", path.display())]
+    Occupied { path: PathBuf, cause: String },
+    #[error("{}: {cause}", path.display())]
+    Io { path: PathBuf, cause: io::Error },
+}
+
 /// Opens a plain file to read it and to add to it, or makes one; a link is an error.
 pub fn open_to_append(path: &Path) -> io::Result<File> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = OpenOptions::new().create(true).read(true).append(true).custom_flags(flags).open(path)?;
+    let mut options = OpenOptions::new();
+    options.create(true).read(true).append(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let file = options.open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::other("this is no plain file")),
@@ -83,6 +95,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
+    // Links and /dev/null are Unix's own.
+    #[cfg(unix)]
     #[test]
     fn a_file_is_replaced_and_nothing_is_left_beside_it() {
         let dir = tempfile::tempdir().unwrap();
@@ -96,6 +110,7 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 
+    #[cfg(unix)]
     #[test]
     fn what_cannot_be_written_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
 //! Folders that appear whole or not at all. One that is there already is replaced only if it holds nothing but files that
 //! their writer knows as its own; nothing else is ever removed.
 
+pub use super::files::FolderError;
 use super::files::{sync_folder, write_new};
 use std::ffi::CString;
 use std::fs;
@@ -8,15 +9,6 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process;
-use thiserror::Error;
-
-#[derive(Debug, Error)]
-pub enum FolderError {
-    #[error("{}: {cause}", path.display())]
-    Occupied { path: PathBuf, cause: String },
-    #[error("{}: {cause}", path.display())]
-    Io { path: PathBuf, cause: io::Error },
-}
 
 /// Whether a writer knows a file of this name as its own.
 pub type IsKnown<'a> = &'a dyn Fn(&str) -> bool;

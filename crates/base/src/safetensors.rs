@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -67,7 +66,7 @@ impl TensorFile {
             let cause = format!("bytes {offset}.. of a tensor of {} were asked for", end - start);
             return Err(TensorFileError::Damaged { path: self.path.clone(), cause });
         }
-        let result = self.file.read_exact_at(data, self.data_start + start + offset);
+        let result = read_exact_at(&self.file, data, self.data_start + start + offset);
         result.map_err(|cause| TensorFileError::Io { path: self.path.clone(), cause })
     }
 
@@ -75,10 +74,34 @@ impl TensorFile {
     pub fn read(&self, info: &TensorInfo) -> Result<Vec<u8>, TensorFileError> {
         let (start, end) = info.data_offsets;
         let mut data = vec![0u8; (end - start) as usize];
-        let result = self.file.read_exact_at(&mut data, self.data_start + start);
+        let result = read_exact_at(&self.file, &mut data, self.data_start + start);
         result.map_err(|cause| TensorFileError::Io { path: self.path.clone(), cause })?;
         Ok(data)
     }
+}
+
+/// Fills `data` from `offset` on, whoever else reads the file meanwhile.
+#[cfg(unix)]
+fn read_exact_at(file: &File, data: &mut [u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, data, offset)
+}
+
+/// Fills `data` from `offset` on. Each read names its own place; that it moves the file's position harms nobody, for
+/// nobody reads by position once the header is read.
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut data: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !data.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, data, offset) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => {
+                data = &mut data[read..];
+                offset += read as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 type Header = (BTreeMap<String, TensorInfo>, BTreeMap<String, String>);

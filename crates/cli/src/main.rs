@@ -22,7 +22,7 @@ static ALLOCATOR: plimsoll_base::heap::CountingAllocator = plimsoll_base::heap::
 
 /// Trains neural networks inside a memory budget that is known to the byte before the first step.
 #[derive(Parser)]
-#[command(version, about, propagate_version = true)]
+#[command(name = "plimsoll", version, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -33,6 +33,14 @@ pub fn json(value: &impl Serialize) -> Result<bool, Failure> {
     out(&text)
 }
 
+/// One JSON value over many lines: for files that people read.
+pub fn pretty_json(value: &impl Serialize) -> Result<bool, Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(|e| {
+        Failure::failed(format!("the answer is not JSON: {e}"), "this is a defect of plimsoll: please report it")
+    })?;
+    out(&(text + "\n"))
+}
+
 /// Talk. Nobody has to listen.
 pub fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");

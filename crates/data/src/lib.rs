@@ -23,6 +23,7 @@ mod order;
 pub mod pictures;
 mod report;
 mod series;
+mod survey;
 mod synthetic;
 mod table;
 mod text;
@@ -44,6 +45,7 @@ pub use normalizer::Normalizer;
 pub use order::Order;
 pub use report::{ClassReport, CorpusReport, DataReport, FeatureReport, SeriesReport, TextsReport};
 pub use series::{Labels, SeriesData, SeriesOptions, load_series, read_windows};
+pub use survey::{SURVEYED_ROWS, Survey, SurveyedColumn, survey};
 pub use synthetic::{GrammarOptions, RegimesOptions, WordStyle, grammar, recipes, regimes, sentiment, word_tokenizer};
 pub use synthetic::{
     SHAPES_END, SHAPES_LONGEST, SHAPES_VOCABULARY, Shapes, ShapesData, ShapesOptions, shapes, shapes_tokenizer,

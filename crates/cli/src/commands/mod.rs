@@ -3,12 +3,16 @@
 mod advise;
 mod bench;
 mod calibrate;
+mod completions;
 mod devices;
 mod eval;
 mod export;
 mod generate;
+mod init;
+mod keys;
 mod plan;
 mod predict;
+mod presets;
 mod report;
 mod train;
 
@@ -17,6 +21,8 @@ use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub enum Command {
+    /// Write a commented recipe for your data file or checkpoint
+    Init(init::Arguments),
     /// The plan of a recipe: fits or not, what was decided and why, and where the memory goes
     Plan(plan::Arguments),
     /// Plan, then train
@@ -39,11 +45,21 @@ pub enum Command {
     Bench(bench::Arguments),
     /// Measure this device, for better predictions of time
     Calibrate(calibrate::Arguments),
+    /// Every key of a recipe: what it may be, its default and what it means
+    Keys(keys::Arguments),
+    /// Models that a recipe can name, with their sizes
+    Presets(presets::Arguments),
+    /// Completion of commands and flags for a shell
+    Completions(completions::Arguments),
+    /// The manual page
+    #[command(hide = true)]
+    Man(completions::ManArguments),
 }
 
 impl Command {
     pub fn run(&self) -> Result<(), Failure> {
         match self {
+            Command::Init(arguments) => init::run(arguments),
             Command::Plan(arguments) => plan::run(arguments),
             Command::Train(arguments) => train::run(arguments),
             Command::Eval(arguments) => eval::run(arguments),
@@ -55,6 +71,10 @@ impl Command {
             Command::Devices(arguments) => devices::run(arguments),
             Command::Bench(arguments) => bench::run(arguments),
             Command::Calibrate(arguments) => calibrate::run(arguments),
+            Command::Keys(arguments) => keys::run(arguments),
+            Command::Presets(arguments) => presets::run(arguments),
+            Command::Completions(arguments) => completions::run(arguments),
+            Command::Man(arguments) => completions::run_man(arguments),
         }
     }
 }

@@ -22,14 +22,17 @@ pub use clip::{Clip, ClipText, ClipVision};
 pub use encoder::{Encoder, EncoderKind};
 pub use hybrid_cnn_lstm::{BatchNormMode, HybridCnnLstm};
 pub use layers::HiddenAct;
+pub(crate) use model::ABOUT;
 pub use model::{FamilyName, Model};
 pub use mu_sota::MuSota;
-pub use origin::Origin;
-pub use presets::siblings as sibling_presets;
+pub use origin::{Origin, family_in};
+pub(crate) use presets::of_family as presets_of;
+pub use presets::{Preset, presets, siblings as sibling_presets};
 pub use t5::{FeedForward, T5};
 pub use task::Task;
 
 pub use crate::hf::HuggingFace;
+use crate::reading::about::About;
 use crate::reading::section::Section;
 use plimsoll_base::named;
 use plimsoll_core::graph::{Graph, GraphError, ValueId};
@@ -43,6 +46,11 @@ use std::path::Path;
 pub trait Sizes {
     /// Reports sizes that do not go together.
     fn check(&self, _section: &Section<'_>) {}
+
+    /// What each key of its sizes means.
+    fn about(&self) -> &'static [About] {
+        &[]
+    }
 
     /// Tasks it can learn; the first is the default.
     fn tasks(&self) -> &'static [Task];

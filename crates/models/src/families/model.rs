@@ -5,14 +5,32 @@ use super::encoder::Encoder;
 use super::hybrid_cnn_lstm::HybridCnnLstm;
 use super::mu_sota::MuSota;
 use super::t5::T5;
-use super::{Family, Listed, Origin, origin, presets};
-use crate::reading::error::Problem;
-use crate::reading::section::Section;
+use super::{Family, Listed, Origin, Task, origin, presets};
+use crate::reading::about::{About, about};
+use crate::reading::error::{Problem, Sources};
+use crate::reading::kind::Kind;
+use crate::reading::section::{Issues, Section};
+use crate::reading::tree::parse_document;
 use plimsoll_base::named;
 use plimsoll_base::names::{Named, nearest};
 use plimsoll_base::units::{ADDRESSABLE_BYTES, format_bytes};
 use serde::Serialize;
 use std::path::Path;
+
+/// What the keys mean that several families know.
+pub(crate) const ABOUT: &[About] = &[
+    about("model.family", "The architecture.").unset("that of the preset or the checkpoint; required without one"),
+    about(
+        "model.preset",
+        "Sizes by the name of a known model, with or without its organisation; `plimsoll presets` lists them.",
+    )
+    .unset("the sizes are spelled out"),
+    about(
+        "model.checkpoint",
+        "A Hugging Face folder with config.json and model.safetensors: sizes, weights and tokenizer.",
+    )
+    .unset("the first weights are random"),
+];
 
 /// Declares `Model` and its dispatch to the families.
 macro_rules! families {
@@ -103,7 +121,24 @@ impl Model {
     }
 }
 
+/// A family with the sizes of a preset; `None` where it has no such preset.
+pub(super) fn preset_of(family: FamilyName, preset: &str) -> Option<Model> {
+    let sources = Sources::new("", &format!("preset = {preset:?}"), &[]);
+    let issues = Issues::new(&sources);
+    let table = parse_document(sources.text(0)).ok()?;
+    let model = Model::read_sizes(family, &Section::new(&table, "model".into(), &issues), Path::new(""));
+    (issues.count() == 0).then_some(model)
+}
+
+impl FamilyName {
+    /// What it can learn; the first is the default.
+    pub fn tasks(self) -> &'static [Task] {
+        Model::usual(self).family().tasks()
+    }
+}
+
 fn family_name(section: &Section<'_>, folder: &Path) -> Option<FamilyName> {
+    section.declare("family", Kind::choice::<FamilyName>);
     if !section.has("family") && (section.has("preset") || section.has("checkpoint")) {
         return origin::implied_family(section, folder);
     }

@@ -12,6 +12,7 @@ use crate::hf::{Checkpoint, Config, HfError};
 use crate::reading::config::ConfigKeys;
 use crate::reading::error::Problem;
 use crate::reading::keys::Keys;
+use crate::reading::kind::Kind;
 use crate::reading::section::Section;
 use plimsoll_base::names::{Named, nearest};
 
@@ -59,6 +60,7 @@ const FREE: [&str; 12] = [
 
 /// Reads the sizes of a family whose base is `default`; paths start at `folder`.
 pub fn read<S: HubSizes>(default: S, section: &Section<'_>, folder: &Path) -> S {
+    section.declare("preset", || Kind::any([Kind::words(presets::of_family(default.family())), Kind::Name]));
     let origin = Origin { preset: section.name("preset"), checkpoint: section.file("checkpoint") };
     if origin.preset.is_some() && origin.checkpoint.is_some() {
         let hint = "remove `preset`: the checkpoint's config.json has the sizes";
@@ -137,7 +139,8 @@ fn model_types() -> impl Iterator<Item = (&'static str, FamilyName)> {
     FamilyName::ALL.iter().filter_map(move |&name| model_type(name))
 }
 
-fn family_in(config: &Config) -> Result<FamilyName, HfError> {
+/// The family that a config.json is of.
+pub fn family_in(config: &Config) -> Result<FamilyName, HfError> {
     let written = config.model_type()?;
     let found = model_types().find(|(name, _)| *name == written).map(|(_, family)| family);
     found.ok_or_else(|| {

@@ -1,10 +1,12 @@
 //! Models by their usual names. Each family has its own list.
 
-use super::FamilyName;
+use super::model::preset_of;
+use super::{FamilyName, Model};
 use plimsoll_base::names::Named;
+use serde::Serialize;
 
 /// A name with its organisation, and other names of the same sizes. The organisation may be left out.
-pub(super) type Names = &'static [&'static str];
+pub type Names = &'static [&'static str];
 
 pub(super) fn is_called(names: Names, name: &str) -> bool {
     names.iter().any(|full| *full == name || short(full) == name)
@@ -28,6 +30,32 @@ pub fn of_family(family: FamilyName) -> impl Iterator<Item = &'static str> {
 /// The family that a preset belongs to.
 pub fn family_of(name: &str) -> Option<FamilyName> {
     all().find(|(names, _)| is_called(names, name)).map(|(_, family)| family)
+}
+
+/// A preset with what it stands for.
+#[derive(Clone, Debug, Serialize)]
+pub struct Preset {
+    /// Without its organisation.
+    pub name: &'static str,
+    /// Every name of the same sizes, with organisations.
+    pub names: Names,
+    pub family: FamilyName,
+    pub parameters: Option<u64>,
+    /// The sizes, in the keys of `[model]`.
+    pub sizes: Model,
+}
+
+/// Every preset, by family.
+pub fn presets() -> Vec<Preset> {
+    all().filter_map(|(names, family)| Preset::of(names, family)).collect()
+}
+
+impl Preset {
+    fn of(names: Names, family: FamilyName) -> Option<Self> {
+        let name = short(names.first()?);
+        let sizes = preset_of(family, name)?;
+        Some(Self { name, names, family, parameters: sizes.family().parameters(), sizes })
+    }
 }
 
 /// Words of a preset's name that say how large it is.

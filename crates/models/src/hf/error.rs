@@ -1,7 +1,7 @@
 //! What can be wrong with a checkpoint's folder, with a way out.
 
 use plimsoll_base::explain::{Explain, Fault};
-use plimsoll_base::folders::FolderError;
+use plimsoll_base::files::FolderError;
 use plimsoll_base::safetensors::TensorFileError;
 use std::fmt;
 use std::io;

@@ -1,9 +1,11 @@
 //! Reading tables: every value knows where it was written, every problem is reported with its place, and a key that
 //! nobody asked for is one of them.
 
+pub(crate) mod about;
 pub(crate) mod config;
 pub(crate) mod error;
 pub(crate) mod keys;
+pub mod kind;
 pub(crate) mod section;
 pub(crate) mod set;
 pub(crate) mod tree;

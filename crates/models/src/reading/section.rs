@@ -8,18 +8,50 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use super::error::{Problem, Problems, RecipeError, Sources};
+use super::kind::Kind;
 use super::tree::{Node, Place, Table, Value};
 use plimsoll_base::names::{Named, nearest};
 
-/// The problems found so far.
+/// What a reading asked of one key.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Asked {
+    /// What it may be; `None` where the key is known and was not read.
+    pub kind: Option<Kind>,
+    /// The recipe has it.
+    pub present: bool,
+    pub required: bool,
+    /// It means nothing beside the other choices of the recipe.
+    pub refused: bool,
+}
+
+/// Every key that a reading asked for, by its dotted path.
+pub type Record = BTreeMap<String, Asked>;
+
+/// The problems found so far and, for a reading that documents the reader, the keys it asked for.
 pub struct Issues<'a> {
     sources: &'a Sources,
     found: RefCell<Vec<Problem>>,
+    record: Option<RefCell<Record>>,
 }
 
 impl<'a> Issues<'a> {
     pub fn new(sources: &'a Sources) -> Self {
-        Self { sources, found: RefCell::default() }
+        Self { sources, found: RefCell::default(), record: None }
+    }
+
+    pub fn recording(sources: &'a Sources) -> Self {
+        Self { record: Some(RefCell::default()), ..Self::new(sources) }
+    }
+
+    /// What was asked for; empty unless recording.
+    pub fn record(&self) -> Record {
+        self.record.as_ref().map(|record| record.borrow().clone()).unwrap_or_default()
+    }
+
+    fn note(&self, path: impl FnOnce() -> String, change: impl FnOnce(&mut Asked)) {
+        if let Some(record) = &self.record {
+            change(record.borrow_mut().entry(path()).or_default());
+        }
     }
 
     pub fn report(&self, problem: Problem) {
@@ -36,7 +68,7 @@ impl<'a> Issues<'a> {
 }
 
 /// An interval of numbers; NaN is in none.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Range {
     low: f64,
     high: f64,
@@ -57,6 +89,11 @@ impl Range {
     /// `low ≤ x < high`
     pub const fn below(low: f64, high: f64) -> Self {
         Self { low, high, low_open: false, high_open: true }
+    }
+
+    /// The ends, and whether each is left out.
+    pub fn ends(self) -> [(f64, bool); 2] {
+        [(self.low, self.low_open), (self.high, self.high_open)]
     }
 
     pub fn contains(self, x: f64) -> bool {
@@ -132,6 +169,8 @@ impl<'a> Section<'a> {
     pub fn know(&self, keys: &[&'static str]) {
         let mut known = self.known.borrow_mut();
         for key in keys {
+            let present = self.table.entries.contains_key(*key);
+            self.issues.note(|| self.path(key), |asked| asked.present = present);
             if !known.contains(key) {
                 known.push(key);
             }
@@ -143,8 +182,21 @@ impl<'a> Section<'a> {
         self.table.entries.get(key)
     }
 
+    /// Says what a key may be, for a reading that documents the reader. Typed getters say it themselves; a reader of
+    /// its own says it first, and then that counts.
+    pub fn declare(&self, key: &'static str, kind: impl FnOnce() -> Kind) {
+        self.issues.note(|| self.path(key), |asked| asked.kind = asked.kind.take().or_else(|| Some(kind())));
+    }
+
+    /// A key of this kind.
+    fn get_a(&self, key: &'static str, kind: impl FnOnce() -> Kind) -> Option<&'a Node> {
+        self.declare(key, kind);
+        self.get(key)
+    }
+
     /// A value that must be there.
     pub fn require<T>(&self, key: &'static str, value: Option<T>, hint: &str) -> Option<T> {
+        self.issues.note(|| self.path(key), |asked| asked.required = true);
         if value.is_none() && !self.has(key) {
             self.report(Problem::new(self.path(key), "this key is required", self.table.place).hint(hint));
         }
@@ -153,13 +205,14 @@ impl<'a> Section<'a> {
 
     /// Refuses a key that means nothing beside the other choices of the recipe.
     pub fn not_with(&self, key: &'static str, other: impl fmt::Display) {
+        self.issues.note(|| self.path(key), |asked| asked.refused = true);
         if self.has(key) {
             self.refuse(key, format!("does not apply to {other}"), format!("remove `{key}`"));
         }
     }
 
     pub fn size(&self, key: &'static str, range: RangeInclusive<usize>) -> Option<usize> {
-        self.size_of(key, self.get(key)?, range, "")
+        self.size_of(key, self.get_a(key, || Kind::integer(&range))?, range, "")
     }
 
     /// `also`: what the caller accepts beside integers, for the message.
@@ -180,7 +233,7 @@ impl<'a> Section<'a> {
     }
 
     pub fn number(&self, key: &'static str, range: Range) -> Option<f64> {
-        self.number_of(key, self.get(key)?, range)
+        self.number_of(key, self.get_a(key, || Kind::Number(range))?, range)
     }
 
     pub fn number_of(&self, key: &str, node: &Node, range: Range) -> Option<f64> {
@@ -194,7 +247,7 @@ impl<'a> Section<'a> {
     }
 
     pub fn flag(&self, key: &'static str) -> Option<bool> {
-        let node = self.get(key)?;
+        let node = self.get_a(key, || Kind::Flag)?;
         match node.value {
             Value::Flag(b) => Some(b),
             _ => self.wrong_type(key, node, "true or false"),
@@ -202,7 +255,7 @@ impl<'a> Section<'a> {
     }
 
     pub fn text(&self, key: &'static str) -> Option<String> {
-        self.text_of(key, self.get(key)?, "a string").map(str::to_string)
+        self.text_of(key, self.get_a(key, || Kind::Text)?, "a string").map(str::to_string)
     }
 
     pub fn text_of<'n>(&self, key: &str, node: &'n Node, allowed: &str) -> Option<&'n str> {
@@ -214,7 +267,7 @@ impl<'a> Section<'a> {
 
     /// A string with something in it: a column, a field, a path.
     pub fn name(&self, key: &'static str) -> Option<String> {
-        self.name_of(key, self.get(key)?)
+        self.name_of(key, self.get_a(key, || Kind::Name)?)
     }
 
     fn name_of(&self, key: &str, node: &Node) -> Option<String> {
@@ -239,11 +292,12 @@ impl<'a> Section<'a> {
     }
 
     pub fn file(&self, key: &'static str) -> Option<PathBuf> {
+        self.declare(key, || Kind::Path);
         self.name(key).map(PathBuf::from)
     }
 
     pub fn choice<T: Named>(&self, key: &'static str) -> Option<T> {
-        self.choice_of(key, self.get(key)?, &[])
+        self.choice_of(key, self.get_a(key, Kind::choice::<T>)?, &[])
     }
 
     /// `others`: what the caller accepts beside the names of `T`, for the message.
@@ -269,14 +323,15 @@ impl<'a> Section<'a> {
         &self,
         key: &'static str,
         length: RangeInclusive<usize>,
-        of: &str,
+        of: Kind,
         mut item: impl FnMut(&Node) -> Option<T>,
     ) -> Option<Vec<T>> {
-        let node = self.get(key)?;
+        let plural = of.plural();
+        let node = self.get_a(key, || Kind::list(of, &length))?;
         let allowed = if length.start() == length.end() {
-            format!("a list of {} {of}", length.start())
+            format!("a list of {} {plural}", length.start())
         } else {
-            format!("a list of {} to {} {of}", length.start(), length.end())
+            format!("a list of {} to {} {plural}", length.start(), length.end())
         };
         let Value::List(items) = &node.value else {
             return self.wrong_type(key, node, &allowed);
@@ -289,11 +344,11 @@ impl<'a> Section<'a> {
     }
 
     pub fn names(&self, key: &'static str, length: RangeInclusive<usize>) -> Option<Vec<String>> {
-        self.list(key, length, "strings", |node| self.name_of(key, node))
+        self.list(key, length, Kind::Name, |node| self.name_of(key, node))
     }
 
     pub fn section(&self, key: &'static str) -> Option<Section<'a>> {
-        let node = self.get(key)?;
+        let node = self.get_a(key, || Kind::Table)?;
         match &node.value {
             Value::Table(table) => Some(Section::new(table, self.path(key), self.issues)),
             _ => self.wrong_type(key, node, "a table"),

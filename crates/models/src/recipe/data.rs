@@ -13,14 +13,22 @@ use serde::Serialize;
 
 use crate::families::Task;
 use crate::families::{Input, Model};
+use crate::reading::about::{About, about};
+use crate::reading::kind::Kind as KeyKind;
 use crate::reading::section::{Range, Section};
 use crate::reading::tree::Value;
+pub(super) use batches::ABOUT as BATCHES_ABOUT;
+pub(super) use captions::ABOUT as CAPTIONS_ABOUT;
 pub use captions::Captions;
+pub(super) use labelled::ABOUT as LABELLED_ABOUT;
 pub use labelled::{Columns, Labelled, LabelledColumns};
+pub(super) use pairs::ABOUT as PAIRS_ABOUT;
 pub use pairs::{PairColumns, Pairs};
 use plimsoll_base::batching::Batching;
 use plimsoll_base::named;
+pub(super) use series::ABOUT as SERIES_ABOUT;
 pub use series::{DerivedLabel, Label, Series};
+pub(super) use text::ABOUT as TEXT_ABOUT;
 pub use text::{BYTE_VOCABULARY, Text};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -71,6 +79,19 @@ named! {
     }
 }
 
+impl Synthetic {
+    /// The data made by code that a task learns from.
+    pub fn made_for(task: Task) -> Self {
+        match task {
+            Task::Series => Self::Regimes,
+            Task::LanguageModel => Self::Grammar,
+            Task::Classify => Self::Sentiment,
+            Task::Seq2seq => Self::Recipes,
+            Task::Contrastive => Self::Shapes,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Validation {
@@ -95,6 +116,26 @@ pub enum Kind {
     Pairs(Pairs),
     Captions(Captions),
 }
+
+/// The part of the training data that may be held out.
+const HELD_OUT: Range = Range::closed(0.0, 0.9);
+
+/// What each key means that several kinds of data know.
+pub(super) const ABOUT: &[About] = &[
+    about("data.train", "The file to learn from (for pictures also a folder), relative to the recipe or to the working directory.").unset("required unless `source` is written"),
+    about("data.source", "Data made by code, whose best possible result is known; each task has its own.").unset("required unless `train` is written"),
+    about("data.format", "What the file is.").derived("by its extension"),
+    about("data.samples", "How much is made: rows of a series, bytes of a corpus, or labelled texts, pairs and pictures."),
+    about("data.seed", "Decides the data made by code."),
+    about("data.validation", "What is held out to evaluate on: a part of the training data (0 is none), or a second file."),
+    about("data.workers", "Threads that prepare batches; with 0 the training thread does."),
+    about("data.prefetch", "Effective batches prepared ahead, at most."),
+    about("data.max_length", "Tokens per sample, special ones included; what is longer is cut.").derived("what the model knows; for labelled texts and pairs at most 512"),
+    about("data.tokenizer", "A tokenizer.json.").unset("that of the checkpoint; for a corpus bytes"),
+    about("data.text", "The column with the text, or with the source of a pair."),
+    about("data.label", "The column with the class of each row; for texts a label, a number or a list of them, or one column per output.").unset("for a series required unless `label_from` is written"),
+    about("data.on_bad_row", "Whether a row that cannot be used ends the run or is left out and counted."),
+];
 
 const SYNTHETIC_KEYS: [&str; 2] = ["samples", "seed"];
 
@@ -194,6 +235,7 @@ impl Source {
         for key in SYNTHETIC_KEYS {
             section.not_with(key, "data from a file");
         }
+        section.declare("format", KeyKind::choice::<Format>);
         let format = match section.get("format") {
             Some(node) => section.choice_of("format", node, &[])?,
             None if task == Task::Contrastive && train.extension().is_none() => Format::Folder,
@@ -215,15 +257,9 @@ impl Source {
 
     fn synthetic(section: &Section<'_>, task: Task, name: Synthetic) -> Option<Self> {
         section.not_with("format", "data made by code");
-        let made_for = |task| match task {
-            Task::Series => Synthetic::Regimes,
-            Task::LanguageModel => Synthetic::Grammar,
-            Task::Classify => Synthetic::Sentiment,
-            Task::Seq2seq => Synthetic::Recipes,
-            Task::Contrastive => Synthetic::Shapes,
-        };
-        if name != made_for(task) {
-            let hint = format!("{task}: \"{}\"", made_for(task));
+        let made_for_it = Synthetic::made_for(task);
+        if name != made_for_it {
+            let hint = format!("{task}: \"{made_for_it}\"");
             section.refuse("source", format!("\"{name}\" does not go with task `{task}`"), hint);
         }
         let samples = section.size("samples", 1..=100_000_000).unwrap_or(20_000);
@@ -252,10 +288,11 @@ impl Format {
 
 impl Validation {
     fn read(section: &Section<'_>, default: f64) -> Self {
+        section.declare("validation", || KeyKind::any([KeyKind::Number(HELD_OUT), KeyKind::Path]));
         let Some(node) = section.get("validation") else { return Self::Fraction(default) };
         let read = match &node.value {
             Value::Text(_) => section.file("validation").map(Self::File),
-            _ => section.number_of("validation", node, Range::closed(0.0, 0.9)).map(Self::Fraction),
+            _ => section.number_of("validation", node, HELD_OUT).map(Self::Fraction),
         };
         read.unwrap_or(Self::Fraction(default))
     }

@@ -5,7 +5,9 @@ use std::ops::RangeInclusive;
 use serde::{Serialize, Serializer};
 
 use crate::families::AttentionForm;
+use crate::reading::about::{About, about};
 use crate::reading::error::Problem;
+use crate::reading::kind::Kind;
 use crate::reading::section::Section;
 use crate::reading::tree::{Node, Value};
 use plimsoll_base::named;
@@ -63,12 +65,14 @@ impl<T> Choice<T> {
 
 impl Choice<usize> {
     pub(super) fn size(section: &Section<'_>, key: &'static str, range: RangeInclusive<usize>) -> Self {
+        section.declare(key, || Kind::any([Kind::words(["auto"]), Kind::integer(&range)]));
         Self::read(section, key, |node| section.size_of(key, node, range, "\"auto\" or "))
     }
 }
 
 impl<T: Named> Choice<T> {
     fn named(section: &Section<'_>, key: &'static str) -> Self {
+        section.declare(key, || Kind::Words(["auto"].into_iter().chain(T::names()).collect()));
         Self::read(section, key, |node| section.choice_of(key, node, &["auto"]))
     }
 }
@@ -85,6 +89,8 @@ impl<T: Serialize> Serialize for Choice<T> {
         }
     }
 }
+
+const BYTES: RangeInclusive<usize> = 1..=ADDRESSABLE_BYTES as usize;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
@@ -141,6 +147,35 @@ named! {
     pub enum OffloadLevel { None = "none", Optimizer = "optimizer", Activations = "activations" }
 }
 
+/// What each key means.
+pub(super) const ABOUT: &[About] = &[
+    about(
+        "memory.budget",
+        "The most that everything on the device may take: a size, a share of what is free, or a number of bytes; `auto` is 95 % of what is free.",
+    ),
+    about("memory.micro_batch", "Samples computed at a time; the effective batch is reached by gradient accumulation."),
+    about(
+        "memory.precision",
+        "Number formats of the computation; `auto` depends on the device alone (bf16-mixed from sm_80, fp16-mixed on sm_75, f32 on CPU), never on the budget.",
+    ),
+    about(
+        "memory.recompute",
+        "What is computed again in the backward pass instead of kept (activation checkpointing): nothing, cheap operations, some layers or all layers.",
+    ),
+    about(
+        "memory.attention",
+        "Whether attention scores are stored (`materialized`) or never exist as a whole (`fused`, flash attention).",
+    ),
+    about("memory.block_group", "Blocks (mu-sota) or heads computed at a time, at most as many as the model has."),
+    about("memory.loss_chunk", "Tokens whose logits exist at a time; not for task series."),
+    about(
+        "memory.optimizer_state",
+        "Number format of the moments; `auto` is f32, for anything less exact changes what is learned.",
+    ),
+    about("memory.offload", "What waits in host memory while it is not needed."),
+    about("memory.sharing", "`false` gives every buffer a place of its own, to compare with."),
+];
+
 impl Memory {
     pub(super) fn read(section: &Section<'_>) -> Self {
         let count = 1..=1 << 24;
@@ -165,6 +200,7 @@ impl Memory {
 impl Budget {
     fn read(section: &Section<'_>) -> Self {
         let key = "budget";
+        section.declare(key, || Kind::any([Kind::words(["auto"]), Kind::Size, Kind::integer(&BYTES)]));
         let Some(node) = section.get(key) else { return Self::Auto };
         match &node.value {
             _ if is_auto(node) => Self::Auto,
@@ -178,7 +214,7 @@ impl Budget {
             },
             _ => {
                 let words = "\"auto\", a size such as \"12GiB\", a percentage such as \"90%\" or ";
-                let bytes = section.size_of(key, node, 1..=ADDRESSABLE_BYTES as usize, words);
+                let bytes = section.size_of(key, node, BYTES, words);
                 bytes.map_or(Self::Auto, |n| Self::Bytes(n as u64))
             }
         }

@@ -7,6 +7,7 @@ mod data;
 mod draft;
 mod memory;
 mod optimizer;
+pub mod reference;
 mod relations;
 mod train;
 
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+pub use crate::reading::kind::Kind as KeyKind;
 pub use data::{
     BYTE_VOCABULARY, Captions, Columns, Data, DerivedLabel, Format, Kind, Label, Labelled, LabelledColumns,
     PairColumns, Pairs, Series, Source, Synthetic, Text, Validation,

@@ -1,7 +1,11 @@
 //! `train.optimizer` and `train.schedule`.
 
+use std::ops::RangeInclusive;
+
 use serde::{Serialize, Serializer};
 
+use crate::reading::about::{About, about};
+use crate::reading::kind::Kind;
 use crate::reading::section::{Range, Section};
 use crate::reading::tree::Value;
 use plimsoll_base::named;
@@ -32,6 +36,25 @@ named! {
 
 const EPS: Range = Range::above(0.0, 1.0);
 const MOMENTUM: Range = Range::closed(0.0, 0.999_999_9);
+const FRACTION: Range = Range::closed(0.0, 1.0);
+const WARMUP_STEPS: RangeInclusive<usize> = 0..=1_000_000_000;
+
+/// What each key means.
+pub(super) const ABOUT: &[About] = &[
+    about("train.optimizer.name", "The update rule."),
+    about("train.optimizer.lr", "The learning rate after the warm-up; with sgd and adafactor 0.01 unless written."),
+    about("train.optimizer.weight_decay", "Decoupled weight decay; with sgd and adafactor 0 unless written."),
+    about("train.optimizer.decay_all", "Decays biases and norms too."),
+    about("train.optimizer.betas", "How much of the first and second moment each step keeps (adamw)."),
+    about("train.optimizer.eps", "Added to the root of the second moment (adamw)."),
+    about("train.optimizer.momentum", "How much of the last update each step keeps (sgd)."),
+    about("train.schedule.name", "How the learning rate moves after the warm-up."),
+    about(
+        "train.schedule.warmup",
+        "Steps (an integer) or a fraction of all steps (a number with a point) in which the learning rate rises from 0.",
+    ),
+    about("train.schedule.min_lr_fraction", "Where linear and cosine end, as a part of `lr`.").unset("0"),
+];
 
 impl Optimizer {
     pub(super) fn read(section: &Section<'_>) -> Self {
@@ -58,7 +81,7 @@ impl Rule {
             RuleName::AdamW => {
                 refuse(&["momentum"]);
                 let beta = |node: &_| section.number_of("betas", node, MOMENTUM);
-                let betas = section.list("betas", 2..=2, "numbers", beta).and_then(|b| b.try_into().ok());
+                let betas = section.list("betas", 2..=2, Kind::Number(MOMENTUM), beta).and_then(|b| b.try_into().ok());
                 Self::AdamW { betas: betas.unwrap_or([0.9, 0.999]), eps: section.number("eps", EPS).unwrap_or(1e-8) }
             }
             RuleName::Sgd => {
@@ -133,10 +156,11 @@ impl Schedule {
 impl Warmup {
     /// An integer counts steps, a number with a point is a fraction.
     fn read(section: &Section<'_>) -> Self {
+        section.declare("warmup", || Kind::any([Kind::Number(FRACTION), Kind::integer(&WARMUP_STEPS)]));
         let Some(node) = section.get("warmup") else { return Self::Steps(0) };
         let read = match node.value {
-            Value::Float(_) => section.number_of("warmup", node, Range::closed(0.0, 1.0)).map(Self::Fraction),
-            _ => section.size_of("warmup", node, 0..=1_000_000_000, "a fraction such as 0.1, or ").map(Self::Steps),
+            Value::Float(_) => section.number_of("warmup", node, FRACTION).map(Self::Fraction),
+            _ => section.size_of("warmup", node, WARMUP_STEPS, "a fraction such as 0.1, or ").map(Self::Steps),
         };
         read.unwrap_or(Self::Steps(0))
     }

@@ -5,6 +5,8 @@ use serde::{Serialize, Serializer};
 use super::memory::Choice;
 use super::optimizer::{Optimizer, Schedule};
 use crate::families::{Input, Model, Task};
+use crate::reading::about::{About, about};
+use crate::reading::kind::Kind;
 use crate::reading::section::{Range, Section};
 use crate::reading::tree::Value;
 use plimsoll_base::names::{Named, nearest};
@@ -84,6 +86,37 @@ fn is_one(beams: &usize) -> bool {
 const MOST_EPOCHS: usize = 1_000_000;
 const MOST_STEPS: usize = 1_000_000_000_000;
 const MOST_SAMPLES: usize = 1 << 24;
+const LONGEST_SAMPLE: usize = 1 << 20;
+
+/// What each key means.
+pub(super) const ABOUT: &[About] = &[
+    about("train.task", "What is learned.").unset("what the family learns"),
+    about("train.effective_batch", "Samples per update; never changed for memory."),
+    about(
+        "train.epochs",
+        "Passes over the training data; the run ends after these or after `steps`, whichever comes first. With `steps` alone, as many as those take.",
+    ),
+    about("train.steps", "Updates after which the run ends.").unset("as many as the epochs have"),
+    about("train.seed", "Decides the first weights, the order of samples and dropout."),
+    about("train.clip_norm", "The largest norm of all gradients together; larger ones are scaled down to it.")
+        .unset("gradients are not clipped"),
+    about(
+        "train.evaluate.every",
+        "When the validation data is scored: after each epoch, after so many steps, or never.",
+    ),
+    about("train.evaluate.patience", "Evaluations without improvement after which the run stops early.")
+        .unset("the run never stops early"),
+    about("train.evaluate.batch", "Samples evaluated at a time; has no influence on the result."),
+    about("train.checkpoint.every", "When a checkpoint is written: after each epoch, after so many steps, or never."),
+    about("train.checkpoint.keep", "How many of the latest checkpoints stay on disk, beside the best."),
+    about(
+        "train.sample.length",
+        "Tokens of the text written after each epoch, at most as many as the model knows; 0 writes none.",
+    ),
+    about("train.sample.temperature", "How freely tokens are drawn; 0 always takes the likeliest."),
+    about("train.sample.prompt", "What the sampled text starts from."),
+    about("train.sample.beams", "Continuations followed at once (beam search).").unset("1"),
+];
 
 impl Task {
     /// The task named by the recipe, or the family's own.
@@ -132,6 +165,7 @@ impl Train {
 
 impl Every {
     fn read(section: &Section<'_>, default: Self) -> Self {
+        section.declare("every", || Kind::any([Kind::words(["epoch", "never"]), Kind::integer(&(1..=MOST_STEPS))]));
         let Some(node) = section.get("every") else { return default };
         let words = "\"epoch\", \"never\" or ";
         match &node.value {
@@ -179,7 +213,7 @@ impl Sample {
         }
         let longest = match model.map(|m| m.family().input()) {
             Some(Input::Tokens { max_length, .. }) => max_length,
-            _ => 1 << 20,
+            _ => LONGEST_SAMPLE,
         };
         // A language model shows what it writes; an encoder–decoder only if asked, for its cache takes memory.
         let (usual, temperature) = if task == Task::LanguageModel { (longest.min(200), 1.0) } else { (0, 0.0) };
@@ -188,11 +222,15 @@ impl Sample {
             section.not_with("beams", "a language model");
         }
         let sample = Self {
-            length: section.size("length", 0..=longest).unwrap_or(usual),
+            length: section.size("length", 0..=LONGEST_SAMPLE).unwrap_or(usual),
             temperature: section.number("temperature", Range::closed(0.0, 100.0)).unwrap_or(temperature),
             prompt: section.text("prompt").unwrap_or_default(),
             beams: section.size("beams", 1..=64).unwrap_or(1),
         };
+        if sample.length > longest {
+            let cause = format!("{} tokens are more than the {longest} that the model knows", sample.length);
+            section.refuse("length", cause, format!("at most {longest}"));
+        }
         section.finish();
         Some(sample)
     }

@@ -7,6 +7,7 @@ use crate::families::counting::{check_divides, sum_of_products};
 use crate::families::origin::HubSizes;
 use crate::families::{FamilyName, HiddenAct, Input, Origin, Sizes};
 use crate::hf::{Checkpoint, HfError};
+use crate::reading::about::{About, about};
 use crate::reading::config::ConfigKeys;
 use crate::reading::keys::Keys;
 use crate::reading::section::{Range, Section};
@@ -50,6 +51,35 @@ pub struct ClipVision {
     pub layer_norm_eps: f64,
     pub attention_dropout: f32,
 }
+
+/// What each key means.
+const ABOUT: &[About] = &[
+    about("model.projection_dim", "Width of the space in which pictures and texts meet."),
+    about("model.logit_scale_init_value", "The logarithm of the inverse temperature at the start."),
+    about("model.text_config.vocab_size", "Tokens of the vocabulary."),
+    about("model.text_config.hidden_size", "Width of the hidden state."),
+    about("model.text_config.intermediate_size", "Width of the feed-forward part."),
+    about("model.text_config.num_hidden_layers", "Layers."),
+    about("model.text_config.num_attention_heads", "Attention heads; they divide `hidden_size`."),
+    about("model.text_config.hidden_act", "Activation of the feed-forward part."),
+    about("model.text_config.layer_norm_eps", "Added to the variance in layer norms."),
+    about("model.text_config.attention_dropout", "Dropout of attention probabilities."),
+    about("model.text_config.max_position_embeddings", "Positions the text tower knows."),
+    about(
+        "model.text_config.eos_token_id",
+        "The token whose position is read out; 2 stands for the largest id, as in old files.",
+    ),
+    about("model.vision_config.hidden_size", "Width of the hidden state."),
+    about("model.vision_config.intermediate_size", "Width of the feed-forward part."),
+    about("model.vision_config.num_hidden_layers", "Layers."),
+    about("model.vision_config.num_attention_heads", "Attention heads; they divide `hidden_size`."),
+    about("model.vision_config.hidden_act", "Activation of the feed-forward part."),
+    about("model.vision_config.layer_norm_eps", "Added to the variance in layer norms."),
+    about("model.vision_config.attention_dropout", "Dropout of attention probabilities."),
+    about("model.vision_config.num_channels", "Colour channels of a picture."),
+    about("model.vision_config.image_size", "Side of a picture in pixels."),
+    about("model.vision_config.patch_size", "Side of a patch in pixels."),
+];
 
 impl Clip {
     /// Sizes of clip-vit-base-patch32, which are also what transformers takes for keys that a config.json leaves out.
@@ -171,6 +201,10 @@ impl Sizes for Clip {
                 format!("patches of {} are larger than the picture of {}", vision.patch_size, vision.image_size);
             section.refuse("vision_config", cause, "make patch_size at most image_size");
         }
+    }
+
+    fn about(&self) -> &'static [About] {
+        ABOUT
     }
 
     fn tasks(&self) -> &'static [Task] {

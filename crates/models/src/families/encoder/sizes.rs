@@ -8,6 +8,7 @@ use crate::families::counting::{check_divides, sum_of_products};
 use crate::families::origin::HubSizes;
 use crate::families::{FamilyName, HiddenAct, Input, Origin, ProblemType, Sizes};
 use crate::hf::{Checkpoint, HfError};
+use crate::reading::about::{About, about};
 use crate::reading::config::ConfigKeys;
 use crate::reading::keys::Keys;
 use crate::reading::section::{Range, Section};
@@ -71,6 +72,32 @@ pub struct Encoder {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_relative_positions: Option<usize>,
 }
+
+/// What each key means.
+const ABOUT: &[About] = &[
+    about("model.vocab_size", "Tokens of the vocabulary."),
+    about("model.hidden_size", "Width of the hidden state."),
+    about("model.num_hidden_layers", "Layers."),
+    about("model.num_attention_heads", "Attention heads; they divide `hidden_size`."),
+    about("model.intermediate_size", "Width of the feed-forward part."),
+    about("model.max_position_embeddings", "Positions the model knows; RoBERTa keeps the first ones for padding."),
+    about("model.type_vocab_size", "Kinds of segments; 0 where the model has none."),
+    about("model.hidden_act", "Activation of the feed-forward part."),
+    about("model.layer_norm_eps", "Added to the variance in layer norms."),
+    about("model.hidden_dropout_prob", "Dropout of embeddings and hidden states."),
+    about("model.attention_probs_dropout_prob", "Dropout of attention probabilities."),
+    about("model.classifier_dropout", "Dropout before the classifier.").unset("as `hidden_dropout_prob`"),
+    about("model.pad_token_id", "The id of the padding token."),
+    about("model.initializer_range", "Standard deviation of the first weights."),
+    about("model.num_labels", "Outputs of the classifier."),
+    about(
+        "model.problem_type",
+        "What the classifier learns: one class, any number of labels, or numbers; with `num_labels` = 1 a regression unless written.",
+    ),
+    about("model.position_buckets", "Logarithmic buckets of relative positions."),
+    about("model.max_relative_positions", "The furthest relative position told apart.")
+        .unset("as `max_position_embeddings`"),
+];
 
 impl Encoder {
     /// Sizes of the base model of each kind.
@@ -266,6 +293,10 @@ impl Sizes for Encoder {
             let cause = format!("{} is outside of the vocabulary of {}", self.pad_token_id, self.vocab_size);
             section.refuse("pad_token_id", cause, "the id of the padding token, often 0 or 1");
         }
+    }
+
+    fn about(&self) -> &'static [About] {
+        ABOUT
     }
 
     fn tasks(&self) -> &'static [Task] {

@@ -5,6 +5,8 @@ use serde::Serialize;
 use crate::families::Task;
 use crate::families::counting::{check_divides, sum_of_products};
 use crate::families::{Input, Sizes};
+use crate::reading::about::{About, about};
+use crate::reading::kind::Kind;
 use crate::reading::section::{Range, Section};
 use plimsoll_base::named;
 
@@ -32,6 +34,21 @@ named! {
     }
 }
 
+/// What each key means.
+const ABOUT: &[About] = &[
+    about("model.features", "Columns of the series."),
+    about("model.window", "Rows of the series in one sample."),
+    about("model.channels", "Output channels of each convolution."),
+    about("model.hidden", "LSTM units in each direction; the attention block is twice as wide."),
+    about("model.heads", "Attention heads; they divide 2 × `hidden`."),
+    about("model.classes", "Classes to tell apart."),
+    about("model.dropout", "The share of values that dropout takes away."),
+    about(
+        "model.batch_norm",
+        "Batch statistics over the effective batch, which then cannot be split, or over each micro-batch, which changes what is learned.",
+    ),
+];
+
 impl Default for HybridCnnLstm {
     fn default() -> Self {
         Self {
@@ -55,7 +72,7 @@ impl HybridCnnLstm {
         Self {
             features: section.size("features", wide.clone()).unwrap_or(usual.features),
             window: section.size("window", 2..=1_048_576).unwrap_or(usual.window),
-            channels: section.list("channels", 1..=64, "integers", channel).unwrap_or(usual.channels),
+            channels: section.list("channels", 1..=64, Kind::integer(&wide), channel).unwrap_or(usual.channels),
             hidden: section.size("hidden", wide.clone()).unwrap_or(usual.hidden),
             heads: section.size("heads", 1..=1024).unwrap_or(usual.heads),
             classes: section.size("classes", 2..=1_000_000).unwrap_or(usual.classes),
@@ -68,6 +85,10 @@ impl HybridCnnLstm {
 impl Sizes for HybridCnnLstm {
     fn check(&self, section: &Section<'_>) {
         check_divides(section, "heads", self.heads, 2 * self.hidden, "2 × hidden");
+    }
+
+    fn about(&self) -> &'static [About] {
+        ABOUT
     }
 
     fn tasks(&self) -> &'static [Task] {

@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::families::Task;
 use crate::families::counting::{check_divides, sum_of_products};
 use crate::families::{Input, Sizes};
+use crate::reading::about::{About, about};
 use crate::reading::section::Section;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -20,6 +21,21 @@ pub struct MuSota {
     pub ffn: usize,
     pub max_length: usize,
 }
+
+/// What each key means.
+const ABOUT: &[About] = &[
+    about("model.vocab", "Tokens of the vocabulary; 257 for bytes."),
+    about("model.layers", "Layers."),
+    about(
+        "model.blocks",
+        "Slices of the hidden state, each with its own attention; the model is `blocks` × `block_width` wide.",
+    ),
+    about("model.block_width", "Width of a slice."),
+    about("model.block_heads", "Attention heads inside each slice; they divide `block_width`."),
+    about("model.cross_heads", "Heads of the attention across all slices; they divide `blocks` × `block_width`."),
+    about("model.ffn", "Width of the feed-forward part."),
+    about("model.max_length", "The longest sequence in tokens."),
+];
 
 impl MuSota {
     /// Width of the hidden state; within range by the bounds of its factors.
@@ -64,6 +80,10 @@ impl Sizes for MuSota {
     fn check(&self, section: &Section<'_>) {
         check_divides(section, "block_heads", self.block_heads, self.block_width, "block_width");
         check_divides(section, "cross_heads", self.cross_heads, self.width(), "blocks × block_width");
+    }
+
+    fn about(&self) -> &'static [About] {
+        ABOUT
     }
 
     fn tasks(&self) -> &'static [Task] {

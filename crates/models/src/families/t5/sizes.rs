@@ -7,6 +7,7 @@ use crate::families::counting::sum_of_products;
 use crate::families::origin::HubSizes;
 use crate::families::{FamilyName, Input, Origin, Sizes};
 use crate::hf::{Checkpoint, HfError};
+use crate::reading::about::{About, about};
 use crate::reading::config::ConfigKeys;
 use crate::reading::keys::Keys;
 use crate::reading::section::{Range, Section};
@@ -46,6 +47,31 @@ pub struct T5 {
     pub eos_token_id: usize,
     pub decoder_start_token_id: usize,
 }
+
+/// What each key means.
+const ABOUT: &[About] = &[
+    about("model.vocab_size", "Tokens of the vocabulary."),
+    about("model.d_model", "Width of the hidden state."),
+    about("model.d_kv", "Width of one head."),
+    about("model.d_ff", "Width of the feed-forward part."),
+    about("model.num_layers", "Layers of the encoder, and of the decoder unless `num_decoder_layers` is written."),
+    about("model.num_decoder_layers", "Layers of the decoder."),
+    about("model.num_heads", "Attention heads."),
+    about("model.relative_attention_num_buckets", "Buckets of relative positions."),
+    about("model.relative_attention_max_distance", "Relative positions beyond this share the last bucket."),
+    about("model.dropout_rate", "The share of values that dropout takes away."),
+    about("model.layer_norm_epsilon", "Added to the mean square in layer norms."),
+    about("model.initializer_factor", "Scales the first weights."),
+    about("model.feed_forward_proj", "The feed-forward part: plain, or gated as from version 1.1 on."),
+    about("model.tie_word_embeddings", "The output head is the embedding; with a checkpoint its tensors decide."),
+    about(
+        "model.scale_decoder_outputs",
+        "Multiplies the decoder's output by 1/√d_model before the head; unless written as `tie_word_embeddings`.",
+    ),
+    about("model.pad_token_id", "The id of the padding token."),
+    about("model.eos_token_id", "The id of the token that ends a text."),
+    about("model.decoder_start_token_id", "The id of the token that the decoder starts from."),
+];
 
 impl T5 {
     /// Sizes of t5-small, which are also what transformers takes for the keys that a config.json leaves out.
@@ -164,6 +190,10 @@ impl Sizes for T5 {
             let hint = format!("at least 4 buckets, and a relative_attention_max_distance above {}", buckets / 2);
             section.refuse("relative_attention_num_buckets", cause, hint);
         }
+    }
+
+    fn about(&self) -> &'static [About] {
+        ABOUT
     }
 
     fn tasks(&self) -> &'static [Task] {

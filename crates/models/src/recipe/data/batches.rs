@@ -1,5 +1,9 @@
 //! How texts of different lengths share batches: reading it.
 
+use std::ops::RangeInclusive;
+
+use crate::reading::about::{About, about};
+use crate::reading::kind::Kind;
 use crate::reading::section::Section;
 use crate::reading::tree::Value;
 use plimsoll_base::batching::{Batching, Buckets, Compose};
@@ -7,6 +11,21 @@ use plimsoll_base::names::nearest;
 
 /// The keys of [`Batching`].
 pub(super) const BATCHING_KEYS: [&str; 2] = ["buckets", "compose"];
+
+/// What each key means.
+pub(in crate::recipe) const ABOUT: &[About] = &[
+    about(
+        "data.buckets",
+        "Lengths that batches are padded to: so many per octave, always the longest (`off`), or as many as pay (`auto`). Changes no result, only what it costs.",
+    ),
+    about(
+        "data.compose",
+        "Which samples share a batch: those of about the same length, or any. What is learned depends on it.",
+    ),
+];
+
+/// Lengths per octave.
+const PER_OCTAVE: RangeInclusive<usize> = 1..=64;
 
 pub(super) fn batching(section: &Section<'_>) -> Batching {
     Batching {
@@ -16,6 +35,7 @@ pub(super) fn batching(section: &Section<'_>) -> Batching {
 }
 
 fn buckets(section: &Section<'_>) -> Option<Buckets> {
+    section.declare("buckets", || Kind::any([Kind::words(["auto", "off"]), Kind::integer(&PER_OCTAVE)]));
     let node = section.get("buckets")?;
     let words = "\"auto\", \"off\" or ";
     match &node.value {
@@ -26,6 +46,6 @@ fn buckets(section: &Section<'_>) -> Option<Buckets> {
             section.unknown_value("buckets", node, &format!("{words}a number of lengths per octave"), hint);
             None
         }
-        _ => section.size_of("buckets", node, 1..=64, words).map(Buckets::Steps),
+        _ => section.size_of("buckets", node, PER_OCTAVE, words).map(Buckets::Steps),
     }
 }

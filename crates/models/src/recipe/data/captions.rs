@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::{refuse_keys, usual_length};
 use crate::families::Input;
+use crate::reading::about::{About, about};
 use crate::reading::section::Section;
 use plimsoll_base::batching::BadRows;
 
@@ -23,6 +24,16 @@ pub struct Captions {
     pub template: String,
     pub on_bad_row: BadRows,
 }
+
+/// What each key means.
+pub(in crate::recipe) const ABOUT: &[About] = &[
+    about("data.image", "The column with the picture's path, relative to the file."),
+    about("data.caption", "The column with the caption."),
+    about(
+        "data.template",
+        "The caption of a picture in a class folder that has no text beside it; `{}` is the folder's name.",
+    ),
+];
 
 pub(super) const KEYS: [&str; 6] = ["max_length", "tokenizer", "image", "caption", "template", "on_bad_row"];
 

@@ -1,11 +1,14 @@
 //! Texts with labels.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use serde::Serialize;
 
 use super::{Source, batches, refuse_keys, usual_length};
 use crate::families::Input;
+use crate::reading::about::{About, about};
+use crate::reading::kind::Kind;
 use crate::reading::section::Section;
 use crate::reading::tree::Value;
 use plimsoll_base::batching::BadRows;
@@ -55,8 +58,18 @@ impl Columns {
     }
 }
 
+/// What each key means.
+pub(in crate::recipe) const ABOUT: &[About] = &[
+    about("data.text_pair", "The column with a second text, separated from the first as the tokenizer says.")
+        .unset("there is no second text"),
+    about("data.labels", "Names of the classes in the order of the model's outputs.")
+        .unset("those of the training file, sorted"),
+];
+
 pub(super) const KEYS: [&str; 9] =
     ["max_length", "tokenizer", "text", "text_pair", "label", "labels", "on_bad_row", "buckets", "compose"];
+/// Columns with one output each.
+const OUTPUTS: RangeInclusive<usize> = 1..=65_536;
 const COLUMN_KEYS: [&str; 5] = ["text", "text_pair", "label", "labels", "on_bad_row"];
 
 impl Labelled {
@@ -100,8 +113,9 @@ impl LabelledColumns {
 
 impl Columns {
     fn read(section: &Section<'_>) -> Option<Self> {
+        section.declare("label", || Kind::any([Kind::Name, Kind::list(Kind::Name, &OUTPUTS)]));
         match section.get("label")?.value {
-            Value::List(_) => section.names("label", 1..=65_536).map(Self::Many),
+            Value::List(_) => section.names("label", OUTPUTS).map(Self::Many),
             _ => section.name("label").map(Self::One),
         }
     }

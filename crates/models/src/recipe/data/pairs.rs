@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::{Source, batches, refuse_keys, usual_length};
 use crate::families::Input;
+use crate::reading::about::{About, about};
 use crate::reading::section::Section;
 use plimsoll_base::batching::{BadRows, Batching};
 
@@ -34,6 +35,13 @@ pub struct PairColumns {
     pub target: String,
     pub on_bad_row: BadRows,
 }
+
+/// What each key means.
+pub(in crate::recipe) const ABOUT: &[About] = &[
+    about("data.max_target_length", "Tokens of a target, its end included; what is longer is cut."),
+    about("data.prefix", "Written before every source, such as `summarize: `."),
+    about("data.target", "The column with the target."),
+];
 
 pub(super) const KEYS: [&str; 9] =
     ["max_length", "max_target_length", "prefix", "tokenizer", "text", "target", "on_bad_row", "buckets", "compose"];

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use super::{Source, refuse_keys};
+use crate::reading::about::{About, about};
 use crate::reading::section::{Range, Section};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -38,6 +39,19 @@ pub struct DerivedLabel {
     pub horizon: usize,
     pub threshold: f64,
 }
+
+/// What each key means.
+pub(in crate::recipe) const ABOUT: &[About] = &[
+    about("data.columns", "Feature columns, in this order.").unset("every numeric column but label and time"),
+    about("data.time", "A column that must ascend.").unset("rows are taken as they come"),
+    about("data.stride", "Rows from the start of one window to the next."),
+    about(
+        "data.label_from.column",
+        "The column whose relative change over the next rows is the label: down, flat or up.",
+    ),
+    about("data.label_from.horizon", "How many rows ahead."),
+    about("data.label_from.threshold", "Relative changes of at most this are flat."),
+];
 
 pub(super) const KEYS: [&str; 5] = ["columns", "time", "label", "label_from", "stride"];
 

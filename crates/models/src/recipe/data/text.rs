@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::refuse_keys;
 use crate::families::Input;
+use crate::reading::about::{About, about};
 use crate::reading::section::Section;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -18,6 +19,10 @@ pub struct Text {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<PathBuf>,
 }
+
+/// What each key means.
+pub(in crate::recipe) const ABOUT: &[About] =
+    &[about("data.text_field", "The field of a JSONL record that holds the text.")];
 
 pub(super) const KEYS: [&str; 3] = ["max_length", "text_field", "tokenizer"];
 
