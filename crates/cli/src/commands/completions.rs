@@ -31,10 +31,7 @@ pub fn run_man(arguments: &ManArguments) -> Result<(), Failure> {
     match &arguments.out {
         Some(folder) => {
             std::fs::create_dir_all(folder).map_err(|cause| Failure::writing(folder, cause))?;
-            // Names the commands `plimsoll-plan` in the pages, too.
-            let mut command = Cli::command();
-            command.build();
-            clap_mangen::generate_to(command, folder).map_err(|cause| Failure::writing(folder, cause))
+            clap_mangen::generate_to(Cli::command(), folder).map_err(|cause| Failure::writing(folder, cause))
         }
         None => {
             let mut page = Vec::new();

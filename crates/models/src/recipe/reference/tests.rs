@@ -92,13 +92,12 @@ fn samples(kind: &Kind) -> (Vec<String>, Vec<String>) {
 
 fn number_samples(range: Range) -> (Vec<String>, Vec<String>) {
     let [(low, low_open), (high, high_open)] = range.ends();
-    let text = |x: f64| format!("{x:e}");
-    let ends = [(low, low_open, low - 1.0), (high, high_open, high + 1.0)];
-    type Ends<'a> = Vec<&'a (f64, bool, f64)>;
-    let (open, closed): (Ends<'_>, Ends<'_>) = ends.iter().partition(|(_, open, _)| *open);
-    let inside = closed.iter().map(|(end, ..)| text(*end)).chain([text((low + high) / 2.0)]).collect();
-    let outside = ends.iter().map(|(.., out)| text(*out)).chain(open.iter().map(|(end, ..)| text(*end))).collect();
-    (inside, outside)
+    let (mut inside, mut outside) = (vec![(low + high) / 2.0], vec![low - 1.0, high + 1.0]);
+    for (end, open) in [(low, low_open), (high, high_open)] {
+        if open { outside.push(end) } else { inside.push(end) }
+    }
+    let texts = |numbers: Vec<f64>| numbers.into_iter().map(|x| format!("{x:e}")).collect();
+    (texts(inside), texts(outside))
 }
 
 /// What the reader says about one key of a recipe that has `value` for it: its type or range, not its relations.
