@@ -2,6 +2,7 @@
 
 pub mod batching;
 pub mod files;
+pub mod formats;
 pub mod heap;
 pub mod names;
 pub mod random;

@@ -2,6 +2,7 @@
 
 use crate::RunError;
 use plimsoll_base::batching::BadRows;
+use plimsoll_base::formats::Format;
 use plimsoll_data as data;
 use plimsoll_data::pictures::{self, CaptionOptions, CaptionSizes, Preparation};
 use plimsoll_data::{
@@ -113,7 +114,8 @@ fn load_series(
             validation_fraction: fraction(recipe),
         })?,
         Source::Synthetic { name, .. } => return wrong_source(*name, "synthetic:regimes"),
-        Source::File { train, .. } => data::load_series(&SeriesOptions {
+        Source::File { train, format } => data::load_series(&SeriesOptions {
+            format: Some(*format),
             validation: validation_file(recipe),
             features: series.columns.clone().unwrap_or_default(),
             time: series.time.clone(),
@@ -165,7 +167,8 @@ fn load_text(recipe: &Recipe, model: &recipe::MuSota, text: &recipe::Text) -> Re
             validation_fraction: fraction(recipe),
         })?,
         Source::Synthetic { name, .. } => return wrong_source(*name, "synthetic:grammar"),
-        Source::File { train, .. } => data::load_corpus(&CorpusOptions {
+        Source::File { train, format } => data::load_corpus(&CorpusOptions {
+            format: Some(*format),
             validation: validation_file(recipe),
             validation_fraction: fraction(recipe),
             text_field: text.text_field.clone(),
@@ -213,14 +216,22 @@ fn composition(recipe: &Recipe) -> Composition {
     Composition { batch: recipe.train.effective_batch, seed: recipe.train.seed, batching: recipe.data.batching() }
 }
 
+/// The training file and its format; neither for data made by code.
+fn file(recipe: &Recipe) -> (PathBuf, Option<Format>) {
+    match &recipe.data.source {
+        Source::File { train, format } => (recipe.resolve_path(train), Some(*format)),
+        Source::Synthetic { .. } => (PathBuf::new(), None),
+    }
+}
+
 /// What is said about labelled texts, whatever file they come from.
 pub fn labelled_options(recipe: &Recipe, model: &Encoder, texts: &Labelled) -> LabelledOptions {
-    let train =
-        if let Source::File { train, .. } = &recipe.data.source { recipe.resolve_path(train) } else { "".into() };
+    let (train, format) = file(recipe);
     let options =
         LabelledOptions::new(train, model.num_labels, texts.max_length, model.vocab_size, composition(recipe));
     let columns = texts.columns.as_ref();
     LabelledOptions {
+        format,
         validation: validation_file(recipe),
         validation_fraction: fraction(recipe),
         text: columns.map_or(options.text, |c| c.text.clone()),
@@ -261,12 +272,12 @@ fn load_labelled(recipe: &Recipe, model: &Encoder, texts: &Labelled) -> Result<L
 
 /// What is said about pairs, whatever file they come from.
 pub fn pairs_options(recipe: &Recipe, model: &recipe::T5, pairs: &Pairs) -> PairsOptions {
-    let train =
-        if let Source::File { train, .. } = &recipe.data.source { recipe.resolve_path(train) } else { "".into() };
+    let (train, format) = file(recipe);
     let (source, target) = (pairs.max_length, pairs.max_target_length);
     let options = PairsOptions::new(train, source, target, model.vocab_size, composition(recipe));
     let columns = pairs.columns.as_ref();
     PairsOptions {
+        format,
         validation: validation_file(recipe),
         validation_fraction: fraction(recipe),
         source: columns.map_or(options.source, |c| c.text.clone()),
@@ -316,11 +327,11 @@ pub fn caption_options(
     captions: &Captions,
     tokenizer: PathBuf,
 ) -> Result<CaptionOptions, RunError> {
-    let train =
-        if let Source::File { train, .. } = &recipe.data.source { recipe.resolve_path(train) } else { "".into() };
+    let (train, format) = file(recipe);
     let text = &model.text_config;
     Ok(CaptionOptions {
         train,
+        format,
         validation: validation_file(recipe),
         validation_fraction: fraction(recipe),
         image: captions.image.clone(),
