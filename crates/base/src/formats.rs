@@ -11,6 +11,8 @@ macro_rules! for_each_format {
         $then! {
             /// Values between commas, one row per line, below a line of names.
             Csv = "csv", ["csv"], Rows, csv;
+            /// Values between tabs.
+            Tsv = "tsv", ["tsv", "tab"], Rows, tsv;
             /// One JSON object per line.
             Jsonl = "jsonl", ["jsonl", "ndjson"], Rows, jsonl;
             Parquet = "parquet", ["parquet", "pq"], Rows, parquet;

@@ -14,6 +14,7 @@ mod row;
 #[cfg(test)]
 mod tests;
 mod text;
+mod tsv;
 
 use crate::{
     DataError,
