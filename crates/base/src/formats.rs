@@ -13,6 +13,8 @@ macro_rules! for_each_format {
             Csv = "csv", ["csv"], Rows, csv;
             /// Values between tabs.
             Tsv = "tsv", ["tsv", "tab"], Rows, tsv;
+            /// Values between semicolons; known by its line of names where it is called `.csv`.
+            Semicolon = "csv-semicolon", [], Rows, semicolon;
             /// One JSON object per line.
             Jsonl = "jsonl", ["jsonl", "ndjson"], Rows, jsonl;
             Parquet = "parquet", ["parquet", "pq"], Rows, parquet;

@@ -11,6 +11,7 @@ mod jsonl;
 mod object;
 mod parquet;
 mod row;
+mod semicolon;
 #[cfg(test)]
 mod tests;
 mod text;
