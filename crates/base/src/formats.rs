@@ -15,6 +15,8 @@ macro_rules! for_each_format {
             Tsv = "tsv", ["tsv", "tab"], Rows, tsv;
             /// Values between semicolons; known by its line of names where it is called `.csv`.
             Semicolon = "csv-semicolon", [], Rows, semicolon;
+            /// An array of JSON objects.
+            Json = "json", ["json"], Rows, json;
             /// One JSON object per line.
             Jsonl = "jsonl", ["jsonl", "ndjson"], Rows, jsonl;
             Parquet = "parquet", ["parquet", "pq"], Rows, parquet;

@@ -7,6 +7,7 @@
 //! A format is a file here that implements [`FileFormat`], and a line in `plimsoll_base::formats`.
 
 mod csv;
+mod json;
 mod jsonl;
 mod object;
 mod parquet;
