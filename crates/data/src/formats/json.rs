@@ -79,13 +79,18 @@ impl Elements {
 
     /// Goes to the next element; `false` at the end of the array.
     fn advance(&mut self) -> Result<bool, DataError> {
-        let before = if self.row == 0 { b'[' } else { b',' };
-        match self.ended {
-            true => return Ok(false),
-            false if self.row > 0 && self.pass(b']')? => return self.end(),
-            false if !self.pass(before)? => return Err(self.expected(before)),
-            false if self.row == 0 && self.pass(b']')? => return self.end(),
-            false => {}
+        let (first, before) = (self.row == 0, if self.row == 0 { b'[' } else { b',' });
+        if self.ended {
+            return Ok(false);
+        }
+        if !first && self.pass(b']')? {
+            return self.end();
+        }
+        if !self.pass(before)? {
+            return Err(self.expected(before));
+        }
+        if first && self.pass(b']')? {
+            return self.end();
         }
         self.row += 1;
         let cut = self.cut().map_err(|source| DataError::Unreadable { file: self.file.clone(), source })?;
