@@ -10,7 +10,7 @@ mod tests {
 
     #[test]
     fn tabs_separate_whatever_the_file_is_called() {
-        let content = "price\tname, or not\tlabel\r\n1.5\t\"a\tb\"\tup\r\n2.5\tc\tdown\r\n";
+        let content = "price\t\"name, or not\"\tlabel\r\n1.5\t\"a\tb\"\tup\r\n2.5\tc\tdown\r\n";
         for name in ["a.tsv", "a.TAB", "a.csv"] {
             let table = read(name, content, Some(&["price"]), &["label"]).unwrap();
             assert_eq!(table.numbers("price").unwrap(), [1.5, 2.5], "{name}");
