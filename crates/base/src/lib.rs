@@ -6,6 +6,7 @@ pub mod files;
 // What replaces folders needs renames that exchange: Linux's own. Plans are made without it.
 #[cfg(target_os = "linux")]
 pub mod folders;
+pub mod formats;
 pub mod heap;
 pub mod names;
 pub mod random;

@@ -3,11 +3,11 @@
 
 use super::{
     DataError, Dataset, Element, FieldSpec, RowMut, Vocabulary, VocabularyChoice,
+    formats::{self, Cell, Columns, Wanted},
     report::{CorpusReport, DataReport},
     series::check_fraction,
-    text::{self, JsonLines},
 };
-use serde_json::{Map, Value};
+use plimsoll_base::formats::Format;
 use std::path::{Path, PathBuf};
 
 /// Ids behind the real length of a sequence. The loss gives them no weight.
@@ -15,12 +15,14 @@ const PADDING: i32 = 0;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct CorpusOptions {
-    /// Plain UTF-8 text (one document), or `.jsonl` with a document per line.
+    /// Plain UTF-8 text (one document), or rows with a document each.
     pub train: PathBuf,
+    /// Of the training file; `None`: as its extension says, and plain text where it says nothing.
+    pub format: Option<Format>,
     /// Without it, the last `validation_fraction` of the training file.
     pub validation: Option<PathBuf>,
     pub validation_fraction: f64,
-    /// The key of the text in JSONL.
+    /// The column of the text, where there are rows.
     pub text_field: String,
     pub vocabulary: VocabularyChoice,
     pub max_length: usize,
@@ -33,6 +35,7 @@ impl CorpusOptions {
     pub fn new(train: impl Into<PathBuf>, max_length: usize, vocab: usize) -> Self {
         CorpusOptions {
             train: train.into(),
+            format: None,
             validation: None,
             validation_fraction: 0.1,
             text_field: "text".into(),
@@ -200,37 +203,30 @@ struct Stream {
 impl Stream {
     fn read(file: &Path, options: &CorpusOptions, vocabulary: &Vocabulary) -> Result<Self, DataError> {
         let mut stream = Stream { tokens: Vec::new(), starts: Vec::new() };
-        let extension = file.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
-        match extension.as_deref() {
-            Some("jsonl" | "ndjson") => stream.read_lines(file, &options.text_field, vocabulary)?,
-            Some("csv" | "parquet" | "pq") => {
-                return Err(DataError::UnknownFormat { file: file.into(), wanted: "a corpus" });
+        let (field, format) = (&options.text_field, Format::beside(file, &options.train, options.format));
+        let columns = Columns::new([field.clone()]);
+        let opened = formats::open(file, format, Wanted::CORPUS, &columns);
+        let mut reader = opened.map_err(|error| error.named_by(&[(field, "text_field")]))?;
+        let typed = reader.typed();
+        while let Some(mut row) = reader.next()? {
+            let place = row.place;
+            match row.cells(file, &columns)?.first() {
+                Some(Cell::Text(text)) => stream.push(text, vocabulary)?,
+                // Without types an empty text looks like none.
+                None | Some(Cell::Missing) if !typed => {}
+                None | Some(Cell::Missing) => {
+                    return Err(DataError::MissingValue { file: file.into(), place, column: field.clone() });
+                }
+                Some(_) => {
+                    let cause = format!("`{field}` is not a string");
+                    return Err(DataError::Malformed { file: file.into(), place, cause });
+                }
             }
-            _ => stream.push(&text::read(file)?, vocabulary)?,
         }
         if stream.tokens.is_empty() {
             return Err(DataError::Empty { file: file.into(), what: "text" });
         }
         Ok(stream)
-    }
-
-    fn read_lines(&mut self, file: &Path, field: &str, vocabulary: &Vocabulary) -> Result<(), DataError> {
-        let mut lines = JsonLines::open(file)?;
-        while let Some((line, record)) = lines.next::<Map<String, Value>>()? {
-            let place = super::Place::Line(line);
-            match record.get(field) {
-                Some(Value::String(text)) => self.push(text, vocabulary)?,
-                Some(_) => {
-                    let cause = format!("`{field}` is not a string");
-                    return Err(DataError::Malformed { file: file.into(), place, cause });
-                }
-                None => {
-                    let columns = record.keys().cloned().collect();
-                    return Err(DataError::MissingColumn { file: file.into(), column: field.into(), columns });
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Appends a document; the end-of-text id goes between documents.

@@ -94,11 +94,13 @@ fn bad_corpora_are_refused() {
     assert!(matches!(refuse("a.txt", b"ab\nc\xffd", &|_| {}), E::BadUtf8 { byte: 4, line: 2, .. }));
     assert!(matches!(refuse("a.txt", b"abc", &|_| {}), E::TooFewTokens { part: "validation", .. }));
     assert!(matches!(refuse("a.txt", b"abcd", &|o| o.validation_fraction = 0.9), E::TooFewTokens { .. }));
-    assert!(matches!(refuse("a.csv", b"a\n1\n", &|_| {}), E::UnknownFormat { .. }));
+    assert!(matches!(refuse("a.csv", b"a\n1\n", &|_| {}), E::MissingColumn { .. }));
+    assert!(matches!(refuse("a.jsonl", b"{\"text\":\"a\"}\n{}\n", &|_| {}), E::MissingValue { .. }));
+    assert!(matches!(refuse("a", b"x", &|o| o.format = Some(Format::Folder)), E::UnknownFormat { .. }));
     assert!(matches!(refuse("a.jsonl", b"{\"text\":\"a\"}\n{", &|_| {}), E::Malformed { .. }));
     assert!(matches!(refuse("a.jsonl", b"{\"text\":7}", &|_| {}), E::Malformed { .. }));
     let missing = refuse("a.jsonl", b"{\"texts\":\"a\"}", &|_| {});
-    assert_eq!(missing.hint(), "did you mean `texts`?");
+    assert_eq!(missing.hint(), "did you mean `texts`? The column is named by data.text_field");
     assert!(matches!(refuse("a.txt", b"abcdefgh", &|o| o.vocab = 100), E::IdBeyondVocabulary { .. }));
     assert!(matches!(refuse("a.txt", b"abcd", &|o| o.max_length = 1), E::BadOption { name: "max_length", .. }));
     assert!(matches!(refuse("a.txt", b"abcd", &|o| o.validation_fraction = -0.1), E::BadOption { .. }));

@@ -2,7 +2,10 @@
 
 use super::pictures::{PictureFault, PicturePlace};
 use plimsoll_base::explain::{Explain, Fault};
-use std::{fmt, path::PathBuf};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 /// Where in a file: a line of a text file, or a row of a table without lines. Both count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,11 +28,17 @@ pub enum DataError {
     #[error("{}: cannot be read: {source}", file.display())]
     Unreadable { file: PathBuf, source: std::io::Error },
     #[error("{}: unknown kind of file for {wanted}", file.display())]
-    UnknownFormat { file: PathBuf, wanted: &'static str },
+    UnknownFormat { file: PathBuf, wanted: &'static str, formats: String },
     #[error("{}: holds no {what}", file.display())]
     Empty { file: PathBuf, what: &'static str },
     #[error("{}: no column `{column}`; columns are {}", file.display(), list(columns))]
-    MissingColumn { file: PathBuf, column: String, columns: Vec<String> },
+    MissingColumn {
+        file: PathBuf,
+        column: String,
+        columns: Vec<String>,
+        /// The key of the recipe that names the column.
+        key: Option<&'static str>,
+    },
     #[error("{}: {place}, column `{column}`: `{content}` is not a number", file.display())]
     NotNumeric { file: PathBuf, place: Place, column: String, content: String },
     #[error("{}: {place}, column `{column}`: {value} is not a finite number", file.display())]
@@ -86,17 +95,31 @@ impl DataError {
         DataError::BadOption { name, cause: cause.into() }
     }
 
+    pub(crate) fn missing_column(file: &Path, column: &str, columns: &[String]) -> Self {
+        DataError::MissingColumn { file: file.into(), column: column.into(), columns: columns.to_vec(), key: None }
+    }
+
+    /// The error with the key that names the column it is about, where `keys` (column, key) know it.
+    pub(crate) fn named_by(mut self, keys: &[(&str, &'static str)]) -> Self {
+        if let DataError::MissingColumn { column, key, .. } = &mut self {
+            *key = keys.iter().find(|(name, _)| name == column).map(|(_, key)| *key);
+        }
+        self
+    }
+
     /// What to try.
     pub fn hint(&self) -> String {
         match self {
             DataError::Unreadable { .. } => "check the path and its permissions; it is relative to the recipe".into(),
-            DataError::UnknownFormat { .. } => {
-                "tables are .csv, .jsonl or .parquet; corpora are .jsonl or plain text".into()
+            DataError::UnknownFormat { formats, .. } => {
+                format!("say which with data.format, or use the extension of one of these: {formats}")
             }
             DataError::Empty { .. } => "the file must hold at least one sample".into(),
-            DataError::MissingColumn { column, columns, .. } => match nearest(column, columns) {
-                Some(name) => format!("did you mean `{name}`?"),
-                None => "name one of the columns listed".into(),
+            DataError::MissingColumn { column, columns, key, .. } => match (nearest(column, columns), key) {
+                (Some(name), None) => format!("did you mean `{name}`?"),
+                (Some(name), Some(key)) => format!("did you mean `{name}`? The column is named by data.{key}"),
+                (None, None) => "name one of the columns listed".into(),
+                (None, Some(key)) => format!("name one of the columns listed with data.{key}"),
             },
             DataError::NotNumeric { .. } => {
                 "features must be numbers: correct the cell, or list the feature columns without this one".into()
@@ -211,9 +234,13 @@ mod tests {
             file: "a.csv".into(),
             column: column.into(),
             columns: columns.clone(),
+            key: None,
         };
         assert_eq!(error("vlume").hint(), "did you mean `volume`?");
         assert_eq!(error("temperature").hint(), "name one of the columns listed");
+        let named = |column: &str| error(column).named_by(&[("other", "time"), (column, "label")]).hint();
+        assert_eq!(named("vlume"), "did you mean `volume`? The column is named by data.label");
+        assert_eq!(named("temperature"), "name one of the columns listed with data.label");
         assert_eq!(error("vlume").to_string(), "a.csv: no column `vlume`; columns are `close`, `volume`");
     }
 }

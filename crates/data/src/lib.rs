@@ -1,10 +1,10 @@
 //! From files to batches:
 //!
 //! ```text
-//! csv, jsonl, parquet ─► table ─► series (labels, split, normalizer) ─► windows ──┐
-//! text, jsonl ─► vocabulary ─► corpus (split) ─► sequences ───────────────────────┼─► loader ─► batches
-//! csv, jsonl, parquet ─► texts (tokens, labels, split) ─► labelled texts, pairs ──┤    order, compose, ladder
-//! seed ─► synthetic (regimes, grammar, …; the best result is known) ──────────────┘
+//! file ─► formats (rows, columns) ─► table ─► series (labels, split, normalizer) ─► windows ─┐
+//!                   └─► vocabulary ─► corpus (split) ─► sequences ───────────────────────────┼─► loader ─► batches
+//!                   └─► texts (tokens, labels, split) ─► labelled texts, pairs, captions ────┤   order, compose, ladder
+//! seed ─► synthetic (regimes, grammar, …; the best result is known) ─────────────────────────┘
 //! ```
 //! Everything from outside is checked before memory is taken for it; whatever is wrong is a [`DataError`] with file,
 //! place, cause and hint.
@@ -15,6 +15,8 @@ mod corpus;
 mod dataset;
 mod error;
 mod fields;
+mod formats;
+mod guard;
 mod labels;
 mod ladder;
 mod loader;
@@ -58,11 +60,4 @@ pub use vocabulary::{FileVocabulary, Vocabulary, VocabularyChoice};
 pub use windows::window_count;
 pub use windows::{NO_LABEL, Windows};
 
-/// Runs code of a library that may panic on damaged files; the panic's message becomes the error.
-fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|payload| {
-        let text = payload.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
-        format!("damaged: {}", text.unwrap_or("the reader failed"))
-    })
-}
+use guard::guarded;

@@ -2,17 +2,23 @@
 
 use super::{
     DataError, LabelRule, Normalizer, Windows,
+    formats::table,
     normalizer::moments,
     report::{DataReport, SeriesReport},
     table::{Selection, Table, Values},
     windows::window_count,
 };
-use std::{ops::Range, path::PathBuf};
+use plimsoll_base::formats::Format;
+use std::{
+    ops::Range,
+    path::{Path, PathBuf},
+};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeriesOptions {
-    /// CSV, JSONL or Parquet, told by the extension.
     pub train: PathBuf,
+    /// Of the training file; `None`: as its extension says.
+    pub format: Option<Format>,
     /// Without it, the last `validation_fraction` of the training file.
     pub validation: Option<PathBuf>,
     /// Feature columns; empty: all numeric columns but label and time.
@@ -31,6 +37,7 @@ impl SeriesOptions {
     pub fn new(train: impl Into<PathBuf>, label: LabelRule) -> Self {
         SeriesOptions {
             train: train.into(),
+            format: None,
             validation: None,
             features: Vec::new(),
             label,
@@ -59,7 +66,9 @@ pub struct SeriesData {
 pub fn load_series(options: &SeriesOptions) -> Result<SeriesData, DataError> {
     check(options)?;
     let selection = selection(&options.features, Some(&options.label), options.time.as_deref());
-    assemble(&Table::read(&options.train, &selection)?, options, &selection)
+    let read = table(&options.train, options.format, &selection);
+    let table = read.map_err(|error| name_key(error, &options.features, &options.label, options.time.as_deref()))?;
+    assemble(&table, options, &selection)
 }
 
 pub(super) fn check(options: &SeriesOptions) -> Result<(), DataError> {
@@ -75,7 +84,10 @@ pub(super) fn assemble(table: &Table, options: &SeriesOptions, selection: &Selec
     let normalizer = fit(table, train_rows.clone(), options, selection)?;
     let train = cut(table, train_rows, &normalizer, Labels::Read, "training")?;
     let validation = match (&options.validation, validation_rows) {
-        (Some(file), _) => read_windows(file, &normalizer, Labels::Read)?,
+        (Some(file), _) => {
+            let format = Format::beside(file, &options.train, options.format);
+            read_windows(file, format, &normalizer, Labels::Read)?
+        }
         (None, Some(rows)) => cut(table, rows, &normalizer, Labels::Read, "validation")?,
         (None, None) => Windows::new(Vec::new(), normalizer.width(), Some(Vec::new()), options.window, options.stride),
     };
@@ -93,12 +105,19 @@ pub enum Labels {
 }
 
 /// All windows of another file (evaluation, prediction), read and normalized as the training file was.
-pub fn read_windows(file: &std::path::Path, normalizer: &Normalizer, labels: Labels) -> Result<Windows, DataError> {
+pub fn read_windows(
+    file: &Path,
+    format: Option<Format>,
+    normalizer: &Normalizer,
+    labels: Labels,
+) -> Result<Windows, DataError> {
     normalizer.check()?;
     check_cuts(normalizer.window, normalizer.stride)?;
     normalizer.label.check()?;
     let rule = (labels == Labels::Read).then_some(&normalizer.label);
-    let table = Table::read(file, &selection(&normalizer.features, rule, normalizer.time.as_deref()))?;
+    let time = normalizer.time.as_deref();
+    let table = table(file, format, &selection(&normalizer.features, rule, time))
+        .map_err(|error| name_key(error, &normalizer.features, &normalizer.label, time))?;
     check_time(&table, normalizer.time.as_deref())?;
     cut(&table, 0..table.rows, normalizer, labels, "windows")
 }
@@ -128,6 +147,17 @@ fn selection(features: &[String], label: Option<&LabelRule>, time: Option<&str>)
         None => {}
     }
     Selection { numbers: (!features.is_empty()).then_some(numbers), others }
+}
+
+/// Says by which key a column is named that is not there.
+fn name_key(error: DataError, features: &[String], label: &LabelRule, time: Option<&str>) -> DataError {
+    let label = match label {
+        LabelRule::Column(column) => (column.as_str(), "label"),
+        LabelRule::Return { column, .. } => (column.as_str(), "label_from.column"),
+    };
+    let columns = features.iter().map(|name| (name.as_str(), "columns"));
+    let keys: Vec<_> = [label].into_iter().chain(time.map(|time| (time, "time"))).chain(columns).collect();
+    error.named_by(&keys)
 }
 
 fn check_time(table: &Table, time: Option<&str>) -> Result<(), DataError> {

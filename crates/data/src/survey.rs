@@ -2,7 +2,7 @@
 //! what a recipe for the file is proposed from.
 
 use crate::DataError;
-use crate::texts::{Cell, RowFile};
+use crate::formats::{Cell, Columns, Wanted, open};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -65,7 +65,7 @@ impl SurveyedColumn {
         self.characters / self.texts.max(1)
     }
 
-    fn take(&mut self, cell: &Cell) {
+    fn take(&mut self, cell: &Cell<'_>) {
         match cell {
             Cell::Missing => self.missing += 1,
             Cell::Number(number) => self.take_number(*number),
@@ -102,16 +102,18 @@ impl SurveyedColumn {
     }
 }
 
-/// Looks at the first rows of a CSV, JSONL or Parquet file.
+/// Looks at the first rows of a file, whatever format has them.
 pub fn survey(file: &Path) -> Result<Survey, DataError> {
-    let names = RowFile::names(file)?;
-    let mut rows = RowFile::open(file, &names)?;
+    let names = open(file, None, Wanted::TEXTS, &Columns::new([]))?.names().to_vec();
+    let columns = Columns::new(names.iter().cloned());
+    let mut rows = open(file, None, Wanted::TEXTS, &columns)?;
     let mut survey = Survey { columns: names.into_iter().map(SurveyedColumn::new).collect(), rows: 0, whole: false };
     while survey.rows < SURVEYED_ROWS {
-        let Some(cells) = rows.next()? else {
+        let Some(mut row) = rows.next()? else {
             survey.whole = true;
             break;
         };
+        let cells = row.cells(file, &columns)?;
         survey.rows += 1;
         survey.columns.iter_mut().zip(&cells).for_each(|(column, cell)| column.take(cell));
     }

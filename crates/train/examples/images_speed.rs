@@ -17,6 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         std::fs::write(&tokenizer, shapes_tokenizer()?.json())?;
     }
     let data = load_captions(&CaptionOptions {
+        format: None,
         train: table,
         validation: None,
         validation_fraction: 0.0,

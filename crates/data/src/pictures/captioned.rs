@@ -8,7 +8,7 @@ use super::{
     prepare::{Preparation, Studio},
 };
 use crate::{CaptionTokenizer, DataError, DataReport, Dataset, Element, FieldSpec, Order, RowMut, TextTokenizer};
-use plimsoll_base::batching::BadRows;
+use plimsoll_base::{batching::BadRows, formats::Format};
 use serde::{Deserialize, Serialize};
 use std::{
     fmt,
@@ -31,8 +31,10 @@ pub struct CaptionSizes {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct CaptionOptions {
-    /// A table (JSONL, CSV, Parquet) or a folder of pictures.
+    /// A table or a folder of pictures.
     pub train: PathBuf,
+    /// Of the training table; `None`: as its extension says.
+    pub format: Option<Format>,
     pub validation: Option<PathBuf>,
     /// A shuffled part of the training data, if there is no validation of its own.
     pub validation_fraction: f64,
@@ -181,7 +183,10 @@ impl Part {
     fn read(source: &Path, options: &CaptionOptions, tokenizer: &CaptionTokenizer) -> Result<Self, DataError> {
         let (listed, table) = match source.is_dir() {
             true => (of_folder(source, &options.template)?, None),
-            false => (of_table(source, &options.image, &options.caption)?, Some(source.to_path_buf())),
+            false => {
+                let format = Format::beside(source, &options.train, options.format.filter(|&f| f != Format::Folder));
+                (of_table(source, format, &options.image, &options.caption)?, Some(source.to_path_buf()))
+            }
         };
         let mut part = Part { table, samples: Vec::with_capacity(listed.len()), skipped: 0, truncated: 0, longest: 0 };
         for result in in_parallel(listed, |listed| Checked::new(listed, options, tokenizer)) {

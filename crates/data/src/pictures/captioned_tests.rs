@@ -9,6 +9,7 @@ fn options(folder: &Path, train: &str) -> CaptionOptions {
     fs::write(&tokenizer, shapes_tokenizer().unwrap().json()).unwrap();
     CaptionOptions {
         train: folder.join(train),
+        format: None,
         validation: None,
         validation_fraction: 0.0,
         image: "image".into(),

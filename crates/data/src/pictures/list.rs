@@ -1,7 +1,11 @@
 //! Which pictures there are, and what is said about each: rows of a table, or a folder.
 
-use crate::table::{Selection, Table, Values};
-use crate::{DataError, Place, text};
+use crate::{
+    DataError, Place,
+    formats::{self, Cell, Columns, Wanted},
+    text,
+};
+use plimsoll_base::formats::Format;
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -33,25 +37,36 @@ impl fmt::Display for PicturePlace {
 }
 
 /// The pictures of a table; paths are relative to its folder.
-pub fn of_table(file: &Path, image: &str, caption: &str) -> Result<Vec<Listed>, DataError> {
-    let selection = Selection { numbers: Some(Vec::new()), others: vec![image.into(), caption.into()] };
-    let table = Table::read(file, &selection)?;
-    let (images, captions) = (words(&table, image)?, words(&table, caption)?);
-    let folder = file.parent().unwrap_or(Path::new(""));
-    let listed = images.into_iter().zip(captions).enumerate().map(|(row, (image, caption))| Listed {
-        picture: folder.join(image),
-        caption,
-        row: Some(table.place(row)),
-    });
-    Ok(listed.collect())
+pub fn of_table(file: &Path, format: Option<Format>, image: &str, caption: &str) -> Result<Vec<Listed>, DataError> {
+    let columns = Columns::new([image.to_string(), caption.to_string()]);
+    let opened = formats::open(file, format, Wanted::CAPTIONS, &columns);
+    let mut reader = opened.map_err(|error| error.named_by(&[(image, "image"), (caption, "caption")]))?;
+    let (folder, typed) = (file.parent().unwrap_or(Path::new("")), reader.typed());
+    let mut listed = Vec::new();
+    while let Some(mut row) = reader.next()? {
+        let place = row.place;
+        let mut cells = row.cells(file, &columns)?.into_iter().map(|cell| word(cell, typed));
+        let mut next = || cells.next().unwrap_or_default();
+        let missing = || DataError::MissingValue { file: file.into(), place, column: image.into() };
+        let picture = folder.join(Some(next()).filter(|image| !image.is_empty()).ok_or_else(missing)?);
+        listed.push(Listed { picture, caption: next(), row: Some(place) });
+    }
+    match listed.is_empty() {
+        true => Err(DataError::Empty { file: file.into(), what: "rows" }),
+        false => Ok(listed),
+    }
 }
 
-/// Among captions and file names, numbers are words too.
-fn words(table: &Table, column: &str) -> Result<Vec<String>, DataError> {
-    Ok(match table.column(column)? {
-        Values::Text(words) => words.clone(),
-        Values::Numbers(numbers) => numbers.iter().map(f64::to_string).collect(),
-    })
+/// Among captions and file names, numbers are words too; nothing is an empty word.
+fn word(cell: Cell<'_>, typed: bool) -> String {
+    match cell {
+        Cell::Text(text) if typed => text.into_owned(),
+        Cell::Text(text) => text.trim().into(),
+        Cell::Number(number) => number.to_string(),
+        Cell::Missing => String::new(),
+        Cell::List(_) => "[…]".into(),
+        Cell::Other(_) => "{…}".into(),
+    }
 }
 
 const EXTENSIONS: [&str; 6] = ["jpg", "jpeg", "png", "webp", "gif", "bmp"];

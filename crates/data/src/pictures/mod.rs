@@ -5,7 +5,7 @@ mod config;
 mod decode;
 mod fault;
 mod header;
-mod list;
+pub(crate) mod list;
 mod prepare;
 
 pub use captioned::{

@@ -1,7 +1,8 @@
 //! `recipes`: from a list of ingredients to the steps, by fixed rules: a perfect model writes every target without fault.
 
 use super::{Noise, WordStyle, word_tokenizer};
-use crate::texts::{Cell, Content, Row, assemble_pairs};
+use crate::formats::{Cell, Content, Row};
+use crate::texts::assemble_pairs;
 use crate::{DataError, PairsData, PairsOptions, Place, TextTokenizer};
 
 /// What is done with an ingredient.
@@ -110,7 +111,7 @@ pub fn recipes(
     let mut noise = Noise::new(seed, "recipes");
     let mut rows = (1..=samples as u64).map(|row| {
         let (source, target) = recipe(&mut noise);
-        let cells = vec![Cell::Text(source), Cell::Text(target)];
+        let cells = vec![Cell::Text(source.into()), Cell::Text(target.into())];
         Row { place: Place::Row(row), offset: 0, bytes: 0, content: Content::Cells(cells) }
     });
     assemble_pairs(&options, tokenizer, || Ok(rows.next()))

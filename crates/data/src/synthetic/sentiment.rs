@@ -2,7 +2,8 @@
 //! probability, independently of the others, so the best classifier is a vote and its accuracy is known.
 
 use super::{Noise, WordStyle, word_tokenizer};
-use crate::texts::{Cell, Content, Row, assemble_labelled};
+use crate::formats::{Cell, Content, Row};
+use crate::texts::assemble_labelled;
 use crate::{DataError, LabelledData, LabelledOptions, Place, TextTokenizer};
 
 const SUBJECTS: [&str; 12] = [
@@ -94,7 +95,7 @@ pub fn sentiment(
     let mut noise = Noise::new(seed, "sentiment");
     let mut rows = (1..=samples as u64).map(|row| {
         let (text, class) = review(&mut noise);
-        let cells = vec![Cell::Text(text), Cell::Text(LABELS[class].into())];
+        let cells = vec![Cell::Text(text.into()), Cell::Text(LABELS[class].into())];
         Row { place: Place::Row(row), offset: 0, bytes: 0, content: Content::Cells(cells) }
     });
     assemble_labelled(&options, tokenizer, || Ok(rows.next()), Some(best_accuracy()))

@@ -5,13 +5,16 @@ use super::{
     composition::padding_cost,
     options::LabelledOptions,
     read::{Job, Spot, text_of},
-    rows::{Cell, Row, RowReader},
     split::hold_out,
     store::{Stream, Tokens},
     targets::{At, Label, LabelSet, Targets},
     tokenizer::Encoded,
 };
-use crate::{ClassReport, DataError, DataReport, Dataset, Element, FieldSpec, Place, RowMut, TextsReport};
+use crate::{
+    ClassReport, DataError, DataReport, Dataset, Element, FieldSpec, Place, RowMut, TextsReport,
+    formats::{Cell, Columns, Row},
+};
+use plimsoll_base::formats::Format;
 use std::{path::Path, sync::Arc};
 
 /// Labelled texts ready for training.
@@ -55,7 +58,7 @@ struct Shared {
 struct Encode {
     tokenizer: Arc<TextTokenizer>,
     /// Of the texts, then of the label.
-    columns: Vec<String>,
+    columns: Columns,
     pair: bool,
     vocab: usize,
 }
@@ -182,9 +185,10 @@ impl Encode {
     }
 
     /// Appends the ids of a row's texts.
-    fn row(&self, file: &Path, place: Place, cells: Vec<Cell>, ids: &mut Vec<u32>) -> Result<Encoded, DataError> {
+    fn row(&self, file: &Path, place: Place, cells: Vec<Cell<'_>>, ids: &mut Vec<u32>) -> Result<Encoded, DataError> {
         let mut cells = cells.into_iter();
-        let mut next = |at: usize| text_of(file, place, &self.columns[at], cells.next().unwrap_or(Cell::Missing));
+        let mut next =
+            |at: usize| text_of(file, place, &self.columns.names()[at], cells.next().unwrap_or(Cell::Missing));
         let text = next(0)?;
         let second = if self.pair { Some(next(1)?) } else { None };
         self.tokenizer.encode_into(&text, second.as_deref(), self.vocab, ids)
@@ -193,16 +197,17 @@ impl Encode {
 
 /// Reads, checks, tokenizes and splits the files of `options`.
 pub fn load_labelled(options: &LabelledOptions, tokenizer: TextTokenizer) -> Result<LabelledData, DataError> {
-    let mut reader = RowReader::open(&options.train, &options.columns())?;
-    assemble_labelled(options, tokenizer, || reader.next(), None)
+    let mut reader = options.open(&options.train)?;
+    assemble_labelled(options, tokenizer, || reader.next_owned(), None)
 }
 
 /// The texts of a file without labels, in file order, for prediction.
 pub fn read_texts(file: &Path, options: &LabelledOptions, tokenizer: Arc<TextTokenizer>) -> Result<Texts, DataError> {
-    let options = LabelledOptions { train: file.into(), label: Vec::new(), ..options.clone() };
-    let mut reader = RowReader::open(file, &options.columns())?;
+    let format = Format::beside(file, &options.train, options.format);
+    let options = LabelledOptions { train: file.into(), format, label: Vec::new(), ..options.clone() };
+    let mut reader = options.open(file)?;
     let names = Some(Vec::new());
-    let part = read_part(&options, file, &tokenizer, names.as_deref(), &mut || reader.next())?;
+    let part = read_part(&options, file, &tokenizer, names.as_deref(), &mut || reader.next_owned())?;
     let rows = (0..part.reading.rows as u32).collect();
     Ok(part.texts(&options, tokenizer).part(rows, true))
 }
@@ -211,7 +216,7 @@ pub fn read_texts(file: &Path, options: &LabelledOptions, tokenizer: Arc<TextTok
 pub(crate) fn assemble_labelled(
     options: &LabelledOptions,
     mut tokenizer: TextTokenizer,
-    mut next: impl FnMut() -> Result<Option<Row>, DataError>,
+    mut next: impl FnMut() -> Result<Option<Row<'static>>, DataError>,
     best_accuracy: Option<f64>,
 ) -> Result<LabelledData, DataError> {
     options.check()?;
@@ -223,8 +228,8 @@ pub(crate) fn assemble_labelled(
     let [train, validation] = match &options.validation {
         Some(file) => {
             let all = (0..reading.rows as u32).collect();
-            let mut reader = RowReader::open(file, &options.columns())?;
-            let held_out = read_part(options, file, &tokenizer, Some(&classes), &mut || reader.next())?;
+            let mut reader = options.open(file)?;
+            let held_out = read_part(options, file, &tokenizer, Some(&classes), &mut || reader.next_owned())?;
             let rows = (0..held_out.reading.rows as u32).collect();
             [whole.part(all, true), held_out.texts(options, Arc::clone(&tokenizer)).part(rows, true)]
         }
@@ -283,25 +288,24 @@ fn read_part(
     file: &Path,
     tokenizer: &Arc<TextTokenizer>,
     names: Option<&[String]>,
-    next: &mut dyn FnMut() -> Result<Option<Row>, DataError>,
+    next: &mut dyn FnMut() -> Result<Option<Row<'static>>, DataError>,
 ) -> Result<Part, DataError> {
     let columns = options.columns();
     let to_ids = Encode::new(options, Arc::clone(tokenizer));
     let texts = columns.len() - options.label.len();
-    let stays = Stream::suits(file, options.memory_bytes).unwrap_or(false);
-    let mut store = match stays {
-        true => Store::Stream(Stream::open(file, &columns)?),
-        false => Store::Tokens { tokens: Tokens::default(), splits: Vec::new() },
-    };
+    let stream = Stream::of_large(file, options.memory_bytes, &columns, || options.open(file))?;
+    let stays = stream.is_some();
+    let in_memory = || Store::Tokens { tokens: Tokens::default(), splits: Vec::new() };
+    let mut store = stream.map_or_else(in_memory, Store::Stream);
     let mut labels = LabelSet::new(options.kind, options.num_labels, names);
     let mut truncated = 0;
     let job = Job { file, columns: &columns, threads: options.threads, skip: options.skip_bad_rows };
-    let at = |place| At { file, place, columns: &columns[texts..] };
-    let work = |place: Place, mut cells: Vec<Cell>| -> Result<(Label, Vec<u32>, Encoded), DataError> {
+    let at = |place| At { file, place, columns: &columns.names()[texts..] };
+    let work = |place: Place, mut cells: Vec<Cell<'_>>| -> Result<(Label, Vec<u32>, Encoded), DataError> {
         let label = at(place).label(options.kind, &cells.split_off(texts))?;
         let mut ids = Vec::new();
         if stays {
-            for (column, cell) in columns.iter().zip(cells) {
+            for (column, cell) in columns.names().iter().zip(cells) {
                 text_of(file, place, column, cell)?;
             }
             return Ok((label, ids, Encoded { length: 0, split: 0, truncated: false }));
@@ -326,7 +330,7 @@ fn read_part(
     if let Store::Tokens { tokens, .. } = &mut store {
         tokens.shrink();
     }
-    let (targets, classes) = labels.finish(file, &columns[texts..])?;
+    let (targets, classes) = labels.finish(file, &columns.names()[texts..])?;
     Ok(Part { store, targets, classes, reading, truncated: (!stays).then_some(truncated) })
 }
 

@@ -225,7 +225,10 @@ fn parquet_is_read_by_its_columns() {
     assert_eq!(batch.i32(0, 0..3), [2, 4, 5, 3, 2, 6, 3, 0, 2, 7, 3, 0]);
     assert_eq!(batch.i32(2, 0..3), [1, 0, 1]);
     let missing = LabelledOptions { text: "texts".into(), ..options(&path) };
-    assert_eq!(load_labelled(&missing, encoder()).unwrap_err().hint(), "did you mean `text`?");
+    assert_eq!(
+        load_labelled(&missing, encoder()).unwrap_err().hint(),
+        "did you mean `text`? The column is named by data.text"
+    );
     std::fs::write(&path, b"PAR1 nonsense PAR1").unwrap();
     assert!(matches!(load_labelled(&options(&path), encoder()), Err(DataError::Parquet { .. })));
 }

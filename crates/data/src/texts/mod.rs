@@ -1,7 +1,7 @@
 //! Texts for models that read tokens: with labels, or in pairs of source and target.
 //!
 //! ```text
-//! file ─► rows ─► read (worker threads: parse, check, tokenize) ─► store (tokens, or where rows lie) ─► datasets
+//! rows ─► read (worker threads: parse, check, tokenize) ─► store (tokens, or where rows lie) ─► datasets
 //! ```
 //! A file of ordinary size is tokenized once, before training; of a larger one only the places of the rows are kept,
 //! and the loader's workers read and tokenize what they need.
@@ -12,8 +12,6 @@ mod labelled;
 mod options;
 mod pairs;
 mod read;
-mod row_file;
-mod rows;
 mod split;
 mod store;
 mod targets;
@@ -26,8 +24,6 @@ pub use labelled::{LabelledData, Texts, load_labelled, read_texts};
 pub use options::{LabelledOptions, PairsOptions};
 pub use pairs::{PairedTexts, PairsData, encode_source, load_pairs, read_sources};
 pub use read::Reading;
-pub(crate) use row_file::RowFile;
-pub(crate) use rows::{Cell, Content, Row};
 pub use targets::LabelKind;
 pub use tokenizer::TextTokenizer;
 

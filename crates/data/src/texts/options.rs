@@ -1,14 +1,19 @@
 //! What to read, and what the model makes of it.
 
 use super::{Composition, LabelKind};
-use crate::DataError;
-use crate::series::check_fraction;
-use std::path::PathBuf;
+use crate::{
+    DataError,
+    formats::{self, Columns, RowReader, Wanted},
+    series::check_fraction,
+};
+use plimsoll_base::formats::Format;
+use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct LabelledOptions {
-    /// JSONL, CSV or Parquet.
     pub train: PathBuf,
+    /// Of the training file; `None`: as its extension says.
+    pub format: Option<Format>,
     /// Without it, a shuffled `validation_fraction` of the training file.
     pub validation: Option<PathBuf>,
     pub validation_fraction: f64,
@@ -60,6 +65,7 @@ impl LabelledOptions {
     ) -> Self {
         LabelledOptions {
             train: train.into(),
+            format: None,
             validation: None,
             validation_fraction: 0.1,
             text: "text".into(),
@@ -80,8 +86,17 @@ impl LabelledOptions {
     }
 
     /// Columns of the texts, then those of the label.
-    pub(super) fn columns(&self) -> Vec<String> {
-        [&self.text].into_iter().chain(&self.text_pair).chain(&self.label).cloned().collect()
+    pub(super) fn columns(&self) -> Columns {
+        Columns::new([&self.text].into_iter().chain(&self.text_pair).chain(&self.label).cloned())
+    }
+
+    /// Opens a file that is read as the training file is.
+    pub(super) fn open(&self, file: &Path) -> Result<Box<dyn RowReader>, DataError> {
+        let format = Format::beside(file, &self.train, self.format);
+        let pair = self.text_pair.iter().map(|name| (name.as_str(), "text_pair"));
+        let label = self.label.iter().map(|name| (name.as_str(), "label"));
+        let keys: Vec<_> = [(self.text.as_str(), "text")].into_iter().chain(pair).chain(label).collect();
+        formats::open(file, format, Wanted::TEXTS, &self.columns()).map_err(|error| error.named_by(&keys))
     }
 
     pub(super) fn check(&self) -> Result<(), DataError> {
@@ -100,8 +115,9 @@ impl LabelledOptions {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct PairsOptions {
-    /// JSONL, CSV or Parquet.
     pub train: PathBuf,
+    /// Of the training file; `None`: as its extension says.
+    pub format: Option<Format>,
     /// Without it, a shuffled `validation_fraction` of the training file.
     pub validation: Option<PathBuf>,
     pub validation_fraction: f64,
@@ -139,6 +155,7 @@ impl PairsOptions {
     ) -> Self {
         PairsOptions {
             train: train.into(),
+            format: None,
             validation: None,
             validation_fraction: 0.1,
             source: "source".into(),
@@ -157,8 +174,15 @@ impl PairsOptions {
         }
     }
 
-    pub(super) fn columns(&self) -> Vec<String> {
-        vec![self.source.clone(), self.target.clone()]
+    pub(super) fn columns(&self) -> Columns {
+        Columns::new([self.source.clone(), self.target.clone()])
+    }
+
+    /// Opens a file that is read as the training file is.
+    pub(super) fn open(&self, file: &Path, columns: &Columns) -> Result<Box<dyn RowReader>, DataError> {
+        let format = Format::beside(file, &self.train, self.format);
+        let keys = [(self.source.as_str(), "text"), (self.target.as_str(), "target")];
+        formats::open(file, format, Wanted::TEXTS, columns).map_err(|error| error.named_by(&keys))
     }
 
     pub(super) fn check(&self) -> Result<(), DataError> {

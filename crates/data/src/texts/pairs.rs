@@ -5,11 +5,13 @@ use super::{
     composition::padding_cost,
     options::PairsOptions,
     read::{Job, Spot, text_of},
-    rows::{Cell, Row, RowReader},
     split::hold_out,
     store::{Stream, Tokens},
 };
-use crate::{DataError, DataReport, Dataset, Element, FieldSpec, Ladder, Place, RowMut, TextsReport};
+use crate::{
+    DataError, DataReport, Dataset, Element, FieldSpec, Ladder, Place, RowMut, TextsReport,
+    formats::{Cell, Columns, Row},
+};
 use std::{path::Path, sync::Arc};
 
 /// Pairs ready for training.
@@ -49,7 +51,7 @@ enum Store {
 #[derive(Clone, Debug)]
 struct Encode {
     tokenizer: Arc<TextTokenizer>,
-    columns: Vec<String>,
+    columns: Columns,
     prefix: String,
     limits: [usize; 2],
     vocab: usize,
@@ -77,9 +79,10 @@ impl Encode {
         }
     }
 
-    fn pair(&self, file: &Path, place: Place, cells: Vec<Cell>) -> Result<Pair, DataError> {
+    fn pair(&self, file: &Path, place: Place, cells: Vec<Cell<'_>>) -> Result<Pair, DataError> {
         let mut cells = cells.into_iter();
-        let mut next = |at: usize| text_of(file, place, &self.columns[at], cells.next().unwrap_or(Cell::Missing));
+        let mut next =
+            |at: usize| text_of(file, place, &self.columns.names()[at], cells.next().unwrap_or(Cell::Missing));
         let (source, target) = (next(0)?, next(1)?);
         let (source, cut_source) = self.text(&format!("{}{source}", self.prefix), self.limits[0])?;
         let (target, cut_target) = self.text(&target, self.limits[1])?;
@@ -197,8 +200,8 @@ const MOST_TARGET: usize = 1 << 24;
 
 /// Reads, checks, tokenizes and splits the files of `options`.
 pub fn load_pairs(options: &PairsOptions, tokenizer: TextTokenizer) -> Result<PairsData, DataError> {
-    let mut reader = RowReader::open(&options.train, &options.columns())?;
-    assemble_pairs(options, tokenizer, || reader.next())
+    let mut reader = options.open(&options.train, &options.columns())?;
+    assemble_pairs(options, tokenizer, || reader.next_owned())
 }
 
 /// The sources of a file, in file order, as ids: what a trained model answers.
@@ -207,17 +210,17 @@ pub fn read_sources(
     options: &PairsOptions,
     tokenizer: Arc<TextTokenizer>,
 ) -> Result<Vec<Vec<i32>>, DataError> {
-    let columns = vec![options.source.clone()];
+    let columns = Columns::new([options.source.clone()]);
     let encode = Encode::new(options, tokenizer);
-    let mut reader = RowReader::open(file, &columns)?;
+    let mut reader = options.open(file, &columns)?;
     let job = Job { file, columns: &columns, threads: options.threads, skip: options.skip_bad_rows };
     let mut sources = Vec::new();
-    let work = |place, cells: Vec<Cell>| {
-        let text = text_of(file, place, &columns[0], cells.into_iter().next().unwrap_or(Cell::Missing))?;
+    let work = |place, cells: Vec<Cell<'_>>| {
+        let text = text_of(file, place, &columns.names()[0], cells.into_iter().next().unwrap_or(Cell::Missing))?;
         encode.text(&format!("{}{text}", encode.prefix), encode.limits[0])
     };
     job.run(
-        || reader.next(),
+        || reader.next_owned(),
         work,
         |_, (ids, _)| {
             sources.push(ids.into_iter().map(|id| id as i32).collect());
@@ -238,15 +241,15 @@ pub fn encode_source(text: &str, options: &PairsOptions, tokenizer: Arc<TextToke
 pub(crate) fn assemble_pairs(
     options: &PairsOptions,
     tokenizer: TextTokenizer,
-    mut next: impl FnMut() -> Result<Option<Row>, DataError>,
+    mut next: impl FnMut() -> Result<Option<Row<'static>>, DataError>,
 ) -> Result<PairsData, DataError> {
     options.check()?;
     let tokenizer = Arc::new(tokenizer);
     let (whole, reading, truncated) = read_part(options, &options.train, &tokenizer, &mut next)?;
     let [train, validation] = match &options.validation {
         Some(file) => {
-            let mut reader = RowReader::open(file, &options.columns())?;
-            let (held_out, read, _) = read_part(options, file, &tokenizer, &mut || reader.next())?;
+            let mut reader = options.open(file, &options.columns())?;
+            let (held_out, read, _) = read_part(options, file, &tokenizer, &mut || reader.next_owned())?;
             [whole.part((0..reading.rows as u32).collect(), true), held_out.part((0..read.rows as u32).collect(), true)]
         }
         None => {
@@ -266,22 +269,21 @@ fn read_part(
     options: &PairsOptions,
     file: &Path,
     tokenizer: &Arc<TextTokenizer>,
-    next: &mut dyn FnMut() -> Result<Option<Row>, DataError>,
+    next: &mut dyn FnMut() -> Result<Option<Row<'static>>, DataError>,
 ) -> Result<(PairedTexts, Reading, Option<usize>), DataError> {
     let columns = options.columns();
     let encode = Encode::new(options, Arc::clone(tokenizer));
-    let stays = Stream::suits(file, options.memory_bytes).unwrap_or(false);
-    let mut store = match stays {
-        true => Store::Stream(Stream::open(file, &columns)?),
-        false => Store::Tokens { sources: Tokens::default(), targets: Tokens::default() },
-    };
+    let stream = Stream::of_large(file, options.memory_bytes, &columns, || options.open(file, &columns))?;
+    let stays = stream.is_some();
+    let in_memory = || Store::Tokens { sources: Tokens::default(), targets: Tokens::default() };
+    let mut store = stream.map_or_else(in_memory, Store::Stream);
     let mut truncated = 0;
     let job = Job { file, columns: &columns, threads: options.threads, skip: options.skip_bad_rows };
-    let work = |place: Place, cells: Vec<Cell>| {
+    let work = |place: Place, cells: Vec<Cell<'_>>| {
         if !stays {
             return encode.pair(file, place, cells);
         }
-        for (column, cell) in columns.iter().zip(cells) {
+        for (column, cell) in columns.names().iter().zip(cells) {
             text_of(file, place, column, cell)?;
         }
         Ok(Pair { source: Vec::new(), target: Vec::new(), truncated: false })

@@ -1,9 +1,11 @@
 //! Rows in parallel: one thread reads chunks ahead, workers parse and tokenize them, results are kept in file order.
 
-use super::rows::{Cell, Content, Row, parse_json};
-use crate::{DataError, Place};
+use crate::{
+    DataError, Place,
+    formats::{Cell, Columns, Row},
+};
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::{borrow::Cow, path::Path};
 
 /// Rows and bytes that are worked on at a time: bounds the memory beside what is kept.
 const CHUNK: usize = 4096;
@@ -23,7 +25,7 @@ pub struct Reading {
 /// What to read, and how to take faults.
 pub(super) struct Job<'a> {
     pub file: &'a Path,
-    pub columns: &'a [String],
+    pub columns: &'a Columns,
     pub threads: usize,
     /// Leave out rows that cannot be used.
     pub skip: bool,
@@ -44,8 +46,8 @@ impl Job<'_> {
     /// Passes every row that `next` gives through `work`, on worker threads, and the results to `keep`, in order.
     pub fn run<O: Send>(
         &self,
-        mut next: impl FnMut() -> Result<Option<Row>, DataError>,
-        work: impl Fn(Place, Vec<Cell>) -> Result<O, DataError> + Sync,
+        mut next: impl FnMut() -> Result<Option<Row<'static>>, DataError>,
+        work: impl Fn(Place, Vec<Cell<'_>>) -> Result<O, DataError> + Sync,
         mut keep: impl FnMut(Spot, O) -> Result<(), DataError>,
     ) -> Result<Reading, DataError> {
         let mut reading = Reading::default();
@@ -73,21 +75,24 @@ impl Job<'_> {
     /// Works on `rows` while the caller's thread does something else.
     fn work_while<O: Send, R>(
         &self,
-        rows: Vec<Row>,
-        work: &(impl Fn(Place, Vec<Cell>) -> Result<O, DataError> + Sync),
+        rows: Vec<Row<'static>>,
+        work: &(impl Fn(Place, Vec<Cell<'_>>) -> Result<O, DataError> + Sync),
         meanwhile: impl FnOnce() -> R,
     ) -> (Vec<Worked<O>>, R) {
         let count = rows.len().div_ceil(self.threads.max(1));
         let mut rows = rows.into_iter();
-        let parts: Vec<Vec<Row>> = (0..self.threads.max(1)).map(|_| rows.by_ref().take(count).collect()).collect();
+        let parts: Vec<Vec<Row<'static>>> =
+            (0..self.threads.max(1)).map(|_| rows.by_ref().take(count).collect()).collect();
         std::thread::scope(|scope| {
             let workers: Vec<_> = parts
                 .into_iter()
                 .filter(|part| !part.is_empty())
                 .map(|part| {
                     let spots: Vec<Spot> = part.iter().map(spot).collect();
-                    let one =
-                        move |row: Row| (spot(&row), self.cells(row).and_then(|(place, cells)| work(place, cells)));
+                    let one = move |mut row: Row<'static>| {
+                        let spot = spot(&row);
+                        (spot, row.cells(self.file, self.columns).and_then(|cells| work(spot.place, cells)))
+                    };
                     (spots, scope.spawn(move || part.into_iter().map(one).collect::<Vec<_>>()))
                 })
                 .collect();
@@ -99,22 +104,13 @@ impl Job<'_> {
             (workers.into_iter().flat_map(join).collect(), other)
         })
     }
-
-    fn cells(&self, row: Row) -> Result<(Place, Vec<Cell>), DataError> {
-        let cells = match row.content {
-            Content::Json(line) => parse_json(self.file, row.place, &line, self.columns)?,
-            Content::Cells(cells) => cells,
-            Content::Broken(error) => return Err(error),
-        };
-        Ok((row.place, cells))
-    }
 }
 
-fn spot(row: &Row) -> Spot {
+fn spot(row: &Row<'_>) -> Spot {
     Spot { place: row.place, offset: row.offset, bytes: row.bytes }
 }
 
-fn chunk(next: &mut impl FnMut() -> Result<Option<Row>, DataError>) -> Result<Vec<Row>, DataError> {
+fn chunk(next: &mut impl FnMut() -> Result<Option<Row<'static>>, DataError>) -> Result<Vec<Row<'static>>, DataError> {
     let (mut rows, mut bytes) = (Vec::new(), 0);
     while rows.len() < CHUNK
         && bytes < CHUNK_BYTES
@@ -133,6 +129,7 @@ fn is_of_a_row(error: &DataError) -> bool {
         error,
         E::Malformed { .. }
             | E::RaggedRow { .. }
+            | E::BadUtf8 { .. }
             | E::EmptyText { .. }
             | E::WrongCell { .. }
             | E::MissingValue { .. }
@@ -143,12 +140,12 @@ fn is_of_a_row(error: &DataError) -> bool {
 }
 
 /// The text of a cell, which must have some.
-pub(super) fn text_of(file: &Path, place: Place, column: &str, cell: Cell) -> Result<String, DataError> {
+pub(super) fn text_of<'a>(file: &Path, place: Place, column: &str, cell: Cell<'a>) -> Result<Cow<'a, str>, DataError> {
     let (file, column) = (file.into(), column.to_string());
     match cell {
         Cell::Text(text) if text.trim().is_empty() => Err(DataError::EmptyText { file, place, column }),
         Cell::Text(text) => Ok(text),
-        Cell::Number(number) => Ok(number.to_string()),
+        Cell::Number(number) => Ok(Cow::Owned(number.to_string())),
         Cell::Missing => Err(DataError::MissingValue { file, place, column }),
         other => Err(DataError::WrongCell { file, place, column, found: other.kind(), wanted: "a text".into() }),
     }

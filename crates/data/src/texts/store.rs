@@ -1,8 +1,11 @@
 //! Where the tokens of texts are: all in memory, or still in the file.
 
-use super::rows::{Cell, Format, RowReader, parse_csv, parse_json};
-use crate::{DataError, Place};
+use crate::{
+    DataError, Place,
+    formats::{Cell, Columns, Reread, Row, RowReader},
+};
 use std::{
+    fmt,
     fs::File,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
@@ -38,37 +41,37 @@ impl Tokens {
 }
 
 /// Rows that stay in their file; only their places are kept.
-#[derive(Debug)]
 pub(super) struct Stream {
     path: PathBuf,
     file: File,
-    format: Format,
-    columns: Vec<String>,
-    /// Positions of the columns in a CSV file.
-    wanted: Vec<usize>,
+    columns: Columns,
+    reread: Reread,
     offsets: Vec<u64>,
     bytes: Vec<u32>,
 }
 
-impl Stream {
-    /// Whether rows of this file can be read one by one, and are too many to be tokenized before training.
-    pub fn suits(path: &Path, most_bytes: u64) -> Result<bool, DataError> {
-        let large = std::fs::metadata(path).is_ok_and(|m| m.len() > most_bytes);
-        // Parquet packs rows: its texts are tokenized while it is read, and only tokens are kept.
-        Ok(large && Format::of(path)? != Format::Parquet)
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} rows of {}", self.offsets.len(), self.path.display())
     }
+}
 
-    pub fn open(path: &Path, columns: &[String]) -> Result<Self, DataError> {
+impl Stream {
+    /// For a file of more than `most_bytes`, too large to be tokenized before training, if its rows can be read one by
+    /// one. Parquet packs rows: its texts are tokenized while it is read, and only tokens are kept.
+    pub fn of_large(
+        path: &Path,
+        most_bytes: u64,
+        columns: &Columns,
+        open: impl FnOnce() -> Result<Box<dyn RowReader>, DataError>,
+    ) -> Result<Option<Self>, DataError> {
+        if !std::fs::metadata(path).is_ok_and(|m| m.len() > most_bytes) {
+            return Ok(None);
+        }
+        let Some(reread) = open()?.reread() else { return Ok(None) };
         let file = File::open(path).map_err(|source| DataError::Unreadable { file: path.into(), source })?;
-        Ok(Stream {
-            path: path.into(),
-            file,
-            format: Format::of(path)?,
-            wanted: RowReader::open(path, columns)?.positions(),
-            columns: columns.to_vec(),
-            offsets: Vec::new(),
-            bytes: Vec::new(),
-        })
+        let (path, columns) = (path.into(), columns.clone());
+        Ok(Some(Stream { path, file, columns, reread, offsets: Vec::new(), bytes: Vec::new() }))
     }
 
     pub fn push(&mut self, offset: u64, bytes: u32) {
@@ -86,17 +89,15 @@ impl Stream {
     }
 
     /// Reads a row; several threads may.
-    pub fn cells(&self, row: usize) -> Result<(Place, Vec<Cell>), DataError> {
+    pub fn cells(&self, row: usize) -> Result<(Place, Vec<Cell<'static>>), DataError> {
         let mut bytes = vec![0; self.bytes[row] as usize];
         let read = self.file.read_exact_at(&mut bytes, self.offsets[row]);
         read.map_err(|source| DataError::Unreadable { file: self.path.clone(), source })?;
         let place = Place::Row(row as u64 + 1);
-        let content = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
-        let cells = match self.format {
-            Format::Jsonl => parse_json(&self.path, place, content, &self.columns),
-            _ => parse_csv(&self.path, place, content, &self.wanted),
-        };
-        Ok((place, cells?))
+        let content = (self.reread)(bytes);
+        let mut row = Row { place, offset: self.offsets[row], bytes: self.bytes[row], content };
+        let cells = row.cells(&self.path, &self.columns)?;
+        Ok((place, cells.into_iter().map(Cell::into_owned).collect()))
     }
 
     pub fn resident_bytes(&self) -> usize {

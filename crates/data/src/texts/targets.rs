@@ -1,7 +1,6 @@
 //! Labels of texts: one class, several at once, or numbers.
 
-use super::rows::Cell;
-use crate::{DataError, Place};
+use crate::{DataError, Place, formats::Cell};
 use std::{collections::HashMap, path::Path};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +52,7 @@ pub(super) struct At<'a> {
 }
 
 impl At<'_> {
-    fn wrong(&self, column: usize, cell: &Cell, wanted: &str) -> DataError {
+    fn wrong(&self, column: usize, cell: &Cell<'_>, wanted: &str) -> DataError {
         let (file, place, column) = (self.file.into(), self.place, self.columns[column].clone());
         match cell {
             Cell::Missing => DataError::MissingValue { file, place, column },
@@ -61,7 +60,7 @@ impl At<'_> {
         }
     }
 
-    fn number(&self, column: usize, cell: &Cell) -> Result<f64, DataError> {
+    fn number(&self, column: usize, cell: &Cell<'_>) -> Result<f64, DataError> {
         let number = match cell {
             Cell::Number(number) => Some(*number),
             Cell::Text(text) => text.trim().parse().ok(),
@@ -76,7 +75,7 @@ impl At<'_> {
     }
 
     /// Reads the label cells of a row; `cells` are those of `columns`.
-    pub fn label(&self, kind: LabelKind, cells: &[Cell]) -> Result<Label, DataError> {
+    pub fn label(&self, kind: LabelKind, cells: &[Cell<'_>]) -> Result<Label, DataError> {
         let all = || cells.iter().enumerate().map(|(at, cell)| self.number(at, cell)).collect::<Result<Vec<_>, _>>();
         match (kind, cells) {
             (_, []) => Ok(Label::None),
@@ -84,7 +83,7 @@ impl At<'_> {
             (LabelKind::Single, [cell]) => Ok(Label::Number(self.number(0, cell)?)),
             (LabelKind::Single, _) => Err(DataError::option("label", "one class needs one column")),
             (LabelKind::Multi, [Cell::List(items)]) if items.iter().all(|item| matches!(item, Cell::Text(_))) => {
-                let word = |item: &Cell| if let Cell::Text(word) = item { word.clone() } else { String::new() };
+                let word = |item: &Cell<'_>| if let Cell::Text(word) = item { word.to_string() } else { String::new() };
                 Ok(Label::Words(items.iter().map(word).collect()))
             }
             (_, [Cell::List(items)]) => {
@@ -300,7 +299,7 @@ mod tests {
         set.finish(Path::new("a.csv"), &columns)
     }
 
-    fn word(text: &str) -> Cell {
+    fn word(text: &str) -> Cell<'_> {
         Cell::Text(text.into())
     }
 
@@ -345,7 +344,7 @@ mod tests {
 
     #[test]
     fn several_labels_come_as_words_numbers_or_columns() {
-        let list = |items: &[&str]| vec![Cell::List(items.iter().map(|i| word(i)).collect())];
+        let list = |items: &[&'static str]| vec![Cell::List(items.iter().map(|i| word(i)).collect())];
         let (targets, names) =
             resolve(LabelKind::Multi, 3, None, &[list(&["b", "a"]), list(&[]), list(&["b"])]).unwrap();
         assert_eq!(names, ["a", "b"]);

@@ -25,7 +25,10 @@ pub use labelled::{Columns, Labelled, LabelledColumns};
 pub(super) use pairs::ABOUT as PAIRS_ABOUT;
 pub use pairs::{PairColumns, Pairs};
 use plimsoll_base::batching::Batching;
+pub use plimsoll_base::formats::Format;
+use plimsoll_base::formats::Holds;
 use plimsoll_base::named;
+use plimsoll_base::names::Named;
 pub(super) use series::ABOUT as SERIES_ABOUT;
 pub use series::{DerivedLabel, Label, Series};
 pub(super) use text::ABOUT as TEXT_ABOUT;
@@ -56,17 +59,6 @@ pub enum Source {
         samples: usize,
         seed: u64,
     },
-}
-
-named! {
-    pub enum Format {
-        Csv = "csv",
-        Jsonl = "jsonl",
-        Parquet = "parquet",
-        Text = "text",
-        /// A folder of pictures.
-        Folder = "folder",
-    }
 }
 
 named! {
@@ -209,6 +201,14 @@ impl Data {
 }
 
 impl Source {
+    /// The format of `file`, which is read as the training data is; `None` where nothing says it.
+    pub fn format_of(&self, file: &Path) -> Option<Format> {
+        match self {
+            Self::File { train, format } => Format::beside(file, train, Some(*format)),
+            Self::Synthetic { .. } => Format::of(file),
+        }
+    }
+
     fn read(section: &Section<'_>, task: Task) -> Option<Self> {
         let train = section.file("train");
         let synthetic = section.choice::<Synthetic>("source");
@@ -236,20 +236,16 @@ impl Source {
             section.not_with(key, "data from a file");
         }
         section.declare("format", KeyKind::choice::<Format>);
+        let readable = readable(task);
         let format = match section.get("format") {
             Some(node) => section.choice_of("format", node, &[])?,
             None if task == Task::Contrastive && train.extension().is_none() => Format::Folder,
-            None => Format::of(section, &train)?,
+            None => by_extension(section, &train, readable)?,
         };
-        let fits = match task {
-            Task::Series | Task::Classify | Task::Seq2seq => !matches!(format, Format::Text | Format::Folder),
-            Task::LanguageModel => matches!(format, Format::Text | Format::Jsonl),
-            Task::Contrastive => format != Format::Text,
-        };
-        if !fits {
+        if !readable.contains(&format.holds()) {
             let at = if section.has("format") { "format" } else { "train" };
-            let hint =
-                "language-model: text, jsonl; contrastive: folder, csv, jsonl, parquet; others: csv, jsonl, parquet";
+            let names: Vec<_> = Format::holding(readable).map(Named::name).collect();
+            let hint = format!("it reads {}", names.join(", "));
             section.refuse(at, format!("task `{task}` cannot read {format}"), hint);
         }
         Some(Self::File { train, format })
@@ -267,23 +263,23 @@ impl Source {
     }
 }
 
-impl Format {
-    /// By the extension of the file.
-    fn of(section: &Section<'_>, path: &Path) -> Option<Self> {
-        let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
-        let format = match extension.as_str() {
-            "csv" => Some(Self::Csv),
-            "jsonl" | "ndjson" => Some(Self::Jsonl),
-            "parquet" => Some(Self::Parquet),
-            "txt" | "text" | "md" => Some(Self::Text),
-            _ => None,
-        };
-        if format.is_none() {
-            let hint = "say it with format = \"csv\", \"jsonl\", \"parquet\" or \"text\"";
-            section.refuse("train", "the format does not follow from the file's extension", hint);
-        }
-        format
+/// What the files of a task may hold.
+fn readable(task: Task) -> &'static [Holds] {
+    match task {
+        Task::Series | Task::Classify | Task::Seq2seq => &[Holds::Rows],
+        Task::LanguageModel => &[Holds::Rows, Holds::Document],
+        Task::Contrastive => &[Holds::Rows, Holds::Images],
     }
+}
+
+fn by_extension(section: &Section<'_>, file: &Path, readable: &[Holds]) -> Option<Format> {
+    let format = Format::of(file);
+    if format.is_none() {
+        let names: Vec<_> = Format::holding(readable).map(|format| format!("\"{format}\"")).collect();
+        let hint = format!("say it with format = {}", names.join(", "));
+        section.refuse("train", "the format does not follow from the file's extension", hint);
+    }
+    format
 }
 
 impl Validation {

@@ -126,7 +126,7 @@ impl TrainedRun {
 
     fn predict_windows(&mut self, file: &Path, each: &mut dyn FnMut(&Prediction) -> bool) -> Result<(), RunError> {
         let normalizer = self.normalizer()?;
-        let windows = read_windows(file, &normalizer, Labels::Absent)?;
+        let windows = read_windows(file, self.recipe.data.source.format_of(file), &normalizer, Labels::Absent)?;
         let classes = normalizer.classes.clone();
         self.run_rows(&windows, &mut |sample, logits| {
             let answer = Answer::class(logits, &classes);

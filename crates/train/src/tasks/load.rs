@@ -2,6 +2,7 @@
 
 use crate::RunError;
 use plimsoll_base::batching::BadRows;
+use plimsoll_base::formats::Format;
 use plimsoll_data as data;
 use plimsoll_data::pictures::{self, CaptionOptions, CaptionSizes, Preparation};
 use plimsoll_data::{
@@ -139,7 +140,8 @@ fn load_series(recipe: &Recipe, series: &recipe::Series) -> Result<LoadedData, R
             validation_fraction: fraction(recipe),
         })?,
         Source::Synthetic { name, .. } => return wrong_source(*name, "synthetic:regimes"),
-        Source::File { train, .. } => data::load_series(&SeriesOptions {
+        Source::File { train, format } => data::load_series(&SeriesOptions {
+            format: Some(*format),
             validation: validation_file(recipe),
             features: series.columns.clone().unwrap_or_default(),
             time: series.time.clone(),
@@ -191,7 +193,8 @@ fn load_text(recipe: &Recipe, text: &recipe::Text) -> Result<LoadedData, RunErro
             validation_fraction: fraction(recipe),
         })?,
         Source::Synthetic { name, .. } => return wrong_source(*name, "synthetic:grammar"),
-        Source::File { train, .. } => data::load_corpus(&CorpusOptions {
+        Source::File { train, format } => data::load_corpus(&CorpusOptions {
+            format: Some(*format),
             validation: validation_file(recipe),
             validation_fraction: fraction(recipe),
             text_field: text.text_field.clone(),
@@ -239,14 +242,22 @@ fn composition(recipe: &Recipe) -> Composition {
     Composition { batch: recipe.train.effective_batch, seed: recipe.train.seed, batching: recipe.data.batching() }
 }
 
+/// The training file and its format; neither for data made by code.
+fn file(recipe: &Recipe) -> (PathBuf, Option<Format>) {
+    match &recipe.data.source {
+        Source::File { train, format } => (recipe.resolve_path(train), Some(*format)),
+        Source::Synthetic { .. } => (PathBuf::new(), None),
+    }
+}
+
 /// What is said about labelled texts, whatever file they come from.
 pub fn labelled_options(recipe: &Recipe, texts: &Labelled) -> Result<LabelledOptions, RunError> {
     let (classifier, vocab) = (classifier(recipe)?, vocabulary_size(recipe)?);
-    let train =
-        if let Source::File { train, .. } = &recipe.data.source { recipe.resolve_path(train) } else { "".into() };
+    let (train, format) = file(recipe);
     let options = LabelledOptions::new(train, classifier.labels, texts.max_length, vocab, composition(recipe));
     let columns = texts.columns.as_ref();
     Ok(LabelledOptions {
+        format,
         validation: validation_file(recipe),
         validation_fraction: fraction(recipe),
         text: columns.map_or(options.text, |c| c.text.clone()),
@@ -288,12 +299,12 @@ fn load_labelled(recipe: &Recipe, texts: &Labelled) -> Result<LoadedData, RunErr
 /// What is said about pairs, whatever file they come from.
 pub fn pairs_options(recipe: &Recipe, pairs: &Pairs) -> Result<PairsOptions, RunError> {
     let tokens = decoder(recipe)?.tokens();
-    let train =
-        if let Source::File { train, .. } = &recipe.data.source { recipe.resolve_path(train) } else { "".into() };
+    let (train, format) = file(recipe);
     let (source, target) = (pairs.max_length, pairs.max_target_length);
     let options = PairsOptions::new(train, source, target, tokens.vocabulary, composition(recipe));
     let columns = pairs.columns.as_ref();
     Ok(PairsOptions {
+        format,
         validation: validation_file(recipe),
         validation_fraction: fraction(recipe),
         source: columns.map_or(options.source, |c| c.text.clone()),
@@ -338,11 +349,11 @@ fn preparation(recipe: &Recipe, side: usize) -> Result<Preparation, RunError> {
 
 /// What is said about pictures with captions, whatever file they come from.
 pub fn caption_options(recipe: &Recipe, captions: &Captions, tokenizer: PathBuf) -> Result<CaptionOptions, RunError> {
-    let train =
-        if let Source::File { train, .. } = &recipe.data.source { recipe.resolve_path(train) } else { "".into() };
+    let (train, format) = file(recipe);
     let images = towers(recipe)?.images();
     Ok(CaptionOptions {
         train,
+        format,
         validation: validation_file(recipe),
         validation_fraction: fraction(recipe),
         image: captions.image.clone(),

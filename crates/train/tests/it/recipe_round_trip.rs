@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use plimsoll_base::formats::Holds;
 use plimsoll_base::names::Named;
 use plimsoll_models::families::{
     AttentionForm, Clip, ClipText, ClipVision, Encoder, EncoderKind, FeedForward, HiddenAct, HybridCnnLstm, MuSota, T5,
@@ -67,7 +68,7 @@ fn label(classes: usize) -> BoxedStrategy<Label> {
 
 fn series_data(model: &HybridCnnLstm) -> BoxedStrategy<(Source, Kind)> {
     let columns: Vec<String> = (0..model.features).map(|i| format!("x {i}")).collect();
-    let format = select(vec![Format::Csv, Format::Jsonl, Format::Parquet]);
+    let format = select(Format::holding(&[Holds::Rows]).collect::<Vec<_>>());
     let file = (text(), format, label(model.classes), any::<bool>(), option::of(text()), 1usize..100);
     let file = file.prop_map(move |(train, format, label, listed, time, stride)| {
         let columns = listed.then(|| columns.clone());
@@ -82,7 +83,7 @@ fn series_data(model: &HybridCnnLstm) -> BoxedStrategy<(Source, Kind)> {
 }
 
 fn text_data(model: &MuSota) -> BoxedStrategy<(Source, Kind)> {
-    let file = (text(), select(vec![Format::Text, Format::Jsonl]))
+    let file = (text(), select(Format::holding(&[Holds::Rows, Holds::Document]).collect::<Vec<_>>()))
         .prop_map(|(train, format)| Source::File { train: train.into(), format });
     let made = (1usize..100_000, 0u64..100).prop_map(|(samples, seed)| Source::Synthetic {
         name: Synthetic::Grammar,

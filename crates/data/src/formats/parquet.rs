@@ -1,28 +1,134 @@
-//! Parquet: flat columns of integers, floats, booleans and strings, read column by column without Arrow.
+//! Parquet without Arrow: flat columns of integers, floats, booleans and strings for tables, column by column; rows, with
+//! lists, for texts.
 
-use super::{Cell, Column, Role, Selection, Table, Values};
-use crate::{DataError, Place, guarded};
+use super::{Cell, Columns, Content, FileFormat, Row, RowReader};
+use crate::{
+    DataError, Place, guarded,
+    table::{Selection, Table},
+};
 use ::parquet::{
     basic::{ConvertedType, LogicalType, Type},
     column::reader::{ColumnReader, ColumnReaderImpl},
     data_type::{ByteArray, DataType},
     errors::ParquetError,
     file::reader::{FileReader, RowGroupReader, SerializedFileReader},
-    schema::types::ColumnDescriptor,
+    record::{Field, reader::RowIter},
+    schema::types::{ColumnDescriptor, Type as Schema},
 };
-use std::{fs::File, path::Path};
+use std::{
+    borrow::Cow,
+    fs::File,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+pub(super) struct Parquet;
+pub(super) const FORMAT: Parquet = Parquet;
+
+impl FileFormat for Parquet {
+    fn open(&self, file: &Path, opened: File) -> Result<Box<dyn RowReader>, DataError> {
+        Ok(Box::new(survive(file, || Rows::open(file, opened))?))
+    }
+
+    fn table(&self, file: &Path, opened: File, selection: &Selection) -> Result<Table, DataError> {
+        survive(file, || read_columns(file, opened, selection))
+    }
+
+    #[cfg(test)]
+    fn write(&self, names: &[&str], rows: &[Vec<Cell<'_>>]) -> Vec<u8> {
+        tests::written(names, rows)
+    }
+}
+
+/// The reader is not written for hostile files: a panic inside it is a broken file, not a broken program.
+fn survive<T>(file: &Path, work: impl FnOnce() -> Result<T, DataError>) -> Result<T, DataError> {
+    guarded(work).unwrap_or_else(|cause| Err(DataError::Parquet { file: file.into(), cause }))
+}
+
+struct Rows {
+    file: PathBuf,
+    names: Vec<String>,
+    /// Until columns are selected.
+    reader: Option<SerializedFileReader<File>>,
+    rows: Option<RowIter<'static>>,
+    wanted: Vec<String>,
+    row: u64,
+}
+
+impl Rows {
+    fn open(file: &Path, opened: File) -> Result<Self, DataError> {
+        let reader = SerializedFileReader::new(opened).map_err(|error| broken(file, error))?;
+        let fields = reader.metadata().file_metadata().schema().get_fields();
+        let names = fields.iter().map(|field| field.name().to_string()).collect();
+        Ok(Rows { file: file.into(), names, reader: Some(reader), rows: None, wanted: Vec::new(), row: 0 })
+    }
+}
+
+/// Rows of the columns `wanted` alone: others are not even decoded.
+fn project(reader: SerializedFileReader<File>, wanted: &Columns) -> Result<RowIter<'static>, ParquetError> {
+    let schema = reader.metadata().file_metadata().schema();
+    let fields = schema.get_fields().iter().filter(|field| wanted.find(field.name(), 0).is_some());
+    let projection = Schema::group_type_builder(schema.name()).with_fields(fields.map(Arc::clone).collect()).build()?;
+    RowIter::from_file_into(Box::new(reader)).project(Some(projection))
+}
+
+impl RowReader for Rows {
+    fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    fn select(&mut self, columns: &Columns) -> Result<(), DataError> {
+        self.wanted = columns.names().to_vec();
+        if let Some(reader) = self.reader.take() {
+            let file = &self.file;
+            let rows = survive(file, || project(reader, columns).map_err(|error| broken(file, error)))?;
+            self.rows = Some(rows);
+        }
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Option<Row<'_>>, DataError> {
+        let Some(rows) = &mut self.rows else { return Ok(None) };
+        let file = &self.file;
+        let record = survive(file, || rows.next().transpose().map_err(|error| broken(file, error)))?;
+        let Some(record) = record else { return Ok(None) };
+        self.row += 1;
+        let find = |column: &String| {
+            let found = record.get_column_iter().find(|(name, _)| *name == column);
+            found.map_or(Cell::Missing, |(_, field)| cell(field))
+        };
+        let cells: Vec<Cell<'static>> = self.wanted.iter().map(find).collect();
+        let text = |cell: &Cell<'_>| if let Cell::Text(text) = cell { text.len() } else { 0 };
+        let bytes = u32::try_from(cells.iter().map(text).sum::<usize>()).unwrap_or(u32::MAX);
+        Ok(Some(Row { place: Place::Row(self.row), offset: 0, bytes, content: Content::Cells(cells) }))
+    }
+}
+
+fn cell(field: &Field) -> Cell<'static> {
+    match field {
+        Field::Null => Cell::Missing,
+        Field::Str(text) => Cell::Text(Cow::Owned(text.clone())),
+        Field::Bool(flag) => Cell::Number(f64::from(*flag)),
+        Field::Byte(n) => Cell::Number(f64::from(*n)),
+        Field::Short(n) => Cell::Number(f64::from(*n)),
+        Field::Int(n) => Cell::Number(f64::from(*n)),
+        Field::Long(n) => Cell::Number(*n as f64),
+        Field::UByte(n) => Cell::Number(f64::from(*n)),
+        Field::UShort(n) => Cell::Number(f64::from(*n)),
+        Field::UInt(n) => Cell::Number(f64::from(*n)),
+        Field::ULong(n) => Cell::Number(*n as f64),
+        Field::Float(x) => Cell::Number(f64::from(*x)),
+        Field::Double(x) => Cell::Number(*x),
+        Field::Bytes(bytes) => bytes.as_utf8().map_or(Cell::Other("bytes"), |text| Cell::Text(Cow::Owned(text.into()))),
+        Field::ListInternal(list) => Cell::List(list.elements().iter().map(cell).collect()),
+        _ => Cell::Other("a value of another type"),
+    }
+}
 
 /// Values decoded at a time; bounds the memory beside the table itself.
 const CHUNK: usize = 8192;
 
-pub(super) fn read(file: &Path, selection: &Selection) -> Result<Table, DataError> {
-    let opened = File::open(file).map_err(|source| DataError::Unreadable { file: file.into(), source })?;
-    // The reader is not written for hostile files: a panic inside it is a broken file, not a broken program.
-    guarded(|| read_open(file, opened, selection))
-        .unwrap_or_else(|cause| Err(DataError::Parquet { file: file.into(), cause }))
-}
-
-fn read_open(file: &Path, opened: File, selection: &Selection) -> Result<Table, DataError> {
+fn read_columns(file: &Path, opened: File, selection: &Selection) -> Result<Table, DataError> {
     let reader = SerializedFileReader::new(opened).map_err(|error| broken(file, error))?;
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
     let names = schema.columns().iter().map(|column| column.path().string()).collect();
@@ -34,23 +140,24 @@ fn read_open(file: &Path, opened: File, selection: &Selection) -> Result<Table, 
         let group = reader.get_row_group(group).map_err(|error| broken(file, error))?;
         read_group(&mut table, &*group)?;
     }
-    equal_lengths(&table)?;
+    if let Some((name, rows)) = table.uneven() {
+        let cause = format!("column `{name}` has {rows} rows, others {}", table.rows);
+        return Err(DataError::Parquet { file: file.into(), cause });
+    }
     table.finish()
 }
 
 /// Types that cannot be numbers or text here: dropped where columns are guessed, an error where they are named.
 fn refuse_unreadable(table: &mut Table, index: usize, descriptor: &ColumnDescriptor) -> Result<(), DataError> {
-    let moment = is_moment(descriptor);
     let readable = is_readable(descriptor);
-    let Column { name, role, .. } = &mut table.columns[index];
-    match role {
-        // A moment counts nanoseconds or days: readable as the time column, never a feature by accident.
-        Role::Candidate if moment || !readable => *role = Role::Ignored,
-        Role::Number | Role::Other if !readable => {
-            let cause = format!("column `{name}` has a type that is not supported ({:?})", descriptor.physical_type());
-            return Err(DataError::Parquet { file: table.file.clone(), cause });
-        }
-        _ => {}
+    // A moment counts nanoseconds or days: readable as the time column, never a feature by accident.
+    if is_moment(descriptor) || !readable {
+        table.drop_candidate(index);
+    }
+    if !readable && table.wants(index) {
+        let (name, kind) = (table.column_name(index), descriptor.physical_type());
+        let cause = format!("column `{name}` has a type that is not supported ({kind:?})");
+        return Err(DataError::Parquet { file: table.file.clone(), cause });
     }
     Ok(())
 }
@@ -81,7 +188,7 @@ fn is_unsigned(descriptor: &ColumnDescriptor) -> bool {
 fn read_group(table: &mut Table, group: &dyn RowGroupReader) -> Result<(), DataError> {
     let first_row = table.rows;
     let mut rows = 0;
-    for index in 0..table.columns.len() {
+    for index in 0..table.width() {
         let descriptor = group.metadata().schema_descr().column(index);
         let unsigned = is_unsigned(&descriptor);
         if !table.wants(index) {
@@ -107,7 +214,7 @@ fn read_group(table: &mut Table, group: &dyn RowGroupReader) -> Result<(), DataE
 }
 
 fn text(value: &ByteArray) -> Result<Cell<'_>, String> {
-    value.as_utf8().map(Cell::Text).map_err(|_| "a text that is not UTF-8".into())
+    value.as_utf8().map(|text| Cell::Text(Cow::Borrowed(text))).map_err(|_| "a text that is not UTF-8".into())
 }
 
 /// One column of one row group on its way into the table.
@@ -153,29 +260,15 @@ impl Target<'_> {
     }
 }
 
-/// A damaged file may hold columns of different lengths.
-fn equal_lengths(table: &Table) -> Result<(), DataError> {
-    let length = |column: &Column| match &column.values {
-        Some(Values::Numbers(values)) => values.len(),
-        Some(Values::Text(values)) => values.len(),
-        None => table.rows,
-    };
-    match table.columns.iter().filter(|column| column.role != Role::Ignored).find(|c| length(c) != table.rows) {
-        None => Ok(()),
-        Some(column) => Err(DataError::Parquet {
-            file: table.file.clone(),
-            cause: format!("column `{}` has {} rows, others {}", column.name, length(column), table.rows),
-        }),
-    }
-}
-
 fn broken(file: &Path, error: ParquetError) -> DataError {
     DataError::Parquet { file: file.into(), cause: error.to_string() }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::table as read_table;
     use super::*;
+    use crate::table::Values;
     use ::parquet::{
         basic::Compression,
         data_type::{BoolType, ByteArrayType, DoubleType, Int64Type},
@@ -229,6 +322,42 @@ mod tests {
         writer.close().unwrap();
     }
 
+    /// A column holds numbers if its first value is one.
+    pub fn written(names: &[&str], rows: &[Vec<Cell<'_>>]) -> Vec<u8> {
+        let first = |column: usize| rows.iter().map(|row| &row[column]).find(|cell| **cell != Cell::Missing);
+        let numeric = |column: usize| matches!(first(column), Some(Cell::Number(_)));
+        let field = |(column, name): (usize, &&str)| match numeric(column) {
+            true => format!("optional double {name};"),
+            false => format!("optional binary {name} (UTF8);"),
+        };
+        let fields: String = names.iter().enumerate().map(field).collect();
+        let schema = Arc::new(parse_message_type(&format!("message m {{ {fields} }}")).unwrap());
+        let mut bytes = Vec::new();
+        let mut writer = SerializedFileWriter::new(&mut bytes, schema, Default::default()).unwrap();
+        for group in rows.chunks(7) {
+            let mut columns = writer.next_row_group().unwrap();
+            for at in 0..names.len() {
+                let cells = || group.iter().map(|row| &row[at]);
+                let levels: Vec<i16> = cells().map(|cell| i16::from(*cell != Cell::Missing)).collect();
+                let mut column = columns.next_column().unwrap().unwrap();
+                if numeric(at) {
+                    let number = |cell: &Cell<'_>| if let Cell::Number(number) = cell { Some(*number) } else { None };
+                    let values: Vec<f64> = cells().filter_map(number).collect();
+                    column.typed::<DoubleType>().write_batch(&values, Some(&levels), None).unwrap();
+                } else {
+                    let text =
+                        |cell: &Cell<'_>| if let Cell::Text(text) = cell { Some(text.as_ref().into()) } else { None };
+                    let values: Vec<ByteArray> = cells().filter_map(text).collect();
+                    column.typed::<ByteArrayType>().write_batch(&values, Some(&levels), None).unwrap();
+                }
+                column.close().unwrap();
+            }
+            columns.close().unwrap();
+        }
+        writer.close().unwrap();
+        bytes
+    }
+
     fn selection(numbers: Option<&[&str]>, others: &[&str]) -> Selection {
         let names = |list: &[&str]| list.iter().map(|name| name.to_string()).collect::<Vec<_>>();
         Selection { numbers: numbers.map(names), others: names(others) }
@@ -241,7 +370,7 @@ mod tests {
         for compression in [Compression::UNCOMPRESSED, Compression::SNAPPY, Compression::ZSTD(Default::default())] {
             write(&path, compression, None);
             let selection = selection(None, &["label"]);
-            let table = Table::read(&path, &selection).unwrap();
+            let table = read_table(&path, None, &selection).unwrap();
             assert_eq!(table.rows, 6);
             // The moment, the INT96 and the decimal column are no features by accident.
             assert_eq!(table.number_names(&selection), ["price", "holiday"]);
@@ -250,7 +379,7 @@ mod tests {
             let Values::Text(words) = table.column("label").unwrap() else { panic!("labels are words") };
             assert_eq!(words.join(" "), "up down up up down up");
         }
-        let timed = Table::read(&path, &selection(Some(&["price"]), &["time"])).unwrap();
+        let timed = read_table(&path, None, &selection(Some(&["price"]), &["time"])).unwrap();
         assert_eq!(timed.numbers("time").unwrap()[5], 1_700_000_000_005.0);
     }
 
@@ -260,15 +389,15 @@ mod tests {
         let path = folder.path().join("a.parquet");
         for (hole, row) in [(4, 5), (0, 1)] {
             write(&path, Compression::SNAPPY, Some(hole));
-            let error = Table::read(&path, &selection(None, &[])).unwrap_err();
+            let error = read_table(&path, None, &selection(None, &[])).unwrap_err();
             let expected = Place::Row(row);
             assert!(matches!(&error, DataError::MissingValue { place, .. } if *place == expected), "{error}");
         }
         for named in ["old", "exact"] {
-            let error = Table::read(&path, &selection(Some(&[named]), &[])).unwrap_err();
+            let error = read_table(&path, None, &selection(Some(&[named]), &[])).unwrap_err();
             assert!(error.to_string().contains("not supported"), "{error}");
         }
-        let error = Table::read(&path, &selection(Some(&["prices"]), &[])).unwrap_err();
+        let error = read_table(&path, None, &selection(Some(&["prices"]), &[])).unwrap_err();
         assert_eq!(error.hint(), "did you mean `price`?");
     }
 
@@ -281,14 +410,17 @@ mod tests {
         let whole = fs::read(&path).unwrap();
         for cut in [0, 3, 11, whole.len() / 2, whole.len() - 1] {
             fs::write(&path, &whole[..cut]).unwrap();
-            assert!(matches!(Table::read(&path, &selection(None, &[])), Err(DataError::Parquet { .. })), "cut {cut}");
+            assert!(
+                matches!(read_table(&path, None, &selection(None, &[])), Err(DataError::Parquet { .. })),
+                "cut {cut}"
+            );
         }
         for seed in 0..2000u64 {
             let mut bytes = whole.clone();
             let place = plimsoll_base::random::mix(seed + 1) as usize % bytes.len();
             bytes[place] ^= 1 << (seed % 8);
             fs::write(&path, &bytes).unwrap();
-            if let Ok(table) = Table::read(&path, &selection(None, &["label"])) {
+            if let Ok(table) = read_table(&path, None, &selection(None, &["label"])) {
                 assert!(table.rows <= 6);
             }
         }

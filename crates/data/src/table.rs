@@ -1,12 +1,12 @@
-//! Columns of a CSV, JSONL or Parquet file, chosen by name and checked cell by cell while they are read.
+//! Columns of a file, chosen by name and checked cell by cell while they are read.
 
-mod csv;
-mod jsonl;
-mod parquet;
-
-use super::{DataError, Place};
+use super::{
+    DataError, Place,
+    formats::{Cell, Columns, Row, RowReader},
+};
 use std::{
-    collections::HashSet,
+    borrow::Cow,
+    collections::{HashMap, HashSet},
     path::{Path, PathBuf},
 };
 
@@ -45,47 +45,71 @@ enum Role {
     Ignored,
 }
 
-pub(super) enum Cell<'a> {
-    Missing,
-    Number(f64),
-    Text(&'a str),
-}
-
 #[derive(Debug)]
 pub(super) struct Table {
     pub file: PathBuf,
     pub rows: usize,
     columns: Vec<Column>,
+    /// Where a column is, by its name.
+    index: HashMap<String, usize>,
+    /// Columns that may still turn out to be features.
+    candidates: usize,
     /// Line of each row, for files that have lines.
     lines: Vec<u64>,
 }
 
 impl Table {
-    pub fn read(file: &Path, selection: &Selection) -> Result<Table, DataError> {
-        let extension = file.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
-        let table = match extension.as_deref() {
-            Some("csv") => csv::read(file, selection)?,
-            Some("jsonl" | "ndjson") => jsonl::read(file, selection)?,
-            Some("parquet" | "pq") => parquet::read(file, selection)?,
-            _ => return Err(DataError::UnknownFormat { file: file.into(), wanted: "a series" }),
-        };
-        if table.rows == 0 {
-            return Err(DataError::Empty { file: file.into(), what: "rows" });
+    /// Takes the rows of a reader.
+    pub fn of_rows(file: &Path, reader: &mut dyn RowReader, selection: &Selection) -> Result<Table, DataError> {
+        if reader.names().is_empty() {
+            // Without rows, or with a first row that cannot be read, which says why.
+            let first = reader.next()?.ok_or_else(|| DataError::Empty { file: file.into(), what: "rows" });
+            first?.cells(file, &Columns::new([]))?;
         }
-        Ok(table)
+        let mut table = Table::new(file, reader.names().to_vec(), selection)?;
+        let mut wanted = table.choose(reader)?;
+        while let Some(mut row) = reader.next()? {
+            let candidates = table.candidates;
+            table.take(&mut row, &wanted)?;
+            if table.candidates != candidates {
+                wanted = table.choose(reader)?;
+            }
+        }
+        table.finish()
+    }
+
+    /// Asks for the columns that are still wanted.
+    fn choose(&self, reader: &mut dyn RowReader) -> Result<Choice, DataError> {
+        let positions: Vec<usize> = (0..self.columns.len()).filter(|&column| self.wants(column)).collect();
+        let columns = Columns::new(positions.iter().map(|&column| self.columns[column].name.clone()));
+        reader.select(&columns)?;
+        Ok(Choice { positions, columns, typed: reader.typed() })
+    }
+
+    fn take(&mut self, row: &mut Row<'_>, choice: &Choice) -> Result<(), DataError> {
+        let place = row.place;
+        let cells = row.cells(&self.file, &choice.columns)?;
+        for (&column, cell) in choice.positions.iter().zip(cells) {
+            self.push(column, place, if choice.typed { cell } else { typed(cell) })?;
+        }
+        self.end_row(if let Place::Line(line) = place { Some(line) } else { None });
+        Ok(())
     }
 
     /// A table with the columns `names` of the file, as `selection` wants them.
-    fn new(file: &Path, names: Vec<String>, selection: &Selection) -> Result<Table, DataError> {
+    pub fn new(file: &Path, names: Vec<String>, selection: &Selection) -> Result<Table, DataError> {
+        // The first of equal names counts, where only one of them is wanted at all.
+        let index: HashMap<String, usize> =
+            names.iter().cloned().enumerate().rev().map(|(at, name)| (name, at)).collect();
         let mut wanted = selection.numbers.iter().flatten().chain(&selection.others);
-        if let Some(column) = wanted.find(|wanted| !names.contains(wanted)) {
-            return Err(DataError::MissingColumn { file: file.into(), column: column.clone(), columns: names });
+        if let Some(column) = wanted.find(|wanted| !index.contains_key(*wanted)) {
+            return Err(DataError::missing_column(file, column, &names));
         }
-        let columns = names.into_iter().map(|name| {
-            let role = role(&name, selection);
-            Column { name, role, values: None, missing: 0 }
-        });
-        let table = Table { file: file.into(), rows: 0, columns: columns.collect(), lines: Vec::new() };
+        let roles = Roles::new(selection);
+        let column = |name: String| Column { role: roles.of(&name), name, values: None, missing: 0 };
+        let columns: Vec<Column> = names.into_iter().map(column).collect();
+        let candidates = columns.iter().filter(|column| column.role == Role::Candidate).count();
+        let table = Table { file: file.into(), rows: 0, columns, index, candidates, lines: Vec::new() };
         table.refuse_twins()?;
         Ok(table)
     }
@@ -107,13 +131,14 @@ impl Table {
     /// A table made by code; all columns have the same length and hold finite values.
     pub fn made(source: &str, columns: Vec<(String, Vec<f64>)>) -> Table {
         let rows = columns.first().map_or(0, |(_, values)| values.len());
+        let index = columns.iter().enumerate().map(|(at, (name, _))| (name.clone(), at)).collect();
         let columns = columns.into_iter().map(|(name, values)| Column {
             name,
             role: Role::Number,
             values: Some(Values::Numbers(values)),
             missing: 0,
         });
-        Table { file: source.into(), rows, columns: columns.collect(), lines: Vec::new() }
+        Table { file: source.into(), rows, columns: columns.collect(), index, candidates: 0, lines: Vec::new() }
     }
 
     pub fn place(&self, row: usize) -> Place {
@@ -131,11 +156,10 @@ impl Table {
 
     /// A column of the selection.
     pub fn column(&self, name: &str) -> Result<&Values, DataError> {
-        let column = self.columns.iter().find(|column| column.name == name);
-        column.and_then(|column| column.values.as_ref()).ok_or_else(|| DataError::MissingColumn {
-            file: self.file.clone(),
-            column: name.into(),
-            columns: self.columns.iter().map(|column| column.name.clone()).collect(),
+        let column = self.index.get(name).map(|&at| &self.columns[at]);
+        column.and_then(|column| column.values.as_ref()).ok_or_else(|| {
+            let names: Vec<String> = self.columns.iter().map(|column| column.name.clone()).collect();
+            DataError::missing_column(&self.file, name, &names)
         })
     }
 
@@ -152,12 +176,43 @@ impl Table {
         }
     }
 
-    fn wants(&self, column: usize) -> bool {
+    /// Columns of the file, wanted or not.
+    pub fn width(&self) -> usize {
+        self.columns.len()
+    }
+
+    pub fn column_name(&self, column: usize) -> &str {
+        &self.columns[column].name
+    }
+
+    pub fn wants(&self, column: usize) -> bool {
         self.columns[column].role != Role::Ignored
     }
 
+    /// Leaves a column out that nobody named.
+    pub fn drop_candidate(&mut self, column: usize) {
+        if self.columns[column].role == Role::Candidate {
+            self.columns[column].role = Role::Ignored;
+            self.candidates -= 1;
+        }
+    }
+
+    /// A wanted column of a damaged file that has another number of rows than the table, and this number.
+    pub fn uneven(&self) -> Option<(&str, usize)> {
+        let length = |column: &Column| match &column.values {
+            Some(Values::Numbers(values)) => values.len(),
+            Some(Values::Text(values)) => values.len(),
+            None => self.rows,
+        };
+        let wanted = self.columns.iter().filter(|column| column.role != Role::Ignored);
+        wanted.map(|column| (column.name.as_str(), length(column))).find(|(_, rows)| *rows != self.rows)
+    }
+
     /// Takes the cell of `column` in the row at `place`.
-    fn push(&mut self, column: usize, place: Place, cell: Cell<'_>) -> Result<(), DataError> {
+    pub fn push(&mut self, column: usize, place: Place, cell: Cell<'_>) -> Result<(), DataError> {
+        if !matches!(cell, Cell::Number(_) | Cell::Missing) && self.columns[column].values.is_none() {
+            self.drop_candidate(column);
+        }
         let Err(fault) = self.columns[column].push(cell) else { return Ok(()) };
         let (file, first, column) = (self.file.clone(), self.place(0), self.columns[column].name.clone());
         Err(match fault {
@@ -168,13 +223,13 @@ impl Table {
         })
     }
 
-    fn end_row(&mut self, line: Option<u64>) {
+    pub fn end_row(&mut self, line: Option<u64>) {
         self.rows += 1;
         self.lines.extend(line);
     }
 
     /// Columns that were demanded but never had a value are errors; undemanded ones are dropped.
-    fn finish(self) -> Result<Table, DataError> {
+    pub fn finish(self) -> Result<Table, DataError> {
         let hollow = |column: &&Column| {
             matches!(column.role, Role::Number | Role::Other) && column.values.is_none() && column.missing > 0
         };
@@ -189,12 +244,45 @@ impl Table {
     }
 }
 
-fn role(name: &String, selection: &Selection) -> Role {
-    match &selection.numbers {
-        Some(numbers) if numbers.contains(name) => Role::Number,
-        _ if selection.others.contains(name) => Role::Other,
-        None => Role::Candidate,
-        Some(_) => Role::Ignored,
+/// What a table takes from each row.
+struct Choice {
+    positions: Vec<usize>,
+    columns: Columns,
+    typed: bool,
+}
+
+/// A cell of a file without types, with the type that it looks like.
+fn typed(cell: Cell<'_>) -> Cell<'_> {
+    let Cell::Text(text) = &cell else { return cell };
+    match text.trim() {
+        "" => Cell::Missing,
+        word => match word.parse() {
+            Ok(number) => Cell::Number(number),
+            Err(_) if word.len() < text.len() => Cell::Text(Cow::Owned(word.into())),
+            Err(_) => cell,
+        },
+    }
+}
+
+/// A selection, ready to be asked about many columns.
+struct Roles<'a> {
+    numbers: Option<HashSet<&'a str>>,
+    others: HashSet<&'a str>,
+}
+
+impl<'a> Roles<'a> {
+    fn new(selection: &'a Selection) -> Self {
+        let set = |names: &'a Vec<String>| names.iter().map(String::as_str).collect();
+        Roles { numbers: selection.numbers.as_ref().map(set), others: set(&selection.others) }
+    }
+
+    fn of(&self, name: &str) -> Role {
+        match &self.numbers {
+            Some(numbers) if numbers.contains(name) => Role::Number,
+            _ if self.others.contains(name) => Role::Other,
+            None => Role::Candidate,
+            Some(_) => Role::Ignored,
+        }
     }
 }
 
@@ -215,16 +303,18 @@ impl Column {
             (Cell::Number(value), _) if !value.is_finite() => return Err(Fault::NotFinite(value)),
             (Cell::Missing, None) => self.missing += 1,
             (Cell::Missing, Some(_)) => return Err(Fault::Missing),
-            (Cell::Text(text), Some(Values::Numbers(_))) => return Err(Fault::NotNumeric(shorten(text))),
-            (Cell::Text(text), Some(Values::Text(values))) => values.push(text.into()),
+            (Cell::Text(text), Some(Values::Numbers(_))) => return Err(Fault::NotNumeric(shorten(&text))),
+            (Cell::Text(text), Some(Values::Text(values))) => values.push(text.into_owned()),
             (Cell::Number(value), Some(Values::Numbers(values))) => values.push(value),
             // Among words, `7` is a word too.
             (Cell::Number(value), Some(Values::Text(values))) => values.push(value.to_string()),
-            (Cell::Text(_), None) if self.role == Role::Candidate => self.role = Role::Ignored,
-            (Cell::Text(text), None) if self.role == Role::Number => return Err(Fault::NotNumeric(shorten(text))),
+            (Cell::Text(text), None) if self.role == Role::Number => return Err(Fault::NotNumeric(shorten(&text))),
             (_, None) if self.missing > 0 => return Err(Fault::MissingBefore),
-            (Cell::Text(text), None) => self.values = Some(Values::Text(vec![text.into()])),
+            (Cell::Text(text), None) => self.values = Some(Values::Text(vec![text.into_owned()])),
             (Cell::Number(value), None) => self.values = Some(Values::Numbers(vec![value])),
+            // What is neither number nor text is quoted as a text that stands for it.
+            (Cell::List(_), _) => return self.push(Cell::Text("[…]".into())),
+            (Cell::Other(_), _) => return self.push(Cell::Text("{…}".into())),
         }
         Ok(())
     }
@@ -274,13 +364,13 @@ pub(super) mod tests {
     ) -> Result<Table, DataError> {
         let (_folder, path) = file(name, content);
         let names = |list: &[&str]| list.iter().map(|name| name.to_string()).collect::<Vec<_>>();
-        Table::read(&path, &Selection { numbers: numbers.map(names), others: names(others) })
+        crate::formats::table(&path, None, &Selection { numbers: numbers.map(names), others: names(others) })
     }
 
     #[test]
     fn unknown_extensions_and_missing_files_are_told_apart() {
         assert!(matches!(read("a.xlsx", "", None, &[]), Err(DataError::UnknownFormat { .. })));
-        let missing = Table::read(Path::new("/nowhere/a.csv"), &Selection::default());
+        let missing = crate::formats::table(Path::new("/nowhere/a.csv"), None, &Selection::default());
         assert!(matches!(missing, Err(DataError::Unreadable { .. })));
     }
 

@@ -1,0 +1,33 @@
+//! Values between semicolons, as spreadsheets write CSV where the comma is for decimals. Files of this kind are called
+//! `.csv` too, and known by their line of names. Decimal commas are not read as numbers: `1,234` may mean two things.
+
+use super::csv::Separated;
+
+pub(super) const FORMAT: Separated = Separated(b';');
+
+#[cfg(test)]
+mod tests {
+    use crate::table::{Selection, tests::read};
+    use crate::{DataError, formats, table::tests::file};
+    use plimsoll_base::formats::Format;
+
+    #[test]
+    fn semicolons_are_seen_in_the_line_of_names_or_said() {
+        let content = "\u{feff}\n\"price; old\";label\n1.5;\"up; soon\"\n2.5;down\n";
+        let table = read("a.csv", content, Some(&["price; old"]), &["label"]).unwrap();
+        assert_eq!(table.numbers("price; old").unwrap(), [1.5, 2.5]);
+        // A comma among the names hides it, unless it is said.
+        let content = "a,b;c\n1;2\n";
+        assert!(matches!(read("a.csv", content, Some(&["c"]), &[]), Err(DataError::MissingColumn { .. })));
+        let (_folder, path) = file("a.csv", content);
+        let selection = Selection { numbers: Some(vec!["c".into()]), others: Vec::new() };
+        let table = formats::table(&path, Some(Format::Semicolon), &selection).unwrap();
+        assert_eq!(table.numbers("c").unwrap(), [2.0]);
+    }
+
+    #[test]
+    fn decimal_commas_are_refused_by_place() {
+        let error = read("a.csv", "a;b\n1;2\n1,5;2\n", None, &[]).unwrap_err();
+        assert!(error.to_string().ends_with("line 3, column `a`: `1,5` is not a number"), "{error}");
+    }
+}
