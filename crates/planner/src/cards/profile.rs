@@ -76,7 +76,7 @@ fn share(class: Class, capability: (u32, u32)) -> f64 {
         Class::AttentionGrad if capability == HOPPER => 0.26,
         Class::Attention | Class::FeedForward => 0.15,
         Class::AttentionGrad | Class::FeedForwardGrad => 0.19,
-        Class::Disentangled => 0.19,
+        Class::Disentangled => 0.17,
         Class::DisentangledGrad => 0.17,
         Class::Convolution | Class::ConvolutionGrad => 0.6,
         Class::Recurrent | Class::RecurrentGrad => 0.3,

@@ -80,7 +80,8 @@ __device__ __forceinline__ void start_scores(float s[2][4], const T* cells, int 
 #pragma unroll
         for (int n = 0; n < 4; n++) {
             T a, b;
-            a.bits = (unsigned short)(by_query[n / 2] >> n % 2 * 16), b.bits = (unsigned short)(by_key[n / 2] >> n % 2 * 16);
+            a.bits = (unsigned short)(by_query[n / 2] >> n % 2 * 16);
+            b.bits = (unsigned short)(by_key[n / 2] >> n % 2 * 16);
             s[n / 2][2 * r + n % 2] = to_float(a) + to_float(b);
         }
     }
@@ -272,7 +273,8 @@ extern "C" __global__ void __launch_bounds__(128, 2)
         const T* douts = queries + TILE_CELLS;
         const Notes& note = notes[stage];
         i64 sixteenth = 4 * (bands + i0 / TILE);
-        meet<false, true>(cells + BY_KEY, keys, queries_at + (sixteenth + FIRST_MET(false, lane.warp)) * DEEP * 32, lane);
+        const uint4* met = queries_at + (sixteenth + FIRST_MET(false, lane.warp)) * DEEP * 32;
+        meet<false, true>(cells + BY_KEY, keys, met, lane);
         {
             Rows own_queries;
             take_from(own_queries, queries, lane.warp, lane);
@@ -373,7 +375,8 @@ extern "C" __global__ void __launch_bounds__(128, 3)
 #pragma unroll
         for (int p = 0; p < TILE / 16; p++) {
             u32 a[4];
-            load_turned(a, tile + (16 * p + lane.m / 2 * 8 + lane.r) * SLOPE_PITCH + 16 * lane.warp + lane.m % 2 * 8);
+            const T* from = tile + (16 * p + lane.m / 2 * 8 + lane.r) * SLOPE_PITCH;
+            load_turned(a, from + 16 * lane.warp + lane.m % 2 * 8);
             const T* rows = keys + (16 * p + lane.m % 2 * 8 + lane.r) * PITCH + lane.m / 2 * 8;
 #pragma unroll
             for (int n = 0; n < DEEP; n++) {
@@ -464,9 +467,11 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     extern __shared__ float4 shared[];
     const int stage_cells = 2 * TILE_CELLS + TILE * SLOPE_PITCH;
     Sizes sizes{batch, heads, q_len, k_len};
-    int q_tiles = tiles_of(q_len), k_tiles = tiles_of(k_len), units = max(q_tiles, k_tiles), bands = q_tiles + k_tiles - 1;
+    int q_tiles = tiles_of(q_len), k_tiles = tiles_of(k_len);
+    int units = max(q_tiles, k_tiles), bands = q_tiles + k_tiles - 1;
     int h = blockIdx.x % heads, unit = blockIdx.x / heads % units, share = blockIdx.x / (heads * units);
-    int first_sample = (first_pair - h + heads - 1) / heads, samples = (first_pair + pairs - h + heads - 1) / heads - first_sample;
+    int first_sample = (first_pair - h + heads - 1) / heads;
+    int samples = (first_pair + pairs - h + heads - 1) / heads - first_sample;
     int begin = first_sample + (int)((i64)samples * share / shares);
     int end = first_sample + (int)((i64)samples * (share + 1) / shares);
     Lane lane;
@@ -491,7 +496,8 @@ extern "C" __global__ void __launch_bounds__(256, 2)
             int b = begin + item / count, it = first_it + item % count, jt = it + k_tiles - 1 - band;
             fetch(to, q + (i64)b * q_len * q_row + h * D, q_row, it * TILE, q_len);
             fetch(to + TILE_CELLS, k + (i64)b * k_len * kv_row + h * D, kv_row, jt * TILE, k_len);
-            fetch_slopes<false>(to + 2 * TILE_CELLS, slopes + slopes_at(sizes, b * heads + h - first_pair, it, jt), true);
+            i64 from = slopes_at(sizes, b * heads + h - first_pair, it, jt);
+            fetch_slopes<false>(to + 2 * TILE_CELLS, slopes + from, true);
         };
         Sums sums[2];
         clear(sums[0]);

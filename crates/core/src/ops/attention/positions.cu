@@ -3,7 +3,8 @@
 #define TILE 64
 #define DEEP ((D + 15) / 16)
 
-// Distance n of the packed tables is that of a key `ahead - n` before and after which `rows` counts: see disentangled.cu.
+// `rows` has a place for each distance, from the last query to the first key on; packed tables begin at the other end, with
+// the first query and the end of the last tile of keys. What leads from one count to the other leads back too.
 __device__ __forceinline__ int place_of_distance(int n, int q_len, int k_len) {
     return q_len - 2 + (k_len + TILE - 1) / TILE * TILE - n;
 }
