@@ -1,6 +1,6 @@
 use super::*;
 use crate::Batch;
-use crate::table::tests::file;
+use crate::formats::table::tests::file;
 use crate::vocabulary::tests::TOKENIZER;
 
 fn load(name: &str, content: impl AsRef<[u8]>, adjust: impl Fn(&mut CorpusOptions)) -> Result<CorpusData, DataError> {

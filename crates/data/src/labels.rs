@@ -2,7 +2,7 @@
 
 use super::{
     DataError,
-    table::{Table, Values},
+    formats::table::{Table, Values},
 };
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -140,7 +140,8 @@ fn returns(
 
 #[cfg(test)]
 mod tests {
-    use super::{super::table::tests::read, *};
+    use super::*;
+    use crate::formats::table::tests::read;
 
     fn column(cells: &[&str]) -> Table {
         read("a.csv", format!("y\n{}\n", cells.join("\n")), Some(&[]), &["y"]).unwrap()

@@ -27,7 +27,6 @@ mod report;
 mod series;
 mod survey;
 mod synthetic;
-mod table;
 mod text;
 mod texts;
 mod vocabulary;

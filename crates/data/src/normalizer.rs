@@ -1,6 +1,6 @@
 //! Mean and standard deviation per feature, fitted on training rows only, with the names that later files must match.
 
-use super::{DataError, LabelRule, table::Table};
+use super::{DataError, LabelRule, formats::table::Table};
 use serde::{Deserialize, Serialize};
 
 /// What evaluation and prediction need to read other files the way the training file was read.

@@ -3,9 +3,9 @@
 use super::{
     DataError, LabelRule, Normalizer, Windows,
     formats::table,
+    formats::table::{Selection, Table, Values},
     normalizer::moments,
     report::{DataReport, SeriesReport},
-    table::{Selection, Table, Values},
     windows::window_count,
 };
 use plimsoll_base::formats::Format;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::table::tests::{file, mutated};
+use crate::formats::table::tests::{file, mutated};
 use crate::{Batch, Dataset, Place};
 
 /// `rows` rows of two features, a word label and an integer time; `edit` may change a row.

@@ -126,7 +126,7 @@ pub fn survey(file: &Path) -> Result<Survey, DataError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::tests::{file, mutated};
+    use crate::formats::table::tests::{file, mutated};
 
     #[test]
     fn columns_of_every_format_are_told_apart() {

@@ -22,7 +22,7 @@ pub(super) fn read(file: &Path) -> Result<String, DataError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::tests::file;
+    use crate::formats::table::tests::file;
 
     #[test]
     fn bad_utf8_has_byte_and_line() {

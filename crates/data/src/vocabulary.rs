@@ -168,7 +168,7 @@ fn piece_end(text: &str) -> usize {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::table::tests::{file, mutated};
+    use crate::formats::table::tests::{file, mutated};
 
     /// A word-level tokenizer that pads and truncates, as published files often do.
     pub const TOKENIZER: &str = r#"{

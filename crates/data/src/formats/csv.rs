@@ -270,7 +270,7 @@ impl RowReader for Table {
 pub(super) mod tests {
     use super::super::{Wanted, open};
     use super::*;
-    use crate::table::{
+    use crate::formats::table::{
         Selection, Values,
         tests::{file, read},
     };

@@ -219,7 +219,7 @@ impl RowReader for Elements {
 
 #[cfg(test)]
 mod tests {
-    use crate::table::tests::{mutated, read};
+    use crate::formats::table::tests::{mutated, read};
 
     #[test]
     fn arrays_are_read_on_one_line_or_many_and_under_either_name() {

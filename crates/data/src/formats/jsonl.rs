@@ -103,7 +103,7 @@ impl RowReader for Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::{Selection, tests::read};
+    use crate::formats::table::{Selection, tests::read};
 
     #[test]
     fn keys_give_columns_in_file_order() {

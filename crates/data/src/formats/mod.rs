@@ -13,6 +13,7 @@ mod object;
 mod parquet;
 mod row;
 mod semicolon;
+pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -20,7 +21,7 @@ mod tsv;
 
 use crate::{
     DataError,
-    table::{Selection, Table},
+    formats::table::{Selection, Table},
 };
 use plimsoll_base::{
     for_each_format,

@@ -3,8 +3,9 @@
 
 use super::{Cell, Columns, Content, FileFormat, Row, RowReader};
 use crate::{
-    DataError, Place, guarded,
-    table::{Selection, Table},
+    DataError, Place,
+    formats::table::{Selection, Table},
+    guarded,
 };
 use ::parquet::{
     basic::{ConvertedType, LogicalType, Type},
@@ -268,7 +269,7 @@ fn broken(file: &Path, error: ParquetError) -> DataError {
 mod tests {
     use super::super::table as read_table;
     use super::*;
-    use crate::table::Values;
+    use crate::formats::table::Values;
     use ::parquet::{
         basic::Compression,
         data_type::{BoolType, ByteArrayType, DoubleType, Int64Type},

@@ -7,8 +7,8 @@ pub(super) const FORMAT: Separated = Separated(b';');
 
 #[cfg(test)]
 mod tests {
-    use crate::table::{Selection, tests::read};
-    use crate::{DataError, formats, table::tests::file};
+    use crate::formats::table::{Selection, tests::read};
+    use crate::{DataError, formats, formats::table::tests::file};
     use plimsoll_base::formats::Format;
 
     #[test]

@@ -1,8 +1,8 @@
 use super::*;
 use crate::{
     Batch, Composition, CorpusOptions, Dataset, LabelRule, LabelledOptions, PairsOptions, Place, SeriesOptions,
-    WordStyle, load_corpus, load_labelled, load_pairs, load_series, pictures::list::of_table, table::tests::file,
-    word_tokenizer,
+    WordStyle, formats::table::tests::file, load_corpus, load_labelled, load_pairs, load_series,
+    pictures::list::of_table, word_tokenizer,
 };
 use plimsoll_base::batching::{Batching, Buckets, Compose};
 use proptest::{collection::vec, prelude::*};

@@ -6,7 +6,7 @@ pub(super) const FORMAT: Separated = Separated(b'\t');
 
 #[cfg(test)]
 mod tests {
-    use crate::table::tests::read;
+    use crate::formats::table::tests::read;
 
     #[test]
     fn tabs_separate_whatever_the_file_is_called() {

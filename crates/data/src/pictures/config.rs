@@ -89,7 +89,7 @@ fn filter(config: &Value) -> Result<Filter, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::tests::file;
+    use crate::formats::table::tests::file;
 
     fn of(content: &str) -> Result<Preparation, DataError> {
         let (folder, _) = file(NAME, content);

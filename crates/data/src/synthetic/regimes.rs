@@ -8,9 +8,9 @@
 //! right is the best accuracy a model can hope for.
 
 use super::Noise;
+use crate::formats::table::{Selection, Table};
 use crate::report::DataReport;
 use crate::series::{assemble, check};
-use crate::table::{Selection, Table};
 use crate::{DataError, Dataset, LabelRule, SeriesData, SeriesOptions, Windows};
 
 const REGIMES: usize = 3;

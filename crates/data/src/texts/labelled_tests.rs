@@ -1,5 +1,5 @@
 use super::*;
-use crate::table::tests::file;
+use crate::formats::table::tests::file;
 use crate::texts::tokenizer::tests::encoder;
 use crate::{Batch, Composition, Loader, LoaderOptions, Position};
 use plimsoll_base::batching::{Batching, Buckets, Compose};
@@ -238,7 +238,7 @@ fn parquet_is_read_by_its_columns() {
 fn damaged_files_do_not_panic() {
     let (_folder, path) = file("a.jsonl", "");
     for seed in 0..300 {
-        std::fs::write(&path, crate::table::tests::mutated(TWO, seed)).unwrap();
+        std::fs::write(&path, crate::formats::table::tests::mutated(TWO, seed)).unwrap();
         let skip = LabelledOptions { skip_bad_rows: seed % 2 == 0, threads: 1, ..options(&path) };
         if let Ok(data) = load_labelled(&skip, encoder()) {
             assert!(data.train.len() <= 3);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::table::tests::file;
+use crate::formats::table::tests::file;
 use crate::{Batch, Composition, WordStyle, word_tokenizer};
 use plimsoll_base::batching::{Batching, Buckets, Compose};
 

@@ -262,7 +262,7 @@ fn the_schema_refuses_what_the_reader_refuses_at_one_key() {
                 assert!(schema.is_valid(&with(&value)), "{path} = {value}");
             }
             // Integers beyond what TOML holds cannot be in a file; what another task allows, the schema allows.
-            let representable = |value: &&String| toml::from_str::<Value>(&format!("v = {value}")).is_ok();
+            let representable = |value: &&String| value.parse::<i128>().map_or(true, |n| n <= i64::MAX.into());
             let alone = keys_kinds(path).len() == 1;
             for value in outside.iter().filter(representable).filter(|_| alone) {
                 assert!(!schema.is_valid(&with(value)), "{path} = {value} passes");

@@ -1,6 +1,6 @@
 //! Columns of a file, chosen by name and checked cell by cell while they are read.
 
-use super::{
+use crate::{
     DataError, Place,
     formats::{Cell, Columns, Row, RowReader},
 };
@@ -12,7 +12,7 @@ use std::{
 
 /// Which columns to read.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Selection {
+pub(crate) struct Selection {
     /// Numeric columns in this order; `None`: all numeric columns of the file, in its order, but those in `others`.
     pub numbers: Option<Vec<String>>,
     /// Columns that may hold numbers or text (labels, time). A column may be in both lists.
@@ -20,7 +20,7 @@ pub(super) struct Selection {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Values {
+pub(crate) enum Values {
     Numbers(Vec<f64>),
     Text(Vec<String>),
 }
@@ -46,7 +46,7 @@ enum Role {
 }
 
 #[derive(Debug)]
-pub(super) struct Table {
+pub(crate) struct Table {
     pub file: PathBuf,
     pub rows: usize,
     columns: Vec<Column>,
@@ -327,7 +327,7 @@ fn shorten(text: &str) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use plimsoll_base::random::mix;
     use std::fs;
