@@ -149,6 +149,15 @@ impl Encoder {
 }
 
 impl HubSizes for Encoder {
+    const FREE: &'static [&'static str] = &[
+        "hidden_dropout_prob",
+        "attention_probs_dropout_prob",
+        "classifier_dropout",
+        "initializer_range",
+        "num_labels",
+        "problem_type",
+    ];
+
     fn family(&self) -> FamilyName {
         self.kind.family()
     }
