@@ -6,6 +6,7 @@ mod clip;
 mod counting;
 mod encoder;
 mod hybrid_cnn_lstm;
+mod labels;
 pub mod layers;
 mod model;
 mod mu_sota;
@@ -13,6 +14,9 @@ mod origin;
 mod presets;
 mod t5;
 mod task;
+#[cfg(test)]
+mod testing;
+mod texts;
 
 pub use attention::{AttentionInputs, BiasInputs, attention};
 pub use capabilities::{
@@ -143,6 +147,11 @@ pub trait Family: Sizes + Debug + Send + Sync {
 
     /// The forward pass for one position of a text: logits of the next token. `None` if it writes no text.
     fn next_token(&self, _graph: &mut Graph, _build: &Build) -> Option<Result<ValueId, GraphError>> {
+        None
+    }
+
+    /// Embeddings of texts, (B, D), which need no head; `None` if it makes none.
+    fn text_embedding(&self, _graph: &mut Graph, _build: &Build) -> Option<Result<ValueId, GraphError>> {
         None
     }
 
