@@ -69,6 +69,12 @@ def encoders():
     yield encoder("mdeberta-v3-base", BASE, vocab_size=251000)
 
 
+def distilberts():
+    for name, vocab in dict(uncased=30522, cased=28996, multilingual_cased=119547).items():
+        config = hf.DistilBertConfig(vocab_size=vocab)
+        yield f"distilbert-base-{name.replace('_', '-')}", hf.DistilBertForSequenceClassification, config
+
+
 def t5s():
     yield t5("t5-small", 512, 64, 2048, 6, 8, "relu")
     yield t5("t5-base", 768, 64, 3072, 12, 12, "relu")
@@ -91,7 +97,7 @@ def clips():
 
 
 # By the folder of the family.
-PRESETS = {"encoder": encoders, "t5": t5s, "clip": clips}
+PRESETS = {"encoder": encoders, "distilbert": distilberts, "t5": t5s, "clip": clips}
 
 
 def count(model, config):

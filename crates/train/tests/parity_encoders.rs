@@ -22,3 +22,8 @@ fn xlm_roberta_agrees_with_transformers() {
 fn deberta_v3_agrees_with_transformers() {
     parity::compare_folder("deberta-v3", 3);
 }
+
+#[test]
+fn distilbert_agrees_with_transformers() {
+    parity::compare_folder("distilbert", 3);
+}

@@ -4,6 +4,7 @@ mod attention;
 mod capabilities;
 mod clip;
 mod counting;
+mod distilbert;
 mod encoder;
 mod hybrid_cnn_lstm;
 mod labels;
@@ -23,6 +24,7 @@ pub use capabilities::{
     Classifier, Contrast, Decoder, GenerationShape, Halves, Images, ProblemType, Tokens, generation_names,
 };
 pub use clip::{Clip, ClipText, ClipVision};
+pub use distilbert::DistilBert;
 pub use encoder::{Encoder, EncoderKind};
 pub use hybrid_cnn_lstm::{BatchNormMode, HybridCnnLstm};
 pub use layers::HiddenAct;
