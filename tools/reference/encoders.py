@@ -63,7 +63,7 @@ def inputs_of(case):
     # Any id but the padding's, which RoBERTa would not count as a position.
     ids = (torch.randint(1, model["vocab_size"], (rows, length)) + pad) % model["vocab_size"]
     inputs = dict(ids=torch.where(mask == 1, ids, pad), mask=mask, weight=torch.ones(rows))
-    if model["type_vocab_size"] > 1:
+    if model.get("type_vocab_size", 0) > 1:
         inputs["types"] = torch.randint(model["type_vocab_size"], (rows, length)) * mask
     return inputs | labels_of(model, rows)
 
@@ -100,7 +100,11 @@ def embedding(network, inputs):
 
 
 def compute(case):
-    initial, inputs = build(case.model), inputs_of(case)
+    return record(build(case.model), inputs_of(case))
+
+
+def record(initial, inputs):
+    """What a golden file holds of any classifier of texts."""
     entries, own_error = golden.record(initial, inputs, loss)
     entries["embedding"] = embedding(*golden.in_precision(torch.float64, initial, inputs))
     return entries, own_error

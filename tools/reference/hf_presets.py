@@ -1,8 +1,11 @@
-"""Prints the number of parameters of every preset, as transformers builds it: the content of
-crates/models/src/recipe/model/presets.txt. Models are built without memory for their weights.
+"""Counts the parameters of every preset, as transformers builds it, and writes them into presets.txt of each family's
+folder. Models are built without memory for their weights.
 
-    "$(tools/reference/venv)" tools/reference/hf_presets.py > crates/models/src/recipe/model/presets.txt
+    "$(tools/reference/venv)" tools/reference/hf_presets.py crates/models/src/families
 """
+
+import argparse
+from pathlib import Path
 
 import torch
 import transformers as hf
@@ -43,7 +46,7 @@ def clip(name, vision, text=None, projection_dim=512):
     return name, hf.CLIPModel, config
 
 
-def presets():
+def encoders():
     yield encoder("bert-base-uncased", BASE)
     yield encoder("bert-base-cased", BASE, vocab_size=28996)
     yield encoder("bert-base-multilingual-cased", BASE, vocab_size=119547)
@@ -64,6 +67,15 @@ def presets():
     yield encoder("deberta-v3-base", BASE, vocab_size=128100)
     yield encoder("deberta-v3-large", LARGE, vocab_size=128100)
     yield encoder("mdeberta-v3-base", BASE, vocab_size=251000)
+
+
+def distilberts():
+    for name, vocab in dict(uncased=30522, cased=28996, multilingual_cased=119547).items():
+        config = hf.DistilBertConfig(vocab_size=vocab)
+        yield f"distilbert-base-{name.replace('_', '-')}", hf.DistilBertForSequenceClassification, config
+
+
+def t5s():
     yield t5("t5-small", 512, 64, 2048, 6, 8, "relu")
     yield t5("t5-base", 768, 64, 3072, 12, 12, "relu")
     yield t5("t5-large", 1024, 64, 4096, 24, 16, "relu")
@@ -73,6 +85,9 @@ def presets():
     yield t5("flan-t5-large", 1024, 64, 2816, 24, 16)
     yield t5("flan-t5-xl", 2048, 64, 5120, 24, 32)
     yield t5("flan-t5-xxl", 4096, 64, 10240, 24, 64)
+
+
+def clips():
     large_vision = dict(**LARGE, intermediate_size=4096, patch_size=14)
     large_text = dict(hidden_size=768, intermediate_size=3072, num_attention_heads=12)
     yield clip("clip-vit-base-patch32", {})
@@ -81,13 +96,25 @@ def presets():
     yield clip("clip-vit-large-patch14-336", dict(**large_vision, image_size=336), large_text, 768)
 
 
+# By the folder of the family.
+PRESETS = {"encoder": encoders, "distilbert": distilberts, "t5": t5s, "clip": clips}
+
+
+def count(model, config):
+    with torch.device("meta"):
+        built = model(config)
+    # `parameters` counts a tied weight once.
+    return sum(p.numel() for p in built.parameters())
+
+
 def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("families", type=Path, help="the folder that holds the families' folders")
+    families = parser.parse_args().families
     hf.logging.set_verbosity_error()
-    for name, model, config in presets():
-        with torch.device("meta"):
-            built = model(config)
-        # `parameters` counts a tied weight once.
-        print(name, sum(p.numel() for p in built.parameters()))
+    for folder, presets in PRESETS.items():
+        lines = [f"{name} {count(model, config)}\n" for name, model, config in presets()]
+        (families / folder / "presets.txt").write_text("".join(lines))
 
 
 main()

@@ -26,6 +26,7 @@ DEBERTA = dict(
     **SIZES, **POSITIONS, type_vocab_size=0, position_buckets=4, relative_attention=True, norm_rel_ebd="layer_norm",
     share_att_key=True, pos_att_type=["p2c", "c2p"], position_biased_input=False,
 )  # fmt: skip
+DISTILBERT = dict(vocab_size=41, dim=12, n_layers=2, n_heads=3, hidden_dim=20, **POSITIONS)
 T5 = dict(vocab_size=41, d_model=12, d_kv=5, d_ff=20, num_layers=2, num_decoder_layers=1, num_heads=3,
           relative_attention_num_buckets=8, relative_attention_max_distance=20, decoder_start_token_id=0)  # fmt: skip
 TOWER = dict(hidden_size=12, num_hidden_layers=1, num_attention_heads=2, intermediate_size=20)
@@ -53,6 +54,12 @@ def cases():
     yield "t5-gated-untied", hf.T5ForConditionalGeneration, flan, torch.float32
     clip = hf.CLIPConfig(text_config=CLIP_TEXT, vision_config=CLIP_VISION, projection_dim=7)
     yield "clip", hf.CLIPModel, clip, torch.float32
+    distilbert = hf.DistilBertConfig(**DISTILBERT, id2label=LABELS, problem_type="multi_label_classification",
+                                     seq_classif_dropout=0.3)  # fmt: skip
+    yield "distilbert", hf.DistilBertForSequenceClassification, distilbert, torch.float32
+    sines = hf.DistilBertConfig(**DISTILBERT, sinusoidal_pos_embds=True, num_labels=1)
+    yield "distilbert-sinusoidal-bf16", hf.DistilBertForSequenceClassification, sines, torch.bfloat16
+    yield "distilbert-masked", hf.DistilBertForMaskedLM, hf.DistilBertConfig(**DISTILBERT), torch.float32
 
 
 def spread(model):

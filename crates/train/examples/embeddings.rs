@@ -62,7 +62,7 @@ fn compare(encoder: &Encoder, dir: &Path, tensors: &SafeTensors<'_>, batch: usiz
         feed_forward: FeedForwardForm::Plain,
     };
     let mut graph = Graph::new("embed", DType::F32);
-    let embedding = encoder.embed(&mut graph, &build)?;
+    let embedding = encoder.text_embedding(&mut graph, &build).ok_or("it makes no embeddings")??;
     let name = graph.value(embedding).name.clone();
     graph.keep(embedding);
     let program = Program::new(vec![Phase { name: "embed".into(), graph, repeat: 1 }])?;

@@ -43,3 +43,8 @@ fn t5_agrees_with_transformers() {
 fn clip_agrees_with_transformers() {
     parity::compare_folder("clip", 4);
 }
+
+#[test]
+fn distilbert_agrees_with_transformers() {
+    parity::compare_folder("distilbert", 3);
+}

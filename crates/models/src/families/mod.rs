@@ -4,8 +4,10 @@ mod attention;
 mod capabilities;
 mod clip;
 mod counting;
+mod distilbert;
 mod encoder;
 mod hybrid_cnn_lstm;
+mod labels;
 pub mod layers;
 mod model;
 mod mu_sota;
@@ -13,12 +15,16 @@ mod origin;
 mod presets;
 mod t5;
 mod task;
+#[cfg(test)]
+mod testing;
+mod texts;
 
 pub use attention::{AttentionInputs, BiasInputs, attention};
 pub use capabilities::{
     Classifier, Contrast, Decoder, GenerationShape, Halves, Images, ProblemType, Tokens, generation_names,
 };
 pub use clip::{Clip, ClipText, ClipVision};
+pub use distilbert::DistilBert;
 pub use encoder::{Encoder, EncoderKind};
 pub use hybrid_cnn_lstm::{BatchNormMode, HybridCnnLstm};
 pub use layers::HiddenAct;
@@ -154,6 +160,11 @@ pub trait Family: Sizes + Debug + Send + Sync {
 
     /// The forward pass for one position of a text: logits of the next token. `None` if it writes no text.
     fn next_token(&self, _graph: &mut Graph, _build: &Build) -> Option<Result<ValueId, GraphError>> {
+        None
+    }
+
+    /// Embeddings of texts, (B, D), which need no head; `None` if it makes none.
+    fn text_embedding(&self, _graph: &mut Graph, _build: &Build) -> Option<Result<ValueId, GraphError>> {
         None
     }
 

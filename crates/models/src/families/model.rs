@@ -1,6 +1,7 @@
 //! `[model]` of a recipe: the list of families.
 
 use super::clip::Clip;
+use super::distilbert::DistilBert;
 use super::encoder::Encoder;
 use super::hybrid_cnn_lstm::HybridCnnLstm;
 use super::mu_sota::MuSota;
@@ -84,6 +85,7 @@ families! {
     Roberta(Encoder) = "roberta";
     XlmRoberta(Encoder) = "xlm-roberta";
     DebertaV3(Encoder) = "deberta-v3";
+    DistilBert(DistilBert) = "distilbert";
     T5(T5) = "t5";
     Clip(Clip) = "clip";
 }

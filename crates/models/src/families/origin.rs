@@ -28,6 +28,9 @@ pub struct Origin {
 
 /// Sizes in the keys of config.json.
 pub trait HubSizes: Clone + Serialize {
+    /// What a recipe may say beside a checkpoint, in whichever table: nothing that its tensors depend on.
+    const FREE: &'static [&'static str];
+
     fn family(&self) -> FamilyName;
 
     fn origin_mut(&mut self) -> &mut Origin;
@@ -41,22 +44,6 @@ pub trait HubSizes: Clone + Serialize {
     /// These sizes with every key laid over them that is written.
     fn overlay(self, keys: &impl Keys) -> Self;
 }
-
-/// What a recipe may say beside a checkpoint: nothing that its tensors depend on.
-const FREE: [&str; 12] = [
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "classifier_dropout",
-    "attention_dropout",
-    "dropout_rate",
-    "initializer_range",
-    "initializer_factor",
-    "num_labels",
-    "problem_type",
-    "logit_scale_init_value",
-    "eos_token_id",
-    "decoder_start_token_id",
-];
 
 /// Reads the sizes of a family whose base is `default`; paths start at `folder`.
 pub fn read<S: HubSizes>(default: S, section: &Section<'_>, folder: &Path) -> S {
@@ -75,7 +62,7 @@ pub fn read<S: HubSizes>(default: S, section: &Section<'_>, folder: &Path) -> S 
     *base.origin_mut() = origin;
     let sizes = base.overlay(section);
     if let Some(stored) = from_config {
-        refuse_contradictions(section, &as_json(&stored), &as_json(&sizes));
+        refuse_contradictions(section, S::FREE, &as_json(&stored), &as_json(&sizes));
     }
     sizes
 }
@@ -182,14 +169,14 @@ fn refuse(section: &Section<'_>, error: &HfError) {
     section.refuse("checkpoint", cause, hint);
 }
 
-/// Refuses keys that say something else than the checkpoint.
-fn refuse_contradictions(section: &Section<'_>, stored: &Value, wanted: &Value) {
+/// Refuses keys that say something else than the checkpoint, except free ones.
+fn refuse_contradictions(section: &Section<'_>, free: &[&str], stored: &Value, wanted: &Value) {
     let (Some(stored), Some(wanted)) = (stored.as_object(), wanted.as_object()) else { return };
     for (key, value) in wanted {
         let Some(known) = stored.get(key).filter(|known| *known != value) else { continue };
         match known {
-            Value::Object(_) => section.within(key, |inner| refuse_contradictions(inner, known, value)),
-            _ if FREE.contains(&key.as_str()) => {}
+            Value::Object(_) => section.within(key, |inner| refuse_contradictions(inner, free, known, value)),
+            _ if free.contains(&key.as_str()) => {}
             _ => {
                 let cause = format!("{value} contradicts the checkpoint, whose files say {known}");
                 section.refuse(key, cause, format!("remove `{key}`, or use a checkpoint of that kind"));

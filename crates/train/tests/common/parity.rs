@@ -266,15 +266,14 @@ impl<'f> Comparison<'f> {
         self.logits_error(&run.output(&name), reference)
     }
 
-    /// Embeddings of the texts by the encoder without its head.
+    /// Embeddings of the texts by the family without its head.
     fn embedding_error(&self) -> f64 {
-        let (Model::Bert(sizes) | Model::Roberta(sizes) | Model::XlmRoberta(sizes) | Model::DebertaV3(sizes)) =
-            &self.model
-        else {
-            return 0.0;
-        };
         let mut graph = Graph::new("embed", DType::F32);
-        let embedding = sizes.embed(&mut graph, &Build { training: false, ..self.build }).unwrap();
+        let build = Build { training: false, ..self.build };
+        let embedding = self.model.family().text_embedding(&mut graph, &build);
+        assert_eq!(embedding.is_some(), self.golden.has("embedding"), "only one side makes embeddings");
+        let Some(embedding) = embedding else { return 0.0 };
+        let embedding = embedding.unwrap();
         let name = graph.value(embedding).name.clone();
         graph.keep(embedding);
         let mut run = self.run(graph, 0);

@@ -70,6 +70,7 @@ fn damaged_configs_are_read_or_refused() {
         ("bert", "bert"),
         ("roberta", "roberta-regression"),
         ("deberta-v3", "deberta-v3"),
+        ("distilbert", "distilbert"),
         ("t5", "t5-tied"),
         ("clip", "clip"),
     ];

@@ -140,6 +140,8 @@ fn classifiers_come_back_whole() {
         ("roberta", "roberta-regression"),
         ("xlm-roberta", "xlm-roberta-bf16"),
         ("deberta-v3", "deberta-v3"),
+        ("distilbert", "distilbert"),
+        ("distilbert", "distilbert-sinusoidal-bf16"),
     ] {
         let report = round_trip(family, name);
         assert!(report.fresh.is_empty() && report.ignored.is_empty(), "{name}: {report:?}");
@@ -155,6 +157,10 @@ fn other_heads_are_read_over_and_new_ones_are_fresh() {
     assert!(pretraining.ignored.iter().all(|name| name.starts_with("cls.")), "{pretraining:?}");
     let masked = round_trip("roberta", "roberta-masked");
     assert_eq!(masked.fresh.len(), 4, "{masked:?}");
+    let masked = round_trip("distilbert", "distilbert-masked");
+    let head = ["pre_classifier.weight", "pre_classifier.bias", "classifier.weight", "classifier.bias"];
+    assert_eq!(masked.fresh, head);
+    assert!(!masked.ignored.is_empty() && masked.ignored.iter().all(|name| name.starts_with("vocab_")), "{masked:?}");
 }
 
 #[test]
@@ -182,6 +188,11 @@ fn config_decides_sizes_labels_and_problem() {
     assert_eq!(xlm.classifier_dropout, Some(0.3));
     let Model::DebertaV3(deberta) = read("deberta-v3", "deberta-v3", "") else { panic!() };
     assert_eq!((deberta.position_buckets, deberta.max_relative_positions), (Some(4), None));
+    let Model::DistilBert(distilbert) = read("distilbert", "distilbert", "") else { panic!() };
+    assert_eq!((distilbert.num_labels, distilbert.problem_type), (3, ProblemType::Multi));
+    assert_eq!((distilbert.dim, distilbert.n_heads, distilbert.seq_classif_dropout), (12, 3, 0.3));
+    let Model::DistilBert(sines) = read("distilbert", "distilbert-sinusoidal-bf16", "") else { panic!() };
+    assert_eq!((sines.sinusoidal_pos_embds, sines.num_labels, sines.problem_type), (true, 1, ProblemType::Regression));
 }
 
 #[test]
@@ -204,6 +215,12 @@ fn a_recipe_may_change_what_no_tensor_depends_on() {
     let text = refusal("bert", &golden("bert"), "hidden_size = 24\nvocab_size = 41");
     assert!(text.contains("model.hidden_size: 24 contradicts the checkpoint, whose files say 12"), "{text}");
     assert!(!text.contains("vocab_size"), "{text}");
+    let free = "dropout = 0.3\nattention_dropout = 0.4\nseq_classif_dropout = 0.5\nnum_labels = 7";
+    let Model::DistilBert(distilbert) = read("distilbert", "distilbert", free) else { panic!() };
+    let dropouts = (distilbert.dropout, distilbert.attention_dropout, distilbert.seq_classif_dropout);
+    assert_eq!((distilbert.num_labels, dropouts), (7, (0.3, 0.4, 0.5)));
+    let text = refusal("distilbert", &golden("distilbert"), "sinusoidal_pos_embds = true");
+    assert!(text.contains("model.sinusoidal_pos_embds: true contradicts the checkpoint"), "{text}");
     let text = refusal("clip", &golden("clip"), "vision_config = { patch_size = 7 }");
     assert!(text.contains("model.vision_config.patch_size: 7 contradicts"), "{text}");
     let text = refusal("t5", &golden("t5-tied"), "tie_word_embeddings = false");

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use plimsoll_base::formats::Holds;
 use plimsoll_base::names::Named;
 use plimsoll_models::families::{
-    AttentionForm, Clip, ClipText, ClipVision, Encoder, EncoderKind, FeedForward, HiddenAct, HybridCnnLstm, MuSota, T5,
+    AttentionForm, Clip, ClipText, ClipVision, DistilBert, Encoder, EncoderKind, FeedForward, HiddenAct, HybridCnnLstm,
+    MuSota, T5,
 };
 use plimsoll_models::recipe::{
     BatchNormMode, Budget, Checkpoint, Choice, CudaGraphs, Data, DerivedLabel, Evaluate, Every, Format, Kind, Label,
@@ -232,6 +233,25 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn distilbert()(
+        origin in origin(), n_heads in 1usize..9, head_width in 1usize..65,
+        sizes in (300usize..60_000, 1usize..30, 1usize..5000, 10usize..600), activation in named::<HiddenAct>(),
+        dropouts in (0f32..0.9, 0f32..0.9, 0f32..0.9), pad_token_id in 0usize..3, initializer_range in 0.001..0.1,
+        num_labels in 2usize..20, problem_type in named::<ProblemType>(), sines in any::<bool>(),
+    ) -> Model {
+        let (vocab_size, n_layers, hidden_dim, max_position_embeddings) = sizes;
+        let (dropout, attention_dropout, seq_classif_dropout) = dropouts;
+        // Only a checkpoint has such positions.
+        let sinusoidal_pos_embds = sines && origin.checkpoint.is_some();
+        Model::DistilBert(DistilBert {
+            origin, vocab_size, max_position_embeddings, sinusoidal_pos_embds, n_layers, n_heads,
+            dim: n_heads * head_width, hidden_dim, dropout, attention_dropout, activation, initializer_range,
+            seq_classif_dropout, pad_token_id, num_labels, problem_type,
+        })
+    }
+}
+
+prop_compose! {
     fn t5()(
         origin in origin(), widths in (1usize..600, 1usize..80, 1usize..3000), layers in (1usize..9, 1usize..9),
         num_heads in 1usize..20, buckets in (4usize..70, 36usize..300), dropout_rate in 0f32..0.9,
@@ -278,7 +298,7 @@ fn with_model(model: &Model) -> String {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn stored_sizes_need_no_checkpoint(model in prop_oneof![encoder(), t5(), clip()]) {
+    fn stored_sizes_need_no_checkpoint(model in prop_oneof![encoder(), distilbert(), t5(), clip()]) {
         let stored = with_model(&model);
         match Recipe::parse(&stored, "recipe.toml", &[]) {
             Ok(recipe) => prop_assert_eq!(recipe.model, model),

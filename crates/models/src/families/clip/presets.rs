@@ -22,7 +22,7 @@ impl Clip {
         CLIPS.iter().map(|preset| preset.names).collect()
     }
 
-    pub(in crate::families) fn of_preset(name: &str) -> Option<Self> {
+    pub(super) fn of_preset(name: &str) -> Option<Self> {
         let preset = CLIPS.iter().find(|p| is_called(p.names, name))?;
         let base = Self::defaults();
         let mut clip = if !preset.large {
@@ -42,5 +42,17 @@ impl Clip {
         clip.vision_config.patch_size = preset.patch;
         clip.vision_config.image_size = preset.image;
         Some(clip)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::families::presets::assert_counts;
+    use crate::families::{FamilyName, Sizes};
+
+    #[test]
+    fn parameters_are_those_of_transformers() {
+        assert_counts(include_str!("presets.txt"), &[FamilyName::Clip], |name| Clip::of_preset(name)?.parameters());
     }
 }

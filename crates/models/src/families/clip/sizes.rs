@@ -117,6 +117,8 @@ impl Clip {
 }
 
 impl HubSizes for Clip {
+    const FREE: &'static [&'static str] = &["attention_dropout", "logit_scale_init_value", "eos_token_id"];
+
     fn family(&self) -> FamilyName {
         FamilyName::Clip
     }

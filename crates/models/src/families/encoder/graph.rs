@@ -1,41 +1,26 @@
 //! Token embeddings → post-norm transformer layers → a head on the first token. Parameters have Hugging Face's names.
 
-use super::layer::Wanted;
 use super::{Encoder, EncoderKind, files};
 use crate::families::Build;
 use crate::families::layers::*;
+use crate::families::texts::{Wanted, token_mask};
 use plimsoll_core::graph::{Graph, GraphError, Init, ValueId};
 use plimsoll_core::ops::*;
 use plimsoll_core::types::{DType, Type};
 
 impl Encoder {
-    /// Embeddings of texts: the mean of the last hidden states over real tokens, (B, D). Reads `ids`, `mask` and, where
-    /// there are several kinds of segments, `types`.
-    pub fn embed(&self, graph: &mut Graph, build: &Build) -> Result<ValueId, GraphError> {
-        let hidden = self.hidden(graph, build, Wanted::All)?;
-        let hidden = reshape(graph, "tokens", hidden, &[build.batch, build.length, self.hidden_size])?;
-        let mask = self.mask(graph, build)?;
-        graph.apply("embedding", MaskedMean, &[hidden, mask])
-    }
-
     /// The last layer's hidden states, (B·T, D), or (B, D) of the first tokens.
     pub(super) fn hidden(&self, graph: &mut Graph, build: &Build, wanted: Wanted) -> Result<ValueId, GraphError> {
         let root = files::root(self.kind);
         let mut x = graph.scope(&format!("{root}.embeddings"), |g| self.embeddings(g, build))?;
-        let mask = self.mask(graph, build)?;
+        let mask = token_mask(graph, build)?;
         let positions = graph.scope(&format!("{root}.encoder"), |g| self.relative_positions(g))?;
         let layers = self.num_hidden_layers;
         for i in 0..layers {
-            let wanted = if i + 1 == layers { wanted } else { Wanted::All };
             let path = format!("{root}.encoder.layer.{i}");
-            x = graph.layer(&path, |g| self.layer(g, build, x, mask, positions, wanted))?;
+            x = graph.layer(&path, |g| self.layer(g, build, x, mask, positions, wanted.of_layer(i, layers)))?;
         }
         Ok(x)
-    }
-
-    /// 1 for a token, 0 for padding.
-    fn mask(&self, graph: &mut Graph, build: &Build) -> Result<ValueId, GraphError> {
-        graph.data("mask", Type::new(DType::I32, &[build.batch, build.length]))
     }
 
     /// dropout(norm(word + position + kind of segment)), (B·T, D).

@@ -1,12 +1,10 @@
-//! The classifier on the first token, and what it learns.
+//! The classifier on the first token.
 
 use super::{Encoder, EncoderKind};
-use crate::families::ProblemType;
+use crate::families::Build;
 use crate::families::layers::*;
-use crate::families::{Build, Outputs};
 use plimsoll_core::graph::{Graph, GraphError, ValueId};
 use plimsoll_core::ops::*;
-use plimsoll_core::types::{DType, Type};
 
 impl Encoder {
     /// (B, D) → (B, labels).
@@ -36,25 +34,6 @@ impl Encoder {
                 let x = drop(g, "dropout", x)?;
                 dense(g, "classifier", x, labels, start)
             }
-        }
-    }
-
-    pub(super) fn loss(&self, g: &mut Graph, build: &Build, logits: ValueId) -> Result<Outputs, GraphError> {
-        let rows = [build.batch];
-        let weight = g.data("weight", Type::new(g.float.wide(), &rows))?;
-        let against = |g: &mut Graph, loss: LabelLoss| {
-            let labels = g.data("labels", Type::new(g.float.wide(), &[build.batch, self.num_labels]))?;
-            let loss = g.apply("loss", loss, &[logits, labels, weight])?;
-            Ok(Outputs { loss, correct: None, logits: Some(logits) })
-        };
-        match self.problem_type {
-            ProblemType::Single => {
-                let label = g.data("label", Type::new(DType::I32, &rows))?;
-                let head = classify(g, logits, label, weight)?;
-                Ok(Outputs { loss: head.loss, correct: Some(head.correct), logits: Some(logits) })
-            }
-            ProblemType::Multi => against(g, LabelLoss::BinaryCrossEntropy),
-            ProblemType::Regression => against(g, LabelLoss::SquaredError),
         }
     }
 }

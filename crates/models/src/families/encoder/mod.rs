@@ -13,10 +13,10 @@ mod tests;
 pub use sizes::{Encoder, EncoderKind};
 
 use super::presets::Names;
+use super::texts::{Wanted, mean_of_tokens};
 use super::{Build, Classifier, Family, FamilyName, Halves, HuggingFace, Listed, Origin, Outputs, origin};
 use crate::reading::section::Section;
-use layer::Wanted;
-use plimsoll_core::graph::{Graph, GraphError};
+use plimsoll_core::graph::{Graph, GraphError, ValueId};
 use serde_json::{Map, Value};
 use std::path::Path;
 
@@ -38,7 +38,12 @@ impl Family for Encoder {
     fn forward(&self, graph: &mut Graph, build: &Build) -> Result<Outputs, GraphError> {
         let first = self.hidden(graph, build, Wanted::First)?; // (B, D)
         let logits = self.logits(graph, build, first)?; // (B, labels)
-        self.loss(graph, build, logits)
+        self.labels().loss(graph, build, logits)
+    }
+
+    fn text_embedding(&self, graph: &mut Graph, build: &Build) -> Option<Result<ValueId, GraphError>> {
+        let hidden = self.hidden(graph, build, Wanted::All);
+        Some(hidden.and_then(|hidden| mean_of_tokens(graph, build, hidden)))
     }
 
     fn layers(&self) -> usize {

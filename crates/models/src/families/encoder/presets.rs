@@ -55,7 +55,7 @@ impl Encoder {
         ENCODERS.iter().filter(|preset| preset.kind == kind).map(|preset| preset.names).collect()
     }
 
-    pub(in crate::families) fn of_preset(kind: EncoderKind, name: &str) -> Option<Self> {
+    pub(super) fn of_preset(kind: EncoderKind, name: &str) -> Option<Self> {
         let preset = ENCODERS.iter().find(|p| p.kind == kind && is_called(p.names, name))?;
         Some(Self {
             vocab_size: preset.vocab,
@@ -65,5 +65,22 @@ impl Encoder {
             intermediate_size: 4 * preset.width,
             ..Self::defaults(kind)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::families::Sizes;
+    use crate::families::presets::{assert_counts, family_of};
+    use plimsoll_base::names::Named;
+
+    /// With two labels.
+    #[test]
+    fn parameters_are_those_of_transformers() {
+        let families: Vec<_> = EncoderKind::ALL.iter().map(|kind| kind.family()).collect();
+        assert_counts(include_str!("presets.txt"), &families, |name| {
+            Encoder::of_preset(EncoderKind::of(family_of(name)?), name)?.parameters()
+        });
     }
 }

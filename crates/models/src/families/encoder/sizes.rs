@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::families::Task;
 use crate::families::counting::{check_divides, sum_of_products};
+use crate::families::labels::{Labels, check_padding};
 use crate::families::origin::HubSizes;
 use crate::families::{FamilyName, HiddenAct, Input, Origin, ProblemType, Sizes};
 use crate::hf::{Checkpoint, HfError};
@@ -164,6 +165,10 @@ impl Encoder {
         }
     }
 
+    pub(super) fn labels(&self) -> Labels {
+        Labels { count: self.num_labels, problem: self.problem_type }
+    }
+
     /// Tokens of the longest text: RoBERTa keeps the first positions for padding.
     pub fn longest(&self) -> usize {
         match self.kind {
@@ -176,6 +181,15 @@ impl Encoder {
 }
 
 impl HubSizes for Encoder {
+    const FREE: &'static [&'static str] = &[
+        "hidden_dropout_prob",
+        "attention_probs_dropout_prob",
+        "classifier_dropout",
+        "initializer_range",
+        "num_labels",
+        "problem_type",
+    ];
+
     fn family(&self) -> FamilyName {
         self.kind.family()
     }
@@ -191,20 +205,13 @@ impl HubSizes for Encoder {
     fn config(&self, keys: &ConfigKeys<'_>, _: Option<&Checkpoint>) -> Result<Self, HfError> {
         refuse_unsupported(self.kind, keys);
         let base = Self::config_defaults(self.kind);
-        let listed = keys.get("id2label").and_then(Value::as_object).map(|labels| labels.len());
-        let base = Self { num_labels: listed.filter(|&n| n > 0).unwrap_or(base.num_labels), ..base };
+        let base = Self { num_labels: Labels::listed(keys).unwrap_or(base.num_labels), ..base };
         Ok(base.overlay(keys))
     }
 
     fn overlay(self, keys: &impl Keys) -> Self {
         let wide = 1..=65_536;
-        let num_labels = keys.size("num_labels", 1..=1_000_000).unwrap_or(self.num_labels);
-        // As in transformers: one number is a regression, several are classes, unless told otherwise.
-        let usual = match (self.num_labels, num_labels, self.problem_type) {
-            (_, 1, ProblemType::Single) => ProblemType::Regression,
-            (1, 2.., ProblemType::Regression) => ProblemType::Single,
-            (_, _, problem) => problem,
-        };
+        let labels = self.labels().overlay(keys);
         Self {
             kind: self.kind,
             vocab_size: keys.size("vocab_size", 2..=16_777_216).unwrap_or(self.vocab_size),
@@ -227,8 +234,8 @@ impl HubSizes for Encoder {
             initializer_range: keys
                 .number("initializer_range", Range::closed(0.0, 10.0))
                 .unwrap_or(self.initializer_range),
-            num_labels,
-            problem_type: keys.choice("problem_type").unwrap_or(usual),
+            num_labels: labels.count,
+            problem_type: labels.problem,
             position_buckets: keys.size("position_buckets", 1..=65_536).or(self.position_buckets),
             max_relative_positions: keys.size("max_relative_positions", 1..=1_048_576).or(self.max_relative_positions),
             origin: self.origin,
@@ -264,10 +271,7 @@ fn refuse_unsupported(kind: EncoderKind, keys: &ConfigKeys<'_>) {
 impl Sizes for Encoder {
     fn check(&self, section: &Section<'_>) {
         check_divides(section, "num_attention_heads", self.num_attention_heads, self.hidden_size, "hidden_size");
-        if self.num_labels == 1 && self.problem_type == ProblemType::Single {
-            let cause = "a single label leaves nothing to choose from";
-            section.refuse("num_labels", cause, "at least 2, or problem_type = \"regression\"");
-        }
+        self.labels().check(section);
         if self.kind != EncoderKind::DebertaV3 {
             for key in ["position_buckets", "max_relative_positions"] {
                 section.not_with(key, format!("family {}", self.kind));
@@ -289,10 +293,7 @@ impl Sizes for Encoder {
             let cause = "no position is left beside those for padding";
             section.refuse("max_position_embeddings", cause, format!("at least {}", self.pad_token_id + 3));
         }
-        if self.pad_token_id >= self.vocab_size {
-            let cause = format!("{} is outside of the vocabulary of {}", self.pad_token_id, self.vocab_size);
-            section.refuse("pad_token_id", cause, "the id of the padding token, often 0 or 1");
-        }
+        check_padding(section, self.pad_token_id, self.vocab_size);
     }
 
     fn about(&self) -> &'static [About] {

@@ -35,7 +35,7 @@ impl T5 {
         T5S.iter().map(|preset| preset.names).collect()
     }
 
-    pub(in crate::families) fn of_preset(name: &str) -> Option<Self> {
+    pub(super) fn of_preset(name: &str) -> Option<Self> {
         let preset = T5S.iter().find(|p| is_called(p.names, name))?;
         Some(Self {
             d_model: preset.width,
@@ -49,5 +49,28 @@ impl T5 {
             scale_decoder_outputs: !preset.gated,
             ..Self::defaults()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::families::presets::assert_counts;
+    use crate::families::{FamilyName, Sizes};
+
+    /// Tied, as transformers always counts them.
+    #[test]
+    fn parameters_are_those_of_transformers() {
+        assert_counts(include_str!("presets.txt"), &[FamilyName::T5], |name| {
+            T5 { tie_word_embeddings: true, ..T5::of_preset(name)? }.parameters()
+        });
+    }
+
+    #[test]
+    fn version_1_1_has_a_head_of_its_own() {
+        let xl = T5::of_preset("google/flan-t5-xl").unwrap();
+        assert_eq!(xl.parameters(), Some(2_783_959_040 + 32_128 * 2048));
+        assert!(!xl.scale_decoder_outputs && !xl.tie_word_embeddings);
+        assert!(T5::of_preset("t5-3b").unwrap().scale_decoder_outputs);
     }
 }

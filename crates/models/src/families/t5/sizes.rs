@@ -101,6 +101,9 @@ impl T5 {
 }
 
 impl HubSizes for T5 {
+    const FREE: &'static [&'static str] =
+        &["dropout_rate", "initializer_factor", "eos_token_id", "decoder_start_token_id"];
+
     fn family(&self) -> FamilyName {
         FamilyName::T5
     }
