@@ -1,6 +1,6 @@
 //! AdamW with decoupled weight decay, as PyTorch computes it, in one pass over (w, m, v, g).
 
-use super::cuda::{refuse_f64, source, sweep, typed};
+use super::cuda::{mismatch, refuse_f64, source, sweep, typed};
 use super::*;
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::elementwise::{clear, ranges};
@@ -47,7 +47,12 @@ impl Op for AdamW {
     }
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
-        let [w, m, v, g, lr, correction1, correction2, clip, rng @ ..] = launch.inputs else { return Ok(()) };
+        let [w, m, v, g, lr, correction1, correction2, clip, rng @ ..] = launch.inputs else {
+            return Err(mismatch(self, launch, "w, m, v, g and four scalars"));
+        };
+        if rng.len() != usize::from(self.rounding.is_some()) {
+            return Err(mismatch(self, launch, "words of chance where it rounds by them, and only there"));
+        }
         let types = [("T", w), ("M", m), ("G", g), ("S", lr), ("C", clip)];
         let kernel = typed(source!("adamw", "map", "sweep", "rounding"), "adamw", &types);
         let constants = [1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps, self.weight_decay];

@@ -26,6 +26,16 @@ pub(super) fn refuse_f64(op: &dyn Op, launch: &Launch<'_>) -> Result<(), CudaErr
     }
 }
 
+/// Why an op is not launched with these tensors. Doing nothing instead would leave what was in memory as its result.
+pub(super) fn mismatch(op: &dyn Op, launch: &Launch<'_>, needs: &'static str) -> CudaError {
+    let types = |tensors: &[DeviceTensor]| {
+        let types: Vec<String> = tensors.iter().map(|tensor| tensor.ty.to_string()).collect();
+        format!("({})", types.join(", "))
+    };
+    let given = format!("{} for {}", types(launch.inputs), types(launch.outputs));
+    CudaError::Mismatch { op: format!("{op:?}"), needs, given }
+}
+
 /// How many neighbours a thread handles: those in 16 bytes of the narrowest type if every tensor starts on such a
 /// boundary and rows of `row` elements keep it, else one.
 pub(super) fn width(tensors: &[&DeviceTensor], row: usize) -> usize {

@@ -3,9 +3,11 @@
 
 use super::*;
 use crate::autodiff::gradients;
-use crate::graph::{AliasKind, Component, Graph, Init, InputKind, OpRef};
+use crate::graph::{AliasKind, Component, Graph, Init, InputKind, Node, OpRef};
 use crate::kernels::cuda::{Arg, DeviceTensor, Grid, Kernel, Recorded, Recorder};
 use crate::types::DType;
+use std::any::Any;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Dynamic shared memory of a block that every card allows.
@@ -268,4 +270,55 @@ fn f64_is_left_to_the_processor() {
     let queue = &mut recorder;
     let mut launch = Launch { inputs: &input, outputs: &output, workspace: 0, workspace_bytes: 0, tf32: false, queue };
     assert!(matches!(Exp.cuda(&mut launch), Err(CudaError::NoKernel { dtype: DType::F64, .. })));
+}
+
+/// Ops that once answered a launch they could not understand with nothing at all, and their gradients.
+const ONCE_SILENT: [&str; 8] =
+    ["adamw", "cache_reorder", "cache_write", "correct", "cross_entropy", "label_loss", "layer_norm", "rms_norm"];
+
+/// The nodes of a sample's op and of its gradient, without what the test itself puts around them.
+fn own_nodes(graph: &Graph) -> impl Iterator<Item = &Node> {
+    let around = |op: &dyn Op| op.is::<Binary>() || op.is::<Reshape>() || op.is::<Sum>() || op.is::<reduce::Repeat>();
+    graph.nodes().iter().filter(move |node| !around(node.op.op()))
+}
+
+#[test]
+fn a_launch_with_a_tensor_too_few_or_too_many_is_an_error() {
+    let samples = all_samples().into_iter().filter(|(name, _)| ONCE_SILENT.contains(name));
+    let mut refused = HashSet::new();
+    for (name, sample) in samples {
+        let graph = graph_of(&sample, DType::F32, DType::F32).unwrap();
+        let addresses = addresses(&graph, false);
+        let tensor = |&id: &ValueId| DeviceTensor { address: addresses[id.index()], ty: graph.ty(id).clone() };
+        for node in own_nodes(&graph) {
+            let inputs: Vec<DeviceTensor> = node.inputs.iter().map(tensor).collect();
+            let outputs: Vec<DeviceTensor> = node.outputs.iter().map(tensor).collect();
+            let many = [&inputs[..], &inputs[..1]].concat();
+            for wrong in [&many[..], &inputs[..inputs.len() - 1], &inputs[..1], &[]] {
+                let mut recorder = Recorder { arch: 90, ..Recorder::default() };
+                let (workspace, workspace_bytes, tf32) = (1 << 40, 1 << 30, false);
+                let queue = &mut recorder;
+                let mut launch =
+                    Launch { inputs: wrong, outputs: &outputs, workspace, workspace_bytes, tf32, queue };
+                let answer = node.op.op().cuda(&mut launch);
+                assert!(matches!(answer, Err(CudaError::Mismatch { .. })), "{name}: {:?}: {answer:?}", node.op);
+                assert!(recorder.launches.is_empty(), "{name}: {:?} put something on the queue", node.op);
+            }
+            refused.insert((node.op.op() as &dyn Any).type_id());
+        }
+    }
+    assert_eq!(refused.len(), 12, "not every op, or not every gradient, came by");
+}
+
+#[test]
+fn what_is_no_cache_is_an_error() {
+    let flat = DeviceTensor { address: 64, ty: Type::new(DType::F32, &[4, 3]) };
+    let cases: [(&dyn Op, usize); 2] = [(&CacheWrite { at_position: false }, 2), (&CacheReorder, 3)];
+    for (op, count) in cases {
+        let (inputs, outputs, mut recorder) = (vec![flat.clone(); count], [flat.clone()], Recorder::default());
+        let (workspace, workspace_bytes, tf32, queue) = (0, 0, false, &mut recorder);
+        let mut launch = Launch { inputs: &inputs, outputs: &outputs, workspace, workspace_bytes, tf32, queue };
+        let error = op.cuda(&mut launch).unwrap_err().to_string();
+        assert!(error.starts_with("Cache") && error.contains("f32[4,3]"), "{error}");
+    }
 }

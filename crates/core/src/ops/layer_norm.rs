@@ -1,6 +1,6 @@
 //! Layer norm over the last dimension, with a scale and a shift.
 
-use super::cuda::refuse_f64;
+use super::cuda::{mismatch, refuse_f64};
 use super::norm::{Backward, Forward, norm_rows, put_norm, put_norm_grad, refuse_statistics_gradient, workspace_bytes};
 use super::*;
 use crate::kernels::cpu::Element;
@@ -58,7 +58,9 @@ impl Op for LayerNorm {
     }
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
-        let ([x, gamma, beta], [y, mean, rstd]) = (launch.inputs, launch.outputs) else { return Ok(()) };
+        let ([x, gamma, beta], [y, mean, rstd]) = (launch.inputs, launch.outputs) else {
+            return Err(mismatch(self, launch, "x, gamma and beta for y, mean and rstd"));
+        };
         put_norm(launch, Forward { x, gamma, beta: Some(beta), y, mean: Some(mean), rstd }, self.eps)
     }
 }
@@ -100,7 +102,9 @@ impl Op for LayerNormGrad {
     }
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
-        let ([dy, x, gamma, mean, rstd], [dx, dgamma, dbeta]) = (launch.inputs, launch.outputs) else { return Ok(()) };
+        let ([dy, x, gamma, mean, rstd], [dx, dgamma, dbeta]) = (launch.inputs, launch.outputs) else {
+            return Err(mismatch(self, launch, "dy, x, gamma, mean and rstd for dx, dgamma and dbeta"));
+        };
         let (mean, dbeta) = (Some(mean), Some(dbeta));
         put_norm_grad(launch, Backward { dy, x, gamma, mean, rstd, dx, dgamma, dbeta })
     }
