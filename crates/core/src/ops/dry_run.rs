@@ -298,8 +298,7 @@ fn a_launch_with_a_tensor_too_few_or_too_many_is_an_error() {
                 let mut recorder = Recorder { arch: 90, ..Recorder::default() };
                 let (workspace, workspace_bytes, tf32) = (1 << 40, 1 << 30, false);
                 let queue = &mut recorder;
-                let mut launch =
-                    Launch { inputs: wrong, outputs: &outputs, workspace, workspace_bytes, tf32, queue };
+                let mut launch = Launch { inputs: wrong, outputs: &outputs, workspace, workspace_bytes, tf32, queue };
                 let answer = node.op.op().cuda(&mut launch);
                 assert!(matches!(answer, Err(CudaError::Mismatch { .. })), "{name}: {:?}: {answer:?}", node.op);
                 assert!(recorder.launches.is_empty(), "{name}: {:?} put something on the queue", node.op);

@@ -112,9 +112,7 @@ fn compare(gpu: &Rc<Gpu>, case: &Case, built: Built, arithmetic: &Arithmetic) ->
     executor.poison_temporaries();
     for (name, values) in &written {
         let dtype = dtype_of(&built.graph, name);
-        if !executor.write_resident(name, &encode(dtype, values)) {
-            return Err(format!("{name} cannot be written").into());
-        }
+        executor.write_resident(name, &encode(dtype, values))?;
     }
     executor.run(0);
     let found = built.outcome(|name| {
@@ -155,7 +153,7 @@ fn on_processor(case: &Case, written: &[(String, Vec<f64>)]) -> Result<Found, Bo
     let layout = lay_out(&program, LayoutOptions { target, sharing: true })?;
     let mut executor = CpuExecutor::new(&program, &layout, target.threads)?;
     for (name, values) in written {
-        Executor::write_resident(&mut executor, name, &encode(dtype_of(&built.graph, name), values));
+        Executor::write_resident(&mut executor, name, &encode(dtype_of(&built.graph, name), values))?;
     }
     Executor::run(&mut executor, 0);
     Ok(built.outcome(|name| {

@@ -33,8 +33,8 @@ impl Session {
     pub fn new(recipe: &Recipe, device: &Device, take: &Take<'_>) -> Result<Session, Box<dyn Error>> {
         let planned = plan(recipe, device)?;
         let mut executor = take(&planned)?;
-        initialize(&planned.choice.program, &mut executor, recipe.train.seed);
-        let (stepper, shapes) = (Stepper::new(recipe, &planned.choice), shapes(recipe, &planned));
+        initialize(&planned.choice.program, &mut executor, recipe.train.seed)?;
+        let (stepper, shapes) = (Stepper::new(recipe, &planned.choice)?, shapes(recipe, &planned));
         let loader = Loader::new(load_data(recipe)?.train, &loader_options(recipe), Position::default())?;
         let lr = recipe.train.optimizer.lr;
         Ok(Session { planned, executor, stepper, shapes, loader, lr, done: 0 })

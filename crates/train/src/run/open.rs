@@ -373,8 +373,8 @@ fn check_same_recipe(recipe: &Recipe, out: &Path) -> Result<(), RunError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_models::recipe::Precision;
     use plimsoll_core::graph::Target;
+    use plimsoll_models::recipe::Precision;
 
     const SERIES: &str = include_str!("../../../planner/tests/recipes/series.toml");
 
