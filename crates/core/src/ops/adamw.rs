@@ -24,6 +24,22 @@ pub struct AdamW {
     pub rounding: Option<Rounding>,
 }
 
+impl AdamW {
+    /// A step, one that leaves zeros for the next gradient, and one that is skipped.
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        let shape = [rng.size(1, 20), rng.size(1, 20)];
+        let sample = |zero_gradient: bool, clip: f64| {
+            let op = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.1, zero_gradient, rounding: None };
+            // A second moment is a mean of squares.
+            let fills = [Fill::Normal, Fill::Normal, Fill::Uniform(0.1, 2.0), Fill::Normal];
+            let tensors = fills.map(|fill| SampleInput::constant(&shape, fill));
+            let scalars = [0.1, 0.19, 0.002, clip].map(|x| SampleInput::constant(&[1], Fill::Value(x)));
+            Sample::plain(op, tensors.into_iter().chain(scalars).collect())
+        };
+        vec![sample(false, 1.0), sample(true, 0.5), sample(true, f64::INFINITY)]
+    }
+}
+
 impl Op for AdamW {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         let [w, m, v, g, ..] = inputs else { return OpError::new("needs w, m, v, g and four scalars") };

@@ -129,11 +129,12 @@ impl Case {
     }
 }
 
-/// The value in the type that sums are kept in: scalars of half-precision graphs are f32.
+/// The value in the type of the graph's scalars: f32 in half precision, and whatever type an op itself casts to.
 fn wide(graph: &mut Graph, value: ValueId) -> Result<ValueId, GraphError> {
-    match graph.ty(value).dtype {
-        dtype if dtype == dtype.wide() => Ok(value),
-        dtype => graph.apply("wide", Cast(dtype.wide()), &[value]),
+    let scalars = graph.float.wide();
+    match graph.ty(value).dtype == scalars {
+        true => Ok(value),
+        false => graph.apply("wide", Cast(scalars), &[value]),
     }
 }
 
