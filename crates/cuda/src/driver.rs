@@ -241,6 +241,8 @@ impl Stream {
 
     /// What is put on it from now on begins so many milliseconds later.
     pub fn pause(&self, ms: u32) -> Result<(), CudaError> {
+        /// # Safety
+        /// None is needed: `ms` is a number and never followed.
         unsafe extern "C" fn sleep(ms: *mut c_void) {
             std::thread::sleep(Duration::from_millis(ms as u64));
         }

@@ -163,6 +163,7 @@ fn backward<T: Float + Element>(io: &CpuIo<'_>) {
             #[inline(always)]
             || {
                 for row in rows::stretch(count, index) {
+                    // SAFETY: the row is one of this stretch, which no other task has.
                     let dx = unsafe { dx.load(row * width, width) };
                     let x = &x[row * width..][..width];
                     backward_row(dx, x, gamma, means[row], rstds[row], dgamma, dbeta);

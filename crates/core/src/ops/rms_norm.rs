@@ -151,6 +151,7 @@ fn backward<T: Float + Element>(io: &CpuIo<'_>) {
             #[inline(always)]
             || {
                 for row in rows::stretch(count, index) {
+                    // SAFETY: the row is one of this stretch, which no other task has.
                     let dx = unsafe { dx.load(row * width, width) };
                     backward_row(dx, &x[row * width..][..width], gamma, rstds[row], dgamma);
                 }

@@ -140,10 +140,14 @@ struct Run<'a, T> {
 unsafe impl<T: Send> Sync for Run<'_, T> {}
 
 impl<T: Float> Run<'_, T> {
+    /// # Safety
+    /// `index` is a tile that nobody else has, and `worker` the number of the calling one.
     unsafe fn tile(&self, worker: usize, index: usize) {
         let (s, len) = (self.slide, self.slide.worker_len());
         let (sample, row, rows) = s.tiles().get(index);
         let (width, first) = (s.source_width, s.first + (row * s.step) as isize);
+        // SAFETY: the tile lies in one sample of source and target; the worker's scratch and the tile's rows are its
+        // own.
         unsafe {
             let sequence = from_raw_parts(s.source.add(sample * s.source_rows * width), s.source_rows * width);
             let own = from_raw_parts_mut(self.workers.ptr().add(worker * len), len);

@@ -139,6 +139,8 @@ impl Narrow {
         }
     }
 
+    /// # Safety
+    /// `x` and `y` have `rows` rows of the shape's strides, and nobody else touches those of `y`.
     #[inline(always)]
     unsafe fn forward_rows<T: Float, const WIDTH: usize>(
         &self,
@@ -184,6 +186,8 @@ impl Narrow {
         }
     }
 
+    /// # Safety
+    /// `dy` and `dx` have `rows` rows of the shape's strides, and nobody else touches those of `dx`.
     #[inline(always)]
     unsafe fn input_rows<T: Float, const WIDTH: usize>(&self, rows: usize, dy: *const T, weights: &[T], dx: *mut T) {
         for (v, p) in self.blocks() {
@@ -241,6 +245,9 @@ impl Narrow {
     }
 
     /// One vector and part at a time over all rows of a chunk, the sums in registers.
+    ///
+    /// # Safety
+    /// `x` and `dy` have `rows` rows of the shape's strides.
     #[inline(always)]
     unsafe fn weight_sums<T: Float, const WIDTH: usize>(&self, rows: usize, x: *const T, dy: *const T, sums: &mut [T]) {
         let (weights, biases) = sums.split_at_mut(self.shape.weights());
@@ -288,7 +295,10 @@ struct RowPointers<T> {
 unsafe impl<T: Send> Sync for RowPointers<T> {}
 
 impl<T> RowPointers<T> {
+    /// # Safety
+    /// So many elements lie behind both pointers.
     unsafe fn at(&self, from: usize, to: usize) -> (*const T, *mut T) {
+        // SAFETY: the caller promises the rows.
         unsafe { (self.from.add(from), self.to.add(to)) }
     }
 }

@@ -47,13 +47,17 @@ impl<T: Float> Lanes<T> {
     unsafe fn copy(&self, steps: std::ops::Range<usize>, lanes: std::ops::Range<usize>, dst: *mut T) {
         for step in steps {
             for lane in lanes.clone() {
+                // SAFETY: steps and lanes are those that source and `dst` cover.
                 unsafe { *dst.add(step * self.dst_step + lane) = *self.source(lane, step) };
             }
         }
     }
 
+    /// # Safety
+    /// The source covers the lane and the step.
     #[inline(always)]
     unsafe fn source(&self, lane: usize, step: usize) -> *const T {
+        // SAFETY: the lane and step lie in the source, as the caller promises.
         unsafe { self.src.add(lane * self.lane_stride + step * self.step_stride) }
     }
 }
@@ -95,6 +99,7 @@ impl<T: Float> Kernel<T> {
     /// The pointers of `tile` cover `rows` rows, 1 to `max_rows`, and what [`Tile`] says.
     #[inline(always)]
     pub unsafe fn tile(&self, rows: usize, tile: &Tile<T>) {
+        // SAFETY: the caller's promise; the function is one for this machine.
         unsafe { (self.tile)(rows, tile) };
     }
 
@@ -106,6 +111,7 @@ impl<T: Float> Kernel<T> {
     #[inline(always)]
     pub unsafe fn transpose(&self, lanes: &Lanes<T>, dst: &mut [T]) {
         assert!(lanes.steps == 0 || dst.len() >= (lanes.steps - 1) * lanes.dst_step + lanes.lanes.next_multiple_of(16));
+        // SAFETY: the source is the caller's promise, and `dst` is long enough: it was just checked.
         unsafe { (self.transpose)(lanes, dst.as_mut_ptr()) };
     }
 }
