@@ -144,7 +144,7 @@ mod tests {
         assert!(matches!(executor.write_input(0, "idss", &[0; 8]), Err(ExecError::NoInput { phase: 0, .. })));
         assert!(matches!(executor.write_input(1, "ids", &[0; 8]), Err(ExecError::NoInput { phase: 1, .. })));
         assert!(matches!(executor.write_input(0, "ids", &[0; 4]), Err(ExecError::Size { there: 8, given: 4, .. })));
-        assert_eq!(executor.read_resident("m").unwrap(), bytemuck::cast_slice(&[1f32; 4]));
+        assert_eq!(&*executor.read_resident("m").unwrap(), bytemuck::cast_slice::<f32, u8>(&[1.0; 4]));
         executor.write_input(0, "ids", &[0; 8]).unwrap();
         executor.write_resident_at("m", 8, &[0; 8]).unwrap();
     }

@@ -16,11 +16,22 @@ const FORMAT: u32 = 4;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Measured {
-    Cpu { name: String, threads: usize },
-    Gpu { name: String },
+    /// A processor.
+    Cpu {
+        /// As the system calls it.
+        name: String,
+        /// How many the kernels occupy.
+        threads: usize,
+    },
+    /// A card.
+    Gpu {
+        /// As the driver calls it.
+        name: String,
+    },
 }
 
 impl Measured {
+    /// What the device is called.
     pub fn name(&self) -> &str {
         let (Measured::Cpu { name, .. } | Measured::Gpu { name }) = self;
         name
