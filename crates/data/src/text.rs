@@ -35,13 +35,13 @@ pub(super) struct JsonLines {
 }
 
 impl JsonLines {
-    pub fn open(file: &Path) -> Result<Self, DataError> {
+    pub(crate) fn open(file: &Path) -> Result<Self, DataError> {
         let opened = File::open(file).map_err(|source| DataError::Unreadable { file: file.into(), source })?;
         Ok(JsonLines { file: file.into(), reader: BufReader::new(opened), buffer: Vec::new(), line: 0, byte: 0 })
     }
 
     /// The next value and its line; `None` at the end of the file.
-    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<(u64, T)>, DataError> {
+    pub(crate) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<(u64, T)>, DataError> {
         while self.read_line()? {
             let text = str::from_utf8(&self.buffer).map_err(|error| DataError::BadUtf8 {
                 file: self.file.clone(),

@@ -55,7 +55,7 @@ struct Stored {
 }
 
 /// The profile that was measured here, if there is one. A file that cannot be used is noted, and is never an error.
-pub fn of(device: &Measured, notes: &mut Vec<String>) -> Option<Profile> {
+pub(crate) fn of(device: &Measured, notes: &mut Vec<String>) -> Option<Profile> {
     load(&cache_folder("profiles")?, device).unwrap_or_else(|note| {
         notes.push(note);
         None

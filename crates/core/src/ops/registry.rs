@@ -2,7 +2,7 @@
 
 use super::*;
 
-pub type Samples = fn(&mut SampleRng) -> Vec<Sample>;
+pub(super) type Samples = fn(&mut SampleRng) -> Vec<Sample>;
 
 /// Name and samples of each op.
 pub fn registry() -> Vec<(&'static str, Samples)> {

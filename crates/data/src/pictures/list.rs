@@ -9,7 +9,7 @@ use std::{
 
 /// One picture with its caption, and where it is listed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Listed {
+pub(super) struct Listed {
     pub picture: PathBuf,
     pub caption: String,
     pub row: Option<Place>,
@@ -33,7 +33,7 @@ impl fmt::Display for PicturePlace {
 }
 
 /// The pictures of a table; paths are relative to its folder.
-pub fn of_table(file: &Path, image: &str, caption: &str) -> Result<Vec<Listed>, DataError> {
+pub(super) fn of_table(file: &Path, image: &str, caption: &str) -> Result<Vec<Listed>, DataError> {
     let selection = Selection { numbers: Some(Vec::new()), others: vec![image.into(), caption.into()] };
     let table = Table::read(file, &selection)?;
     let (images, captions) = (words(&table, image)?, words(&table, caption)?);
@@ -58,7 +58,7 @@ const EXTENSIONS: [&str; 6] = ["jpg", "jpeg", "png", "webp", "gif", "bmp"];
 
 /// The pictures below `folder`, in the order of their paths. A text file of the same stem is the caption; otherwise the
 /// folder that a picture lies in is its class, put into `template` for `{}`.
-pub fn of_folder(folder: &Path, template: &str) -> Result<Vec<Listed>, DataError> {
+pub(super) fn of_folder(folder: &Path, template: &str) -> Result<Vec<Listed>, DataError> {
     let mut pictures = Vec::new();
     collect(folder, 0, &mut pictures)?;
     pictures.sort();

@@ -61,7 +61,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub fn read(file: &Path, selection: &Selection) -> Result<Table, DataError> {
+    pub(crate) fn read(file: &Path, selection: &Selection) -> Result<Table, DataError> {
         let extension = file.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
         let table = match extension.as_deref() {
             Some("csv") => csv::read(file, selection)?,
@@ -105,7 +105,7 @@ impl Table {
     }
 
     /// A table made by code; all columns have the same length and hold finite values.
-    pub fn made(source: &str, columns: Vec<(String, Vec<f64>)>) -> Table {
+    pub(crate) fn made(source: &str, columns: Vec<(String, Vec<f64>)>) -> Table {
         let rows = columns.first().map_or(0, |(_, values)| values.len());
         let columns = columns.into_iter().map(|(name, values)| Column {
             name,
@@ -116,12 +116,12 @@ impl Table {
         Table { file: source.into(), rows, columns: columns.collect(), lines: Vec::new() }
     }
 
-    pub fn place(&self, row: usize) -> Place {
+    pub(crate) fn place(&self, row: usize) -> Place {
         self.lines.get(row).map_or(Place::Row(row as u64 + 1), |&line| Place::Line(line))
     }
 
     /// The columns that are features: the list of the selection, or the numeric ones, in file order.
-    pub fn number_names(&self, selection: &Selection) -> Vec<String> {
+    pub(crate) fn number_names(&self, selection: &Selection) -> Vec<String> {
         let numeric = |column: &&Column| {
             matches!(column.values, Some(Values::Numbers(_))) && !selection.others.contains(&column.name)
         };
@@ -130,7 +130,7 @@ impl Table {
     }
 
     /// A column of the selection.
-    pub fn column(&self, name: &str) -> Result<&Values, DataError> {
+    pub(crate) fn column(&self, name: &str) -> Result<&Values, DataError> {
         let column = self.columns.iter().find(|column| column.name == name);
         column.and_then(|column| column.values.as_ref()).ok_or_else(|| DataError::MissingColumn {
             file: self.file.clone(),
@@ -140,7 +140,7 @@ impl Table {
     }
 
     /// A numeric column of the selection.
-    pub fn numbers(&self, name: &str) -> Result<&[f64], DataError> {
+    pub(crate) fn numbers(&self, name: &str) -> Result<&[f64], DataError> {
         match self.column(name)? {
             Values::Numbers(values) => Ok(values),
             Values::Text(values) => Err(DataError::NotNumeric {
@@ -243,7 +243,7 @@ pub(super) mod tests {
     use std::fs;
 
     /// Writes `content` to a fresh file called `name`.
-    pub fn file(name: &str, content: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
+    pub(crate) fn file(name: &str, content: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         fs::write(&path, content).unwrap();
@@ -251,7 +251,7 @@ pub(super) mod tests {
     }
 
     /// `text` with up to three bytes changed, dropped or doubled, by `seed`.
-    pub fn mutated(text: &str, seed: u64) -> Vec<u8> {
+    pub(crate) fn mutated(text: &str, seed: u64) -> Vec<u8> {
         let mut bytes = text.as_bytes().to_vec();
         for change in 0..1 + seed % 3 {
             let draw = mix(seed * 3 + change + 1);
@@ -266,7 +266,7 @@ pub(super) mod tests {
         bytes
     }
 
-    pub fn read(
+    pub(crate) fn read(
         name: &str,
         content: impl AsRef<[u8]>,
         numbers: Option<&[&str]>,

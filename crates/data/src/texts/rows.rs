@@ -25,7 +25,7 @@ pub(crate) enum Cell {
 }
 
 impl Cell {
-    pub fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match self {
             Cell::Missing => "nothing",
             Cell::Text(_) => "a text",
@@ -61,7 +61,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    pub fn of(file: &Path) -> Result<Self, DataError> {
+    pub(super) fn of(file: &Path) -> Result<Self, DataError> {
         let extension = file.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
         match extension.as_deref() {
             Some("jsonl" | "ndjson") => Ok(Format::Jsonl),
@@ -86,7 +86,7 @@ enum Source {
 }
 
 impl RowReader {
-    pub fn open(file: &Path, columns: &[String]) -> Result<Self, DataError> {
+    pub(super) fn open(file: &Path, columns: &[String]) -> Result<Self, DataError> {
         let opened = File::open(file).map_err(|source| DataError::Unreadable { file: file.into(), source })?;
         let source = match Format::of(file)? {
             Format::Jsonl => Source::Jsonl { reader: BufReader::with_capacity(1 << 18, opened), line: 0, offset: 0 },
@@ -98,11 +98,11 @@ impl RowReader {
     }
 
     /// Positions of the columns in a CSV file; none in others.
-    pub fn positions(&self) -> Vec<usize> {
+    pub(super) fn positions(&self) -> Vec<usize> {
         if let Source::Csv { wanted, .. } = &self.source { wanted.clone() } else { Vec::new() }
     }
 
-    pub fn next(&mut self) -> Result<Option<Row>, DataError> {
+    pub(super) fn next(&mut self) -> Result<Option<Row>, DataError> {
         match &mut self.source {
             Source::Jsonl { reader, line, offset } => next_line(&self.file, &self.columns, reader, line, offset),
             Source::Csv { reader, wanted, record } => next_record(&self.file, reader, wanted, record),

@@ -17,22 +17,22 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    pub fn push(&mut self, ids: &[u32]) {
+    pub(super) fn push(&mut self, ids: &[u32]) {
         self.ids.extend_from_slice(ids);
         self.ends.push(self.ids.len());
     }
 
-    pub fn get(&self, text: usize) -> &[u32] {
+    pub(super) fn get(&self, text: usize) -> &[u32] {
         let start = if text == 0 { 0 } else { self.ends[text - 1] };
         &self.ids[start..self.ends[text]]
     }
 
-    pub fn shrink(&mut self) {
+    pub(super) fn shrink(&mut self) {
         self.ids.shrink_to_fit();
         self.ends.shrink_to_fit();
     }
 
-    pub fn resident_bytes(&self) -> usize {
+    pub(super) fn resident_bytes(&self) -> usize {
         4 * self.ids.len() + size_of::<usize>() * self.ends.len()
     }
 }
@@ -52,13 +52,13 @@ pub(super) struct Stream {
 
 impl Stream {
     /// Whether rows of this file can be read one by one, and are too many to be tokenized before training.
-    pub fn suits(path: &Path, most_bytes: u64) -> Result<bool, DataError> {
+    pub(super) fn suits(path: &Path, most_bytes: u64) -> Result<bool, DataError> {
         let large = std::fs::metadata(path).is_ok_and(|m| m.len() > most_bytes);
         // Parquet packs rows: its texts are tokenized while it is read, and only tokens are kept.
         Ok(large && Format::of(path)? != Format::Parquet)
     }
 
-    pub fn open(path: &Path, columns: &[String]) -> Result<Self, DataError> {
+    pub(super) fn open(path: &Path, columns: &[String]) -> Result<Self, DataError> {
         let file = File::open(path).map_err(|source| DataError::Unreadable { file: path.into(), source })?;
         Ok(Stream {
             path: path.into(),
@@ -71,22 +71,22 @@ impl Stream {
         })
     }
 
-    pub fn push(&mut self, offset: u64, bytes: u32) {
+    pub(super) fn push(&mut self, offset: u64, bytes: u32) {
         self.offsets.push(offset);
         self.bytes.push(bytes);
     }
 
     /// Bytes of a row: about how long its texts are.
-    pub fn size(&self, row: usize) -> usize {
+    pub(super) fn size(&self, row: usize) -> usize {
         self.bytes[row] as usize
     }
 
-    pub fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Reads a row; several threads may.
-    pub fn cells(&self, row: usize) -> Result<(Place, Vec<Cell>), DataError> {
+    pub(super) fn cells(&self, row: usize) -> Result<(Place, Vec<Cell>), DataError> {
         let mut bytes = vec![0; self.bytes[row] as usize];
         let read = self.file.read_exact_at(&mut bytes, self.offsets[row]);
         read.map_err(|source| DataError::Unreadable { file: self.path.clone(), source })?;
@@ -99,7 +99,7 @@ impl Stream {
         Ok((place, cells?))
     }
 
-    pub fn resident_bytes(&self) -> usize {
+    pub(super) fn resident_bytes(&self) -> usize {
         self.offsets.len() * (size_of::<u64>() + size_of::<u32>())
     }
 }

@@ -26,7 +26,7 @@ pub struct Origin {
 }
 
 /// Sizes in the keys of config.json.
-pub trait HubSizes: Clone + Serialize {
+pub(super) trait HubSizes: Clone + Serialize {
     fn family(&self) -> FamilyName;
 
     fn origin_mut(&mut self) -> &mut Origin;
@@ -58,7 +58,7 @@ const FREE: [&str; 12] = [
 ];
 
 /// Reads the sizes of a family whose base is `default`; paths start at `folder`.
-pub fn read<S: HubSizes>(default: S, section: &Section<'_>, folder: &Path) -> S {
+pub(super) fn read<S: HubSizes>(default: S, section: &Section<'_>, folder: &Path) -> S {
     let origin = Origin { preset: section.name("preset"), checkpoint: section.file("checkpoint") };
     if origin.preset.is_some() && origin.checkpoint.is_some() {
         let hint = "remove `preset`: the checkpoint's config.json has the sizes";
@@ -159,7 +159,7 @@ fn check_family(family: FamilyName, config: &Config) -> Result<(), HfError> {
 }
 
 /// The family that follows from a preset or a checkpoint, where the recipe does not name one.
-pub fn implied_family(section: &Section<'_>, folder: &Path) -> Option<FamilyName> {
+pub(super) fn implied_family(section: &Section<'_>, folder: &Path) -> Option<FamilyName> {
     if section.has("preset") {
         let name = section.name("preset")?;
         let family = presets::family_of(&name);

@@ -11,7 +11,7 @@ pub(super) fn is_called(names: Names, name: &str) -> bool {
 }
 
 /// Without the organisation.
-pub fn short(name: &str) -> &str {
+pub(super) fn short(name: &str) -> &str {
     name.rsplit('/').next().unwrap_or(name)
 }
 
@@ -21,12 +21,12 @@ fn all() -> impl Iterator<Item = (Names, FamilyName)> {
 }
 
 /// The names of a family's presets, without organisations.
-pub fn of_family(family: FamilyName) -> impl Iterator<Item = &'static str> {
+pub(super) fn of_family(family: FamilyName) -> impl Iterator<Item = &'static str> {
     all().filter(move |(_, of)| *of == family).flat_map(|(names, _)| names).map(|name| short(name))
 }
 
 /// The family that a preset belongs to.
-pub fn family_of(name: &str) -> Option<FamilyName> {
+pub(super) fn family_of(name: &str) -> Option<FamilyName> {
     all().find(|(names, _)| is_called(names, name)).map(|(_, family)| family)
 }
 

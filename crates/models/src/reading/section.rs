@@ -87,7 +87,7 @@ pub struct Section<'a> {
 }
 
 /// File systems take 255 bytes, and a number is put behind it.
-pub const LONGEST_NAME: usize = 200;
+pub(crate) const LONGEST_NAME: usize = 200;
 
 impl<'a> Section<'a> {
     pub fn new(table: &'a Table, path: String, issues: &'a Issues<'a>) -> Self {

@@ -9,7 +9,7 @@ use plimsoll_models::families::{AttentionForm, Family, FeedForwardForm};
 const LOSS_CHUNK: usize = 2048;
 
 /// The fewest tokens of the loss head at a time.
-pub const SMALLEST_LOSS_CHUNK: usize = 64;
+pub(crate) const SMALLEST_LOSS_CHUNK: usize = 64;
 
 /// From 1 up to the number itself.
 pub fn divisors(number: usize) -> Vec<usize> {
@@ -22,7 +22,7 @@ pub fn divisors(number: usize) -> Vec<usize> {
 }
 
 /// What the recipe pins must be possible.
-pub fn check_pins(family: &dyn Family, spec: &StepSpec, pins: &Pins) -> Result<(), ChooseError> {
+pub(super) fn check_pins(family: &dyn Family, spec: &StepSpec, pins: &Pins) -> Result<(), ChooseError> {
     if pins.attention == Some(AttentionForm::Materialized) && !family.has_attention_forms() {
         return Err(ChooseError::Refused {
             cause: "memory.attention = \"materialized\" is not available for this family".into(),
@@ -51,7 +51,7 @@ fn is_whole(family: &dyn Family, pins: &Pins) -> bool {
 }
 
 /// Micro-batches without a ragged last one, largest first.
-pub fn even_micro_batches(family: &dyn Family, spec: &StepSpec, pins: &Pins) -> Vec<usize> {
+pub(super) fn even_micro_batches(family: &dyn Family, spec: &StepSpec, pins: &Pins) -> Vec<usize> {
     let effective = spec.effective_batch;
     match pins.micro_batch {
         Some(micro) => vec![micro],
@@ -62,7 +62,7 @@ pub fn even_micro_batches(family: &dyn Family, spec: &StepSpec, pins: &Pins) -> 
 
 /// Micro-batches between two of those above, largest first: of each number of micro-steps the smallest. The last
 /// micro-step is filled up with rows that count nothing, and takes as long as the others.
-pub fn ragged_micro_batches(effective: usize, smaller: usize, larger: usize) -> Vec<usize> {
+pub(super) fn ragged_micro_batches(effective: usize, smaller: usize, larger: usize) -> Vec<usize> {
     let counts = effective.div_ceil(larger) + 1..effective.div_ceil(smaller.max(1));
     let mut sizes: Vec<usize> = counts.map(|count| effective.div_ceil(count)).collect();
     sizes.dedup();
@@ -71,7 +71,7 @@ pub fn ragged_micro_batches(effective: usize, smaller: usize, larger: usize) -> 
 }
 
 /// The settings to start from: what is pinned, and the fastest of what is not.
-pub fn settings(family: &dyn Family, spec: &StepSpec, pins: &Pins, micro_batch: usize) -> Settings {
+pub(crate) fn settings(family: &dyn Family, spec: &StepSpec, pins: &Pins, micro_batch: usize) -> Settings {
     let free = Settings {
         micro_batch,
         accumulation: 1,
@@ -96,7 +96,7 @@ fn feed_forward(family: &dyn Family, pins: &Pins) -> FeedForwardForm {
 }
 
 /// The same with another micro-batch.
-pub fn with_micro_batch(family: &dyn Family, spec: &StepSpec, like: &Settings, micro_batch: usize) -> Settings {
+pub(super) fn with_micro_batch(family: &dyn Family, spec: &StepSpec, like: &Settings, micro_batch: usize) -> Settings {
     Settings {
         micro_batch,
         accumulation: spec.effective_batch.div_ceil(micro_batch),
@@ -106,12 +106,12 @@ pub fn with_micro_batch(family: &dyn Family, spec: &StepSpec, like: &Settings, m
 }
 
 /// Rows of the loss head.
-pub fn loss_rows(family: &dyn Family, spec: &StepSpec, micro_batch: usize) -> usize {
+pub(crate) fn loss_rows(family: &dyn Family, spec: &StepSpec, micro_batch: usize) -> usize {
     (micro_batch * family.rows_per_sample(spec.loss_length())).max(1)
 }
 
 /// What recompute a recipe fixes; "some" leaves open which nodes.
-pub fn pinned_recompute(pins: &Pins) -> Option<Recompute> {
+pub(super) fn pinned_recompute(pins: &Pins) -> Option<Recompute> {
     match pins.recompute? {
         RecomputePin::None => Some(Recompute::None),
         RecomputePin::Cheap => Some(Recompute::Cheap),
@@ -121,7 +121,7 @@ pub fn pinned_recompute(pins: &Pins) -> Option<Recompute> {
 }
 
 /// What to put into host memory: what is pinned, or ever more, in the order to try.
-pub fn offloads(family: &dyn Family, pins: &Pins, options: &LayoutOptions) -> Vec<Offload> {
+pub(super) fn offloads(family: &dyn Family, pins: &Pins, options: &LayoutOptions) -> Vec<Offload> {
     match pins.offload {
         Some(pinned) => vec![pinned],
         None => Offload::ladder(&options.target, family.layers() as u32),
@@ -129,9 +129,9 @@ pub fn offloads(family: &dyn Family, pins: &Pins, options: &LayoutOptions) -> Ve
 }
 
 /// A lever besides micro-batch and recompute: the settings that differ in it, if it is free.
-pub type Lever = fn(&dyn Family, &StepSpec, &Pins, &Settings) -> Vec<Settings>;
+pub(super) type Lever = fn(&dyn Family, &StepSpec, &Pins, &Settings) -> Vec<Settings>;
 
-pub const LEVERS: [Lever; 3] = [attention_forms, block_groups, loss_chunks];
+pub(super) const LEVERS: [Lever; 3] = [attention_forms, block_groups, loss_chunks];
 
 fn attention_forms(family: &dyn Family, _: &StepSpec, pins: &Pins, like: &Settings) -> Vec<Settings> {
     if pins.attention.is_some() || !family.has_attention_forms() {

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// What every parameter's update has in common.
-pub struct Update<'s> {
+pub(super) struct Update<'s> {
     pub spec: &'s StepSpec,
     /// The gradients are accumulators: they are left zero for the next step.
     pub zero_gradient: bool,
@@ -100,7 +100,7 @@ impl Rule {
 }
 
 impl Update<'_> {
-    pub fn add(&self, graph: &mut Graph, parameters: &[ValueId], grads: &[ValueId]) -> Result<(), GraphError> {
+    pub(super) fn add(&self, graph: &mut Graph, parameters: &[ValueId], grads: &[ValueId]) -> Result<(), GraphError> {
         let total = graph.scalar("metrics.norm")?;
         graph.with_role(Role::Update, |graph| {
             let norm = match self.spec.clip_norm {

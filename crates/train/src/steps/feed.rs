@@ -53,7 +53,7 @@ impl Feeder {
 }
 
 /// What the mean of the loss is taken over: the sum of the weights of samples or tokens.
-pub fn counted(batch: &Batch) -> f64 {
+pub(super) fn counted(batch: &Batch) -> f64 {
     let field = batch.field("weight").or_else(|| batch.field("weights"));
     let weights = field.map_or(&[][..], |field| batch.f32(field, 0..batch.len()));
     weights.iter().map(|&weight| f64::from(weight)).sum()

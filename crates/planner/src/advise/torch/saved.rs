@@ -12,27 +12,27 @@ use plimsoll_models::recipe::Precision;
 use std::collections::HashSet;
 
 /// What the step of this forward graph needs.
-pub fn need(graph: &Graph, shape: &Shape) -> Need {
+pub(super) fn need(graph: &Graph, shape: &Shape) -> Need {
     let mut walk = Walk::new(graph, shape);
     graph.node_ids().for_each(|id| walk.visit(id));
     walk.need()
 }
 
 /// Bytes per element of each value of a forward graph, as PyTorch would hold it.
-pub fn element_widths(graph: &Graph, shape: &Shape) -> Vec<u64> {
+pub(crate) fn element_widths(graph: &Graph, shape: &Shape) -> Vec<u64> {
     let mut walk = Walk::new(graph, shape);
     graph.node_ids().for_each(|id| walk.visit(id));
     walk.width
 }
 
 /// `{query,key,value}` in a weight's name: how many tensors it packs.
-pub fn packed(name: &str) -> u64 {
+pub(crate) fn packed(name: &str) -> u64 {
     let names = name.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
     names.map_or(1, |(names, _)| names.split(',').count() as u64)
 }
 
 /// (batch, heads, queries, keys) of what an attention computes with; `None` for any other op.
-pub fn scores_shape(graph: &Graph, node: &Node) -> Option<[usize; 4]> {
+pub(crate) fn scores_shape(graph: &Graph, node: &Node) -> Option<[usize; 4]> {
     let packing = node.op.op().downcast::<ops::Attention>()?.packing;
     let &[batch, time, heads, _] = graph.shape(node.outputs[0]) else { return None };
     let keys = match packing {
@@ -43,7 +43,7 @@ pub fn scores_shape(graph: &Graph, node: &Node) -> Option<[usize; 4]> {
 }
 
 /// Bytes of attention scores, which no graph of ours holds.
-pub fn scores_bytes(rows: usize, keys: usize, element_bytes: u64) -> u64 {
+pub(crate) fn scores_bytes(rows: usize, keys: usize, element_bytes: u64) -> u64 {
     let bytes = (rows as u64).saturating_mul(keys as u64).saturating_mul(element_bytes);
     bytes.min(MOST_BYTES)
 }

@@ -30,7 +30,7 @@ impl<T: Float> Rows<T> {
     /// # Safety
     /// The head has a row `i`; `to` holds at least its width.
     #[inline(always)]
-    pub unsafe fn read(&self, i: usize, factor: T, to: &mut [T]) {
+    pub(super) unsafe fn read(&self, i: usize, factor: T, to: &mut [T]) {
         // SAFETY: row `i` lies inside the view, as the caller promises.
         let row = unsafe { self.ptr.add(i * self.time) };
         let (head, rest) = to.split_at_mut(self.width);
@@ -49,7 +49,7 @@ impl<T: Float> Rows<T> {
     ///
     /// # Safety
     /// The head has `first` rows or more, and the product reads no rows but its own.
-    pub unsafe fn matrix(&self, first: usize, transposed: bool) -> Matrix<T> {
+    pub(super) unsafe fn matrix(&self, first: usize, transposed: bool) -> Matrix<T> {
         // SAFETY: row `first` lies inside the view, or one past it where the operand has no rows.
         let ptr = unsafe { self.ptr.add(first * self.time) };
         match transposed {
@@ -62,7 +62,7 @@ impl<T: Float> Rows<T> {
     ///
     /// # Safety
     /// The head has a row `i`.
-    pub unsafe fn target(&self, i: usize) -> Option<(*mut T, usize)> {
+    pub(super) unsafe fn target(&self, i: usize) -> Option<(*mut T, usize)> {
         // SAFETY: row `i` lies inside the view, as the caller promises.
         (self.dim == 1).then(|| (unsafe { self.ptr.add(i * self.time) }, self.time))
     }
@@ -82,7 +82,7 @@ impl<T: Float> Rows<T> {
     /// # Safety
     /// The head has a row `i`, which nobody else reads or writes meanwhile.
     #[inline(always)]
-    pub unsafe fn write(&self, i: usize, factor: T, from: &[T]) {
+    pub(super) unsafe fn write(&self, i: usize, factor: T, from: &[T]) {
         // SAFETY: row `i` lies inside the view, as the caller promises.
         let row = unsafe { self.ptr.add(i * self.time) };
         if self.dim == 1 {
@@ -100,7 +100,7 @@ impl<T: Float> Rows<T> {
     /// # Safety
     /// Both heads have a row `i`, of the same width.
     #[inline(always)]
-    pub unsafe fn dot_rows(&self, other: &Rows<T>, i: usize) -> T {
+    pub(super) unsafe fn dot_rows(&self, other: &Rows<T>, i: usize) -> T {
         if self.dim != 1 || other.dim != 1 {
             // SAFETY: `d` is below the width of both, and row `i` is in both.
             return (0..self.width).fold(T::ZERO, |sum, d| unsafe { self.get(i, d).mul_add(other.get(i, d), sum) });
@@ -120,7 +120,7 @@ impl<T: Float> Rows<T> {
     /// # Safety
     /// The head has a row `i`.
     #[inline(always)]
-    pub unsafe fn dot(&self, i: usize, other: &[T]) -> T {
+    pub(super) unsafe fn dot(&self, i: usize, other: &[T]) -> T {
         // SAFETY: `d` is below the width.
         (0..self.width).fold(T::ZERO, |sum, d| unsafe { self.get(i, d) }.mul_add(other[d], sum))
     }
@@ -183,7 +183,7 @@ impl<T: Float> Head<T> {
     /// # Safety
     /// The operands of `job` are as `attention::forward` demands, and `pair` is below batch × heads.
     #[inline(always)]
-    pub unsafe fn new(job: &Job<T>, pair: usize) -> Self {
+    pub(super) unsafe fn new(job: &Job<T>, pair: usize) -> Self {
         let (shape, options) = (job.shape, job.options);
         let (batch, head) = (pair / shape.heads, pair % shape.heads);
         // SAFETY: the pair lies inside `shape`, which every view covers.
@@ -218,7 +218,7 @@ impl<T: Float> Head<T> {
     /// # Safety
     /// The gradients are as `attention::backward` demands; `pair` is the one that this head was made for.
     #[inline(always)]
-    pub unsafe fn gradients(&self, all: &Gradients<T>, job: &Job<T>, pair: usize) -> HeadGradients<T> {
+    pub(super) unsafe fn gradients(&self, all: &Gradients<T>, job: &Job<T>, pair: usize) -> HeadGradients<T> {
         let (batch, head) = (pair / job.shape.heads, pair % job.shape.heads);
         // SAFETY: the pair lies inside `shape`, which the views of gradients cover too.
         let rows = |view| unsafe { Rows::of(view, self.dim, batch, head) };
@@ -229,7 +229,7 @@ impl<T: Float> Head<T> {
 
     /// Query `i` sees the keys before this one (unless the key mask hides them).
     #[inline(always)]
-    pub fn visible_end(&self, i: usize) -> usize {
+    pub(super) fn visible_end(&self, i: usize) -> usize {
         match self.last_seen {
             Some(first) => (first.saturating_add(i as i64 + 1)).clamp(0, self.k_len as i64) as usize,
             None => self.k_len,
@@ -238,7 +238,7 @@ impl<T: Float> Head<T> {
 
     /// The first query that sees key `j`.
     #[inline(always)]
-    pub fn first_query(&self, j: usize) -> usize {
+    pub(super) fn first_query(&self, j: usize) -> usize {
         match self.last_seen {
             Some(first) => (j as i64).saturating_sub(first).clamp(0, self.q_len as i64) as usize,
             None => 0,
@@ -247,7 +247,7 @@ impl<T: Float> Head<T> {
 
     /// The distances from query `i` to the keys start here, in what is kept by distance.
     #[inline(always)]
-    pub fn first_distance(&self, i: usize) -> usize {
+    pub(super) fn first_distance(&self, i: usize) -> usize {
         self.q_len - 1 - i
     }
 
@@ -255,7 +255,7 @@ impl<T: Float> Head<T> {
     ///
     /// # Safety
     /// The mask, if there is one, holds `k_len` values.
-    pub unsafe fn seen_keys(&self) -> usize {
+    pub(super) unsafe fn seen_keys(&self) -> usize {
         let Some(mask) = self.key_mask else { return self.k_len };
         // SAFETY: the mask holds `k_len` values from this sample's first on.
         let mask = unsafe { std::slice::from_raw_parts(mask, self.k_len) };
@@ -267,7 +267,7 @@ impl<T: Float> Head<T> {
     /// # Safety
     /// The mask, if there is one, holds `k_len` values.
     #[inline(always)]
-    pub unsafe fn write_mask(&self, bias: &mut [T]) {
+    pub(super) unsafe fn write_mask(&self, bias: &mut [T]) {
         let (keys, rest) = bias.split_at_mut(self.k_len);
         keys.fill(T::ZERO);
         if let Some(mask) = self.key_mask {
@@ -284,7 +284,7 @@ impl<T: Float> Head<T> {
     /// # Safety
     /// `i` is below `q_len`, and the forward pass has written `lse`.
     #[inline(always)]
-    pub unsafe fn saved_lse(&self, i: usize) -> T {
+    pub(super) unsafe fn saved_lse(&self, i: usize) -> T {
         // SAFETY: `lse` holds `q_len` values, and `i` is below.
         let lse = unsafe { *self.lse.add(i) };
         if lse == T::NEG_INFINITY { -T::NEG_INFINITY } else { lse }
@@ -365,21 +365,21 @@ pub(super) struct Drop<T> {
 
 impl<T: Float> Drop<T> {
     #[inline(always)]
-    pub fn new(stream: Stream, p: f32, sample: u32, head: usize) -> Self {
+    pub(super) fn new(stream: Stream, p: f32, sample: u32, head: usize) -> Self {
         let keep = T::of(1.0 / (1.0 - p as f64));
         Drop { stream, sample, first_row: (head as u32) << 16, threshold: drop_threshold(p), keep }
     }
 
     /// What the weights of query `i` on keys `4 · quad .. 4 · quad + 4` are multiplied by: 0 or 1 / (1 − p).
     #[inline(always)]
-    pub fn factors(&self, i: usize, quad: usize) -> [T; 4] {
+    pub(super) fn factors(&self, i: usize, quad: usize) -> [T; 4] {
         let words = self.stream.quad(self.sample, self.first_row + i as u32, quad as u32);
         words.map(|word| if word < self.threshold { T::ZERO } else { self.keep })
     }
 
     /// The factors of query `i` on the keys of one block. Sixteen quads are made lane by lane.
     #[inline(always)]
-    pub fn write_factors(&self, i: usize, block: usize, factors: &mut [T; FACTOR_BLOCK]) {
+    pub(super) fn write_factors(&self, i: usize, block: usize, factors: &mut [T; FACTOR_BLOCK]) {
         const QUADS: usize = FACTOR_BLOCK / 4;
         let mut words = [[0u32; QUADS]; 4];
         for lane in 0..QUADS {

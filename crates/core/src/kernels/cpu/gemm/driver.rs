@@ -8,12 +8,12 @@ use std::ops::Range;
 
 /// The right-hand operand: as it lies in memory, or packed beforehand.
 #[derive(Clone, Copy)]
-pub enum Right<T> {
+pub(super) enum Right<T> {
     Plain(Matrix<T>),
     Packed(*const T),
 }
 
-pub struct Product<'a, T> {
+pub(super) struct Product<'a, T> {
     pub kernel: &'a Kernel<T>,
     pub dims: Dims,
     pub a: Matrix<T>,
@@ -58,7 +58,7 @@ struct BlockA<T> {
 impl<T: Float> Product<'_, T> {
     /// # Safety
     /// See [`super::gemm`].
-    pub unsafe fn run(&self, b: Right<T>, scratch: &mut [T]) {
+    pub(super) unsafe fn run(&self, b: Right<T>, scratch: &mut [T]) {
         let Dims { m, n, k } = self.dims;
         if m == 0 || n == 0 {
             return;

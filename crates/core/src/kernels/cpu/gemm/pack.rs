@@ -9,7 +9,7 @@ use crate::kernels::cpu::float::Float;
 ///
 /// # Safety
 /// `b` covers the block.
-pub unsafe fn block_b<T: Float>(kernel: &Kernel<T>, depth: usize, cols: usize, b: Matrix<T>, dst: &mut [T]) {
+pub(super) unsafe fn block_b<T: Float>(kernel: &Kernel<T>, depth: usize, cols: usize, b: Matrix<T>, dst: &mut [T]) {
     for column in (0..cols).step_by(NR) {
         let panel = &mut dst[column * depth..][..depth * NR];
         let width = NR.min(cols - column);
@@ -40,7 +40,7 @@ unsafe fn panel_b<T: Float>(kernel: &Kernel<T>, depth: usize, width: usize, b: M
 ///
 /// # Safety
 /// `a` covers the panel.
-pub unsafe fn panel_a<T: Float>(kernel: &Kernel<T>, rows: usize, depth: usize, a: Matrix<T>, dst: &mut [T]) {
+pub(super) unsafe fn panel_a<T: Float>(kernel: &Kernel<T>, rows: usize, depth: usize, a: Matrix<T>, dst: &mut [T]) {
     let lanes = Lanes {
         src: a.ptr,
         lane_stride: a.row_stride,

@@ -14,7 +14,7 @@ const ROWS: usize = 32;
 type Vector<T> = [T; LANES];
 
 /// A shape these loops can do.
-pub struct Narrow {
+pub(super) struct Narrow {
     shape: Shape,
     /// Vectors in a row of x and in one part of a row of y.
     vectors: usize,
@@ -58,19 +58,19 @@ macro_rules! by_width {
 }
 
 impl Narrow {
-    pub fn new(shape: &Shape) -> Option<Self> {
+    pub(super) fn new(shape: &Shape) -> Option<Self> {
         let whole = (shape.groups * shape.inputs).is_multiple_of(LANES);
         let fits = shape.inputs == shape.outputs && matches!(shape.inputs, 1 | 2 | 4 | 8 | 16) && whole;
         fits.then(|| Narrow { shape: *shape, vectors: shape.groups * shape.inputs / LANES })
     }
 
     /// The weights and biases, rearranged.
-    pub fn scratch(&self) -> usize {
+    pub(super) fn scratch(&self) -> usize {
         self.shape.weights() + self.shape.biases()
     }
 
     /// For each chunk of rows, partial sums for the weights and the biases.
-    pub fn weights_scratch(&self) -> usize {
+    pub(super) fn weights_scratch(&self) -> usize {
         Chunks::new(self.shape.rows).count() * self.scratch()
     }
 
@@ -121,7 +121,7 @@ impl Narrow {
 
     /// # Safety
     /// See [`super::forward`].
-    pub unsafe fn forward<T: Float>(&self, x: *const T, w: *const T, b: *const T, y: *mut T, scratch: &mut [T]) {
+    pub(super) unsafe fn forward<T: Float>(&self, x: *const T, w: *const T, b: *const T, y: *mut T, scratch: &mut [T]) {
         let (weights, biases) = scratch[..self.scratch()].split_at_mut(self.shape.weights());
         // SAFETY: sizes as the caller promises; chunks of rows are disjoint.
         unsafe {
@@ -170,7 +170,7 @@ impl Narrow {
 
     /// # Safety
     /// See [`super::backward_input`].
-    pub unsafe fn backward_input<T: Float>(&self, dy: *const T, w: *const T, dx: *mut T, scratch: &mut [T]) {
+    pub(super) unsafe fn backward_input<T: Float>(&self, dy: *const T, w: *const T, dx: *mut T, scratch: &mut [T]) {
         let weights = &mut scratch[..self.shape.weights()];
         // SAFETY: sizes as the caller promises; chunks of rows are disjoint.
         unsafe {
@@ -211,7 +211,7 @@ impl Narrow {
 
     /// # Safety
     /// See [`super::backward_weights`].
-    pub unsafe fn backward_weights<T: Float>(
+    pub(super) unsafe fn backward_weights<T: Float>(
         &self,
         x: *const T,
         dy: *const T,

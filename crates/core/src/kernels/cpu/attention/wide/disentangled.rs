@@ -56,7 +56,7 @@ impl<'a, T: Float> Positions<'a, T> {
     ///
     /// # Safety
     /// The views of `head` and the tables of its bias are valid, and `end` is at most `k_len`.
-    pub unsafe fn new(head: &Head<T>, end: usize, scratch: &mut &'a mut [T]) -> Option<Self> {
+    pub(super) unsafe fn new(head: &Head<T>, end: usize, scratch: &mut &'a mut [T]) -> Option<Self> {
         let HeadBias::Disentangled { rows, first_row, width, key, query } = head.bias else { return None };
         let stride = width + GAP;
         let by_key = take(scratch, head.k_len * stride);
@@ -72,7 +72,7 @@ impl<'a, T: Float> Positions<'a, T> {
     }
 
     /// As much as the gradient of the keys' products takes.
-    pub fn by_key_len(&self) -> usize {
+    pub(super) fn by_key_len(&self) -> usize {
         self.by_key.len()
     }
 
@@ -92,7 +92,14 @@ impl<'a, T: Float> Positions<'a, T> {
     ///
     /// # Safety
     /// The strip lies in the head and is no longer than STRIP; `end` is at most `k_len`.
-    pub unsafe fn add(&mut self, head: &Head<T>, strip: Range<usize>, end: usize, scores: &mut [T], scratch: &mut [T]) {
+    pub(super) unsafe fn add(
+        &mut self,
+        head: &Head<T>,
+        strip: Range<usize>,
+        end: usize,
+        scores: &mut [T],
+        scratch: &mut [T],
+    ) {
         let dims = Dims { m: strip.len(), n: self.width, k: head.dim };
         // SAFETY: the strip lies in the head and the rows in use in the table; `by_query` holds STRIP rows.
         unsafe {
@@ -117,7 +124,7 @@ impl<'a, T: Float> Positions<'a, T> {
     /// As `add`; `dq` has a row for each query of the strip, and nobody else touches it or the gradients of this
     /// head.
     #[allow(clippy::too_many_arguments)] // the operands of the operation
-    pub unsafe fn backward(
+    pub(super) unsafe fn backward(
         &mut self,
         head: &Head<T>,
         gradients: &HeadGradients<T>,
@@ -157,7 +164,7 @@ impl<'a, T: Float> Positions<'a, T> {
     ///
     /// # Safety
     /// As `backward`; `dk` has a row for each key before `end`.
-    pub unsafe fn finish(
+    pub(super) unsafe fn finish(
         &self,
         head: &Head<T>,
         gradients: &HeadGradients<T>,

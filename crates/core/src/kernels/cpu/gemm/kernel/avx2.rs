@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 const WIDTH: usize = 8;
 const TILE: usize = 2 * WIDTH;
 
-pub const KERNEL: Kernel<f32> = Kernel { max_rows: 6, tile, transpose };
+pub(super) const KERNEL: Kernel<f32> = Kernel { max_rows: 6, tile, transpose };
 
 /// # Safety
 /// See [`super::Kernel::tile`]; the machine has AVX2 and FMA, as `Kernel::detect` has seen.

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 
 const WIDTH: usize = 16;
 
-pub const KERNEL: Kernel<f32> = Kernel { max_rows: MAX_ROWS, tile, transpose };
+pub(super) const KERNEL: Kernel<f32> = Kernel { max_rows: MAX_ROWS, tile, transpose };
 
 /// # Safety
 /// See [`super::Kernel::tile`]; the machine has AVX-512F.

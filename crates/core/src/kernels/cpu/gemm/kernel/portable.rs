@@ -5,11 +5,11 @@ use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::gemm::blocking::NR;
 use plimsoll_base::simd::simd;
 
-pub const MAX_ROWS: usize = 4;
+pub(super) const MAX_ROWS: usize = 4;
 
 /// # Safety
 /// See [`super::Kernel::tile`].
-pub unsafe fn tile<T: Float>(rows: usize, tile: &Tile<T>) {
+pub(super) unsafe fn tile<T: Float>(rows: usize, tile: &Tile<T>) {
     simd(
         #[inline(always)]
         // SAFETY: the caller's promise; `rows` is at most MAX_ROWS.
@@ -55,7 +55,7 @@ unsafe fn fixed<T: Float, const ROWS: usize>(tile: &Tile<T>) {
 
 /// # Safety
 /// See [`super::Kernel::transpose`].
-pub unsafe fn transpose<T: Float>(lanes: &Lanes<T>, dst: *mut T) {
+pub(super) unsafe fn transpose<T: Float>(lanes: &Lanes<T>, dst: *mut T) {
     simd(
         #[inline(always)]
         // SAFETY: the caller's promise.
