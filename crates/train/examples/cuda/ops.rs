@@ -40,7 +40,7 @@ const ROUNDS: usize = 3;
 /// Kernels that are compiled between two signs of life.
 const KERNELS_AT_A_TIME: usize = 200;
 
-pub fn check(gpu: &Rc<Gpu>, report: &mut Report, only: Option<&str>) -> Result<(), Box<dyn Error>> {
+pub(crate) fn check(gpu: &Rc<Gpu>, report: &mut Report, only: Option<&str>) -> Result<(), Box<dyn Error>> {
     let seed = std::env::var("PLIMSOLL_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
     let mut cases = cases(seed, ROUNDS);
     cases.retain(|(name, _)| only.is_none_or(|text| name.contains(text)));

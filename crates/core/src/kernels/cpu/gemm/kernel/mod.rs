@@ -118,7 +118,7 @@ impl<T: Float> Kernel<T> {
 
 /// Every kernel that this machine can run, for tests.
 #[cfg(test)]
-pub fn all_f32() -> Vec<Kernel<f32>> {
+pub(super) fn all_f32() -> Vec<Kernel<f32>> {
     let mut kernels = vec![Kernel::portable()];
     #[cfg(target_arch = "x86_64")]
     {
