@@ -60,14 +60,17 @@ fn count(bytes: i64) {
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is the one of `System`.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(-(layout.size() as i64));
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is the one of `System`.
         unsafe { System.dealloc(pointer, layout) }
     }
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(size as i64 - layout.size() as i64);
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is the one of `System`.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }

@@ -51,7 +51,7 @@ fn check(call: &'static str, answer: Result<(), result::CublasError>) -> Result<
 
 impl Blas {
     /// `card` and the version of the library say whose algorithms are kept in `cache`.
-    pub fn new(card: &str, cache: Option<PathBuf>) -> Result<Blas, CudaError> {
+    pub(crate) fn new(card: &str, cache: Option<PathBuf>) -> Result<Blas, CudaError> {
         Library::CublasLt.load()?;
         // SAFETY: a query.
         let version = unsafe { sys::cublasLtGetVersion() };
@@ -66,7 +66,7 @@ impl Blas {
     }
 
     /// Goes on with the algorithms of an earlier run, whatever is known here.
-    pub fn adopt(&mut self, products: &Algorithms) {
+    pub(crate) fn adopt(&mut self, products: &Algorithms) {
         if products.library == self.used.library {
             self.algorithms.extend(products.algorithms.clone());
             self.used.algorithms.extend(products.algorithms.clone());
@@ -74,12 +74,12 @@ impl Blas {
     }
 
     /// Those in use, if any were added since the last time.
-    pub fn added(&mut self) -> Option<Algorithms> {
+    pub(crate) fn added(&mut self) -> Option<Algorithms> {
         (!std::mem::replace(&mut self.is_told, true)).then(|| self.used.clone())
     }
 
     /// A product ready to run. `scratch` is memory whose content is of no use now: candidates are timed there.
-    pub fn prepare(&mut self, gemm: &Gemm, stream: &Stream, scratch: Range<u64>) -> Result<Product, CudaError> {
+    pub(crate) fn prepare(&mut self, gemm: &Gemm, stream: &Stream, scratch: Range<u64>) -> Result<Product, CudaError> {
         let mut product = Product::new(gemm)?;
         let key = key(gemm);
         let known = self.algorithms.get(&key).copied().filter(|&algorithm| self.allows(&product, algorithm));
@@ -96,14 +96,14 @@ impl Blas {
     }
 
     /// Writes what was found since the last time.
-    pub fn save(&mut self) {
+    pub(crate) fn save(&mut self) {
         if let (Some(file), true, Ok(text)) = (&self.file, self.is_changed, serde_json::to_vec(&self.algorithms)) {
             compile::store(file, &text);
         }
         self.is_changed = false;
     }
 
-    pub fn run(&self, product: &Product, stream: &Stream) -> Result<(), CudaError> {
+    pub(crate) fn run(&self, product: &Product, stream: &Stream) -> Result<(), CudaError> {
         product.run(self.handle, stream, product.c_address)
     }
 

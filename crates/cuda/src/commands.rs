@@ -20,7 +20,7 @@ pub(super) enum Command {
 }
 
 impl Command {
-    pub fn put(&self, blas: &Blas, stream: &Stream) -> Result<(), CudaError> {
+    pub(crate) fn put(&self, blas: &Blas, stream: &Stream) -> Result<(), CudaError> {
         match self {
             Command::Kernel { function, grid, args } => launch(*function, *grid, args, stream),
             Command::Product(product) => blas.run(product, stream),
@@ -99,7 +99,7 @@ pub(super) struct Commands {
 }
 
 impl Preparer<'_> {
-    pub fn phase(&mut self, program: &Program, layout: &Layout, phase: usize) -> Result<Commands, CudaError> {
+    pub(crate) fn phase(&mut self, program: &Program, layout: &Layout, phase: usize) -> Result<Commands, CudaError> {
         let launches = record_phase(program, layout, phase, self.bases, self.tf32, self.modules.arch())?;
         let kernels: Vec<Kernel> = launches.iter().filter_map(|(_, launch)| launch.kernel()).collect();
         self.modules.load(&kernels)?;
@@ -134,7 +134,7 @@ pub(super) struct Graph(sys::CUgraphExec);
 
 impl Graph {
     /// Records what `put` puts on the stream, without running it.
-    pub fn capture(stream: &Stream, put: impl FnOnce() -> Result<(), CudaError>) -> Result<Graph, CudaError> {
+    pub(crate) fn capture(stream: &Stream, put: impl FnOnce() -> Result<(), CudaError>) -> Result<Graph, CudaError> {
         let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED;
         let (mut graph, mut ready) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: the capture is ended whatever happens in between; the graph is freed once it is instantiated.
@@ -153,7 +153,7 @@ impl Graph {
         }
     }
 
-    pub fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
+    pub(crate) fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
         // SAFETY: the graph exists, and what it reads and writes lies in the arena.
         unsafe { check("cuGraphLaunch", sys::cuGraphLaunch(self.0, stream.0)) }
     }

@@ -7,8 +7,6 @@ use sha2::{Digest, Sha256};
 use std::ffi::{CString, c_char, c_int};
 use std::path::{Path, PathBuf};
 
-/// In front of every source.
-
 /// The oldest architecture that the kernels are written for.
 pub const OLDEST_ARCH: u32 = 75;
 

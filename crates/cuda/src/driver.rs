@@ -99,7 +99,7 @@ pub(super) struct Context {
 }
 
 impl Context {
-    pub fn open(ordinal: usize) -> Result<Context, CudaError> {
+    pub(crate) fn open(ordinal: usize) -> Result<Context, CudaError> {
         let (facts, device) = (DriverFacts::gather(ordinal)?, find(ordinal)?);
         if facts.arch < OLDEST_ARCH {
             return Err(CudaError::Unusable {
@@ -125,7 +125,7 @@ impl Context {
     }
 
     /// Bytes free and in all, of the whole device.
-    pub fn memory(&self) -> Result<(u64, u64), CudaError> {
+    pub(crate) fn memory(&self) -> Result<(u64, u64), CudaError> {
         let (mut free, mut total) = (0, 0);
         // SAFETY: a query; the context is current.
         unsafe { check("cuMemGetInfo", sys::cuMemGetInfo_v2(&mut free, &mut total))? };
@@ -147,7 +147,7 @@ pub(super) struct DeviceArena {
 }
 
 impl DeviceArena {
-    pub fn new(bytes: usize) -> Result<DeviceArena, CudaError> {
+    pub(crate) fn new(bytes: usize) -> Result<DeviceArena, CudaError> {
         let mut base = 0;
         // SAFETY: freed when dropped.
         match unsafe { sys::cuMemAlloc_v2(&mut base, bytes.max(1)) } {
@@ -156,7 +156,7 @@ impl DeviceArena {
         }
     }
 
-    pub fn holds(&self, address: u64) -> bool {
+    pub(crate) fn holds(&self, address: u64) -> bool {
         (self.base..self.base + self.bytes as u64).contains(&address)
     }
 }
@@ -176,7 +176,7 @@ pub(super) struct HostRegion {
 
 impl HostRegion {
     /// Nothing is taken for nothing. What it holds at first is open.
-    pub fn new(bytes: usize) -> Result<HostRegion, CudaError> {
+    pub(crate) fn new(bytes: usize) -> Result<HostRegion, CudaError> {
         let mut memory: *mut c_void = std::ptr::null_mut();
         if bytes > 0 {
             // SAFETY: freed when dropped.
@@ -189,13 +189,13 @@ impl HostRegion {
     }
 
     /// What the device has copied there; it must not be copying now.
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: allocated with this many bytes, or empty.
         unsafe { std::slice::from_raw_parts(self.start(), self.bytes) }
     }
 
     /// For the host to write; the device must not be reading what is written.
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and borrowed exclusively on this side.
         unsafe { std::slice::from_raw_parts_mut(self.start(), self.bytes) }
     }
@@ -217,7 +217,7 @@ impl Drop for HostRegion {
 pub(super) struct Stream(pub sys::CUstream);
 
 impl Stream {
-    pub fn new() -> Result<Stream, CudaError> {
+    pub(crate) fn new() -> Result<Stream, CudaError> {
         let mut stream = std::ptr::null_mut();
         // SAFETY: destroyed when dropped.
         unsafe {
@@ -228,19 +228,21 @@ impl Stream {
     }
 
     /// What is put on it from now on waits for the event, as it was last recorded.
-    pub fn wait_for(&self, event: &Event) -> Result<(), CudaError> {
+    pub(crate) fn wait_for(&self, event: &Event) -> Result<(), CudaError> {
         // SAFETY: both exist.
         unsafe { check("cuStreamWaitEvent", sys::cuStreamWaitEvent(self.0, event.0, 0)) }
     }
 
     /// Waits for everything put on it. Errors of kernels show here.
-    pub fn wait(&self) -> Result<(), CudaError> {
+    pub(crate) fn wait(&self) -> Result<(), CudaError> {
         // SAFETY: the stream exists.
         unsafe { check("cuStreamSynchronize", sys::cuStreamSynchronize(self.0)) }
     }
 
     /// What is put on it from now on begins so many milliseconds later.
-    pub fn pause(&self, ms: u32) -> Result<(), CudaError> {
+    pub(crate) fn pause(&self, ms: u32) -> Result<(), CudaError> {
+        /// # Safety
+        /// None is needed: `ms` is a number and never followed.
         unsafe extern "C" fn sleep(ms: *mut c_void) {
             std::thread::sleep(Duration::from_millis(ms as u64));
         }
@@ -248,25 +250,25 @@ impl Stream {
         unsafe { check("cuLaunchHostFunc", sys::cuLaunchHostFunc(self.0, Some(sleep), ms as usize as *mut c_void)) }
     }
 
-    pub fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<(), CudaError> {
+    pub(crate) fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<(), CudaError> {
         // SAFETY: the range lies in the arena: the plan was verified.
         unsafe { check("cuMemsetD8Async", sys::cuMemsetD8Async(address, byte, bytes, self.0)) }
     }
 
     /// Four bytes. Unlike a copy, it does not change over to the engine that copies.
-    pub fn set_word(&self, address: u64, word: u32) -> Result<(), CudaError> {
+    pub(crate) fn set_word(&self, address: u64, word: u32) -> Result<(), CudaError> {
         // SAFETY: as above; slots are aligned.
         unsafe { check("cuMemsetD32Async", sys::cuMemsetD32Async(address, word, 1, self.0)) }
     }
 
     /// Between any two of the arena and the host region.
-    pub fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), CudaError> {
+    pub(crate) fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), CudaError> {
         // SAFETY: as above; the host region is pinned, so the driver knows both sides by their addresses.
         unsafe { check("cuMemcpyAsync", sys::cuMemcpyAsync(to, from, bytes, self.0)) }
     }
 
     /// Waits for the stream, then copies to the host.
-    pub fn read(&self, from: u64, to: &mut [u8]) -> Result<(), CudaError> {
+    pub(crate) fn read(&self, from: u64, to: &mut [u8]) -> Result<(), CudaError> {
         // SAFETY: the host's buffer lives until the wait is over.
         unsafe {
             check("cuMemcpyAsync", sys::cuMemcpyAsync(to.as_mut_ptr() as u64, from, to.len(), self.0))?;
@@ -288,32 +290,32 @@ impl Drop for Stream {
 pub(super) struct Event(sys::CUevent);
 
 impl Event {
-    pub fn new() -> Result<Event, CudaError> {
+    pub(crate) fn new() -> Result<Event, CudaError> {
         let mut event = std::ptr::null_mut();
         // SAFETY: destroyed when dropped.
         unsafe { check("cuEventCreate", sys::cuEventCreate(&mut event, 0))? };
         Ok(Event(event))
     }
 
-    pub fn record(&self, stream: &Stream) -> Result<(), CudaError> {
+    pub(crate) fn record(&self, stream: &Stream) -> Result<(), CudaError> {
         // SAFETY: both exist.
         unsafe { check("cuEventRecord", sys::cuEventRecord(self.0, stream.0)) }
     }
 
     /// Becomes a node of the graph that is being captured; each launch of that graph records it.
-    pub fn record_in_graph(&self, stream: &Stream) -> Result<(), CudaError> {
+    pub(crate) fn record_in_graph(&self, stream: &Stream) -> Result<(), CudaError> {
         let external = sys::CUevent_record_flags_enum::CU_EVENT_RECORD_EXTERNAL as u32;
         // SAFETY: both exist.
         unsafe { check("cuEventRecordWithFlags", sys::cuEventRecordWithFlags(self.0, stream.0, external)) }
     }
 
     /// Waits until what was on the stream when it was recorded is done.
-    pub fn wait(&self) -> Result<(), CudaError> {
+    pub(crate) fn wait(&self) -> Result<(), CudaError> {
         // SAFETY: the event exists.
         unsafe { check("cuEventSynchronize", sys::cuEventSynchronize(self.0)) }
     }
 
-    pub fn ms_since(&self, start: &Event) -> Result<f32, CudaError> {
+    pub(crate) fn ms_since(&self, start: &Event) -> Result<f32, CudaError> {
         let mut ms = 0.0;
         // SAFETY: both exist.
         unsafe { check("cuEventElapsedTime", sys::cuEventElapsedTime_v2(&mut ms, start.0, self.0))? };

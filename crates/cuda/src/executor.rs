@@ -13,7 +13,7 @@ use plimsoll_core::kernels::cuda::CudaError;
 use plimsoll_core::plan::{LANDING, Layout, Program, Slot};
 use plimsoll_core::types::DType;
 use plimsoll_exec::Algorithms;
-use plimsoll_exec::{Asked, Executor, Fill, Scalars, copy_of, fill_in_pieces, floats};
+use plimsoll_exec::{Asked, ExecError, Executor, Fill, Scalars, copy_of, fill_in_pieces, floats};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -260,10 +260,9 @@ impl CudaExecutor {
     }
 
     /// A word goes by itself; everything else by way of pinned memory.
-    fn fill(&mut self, to: Option<Stretch>, bytes: usize, fill: &Fill<'_>) -> bool {
-        let Some(to) = to.filter(|to| to.bytes == bytes) else { return false };
+    fn fill(&mut self, to: Stretch, fill: &Fill<'_>) -> Result<(), ExecError> {
         if self.is_sound() {
-            let filled = match bytes == size_of::<u32>() && self.arena.holds(to.address) {
+            let filled = match to.bytes == size_of::<u32>() && self.arena.holds(to.address) {
                 true => {
                     let mut word = [0; size_of::<u32>()];
                     fill(0, &mut word);
@@ -271,12 +270,16 @@ impl CudaExecutor {
                 }
                 false => {
                     let way = Way { streams: [&self.gpu.stream, &self.landing.stream], by: 0 };
-                    self.staging.fill(way, to.address, bytes, fill)
+                    self.staging.fill(way, to.address, to.bytes, fill)
                 }
             };
             self.note(filled);
         }
-        true
+        self.check()
+    }
+
+    fn resident(&self, name: &str) -> Result<Stretch, ExecError> {
+        self.residents.get(name).copied().ok_or_else(|| ExecError::NoResident { name: name.into() })
     }
 
     /// An input lands while the phase before may still be running; what finds no room is copied when that is over.
@@ -325,35 +328,40 @@ impl Executor for CudaExecutor {
             self.note(timed);
         }
     }
-    fn fill_input(&mut self, phase: usize, name: &str, bytes: usize, fill: &Fill<'_>) -> bool {
-        // After a failure in `add_phases` the phase may not be there: nothing is written any more, and `check` says why.
-        if !self.is_sound() {
-            return true;
+    fn fill_input(&mut self, phase: usize, name: &str, bytes: usize, fill: &Fill<'_>) -> Result<(), ExecError> {
+        // After a failure in `add_phases` the phase may not be there, and that failure is what there is to say.
+        self.check()?;
+        let to = self.phases.get(phase).and_then(|phase| phase.inputs.get(name)).copied();
+        let to = to.ok_or_else(|| ExecError::NoInput { phase, name: name.into() })?;
+        ExecError::check_size(name, to.bytes, bytes)?;
+        if bytes <= size_of::<u32>() || !self.arena.holds(to.address) {
+            return self.fill(to, fill);
         }
-        let to = self.phases[phase].inputs.get(name).copied().filter(|to| to.bytes == bytes);
-        let Some(to) = to.filter(|to| bytes > size_of::<u32>() && self.arena.holds(to.address)) else {
-            return self.fill(to, bytes, fill);
-        };
         let landed = self.land(to, fill);
-        self.note(landed).is_none_or(|landed| landed || self.fill(Some(to), bytes, fill))
-    }
-    fn fill_resident(&mut self, name: &str, bytes: usize, fill: &Fill<'_>) -> bool {
-        self.fill(self.residents.get(name).copied(), bytes, fill)
-    }
-    fn clear_resident(&mut self, name: &str) -> bool {
-        let Some(&Stretch { address, bytes }) = self.residents.get(name) else { return false };
-        match self.arena.holds(address) {
-            true => drop(self.is_sound().then(|| self.note(self.gpu.stream.fill(address, 0, bytes)))),
-            // Memory of the host is filled by the host.
-            false => drop(self.fill_resident(name, bytes, &|_, piece| piece.fill(0))),
+        match self.note(landed) {
+            Some(false) => self.fill(to, fill),
+            _ => self.check(),
         }
-        true
     }
-    fn write_resident_at(&mut self, name: &str, offset: usize, data: &[u8]) -> bool {
-        let inside = |all: &Stretch| all.bytes.checked_sub(offset).is_some_and(|rest| data.len() <= rest);
-        let all = self.residents.get(name).copied().filter(inside);
-        let part = all.map(|all| Stretch { address: all.address + offset as u64, bytes: data.len() });
-        self.fill(part, data.len(), &copy_of(data))
+    fn fill_resident(&mut self, name: &str, bytes: usize, fill: &Fill<'_>) -> Result<(), ExecError> {
+        let to = self.resident(name)?;
+        ExecError::check_size(name, to.bytes, bytes)?;
+        self.fill(to, fill)
+    }
+    fn clear_resident(&mut self, name: &str) -> Result<(), ExecError> {
+        let to = self.resident(name)?;
+        // Memory of the host is filled by the host.
+        if !self.arena.holds(to.address) {
+            return self.fill(to, &|_, piece| piece.fill(0));
+        }
+        self.check()?;
+        self.note(self.gpu.stream.fill(to.address, 0, to.bytes));
+        self.check()
+    }
+    fn write_resident_at(&mut self, name: &str, offset: usize, data: &[u8]) -> Result<(), ExecError> {
+        let all = self.resident(name)?;
+        ExecError::check_inside(name, all.bytes, offset, data.len())?;
+        self.fill(Stretch { address: all.address + offset as u64, bytes: data.len() }, &copy_of(data))
     }
     fn ask(&mut self, names: &[&str]) -> Asked {
         let scalar = |name: &&str| self.residents.get(*name).filter(|r| r.bytes == size_of::<f32>()).map(|r| r.address);
@@ -398,8 +406,8 @@ impl Executor for CudaExecutor {
     fn take_algorithms(&mut self) -> Option<Algorithms> {
         self.gpu.blas.borrow_mut().added()
     }
-    fn check(&self) -> Result<(), CudaError> {
-        self.failure.borrow().clone().map_or(Ok(()), Err)
+    fn check(&self) -> Result<(), ExecError> {
+        self.failure.borrow().clone().map_or(Ok(()), |failure| Err(ExecError::device(failure)))
     }
 }
 

@@ -28,7 +28,7 @@ struct Arrival {
 }
 
 impl Landing {
-    pub fn new(place: Option<Range<u64>>) -> Result<Landing, CudaError> {
+    pub(crate) fn new(place: Option<Range<u64>>) -> Result<Landing, CudaError> {
         Ok(Landing {
             stream: Stream::new()?,
             place: place.unwrap_or(0..0),
@@ -40,7 +40,7 @@ impl Landing {
     }
 
     /// Where bytes that belong at `to` may be copied to on the stream; none if there is no room left.
-    pub fn take(&mut self, to: u64, bytes: usize) -> Result<Option<u64>, CudaError> {
+    pub(crate) fn take(&mut self, to: u64, bytes: usize) -> Result<Option<u64>, CudaError> {
         let at = self.place.start + self.filled;
         if at + bytes as u64 > self.place.end {
             return Ok(None);
@@ -54,7 +54,7 @@ impl Landing {
     }
 
     /// Moves everything that has landed to where it belongs, before what is put on `stream` next.
-    pub fn settle(&mut self, stream: &Stream) -> Result<(), CudaError> {
+    pub(crate) fn settle(&mut self, stream: &Stream) -> Result<(), CudaError> {
         if self.arrivals.is_empty() {
             return Ok(());
         }

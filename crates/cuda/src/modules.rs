@@ -32,17 +32,17 @@ fn key(kernel: &Kernel) -> ModuleKey {
 }
 
 impl Modules {
-    pub fn new(compiler: Compiler) -> Modules {
+    pub(crate) fn new(compiler: Compiler) -> Modules {
         Modules { compiler, modules: HashMap::new(), functions: HashMap::new() }
     }
 
     /// The compute capability that they are compiled for.
-    pub fn arch(&self) -> u32 {
+    pub(crate) fn arch(&self) -> u32 {
         self.compiler.arch()
     }
 
     /// Compiles what is not loaded yet, on all cores, and loads it.
-    pub fn load(&mut self, kernels: &[Kernel]) -> Result<(), CudaError> {
+    pub(crate) fn load(&mut self, kernels: &[Kernel]) -> Result<(), CudaError> {
         let mut missing: Vec<&Kernel> = Vec::new();
         for kernel in kernels.iter().filter(|kernel| !self.modules.contains_key(&key(kernel))) {
             if !missing.iter().any(|other| key(other) == key(kernel)) {
@@ -60,7 +60,7 @@ impl Modules {
     }
 
     /// The kernel, allowed to take this much dynamic shared memory.
-    pub fn function(&mut self, kernel: &Kernel, shared_bytes: u32) -> Result<sys::CUfunction, CudaError> {
+    pub(crate) fn function(&mut self, kernel: &Kernel, shared_bytes: u32) -> Result<sys::CUfunction, CudaError> {
         if !self.functions.contains_key(kernel) {
             let found = self.find(kernel)?;
             self.functions.insert(kernel.clone(), found);

@@ -18,14 +18,14 @@ pub(super) struct Readback {
 }
 
 impl Readback {
-    pub fn new() -> Result<Readback, CudaError> {
+    pub(crate) fn new() -> Result<Readback, CudaError> {
         let memory = HostRegion::new(SLOTS * WIDTH * size_of::<f32>())?;
         Ok(Readback { memory, copied: [Event::new()?, Event::new()?], next: 0 })
     }
 
     /// Puts copies of the floats at these addresses on the stream; NaN stands for those that are nowhere. The slot they
     /// come to.
-    pub fn order(
+    pub(crate) fn order(
         &mut self,
         stream: &Stream,
         addresses: impl ExactSizeIterator<Item = Option<u64>>,
@@ -43,7 +43,7 @@ impl Readback {
     }
 
     /// Waits until the numbers are there.
-    pub fn numbers(&self, slot: usize, count: usize) -> Result<Scalars, CudaError> {
+    pub(crate) fn numbers(&self, slot: usize, count: usize) -> Result<Scalars, CudaError> {
         self.copied[slot].wait()?;
         let floats = self.memory.bytes()[slot * WIDTH * size_of::<f32>()..].chunks_exact(size_of::<f32>());
         Ok(floats.take(count.min(WIDTH)).map(|bytes| bytemuck::pod_read_unaligned::<f32>(bytes).into()).collect())

@@ -37,14 +37,14 @@ pub fn half_bytes(program: &Program) -> usize {
 }
 
 impl Staging {
-    pub fn new(half_bytes: usize) -> Result<Staging, CudaError> {
+    pub(crate) fn new(half_bytes: usize) -> Result<Staging, CudaError> {
         let memory = HostRegion::new(2 * half_bytes)?;
         let events = || Ok::<_, CudaError>([Event::new()?, Event::new()?]);
         Ok(Staging { memory, half_bytes, half: 0, filled: 0, copied: [events()?, events()?] })
     }
 
     /// Copies what `fill` writes to the device, or to the host region. Returns as soon as it is in pinned memory.
-    pub fn fill(&mut self, way: Way<'_>, to: u64, bytes: usize, fill: &Fill<'_>) -> Result<(), CudaError> {
+    pub(crate) fn fill(&mut self, way: Way<'_>, to: u64, bytes: usize, fill: &Fill<'_>) -> Result<(), CudaError> {
         let mut at = 0;
         while at < bytes {
             let piece = (bytes - at).min(self.half_bytes);

@@ -38,7 +38,7 @@ fn window_batches(batch: usize) -> usize {
 
 impl Composer {
     /// `batch` is positive.
-    pub fn new(order: Order, len: usize, batch: usize, compose: Compose) -> Result<Self, DataError> {
+    pub(crate) fn new(order: Order, len: usize, batch: usize, compose: Compose) -> Result<Self, DataError> {
         let windows = match compose {
             Compose::Random => None,
             Compose::Length => {
@@ -56,7 +56,7 @@ impl Composer {
     }
 
     /// Host memory, at most, for batches of `batch` samples.
-    pub fn host_bytes(batch: usize, compose: Compose) -> usize {
+    pub(crate) fn host_bytes(batch: usize, compose: Compose) -> usize {
         match compose {
             Compose::Random => 0,
             Compose::Length => {
@@ -66,7 +66,7 @@ impl Composer {
     }
 
     /// Replaces `out` by the samples from `start` to `end`, which lie in one epoch.
-    pub fn samples(&self, dataset: &dyn Dataset, start: Position, end: Position, out: &mut Vec<usize>) {
+    pub(crate) fn samples(&self, dataset: &dyn Dataset, start: Position, end: Position, out: &mut Vec<usize>) {
         let (epoch, range) = (start.epoch, start.index as usize..end.index as usize);
         out.clear();
         let Some(windows) = &self.windows else {

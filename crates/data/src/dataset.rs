@@ -84,14 +84,14 @@ pub(super) mod tests {
     use crate::Element;
 
     /// Sample `i` is `x = [i, i + 0.5]`, `label = -i`; sample `broken` fails.
-    pub struct Counting {
+    pub(crate) struct Counting {
         pub len: usize,
         pub broken: Option<usize>,
         fields: [FieldSpec; 2],
     }
 
     impl Counting {
-        pub fn new(len: usize, broken: Option<usize>) -> Self {
+        pub(crate) fn new(len: usize, broken: Option<usize>) -> Self {
             let fields = [FieldSpec::new("x", Element::F32, &[2]), FieldSpec::new("label", Element::I32, &[])];
             Counting { len, broken, fields }
         }
@@ -118,15 +118,15 @@ pub(super) mod tests {
     }
 
     /// Sample `i` has `lengths[i]` ids, all `i + 1`, with marks of the same length, and a position in them.
-    pub struct Lengths {
+    pub(crate) struct Lengths {
         pub lengths: Vec<usize>,
         fields: [FieldSpec; 3],
     }
 
     impl Lengths {
-        pub const PAD: i32 = -9;
+        pub(crate) const PAD: i32 = -9;
 
-        pub fn new(lengths: Vec<usize>, max: usize) -> Self {
+        pub(crate) fn new(lengths: Vec<usize>, max: usize) -> Self {
             let fields = [
                 FieldSpec::variable("ids", Element::I32, 0, max, Self::PAD),
                 FieldSpec::variable("marks", Element::F32, 0, max, 0),

@@ -58,7 +58,7 @@ impl Order {
 /// Cuts the endless stream of epochs that begins at `start` into batches: every epoch ends with a ragged batch where
 /// `batch` does not divide it, and no batch spans two epochs.
 #[derive(Clone, Copy, Debug)]
-pub struct Cuts {
+pub(crate) struct Cuts {
     len: u64,
     batch: u64,
     start: Position,
@@ -66,14 +66,14 @@ pub struct Cuts {
 
 impl Cuts {
     /// `len` and `batch` are positive. A start at the end of an epoch is the start of the next.
-    pub fn new(len: u64, batch: u64, start: Position) -> Self {
+    pub(crate) fn new(len: u64, batch: u64, start: Position) -> Self {
         let start =
             if start.index >= len { Position { epoch: start.epoch.saturating_add(1), index: 0 } } else { start };
         Cuts { len, batch, start }
     }
 
     /// First and end position of batch number `ticket`.
-    pub fn batch(&self, ticket: u64) -> (Position, Position) {
+    pub(crate) fn batch(&self, ticket: u64) -> (Position, Position) {
         let per_epoch = self.len.div_ceil(self.batch);
         let in_first = (self.len - self.start.index).div_ceil(self.batch);
         let (epoch, index) = match ticket.checked_sub(in_first) {

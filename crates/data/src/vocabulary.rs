@@ -171,7 +171,7 @@ pub(super) mod tests {
     use crate::formats::table::tests::{file, mutated};
 
     /// A word-level tokenizer that pads and truncates, as published files often do.
-    pub const TOKENIZER: &str = r#"{
+    pub(crate) const TOKENIZER: &str = r#"{
         "version": "1.0",
         "truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0},
         "padding": {"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 0,

@@ -1,7 +1,7 @@
 //! Initial values: a function of the seed, the parameter's name and the place in it alone, so that every piece of a tensor
 //! can be drawn by itself, by any thread.
 
-use crate::Executor;
+use crate::{ExecError, Executor};
 use half::{bf16, f16};
 use plimsoll_base::random::{Stream, site};
 use plimsoll_core::graph::Init;
@@ -9,16 +9,21 @@ use plimsoll_core::plan::{LANDING, Program, Resident};
 use plimsoll_core::types::DType;
 
 /// Sets every resident to its initial value.
-pub fn initialize(program: &Program, executor: &mut dyn Executor, seed: u64) {
-    initialize_some(program, executor, seed, |_| true);
+pub fn initialize(program: &Program, executor: &mut dyn Executor, seed: u64) -> Result<(), ExecError> {
+    initialize_some(program, executor, seed, |_| true)
 }
 
 /// Sets the residents that are `wanted` to their initial values, drawn where the executor takes them from. The place where
 /// inputs land is the executor's own.
-pub fn initialize_some(program: &Program, executor: &mut dyn Executor, seed: u64, wanted: impl Fn(&Resident) -> bool) {
+pub fn initialize_some(
+    program: &Program,
+    executor: &mut dyn Executor,
+    seed: u64,
+    wanted: impl Fn(&Resident) -> bool,
+) -> Result<(), ExecError> {
     for resident in program.residents.iter().filter(|r| r.name != LANDING && wanted(r)) {
         let (name, bytes, draw) = (&resident.name, resident.ty.span_bytes(), Draw::new(resident, seed));
-        let written = match (&resident.init, resident.ty.dtype) {
+        match (&resident.init, resident.ty.dtype) {
             (Init::Zeros, _) => executor.clear_resident(name),
             (_, DType::F32) => executor.fill_resident(name, bytes, &|at, to| draw.fill(at, to, f32::to_ne_bytes)),
             (_, DType::Bf16) => {
@@ -28,9 +33,9 @@ pub fn initialize_some(program: &Program, executor: &mut dyn Executor, seed: u64
                 executor.fill_resident(name, bytes, &|at, to| draw.fill(at, to, |x| f16::from_f32(x).to_ne_bytes()))
             }
             _ => executor.clear_resident(name),
-        };
-        debug_assert!(written, "{name} is not in the arena");
+        }?;
     }
+    Ok(())
 }
 
 /// The values of one parameter.
@@ -115,10 +120,33 @@ mod tests {
         let program = Program::new(phases).unwrap();
         let layout = lay_out(&program, LayoutOptions { target: Target::cpu(1), sharing: true }).unwrap();
         let mut executor = CpuExecutor::new(&program, &layout, 1).unwrap();
-        assert!(executor.write_resident(LANDING, &[7; 64]) && executor.write_resident("m", &[7; 16]));
-        initialize(&program, &mut executor, 1);
+        executor.write_resident(LANDING, &[7; 64]).unwrap();
+        executor.write_resident("m", &[7; 16]).unwrap();
+        initialize(&program, &mut executor, 1).unwrap();
         assert_eq!(executor.read_resident(LANDING).unwrap(), &[7; 64][..]);
         assert_eq!(executor.read_resident("m").unwrap(), &[0; 16][..]);
+    }
+
+    /// A misspelled name, a size that is off by one, a phase that is not there: nothing of it may train with a zero.
+    #[test]
+    fn what_is_not_there_cannot_be_written() {
+        let mut graph = Graph::new("step", DType::F32);
+        graph.data("ids", Type::new(DType::I32, &[2])).unwrap();
+        graph.resident("m", Type::new(DType::F32, &[4]), Component::Optimizer, Init::Ones).unwrap();
+        let program = Program::new(vec![Phase { name: "step".into(), graph, repeat: 1 }]).unwrap();
+        let layout = lay_out(&program, LayoutOptions { target: Target::cpu(1), sharing: true }).unwrap();
+        let mut executor = CpuExecutor::new(&program, &layout, 1).unwrap();
+        initialize(&program, &mut executor, 1).unwrap();
+        assert!(matches!(executor.write_resident("n", &[0; 16]), Err(ExecError::NoResident { name }) if name == "n"));
+        assert!(matches!(executor.write_resident("m", &[0; 12]), Err(ExecError::Size { there: 16, given: 12, .. })));
+        assert!(matches!(executor.write_resident_at("m", 8, &[0; 9]), Err(ExecError::Size { offset: 8, .. })));
+        assert!(matches!(executor.clear_resident("ids"), Err(ExecError::NoResident { .. })));
+        assert!(matches!(executor.write_input(0, "idss", &[0; 8]), Err(ExecError::NoInput { phase: 0, .. })));
+        assert!(matches!(executor.write_input(1, "ids", &[0; 8]), Err(ExecError::NoInput { phase: 1, .. })));
+        assert!(matches!(executor.write_input(0, "ids", &[0; 4]), Err(ExecError::Size { there: 8, given: 4, .. })));
+        assert_eq!(&*executor.read_resident("m").unwrap(), bytemuck::cast_slice::<f32, u8>(&[1.0; 4]));
+        executor.write_input(0, "ids", &[0; 8]).unwrap();
+        executor.write_resident_at("m", 8, &[0; 8]).unwrap();
     }
 
     #[test]

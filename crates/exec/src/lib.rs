@@ -2,18 +2,19 @@
 
 mod algorithms;
 pub mod cpu;
+mod error;
 mod fill;
 pub mod host;
 mod initial;
 mod null;
 
 pub use algorithms::{Algorithm, Algorithms};
+pub use error::{DeviceFailure, ExecError};
 pub use fill::{Fill, copy_of, fill_in_pieces};
 pub use initial::{initialize, initialize_some};
 pub use null::NullExecutor;
 
 use half::{bf16, f16};
-use plimsoll_core::kernels::cuda::CudaError;
 use plimsoll_core::plan::{Layout, Program};
 use plimsoll_core::types::DType;
 use smallvec::SmallVec;
@@ -35,28 +36,28 @@ pub trait Executor {
     /// Runs all nodes of a phase. Its inputs have been written since its last run.
     fn run(&mut self, phase: usize);
 
-    /// Lets `fill` write an input of a phase where the device takes it from; false if there is no such input of this
-    /// size. On return what `fill` reads is free again.
-    fn fill_input(&mut self, phase: usize, name: &str, bytes: usize, fill: &Fill<'_>) -> bool;
+    /// Lets `fill` write an input of a phase where the device takes it from; an error if there is no such input of
+    /// this size. On return what `fill` reads is free again.
+    fn fill_input(&mut self, phase: usize, name: &str, bytes: usize, fill: &Fill<'_>) -> Result<(), ExecError>;
 
-    /// Copies `data` into an input of a phase; false if there is no such input of this size.
-    fn write_input(&mut self, phase: usize, name: &str, data: &[u8]) -> bool {
+    /// Copies `data` into an input of a phase; an error if there is no such input of this size.
+    fn write_input(&mut self, phase: usize, name: &str, data: &[u8]) -> Result<(), ExecError> {
         self.fill_input(phase, name, data.len(), &copy_of(data))
     }
 
     /// As [`Executor::fill_input`], for a resident.
-    fn fill_resident(&mut self, name: &str, bytes: usize, fill: &Fill<'_>) -> bool;
+    fn fill_resident(&mut self, name: &str, bytes: usize, fill: &Fill<'_>) -> Result<(), ExecError>;
 
-    /// Copies `data` over a resident; false if there is no such resident of this size.
-    fn write_resident(&mut self, name: &str, data: &[u8]) -> bool {
+    /// Copies `data` over a resident; an error if there is no such resident of this size.
+    fn write_resident(&mut self, name: &str, data: &[u8]) -> Result<(), ExecError> {
         self.fill_resident(name, data.len(), &copy_of(data))
     }
 
-    /// Makes all bytes of a resident zero; false if there is none of this name.
-    fn clear_resident(&mut self, name: &str) -> bool;
+    /// Makes all bytes of a resident zero; an error if there is none of this name.
+    fn clear_resident(&mut self, name: &str) -> Result<(), ExecError>;
 
-    /// Copies `data` into a resident from byte `offset` on; false if it does not lie inside.
-    fn write_resident_at(&mut self, name: &str, offset: usize, data: &[u8]) -> bool;
+    /// Copies `data` into a resident from byte `offset` on; an error if it does not lie inside.
+    fn write_resident_at(&mut self, name: &str, offset: usize, data: &[u8]) -> Result<(), ExecError>;
 
     fn read_resident(&self, name: &str) -> Option<Cow<'_, [u8]>>;
 
@@ -113,7 +114,7 @@ pub trait Executor {
 
     /// What went wrong since the executor was made. A device works behind the host's back, so its errors show late; from
     /// the first one on nothing is run or written, and what is read means nothing.
-    fn check(&self) -> Result<(), CudaError> {
+    fn check(&self) -> Result<(), ExecError> {
         Ok(())
     }
 }
@@ -134,16 +135,16 @@ impl<E: Executor + ?Sized> Executor for Box<E> {
     fn run(&mut self, phase: usize) {
         (**self).run(phase)
     }
-    fn fill_input(&mut self, phase: usize, name: &str, bytes: usize, fill: &Fill<'_>) -> bool {
+    fn fill_input(&mut self, phase: usize, name: &str, bytes: usize, fill: &Fill<'_>) -> Result<(), ExecError> {
         (**self).fill_input(phase, name, bytes, fill)
     }
-    fn fill_resident(&mut self, name: &str, bytes: usize, fill: &Fill<'_>) -> bool {
+    fn fill_resident(&mut self, name: &str, bytes: usize, fill: &Fill<'_>) -> Result<(), ExecError> {
         (**self).fill_resident(name, bytes, fill)
     }
-    fn clear_resident(&mut self, name: &str) -> bool {
+    fn clear_resident(&mut self, name: &str) -> Result<(), ExecError> {
         (**self).clear_resident(name)
     }
-    fn write_resident_at(&mut self, name: &str, offset: usize, data: &[u8]) -> bool {
+    fn write_resident_at(&mut self, name: &str, offset: usize, data: &[u8]) -> Result<(), ExecError> {
         (**self).write_resident_at(name, offset, data)
     }
     fn read_resident(&self, name: &str) -> Option<Cow<'_, [u8]>> {
@@ -176,7 +177,7 @@ impl<E: Executor + ?Sized> Executor for Box<E> {
     fn take_algorithms(&mut self) -> Option<Algorithms> {
         (**self).take_algorithms()
     }
-    fn check(&self) -> Result<(), CudaError> {
+    fn check(&self) -> Result<(), ExecError> {
         (**self).check()
     }
 }

@@ -1,6 +1,6 @@
 //! An executor that runs nothing and only counts, for tests of everything around it.
 
-use super::{Executor, Fill};
+use super::{ExecError, Executor, Fill};
 use plimsoll_core::plan::{Layout, Program};
 use std::borrow::Cow;
 
@@ -19,17 +19,17 @@ impl Executor for NullExecutor {
         }
         self.runs[phase] += 1;
     }
-    fn fill_input(&mut self, _: usize, _: &str, _: usize, _: &Fill<'_>) -> bool {
-        true
+    fn fill_input(&mut self, _: usize, _: &str, _: usize, _: &Fill<'_>) -> Result<(), ExecError> {
+        Ok(())
     }
-    fn fill_resident(&mut self, _: &str, _: usize, _: &Fill<'_>) -> bool {
-        true
+    fn fill_resident(&mut self, _: &str, _: usize, _: &Fill<'_>) -> Result<(), ExecError> {
+        Ok(())
     }
-    fn clear_resident(&mut self, _: &str) -> bool {
-        true
+    fn clear_resident(&mut self, _: &str) -> Result<(), ExecError> {
+        Ok(())
     }
-    fn write_resident_at(&mut self, _: &str, _: usize, _: &[u8]) -> bool {
-        true
+    fn write_resident_at(&mut self, _: &str, _: usize, _: &[u8]) -> Result<(), ExecError> {
+        Ok(())
     }
     fn read_resident(&self, _: &str) -> Option<Cow<'_, [u8]>> {
         None

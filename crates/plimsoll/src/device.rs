@@ -33,17 +33,22 @@ pub struct Device {
 /// What the system says about a device of this machine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Facts {
+    /// The processor and its memory.
     Cpu(CpuFacts),
+    /// A card.
     Gpu(GpuFacts),
 }
 
 /// Why there is no such device.
 #[derive(Debug, Error)]
 pub enum DeviceError {
+    /// Neither here nor in the catalog.
     #[error(transparent)]
     Unknown(#[from] UnknownCard),
+    /// Not what a device is called.
     #[error("`{0}` names no device")]
     Malformed(String),
+    /// It is here, and cannot be used.
     #[error(transparent)]
     Cuda(#[from] CudaError),
 }

@@ -9,6 +9,8 @@
 //! What this crate names is its interface; the crates behind it (`plimsoll-core`, `plimsoll-planner`, …) are how it is
 //! built, and may change.
 
+#![deny(missing_docs)]
+
 mod device;
 mod profiles;
 mod report;

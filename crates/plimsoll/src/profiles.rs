@@ -16,11 +16,22 @@ const FORMAT: u32 = 4;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Measured {
-    Cpu { name: String, threads: usize },
-    Gpu { name: String },
+    /// A processor.
+    Cpu {
+        /// As the system calls it.
+        name: String,
+        /// How many the kernels occupy.
+        threads: usize,
+    },
+    /// A card.
+    Gpu {
+        /// As the driver calls it.
+        name: String,
+    },
 }
 
 impl Measured {
+    /// What the device is called.
     pub fn name(&self) -> &str {
         let (Measured::Cpu { name, .. } | Measured::Gpu { name }) = self;
         name
@@ -44,7 +55,7 @@ struct Stored {
 }
 
 /// The profile that was measured here, if there is one. A file that cannot be used is noted, and is never an error.
-pub fn of(device: &Measured, notes: &mut Vec<String>) -> Option<Profile> {
+pub(crate) fn of(device: &Measured, notes: &mut Vec<String>) -> Option<Profile> {
     load(&cache_folder("profiles")?, device).unwrap_or_else(|note| {
         notes.push(note);
         None

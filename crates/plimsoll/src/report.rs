@@ -22,48 +22,72 @@ pub const SCHEMA: u32 = 1;
 /// Everything about one plan. Byte quantities end in `_bytes`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PlanReport {
+    /// [`SCHEMA`] of the program that wrote it.
     pub schema: u32,
+    /// Whether the plan is inside the budget.
     pub fits: bool,
+    /// Whom it is for.
     pub device: String,
+    /// What may be taken of the device, all in all.
     pub budget_bytes: u64,
     /// What the device's own runtime takes beside the arena.
     pub reserve_bytes: u64,
     /// The one allocation.
     pub arena_bytes: u64,
+    /// The most that is alive at one time; the arena is that and the gaps between buffers.
     pub live_peak_bytes: u64,
     /// Budget less reserve and arena; negative where it does not fit.
     pub headroom_bytes: i64,
     /// Host memory beside the arena: samples, batches ahead, loading, what is offloaded.
     pub host_peak_bytes: u64,
+    /// Numbers that are trained, or frozen.
     pub parameters: usize,
+    /// Samples to an update: what learning sees.
     pub effective_batch: usize,
+    /// Samples that are in memory at one time.
     pub micro_batch: usize,
+    /// Micro-batches to an update.
     pub accumulation: usize,
+    /// As `memory.precision` in a recipe.
     pub precision: &'static str,
+    /// Whether scores are stored.
     pub attention: AttentionForm,
+    /// What is computed again instead of kept, as `memory.recompute` in a recipe.
     pub recompute: &'static str,
+    /// As `memory.optimizer_state` in a recipe.
     pub optimizer_state: &'static str,
+    /// What waits in host memory, as `memory.offload` in a recipe.
     pub offload: &'static str,
+    /// Milliseconds of an update, by the profile of the device.
     pub predicted_step_ms: f64,
     /// Unknown where the data was not read.
     pub steps_per_epoch: Option<usize>,
     /// Bytes at the peak by what they are for; they sum to `live_peak_bytes`.
     pub breakdown: BTreeMap<&'static str, usize>,
+    /// When the most is alive.
     pub peak: Peak,
+    /// What was chosen, and why.
     pub decisions: Vec<Decision>,
+    /// Bytes at the peak by layer.
     pub layers: BTreeMap<String, usize>,
+    /// The largest buffers at the peak.
     pub live: Vec<LiveBuffer>,
+    /// The least memory in which the recipe can be trained, where it does not fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub smallest_budget_bytes: Option<u64>,
+    /// What to do about it, where it does not fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hints: Option<Vec<String>>,
     /// What could be given up where nothing fits; hints are those that are enough.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ladder: Option<Vec<Rung>>,
+    /// The fastest step for each budget, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frontier: Option<Vec<FrontierPoint>>,
+    /// What one other setting would cost, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub neighbours: Option<Vec<Neighbour>>,
+    /// What more memory or another card would change, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub margins: Option<Margins>,
     /// Updates of the whole run, where known.

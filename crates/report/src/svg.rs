@@ -44,7 +44,7 @@ pub(super) fn nice_step(range: f64, lines: f64) -> f64 {
 }
 
 impl Svg {
-    pub fn new(width: f64, height: f64) -> Svg {
+    pub(crate) fn new(width: f64, height: f64) -> Svg {
         Svg { body: String::new(), width, height }
     }
 
@@ -54,14 +54,14 @@ impl Svg {
         self.body.push('\n');
     }
 
-    pub fn rect(&mut self, x: f64, y: f64, width: f64, height: f64, fill: &str) {
+    pub(crate) fn rect(&mut self, x: f64, y: f64, width: f64, height: f64, fill: &str) {
         self.put(format_args!(
             r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" fill="{fill}"/>"#
         ));
     }
 
     /// `dash` as SVG writes it; empty for a solid line.
-    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), colour: &str, width: f64, dash: &str) {
+    pub(crate) fn line(&mut self, from: (f64, f64), to: (f64, f64), colour: &str, width: f64, dash: &str) {
         let dash = if dash.is_empty() { String::new() } else { format!(r#" stroke-dasharray="{dash}""#) };
         let ((x1, y1), (x2, y2)) = (from, to);
         self.put(format_args!(
@@ -70,33 +70,33 @@ impl Svg {
     }
 
     /// A filled outline with a tooltip.
-    pub fn area(&mut self, outline: &str, fill: &str, tooltip: &str) {
+    pub(crate) fn area(&mut self, outline: &str, fill: &str, tooltip: &str) {
         let tooltip = escaped(tooltip);
         self.put(format_args!(r#"<path d="{outline}" fill="{fill}"><title>{tooltip}</title></path>"#));
     }
 
     /// A line along an outline.
-    pub fn stroke(&mut self, outline: &str, colour: &str, width: f64) {
+    pub(crate) fn stroke(&mut self, outline: &str, colour: &str, width: f64) {
         self.put(format_args!(
             r#"<path d="{outline}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"/>"#
         ));
     }
 
     /// A dot with a tooltip.
-    pub fn point(&mut self, x: f64, y: f64, radius: f64, fill: &str, tooltip: &str) {
+    pub(crate) fn point(&mut self, x: f64, y: f64, radius: f64, fill: &str, tooltip: &str) {
         let tooltip = escaped(tooltip);
         self.put(format_args!(
             r##"<circle cx="{x:.1}" cy="{y:.1}" r="{radius}" fill="{fill}" stroke="#ffffff" stroke-width="1.5"><title>{tooltip}</title></circle>"##
         ));
     }
 
-    pub fn dot(&mut self, x: f64, y: f64, radius: f64, fill: &str) {
+    pub(crate) fn dot(&mut self, x: f64, y: f64, radius: f64, fill: &str) {
         self.put(format_args!(
             r##"<circle cx="{x:.1}" cy="{y:.1}" r="{radius}" fill="{fill}" stroke="#ffffff" stroke-width="1.5"/>"##
         ));
     }
 
-    pub fn text(&mut self, x: f64, y: f64, style: TextStyle, text: &str) {
+    pub(crate) fn text(&mut self, x: f64, y: f64, style: TextStyle, text: &str) {
         let anchor = match style.anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
@@ -110,7 +110,7 @@ impl Svg {
         ));
     }
 
-    pub fn finish(self, title: &str) -> String {
+    pub(crate) fn finish(self, title: &str) -> String {
         let Svg { body, width, height } = self;
         let (title, dark) = (escaped(title), dark_rules());
         format!(

@@ -87,6 +87,7 @@ fn measure(shape: Shape, extra: Extra, threads: usize) -> [f64; 2] {
         attention::forward(shape, q, k, v, options, write(&mut out), lse.as_mut_ptr(), &mut scratch);
     });
     let out = read(&out);
+    // SAFETY: as above; the gradients are vectors of their own.
     let backward = best(|| unsafe {
         let tables = dtables.each_mut().map(|table| table.as_mut_ptr());
         let to = Targets { q: write(&mut dq), k: write(&mut dk), v: write(&mut dv), tables };

@@ -41,6 +41,7 @@ fn main() {
         // SAFETY: the matrices have the shapes said.
         let parallel =
             speed(&mut || unsafe { gemm::gemm(dims, a, b, c.as_mut_ptr(), n, Epilogue::store(), &mut scratch) });
+        // SAFETY: the same matrices.
         let serial =
             speed(&mut || unsafe { gemm::gemm_serial(dims, a, b, c.as_mut_ptr(), n, Epilogue::store(), &mut scratch) });
         let form = |transposed| if transposed { 't' } else { 'n' };
@@ -59,6 +60,7 @@ fn recurrence() {
     let (a, b) = (matrix(&a, dims.m, dims.k, false), matrix(&b, dims.k, dims.n, true));
     // SAFETY: the matrices have the shapes said.
     unsafe { gemm::pack_b(dims.n, dims.k, b, &mut packed) };
+    // SAFETY: the matrices have the shapes said, and B was packed from these.
     let time = fastest(&mut || unsafe {
         gemm::gemm_packed_b(dims, a, &packed, c.as_mut_ptr(), dims.n, Epilogue::store(), &mut scratch)
     });

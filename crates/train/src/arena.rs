@@ -17,7 +17,7 @@ pub fn take_arena(recipe: &Recipe, planned: &Planned) -> Result<Box<dyn Executor
 }
 
 /// The same beside others of this process: what these take must not count against its graphs.
-pub fn take_arena_beside_others(recipe: &Recipe, planned: &Planned) -> Result<Box<dyn Executor>, RunError> {
+pub(crate) fn take_arena_beside_others(recipe: &Recipe, planned: &Planned) -> Result<Box<dyn Executor>, RunError> {
     take_arena_with(recipe, planned, &Algorithms::default(), u64::MAX)
 }
 

@@ -6,6 +6,7 @@ use plimsoll_base::units::format_bytes;
 use plimsoll_core::kernels::cuda::CudaError;
 use plimsoll_core::plan::{PlanError, PlanFileError};
 use plimsoll_data::DataError;
+use plimsoll_exec::ExecError;
 use plimsoll_models::hf::HfError;
 use plimsoll_models::recipe::RecipeError;
 use plimsoll_planner::PlanFailure;
@@ -26,16 +27,23 @@ pub enum CheckpointError {
     Another { path: PathBuf, cause: String },
     #[error(transparent)]
     Tensors(#[from] TensorFileError),
+    #[error(transparent)]
+    Exec(#[from] ExecError),
 }
 
 impl Explain for CheckpointError {
     fn fault(&self) -> Fault {
-        if matches!(self, CheckpointError::Write { .. }) { Fault::Failed } else { Fault::BadInput }
+        match self {
+            CheckpointError::Write { .. } => Fault::Failed,
+            CheckpointError::Exec(error) => error.fault(),
+            _ => Fault::BadInput,
+        }
     }
 
     fn hints(&self) -> Vec<String> {
         let hint = match self {
             CheckpointError::Write { .. } => "make room or choose another disk with --out, then go on with --resume",
+            CheckpointError::Exec(error) => return error.hints(),
             CheckpointError::Another { .. } => "use it with the recipe that wrote it",
             _ => "move it away: --resume then goes on from the checkpoint before it",
         };
@@ -62,7 +70,7 @@ pub enum RunError {
     #[error("cannot take an arena of {bytes} bytes: {cause}")]
     Arena { bytes: u64, cause: io::Error },
     #[error(transparent)]
-    Cuda(#[from] CudaError),
+    Exec(#[from] ExecError),
     #[error("the loss became {loss} at step {step}")]
     Diverged { step: usize, loss: f64, norm: f64, last_good: Option<PathBuf> },
 }
@@ -70,6 +78,12 @@ pub enum RunError {
 impl RunError {
     pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> RunError {
         move |cause| RunError::Io { path: path.into(), cause }
+    }
+}
+
+impl From<CudaError> for RunError {
+    fn from(error: CudaError) -> RunError {
+        RunError::Exec(ExecError::device(error))
     }
 }
 
@@ -92,7 +106,7 @@ impl Explain for RunError {
             RunError::Data(error) => error.fault(),
             RunError::Checkpoint(error) => error.fault(),
             RunError::HuggingFace(error) => error.fault(),
-            RunError::Cuda(error) => error.fault(),
+            RunError::Exec(error) => error.fault(),
             RunError::Refused { .. } | RunError::PlanFile { .. } => Fault::BadInput,
             RunError::Io { .. } | RunError::Arena { .. } | RunError::Diverged { .. } => Fault::Failed,
         }
@@ -105,7 +119,7 @@ impl Explain for RunError {
             RunError::Data(error) => error.hints(),
             RunError::Checkpoint(error) => error.hints(),
             RunError::HuggingFace(error) => error.hints(),
-            RunError::Cuda(error) => error.hints(),
+            RunError::Exec(error) => error.hints(),
             RunError::Refused { hint: words, .. } => hint(words),
             RunError::PlanFile { .. } => {
                 hint("the file is damaged or of another recipe: train without --plan makes a new one")
@@ -125,6 +139,7 @@ impl Explain for RunError {
         match self {
             RunError::Planning(failure) => failure.message(),
             RunError::HuggingFace(error) => error.message(),
+            RunError::Exec(error) => error.message(),
             RunError::Arena { bytes, cause } => format!("cannot take the arena of {}: {cause}", format_bytes(*bytes)),
             RunError::Diverged { step, loss, norm, last_good } => {
                 let last_good = match last_good {

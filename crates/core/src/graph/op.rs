@@ -95,6 +95,11 @@ impl OpError {
 
 /// The definition of an operation. `Debug` prints its settings: it is part of the graph's fingerprint.
 pub trait Op: Any + Debug + Send + Sync {
+    /// The op's type, for messages and tests; `Debug` prints its settings too.
+    fn type_name(&self) -> &'static str {
+        std::any::type_name::<Self>()
+    }
+
     /// The types of the outputs, or why these inputs cannot be.
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError>;
 

@@ -11,6 +11,14 @@ use crate::with_float;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Accumulate;
 
+impl Accumulate {
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        let shape = [rng.size(1, 20), rng.size(1, 20)];
+        let sample = |shape: &[usize]| Sample::plain(Accumulate, vec![SampleInput::constant(shape, Fill::Normal); 2]);
+        vec![sample(&shape), sample(&[1])]
+    }
+}
+
 impl Op for Accumulate {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         total(inputs)

@@ -88,7 +88,7 @@ impl Differentiable for Activate {
 
 /// `dx = act'(x) · dy`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ActivateGrad(pub Activation);
+pub(super) struct ActivateGrad(pub Activation);
 
 impl Op for ActivateGrad {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {

@@ -18,7 +18,7 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    pub fn new(weight: &Type) -> Sizes {
+    pub(super) fn new(weight: &Type) -> Sizes {
         let elements = weight.elements();
         let (rows, columns) = match weight.shape[..] {
             [.., rows, columns] => (rows, columns),
@@ -41,7 +41,7 @@ impl Sizes {
         starts
     }
 
-    pub fn workspace_bytes(&self) -> usize {
+    pub(super) fn workspace_bytes(&self) -> usize {
         size_of::<f32>() * self.starts()[5]
     }
 }
@@ -68,7 +68,7 @@ pub(super) struct Passes<'a> {
 }
 
 impl<'a> Passes<'a> {
-    pub fn new(op: &'a Adafactor, inputs: &'a [DeviceTensor], workspace: u64) -> Passes<'a> {
+    pub(super) fn new(op: &'a Adafactor, inputs: &'a [DeviceTensor], workspace: u64) -> Passes<'a> {
         let (w, gradient, sizes) = (&inputs[0], Adafactor::gradient(&inputs[0].ty), Sizes::new(&inputs[0].ty));
         let (g, column_moments) = (&inputs[gradient], &inputs[gradient - 1]);
         let [factor, weight_sums, update_sums, scales, column_sums, _] =
@@ -91,7 +91,7 @@ impl<'a> Passes<'a> {
         }
     }
 
-    pub fn put(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+    pub(super) fn put(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         let elements = self.sizes.elements.into();
         self.pass(launch, "weight_squares", self.sizes.sums, &[&[self.w.into(), elements, self.weight_sums]])?;
         match self.is_matrix {

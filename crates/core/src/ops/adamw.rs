@@ -1,6 +1,6 @@
 //! AdamW with decoupled weight decay, as PyTorch computes it, in one pass over (w, m, v, g).
 
-use super::cuda::{refuse_f64, source, sweep, typed};
+use super::cuda::{mismatch, refuse_f64, source, sweep, typed};
 use super::*;
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::elementwise::{clear, ranges};
@@ -22,6 +22,22 @@ pub struct AdamW {
     pub weight_decay: f64,
     pub zero_gradient: bool,
     pub rounding: Option<Rounding>,
+}
+
+impl AdamW {
+    /// A step, one that leaves zeros for the next gradient, and one that is skipped.
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        let shape = [rng.size(1, 20), rng.size(1, 20)];
+        let sample = |zero_gradient: bool, clip: f64| {
+            let op = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.1, zero_gradient, rounding: None };
+            // A second moment is a mean of squares.
+            let fills = [Fill::Normal, Fill::Normal, Fill::Uniform(0.1, 2.0), Fill::Normal];
+            let tensors = fills.map(|fill| SampleInput::constant(&shape, fill));
+            let scalars = [0.1, 0.19, 0.002, clip].map(|x| SampleInput::constant(&[1], Fill::Value(x)));
+            Sample::plain(op, tensors.into_iter().chain(scalars).collect())
+        };
+        vec![sample(false, 1.0), sample(true, 0.5), sample(true, f64::INFINITY)]
+    }
 }
 
 impl Op for AdamW {
@@ -47,7 +63,12 @@ impl Op for AdamW {
     }
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
-        let [w, m, v, g, lr, correction1, correction2, clip, rng @ ..] = launch.inputs else { return Ok(()) };
+        let [w, m, v, g, lr, correction1, correction2, clip, rng @ ..] = launch.inputs else {
+            return Err(mismatch(self, launch, "w, m, v, g and four scalars"));
+        };
+        if rng.len() != usize::from(self.rounding.is_some()) {
+            return Err(mismatch(self, launch, "words of chance where it rounds by them, and only there"));
+        }
         let types = [("T", w), ("M", m), ("G", g), ("S", lr), ("C", clip)];
         let kernel = typed(source!("adamw", "map", "sweep", "rounding"), "adamw", &types);
         let constants = [1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps, self.weight_decay];

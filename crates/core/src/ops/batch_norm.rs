@@ -281,6 +281,17 @@ pub struct BatchNormRunning {
     pub rows_per_sample: usize,
 }
 
+impl BatchNormRunning {
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        let (samples, channels) = (rng.size(2, 9), rng.size(1, 40));
+        let constant = |fill: Fill| SampleInput::constant(&[channels], fill);
+        let pair = || [constant(Fill::Normal), constant(Fill::Uniform(0.5, 2.0))];
+        let weight = SampleInput::constant(&[samples], Fill::Mask);
+        let inputs = pair().into_iter().chain([weight]).chain(pair()).collect();
+        vec![Sample::plain(BatchNormRunning { momentum: 0.1, rows_per_sample: rng.size(1, 5) }, inputs)]
+    }
+}
+
 impl Op for BatchNormRunning {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         Ok(vec![inputs[3].clone(), inputs[4].clone()])

@@ -177,6 +177,9 @@ fn run<T: Float + Element>(io: &CpuIo<'_>, f: impl Fn(T, T) -> T + Sync) {
 }
 
 /// One row; a stride is 0 (one value for the row) or 1.
+///
+/// # Safety
+/// `a` and `b` have `out.len()` elements at these steps; an operand may be `out` itself, element for element.
 unsafe fn row_loop<T: Float>(
     out: &mut [T],
     a: *const T,
@@ -188,6 +191,7 @@ unsafe fn row_loop<T: Float>(
     let (n, y) = (out.len(), out.as_mut_ptr());
     simd(
         #[inline(always)]
+        // SAFETY: `a` and `b` have an element for each of `out`, or one for all where their step is 0.
         || unsafe {
             match (step_a, step_b) {
                 (0, _) => {

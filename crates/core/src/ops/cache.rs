@@ -1,6 +1,7 @@
 //! The key/value cache of generation: rows written at a position that the host sets, and the rows of beams put in
 //! another order. Both change a resident in place.
 
+use super::cuda::mismatch;
 use super::*;
 use crate::kernels::cpu::parallel::{SharedMut, parallel};
 use crate::kernels::cuda::{Arg, Kernel, Source};
@@ -84,10 +85,17 @@ impl Op for CacheWrite {
         });
     }
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
-        let (new, cache) = (&launch.inputs[0], &launch.outputs[0]);
-        let Ok((rows, time, width)) = extents(&cache.ty) else { return Ok(()) };
+        let ([new, _, position @ ..], [cache]) = (launch.inputs, launch.outputs) else {
+            return Err(mismatch(self, launch, "new rows and a cache for that cache"));
+        };
+        if position.len() != usize::from(self.at_position) {
+            return Err(mismatch(self, launch, "a position where it writes at one, and only there"));
+        }
+        let Ok((rows, time, width)) = extents(&cache.ty) else {
+            return Err(mismatch(self, launch, "a cache of rows, steps and what a step holds"));
+        };
         let steps = new.ty.shape[0] / rows.max(1);
-        let position = if self.at_position { Arg::from(&launch.inputs[2]) } else { Arg::Address(0) };
+        let position = position.first().map_or(Arg::Address(0), Arg::from);
         let ends = [Arg::from(new), Arg::from(cache), position];
         let sizes = [rows, steps, time, width, new.ty.strides[0]].map(Arg::from);
         let kernel = Kernel::new(SOURCE, "write_steps").dtype("T", cache.ty.dtype);
@@ -165,11 +173,14 @@ impl Op for CacheReorder {
         });
     }
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
-        let cache = &launch.outputs[0];
-        let Ok((rows, time, width)) = extents(&cache.ty) else { return Ok(()) };
+        let ([_, order, position], [cache]) = (launch.inputs, launch.outputs) else {
+            return Err(mismatch(self, launch, "a cache, an order and a position for that cache"));
+        };
+        let Ok((rows, time, width)) = extents(&cache.ty) else {
+            return Err(mismatch(self, launch, "a cache of rows, steps and what a step holds"));
+        };
         let lanes = time.min(LANES);
-        let [order, position] = [1, 2].map(|n| Arg::from(&launch.inputs[n]));
-        let ends = [Arg::from(cache), order, position, Arg::Address(launch.workspace)];
+        let ends = [cache.into(), order.into(), position.into(), Arg::Address(launch.workspace)];
         let sizes = [rows, time, width, lanes].map(Arg::from);
         let kernel = Kernel::new(SOURCE, "reorder").dtype("T", cache.ty.dtype);
         run_over(launch, &kernel, lanes * width, &[&ends[..], &sizes].concat())

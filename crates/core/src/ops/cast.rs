@@ -10,6 +10,15 @@ use half::{bf16, f16};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cast(pub DType);
 
+impl Cast {
+    /// Not differentiated: finite differences of what is rounded say nothing. On the processor there is f32 alone to cast
+    /// to; the tests below have the other types.
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        let input = SampleInput::constant(&[rng.size(1, 20), rng.size(1, 200)], Fill::Normal);
+        vec![Sample::plain(Cast(DType::F32), vec![input])]
+    }
+}
+
 impl Op for Cast {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         match inputs[0].dtype.is_float() && self.0.is_float() {

@@ -15,6 +15,18 @@ pub struct ClipNorm {
     pub max_norm: Option<f64>,
 }
 
+impl ClipNorm {
+    /// A norm above the limit, one below it, and one without a limit.
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        let shapes = [vec![rng.size(1, 40), rng.size(1, 40)], vec![rng.size(1, 9)], vec![1]];
+        let sample = |max_norm: Option<f64>| {
+            let gradients = shapes.iter().map(|shape| SampleInput::constant(shape, Fill::Normal));
+            Sample::plain(ClipNorm { max_norm }, gradients.collect())
+        };
+        vec![sample(Some(0.01)), sample(Some(1e6)), sample(None)]
+    }
+}
+
 impl Op for ClipNorm {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         match inputs.first() {

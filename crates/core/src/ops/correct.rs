@@ -1,6 +1,6 @@
 //! How many rows of logits have their largest value at the target.
 
-use super::cuda::{put, refuse_f64, source, stream_threads, stream_width, typed};
+use super::cuda::{mismatch, put, refuse_f64, source, stream_threads, stream_width, typed};
 use super::*;
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
@@ -54,7 +54,9 @@ impl Op for Correct {
     }
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
-        let ([logits, targets, weights], [total]) = (launch.inputs, launch.outputs) else { return Ok(()) };
+        let ([logits, targets, weights], [total]) = (launch.inputs, launch.outputs) else {
+            return Err(mismatch(self, launch, "logits, targets and weights for a total"));
+        };
         let (rows, classes) = (logits.ty.shape[0], logits.ty.shape[1]);
         let kernel = typed(source!("correct", "map", "long_rows"), "correct", &[("T", logits), ("W", weights)]);
         let width = stream_width(&[logits]);

@@ -1,6 +1,6 @@
 //! Cross-entropy over rows of logits: a weighted sum, whose gradient is written over the logits.
 
-use super::cuda::{put, refuse_f64, source, stream_slices, stream_threads, stream_width, typed};
+use super::cuda::{mismatch, put, refuse_f64, source, stream_slices, stream_threads, stream_width, typed};
 use super::*;
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
@@ -47,7 +47,9 @@ impl Op for CrossEntropy {
     }
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
-        let ([logits, targets, weights], [loss, lse]) = (launch.inputs, launch.outputs) else { return Ok(()) };
+        let ([logits, targets, weights], [loss, lse]) = (launch.inputs, launch.outputs) else {
+            return Err(mismatch(self, launch, "logits, targets and weights for a loss and log-sum-exps"));
+        };
         let (rows, classes) = (logits.ty.shape[0], logits.ty.shape[1]);
         let width = stream_width(&[logits]);
         // The macro D stands for nothing here: one module serves both directions.
@@ -91,7 +93,9 @@ impl Op for CrossEntropyGrad {
     }
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
-        let ([logits, lse, targets, weights, dloss], [grads]) = (launch.inputs, launch.outputs) else { return Ok(()) };
+        let ([logits, lse, targets, weights, dloss], [grads]) = (launch.inputs, launch.outputs) else {
+            return Err(mismatch(self, launch, "logits, log-sum-exps, targets, weights and dloss for dlogits"));
+        };
         let (rows, classes) = (logits.ty.shape[0], logits.ty.shape[1]);
         let width = stream_width(&[logits, grads]);
         let (threads, slices) = (stream_threads(classes, width), stream_slices(rows, classes, width));

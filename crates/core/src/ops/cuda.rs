@@ -26,6 +26,16 @@ pub(super) fn refuse_f64(op: &dyn Op, launch: &Launch<'_>) -> Result<(), CudaErr
     }
 }
 
+/// Why an op is not launched with these tensors. Doing nothing instead would leave what was in memory as its result.
+pub(super) fn mismatch(op: &dyn Op, launch: &Launch<'_>, needs: &'static str) -> CudaError {
+    let types = |tensors: &[DeviceTensor]| {
+        let types: Vec<String> = tensors.iter().map(|tensor| tensor.ty.to_string()).collect();
+        format!("({})", types.join(", "))
+    };
+    let given = format!("{} for {}", types(launch.inputs), types(launch.outputs));
+    CudaError::Mismatch { op: format!("{op:?}"), needs, given }
+}
+
 /// How many neighbours a thread handles: those in 16 bytes of the narrowest type if every tensor starts on such a
 /// boundary and rows of `row` elements keep it, else one.
 pub(super) fn width(tensors: &[&DeviceTensor], row: usize) -> usize {
@@ -101,18 +111,18 @@ pub(super) struct Group {
 
 impl Group {
     /// The fewest threads that hold at most four vectors each; 1024 for the longest rows.
-    pub fn new(row: usize, width: usize) -> Group {
+    pub(super) fn new(row: usize, width: usize) -> Group {
         Group::with(row, width, 4, &[32, 128, 256, 512])
     }
 
     /// The same, but rows of few vectors share a warp.
-    pub fn lanes(row: usize, width: usize) -> Group {
+    pub(super) fn lanes(row: usize, width: usize) -> Group {
         if row <= 16 * width { Group::with(row, width, 1, &[8, 16]) } else { Group::new(row, width) }
     }
 
     /// For kernels that keep more than the row while a group goes through many of them: a warp has up to 32 elements to
     /// a lane, a block one vector to a thread up to 512.
-    pub fn teams(row: usize, width: usize) -> Group {
+    pub(super) fn teams(row: usize, width: usize) -> Group {
         match row {
             _ if row <= 16 * width => Group::lanes(row, width),
             ..=LANES_HOLD => Group::with(row, width, LANES_HOLD / 32 / width, &[32]),
@@ -126,12 +136,12 @@ impl Group {
         Group { width, threads, packs: vectors.div_ceil(threads) }
     }
 
-    pub fn define(&self, kernel: Kernel) -> Kernel {
+    pub(super) fn define(&self, kernel: Kernel) -> Kernel {
         kernel.define("WIDTH", self.width).define("GROUP", self.threads).define("PACKS", self.packs)
     }
 
     /// One group per row; warps, and parts of them, share blocks of 128.
-    pub fn grid(&self, rows: usize) -> Grid {
+    pub(super) fn grid(&self, rows: usize) -> Grid {
         match self.threads {
             ..=32 => Grid::new(rows.div_ceil(128 / self.threads), 128),
             _ => Grid::new(rows, self.threads),
@@ -191,7 +201,7 @@ struct Dim {
 
 impl Walk {
     /// None if too many dimensions remain.
-    pub fn new(shape: &[usize], a: &[usize], b: &[usize]) -> Option<Walk> {
+    pub(super) fn new(shape: &[usize], a: &[usize], b: &[usize]) -> Option<Walk> {
         let mut dims: Vec<Dim> = Vec::new();
         for (&len, (&a, &b)) in shape.iter().zip(a.iter().zip(b)).filter(|(len, _)| **len != 1) {
             match dims.last_mut() {
@@ -206,13 +216,13 @@ impl Walk {
     }
 
     /// The innermost steps of a and b.
-    pub fn steps(&self) -> (usize, usize) {
+    pub(super) fn steps(&self) -> (usize, usize) {
         self.dims.last().map_or((1, 1), |dim| (dim.a, dim.b))
     }
 
     /// Walks as many neighbours at a time as 16 bytes hold, or fewer, so that vectors of elements of `size` bytes begin
     /// on their boundaries on both sides. A side that repeats one element has none.
-    pub fn vectors(mut self, size: usize, addresses: &[u64]) -> Walk {
+    pub(super) fn vectors(mut self, size: usize, addresses: &[u64]) -> Walk {
         let aligned = |width: usize| addresses.iter().all(|address| address.is_multiple_of((width * size) as u64));
         let fits = |&width: &usize| width * size <= 16 && self.consists_of(width) && aligned(width);
         let width = [8, 4, 2].into_iter().find(fits).unwrap_or(1);
@@ -233,16 +243,16 @@ impl Walk {
     }
 
     /// Vectors of all dimensions together.
-    pub fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.dims.iter().map(|dim| dim.len).product()
     }
 
-    pub fn define(&self, kernel: Kernel) -> Kernel {
+    pub(super) fn define(&self, kernel: Kernel) -> Kernel {
         define_index(kernel, self.count()).define("WIDTH", self.width).define("RANK", self.dims.len())
     }
 
     /// The count, then lengths, steps of a and steps of b, each filled up to [`DIMS`].
-    pub fn args(&self) -> impl Iterator<Item = Arg> + '_ {
+    pub(super) fn args(&self) -> impl Iterator<Item = Arg> + '_ {
         let of = |part: fn(&Dim) -> usize| (0..DIMS).map(move |i| Arg::from(self.dims.get(i).map_or(1, part)));
         let [len, a, b]: [fn(&Dim) -> usize; 3] = [|dim| dim.len, |dim| dim.a, |dim| dim.b];
         [Arg::from(self.count())].into_iter().chain(of(len)).chain(of(a)).chain(of(b))

@@ -13,19 +13,19 @@ pub(super) struct Regions {
 }
 
 impl Regions {
-    pub fn new(start: u64) -> Regions {
+    pub(super) fn new(start: u64) -> Regions {
         Regions { next: start }
     }
 
     /// The start of the next region of this many bytes.
-    pub fn take(&mut self, bytes: usize) -> u64 {
+    pub(super) fn take(&mut self, bytes: usize) -> u64 {
         let start = self.next;
         self.next += (bytes as u64).next_multiple_of(256);
         start
     }
 
     /// One past the last region.
-    pub fn end(&self) -> u64 {
+    pub(super) fn end(&self) -> u64 {
         self.next
     }
 }

@@ -1,6 +1,6 @@
 //! Losses against several labels per row: binary cross-entropy and squared error, weighted sums of rows.
 
-use super::cuda::{put, refuse_f64, source, typed};
+use super::cuda::{mismatch, put, refuse_f64, source, typed};
 use super::*;
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
@@ -77,7 +77,9 @@ impl Op for LabelLoss {
     }
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
-        let ([outputs, labels, weights], [loss]) = (launch.inputs, launch.outputs) else { return Ok(()) };
+        let ([outputs, labels, weights], [loss]) = (launch.inputs, launch.outputs) else {
+            return Err(mismatch(self, launch, "outputs, labels and weights for a loss"));
+        };
         let (rows, width) = (outputs.ty.shape[0], outputs.ty.shape[1]);
         let kernel = self.kernel("label_loss", outputs, weights, loss);
         let losses = launch.workspace;
@@ -146,7 +148,9 @@ impl Op for LabelLossGrad {
     }
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
-        let ([outputs, _, weights, dloss], [grads]) = (launch.inputs, launch.outputs) else { return Ok(()) };
+        let ([outputs, _, weights, dloss], [grads]) = (launch.inputs, launch.outputs) else {
+            return Err(mismatch(self, launch, "outputs, labels, weights and dloss for doutputs"));
+        };
         let (n, width) = (outputs.ty.elements(), outputs.ty.shape[1]);
         let kernel = self.0.kernel("label_loss_grad", outputs, weights, dloss);
         let tensors = launch.inputs.iter().chain([grads]).map(Arg::from);

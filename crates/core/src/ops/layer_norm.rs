@@ -1,6 +1,6 @@
 //! Layer norm over the last dimension, with a scale and a shift.
 
-use super::cuda::refuse_f64;
+use super::cuda::{mismatch, refuse_f64};
 use super::norm::{Backward, Forward, norm_rows, put_norm, put_norm_grad, refuse_statistics_gradient, workspace_bytes};
 use super::*;
 use crate::kernels::cpu::Element;
@@ -58,7 +58,9 @@ impl Op for LayerNorm {
     }
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
-        let ([x, gamma, beta], [y, mean, rstd]) = (launch.inputs, launch.outputs) else { return Ok(()) };
+        let ([x, gamma, beta], [y, mean, rstd]) = (launch.inputs, launch.outputs) else {
+            return Err(mismatch(self, launch, "x, gamma and beta for y, mean and rstd"));
+        };
         put_norm(launch, Forward { x, gamma, beta: Some(beta), y, mean: Some(mean), rstd }, self.eps)
     }
 }
@@ -100,7 +102,9 @@ impl Op for LayerNormGrad {
     }
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
-        let ([dy, x, gamma, mean, rstd], [dx, dgamma, dbeta]) = (launch.inputs, launch.outputs) else { return Ok(()) };
+        let ([dy, x, gamma, mean, rstd], [dx, dgamma, dbeta]) = (launch.inputs, launch.outputs) else {
+            return Err(mismatch(self, launch, "dy, x, gamma, mean and rstd for dx, dgamma and dbeta"));
+        };
         let (mean, dbeta) = (Some(mean), Some(dbeta));
         put_norm_grad(launch, Backward { dy, x, gamma, mean, rstd, dx, dgamma, dbeta })
     }
@@ -159,6 +163,7 @@ fn backward<T: Float + Element>(io: &CpuIo<'_>) {
             #[inline(always)]
             || {
                 for row in rows::stretch(count, index) {
+                    // SAFETY: the row is one of this stretch, which no other task has.
                     let dx = unsafe { dx.load(row * width, width) };
                     let x = &x[row * width..][..width];
                     backward_row(dx, x, gamma, means[row], rstds[row], dgamma, dbeta);

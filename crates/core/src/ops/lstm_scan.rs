@@ -39,7 +39,7 @@ pub(super) struct Scan {
 
 impl Scan {
     /// None where a launch for every step is needed: another precision or device, or units that no cluster holds.
-    pub fn new(launch: &Launch<'_>, shape: Shape, dtype: DType) -> Option<Scan> {
+    pub(super) fn new(launch: &Launch<'_>, shape: Shape, dtype: DType) -> Option<Scan> {
         let (arch, blocks) = (launch.queue.arch(), shape.hidden / UNITS);
         let by_clusters = arch >= CLUSTERS_SINCE && dtype.is_half();
         let held = shape.hidden.is_multiple_of(UNITS) && (1..=MOST_BLOCKS).contains(&blocks);
@@ -50,7 +50,7 @@ impl Scan {
         (by_clusters && held && in_pairs && any).then(|| Scan { shape, dtype, blocks, tall: tall(arch, &shape) })
     }
 
-    pub fn forward(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+    pub(super) fn forward(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         let tensors: Vec<Arg> = launch.inputs.iter().chain(launch.outputs).map(Arg::from).collect();
         // The states of two steps, and the operands of the weights that are not kept: of four gates.
         let (states, [kept, _]) = (2 * self.rows() * self.shape.hidden * self.dtype.bytes(), self.kept());
@@ -58,7 +58,7 @@ impl Scan {
     }
 
     /// Leaves the states before each step in `before`; what is left to do is the weights' gradient.
-    pub fn backward(&self, launch: &mut Launch<'_>, before: u64) -> Result<(), CudaError> {
+    pub(super) fn backward(&self, launch: &mut Launch<'_>, before: u64) -> Result<(), CudaError> {
         let ends = [Arg::from(&launch.outputs[0]), Arg::Address(before)];
         let tensors: Vec<Arg> = launch.inputs.iter().map(Arg::from).chain(ends).collect();
         // Of two steps, every block's part of the gradients of the block's units in f32; operands for all blocks.
@@ -69,7 +69,7 @@ impl Scan {
     }
 
     /// Whether no cluster has to wait for another to end. Backwards, rounds of them take longer than single steps do.
-    pub fn is_one_round(&self) -> bool {
+    pub(super) fn is_one_round(&self) -> bool {
         self.clusters() <= AT_ONCE
     }
 

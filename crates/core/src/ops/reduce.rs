@@ -173,7 +173,7 @@ impl Differentiable for Sum {
 
 /// The gradient of a sum: dimension `axis` put back by repeating.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Repeat {
+pub(super) struct Repeat {
     pub axis: usize,
     pub shape: Vec<usize>,
 }

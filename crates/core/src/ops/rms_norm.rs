@@ -1,6 +1,6 @@
 //! RMS norm over the last dimension, with a scale.
 
-use super::cuda::refuse_f64;
+use super::cuda::{mismatch, refuse_f64};
 use super::norm::{Backward, Forward, norm_rows, put_norm, put_norm_grad, refuse_statistics_gradient, workspace_bytes};
 use super::*;
 use crate::kernels::cpu::Element;
@@ -54,7 +54,9 @@ impl Op for RmsNorm {
     }
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
-        let ([x, gamma], [y, rstd]) = (launch.inputs, launch.outputs) else { return Ok(()) };
+        let ([x, gamma], [y, rstd]) = (launch.inputs, launch.outputs) else {
+            return Err(mismatch(self, launch, "x and gamma for y and rstd"));
+        };
         put_norm(launch, Forward { x, gamma, beta: None, y, mean: None, rstd }, self.eps)
     }
 }
@@ -96,7 +98,9 @@ impl Op for RmsNormGrad {
     }
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
-        let ([dy, x, gamma, rstd], [dx, dgamma]) = (launch.inputs, launch.outputs) else { return Ok(()) };
+        let ([dy, x, gamma, rstd], [dx, dgamma]) = (launch.inputs, launch.outputs) else {
+            return Err(mismatch(self, launch, "dy, x, gamma and rstd for dx and dgamma"));
+        };
         put_norm_grad(launch, Backward { dy, x, gamma, mean: None, rstd, dx, dgamma, dbeta: None })
     }
 }
@@ -147,6 +151,7 @@ fn backward<T: Float + Element>(io: &CpuIo<'_>) {
             #[inline(always)]
             || {
                 for row in rows::stretch(count, index) {
+                    // SAFETY: the row is one of this stretch, which no other task has.
                     let dx = unsafe { dx.load(row * width, width) };
                     backward_row(dx, &x[row * width..][..width], gamma, rstds[row], dgamma);
                 }

@@ -103,6 +103,7 @@ impl Sgd {
         ranges(io.output_type(0).elements(), |range| {
             // SAFETY: ranges are disjoint and inside all tensors.
             let [w, g] = [w, g].map(|p| unsafe { p.slice(range.start, range.len()) });
+            // SAFETY: as above: the buffer is as long as w.
             let buffer = buffer.map(|p| unsafe { p.slice(range.start, range.len()) });
             simd(
                 #[inline(always)]

@@ -8,7 +8,7 @@ use crate::graph::{Component, NodeId, Space, ValueId};
 
 /// A stretch of memory that is needed from tick `first` to tick `last`, both included.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Lifetime {
+pub(super) struct Lifetime {
     pub owner: Owner,
     pub bytes: usize,
     pub first: usize,
@@ -18,7 +18,7 @@ pub struct Lifetime {
 }
 
 /// Everything about a phase's memory but the addresses.
-pub struct Lifetimes {
+pub(super) struct Lifetimes {
     pub buffers: Vec<Lifetime>,
     /// Where each value lies.
     pub places: Vec<Place>,
@@ -28,7 +28,7 @@ pub struct Lifetimes {
 
 impl Lifetimes {
     /// The most bytes alive at once on the device; without sharing, those of all buffers there.
-    pub fn live_bytes(&self, sharing: bool) -> usize {
+    pub(super) fn live_bytes(&self, sharing: bool) -> usize {
         match sharing {
             true => place::device_peak(&self.buffers).0,
             false => self.buffers.iter().filter(|b| b.space == Space::Device).map(|b| b.bytes).sum(),
@@ -37,7 +37,7 @@ impl Lifetimes {
 }
 
 /// Decides what shares memory (views, updates in place, and outputs that overwrite a dead input if `sharing`).
-pub fn lifetimes(sketch: &Sketch, order: &[NodeId], sharing: bool) -> Lifetimes {
+pub(super) fn lifetimes(sketch: &Sketch, order: &[NodeId], sharing: bool) -> Lifetimes {
     let mut pass = Pass::new(sketch);
     pass.place_inputs();
     for (tick, &id) in order.iter().enumerate() {

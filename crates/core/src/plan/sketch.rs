@@ -7,7 +7,7 @@ use crate::graph::{Component, Graph, InputKind, NodeId, Role, Space, ValueId};
 use smallvec::SmallVec;
 
 #[derive(Clone, Debug)]
-pub struct Sketch {
+pub(super) struct Sketch {
     pub nodes: Vec<NodeSketch>,
     pub values: Vec<ValueSketch>,
     /// Values the host reads after the phase.
@@ -15,7 +15,7 @@ pub struct Sketch {
 }
 
 #[derive(Clone, Debug)]
-pub struct NodeSketch {
+pub(super) struct NodeSketch {
     pub role: Role,
     pub segment: Option<u32>,
     pub inputs: SmallVec<[ValueId; 4]>,
@@ -26,7 +26,7 @@ pub struct NodeSketch {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct AliasSketch {
+pub(super) struct AliasSketch {
     pub output: usize,
     pub input: usize,
     pub kind: AliasKind,
@@ -35,7 +35,7 @@ pub struct AliasSketch {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct ValueSketch {
+pub(super) struct ValueSketch {
     /// The bytes it spans, rounded up to the alignment of slots.
     pub bytes: usize,
     pub component: Component,
@@ -44,7 +44,7 @@ pub struct ValueSketch {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub(super) enum Origin {
     Data,
     /// An index into the program's residents.
     Resident(usize),
@@ -53,19 +53,19 @@ pub enum Origin {
 
 impl NodeSketch {
     /// Whether it only sees its input differently.
-    pub fn is_view(&self) -> bool {
+    pub(super) fn is_view(&self) -> bool {
         self.aliases.iter().any(|alias| matches!(alias.kind, AliasKind::View { .. }))
     }
 
     /// Whether it changes something in place (running statistics): it must not run twice.
-    pub fn overwrites(&self) -> bool {
+    pub(super) fn overwrites(&self) -> bool {
         self.aliases.iter().any(|alias| alias.kind == AliasKind::Must)
     }
 }
 
 impl Sketch {
     /// `resident` gives the index of a resident by its name.
-    pub fn of(graph: &Graph, target: &Target, resident: impl Fn(&str) -> usize) -> Sketch {
+    pub(super) fn of(graph: &Graph, target: &Target, resident: impl Fn(&str) -> usize) -> Sketch {
         let value = |id: ValueId| {
             let value = graph.value(id);
             let origin = match (graph.producer(id), &value.input) {
@@ -87,15 +87,15 @@ impl Sketch {
         }
     }
 
-    pub fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {
+    pub(super) fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {
         (0..self.nodes.len() as u32).map(NodeId)
     }
 
-    pub fn node(&self, id: NodeId) -> &NodeSketch {
+    pub(super) fn node(&self, id: NodeId) -> &NodeSketch {
         &self.nodes[id.index()]
     }
 
-    pub fn producer(&self, value: ValueId) -> Option<NodeId> {
+    pub(super) fn producer(&self, value: ValueId) -> Option<NodeId> {
         match self.values[value.index()].origin {
             Origin::Node(node) => Some(node),
             _ => None,
@@ -103,7 +103,7 @@ impl Sketch {
     }
 
     /// Whether this order runs every node once and after what it reads.
-    pub fn runs_in(&self, order: &[NodeId]) -> bool {
+    pub(super) fn runs_in(&self, order: &[NodeId]) -> bool {
         let mut done = vec![false; self.nodes.len()];
         for &id in order {
             let ready = |&v: &ValueId| self.producer(v).is_none_or(|producer| done[producer.index()]);
@@ -116,7 +116,7 @@ impl Sketch {
     }
 
     /// The value that `value` is a view of, directly or not; itself if it is none.
-    pub fn viewed(&self, mut value: ValueId) -> ValueId {
+    pub(super) fn viewed(&self, mut value: ValueId) -> ValueId {
         while let Some(node) = self.producer(value).map(|id| self.node(id)) {
             let is_it = |a: &&AliasSketch| node.outputs[a.output] == value && matches!(a.kind, AliasKind::View { .. });
             match node.aliases.iter().find(is_it) {

@@ -129,7 +129,7 @@ impl Table {
     }
 
     /// A table made by code; all columns have the same length and hold finite values.
-    pub fn made(source: &str, columns: Vec<(String, Vec<f64>)>) -> Table {
+    pub(crate) fn made(source: &str, columns: Vec<(String, Vec<f64>)>) -> Table {
         let rows = columns.first().map_or(0, |(_, values)| values.len());
         let index = columns.iter().enumerate().map(|(at, (name, _))| (name.clone(), at)).collect();
         let columns = columns.into_iter().map(|(name, values)| Column {
@@ -141,12 +141,12 @@ impl Table {
         Table { file: source.into(), rows, columns: columns.collect(), index, candidates: 0, lines: Vec::new() }
     }
 
-    pub fn place(&self, row: usize) -> Place {
+    pub(crate) fn place(&self, row: usize) -> Place {
         self.lines.get(row).map_or(Place::Row(row as u64 + 1), |&line| Place::Line(line))
     }
 
     /// The columns that are features: the list of the selection, or the numeric ones, in file order.
-    pub fn number_names(&self, selection: &Selection) -> Vec<String> {
+    pub(crate) fn number_names(&self, selection: &Selection) -> Vec<String> {
         let numeric = |column: &&Column| {
             matches!(column.values, Some(Values::Numbers(_))) && !selection.others.contains(&column.name)
         };
@@ -164,7 +164,7 @@ impl Table {
     }
 
     /// A numeric column of the selection.
-    pub fn numbers(&self, name: &str) -> Result<&[f64], DataError> {
+    pub(crate) fn numbers(&self, name: &str) -> Result<&[f64], DataError> {
         match self.column(name)? {
             Values::Numbers(values) => Ok(values),
             Values::Text(values) => Err(DataError::NotNumeric {
@@ -333,7 +333,7 @@ pub(crate) mod tests {
     use std::fs;
 
     /// Writes `content` to a fresh file called `name`.
-    pub fn file(name: &str, content: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
+    pub(crate) fn file(name: &str, content: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         fs::write(&path, content).unwrap();
@@ -341,7 +341,7 @@ pub(crate) mod tests {
     }
 
     /// `text` with up to three bytes changed, dropped or doubled, by `seed`.
-    pub fn mutated(text: &str, seed: u64) -> Vec<u8> {
+    pub(crate) fn mutated(text: &str, seed: u64) -> Vec<u8> {
         let mut bytes = text.as_bytes().to_vec();
         for change in 0..1 + seed % 3 {
             let draw = mix(seed * 3 + change + 1);
@@ -356,7 +356,7 @@ pub(crate) mod tests {
         bytes
     }
 
-    pub fn read(
+    pub(crate) fn read(
         name: &str,
         content: impl AsRef<[u8]>,
         numbers: Option<&[&str]>,

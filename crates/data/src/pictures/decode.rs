@@ -10,21 +10,21 @@ use std::io::Cursor;
 use zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions};
 
 /// Pixels in RGB with the size that they were decoded at.
-pub struct Pixels {
+pub(super) struct Pixels {
     pub width: u32,
     pub height: u32,
 }
 
 /// Buffers that are kept from picture to picture.
 #[derive(Default)]
-pub struct Buffers {
+pub(super) struct Buffers {
     pub rgb: Vec<u8>,
     /// Pixels as the file has them, where that is not RGB.
     native: Vec<u8>,
 }
 
 impl Buffers {
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.rgb.capacity() + self.native.capacity()
     }
 
@@ -39,7 +39,7 @@ impl Buffers {
 
 /// Decodes `file`, whose header is `header`, into `buffers.rgb`; the sides are divided by `shrink` (1, 2, 4 or 8,
 /// above 1 only for JPEG).
-pub fn decode(file: &[u8], header: &Header, shrink: u32, buffers: &mut Buffers) -> Result<Pixels, PictureFault> {
+pub(super) fn decode(file: &[u8], header: &Header, shrink: u32, buffers: &mut Buffers) -> Result<Pixels, PictureFault> {
     // The decoders are safe code for files from anywhere; should one still panic, the picture is to blame.
     guarded(|| match header.format {
         Format::Jpeg if !is_complete_jpeg(file) => Err(PictureFault::Truncated("the end of the JPEG is missing")),
@@ -192,7 +192,7 @@ fn on_white(value: u8, alpha: u8) -> u8 {
 }
 
 /// An upper bound of the bytes that decoding takes besides the file itself.
-pub fn bytes_needed(header: &Header, shrink: u32) -> usize {
+pub(super) fn bytes_needed(header: &Header, shrink: u32) -> usize {
     /// Tables, windows and rows of the decoders.
     const FIXED: usize = 1 << 20;
     let pixels = header.width as usize * header.height as usize;

@@ -13,7 +13,7 @@ use std::{
 
 /// One picture with its caption, and where it is listed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Listed {
+pub(super) struct Listed {
     pub picture: PathBuf,
     pub caption: String,
     pub row: Option<Place>,
@@ -73,7 +73,7 @@ const EXTENSIONS: [&str; 6] = ["jpg", "jpeg", "png", "webp", "gif", "bmp"];
 
 /// The pictures below `folder`, in the order of their paths. A text file of the same stem is the caption; otherwise the
 /// folder that a picture lies in is its class, put into `template` for `{}`.
-pub fn of_folder(folder: &Path, template: &str) -> Result<Vec<Listed>, DataError> {
+pub(super) fn of_folder(folder: &Path, template: &str) -> Result<Vec<Listed>, DataError> {
     let mut pictures = Vec::new();
     collect(folder, 0, &mut pictures)?;
     pictures.sort();

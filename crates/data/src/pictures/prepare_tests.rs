@@ -5,7 +5,7 @@ use safetensors::SafeTensors;
 const GOLDENS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/goldens/pictures");
 const SIDE: usize = 16;
 
-pub fn golden(name: &str) -> Vec<u8> {
+pub(crate) fn golden(name: &str) -> Vec<u8> {
     std::fs::read(format!("{GOLDENS}/{name}")).unwrap()
 }
 
@@ -108,7 +108,7 @@ fn turned_pictures_are_cut_along_the_axes_as_seen() {
     assert_eq!((lying.columns.start, lying.columns.length), (0.0, 41.0));
 }
 
-pub fn bmp_header(width: i32, height: i32) -> Vec<u8> {
+pub(crate) fn bmp_header(width: i32, height: i32) -> Vec<u8> {
     let mut file = b"BM".to_vec();
     file.extend([0; 12]);
     file.extend(40u32.to_le_bytes());

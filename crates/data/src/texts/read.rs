@@ -44,7 +44,7 @@ type Worked<O> = (Spot, Result<O, DataError>);
 
 impl Job<'_> {
     /// Passes every row that `next` gives through `work`, on worker threads, and the results to `keep`, in order.
-    pub fn run<O: Send>(
+    pub(super) fn run<O: Send>(
         &self,
         mut next: impl FnMut() -> Result<Option<Row<'static>>, DataError>,
         work: impl Fn(Place, Vec<Cell<'_>>) -> Result<O, DataError> + Sync,

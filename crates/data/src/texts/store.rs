@@ -20,22 +20,22 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    pub fn push(&mut self, ids: &[u32]) {
+    pub(super) fn push(&mut self, ids: &[u32]) {
         self.ids.extend_from_slice(ids);
         self.ends.push(self.ids.len());
     }
 
-    pub fn get(&self, text: usize) -> &[u32] {
+    pub(super) fn get(&self, text: usize) -> &[u32] {
         let start = if text == 0 { 0 } else { self.ends[text - 1] };
         &self.ids[start..self.ends[text]]
     }
 
-    pub fn shrink(&mut self) {
+    pub(super) fn shrink(&mut self) {
         self.ids.shrink_to_fit();
         self.ends.shrink_to_fit();
     }
 
-    pub fn resident_bytes(&self) -> usize {
+    pub(super) fn resident_bytes(&self) -> usize {
         4 * self.ids.len() + size_of::<usize>() * self.ends.len()
     }
 }
@@ -74,17 +74,17 @@ impl Stream {
         Ok(Some(Stream { path, file, columns, reread, offsets: Vec::new(), bytes: Vec::new() }))
     }
 
-    pub fn push(&mut self, offset: u64, bytes: u32) {
+    pub(super) fn push(&mut self, offset: u64, bytes: u32) {
         self.offsets.push(offset);
         self.bytes.push(bytes);
     }
 
     /// Bytes of a row: about how long its texts are.
-    pub fn size(&self, row: usize) -> usize {
+    pub(super) fn size(&self, row: usize) -> usize {
         self.bytes[row] as usize
     }
 
-    pub fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -100,7 +100,7 @@ impl Stream {
         Ok((place, cells.into_iter().map(Cell::into_owned).collect()))
     }
 
-    pub fn resident_bytes(&self) -> usize {
+    pub(super) fn resident_bytes(&self) -> usize {
         self.offsets.len() * (size_of::<u64>() + size_of::<u32>())
     }
 }

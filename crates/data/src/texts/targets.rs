@@ -25,7 +25,7 @@ pub(super) enum Targets {
 }
 
 impl Targets {
-    pub fn resident_bytes(&self) -> usize {
+    pub(super) fn resident_bytes(&self) -> usize {
         match self {
             Targets::Classes(classes) => 4 * classes.len(),
             Targets::Values { values, .. } => 4 * values.len(),
@@ -112,7 +112,7 @@ pub(super) struct LabelSet {
 
 impl LabelSet {
     /// `names`: the classes in order, where they are known.
-    pub fn new(kind: LabelKind, outputs: usize, names: Option<&[String]>) -> Self {
+    pub(super) fn new(kind: LabelKind, outputs: usize, names: Option<&[String]>) -> Self {
         let targets = match kind {
             LabelKind::Single => Targets::Classes(Vec::new()),
             _ => Targets::Values { width: outputs, values: Vec::new() },
@@ -123,7 +123,7 @@ impl LabelSet {
         LabelSet { kind, outputs, names, index, met: Vec::new(), open, targets }
     }
 
-    pub fn push(&mut self, label: Label, at: &At<'_>) -> Result<(), DataError> {
+    pub(super) fn push(&mut self, label: Label, at: &At<'_>) -> Result<(), DataError> {
         match label {
             Label::None => self.push_nothing(),
             Label::Word(word) => {
@@ -209,7 +209,7 @@ impl LabelSet {
 
     /// The labels of all rows and the names of the classes; words found in the file are sorted, and whole numbers are
     /// the classes they name. `columns` are those that hold the labels.
-    pub fn finish(mut self, file: &Path, columns: &[String]) -> Result<(Targets, Vec<String>), DataError> {
+    pub(super) fn finish(mut self, file: &Path, columns: &[String]) -> Result<(Targets, Vec<String>), DataError> {
         if self.open {
             self.settle(file, columns)?;
         }

@@ -166,7 +166,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// Words with [CLS] and [SEP], as BERT's.
-    pub const ENCODER: &str = r#"{
+    pub(crate) const ENCODER: &str = r#"{
         "version": "1.0", "truncation": null, "padding": null,
         "added_tokens": [
             {"id": 0, "content": "[PAD]", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true},
@@ -178,7 +178,7 @@ pub(crate) mod tests {
                   "vocab": {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "a": 4, "b": 5, "c": 6, "d": 7}}
     }"#;
 
-    pub fn encoder() -> TextTokenizer {
+    pub(crate) fn encoder() -> TextTokenizer {
         TextTokenizer::from_json(Path::new("tokenizer.json"), ENCODER.into()).unwrap()
     }
 

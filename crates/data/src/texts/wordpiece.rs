@@ -22,7 +22,7 @@ pub(super) struct WordPiece {
 
 impl WordPiece {
     /// `None` where the tokenizer does anything that is not done here.
-    pub fn new(json: &str, tokenizer: &Tokenizer) -> Option<Self> {
+    pub(super) fn new(json: &str, tokenizer: &Tokenizer) -> Option<Self> {
         let file: serde_json::Value = serde_json::from_str(json).ok()?;
         let (normalizer, model) = (&file["normalizer"], &file["model"]);
         let is_bert = normalizer["type"] == "BertNormalizer"
@@ -62,7 +62,7 @@ impl WordPiece {
     }
 
     /// Appends the ids of `text`, at most `limit` with the special ones; whether it was cut. `None`: not such a text.
-    pub fn encode_into(&self, text: &str, limit: usize, ids: &mut Vec<u32>) -> Option<bool> {
+    pub(super) fn encode_into(&self, text: &str, limit: usize, ids: &mut Vec<u32>) -> Option<bool> {
         if !text.bytes().all(|byte| byte.is_ascii() && !self.special[byte as usize]) {
             return None;
         }

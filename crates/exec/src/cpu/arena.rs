@@ -13,6 +13,7 @@ pub struct Arena {
 
 // SAFETY: the arena is plain memory; who may touch which part is the plan's business.
 unsafe impl Send for Arena {}
+// SAFETY: as for `Send`.
 unsafe impl Sync for Arena {}
 
 impl Arena {

@@ -1,7 +1,7 @@
 //! Runs a verified layout on the processor. Everything a step needs is prepared here; a step allocates nothing.
 
 use super::arena::Arena;
-use crate::{Executor, Fill, fill_in_pieces};
+use crate::{ExecError, Executor, Fill, fill_in_pieces};
 use plimsoll_base::heap;
 use plimsoll_core::graph::{InputKind, OpRef, Space, ValueId};
 use plimsoll_core::kernels::cpu::parallel::with_threads;
@@ -196,46 +196,54 @@ impl CpuExecutor {
     fn resident_range(&self, name: &str) -> Option<(*mut u8, usize)> {
         self.residents.get(name).map(|t| (t.ptr, t.ty.span_bytes()))
     }
+
+    /// The same for those who cannot go on without it.
+    fn resident_at(&self, name: &str) -> Result<(*mut u8, usize), ExecError> {
+        self.resident_range(name).ok_or_else(|| ExecError::NoResident { name: name.into() })
+    }
 }
 
-/// Copies `data` to `to` if the sizes agree.
-fn write(to: Option<(*mut u8, usize)>, data: &[u8]) -> bool {
-    let Some((pointer, bytes)) = to.filter(|(_, bytes)| *bytes == data.len()) else { return false };
-    // SAFETY: the pointer leads to that many bytes of the arena.
-    unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), pointer, bytes) };
-    true
-}
-
-/// Lets `fill` write to `to` if the sizes agree.
-fn fill_with(to: Option<(*mut u8, usize)>, bytes: usize, threads: usize, fill: &Fill<'_>) -> bool {
-    let Some((pointer, bytes)) = to.filter(|(_, there)| *there == bytes) else { return false };
-    // SAFETY: the pointer leads to that many bytes of the arena, which the caller holds exclusively.
+/// Lets `fill` write the bytes at `pointer`.
+///
+/// # Safety
+/// `pointer` leads to that many bytes of an arena that the caller holds exclusively.
+unsafe fn fill_with(pointer: *mut u8, bytes: usize, threads: usize, fill: &Fill<'_>) {
+    // SAFETY: the caller's promise; an arena's bytes are initialized, whatever they are.
     let to = unsafe { std::slice::from_raw_parts_mut(pointer, bytes) };
     with_threads(threads, || fill_in_pieces(to, 0, fill));
-    true
 }
 
 impl Executor for CpuExecutor {
     fn run(&mut self, phase: usize) {
         heap::counted(|| CpuExecutor::run(self, phase));
     }
-    fn fill_input(&mut self, phase: usize, name: &str, bytes: usize, fill: &Fill<'_>) -> bool {
-        let input = self.phases[phase].inputs.get(name).map(|t| (t.ptr, t.ty.span_bytes()));
-        fill_with(input, bytes, self.threads, fill)
+    fn fill_input(&mut self, phase: usize, name: &str, bytes: usize, fill: &Fill<'_>) -> Result<(), ExecError> {
+        let input = self.phases.get(phase).and_then(|phase| phase.inputs.get(name));
+        let input = input.ok_or_else(|| ExecError::NoInput { phase, name: name.into() })?;
+        ExecError::check_size(name, input.ty.span_bytes(), bytes)?;
+        // SAFETY: the slot holds these bytes, and `&mut self` is the only way to them.
+        unsafe { fill_with(input.ptr, bytes, self.threads, fill) };
+        Ok(())
     }
-    fn fill_resident(&mut self, name: &str, bytes: usize, fill: &Fill<'_>) -> bool {
-        fill_with(self.resident_range(name), bytes, self.threads, fill)
+    fn fill_resident(&mut self, name: &str, bytes: usize, fill: &Fill<'_>) -> Result<(), ExecError> {
+        let (pointer, there) = self.resident_at(name)?;
+        ExecError::check_size(name, there, bytes)?;
+        // SAFETY: the slot holds these bytes, and `&mut self` is the only way to them.
+        unsafe { fill_with(pointer, bytes, self.threads, fill) };
+        Ok(())
     }
-    fn clear_resident(&mut self, name: &str) -> bool {
-        let Some((pointer, bytes)) = self.resident_range(name) else { return false };
+    fn clear_resident(&mut self, name: &str) -> Result<(), ExecError> {
+        let (pointer, bytes) = self.resident_at(name)?;
         // SAFETY: the slot holds these bytes.
         unsafe { std::ptr::write_bytes(pointer, 0, bytes) };
-        true
+        Ok(())
     }
-    fn write_resident_at(&mut self, name: &str, offset: usize, data: &[u8]) -> bool {
-        let inside = |bytes: usize| bytes.checked_sub(offset).is_some_and(|rest| data.len() <= rest);
-        let range = self.resident_range(name).filter(|&(_, bytes)| inside(bytes));
-        write(range.map(|(pointer, _)| (pointer.wrapping_add(offset), data.len())), data)
+    fn write_resident_at(&mut self, name: &str, offset: usize, data: &[u8]) -> Result<(), ExecError> {
+        let (pointer, bytes) = self.resident_at(name)?;
+        ExecError::check_inside(name, bytes, offset, data.len())?;
+        // SAFETY: the slot holds these bytes from the offset on; nobody else can borrow the arena meanwhile.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), pointer.add(offset), data.len()) };
+        Ok(())
     }
     fn read_resident(&self, name: &str) -> Option<Cow<'_, [u8]>> {
         let (pointer, bytes) = self.resident_range(name)?;

@@ -32,7 +32,7 @@ pub(crate) use model::ABOUT;
 pub use model::{FamilyName, Model};
 pub use mu_sota::MuSota;
 pub use origin::{Origin, family_in};
-pub(crate) use presets::of_family as presets_of;
+pub use presets::of_family as presets_of;
 pub use presets::{Preset, presets, siblings as sibling_presets};
 pub use t5::{FeedForward, T5};
 pub use task::Task;

@@ -27,7 +27,7 @@ pub struct Origin {
 }
 
 /// Sizes in the keys of config.json.
-pub trait HubSizes: Clone + Serialize {
+pub(super) trait HubSizes: Clone + Serialize {
     /// What a recipe may say beside a checkpoint, in whichever table: nothing that its tensors depend on.
     const FREE: &'static [&'static str];
 
@@ -46,7 +46,7 @@ pub trait HubSizes: Clone + Serialize {
 }
 
 /// Reads the sizes of a family whose base is `default`; paths start at `folder`.
-pub fn read<S: HubSizes>(default: S, section: &Section<'_>, folder: &Path) -> S {
+pub(super) fn read<S: HubSizes>(default: S, section: &Section<'_>, folder: &Path) -> S {
     section.declare("preset", || Kind::any([Kind::words(presets::of_family(default.family())), Kind::Name]));
     let origin = Origin { preset: section.name("preset"), checkpoint: section.file("checkpoint") };
     if origin.preset.is_some() && origin.checkpoint.is_some() {
@@ -149,7 +149,7 @@ fn check_family(family: FamilyName, config: &Config) -> Result<(), HfError> {
 }
 
 /// The family that follows from a preset or a checkpoint, where the recipe does not name one.
-pub fn implied_family(section: &Section<'_>, folder: &Path) -> Option<FamilyName> {
+pub(super) fn implied_family(section: &Section<'_>, folder: &Path) -> Option<FamilyName> {
     if section.has("preset") {
         let name = section.name("preset")?;
         let family = presets::family_of(&name);

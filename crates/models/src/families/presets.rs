@@ -6,14 +6,14 @@ use plimsoll_base::names::Named;
 use serde::Serialize;
 
 /// A name with its organisation, and other names of the same sizes. The organisation may be left out.
-pub type Names = &'static [&'static str];
+pub(super) type Names = &'static [&'static str];
 
 pub(super) fn is_called(names: Names, name: &str) -> bool {
     names.iter().any(|full| *full == name || short(full) == name)
 }
 
 /// Without the organisation.
-pub fn short(name: &str) -> &str {
+pub(super) fn short(name: &str) -> &str {
     name.rsplit('/').next().unwrap_or(name)
 }
 
@@ -28,7 +28,7 @@ pub fn of_family(family: FamilyName) -> impl Iterator<Item = &'static str> {
 }
 
 /// The family that a preset belongs to.
-pub fn family_of(name: &str) -> Option<FamilyName> {
+pub(super) fn family_of(name: &str) -> Option<FamilyName> {
     all().find(|(names, _)| is_called(names, name)).map(|(_, family)| family)
 }
 

@@ -52,7 +52,7 @@ pub fn is_fresh(name: &str, names: &HuggingFace) -> bool {
 mod tests {
     use super::*;
 
-    pub const BERT: HuggingFace = HuggingFace {
+    pub(super) const BERT: HuggingFace = HuggingFace {
         architecture: "BertForSequenceClassification",
         model_type: "bert",
         prefix: "bert.",

@@ -10,7 +10,7 @@ use crate::reading::section::Range;
 use plimsoll_base::names::Named;
 
 /// One table of config.json, and what was wrong with it so far.
-pub struct ConfigKeys<'a> {
+pub(crate) struct ConfigKeys<'a> {
     path: String,
     map: Map<String, Value>,
     problems: &'a RefCell<Vec<String>>,
@@ -24,16 +24,16 @@ const SAME_ACTIVATION: [(&str, &str); 4] =
 const NEGATIVE_IS_UNSET: [&str; 2] = ["max_relative_positions", "position_buckets"];
 
 impl<'a> ConfigKeys<'a> {
-    pub fn new(map: &Map<String, Value>, problems: &'a RefCell<Vec<String>>) -> Self {
+    pub(crate) fn new(map: &Map<String, Value>, problems: &'a RefCell<Vec<String>>) -> Self {
         Self { path: String::new(), map: map.clone(), problems }
     }
 
     /// What is there under `key` and is not null.
-    pub fn get(&self, key: &str) -> Option<&Value> {
+    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         self.map.get(key).filter(|v| !v.is_null())
     }
 
-    pub fn report(&self, key: &str, cause: impl std::fmt::Display) {
+    pub(crate) fn report(&self, key: &str, cause: impl std::fmt::Display) {
         self.problems.borrow_mut().push(format!("{}{key}: {cause}", self.path));
     }
 
@@ -44,7 +44,7 @@ impl<'a> ConfigKeys<'a> {
     }
 
     /// Refuses a key that is not one of the values which the family computes; absent stands for `default`.
-    pub fn only(&self, key: &str, default: Value, supported: &[Value]) {
+    pub(crate) fn only(&self, key: &str, default: Value, supported: &[Value]) {
         let value = self.get(key).unwrap_or(&default);
         if !supported.contains(value) {
             let list: Vec<String> = supported.iter().map(Value::to_string).collect();

@@ -6,7 +6,7 @@ use crate::reading::section::{Range, Section};
 use plimsoll_base::names::Named;
 
 /// A table of keys. `None` means absent, or reported.
-pub trait Keys: Sized {
+pub(crate) trait Keys: Sized {
     fn size(&self, key: &'static str, range: RangeInclusive<usize>) -> Option<usize>;
     fn number(&self, key: &'static str, range: Range) -> Option<f64>;
     fn flag(&self, key: &'static str) -> Option<bool>;

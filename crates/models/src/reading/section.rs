@@ -25,7 +25,7 @@ pub struct Asked {
 }
 
 /// Every key that a reading asked for, by its dotted path.
-pub type Record = BTreeMap<String, Asked>;
+pub(crate) type Record = BTreeMap<String, Asked>;
 
 /// The problems found so far and, for a reading that documents the reader, the keys it asked for.
 pub struct Issues<'a> {
@@ -124,7 +124,7 @@ pub struct Section<'a> {
 }
 
 /// File systems take 255 bytes, and a number is put behind it.
-pub const LONGEST_NAME: usize = 200;
+pub(crate) const LONGEST_NAME: usize = 200;
 
 impl<'a> Section<'a> {
     pub fn new(table: &'a Table, path: String, issues: &'a Issues<'a>) -> Self {

@@ -6,7 +6,7 @@ use super::error::{Problem, Sources};
 use super::tree::{Node, Place, SyntaxError, Table, Value, parse_value};
 
 /// Applies source number `source`, whose text is `key=value`; the last of several for one key wins.
-pub fn apply(root: &mut Table, sources: &Sources, source: usize) -> Result<(), Problem> {
+pub(crate) fn apply(root: &mut Table, sources: &Sources, source: usize) -> Result<(), Problem> {
     let text = sources.text(source);
     let whole = Place { source, start: 0, end: text.len() };
     let Some(equals) = text.find('=') else {

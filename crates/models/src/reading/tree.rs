@@ -58,7 +58,7 @@ impl Value {
 
 /// What stands between a text and its tree: the cause in the parser's words, and where.
 #[derive(Debug)]
-pub struct SyntaxError {
+pub(crate) struct SyntaxError {
     pub cause: String,
     pub place: Place,
 }
@@ -70,13 +70,13 @@ impl SyntaxError {
     }
 }
 
-pub fn parse_document(text: &str) -> Result<Table, SyntaxError> {
+pub(crate) fn parse_document(text: &str) -> Result<Table, SyntaxError> {
     let document = DeTable::parse(text).map_err(|e| SyntaxError::new(&e, 0, 0))?;
     Ok(table(document.get_ref(), place(0, 0, &document.span()), &Reading { source: 0, offset: 0 }))
 }
 
 /// Reads one value which starts at byte `offset` of source `source`.
-pub fn parse_value(text: &str, source: usize, offset: usize) -> Result<Node, SyntaxError> {
+pub(crate) fn parse_value(text: &str, source: usize, offset: usize) -> Result<Node, SyntaxError> {
     let value = DeValue::parse(text).map_err(|e| SyntaxError::new(&e, source, offset))?;
     Ok(node(&value, None, &Reading { source, offset }))
 }

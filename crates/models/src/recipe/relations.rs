@@ -7,7 +7,7 @@ use crate::reading::section::Section;
 use plimsoll_base::units::{ADDRESSABLE_BYTES, format_bytes};
 
 /// Reports choices that are fine alone and do not go together.
-pub fn check(recipe: &Recipe, data: &Section<'_>, train: &Section<'_>, memory: &Section<'_>) {
+pub(super) fn check(recipe: &Recipe, data: &Section<'_>, train: &Section<'_>, memory: &Section<'_>) {
     recipe.data.check(data, recipe.model.family().input());
     check_micro_batch(recipe, memory);
     check_groups(recipe, memory);

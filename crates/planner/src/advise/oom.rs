@@ -194,7 +194,7 @@ impl Oom {
 }
 
 /// Context and libraries of one process on a card, as measured (526 MiB and 68 MiB of cuBLAS), rounded up.
-pub const CONTEXT_BYTES: u64 = 640 << 20;
+pub(super) const CONTEXT_BYTES: u64 = 640 << 20;
 
 fn form_of(lower: &str) -> Option<(Form, &'static str)> {
     if let Some(sign) = HOST_SIGNS.iter().find(|sign| lower.contains(**sign)) {

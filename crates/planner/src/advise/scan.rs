@@ -98,7 +98,7 @@ fn next_char(text: &str, at: usize) -> usize {
 
 /// Text as people read it: no colour codes, no marks of ranks and quotations, every run of white space one space. Logs
 /// wrap lines anywhere.
-pub fn flowing(text: &str) -> String {
+pub(super) fn flowing(text: &str) -> String {
     let plain = without_colours(text);
     let words = plain.lines().flat_map(|line| {
         line.trim_start_matches([' ', '\t', '>', '#', '|', '*']).split(|c: char| c.is_whitespace() || c.is_control())
@@ -108,7 +108,7 @@ pub fn flowing(text: &str) -> String {
 }
 
 /// An escape sequence ends with its first letter.
-pub fn without_colours(text: &str) -> String {
+pub(super) fn without_colours(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {

@@ -89,7 +89,7 @@ impl Candidate {
 }
 
 impl<'a> Search<'a> {
-    pub fn new(
+    pub(super) fn new(
         family: &'a dyn Family,
         spec: &'a StepSpec,
         pins: &'a Pins,
@@ -101,7 +101,7 @@ impl<'a> Search<'a> {
     }
 
     /// The fastest candidate whose live peak is at most `budget` bytes.
-    pub fn fastest(&mut self, budget: usize) -> Result<Option<Candidate>, PlanError> {
+    pub(super) fn fastest(&mut self, budget: usize) -> Result<Option<Candidate>, PlanError> {
         let start = self.start(self.spec.effective_batch);
         let mut best = None;
         self.scan(&start, budget, &mut best)?;
@@ -308,7 +308,7 @@ impl<'a> Search<'a> {
     }
 
     /// Live peak and seconds of settings whose recompute is given, without building them.
-    pub fn measure(&mut self, settings: &Settings) -> Result<(usize, f64), PlanError> {
+    pub(super) fn measure(&mut self, settings: &Settings) -> Result<(usize, f64), PlanError> {
         let is_fixed = settings.offload.activation_layers > 0;
         let recompute = if is_fixed { settings.recompute.clone() } else { Recompute::None };
         let plain = Settings { recompute, ..settings.clone() };
@@ -320,7 +320,7 @@ impl<'a> Search<'a> {
     }
 
     /// The settings of a candidate with its recompute in them.
-    pub fn settings(&mut self, candidate: &Candidate) -> Result<Settings, PlanError> {
+    pub(super) fn settings(&mut self, candidate: &Candidate) -> Result<Settings, PlanError> {
         if self.is_fixed() {
             return Ok(candidate.settings.clone());
         }
@@ -329,7 +329,7 @@ impl<'a> Search<'a> {
     }
 
     /// Builds, places and verifies a candidate.
-    pub fn realize(&mut self, candidate: &Candidate) -> Result<Choice, ChooseError> {
+    pub(super) fn realize(&mut self, candidate: &Candidate) -> Result<Choice, ChooseError> {
         let settings = self.settings(candidate)?;
         let program = program(self.family, self.spec, &settings)?;
         let layout = lay_out(&program, self.options)?;

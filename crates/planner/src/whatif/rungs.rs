@@ -25,7 +25,7 @@ pub(super) enum Tier {
 }
 
 impl Tier {
-    pub const ALL: [Tier; 3] = [Tier::Computing, Tier::Training, Tier::Model];
+    pub(super) const ALL: [Tier; 3] = [Tier::Computing, Tier::Training, Tier::Model];
 }
 
 /// A change as settings, and what it means for the rest of the recipe.

@@ -4,7 +4,7 @@ use crate::svg::escaped;
 use std::fmt::Write;
 
 /// A line, or single points.
-pub struct Series {
+pub(super) struct Series {
     pub name: &'static str,
     /// A class of the style sheet.
     pub class: &'static str,
@@ -12,7 +12,7 @@ pub struct Series {
     pub dots: bool,
 }
 
-pub struct Chart<'a> {
+pub(super) struct Chart<'a> {
     pub series: &'a [Series],
     pub x_name: &'a str,
     /// How a value of the vertical axis is written.
@@ -20,8 +20,8 @@ pub struct Chart<'a> {
     pub from_zero: bool,
 }
 
-pub const WIDTH: f64 = 560.0;
-pub const HEIGHT: f64 = 250.0;
+pub(super) const WIDTH: f64 = 560.0;
+pub(super) const HEIGHT: f64 = 250.0;
 const LEFT: f64 = 58.0;
 const RIGHT: f64 = WIDTH - 12.0;
 const TOP: f64 = 14.0;
@@ -32,7 +32,7 @@ const MOST_POINTS: usize = 500;
 
 impl Chart<'_> {
     /// Nothing where there is nothing to draw.
-    pub fn svg(&self) -> Option<String> {
+    pub(super) fn svg(&self) -> Option<String> {
         let finite = |p: &&(f64, f64)| p.0.is_finite() && p.1.is_finite();
         let points: Vec<(f64, f64)> = self.series.iter().flat_map(|s| &s.points).filter(finite).copied().collect();
         let x = Range::of(points.iter().map(|p| p.0), false)?;
@@ -101,13 +101,13 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 
 /// From the smallest to the largest value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Range {
+pub(super) struct Range {
     pub low: f64,
     pub high: f64,
 }
 
 impl Range {
-    pub fn of(values: impl Iterator<Item = f64>, from_zero: bool) -> Option<Range> {
+    pub(super) fn of(values: impl Iterator<Item = f64>, from_zero: bool) -> Option<Range> {
         let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
         let low = if from_zero { low.min(0.0) } else { low };
         // A single value still needs room around it.
@@ -116,17 +116,17 @@ impl Range {
             .then_some(Range { low: low - if from_zero { 0.0 } else { room }, high: high + room })
     }
 
-    pub fn padded(self) -> Range {
+    pub(super) fn padded(self) -> Range {
         let room = 0.06 * (self.high - self.low);
         Range { low: if self.low == 0.0 { 0.0 } else { self.low - room }, high: self.high + room }
     }
 
-    pub fn place(self, value: f64, from: f64, to: f64) -> f64 {
+    pub(super) fn place(self, value: f64, from: f64, to: f64) -> f64 {
         from + (to - from) * (value - self.low) / (self.high - self.low)
     }
 
     /// Round values inside the range, about `count` of them.
-    pub fn ticks(self, count: usize) -> Vec<f64> {
+    pub(super) fn ticks(self, count: usize) -> Vec<f64> {
         let raw = (self.high - self.low) / count.max(1) as f64;
         let power = 10f64.powf(raw.log10().floor());
         // Of round steps the one nearest in proportion.
@@ -140,7 +140,7 @@ impl Range {
 }
 
 /// `1200` → `1200`, `0.25` → `0.25`, without noise in the last digits.
-pub fn plain(value: f64) -> String {
+pub(super) fn plain(value: f64) -> String {
     let text = format!("{value:.6}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text == "-0" { "0".into() } else { text.into() }

@@ -17,7 +17,7 @@ const TOP: f64 = 14.0;
 const BOTTOM: f64 = HEIGHT - 40.0;
 
 /// Nothing where fewer than two plans are known: a point is no frontier.
-pub fn section(points: &[FrontierPoint], planned: &Planned, page: &mut Html) {
+pub(super) fn section(points: &[FrontierPoint], planned: &Planned, page: &mut Html) {
     let chosen = Outline::from(planned);
     let plans: Vec<&Outline> = points.iter().map(|point| &point.plan).collect();
     let all = || plans.iter().copied().chain([&chosen]);

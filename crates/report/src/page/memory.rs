@@ -23,7 +23,7 @@ const COLUMNS: usize = 480;
 const LAYERS_SHOWN: usize = 14;
 const BUFFERS_SHOWN: usize = 14;
 
-pub fn sections(planned: &Planned, budget_bytes: u64, page: &mut Html) {
+pub(super) fn sections(planned: &Planned, budget_bytes: u64, page: &mut Html) {
     let choice = &planned.choice;
     let summary = Summary::of(&choice.program, &choice.layout);
     let peak = &summary.peak;

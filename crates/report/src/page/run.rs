@@ -87,7 +87,7 @@ impl RunStory {
 }
 
 /// Numbers of the run, beside those of its plan.
-pub fn tiles(run: &RunStory, planned: Option<&Planned>, page: &mut Html) {
+pub(super) fn tiles(run: &RunStory, planned: Option<&Planned>, page: &mut Html) {
     if let Some(ms) = run.median_ms() {
         let predicted = planned.map(|p| p.choice.predicted_step_ms).filter(|predicted| *predicted > 0.0);
         let sub = predicted.map_or(String::new(), |p| against_prediction(ms / p));
@@ -123,7 +123,7 @@ fn best_words(accuracy: Option<f64>, loss: f64) -> String {
     accuracy.map_or(format!("loss {loss:.4}"), |a| format!("{:.1} %", 100.0 * a))
 }
 
-pub fn sections(run: &RunStory, planned: Option<&Planned>, page: &mut Html) {
+pub(super) fn sections(run: &RunStory, planned: Option<&Planned>, page: &mut Html) {
     page.raw("<div class=\"columns\">");
     learning(run, page);
     metric(run, page);

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Resources {
+pub(crate) struct Resources {
     pub registers: u32,
     /// Shared memory that is declared in the source; what a launch adds comes on top.
     pub shared_bytes: u32,
 }
 
 /// By kernel; `None` if this is not a cubin.
-pub fn resources(cubin: &[u8]) -> Option<BTreeMap<String, Resources>> {
+pub(crate) fn resources(cubin: &[u8]) -> Option<BTreeMap<String, Resources>> {
     let count = number::<2>(cubin, 0x3C)?;
     let names_at = Section::read(cubin, number::<2>(cubin, 0x3E)?)?.offset;
     let mut kernels: BTreeMap<String, Resources> = BTreeMap::new();

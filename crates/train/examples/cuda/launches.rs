@@ -24,13 +24,13 @@ const FLOATS: [DType; 3] = [DType::F32, DType::Bf16, DType::F16];
 
 /// Kernels with the most that a launch asks for, and what no device would launch.
 #[derive(Default)]
-pub struct Launches {
+pub(crate) struct Launches {
     pub kernels: HashMap<Kernel, Need>,
     pub wrong: BTreeSet<String>,
 }
 
 #[derive(Clone, Copy)]
-pub struct Need {
+pub(crate) struct Need {
     pub threads: u32,
     pub shared_bytes: u32,
     /// The first generation that launches it.
@@ -41,14 +41,14 @@ pub struct Need {
 
 impl Need {
     /// The architectures that launch it: up to the next generation, all have the kernels of the last.
-    pub fn archs(&self) -> Range<u32> {
+    pub(crate) fn archs(&self) -> Range<u32> {
         let next = GENERATIONS.into_iter().find(|&generation| generation > self.until);
         self.since..next.unwrap_or(u32::MAX)
     }
 }
 
 impl Launches {
-    pub fn record() -> Result<Launches, Box<dyn Error>> {
+    pub(crate) fn record() -> Result<Launches, Box<dyn Error>> {
         let mut launches = Launches::default();
         launches.samples();
         launches.strided_products()?;

@@ -34,7 +34,7 @@ fn allowed(precision: Precision) -> (f64, f64) {
     }
 }
 
-pub fn check(gpu: &Rc<Gpu>, report: &mut Report, only: Option<&str>) -> Result<(), Box<dyn Error>> {
+pub(crate) fn check(gpu: &Rc<Gpu>, report: &mut Report, only: Option<&str>) -> Result<(), Box<dyn Error>> {
     let chosen: Vec<&Shipped> = SHIPPED.iter().filter(|s| only.is_none_or(|text| s.name.contains(text))).collect();
     let references = references(&chosen);
     println!("models: references of {} recipes by the processor", references.len());

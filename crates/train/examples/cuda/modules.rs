@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 /// One file under one set of macros, with the kernels of it that are launched.
-pub struct Module {
+pub(crate) struct Module {
     /// One of them: it stands for file and macros.
     pub kernel: Kernel,
     pub launched: BTreeMap<&'static str, Need>,
 }
 
 /// All modules of these kernels, by file, those that ask for most in front.
-pub fn modules(kernels: &HashMap<Kernel, Need>) -> Vec<Module> {
+pub(crate) fn modules(kernels: &HashMap<Kernel, Need>) -> Vec<Module> {
     let mut modules: HashMap<_, Module> = HashMap::new();
     for (kernel, &need) in kernels {
         let module = modules
@@ -29,7 +29,7 @@ pub fn modules(kernels: &HashMap<Kernel, Need>) -> Vec<Module> {
 
 /// Enough of them, sorted as above, to see every kernel with every combination of element types, every choice that a
 /// macro makes, and of all that the variant that asks for most.
-pub fn covering(modules: Vec<Module>) -> Vec<Module> {
+pub(crate) fn covering(modules: Vec<Module>) -> Vec<Module> {
     let mut seen = BTreeSet::new();
     // Counted, because all are to be put among the seen, not only the first that is new.
     let mut adds = |module: &Module| module.traits().into_iter().filter(|one| seen.insert(one.clone())).count() > 0;
@@ -44,7 +44,7 @@ impl Module {
     }
 
     /// Whether cards of this architecture launch one of its kernels.
-    pub fn is_for(&self, arch: u32) -> bool {
+    pub(crate) fn is_for(&self, arch: u32) -> bool {
         self.launched.values().any(|need| need.archs().contains(&arch))
     }
 

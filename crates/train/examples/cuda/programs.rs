@@ -10,7 +10,7 @@ use std::error::Error;
 use std::path::Path;
 
 /// A recipe of `recipes/` and what is set on top of it.
-pub struct Shipped {
+pub(crate) struct Shipped {
     pub name: &'static str,
     file: &'static str,
     settings: &'static [&'static str],
@@ -21,7 +21,7 @@ pub struct Shipped {
 const CALM: &str = "train.optimizer.lr=1e-4";
 
 /// Small enough to plan at once; each family and each form of its layers once.
-pub const SHIPPED: [Shipped; 13] = [
+pub(crate) const SHIPPED: [Shipped; 13] = [
     Shipped { name: "hybrid", file: "quickstart", settings: &[] },
     Shipped { name: "hybrid, materialized", file: "quickstart", settings: &["memory.attention=materialized"] },
     Shipped { name: "mu-sota", file: "mu-sota-small", settings: &[] },
@@ -42,7 +42,7 @@ pub const SHIPPED: [Shipped; 13] = [
 ];
 
 /// Only compiled, never compared with the processor: too large for it, or what it does not run.
-pub const ON_CARDS_ONLY: [Shipped; 5] = [
+pub(crate) const ON_CARDS_ONLY: [Shipped; 5] = [
     Shipped {
         name: "bert, bf16 moments, accumulated",
         file: "encoder-small",
@@ -71,11 +71,11 @@ pub const ON_CARDS_ONLY: [Shipped; 5] = [
     },
 ];
 
-pub const PRECISIONS: [Precision; 5] =
+pub(crate) const PRECISIONS: [Precision; 5] =
     [Precision::F32, Precision::Tf32, Precision::Bf16Mixed, Precision::Fp16Mixed, Precision::Bf16];
 
 impl Shipped {
-    pub fn recipe(&self, precision: Precision, more: &[String]) -> Result<Recipe, Box<dyn Error>> {
+    pub(crate) fn recipe(&self, precision: Precision, more: &[String]) -> Result<Recipe, Box<dyn Error>> {
         let mut settings: Vec<String> = self.settings.iter().map(|s| s.to_string()).collect();
         settings.push(format!("memory.precision={precision}"));
         settings.extend(more.iter().cloned());
@@ -83,13 +83,13 @@ impl Shipped {
     }
 
     /// The plan of its recipe for a large card that need not be here.
-    pub fn planned(&self, precision: Precision) -> Result<Planned, Box<dyn Error>> {
+    pub(crate) fn planned(&self, precision: Precision) -> Result<Planned, Box<dyn Error>> {
         Ok(plan(&self.recipe(precision, &[])?, &any_card())?)
     }
 }
 
 /// Of a card with all kinds of tensor cores: some forms are planned for these only.
-pub fn card_profile() -> Profile {
+pub(crate) fn card_profile() -> Profile {
     card("h200").expect("the catalog has an H200").profile()
 }
 

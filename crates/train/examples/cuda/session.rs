@@ -17,9 +17,9 @@ use std::collections::BTreeMap;
 use std::error::Error;
 
 /// Takes the arena of a plan.
-pub type Take<'a> = dyn Fn(&Planned) -> Result<Box<dyn Executor>, Box<dyn Error>> + 'a;
+pub(crate) type Take<'a> = dyn Fn(&Planned) -> Result<Box<dyn Executor>, Box<dyn Error>> + 'a;
 
-pub struct Session {
+pub(crate) struct Session {
     pub planned: Planned,
     executor: Box<dyn Executor>,
     stepper: Stepper,
@@ -30,18 +30,18 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn new(recipe: &Recipe, device: &Device, take: &Take<'_>) -> Result<Session, Box<dyn Error>> {
+    pub(crate) fn new(recipe: &Recipe, device: &Device, take: &Take<'_>) -> Result<Session, Box<dyn Error>> {
         let planned = plan(recipe, device)?;
         let mut executor = take(&planned)?;
-        initialize(&planned.choice.program, &mut executor, recipe.train.seed);
-        let (stepper, shapes) = (Stepper::new(recipe, &planned.choice), shapes(recipe, &planned));
+        initialize(&planned.choice.program, &mut executor, recipe.train.seed)?;
+        let (stepper, shapes) = (Stepper::new(recipe, &planned.choice)?, shapes(recipe, &planned));
         let loader = Loader::new(load_data(recipe)?.train, &loader_options(recipe), Position::default())?;
         let lr = recipe.train.optimizer.lr;
         Ok(Session { planned, executor, stepper, shapes, loader, lr, done: 0 })
     }
 
     /// The loss of the next update. One that is skipped because the loss is scaled too far is done again on its batch.
-    pub fn step(&mut self) -> Result<f64, Box<dyn Error>> {
+    pub(crate) fn step(&mut self) -> Result<f64, Box<dyn Error>> {
         let batch: &Batch = self.loader.next().ok_or("the data ended")??;
         let Session { planned, executor, stepper, shapes, lr, done, .. } = self;
         loop {
@@ -53,7 +53,7 @@ impl Session {
         }
     }
 
-    pub fn weights(&self) -> BTreeMap<String, Vec<f64>> {
+    pub(crate) fn weights(&self) -> BTreeMap<String, Vec<f64>> {
         let residents = self.planned.choice.program.residents.iter().filter(|r| r.is_parameter);
         let values = |name: &str| {
             let bytes = self.executor.read_resident(name).unwrap_or_default();
@@ -64,7 +64,7 @@ impl Session {
 }
 
 /// A device with plenty of memory.
-pub fn device(name: &str, target: Target) -> Device {
+pub(crate) fn device(name: &str, target: Target) -> Device {
     Device {
         name: name.into(),
         total_bytes: 16 << 30,

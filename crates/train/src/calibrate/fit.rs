@@ -27,7 +27,10 @@ impl Observation {
 
 /// The rates of each class that was seen, and the weighted squares left over. `before` has those of amounts that no node
 /// of a class had.
-pub fn by_class(observations: &[Observation], before: &BTreeMap<Class, Amounts>) -> (BTreeMap<Class, Amounts>, f64) {
+pub(super) fn by_class(
+    observations: &[Observation],
+    before: &BTreeMap<Class, Amounts>,
+) -> (BTreeMap<Class, Amounts>, f64) {
     let (mut rates, mut left_over) = (BTreeMap::new(), 0.0);
     for class in Class::ALL.into_iter().filter(|&class| class != Class::View) {
         let own: Vec<&Observation> = observations.iter().filter(|seen| seen.work.class == class).collect();

@@ -11,7 +11,7 @@ const IDS: u32 = 1000;
 
 /// `count` samples for the data inputs of the program: normal numbers, random ids and labels, everything real and of
 /// weight 1.
-pub fn random_batch(program: &Program, count: usize) -> Result<Batch, DataError> {
+pub(super) fn random_batch(program: &Program, count: usize) -> Result<Batch, DataError> {
     let samples = RandomSamples::new(program, count);
     let mut batch = Batch::new(&samples.fields, count)?;
     batch.fill(&samples, 0..count)?;

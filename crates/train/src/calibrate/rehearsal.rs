@@ -32,9 +32,9 @@ impl<'p> Rehearsal<'p> {
         let began = Instant::now();
         let mut executor = take_arena_beside_others(recipe, planned)?;
         let arena_s = began.elapsed().as_secs_f64();
-        initialize(&choice.program, &mut executor, recipe.train.seed);
+        initialize(&choice.program, &mut executor, recipe.train.seed)?;
         let weights_s = began.elapsed().as_secs_f64() - arena_s;
-        let (stepper, shapes) = (Stepper::new(recipe, choice), shapes(recipe, planned));
+        let (stepper, shapes) = (Stepper::new(recipe, choice)?, shapes(recipe, planned));
         let batch = random_batch(&choice.program, recipe.train.effective_batch)?;
         let lr = recipe.train.optimizer.lr;
         Ok(Rehearsal { planned, executor, stepper, shapes, batch, lr, done: 0, arena_s, weights_s })

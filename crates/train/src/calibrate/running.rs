@@ -8,19 +8,19 @@ use plimsoll_core::graph::Processor;
 use plimsoll_core::plan::{Phase, Profile, Program, predicted_ms};
 use plimsoll_exec::Executor;
 use plimsoll_models::recipe::{Choice, Precision, Recipe};
-pub use plimsoll_planner::choose::instead_of;
+pub(super) use plimsoll_planner::choose::instead_of;
 use plimsoll_planner::choose::{Planned, plan};
 use std::time::Instant;
 
 /// A model with its plan for the device.
-pub struct Prepared {
+pub(super) struct Prepared {
     name: &'static str,
     recipe: Recipe,
     planned: Planned,
 }
 
 impl Prepared {
-    pub fn new(workload: &Workload, device: &Device) -> Result<Prepared, RunError> {
+    pub(super) fn new(workload: &Workload, device: &Device) -> Result<Prepared, RunError> {
         let mut recipe = Recipe::parse(&workload.recipe(), workload.name, &[])?;
         if let Some(other) = recipe.memory.precision.pinned().and_then(|wanted| instead_of(wanted, device)) {
             recipe.memory.precision = Choice::Pinned(other);
@@ -29,7 +29,7 @@ impl Prepared {
     }
 }
 
-pub struct Running<'p> {
+pub(super) struct Running<'p> {
     pub name: &'static str,
     /// Whether its f32 products are rounded to tf32.
     pub tf32: bool,
@@ -45,7 +45,7 @@ const STEPS_PER_TURN: usize = 3;
 const STEPS_ON_A_DEVICE: usize = 8;
 
 impl<'p> Running<'p> {
-    pub fn new(prepared: &'p Prepared) -> Result<Running<'p>, RunError> {
+    pub(super) fn new(prepared: &'p Prepared) -> Result<Running<'p>, RunError> {
         let Prepared { name, recipe, planned } = prepared;
         let mut rehearsal = Rehearsal::new(recipe, planned)?;
         // A device captures its graphs in the first step, while what the others take is not counted as its own.
@@ -55,16 +55,16 @@ impl<'p> Running<'p> {
         Ok(Running { name, tf32, rehearsal, ticks, steps: Vec::new() })
     }
 
-    pub fn program(&self) -> &Program {
+    pub(super) fn program(&self) -> &Program {
         &self.rehearsal.planned.choice.program
     }
 
-    pub fn predicted_ms(&self, profile: &Profile) -> f64 {
+    pub(super) fn predicted_ms(&self, profile: &Profile) -> f64 {
         predicted_ms(self.program(), &profile.clone().with_tf32(self.tf32))
     }
 
     /// Some steps, of which all but the first are counted.
-    pub fn turn(&mut self) -> Result<(), RunError> {
+    pub(super) fn turn(&mut self) -> Result<(), RunError> {
         match self.rehearsal.planned.device.target.processor {
             Processor::Cpu => {
                 self.rehearsal.step(Executor::run)?;
@@ -95,7 +95,7 @@ impl<'p> Running<'p> {
     }
 
     /// Phase, node and seconds of one run, for all nodes that ran.
-    pub fn node_seconds(&self) -> impl Iterator<Item = (usize, NodeId, f64)> + '_ {
+    pub(super) fn node_seconds(&self) -> impl Iterator<Item = (usize, NodeId, f64)> + '_ {
         let phases = self.rehearsal.planned.choice.layout.phases.iter().zip(&self.ticks).enumerate();
         phases.flat_map(|(index, (phase, ticks))| {
             let ran = phase.order.iter().zip(ticks).filter(|(_, times)| !times.is_empty());
@@ -103,17 +103,17 @@ impl<'p> Running<'p> {
         })
     }
 
-    pub fn step_seconds(&self) -> f64 {
+    pub(super) fn step_seconds(&self) -> f64 {
         typical(&self.steps)
     }
 
     /// A step as it is met: half of them take longer, interruptions included.
-    pub fn median_step_seconds(&self) -> f64 {
+    pub(super) fn median_step_seconds(&self) -> f64 {
         quantile(&self.steps, 2)
     }
 
     /// What a run of a phase takes besides its inputs and its nodes.
-    pub fn other_seconds(&self, profile: &Profile) -> f64 {
+    pub(super) fn other_seconds(&self, profile: &Profile) -> f64 {
         let phases = &self.program().phases;
         let mut nodes = vec![0.0; phases.len()];
         self.node_seconds().for_each(|(phase, _, seconds)| nodes[phase] += seconds);

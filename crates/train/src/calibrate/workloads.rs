@@ -1,6 +1,6 @@
 //! The models that are run: every family, narrow and wide, so that each class of work is seen at several sizes.
 
-pub struct Workload {
+pub(super) struct Workload {
     pub name: &'static str,
     model: &'static str,
     data: &'static str,
@@ -51,7 +51,7 @@ const ENCODER: Workload = Workload {
 };
 
 /// In the order of their turns.
-pub fn for_processors() -> Vec<Workload> {
+pub(super) fn for_processors() -> Vec<Workload> {
     vec![
         HYBRID,
         Workload {
@@ -130,7 +130,7 @@ const CARD_BLOCKS: Workload = Workload {
 };
 
 /// Large enough to fill a card, and some that are not, in the precisions that cards are used with.
-pub fn for_cards() -> Vec<Workload> {
+pub(super) fn for_cards() -> Vec<Workload> {
     vec![
         Workload {
             name: "hybrid",
@@ -227,7 +227,7 @@ pub fn for_cards() -> Vec<Workload> {
 
 impl Workload {
     /// A recipe with nothing left to choose.
-    pub fn recipe(&self) -> String {
+    pub(super) fn recipe(&self) -> String {
         let Workload { model, data, batch, accumulation, optimizer, attention, precision, .. } = self;
         let micro_batch = batch / accumulation;
         let files = if data.starts_with("source") { "" } else { TEXTS };

@@ -244,7 +244,6 @@ fn copy(
     checksums: &Checksums,
     executor: &mut dyn Executor,
 ) -> Result<(), CheckpointError> {
-    let another = |cause: String| CheckpointError::Another { path: path.into(), cause };
     for resident in residents {
         let data = file.read(&file.tensors()[&resident.name])?;
         if !checksums.is_empty() && checksums.get(&resident.name) != Some(&checksum(&data)) {
@@ -255,9 +254,7 @@ fn copy(
             let cause = format!("{} is not finite: element {at} is no number or infinite", resident.name);
             return Err(CheckpointError::Damaged { path: path.into(), cause });
         }
-        if !executor.write_resident(&resident.name, &data) {
-            return Err(another(format!("{} is not in the arena", resident.name)));
-        }
+        executor.write_resident(&resident.name, &data)?;
     }
     Ok(())
 }

@@ -338,7 +338,7 @@ impl TrainedRun {
         let phase = phase(&self.planned.choice.program, NEXT_TOKEN)?;
         let stop = vocabulary.end_of_text();
         let sampling = Sampling { tokens, temperature: draw.temperature, seed: draw.seed, stream: 0, stop };
-        let written = generate(&mut self.executor, phase, &ids, length(&self.recipe), &sampling);
+        let written = generate(&mut self.executor, phase, &ids, length(&self.recipe), &sampling)?;
         self.executor.check()?;
         Ok(vocabulary.decode(&written)?)
     }

@@ -47,11 +47,11 @@ fn start_weights(run: &Run, executor: &mut dyn Executor) -> Result<Option<String
     let (program, seed) = (run.program(), run.recipe.train.seed);
     let names = family(&run.recipe.model).hugging_face();
     let (Some(folder), Some(names), None) = (source_checkpoint(&run.recipe), names, &run.from) else {
-        initialize(program, executor, seed);
+        initialize(program, executor, seed)?;
         return Ok(None);
     };
     let report = load_folder(&folder, &names, program, executor)?;
-    initialize_some(program, executor, seed, |r| !r.is_parameter || report.fresh.contains(&r.name));
+    initialize_some(program, executor, seed, |r| !r.is_parameter || report.fresh.contains(&r.name))?;
     let mut text = format!("{} tensors from {}", report.loaded, folder.display());
     if !report.converted_from.is_empty() {
         text += &format!(", converted from {}", report.converted_from.join(" and "));
@@ -128,7 +128,7 @@ impl<'r> Trainer<'r> {
                 State { data: Some(run.fingerprint.clone()), ..state }
             }
         };
-        let stepper = Stepper::new(&run.recipe, &run.planned.choice);
+        let stepper = Stepper::new(&run.recipe, &run.planned.choice)?;
         let shapes = shapes(&run.recipe, &run.planned);
         let first_step = state.step;
         let mut trainer = Trainer {
@@ -372,7 +372,7 @@ impl<'r> Trainer<'r> {
             stream: self.state.step as u64,
             stop: vocabulary.end_of_text(),
         };
-        let ids = generate(&mut self.executor, phase, &prompt, length(&run.recipe), &sampling);
+        let ids = generate(&mut self.executor, phase, &prompt, length(&run.recipe), &sampling)?;
         let text = vocabulary.decode(&ids)?;
         let epoch = (self.state.step - 1) / run.steps_per_epoch();
         self.tell(Event::Sample { step: self.state.step, epoch, prompt: sample.prompt.clone(), text })

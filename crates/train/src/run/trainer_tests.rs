@@ -4,7 +4,7 @@ use super::*;
 use crate::run::RunOptions;
 use plimsoll_core::plan::{Layout, Program};
 use plimsoll_exec::cpu::CpuExecutor;
-use plimsoll_exec::{Asked, Fill, Scalars};
+use plimsoll_exec::{Asked, ExecError, Fill, Scalars};
 use plimsoll_models::recipe::Recipe;
 use plimsoll_planner::Device;
 use std::borrow::Cow;
@@ -22,16 +22,16 @@ impl Executor for Late {
     fn run(&mut self, phase: usize) {
         Executor::run(&mut self.inner, phase)
     }
-    fn fill_input(&mut self, phase: usize, name: &str, bytes: usize, fill: &Fill<'_>) -> bool {
+    fn fill_input(&mut self, phase: usize, name: &str, bytes: usize, fill: &Fill<'_>) -> Result<(), ExecError> {
         self.inner.fill_input(phase, name, bytes, fill)
     }
-    fn fill_resident(&mut self, name: &str, bytes: usize, fill: &Fill<'_>) -> bool {
+    fn fill_resident(&mut self, name: &str, bytes: usize, fill: &Fill<'_>) -> Result<(), ExecError> {
         self.inner.fill_resident(name, bytes, fill)
     }
-    fn clear_resident(&mut self, name: &str) -> bool {
+    fn clear_resident(&mut self, name: &str) -> Result<(), ExecError> {
         self.inner.clear_resident(name)
     }
-    fn write_resident_at(&mut self, name: &str, offset: usize, data: &[u8]) -> bool {
+    fn write_resident_at(&mut self, name: &str, offset: usize, data: &[u8]) -> Result<(), ExecError> {
         self.inner.write_resident_at(name, offset, data)
     }
     fn read_resident(&self, name: &str) -> Option<Cow<'_, [u8]>> {

@@ -2,7 +2,8 @@
 
 use super::feed::counted;
 use super::shapes::{Pass, Shapes};
-use super::stepper::{clear_metrics, phase};
+use super::stepper::phase;
+use super::told::Metrics;
 use crate::RunError;
 use crate::tasks::metrics::{Answers, Truth};
 use plimsoll_data::{Batch, Dataset, Loader, LoaderOptions, Position};
@@ -24,10 +25,11 @@ pub fn evaluate(
     let rows = shapes.rows(phase(&choice.program, EVALUATE)?);
     let mut loader = Loader::new(dataset, &options(recipe, rows), Position::default())?;
     let mut answers = answers(recipe);
+    let metrics = Metrics::of(&choice.program);
     let (mut sums, mut weight, mut open) = ([0.0; 2], 0.0, None);
     while let Some(batch) = loader.next() {
         let batch = batch?;
-        clear_metrics(executor);
+        metrics.clear(executor)?;
         let phase = shapes.phase(executor, choice, Pass::Evaluate, batch.lengths())?;
         shapes.feed(executor, phase, batch, 0)?;
         executor.run(phase);
@@ -40,7 +42,7 @@ pub fn evaluate(
         }
     }
     open.iter().for_each(|last| add(&mut sums, executor.answer(last)));
-    clear_metrics(executor);
+    metrics.clear(executor)?;
     executor.check()?;
     let [loss, correct] = sums;
     let weight = if weight > 0.0 { weight } else { 1.0 };

@@ -46,16 +46,14 @@ impl Feeder {
         for input in inputs {
             let rows = Rows::of(batch, inputs, input, first)?;
             let bytes = input.rows * input.row_elements * input.dtype.bytes();
-            if !executor.fill_input(phase, &input.name, bytes, &|at, piece| rows.fill(at, piece)) {
-                return Err(unfit(input, format!("takes other than {bytes} bytes")));
-            }
+            executor.fill_input(phase, &input.name, bytes, &|at, piece| rows.fill(at, piece))?;
         }
         Ok(())
     }
 }
 
 /// What the mean of the loss is taken over: the sum of the weights of samples or tokens.
-pub fn counted(batch: &Batch) -> f64 {
+pub(super) fn counted(batch: &Batch) -> f64 {
     let field = batch.field("weight").or_else(|| batch.field("weights"));
     let weights = field.map_or(&[][..], |field| batch.f32(field, 0..batch.len()));
     weights.iter().map(|&weight| f64::from(weight)).sum()
@@ -216,7 +214,7 @@ mod tests {
     use plimsoll_core::plan::Phase;
     use plimsoll_core::types::Type;
     use plimsoll_data::{DataError, Dataset, Element, FieldSpec, RowMut};
-    use plimsoll_exec::Fill;
+    use plimsoll_exec::{ExecError, Fill};
     use std::borrow::Cow;
 
     /// Remembers what was written.
@@ -225,21 +223,21 @@ mod tests {
 
     impl Executor for Recorder {
         fn run(&mut self, _: usize) {}
-        fn fill_input(&mut self, _: usize, name: &str, bytes: usize, fill: &Fill<'_>) -> bool {
+        fn fill_input(&mut self, _: usize, name: &str, bytes: usize, fill: &Fill<'_>) -> Result<(), ExecError> {
             let mut data = vec![0; bytes];
             // In pieces, as executors do.
             data.chunks_mut(4).enumerate().for_each(|(i, piece)| fill(4 * i, piece));
             self.0.push((name.into(), data.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()));
-            true
+            Ok(())
         }
-        fn clear_resident(&mut self, _: &str) -> bool {
-            true
+        fn clear_resident(&mut self, _: &str) -> Result<(), ExecError> {
+            Ok(())
         }
-        fn fill_resident(&mut self, _: &str, _: usize, _: &Fill<'_>) -> bool {
-            true
+        fn fill_resident(&mut self, _: &str, _: usize, _: &Fill<'_>) -> Result<(), ExecError> {
+            Ok(())
         }
-        fn write_resident_at(&mut self, _: &str, _: usize, _: &[u8]) -> bool {
-            true
+        fn write_resident_at(&mut self, _: &str, _: usize, _: &[u8]) -> Result<(), ExecError> {
+            Ok(())
         }
         fn read_resident(&self, _: &str) -> Option<Cow<'_, [u8]>> {
             None

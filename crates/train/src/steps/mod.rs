@@ -5,6 +5,7 @@ mod feed;
 mod schedule;
 mod shapes;
 mod stepper;
+mod told;
 
 pub use evaluate::{evaluate, kept};
 pub use feed::Feeder;

@@ -3,6 +3,7 @@
 
 use super::feed::counted;
 use super::shapes::{Pass, Shapes};
+use super::told::{Told, Update};
 use crate::RunError;
 use plimsoll_core::plan::{PlanError, Program};
 use plimsoll_data::Batch;
@@ -62,6 +63,7 @@ pub struct Stepper {
     micro_batch: usize,
     rule: Rule,
     seed: u64,
+    told: Told,
     feeding: Duration,
 }
 
@@ -77,21 +79,23 @@ enum Passes {
 }
 
 impl Stepper {
-    pub fn new(recipe: &Recipe, choice: &Choice) -> Stepper {
+    /// An error if the program reads something that no step writes.
+    pub fn new(recipe: &Recipe, choice: &Choice) -> Result<Stepper, RunError> {
         let program = &choice.program;
         let contrastive = [EMBED, CONTRAST, REPLAY].map(|name| program.phase(name));
         let passes = match contrastive {
             [Some(embed), Some(contrast), Some(replay)] => Passes::Twice { embed, contrast, replay },
             _ => Passes::Once,
         };
-        Stepper {
+        Ok(Stepper {
             passes,
             update: program.phase(UPDATE),
             micro_batch: choice.settings.micro_batch,
             rule: recipe.train.optimizer.rule,
             seed: recipe.train.seed,
+            told: Told::of(program)?,
             feeding: Duration::ZERO,
-        }
+        })
     }
 
     /// How long the host has spent on inputs so far.
@@ -130,7 +134,7 @@ impl Stepper {
         mut run: impl FnMut(&mut E, usize),
     ) -> Result<Underway, RunError> {
         let counted = Some(counted(batch)).filter(|&sum| sum > 0.0).unwrap_or(1.0);
-        self.write_scalars(executor, step, lr, counted);
+        self.told.write(executor, &Update { step, lr, counted, rule: self.rule })?;
         match self.passes {
             Passes::Once => {
                 let phase = shapes.phase(executor, choice, Pass::Train, batch.lengths())?;
@@ -186,43 +190,17 @@ impl Stepper {
     ) -> Result<(), RunError> {
         for first in (0..batch.len()).step_by(self.micro_batch) {
             let rng = [self.seed as i64, step as i64, first as i64];
-            executor.write_resident("rng", bytemuck::cast_slice(&rng));
+            self.told.write_rng(executor, rng)?;
             self.feed(executor, shapes, phase, batch, first)?;
             run(executor, phase);
         }
         Ok(())
-    }
-
-    fn write_scalars(&self, executor: &mut dyn Executor, step: usize, lr: f64, counted: f64) {
-        let t = step as i32 + 1;
-        let (b1, b2) = match self.rule {
-            Rule::AdamW { betas, .. } => (betas[0], betas[1]),
-            _ => (0.0, 0.0),
-        };
-        let scalars = [
-            ("lr", lr),
-            ("loss.scale", 1.0 / counted),
-            ("adam.correction1", 1.0 - b1.powi(t)),
-            ("adam.correction2", 1.0 - b2.powi(t)),
-            ("adafactor.step", t as f64),
-        ];
-        for (name, value) in scalars {
-            // Scalars of another optimizer are not in the program.
-            executor.write_resident(name, bytemuck::bytes_of(&(value as f32)));
-        }
-        clear_metrics(executor);
     }
 }
 
 pub fn phase(program: &Program, name: &str) -> Result<usize, RunError> {
     let missing = || PlanError::Broken(format!("the program has no phase {name}"));
     Ok(program.phase(name).ok_or_else(missing)?)
-}
-
-pub fn clear_metrics(executor: &mut dyn Executor) {
-    for name in ["metrics.loss", "metrics.correct", "metrics.norm"] {
-        executor.write_resident(name, bytemuck::bytes_of(&0f32));
-    }
 }
 
 #[cfg(test)]

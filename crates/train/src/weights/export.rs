@@ -9,7 +9,7 @@ use plimsoll_exec::Executor;
 use plimsoll_models::families::HuggingFace;
 use plimsoll_models::hf::HfError;
 use plimsoll_models::hf::checkpoint::INDEX;
-pub use plimsoll_models::hf::checkpoint::WEIGHTS;
+pub(crate) use plimsoll_models::hf::checkpoint::WEIGHTS;
 use plimsoll_models::hf::convert::names_of;
 use plimsoll_models::hf::names::{expand, is_scalar};
 use plimsoll_models::recipe::Model;
@@ -22,10 +22,10 @@ use std::path::{Path, PathBuf};
 /// Weights beyond this many bytes are split over files.
 pub const SHARD_BYTES: u64 = 5_000_000_000;
 
-pub const CONFIG: &str = "config.json";
+pub(crate) const CONFIG: &str = "config.json";
 /// How a series was brought to the model's scale, and the names of its classes.
-pub const NORMALIZER: &str = "normalizer.json";
-pub const TOKENIZER: &str = "tokenizer.json";
+pub(crate) const NORMALIZER: &str = "normalizer.json";
+pub(crate) const TOKENIZER: &str = "tokenizer.json";
 
 /// Files beside the weights that belong to a tokenizer or an image processor.
 const COMPANIONS: [&str; 12] = [
@@ -163,7 +163,7 @@ impl Export<'_> {
 }
 
 /// Copies a file that an export names; an error says which.
-pub fn copy_into(draft: &FolderDraft<'_>, name: &str, from: &Path) -> Result<(), HfError> {
+pub(crate) fn copy_into(draft: &FolderDraft<'_>, name: &str, from: &Path) -> Result<(), HfError> {
     let data = fs::read(from).map_err(|cause| HfError::Io { path: from.into(), cause })?;
     draft.write(name, &data).map_err(|cause| HfError::Write { path: draft.path().join(name), cause })
 }

@@ -1,5 +1,6 @@
 //! From a checkpoint's files into the arena.
 
+use crate::RunError;
 use plimsoll_base::safetensors::TensorInfo;
 use plimsoll_core::plan::{Program, Resident};
 use plimsoll_core::types::DType;
@@ -43,14 +44,14 @@ pub fn load_into(
     program: &Program,
     names: &HuggingFace,
     executor: &mut dyn Executor,
-) -> Result<LoadReport, HfError> {
+) -> Result<LoadReport, RunError> {
     let mut matching =
         Matching { checkpoint, names, copies: Vec::new(), fresh: Vec::new(), wrong: Mismatch::default() };
     program.residents.iter().filter(|r| r.is_parameter).for_each(|r| matching.find(r));
     let ignored = matching.sort_out_the_rest();
     if !matching.wrong.is_empty() {
         matching.wrong.dir = checkpoint.dir().into();
-        return Err(HfError::Mismatch(Box::new(matching.wrong)));
+        return Err(HfError::Mismatch(Box::new(matching.wrong)).into());
     }
     let Matching { copies, fresh, .. } = matching;
     let mut pieces = Pieces::default();
@@ -135,7 +136,7 @@ struct Pieces {
 }
 
 impl Pieces {
-    fn stream(&mut self, checkpoint: &Checkpoint, copy: &Copy, executor: &mut dyn Executor) -> Result<(), HfError> {
+    fn stream(&mut self, checkpoint: &Checkpoint, copy: &Copy, executor: &mut dyn Executor) -> Result<(), RunError> {
         let elements = checkpoint.info(&copy.tensor).map_or(0, |info| info.shape.iter().product());
         let step = PIECE_BYTES / copy.from.bytes();
         for first in (0..elements).step_by(step) {
@@ -144,7 +145,7 @@ impl Pieces {
             checkpoint.read_part(&copy.tensor, (first * copy.from.bytes()) as u64, &mut self.raw)?;
             if let Some(at) = first_not_finite(copy.from, &self.raw) {
                 let cause = format!("{} is not finite: element {} is no number or infinite", copy.tensor, first + at);
-                return Err(HfError::NotFinite { dir: checkpoint.dir().into(), cause });
+                return Err(HfError::NotFinite { dir: checkpoint.dir().into(), cause }.into());
             }
             let data = if copy.from == copy.to {
                 &self.raw
@@ -154,10 +155,7 @@ impl Pieces {
                 &self.converted
             };
             let offset = copy.offset + first * copy.to.bytes();
-            if !executor.write_resident_at(&copy.resident, offset, data) {
-                let cause = format!("{} is not in the arena", copy.resident);
-                return Err(HfError::Shard { path: checkpoint.dir().into(), cause });
-            }
+            executor.write_resident_at(&copy.resident, offset, data)?;
         }
         Ok(())
     }

@@ -30,7 +30,7 @@ pub fn load_folder(
     program: &Program,
     executor: &mut dyn Executor,
 ) -> Result<LoadReport, RunError> {
-    Ok(load_into(&Checkpoint::open(dir)?, program, names, executor)?)
+    load_into(&Checkpoint::open(dir)?, program, names, executor)
 }
 
 /// What goes into the folder beside weights and sizes.

@@ -2,7 +2,7 @@
 
 use super::generation::{Draw, pick};
 use plimsoll_base::random::{Stream, site};
-use plimsoll_exec::Executor;
+use plimsoll_exec::{ExecError, Executor};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
@@ -23,7 +23,7 @@ pub fn generate(
     prompt: &[i32],
     length: usize,
     sampling: &Sampling,
-) -> Vec<i32> {
+) -> Result<Vec<i32>, ExecError> {
     let stream = Stream::new(sampling.seed, site("generate"), sampling.stream);
     let mut text = prompt.to_vec();
     let mut window = vec![0i32; length];
@@ -32,8 +32,8 @@ pub fn generate(
         let Some(last) = seen.len().checked_sub(1) else { break };
         window.fill(0);
         window[..seen.len()].copy_from_slice(seen);
-        executor.write_input(phase, "ids", bytemuck::cast_slice(&window));
-        executor.write_input(phase, "position", bytemuck::bytes_of(&(last as i64)));
+        executor.write_input(phase, "ids", bytemuck::cast_slice(&window))?;
+        executor.write_input(phase, "position", bytemuck::bytes_of(&(last as i64)))?;
         executor.run(phase);
         let Some(logits) = executor.read_floats(phase, "head.logits") else { break };
         let chance = (stream.word(0, 0, token as u32) as f64 + 0.5) / 4294967296.0;
@@ -44,5 +44,5 @@ pub fn generate(
         }
         text.push(next as i32);
     }
-    text.split_off(prompt.len())
+    Ok(text.split_off(prompt.len()))
 }

@@ -8,13 +8,13 @@ use plimsoll_core::types::{DType, Type};
 use std::sync::Arc;
 
 /// Loss, outputs and gradients of one sample.
-pub struct Outcome {
+pub(crate) struct Outcome {
     pub outputs: Vec<Vec<f64>>,
     pub grads: Vec<Option<Vec<f64>>>,
     pub loss: f64,
 }
 
-pub struct Case {
+pub(crate) struct Case {
     pub sample: Sample,
     /// Values of the inputs, then a random coefficient for every output element.
     pub values: Vec<Vec<f64>>,
@@ -22,7 +22,7 @@ pub struct Case {
 }
 
 /// A case's graph, and what its values are called.
-pub struct Built {
+pub(crate) struct Built {
     pub graph: Graph,
     outputs: Vec<String>,
     grads: Vec<Option<String>>,
@@ -30,7 +30,7 @@ pub struct Built {
 
 impl Built {
     /// What the graph left behind; `read` gives a kept value or resident.
-    pub fn outcome(&self, read: impl Fn(&str) -> Vec<f64>) -> Outcome {
+    pub(crate) fn outcome(&self, read: impl Fn(&str) -> Vec<f64>) -> Outcome {
         Outcome {
             outputs: self.outputs.iter().map(|name| read(name)).collect(),
             grads: self.grads.iter().map(|name| name.as_ref().map(|name| read(name))).collect(),
@@ -40,7 +40,7 @@ impl Built {
 }
 
 impl Case {
-    pub fn new(sample: Sample, rng: &mut SampleRng) -> Case {
+    pub(crate) fn new(sample: Sample, rng: &mut SampleRng) -> Case {
         let values = sample.inputs.iter().map(|input| rng.values(input)).collect();
         let types: Vec<Type> = sample.inputs.iter().map(|i| i.ty.clone()).collect();
         let outputs = sample.op.op().outputs(&types).unwrap_or_else(|e| panic!("{:?}: {e}", sample.op));
@@ -48,12 +48,12 @@ impl Case {
         Case { sample, values, coefficients }
     }
 
-    pub fn is_differentiable(&self) -> bool {
+    pub(crate) fn is_differentiable(&self) -> bool {
         matches!(self.sample.op, OpRef::Forward(_))
     }
 
     /// The graph with its float inputs in `float`.
-    pub fn build(&self, float: DType, differentiate: bool) -> Result<Built, GraphError> {
+    pub(crate) fn build(&self, float: DType, differentiate: bool) -> Result<Built, GraphError> {
         let mut graph = Graph::new("sample", float);
         let mut inputs = Vec::new();
         for (index, input) in self.sample.inputs.iter().enumerate() {
@@ -118,7 +118,7 @@ impl Case {
     }
 
     /// Everything that is written before the graph runs: inputs with these values, coefficients, scalars.
-    pub fn inputs<'a>(&'a self, values: &'a [Vec<f64>]) -> Vec<(String, &'a [f64])> {
+    pub(crate) fn inputs<'a>(&'a self, values: &'a [Vec<f64>]) -> Vec<(String, &'a [f64])> {
         let mut inputs: Vec<(String, &[f64])> = Vec::new();
         inputs.extend(values.iter().enumerate().map(|(i, v)| (format!("in.{i}"), v.as_slice())));
         let used = |index: usize| !self.sample.scalar_loss && (index == 0 || !self.sample.first_output);
@@ -129,11 +129,12 @@ impl Case {
     }
 }
 
-/// The value in the type that sums are kept in: scalars of half-precision graphs are f32.
+/// The value in the type of the graph's scalars: f32 in half precision, and whatever type an op itself casts to.
 fn wide(graph: &mut Graph, value: ValueId) -> Result<ValueId, GraphError> {
-    match graph.ty(value).dtype {
-        dtype if dtype == dtype.wide() => Ok(value),
-        dtype => graph.apply("wide", Cast(dtype.wide()), &[value]),
+    let scalars = graph.float.wide();
+    match graph.ty(value).dtype == scalars {
+        true => Ok(value),
+        false => graph.apply("wide", Cast(scalars), &[value]),
     }
 }
 
@@ -194,7 +195,7 @@ impl plimsoll_core::graph::Differentiable for Shared {
 }
 
 /// `rounds` draws of every op's samples, from a printed seed.
-pub fn cases(seed: u64, rounds: usize) -> Vec<(&'static str, Case)> {
+pub(crate) fn cases(seed: u64, rounds: usize) -> Vec<(&'static str, Case)> {
     println!("PLIMSOLL_TEST_SEED={seed}");
     let mut rng = SampleRng::new(seed);
     let mut cases = Vec::new();

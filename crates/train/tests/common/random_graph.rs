@@ -13,18 +13,18 @@ use plimsoll_exec::cpu::CpuExecutor;
 
 /// What a random program may differ in without learning seeing it.
 #[derive(Clone, Debug)]
-pub struct Decisions {
+pub(crate) struct Decisions {
     pub recompute: Recompute,
     pub sharing: bool,
 }
 
 impl Decisions {
-    pub fn options(&self) -> LayoutOptions {
+    pub(crate) fn options(&self) -> LayoutOptions {
         LayoutOptions { target: TARGET, sharing: self.sharing }
     }
 }
 
-pub fn random_recompute(rng: &mut SampleRng, step: &RandomStep) -> Recompute {
+pub(crate) fn random_recompute(rng: &mut SampleRng, step: &RandomStep) -> Recompute {
     match rng.size(0, 3) {
         0 => Recompute::Cheap,
         1 => Recompute::Layers,
@@ -49,7 +49,7 @@ fn random_parts(rng: &mut SampleRng, step: &RandomStep) -> Vec<Part> {
 }
 
 /// The step of a random model, before decisions: one phase, or micro-steps and an update.
-pub struct RandomStep {
+pub(crate) struct RandomStep {
     pub graphs: Vec<(&'static str, Graph, usize)>,
     pub layers: u32,
 }
@@ -58,7 +58,7 @@ const CLASSES: usize = 5;
 const MAX_WIDTH: usize = 40;
 
 impl RandomStep {
-    pub fn new(rng: &mut SampleRng) -> RandomStep {
+    pub(crate) fn new(rng: &mut SampleRng) -> RandomStep {
         let layers = rng.size(1, 4) as u32;
         let mut graph = Graph::new("step", DType::F32);
         let loss = Builder { graph: &mut graph, rng, pool: Vec::new(), weights: 0 }.model(layers);
@@ -83,7 +83,7 @@ impl RandomStep {
         RandomStep { graphs, layers }
     }
 
-    pub fn program(&self, choice: &Recompute) -> Program {
+    pub(crate) fn program(&self, choice: &Recompute) -> Program {
         let phase = |(name, graph, repeat): &(&str, Graph, usize)| {
             let graph = recompute(graph, &recomputed_nodes(graph, choice)).unwrap();
             Phase { name: name.to_string(), graph, repeat: *repeat }
@@ -94,7 +94,7 @@ impl RandomStep {
 
 /// The gradient of a small random model, of a dozen nodes or a few more: nothing is run, so sizes can be large enough to
 /// weigh. Gradients are added to residents.
-pub fn small_step(rng: &mut SampleRng) -> Graph {
+pub(crate) fn small_step(rng: &mut SampleRng) -> Graph {
     let mut graph = Graph::new("step", DType::F32);
     let (rows, width) = (64 * rng.size(1, 40), 16 * rng.size(1, 40));
     let x = graph.data("x", Type::new(DType::F32, &[rows, width])).unwrap();
@@ -380,7 +380,7 @@ impl Builder<'_> {
 }
 
 /// Runs two whole steps from values that depend only on names, and returns the bits of every resident and kept value.
-pub fn bits_after_two_steps(program: &Program, layout: &Layout, poison: bool) -> Vec<(String, Vec<u32>)> {
+pub(crate) fn bits_after_two_steps(program: &Program, layout: &Layout, poison: bool) -> Vec<(String, Vec<u32>)> {
     let mut executor = CpuExecutor::new(program, layout, TARGET.threads).unwrap();
     if poison {
         executor.poison_dead_slots();

@@ -126,7 +126,7 @@ impl Run {
         let layout = lay_out(&program, LayoutOptions { target: TARGET, sharing: true }).unwrap();
         let mut executor = CpuExecutor::new(&program, &layout, TARGET.threads).unwrap();
         executor.poison_dead_slots();
-        initialize(&program, &mut executor, 5);
+        initialize(&program, &mut executor, 5).unwrap();
         Run { program, executor }
     }
 
@@ -136,14 +136,16 @@ impl Run {
         if self.program.phases[phase].graph.find(name).is_some() {
             let mut data = data.to_vec();
             data.resize(len, T::default());
-            assert!(self.executor.write_input(phase, name, bytemuck::cast_slice(&data)), "{name}");
+            self.executor.write_input(phase, name, bytemuck::cast_slice(&data)).unwrap();
         }
     }
 
     /// One phase on the micro-batch that begins at sample `first`.
     fn run(&mut self, phase: &str, first: usize) {
         let rng = [11i64, 2, first as i64];
-        self.executor.write_resident("rng", bytemuck::cast_slice(&rng));
+        if self.executor.read_resident("rng").is_some() {
+            self.executor.write_resident("rng", bytemuck::cast_slice(&rng)).unwrap();
+        }
         Executor::run(&mut self.executor, self.program.phase(phase).unwrap());
     }
 
@@ -186,7 +188,7 @@ fn update(pairs: &Pairs, micro: usize, recompute: Recompute) -> Outcome {
     let settings = settings(pairs.count, micro, recompute);
     let mut run = Run::new(program(&clip(), &spec(pairs.count), &settings).unwrap());
     let scale = 1.0 / pairs.count as f32;
-    run.executor.write_resident("loss.scale", &scale.to_le_bytes());
+    run.executor.write_resident("loss.scale", &scale.to_le_bytes()).unwrap();
     let micro_batches = || (0..pairs.count).step_by(micro).map(|first| first..(first + micro).min(pairs.count));
     if settings.accumulation == 1 {
         pairs.feed(&mut run, STEP, 0..pairs.count, micro);
@@ -241,7 +243,7 @@ fn plain_accumulation_is_far_off() {
     let mut mean: Option<Outcome> = None;
     for first in (0..pairs.count).step_by(micro) {
         let mut run = Run::new(program(&clip(), &spec(micro), &settings(micro, micro, Recompute::None)).unwrap());
-        run.executor.write_resident("loss.scale", &(1.0 / pairs.count as f32).to_le_bytes());
+        run.executor.write_resident("loss.scale", &(1.0 / pairs.count as f32).to_le_bytes()).unwrap();
         pairs.feed(&mut run, STEP, first..first + micro, micro);
         run.run(STEP, first);
         let part = run.outcome();

@@ -9,8 +9,9 @@ use plimsoll_core::types::{DType, Type};
 use plimsoll_exec::Executor;
 use plimsoll_exec::cpu::CpuExecutor;
 use plimsoll_models::families::HuggingFace;
-use plimsoll_models::hf::{Checkpoint, HfError};
+use plimsoll_models::hf::Checkpoint;
 use plimsoll_models::recipe::{Model, Recipe};
+use plimsoll_train::RunError;
 use plimsoll_train::weights::load_into;
 use plimsoll_train::weights::{Export, LoadReport, SHARD_BYTES};
 use std::collections::BTreeMap;
@@ -99,7 +100,7 @@ fn store(dir: &Path, tensors: &Tensors) {
     write_as(&dir.join("model.safetensors"), "F32", tensors);
 }
 
-fn load(dir: &Path, float: DType) -> Result<(LoadReport, CpuExecutor), HfError> {
+fn load(dir: &Path, float: DType) -> Result<(LoadReport, CpuExecutor), RunError> {
     let program = program(float);
     let mut executor = arena(&program);
     let report = load_into(&Checkpoint::open(dir)?, &program, &NAMES, &mut executor)?;

@@ -129,8 +129,8 @@ fn losses(recipe: &Recipe, planned: &Planned, buckets: Buckets) -> Vec<f64> {
     let choice = &planned.choice;
     let mut executor = CpuExecutor::new(&choice.program, &choice.layout, 2).unwrap();
     executor.poison_dead_slots();
-    initialize(&choice.program, &mut executor, 1);
-    let (mut shapes, mut stepper) = (shapes(recipe, planned), Stepper::new(recipe, choice));
+    initialize(&choice.program, &mut executor, 1).unwrap();
+    let (mut shapes, mut stepper) = (shapes(recipe, planned), Stepper::new(recipe, choice).unwrap());
     let mut step = |n: usize| {
         let run = |e: &mut CpuExecutor, phase: usize| Executor::run(e, phase);
         stepper.step(&mut executor, choice, &mut shapes, &batch, n, 1e-3, run).unwrap().loss

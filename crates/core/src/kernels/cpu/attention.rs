@@ -127,6 +127,7 @@ pub unsafe fn forward<T: Float>(
 ) {
     let parts = Parts::forward(shape);
     let (shared, slots) = scratch.split_at_mut(parts.shared);
+    // SAFETY: the caller promises valid operands; `shared` is as long as a bias by distance needs.
     let job = unsafe { Job::new(shape, options, [q, k, v], out, lse, shared) };
     let pairs = shape.batch * shape.heads;
     // With fewer heads than threads, a head's queries are shared out, in whole strips so that nothing is rounded
@@ -165,6 +166,7 @@ pub unsafe fn backward<T: Float>(
     let (shared, slots) = scratch.split_at_mut(parts.shared);
     let (shared, partials) = shared.split_at_mut(parts.shared - parts.partials);
     let saved = ViewMut { ptr: out.ptr.cast_mut(), strides: out.strides };
+    // SAFETY: as in `forward`; `out` and `lse` are not written by a backward pass.
     let job = unsafe { Job::new(shape, options, [q, k, v], saved, lse.cast_mut(), shared) };
     let gradients = Gradients { dout, to: gradients, partials: partials.as_mut_ptr() };
     // The tables of a disentangled bias get their gradients from one sample after the other.
@@ -174,6 +176,7 @@ pub unsafe fn backward<T: Float>(
         Backward { job: &job, gradients: &gradients, tasks, by_head, scratch }.run();
     });
     if let Bias::Relative { .. } = shape.bias {
+        // SAFETY: every task is done, so each pair has written its partial sums, and nobody else writes the table.
         unsafe { gradients.add_up(shape) };
     }
 }
@@ -204,6 +207,9 @@ struct Job<T> {
 
 impl<T: Float> Job<T> {
     /// `shared` holds what all heads read: a bias by distance.
+    ///
+    /// # Safety
+    /// The operands are as [`forward`] demands; `shared` outlives the job, which points into it.
     unsafe fn new(
         shape: Shape,
         options: Options<T>,
@@ -223,6 +229,7 @@ impl<T: Float> Job<T> {
                 let table = options.tables[0];
                 for (head, values) in values.chunks_exact_mut(indices.len().max(1)).enumerate() {
                     for (value, row) in values.iter_mut().zip(&*indices) {
+                        // SAFETY: a row of the table for each distance, with a value for each head, as `Bias` says.
                         *value = unsafe { *table.add(*row as usize * shape.heads + head) };
                     }
                 }
@@ -241,10 +248,15 @@ struct Gradients<T> {
 
 impl<T: Float> Gradients<T> {
     /// The gradient of a relative bias: the parts of all samples, in order.
+    ///
+    /// # Safety
+    /// All pairs have written their partial sums, and no task runs any more.
     unsafe fn add_up(&self, shape: Shape) {
         for n in 0..shape.bias_rows * shape.heads {
             let (row, head) = (n / shape.heads, n % shape.heads);
+            // SAFETY: `partials` holds `bias_rows` sums for each of batch × heads pairs.
             let part = |b: usize| unsafe { *self.partials.add((b * shape.heads + head) * shape.bias_rows + row) };
+            // SAFETY: the table of a relative bias has `bias_rows` × heads values, and this is the only thread.
             unsafe { *self.to.tables[0].add(n) = (0..shape.batch).map(part).sum() };
         }
     }
@@ -252,4 +264,5 @@ impl<T: Float> Gradients<T> {
 
 // SAFETY: tasks write only the rows of their own (batch, head, queries), which the callers promise to be distinct.
 unsafe impl<T: Send> Sync for Job<T> {}
+// SAFETY: as for `Job`: each pair writes its own rows and its own partial sums.
 unsafe impl<T: Send> Sync for Gradients<T> {}

@@ -103,6 +103,7 @@ mod tests {
 
     fn run<T: Float>(rows: usize, cols: usize, x: &[T]) -> Vec<T> {
         let (mut out, mut scratch) = (poisoned(cols), poisoned(column_sums_scratch(rows, cols)));
+        // SAFETY: `x` is rows × cols, `out` cols, and the scratch as long as asked for.
         unsafe { column_sums(rows, cols, x.as_ptr(), out.as_mut_ptr(), &mut scratch) };
         out
     }

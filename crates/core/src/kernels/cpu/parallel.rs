@@ -68,6 +68,7 @@ impl<T> Copy for SharedMut<T> {}
 
 // SAFETY: the pointer is only dereferenced through `slice`, whose caller promises disjoint ranges per task.
 unsafe impl<T: Send> Send for SharedMut<T> {}
+// SAFETY: as for `Send`: whoever slices it promises that no two tasks share an element.
 unsafe impl<T: Send> Sync for SharedMut<T> {}
 
 impl<T> SharedMut<T> {
@@ -80,6 +81,7 @@ impl<T> SharedMut<T> {
     /// # Safety
     /// `start..start + len` lies in the allocation, and no other task touches it meanwhile.
     pub unsafe fn slice<'a>(self, start: usize, len: usize) -> &'a mut [T] {
+        // SAFETY: the caller promises that the range lies inside and is its own.
         unsafe { std::slice::from_raw_parts_mut(self.0.add(start), len) }
     }
 }

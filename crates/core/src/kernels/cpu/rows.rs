@@ -32,8 +32,10 @@ impl<T: Element> InPlace<T> {
     /// The range lies inside both tensors, and no other task touches it meanwhile.
     #[inline(always)]
     pub unsafe fn load<'a>(&self, start: usize, len: usize) -> &'a mut [T] {
+        // SAFETY: the caller's promise.
         let to = unsafe { self.to.slice(start, len) };
         if let Some(from) = self.from {
+            // SAFETY: the same range of the input, which is not written: it is not where the output is.
             to.copy_from_slice(unsafe { from.slice(start, len) });
         }
         to

@@ -40,8 +40,11 @@ fn each_piece(ty: &Type, piece: impl Fn(std::ops::Range<usize>) + Sync) {
     parallel(outer.div_ceil(rows), |i| piece(i * rows..((i + 1) * rows).min(outer)));
 }
 
+/// # Safety
+/// Both types cover memory of their own, and nobody else writes this piece.
 unsafe fn copy_piece(from: &Type, source: *const u8, to: &Type, target: *mut u8, outer: std::ops::Range<usize>) {
     let size = to.dtype.bytes();
+    // SAFETY: runs lie inside both tensors, and pieces write disjoint elements.
     runs(from, to, outer, |a, b, len, step| unsafe {
         let (a, b) = (source.add(a * size), target.add(b * size));
         match (step, size) {
@@ -54,8 +57,11 @@ unsafe fn copy_piece(from: &Type, source: *const u8, to: &Type, target: *mut u8,
     });
 }
 
+/// # Safety
+/// Source and target have `len` elements at these steps, apart from each other.
 unsafe fn copy_elements<T: Copy>(source: *const T, target: *mut T, len: usize, step: (usize, usize)) {
     for i in 0..len {
+        // SAFETY: `len` elements of both, at their steps.
         unsafe { *target.add(i * step.1) = *source.add(i * step.0) };
     }
 }
@@ -99,6 +105,7 @@ mod tests {
         view.strides.swap(0, 1);
         let source: Vec<f32> = (0..12).map(|i| i as f32).collect();
         let mut target = vec![0f32; 12];
+        // SAFETY: both vectors are as long as their types' spans.
         unsafe { copy(&view, source.as_ptr().cast(), &view.contiguous(), target.as_mut_ptr().cast()) };
         assert_eq!(target, [0., 4., 8., 1., 5., 9., 2., 6., 10., 3., 7., 11.]);
     }
@@ -108,6 +115,7 @@ mod tests {
         let mut window = Type::new(DType::F32, &[2, 4]);
         window.shape[1] = 2;
         let mut target = vec![1f32; 8];
+        // SAFETY: the vector is as long as the window's span.
         unsafe { zero(&window, target.as_mut_ptr().cast()) };
         assert_eq!(target, [0., 0., 1., 1., 0., 0., 1., 1.]);
     }

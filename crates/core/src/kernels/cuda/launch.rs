@@ -2,13 +2,15 @@
 
 use super::Sweep;
 use crate::types::{DType, Type};
-use plimsoll_base::explain::{Explain, Fault};
+use plimsoll_base::explain::{DEFECT, Explain, Fault};
 use thiserror::Error;
 
 #[derive(Debug, Error, Clone, PartialEq)]
 pub enum CudaError {
     #[error("{op} has no CUDA kernel for {dtype}", dtype = dtype.name())]
     NoKernel { op: String, dtype: DType },
+    #[error("{op} needs {needs} and was given {given}")]
+    Mismatch { op: String, needs: &'static str, given: String },
     #[error("{call}: {cause}")]
     Driver { call: &'static str, cause: String },
     #[error("{cause} ({call}: {code})")]
@@ -47,6 +49,7 @@ impl Explain for CudaError {
             }
             CudaError::Fault { hint, .. } => hint,
             CudaError::NoKernel { .. } => "run it with --device cpu",
+            CudaError::Mismatch { .. } => DEFECT,
             CudaError::Compile { .. } => "this is a defect of plimsoll: please report it; --device cpu runs meanwhile",
             CudaError::Driver { .. } => {
                 "the device failed; checkpoints written before are whole. `nvidia-smi` shows its state; \

@@ -83,6 +83,7 @@ impl<T: Float + Element> Operands<T> {
     /// # Safety
     /// `first` is a hidden value.
     unsafe fn up(&self, first: usize) -> Matrix<T> {
+        // SAFETY: the weight has a row of `width` for each hidden value.
         by_rows(unsafe { self.up.add(first * self.sizes.width) }, self.sizes.width)
     }
 
@@ -91,6 +92,7 @@ impl<T: Float + Element> Operands<T> {
     /// # Safety
     /// As `up`.
     unsafe fn down(&self, first: usize) -> Matrix<T> {
+        // SAFETY: each row of the weight has an element for each hidden value.
         by_rows(unsafe { self.down.add(first) }, self.sizes.hidden)
     }
 
@@ -100,6 +102,7 @@ impl<T: Float + Element> Operands<T> {
     /// The operands are as their types say; `to` holds a chunk and nothing else touches it.
     unsafe fn hidden(&self, chunk: &Range<usize>, act: Activation, to: &mut [T], scratch: &mut [T]) {
         let dims = self.sizes.products(chunk.len())[0];
+        // SAFETY: the chunk lies in the hidden values; `to` holds it, apart from the operands.
         unsafe {
             let bias = Some(self.bias.add(chunk.start));
             let epilogue = Epilogue { bias, activation: act, ..Epilogue::store() };

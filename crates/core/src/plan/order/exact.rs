@@ -18,7 +18,7 @@ const MOST_NODES: usize = 40;
 const MOST_STATES: usize = 30_000;
 
 /// An order whose peak is below `known_peak`, the lowest there is; `None` if there is none, or too much to search.
-pub fn lowest_order(sketch: &Sketch, known_peak: usize) -> Option<Vec<NodeId>> {
+pub(crate) fn lowest_order(sketch: &Sketch, known_peak: usize) -> Option<Vec<NodeId>> {
     if sketch.nodes.len() > MOST_NODES {
         return None;
     }

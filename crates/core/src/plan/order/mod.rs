@@ -16,7 +16,7 @@ use crate::graph::{Graph, NodeId, Role, ValueId};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-pub use exact::lowest_order;
+pub(super) use exact::lowest_order;
 
 /// The order by the rules above.
 pub fn order(graph: &Graph) -> Result<Vec<NodeId>, PlanError> {

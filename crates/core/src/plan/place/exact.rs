@@ -11,12 +11,12 @@ const MOST_BUFFERS: usize = 40;
 const MOST_STEPS: usize = 4_000;
 
 /// Whether there are few enough to search.
-pub fn is_small(buffers: &[Lifetime]) -> bool {
+pub(super) fn is_small(buffers: &[Lifetime]) -> bool {
     buffers.iter().filter(|b| b.bytes > 0).count() <= MOST_BUFFERS
 }
 
 /// A placement that ends at or below `limit`, if one is found.
-pub fn within(buffers: &[Lifetime], limit: usize) -> Option<Placement> {
+pub(super) fn within(buffers: &[Lifetime], limit: usize) -> Option<Placement> {
     if !is_small(buffers) {
         return None;
     }

@@ -7,7 +7,7 @@ use super::lifetimes::Lifetime;
 use crate::graph::Space;
 
 /// Offsets of all buffers, and the end of the highest.
-pub struct Placement {
+pub(super) struct Placement {
     pub offsets: Vec<usize>,
     pub end: usize,
 }
@@ -17,7 +17,7 @@ pub struct Placement {
 const GOOD_ENOUGH: usize = 1024;
 
 /// Packs the buffers; stops trying when one order is good enough.
-pub fn pack(buffers: &[Lifetime]) -> Placement {
+pub(super) fn pack(buffers: &[Lifetime]) -> Placement {
     let floor = live_peak(buffers).0;
     let spare = if exact::is_small(buffers) { 0 } else { floor / GOOD_ENOUGH };
     let mut best: Option<Placement> = None;
@@ -38,7 +38,7 @@ pub fn pack(buffers: &[Lifetime]) -> Placement {
 }
 
 /// Every buffer at its own address: what memory would be without sharing.
-pub fn side_by_side(buffers: &[Lifetime]) -> Placement {
+pub(super) fn side_by_side(buffers: &[Lifetime]) -> Placement {
     let mut end = 0;
     let mut next = |b: &Lifetime| {
         end += b.bytes;
@@ -144,12 +144,12 @@ fn find_gap(placed: &[Placed], buffer: &Lifetime, fit: Fit) -> usize {
 }
 
 /// The most bytes alive at one tick, and the first tick where that is.
-pub fn live_peak(buffers: &[Lifetime]) -> (usize, usize) {
+pub(super) fn live_peak(buffers: &[Lifetime]) -> (usize, usize) {
     peak_of(buffers.iter())
 }
 
 /// The same of what lies on the device.
-pub fn device_peak(buffers: &[Lifetime]) -> (usize, usize) {
+pub(super) fn device_peak(buffers: &[Lifetime]) -> (usize, usize) {
     peak_of(buffers.iter().filter(|buffer| buffer.space == Space::Device))
 }
 

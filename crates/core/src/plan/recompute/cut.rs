@@ -12,14 +12,14 @@ use crate::plan::sketch::Sketch;
 use std::collections::HashMap;
 
 /// One step on the way from nothing to everything: from here on these nodes of a layer run again.
-pub struct Step {
+pub(super) struct Step {
     pub layer: usize,
     pub nodes: Vec<NodeId>,
 }
 
 /// The steps, those that save most bytes per second first; a layer's later step contains its earlier ones. `counts`
 /// says which values weigh: those alive at the peak.
-pub fn steps(sketch: &Sketch, seconds: &[f64], counts: &[bool]) -> Vec<Step> {
+pub(super) fn steps(sketch: &Sketch, seconds: &[f64], counts: &[bool]) -> Vec<Step> {
     let layers = layers(sketch, seconds, counts);
     let mut kinds: HashMap<&[Item], Vec<usize>> = HashMap::new();
     for (index, layer) in layers.iter().enumerate() {

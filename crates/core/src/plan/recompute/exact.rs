@@ -11,13 +11,13 @@ use crate::plan::sketch::{NodeSketch, Sketch};
 const MOST_CHOICES: usize = 9;
 const MOST_NODES: usize = 24;
 
-pub struct Choice {
+pub(super) struct Choice {
     pub again: Vec<bool>,
     pub measured: Measured,
 }
 
 /// From the fastest to the smallest; `None` if there is too much to try.
-pub fn choices(sketch: &Sketch, seconds: &[f64], sharing: bool) -> Option<Result<Vec<Choice>, PlanError>> {
+pub(super) fn choices(sketch: &Sketch, seconds: &[f64], sharing: bool) -> Option<Result<Vec<Choice>, PlanError>> {
     let candidates: Vec<NodeId> = sketch.node_ids().filter(|&id| may_run_again(sketch, id)).collect();
     if candidates.len() > MOST_CHOICES || sketch.nodes.len() > MOST_NODES {
         return None;
@@ -35,7 +35,7 @@ pub fn choices(sketch: &Sketch, seconds: &[f64], sharing: bool) -> Option<Result
 }
 
 /// Views of what runs again are taken again.
-pub fn mark_views(sketch: &Sketch, again: &mut [bool]) {
+pub(super) fn mark_views(sketch: &Sketch, again: &mut [bool]) {
     let is_view = |node: &NodeSketch| node.role == Role::Forward && node.is_view() && !node.overwrites();
     for id in sketch.node_ids().filter(|&id| is_view(sketch.node(id))) {
         let of = sketch.producer(sketch.viewed(sketch.node(id).outputs[0]));

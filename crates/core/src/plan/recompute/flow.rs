@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 /// More than any sum of capacities.
-pub const UNLIMITED: u64 = u64::MAX / 4;
+pub(super) const UNLIMITED: u64 = u64::MAX / 4;
 
 struct Edge {
     to: usize,
@@ -11,17 +11,17 @@ struct Edge {
 }
 
 /// A network of directed edges. Edge `e ^ 1` is the reverse of edge `e`.
-pub struct Network {
+pub(super) struct Network {
     edges: Vec<Edge>,
     out: Vec<Vec<usize>>,
 }
 
 impl Network {
-    pub fn new(vertices: usize) -> Network {
+    pub(super) fn new(vertices: usize) -> Network {
         Network { edges: Vec::new(), out: vec![Vec::new(); vertices] }
     }
 
-    pub fn connect(&mut self, from: usize, to: usize, capacity: u64) {
+    pub(super) fn connect(&mut self, from: usize, to: usize, capacity: u64) {
         self.out[from].push(self.edges.len());
         self.edges.push(Edge { to, room: capacity });
         self.out[to].push(self.edges.len());
@@ -29,7 +29,7 @@ impl Network {
     }
 
     /// The vertices on the source's side of a minimum cut, the smallest such set.
-    pub fn cut(mut self, source: usize, sink: usize) -> Vec<bool> {
+    pub(super) fn cut(mut self, source: usize, sink: usize) -> Vec<bool> {
         loop {
             let came_by = self.search(source);
             if came_by[sink].is_none() {

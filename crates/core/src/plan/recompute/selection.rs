@@ -105,7 +105,7 @@ pub(super) fn crossing_nodes(sketch: &Sketch) -> Vec<bool> {
 pub(crate) struct ForwardNames(Vec<Box<str>>);
 
 impl ForwardNames {
-    pub fn of(graph: &Graph) -> ForwardNames {
+    pub(super) fn of(graph: &Graph) -> ForwardNames {
         let local = |id: NodeId| -> Box<str> {
             let node = graph.node(id);
             let layer = node.segment.map(|segment| graph.layer_path(segment));

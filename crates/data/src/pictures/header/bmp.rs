@@ -4,7 +4,7 @@ use super::{Format, Header, bytes};
 use crate::pictures::fault::PictureFault;
 use std::io::{Read, Seek};
 
-pub fn read(input: &mut (impl Read + Seek)) -> Result<Header, PictureFault> {
+pub(super) fn read(input: &mut (impl Read + Seek)) -> Result<Header, PictureFault> {
     input.seek_relative(14)?;
     let (width, height) = match u32::from_le_bytes(bytes(input)?) {
         12 => {

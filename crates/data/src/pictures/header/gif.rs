@@ -6,7 +6,7 @@ use std::io::{Read, Seek};
 
 const HAS_TABLE: u8 = 0x80;
 
-pub fn read(input: &mut (impl Read + Seek)) -> Result<Header, PictureFault> {
+pub(super) fn read(input: &mut (impl Read + Seek)) -> Result<Header, PictureFault> {
     input.seek_relative(6)?;
     let [w0, w1, h0, h1, flags, _, _] = bytes(input)?;
     let size = |low, high| u32::from(u16::from_le_bytes([low, high]));

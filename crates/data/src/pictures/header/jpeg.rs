@@ -4,7 +4,7 @@ use super::{Format, Header, MOST_EXIF, Orientation, bytes, orientation};
 use crate::pictures::fault::PictureFault;
 use std::io::{Read, Seek};
 
-pub fn read(input: &mut (impl Read + Seek)) -> Result<Header, PictureFault> {
+pub(super) fn read(input: &mut (impl Read + Seek)) -> Result<Header, PictureFault> {
     input.seek_relative(2)?;
     let mut found = Orientation::default();
     loop {
@@ -100,7 +100,7 @@ fn orientation_behind(input: &mut (impl Read + Seek), mut found: Orientation) ->
 
 /// Whether the end marker is there: entropy-coded data never contains it, and thumbnails, which have their own, stand
 /// before the scan.
-pub fn is_complete(file: &[u8]) -> bool {
+pub(crate) fn is_complete(file: &[u8]) -> bool {
     let end = file.windows(2).rposition(|pair| pair == [0xff, 0xd9]);
     end.is_some_and(|end| !file[end..].windows(2).any(|pair| pair == [0xff, 0xda]))
 }

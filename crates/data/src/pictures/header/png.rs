@@ -4,7 +4,7 @@ use super::{Format, Header, MOST_EXIF, bytes, orientation};
 use crate::pictures::fault::PictureFault;
 use std::io::{Read, Seek};
 
-pub fn read(input: &mut (impl Read + Seek)) -> Result<Header, PictureFault> {
+pub(super) fn read(input: &mut (impl Read + Seek)) -> Result<Header, PictureFault> {
     input.seek_relative(8)?;
     let (_, kind) = chunk(input)?;
     if kind != *b"IHDR" {

@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read, Seek};
 const HAS_EXIF: u8 = 0x08;
 const IS_ANIMATED: u8 = 0x02;
 
-pub fn read(input: &mut (impl Read + Seek)) -> Result<Header, PictureFault> {
+pub(super) fn read(input: &mut (impl Read + Seek)) -> Result<Header, PictureFault> {
     input.seek_relative(12)?;
     let (kind, length) = chunk(input)?;
     match &kind {

@@ -4,7 +4,7 @@ use super::scene::{Object, Scene, Shape};
 use crate::pictures::Preparation;
 
 /// Draws into `out`: 3 channels of `side` rows, as [`Preparation`] normalizes them.
-pub fn draw(scene: &Scene, how: &Preparation, out: &mut [f32]) {
+pub(super) fn draw(scene: &Scene, how: &Preparation, out: &mut [f32]) {
     let side = how.side;
     let ground = scene.ground();
     for (channel, plane) in out.chunks_exact_mut(side * side).enumerate() {
@@ -47,7 +47,7 @@ fn paint(object: &Object, how: &Preparation, out: &mut [f32]) {
 }
 
 /// How far a place is outside of a shape of radius 1; negative inside. Exact near the edge, which is all that counts.
-pub fn distance(shape: Shape, [x, y]: [f32; 2]) -> f32 {
+pub(super) fn distance(shape: Shape, [x, y]: [f32; 2]) -> f32 {
     match shape {
         Shape::Circle => x.hypot(y) - 1.0,
         Shape::Ring => (x.hypot(y) - 0.78).abs() - 0.22,

@@ -4,11 +4,11 @@ use super::super::Noise;
 use smallvec::SmallVec;
 
 /// Words of a caption, in their order.
-pub type Words = SmallVec<[&'static str; 16]>;
+pub(super) type Words = SmallVec<[&'static str; 16]>;
 
-pub const SIZES: [(&str, f32); 2] = [("small", 0.09), ("large", 0.18)];
+pub(super) const SIZES: [(&str, f32); 2] = [("small", 0.09), ("large", 0.18)];
 
-pub const COLOURS: [(&str, [f32; 3]); 8] = [
+pub(super) const COLOURS: [(&str, [f32; 3]); 8] = [
     ("red", [0.86, 0.12, 0.12]),
     ("green", [0.10, 0.62, 0.20]),
     ("blue", [0.15, 0.30, 0.88]),
@@ -20,7 +20,7 @@ pub const COLOURS: [(&str, [f32; 3]); 8] = [
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub(super) enum Shape {
     Circle,
     Square,
     Triangle,
@@ -29,7 +29,7 @@ pub enum Shape {
     Cross,
 }
 
-pub const SHAPES: [(&str, Shape); 6] = [
+pub(super) const SHAPES: [(&str, Shape); 6] = [
     ("circle", Shape::Circle),
     ("square", Shape::Square),
     ("triangle", Shape::Triangle),
@@ -39,11 +39,11 @@ pub const SHAPES: [(&str, Shape); 6] = [
 ];
 
 /// The ground, and the word for it; no colour of a shape comes near.
-pub const GROUNDS: [(&str, [f32; 3]); 2] = [("bright", [0.93, 0.93, 0.93]), ("dark", [0.13, 0.13, 0.15])];
+pub(super) const GROUNDS: [(&str, [f32; 3]); 2] = [("bright", [0.93, 0.93, 0.93]), ("dark", [0.13, 0.13, 0.15])];
 
 /// Distances in parts of the picture's side, from its upper left corner.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Object {
+pub(super) struct Object {
     size: usize,
     colour: usize,
     shape: usize,
@@ -62,7 +62,7 @@ enum Relation {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Scene {
+pub(super) struct Scene {
     ground: usize,
     /// One, or two of which the first is left of or above the second.
     pub objects: SmallVec<[Object; 2]>,
@@ -73,7 +73,7 @@ pub struct Scene {
 const ALONE: f64 = 0.25;
 
 impl Scene {
-    pub fn new(seed: u64, index: usize) -> Self {
+    pub(super) fn new(seed: u64, index: usize) -> Self {
         let mut noise = Noise::at(seed, "shapes", index as u64);
         let ground = pick(&mut noise, GROUNDS.len());
         let relation = if noise.uniform() < 0.5 { Relation::LeftOf } else { Relation::Above };
@@ -82,11 +82,11 @@ impl Scene {
         Scene { ground, objects, relation }
     }
 
-    pub fn ground(&self) -> [f32; 3] {
+    pub(super) fn ground(&self) -> [f32; 3] {
         GROUNDS[self.ground].1
     }
 
-    pub fn words(&self) -> Words {
+    pub(super) fn words(&self) -> Words {
         let mut words = Words::new();
         for (at, object) in self.objects.iter().enumerate() {
             match (at, self.relation) {
@@ -100,7 +100,7 @@ impl Scene {
         words
     }
 
-    pub fn caption(&self) -> String {
+    pub(super) fn caption(&self) -> String {
         self.words().join(" ")
     }
 }
@@ -123,11 +123,11 @@ impl Object {
         Object { size, colour, shape, centre, radius, turn: between(noise, -0.2, 0.2), light: between(noise, 0.9, 1.0) }
     }
 
-    pub fn shape(&self) -> Shape {
+    pub(super) fn shape(&self) -> Shape {
         SHAPES[self.shape].1
     }
 
-    pub fn colour(&self) -> [f32; 3] {
+    pub(super) fn colour(&self) -> [f32; 3] {
         COLOURS[self.colour].1.map(|channel| channel * self.light)
     }
 }

@@ -26,7 +26,7 @@ pub fn shapes_tokenizer() -> Result<TextTokenizer, DataError> {
 }
 
 /// A caption between its start and its end, without the tokenizer: its ids are those of the sorted words from 1 on.
-pub fn ids(caption: &[&'static str]) -> SmallVec<[i32; 16]> {
+pub(super) fn ids(caption: &[&'static str]) -> SmallVec<[i32; 16]> {
     let id = |word: &&'static str| words().filter(|other| other < word).count() as i32 + 1;
     let mut ids = SmallVec::new();
     ids.push(SHAPES_START);

@@ -13,7 +13,7 @@ use plimsoll_core::types::{DType, Type};
 const DEVIATION: f64 = 0.02;
 
 /// `ids` (B, T) and `eos` (B), the rows of B · T that are read out → (B, D), normed.
-pub fn pooled(sizes: &ClipText, graph: &mut Graph, build: &Build) -> Result<ValueId, GraphError> {
+pub(super) fn pooled(sizes: &ClipText, graph: &mut Graph, build: &Build) -> Result<ValueId, GraphError> {
     let (batch, time, width) = (build.batch, build.length, sizes.hidden_size);
     let eos = graph.data("eos", Type::new(DType::I32, &[batch]))?;
     let tower = tower(sizes);

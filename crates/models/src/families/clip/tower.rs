@@ -10,7 +10,7 @@ use plimsoll_core::ops::*;
 type Built = Result<ValueId, GraphError>;
 
 /// Sizes of one tower.
-pub struct Tower {
+pub(super) struct Tower {
     pub width: usize,
     pub heads: usize,
     pub intermediate: usize,
@@ -24,7 +24,7 @@ pub struct Tower {
 impl Tower {
     /// All layers over `time` positions, (B·T, D) → (B, D): the rows that `pick` picks of B·T. The last layer needs the
     /// others only as keys and values, so from its attention on it goes with the picked rows alone.
-    pub fn run(
+    pub(super) fn run(
         &self,
         graph: &mut Graph,
         build: &Build,
@@ -74,7 +74,7 @@ impl Tower {
         dense(g, "mlp.fc2", h, self.width, self.inner_start())
     }
 
-    pub fn norm(&self, g: &mut Graph, name: &str, x: ValueId) -> Built {
+    pub(super) fn norm(&self, g: &mut Graph, name: &str, x: ValueId) -> Built {
         layer_norm_with(g, name, x, self.eps)
     }
 

@@ -14,7 +14,7 @@ type Built = Result<ValueId, GraphError>;
 const DEVIATION: f64 = 0.02;
 
 /// `pixels` (B, C, I, I) → (B, D), normed.
-pub fn pooled(sizes: &ClipVision, graph: &mut Graph, build: &Build) -> Built {
+pub(super) fn pooled(sizes: &ClipVision, graph: &mut Graph, build: &Build) -> Built {
     let (batch, width) = (build.batch, sizes.hidden_size);
     let tower = tower(sizes);
     let x = graph.scope("embeddings", |g| embeddings(sizes, g, batch))?; // (B, T, D)

@@ -173,7 +173,7 @@ impl HubSizes for T5 {
 }
 
 /// Positions are relative, so no length is too long for the model; this is where a typing error is assumed.
-pub const LONGEST: usize = 1 << 16;
+pub(super) const LONGEST: usize = 1 << 16;
 
 impl Sizes for T5 {
     fn check(&self, section: &Section<'_>) {

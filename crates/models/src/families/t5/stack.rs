@@ -17,16 +17,16 @@ pub(super) struct Stack<'a> {
 
 impl Stack<'_> {
     /// Heads times their width.
-    pub fn inner(&self) -> usize {
+    pub(super) fn inner(&self) -> usize {
         self.sizes.num_heads * self.sizes.d_kv
     }
 
-    pub fn rows(&self) -> usize {
+    pub(super) fn rows(&self) -> usize {
         self.build.batch * self.build.length
     }
 
     /// x + attention of x to itself. The mask hides padding; without one, what lies ahead is hidden.
-    pub fn self_attention(&self, g: &mut Graph, x: ValueId, table: ValueId, mask: Option<ValueId>) -> Built {
+    pub(super) fn self_attention(&self, g: &mut Graph, x: ValueId, table: ValueId, mask: Option<ValueId>) -> Built {
         g.scope("layer.0", |g| {
             let qkv = self.qkv(g, x)?;
             let shape = [self.build.batch, self.build.length, 3, self.sizes.num_heads, self.sizes.d_kv];
@@ -39,7 +39,7 @@ impl Stack<'_> {
     }
 
     /// (M, D) → (M, 3·inner), after the norm.
-    pub fn qkv(&self, g: &mut Graph, x: ValueId) -> Built {
+    pub(super) fn qkv(&self, g: &mut Graph, x: ValueId) -> Built {
         let h = self.norm(g, "layer_norm", x)?;
         let (q, kv) = ((self.sizes.d_model * self.sizes.d_kv) as f64, self.sizes.d_model as f64);
         let deviations = [q, kv, kv].map(|n| self.deviation(n));
@@ -47,7 +47,7 @@ impl Stack<'_> {
     }
 
     /// x + attention of x to the encoder's keys and values, (B, S, 2, H, D).
-    pub fn cross_attention(&self, g: &mut Graph, x: ValueId, kv: ValueId, mask: ValueId) -> Built {
+    pub(super) fn cross_attention(&self, g: &mut Graph, x: ValueId, kv: ValueId, mask: ValueId) -> Built {
         g.scope("layer.1", |g| {
             let h = self.norm(g, "layer_norm", x)?;
             let deviation = self.deviation((self.sizes.d_model * self.sizes.d_kv) as f64);
@@ -61,7 +61,7 @@ impl Stack<'_> {
     }
 
     /// Keys and values of the encoder's output (B·S, D) for one block of the decoder: (B, S, 2, H, D).
-    pub fn cross_keys(&self, g: &mut Graph, memory: ValueId, source_length: usize) -> Built {
+    pub(super) fn cross_keys(&self, g: &mut Graph, memory: ValueId, source_length: usize) -> Built {
         let shape = [self.build.batch, source_length, 2, self.sizes.num_heads, self.sizes.d_kv];
         g.scope("layer.1", |g| {
             let deviation = self.deviation(self.sizes.d_model as f64);
@@ -71,19 +71,19 @@ impl Stack<'_> {
     }
 
     /// The stack's table as a bias.
-    pub fn relative(&self, table: ValueId, bidirectional: bool) -> BiasInputs {
+    pub(super) fn relative(&self, table: ValueId, bidirectional: bool) -> BiasInputs {
         BiasInputs::Relative { table, bidirectional, max_distance: self.sizes.relative_attention_max_distance }
     }
 
     /// Attention with T5's own scale, which is none: (M, inner).
-    pub fn attend(&self, g: &mut Graph, name: &str, inputs: AttentionInputs) -> Built {
+    pub(super) fn attend(&self, g: &mut Graph, name: &str, inputs: AttentionInputs) -> Built {
         let inputs = AttentionInputs { scale: 1.0, dropout: self.sizes.dropout_rate, ..inputs };
         let y = attention(g, name, inputs, &self.build)?;
         reshape(g, &format!("{name}.rows"), y, &[self.rows(), self.inner()])
     }
 
     /// x + dropout(y · Wᵀ)
-    pub fn residual(&self, g: &mut Graph, name: &str, x: ValueId, y: ValueId) -> Built {
+    pub(super) fn residual(&self, g: &mut Graph, name: &str, x: ValueId, y: ValueId) -> Built {
         let from = g.shape(y)[1] as f64;
         let y = self.product(g, name, y, self.sizes.d_model, Init::Normal(self.deviation(from)))?;
         let y = self.drop(g, "dropout", y)?;
@@ -91,7 +91,7 @@ impl Stack<'_> {
     }
 
     /// x + feed-forward of x.
-    pub fn feed_forward(&self, g: &mut Graph, layer: &str, x: ValueId) -> Built {
+    pub(super) fn feed_forward(&self, g: &mut Graph, layer: &str, x: ValueId) -> Built {
         g.scope(layer, |g| {
             let h = self.norm(g, "layer_norm", x)?;
             let h = match self.sizes.feed_forward_proj {
@@ -124,7 +124,7 @@ impl Stack<'_> {
     }
 
     /// The norm and dropout that a stack ends with.
-    pub fn end(&self, g: &mut Graph, x: ValueId) -> Built {
+    pub(super) fn end(&self, g: &mut Graph, x: ValueId) -> Built {
         let x = self.norm(g, "final_layer_norm", x)?;
         self.drop(g, "end.dropout", x)
     }
@@ -150,7 +150,7 @@ impl Stack<'_> {
         self.sizes.initializer_factor * n.powf(-0.5)
     }
 
-    pub fn drop(&self, g: &mut Graph, name: &str, x: ValueId) -> Built {
+    pub(super) fn drop(&self, g: &mut Graph, name: &str, x: ValueId) -> Built {
         dropout(g, name, x, self.sizes.dropout_rate, self.build.batch, self.build.training)
     }
 }

@@ -61,7 +61,7 @@ fn loaded(graph: Graph) -> CpuExecutor {
     let program = Program::new(vec![Phase { name: "t5".into(), graph, repeat: 1 }]).unwrap();
     let layout = lay_out(&program, LayoutOptions { target: Target::cpu(2), sharing: true }).unwrap();
     let mut executor = CpuExecutor::new(&program, &layout, 2).unwrap();
-    initialize(&program, &mut executor, 3);
+    initialize(&program, &mut executor, 3).unwrap();
     executor.poison_dead_slots();
     if let Some(rng) = executor.resident_mut::<i64>("rng") {
         rng.copy_from_slice(&[7, 1, 0]);

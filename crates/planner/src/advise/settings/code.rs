@@ -6,7 +6,7 @@ use plimsoll_models::recipe::{Every, Precision, Recipe, Task, Warmup};
 use std::fmt::Write;
 
 /// What `optim` calls it.
-pub fn optimizer(optimizer: Optimizer) -> &'static str {
+pub(super) fn optimizer(optimizer: Optimizer) -> &'static str {
     match optimizer {
         Optimizer::AdamW => "adamw_torch_fused",
         Optimizer::AdamW8bit => "adamw_bnb_8bit",
@@ -17,7 +17,7 @@ pub fn optimizer(optimizer: Optimizer) -> &'static str {
 
 /// A page that can be pasted: environment, model, arguments. Names are those of transformers 5. `exact` says whether
 /// accumulation leaves learning alone.
-pub fn snippet(recipe: &Recipe, shape: &Shape, accumulation: usize, exact: bool) -> String {
+pub(super) fn snippet(recipe: &Recipe, shape: &Shape, accumulation: usize, exact: bool) -> String {
     let mut code = String::from(
         "import os\nos.environ[\"PYTORCH_ALLOC_CONF\"] = \"expandable_segments:True\"  # before torch; PYTORCH_CUDA_ALLOC_CONF before 2.9\n\n",
     );

@@ -2,36 +2,37 @@
 
 use super::{Attention, MOST_BYTES, Need, Optimizer, Shape};
 use plimsoll_core::graph::AliasKind;
-use plimsoll_core::graph::{Graph, InputKind, Node, NodeId, Value, ValueId};
+use plimsoll_core::graph::{Graph, InputKind, Node, NodeId, Op, OpRef, Value, ValueId};
 use plimsoll_core::ops::{
-    self, Activate, Activation, Adafactor, BatchNorm, Bias, Binary, Contrastive, Conv1d, CrossEntropy, Dropout,
-    Embedding, Exp, Gated, GroupedLinear, LayerNorm, Lstm, MatMul, NormalizeRows, Packing, RmsNorm,
+    self, Activate, Activation, Adafactor, AttentionDropout, BatchNorm, Bias, Binary, Cast, Concat, Contrastive,
+    Conv1d, Copy, CrossEntropy, Dropout, Embedding, Exp, FeedForward, Gated, GroupedLinear, LabelLoss, LayerNorm, Lstm,
+    MaskedMean, MatMul, NormalizeRows, Packing, Permute, Reshape, RmsNorm, Scale, Slice, Softmax, Split, Sum,
 };
 use plimsoll_models::recipe::Precision;
 use std::collections::HashSet;
 
 /// What the step of this forward graph needs.
-pub fn need(graph: &Graph, shape: &Shape) -> Need {
+pub(super) fn need(graph: &Graph, shape: &Shape) -> Need {
     let mut walk = Walk::new(graph, shape);
     graph.node_ids().for_each(|id| walk.visit(id));
     walk.need()
 }
 
 /// Bytes per element of each value of a forward graph, as PyTorch would hold it.
-pub fn element_widths(graph: &Graph, shape: &Shape) -> Vec<u64> {
+pub(crate) fn element_widths(graph: &Graph, shape: &Shape) -> Vec<u64> {
     let mut walk = Walk::new(graph, shape);
     graph.node_ids().for_each(|id| walk.visit(id));
     walk.width
 }
 
 /// `{query,key,value}` in a weight's name: how many tensors it packs.
-pub fn packed(name: &str) -> u64 {
+pub(crate) fn packed(name: &str) -> u64 {
     let names = name.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
     names.map_or(1, |(names, _)| names.split(',').count() as u64)
 }
 
 /// (batch, heads, queries, keys) of what an attention computes with; `None` for any other op.
-pub fn scores_shape(graph: &Graph, node: &Node) -> Option<[usize; 4]> {
+pub(crate) fn scores_shape(graph: &Graph, node: &Node) -> Option<[usize; 4]> {
     let packing = node.op.op().downcast::<ops::Attention>()?.packing;
     let &[batch, time, heads, _] = graph.shape(node.outputs[0]) else { return None };
     let keys = match packing {
@@ -42,7 +43,7 @@ pub fn scores_shape(graph: &Graph, node: &Node) -> Option<[usize; 4]> {
 }
 
 /// Bytes of attention scores, which no graph of ours holds.
-pub fn scores_bytes(rows: usize, keys: usize, element_bytes: u64) -> u64 {
+pub(crate) fn scores_bytes(rows: usize, keys: usize, element_bytes: u64) -> u64 {
     let bytes = (rows as u64).saturating_mul(keys as u64).saturating_mul(element_bytes);
     bytes.min(MOST_BYTES)
 }
@@ -68,6 +69,84 @@ impl Widths {
     fn autocast(self) -> bool {
         self.compute != self.master
     }
+}
+
+/// What autograd keeps of an op until the backward pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keeps {
+    /// Its gradient needs sizes only.
+    Nothing,
+    Input,
+    Output,
+    /// One byte per element.
+    Mask,
+    /// A mask of rows, written out for every element of them.
+    ExpandedMask,
+    Product,
+    /// Two products, and hidden values before and after the activation between them.
+    FeedForward,
+    Scores,
+    Activation,
+    LayerNorm,
+    RootMeanSquare,
+    Recurrence,
+    Arithmetic,
+    /// Rows of a table, whose numbers are data.
+    Rows,
+    Logits,
+}
+
+/// An op and what is kept of it.
+struct Row {
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests hold the table against the ops there are"))]
+    name: &'static str,
+    is: fn(&(dyn Op + 'static)) -> bool,
+    keeps: Keeps,
+}
+
+macro_rules! rows {
+    ($($op:ty => $keeps:ident,)*) => {
+        [$(Row { name: stringify!($op), is: |op| op.is::<$op>(), keeps: Keeps::$keeps },)*]
+    };
+}
+
+/// Every op that a forward pass may use.
+static KEPT: [Row; 31] = rows![
+    Activate => Activation,
+    ops::Attention => Scores,
+    AttentionDropout => Mask,
+    BatchNorm => Input,
+    Binary => Arithmetic,
+    Cast => Nothing,
+    Concat => Nothing,
+    Contrastive => Logits,
+    Conv1d => Product,
+    Copy => Nothing,
+    CrossEntropy => Logits,
+    Dropout => Mask,
+    Embedding => Rows,
+    Exp => Input,
+    FeedForward => FeedForward,
+    Gated => Activation,
+    GroupedLinear => Product,
+    LabelLoss => Input,
+    LayerNorm => LayerNorm,
+    Lstm => Recurrence,
+    MaskedMean => ExpandedMask,
+    MatMul => Product,
+    NormalizeRows => Input,
+    Permute => Nothing,
+    Reshape => Nothing,
+    RmsNorm => RootMeanSquare,
+    Scale => Nothing,
+    Slice => Nothing,
+    Softmax => Output,
+    Split => Nothing,
+    Sum => Nothing,
+];
+
+fn keeps(op: &(dyn Op + 'static)) -> Option<Keeps> {
+    KEPT.iter().find(|row| (row.is)(op)).map(|row| row.keeps)
 }
 
 /// Bytes of one repeated layer.
@@ -166,40 +245,85 @@ impl<'g> Walk<'g> {
     /// What PyTorch saves for this op's backward pass, and how wide its result is.
     fn save(&mut self, id: NodeId) {
         let node = self.graph.node(id);
-        let (op, x, y) = (node.op.op(), node.inputs[0], node.outputs[0]);
-        if op.is::<MatMul>() || op.is::<GroupedLinear>() || op.is::<Conv1d>() {
-            self.product(id);
-        } else if let Some(attention) = op.downcast() {
+        match (keeps(node.op.op()), &node.op) {
+            (Some(keeps), _) => self.save_as(id, keeps),
+            // No gradient passes through it.
+            (None, OpRef::Plain(_)) => {}
+            // Rather too much than nothing, for an op that is new to this table.
+            (None, OpRef::Forward(_)) => node.inputs.iter().chain(&node.outputs).for_each(|v| self.keep(*v)),
+        }
+    }
+
+    fn save_as(&mut self, id: NodeId, keeps: Keeps) {
+        let node = self.graph.node(id);
+        let (x, y) = (node.inputs[0], node.outputs[0]);
+        match keeps {
+            Keeps::Nothing => {}
+            Keeps::Input => self.keep(x),
+            Keeps::Output => self.keep(y),
+            Keeps::Mask => self.add(self.elements(x)),
+            Keeps::ExpandedMask => self.add(self.elements(x) * self.width[x.index()]),
+            Keeps::Product => self.product(id),
+            Keeps::FeedForward => self.feed_forward(id),
+            Keeps::Scores => self.scores(id),
+            Keeps::Activation => self.activated(id),
+            Keeps::LayerNorm => self.layer_norm(x, y),
+            Keeps::RootMeanSquare => self.root_mean_square(x, y),
+            Keeps::Recurrence => self.recurrence(x, y),
+            Keeps::Arithmetic => self.arithmetic(id),
+            Keeps::Rows => self.width[y.index()] = self.widths.master,
+            Keeps::Logits => self.loss(x),
+        }
+    }
+
+    /// Inputs (x, up, its bias, down, …): PyTorch has no op that does without the hidden values.
+    fn feed_forward(&mut self, id: NodeId) {
+        let node = self.graph.node(id);
+        let (x, up, down) = (node.inputs[0], node.inputs[1], node.inputs[3]);
+        self.product(id);
+        let rows = self.elements(x) / self.graph.shape(up)[1].max(1) as u64;
+        self.add(2 * rows * self.graph.shape(up)[0] as u64 * self.widths.compute);
+        if self.widths.autocast() && self.cast_weights.insert(self.root[down.index()]) {
+            self.weight_copies += self.elements(down) * self.widths.compute;
+        }
+    }
+
+    fn scores(&mut self, id: NodeId) {
+        if let Some(attention) = self.graph.node(id).op.op().downcast() {
             self.attention(id, attention);
-        } else if let Some(&Activate(function)) = op.downcast() {
+        }
+    }
+
+    fn activated(&mut self, id: NodeId) {
+        let node = self.graph.node(id);
+        let (op, x, y) = (node.op.op(), node.inputs[0], node.outputs[0]);
+        if let Some(&Activate(function)) = op.downcast() {
             self.activation(x, y, function);
         } else if let Some(&Gated(function)) = op.downcast() {
             self.gated(x, y, function);
-        } else if op.is::<Dropout>() {
-            // A mask of one byte per element.
-            self.add(self.elements(x));
-        } else if op.is::<LayerNorm>() {
-            // Autocast normalizes in f32: what comes in narrower is copied.
-            self.keep_as(x, if self.widths.autocast() { 4 } else { self.width[x.index()] });
-            self.width[y.index()] = self.width[x.index()].max(if self.widths.autocast() { 4 } else { 0 });
-        } else if op.is::<RmsNorm>() {
-            self.root_mean_square(x, y);
-        } else if op.is::<BatchNorm>() || op.is::<NormalizeRows>() || op.is::<Exp>() {
-            self.keep(x);
-        } else if op.is::<Lstm>() {
-            self.add((self.elements(x) as f64 * LSTM_RESERVE) as u64 * self.widths.compute);
-            self.width[y.index()] = self.widths.compute;
-            self.keep(y);
-        } else if op.downcast() == Some(&Binary::MUL) {
-            node.inputs.iter().for_each(|v| self.keep(*v));
-        } else if op.is::<Binary>() {
-            let widest = node.inputs.iter().map(|v| self.width[v.index()]).max().unwrap_or(self.widths.master);
-            self.width[y.index()] = widest;
-        } else if op.is::<Embedding>() {
-            self.width[y.index()] = self.widths.master;
-        } else if op.is::<CrossEntropy>() || op.is::<Contrastive>() {
-            self.loss(x);
         }
+    }
+
+    /// Autocast normalizes in f32: what comes in narrower is copied.
+    fn layer_norm(&mut self, x: ValueId, y: ValueId) {
+        self.keep_as(x, if self.widths.autocast() { 4 } else { self.width[x.index()] });
+        self.width[y.index()] = self.width[x.index()].max(if self.widths.autocast() { 4 } else { 0 });
+    }
+
+    fn recurrence(&mut self, x: ValueId, y: ValueId) {
+        self.add((self.elements(x) as f64 * LSTM_RESERVE) as u64 * self.widths.compute);
+        self.width[y.index()] = self.widths.compute;
+        self.keep(y);
+    }
+
+    /// Factors are saved for each other; a sum saves nothing, and is as wide as the wider of its terms.
+    fn arithmetic(&mut self, id: NodeId) {
+        let node = self.graph.node(id);
+        if node.op.op().downcast() == Some(&Binary::MUL) {
+            return node.inputs.iter().for_each(|v| self.keep(*v));
+        }
+        let widest = node.inputs.iter().map(|v| self.width[v.index()]).max().unwrap_or(self.widths.master);
+        self.width[node.outputs[0].index()] = widest;
     }
 
     /// A product saves its operands; under autocast every one of several products of the same input makes its own
@@ -450,4 +574,46 @@ fn state_bytes(optimizer: Optimizer, parameters: &[&[usize]], master: u64) -> u6
 fn stack_of(name: &str) -> String {
     let parts: Vec<&str> = name.split('.').take_while(|part| !part.bytes().all(|b| b.is_ascii_digit())).collect();
     parts.join(".")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::path::{Path, PathBuf};
+
+    /// The Rust files of a folder and of the folders in it.
+    fn sources(dir: &Path) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+        let (dirs, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.is_dir());
+        let rust = files.into_iter().filter(|path| path.extension().is_some_and(|end| end == "rs"));
+        rust.chain(dirs.iter().flat_map(|dir| sources(dir))).collect()
+    }
+
+    #[test]
+    fn every_op_that_has_a_gradient_has_one_row() {
+        let marker = ["impl Differentiable", " for "].concat();
+        let ops = Path::new(env!("CARGO_MANIFEST_DIR")).join("../core/src/ops");
+        let texts = sources(&ops).into_iter().map(|path| std::fs::read_to_string(path).unwrap());
+        let name = |line: &str| line.strip_prefix(&marker).map(|rest| rest.trim_end_matches(" {").to_string());
+        let there: BTreeSet<String> =
+            texts.flat_map(|text| text.lines().filter_map(name).collect::<Vec<_>>()).collect();
+        let rows: Vec<String> = KEPT.iter().map(|row| row.name.trim_start_matches("ops::").to_string()).collect();
+        assert!(there.len() > 30, "{there:?}");
+        assert_eq!(rows.iter().cloned().collect::<BTreeSet<_>>(), there);
+        assert_eq!(rows.len(), there.len(), "an op has two rows");
+    }
+
+    /// What the registry's samples are made of is found in the table, as the row of their own name.
+    #[test]
+    fn a_row_is_found_by_the_op_itself() {
+        let mut rng = ops::SampleRng::new(1);
+        let samples = ops::registry().into_iter().flat_map(|(_, of)| of(&mut rng));
+        for op in samples.map(|sample| sample.op) {
+            let OpRef::Forward(op) = op else { continue };
+            let op: &(dyn Op + 'static) = op.as_ref();
+            let rows = KEPT.iter().filter(|row| (row.is)(op)).count();
+            assert_eq!(rows, 1, "{op:?}");
+        }
+    }
 }

@@ -7,7 +7,7 @@ use plimsoll_models::hf::convert::names_of;
 use plimsoll_models::hf::{Config, HfError};
 use serde_json::{Map, json};
 
-pub fn config_json(export: &Export<'_>, dtype: Option<DType>) -> Result<String, HfError> {
+pub(super) fn config_json(export: &Export<'_>, dtype: Option<DType>) -> Result<String, HfError> {
     let mut config = match export.source.map(Config::open) {
         None | Some(Err(HfError::NoConfig { .. })) => Map::new(),
         Some(read) => read?.keys().clone(),

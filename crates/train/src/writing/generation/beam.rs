@@ -46,7 +46,7 @@ struct Candidate {
 const NEVER: f64 = -1e9;
 
 impl Beams {
-    pub fn new(rules: Rules, start: i32) -> Beams {
+    pub(super) fn new(rules: Rules, start: i32) -> Beams {
         let beam = |i: usize| Hypothesis { tokens: Vec::new(), score: if i == 0 { 0.0 } else { NEVER } };
         Beams {
             rules,

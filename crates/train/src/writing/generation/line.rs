@@ -16,7 +16,7 @@ pub(super) struct Line {
 
 impl Line {
     /// `index` tells the sources of one call apart, so that each has draws of its own.
-    pub fn new(draw: Draw, seed: u64, index: u64, start: i32, end: i32, most: usize) -> Line {
+    pub(super) fn new(draw: Draw, seed: u64, index: u64, start: i32, end: i32, most: usize) -> Line {
         let next = [Continuation { token: start, parent: 0 }];
         Line {
             draw,

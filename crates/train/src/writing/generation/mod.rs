@@ -11,7 +11,7 @@ use crate::RunError;
 use beam::{Beams, Rules};
 use line::Line;
 use plimsoll_core::plan::Program;
-use plimsoll_exec::Executor;
+use plimsoll_exec::{ExecError, Executor};
 use plimsoll_models::families::{Decoder, GenerationShape, generation_names as names};
 use plimsoll_planner::program::generation::{DECODE, ENCODE};
 
@@ -118,8 +118,8 @@ impl Generator {
         let mut answers = Vec::with_capacity(sources.len());
         for group in sources.chunks(self.shape.sources) {
             let searches = (0..group.len()).map(|i| self.search(answers.len() + i, options)).collect();
-            self.encode(executor, group);
-            answers.extend(self.decode(executor, searches, options.max_new_tokens));
+            self.encode(executor, group)?;
+            answers.extend(self.decode(executor, searches, options.max_new_tokens)?);
         }
         executor.check()?;
         Ok(answers)
@@ -162,7 +162,7 @@ impl Generator {
     }
 
     /// Runs the encoder over at most as many sources as were planned.
-    fn encode(&self, executor: &mut dyn Executor, sources: &[Vec<i32>]) {
+    fn encode(&self, executor: &mut dyn Executor, sources: &[Vec<i32>]) -> Result<(), ExecError> {
         let length = self.shape.source_length;
         let mut ids = vec![self.padding; self.shape.sources * length];
         let mut mask = vec![0i32; ids.len()];
@@ -170,12 +170,18 @@ impl Generator {
             ids[row * length..][..source.len()].copy_from_slice(source);
             mask[row * length..][..source.len()].fill(1);
         }
-        executor.write_input(self.encode, names::IDS, bytemuck::cast_slice(&ids));
-        executor.write_resident(names::MASK, bytemuck::cast_slice(&mask));
+        executor.write_input(self.encode, names::IDS, bytemuck::cast_slice(&ids))?;
+        executor.write_resident(names::MASK, bytemuck::cast_slice(&mask))?;
         executor.run(self.encode);
+        Ok(())
     }
 
-    fn decode(&self, executor: &mut dyn Executor, mut searches: Vec<Box<dyn Search>>, most: usize) -> Vec<Vec<i32>> {
+    fn decode(
+        &self,
+        executor: &mut dyn Executor,
+        mut searches: Vec<Box<dyn Search>>,
+        most: usize,
+    ) -> Result<Vec<Vec<i32>>, ExecError> {
         let (beams, vocabulary) = (self.shape.beams, self.vocabulary);
         let (mut ids, mut parents) = (vec![0i32; self.shape.rows()], vec![0i32; self.shape.rows()]);
         for position in 0..most as i64 {
@@ -183,10 +189,10 @@ impl Generator {
                 break;
             }
             self.next_rows(&searches, &mut ids, &mut parents);
-            executor.write_input(self.decode, names::IDS, bytemuck::cast_slice(&ids));
-            executor.write_input(self.decode, names::POSITION, bytemuck::bytes_of(&position));
+            executor.write_input(self.decode, names::IDS, bytemuck::cast_slice(&ids))?;
+            executor.write_input(self.decode, names::POSITION, bytemuck::bytes_of(&position))?;
             if beams > 1 {
-                executor.write_input(self.decode, names::BEAM, bytemuck::cast_slice(&parents));
+                executor.write_input(self.decode, names::BEAM, bytemuck::cast_slice(&parents))?;
             }
             executor.run(self.decode);
             let Some(logits) = executor.read_floats(self.decode, names::LOGITS) else { break };
@@ -196,7 +202,7 @@ impl Generator {
                 }
             }
         }
-        searches.iter_mut().map(|search| search.result()).collect()
+        Ok(searches.iter_mut().map(|search| search.result()).collect())
     }
 
     /// The token of every row and the row it continues; rows without a search stay as they are.

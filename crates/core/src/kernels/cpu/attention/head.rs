@@ -16,28 +16,41 @@ pub(super) struct Rows<T> {
 }
 
 impl<T: Float> Rows<T> {
+    /// # Safety
+    /// The view covers sample `batch` and head `head` at this width.
     #[inline(always)]
     unsafe fn of(view: ViewMut<T>, width: usize, batch: usize, head: usize) -> Self {
         let [by_batch, time, by_head, dim] = view.strides;
+        // SAFETY: the pair lies inside the view, as the caller promises.
         Rows { ptr: unsafe { view.ptr.add(batch * by_batch + head * by_head) }, time, dim, width }
     }
 
     /// Copies row `i` times `factor` into the front of `to` and zeroes the rest.
+    ///
+    /// # Safety
+    /// The head has a row `i`; `to` holds at least its width.
     #[inline(always)]
-    pub unsafe fn read(&self, i: usize, factor: T, to: &mut [T]) {
+    pub(super) unsafe fn read(&self, i: usize, factor: T, to: &mut [T]) {
+        // SAFETY: row `i` lies inside the view, as the caller promises.
         let row = unsafe { self.ptr.add(i * self.time) };
         let (head, rest) = to.split_at_mut(self.width);
         if self.dim == 1 {
+            // SAFETY: a row's elements are neighbours, `width` of them.
             let from = unsafe { std::slice::from_raw_parts(row, self.width) };
             head.iter_mut().zip(from).for_each(|(to, from)| *to = *from * factor);
         } else {
+            // SAFETY: element `d` of the row, for `d` below its width.
             head.iter_mut().enumerate().for_each(|(d, to)| *to = unsafe { *row.add(d * self.dim) } * factor);
         }
         rest.fill(T::ZERO);
     }
 
     /// Rows from `first` on as the operand of a product; transposed, its columns are the rows.
-    pub unsafe fn matrix(&self, first: usize, transposed: bool) -> Matrix<T> {
+    ///
+    /// # Safety
+    /// The head has `first` rows or more, and the product reads no rows but its own.
+    pub(super) unsafe fn matrix(&self, first: usize, transposed: bool) -> Matrix<T> {
+        // SAFETY: row `first` lies inside the view, or one past it where the operand has no rows.
         let ptr = unsafe { self.ptr.add(first * self.time) };
         match transposed {
             false => Matrix { ptr, row_stride: self.time, col_stride: self.dim },
@@ -46,34 +59,53 @@ impl<T: Float> Rows<T> {
     }
 
     /// Where row `i` starts, and how far apart rows are, if a product can write there.
-    pub unsafe fn target(&self, i: usize) -> Option<(*mut T, usize)> {
+    ///
+    /// # Safety
+    /// The head has a row `i`.
+    pub(super) unsafe fn target(&self, i: usize) -> Option<(*mut T, usize)> {
+        // SAFETY: row `i` lies inside the view, as the caller promises.
         (self.dim == 1).then(|| (unsafe { self.ptr.add(i * self.time) }, self.time))
     }
 
     /// Element `d` of row `i`.
+    ///
+    /// # Safety
+    /// The head has a row `i`, of more than `d` elements.
     #[inline(always)]
     unsafe fn get(&self, i: usize, d: usize) -> T {
+        // SAFETY: the element lies inside the view, as the caller promises.
         unsafe { *self.ptr.add(i * self.time + d * self.dim) }
     }
 
     /// Writes the front of `from` times `factor` into row `i`.
+    ///
+    /// # Safety
+    /// The head has a row `i`, which nobody else reads or writes meanwhile.
     #[inline(always)]
-    pub unsafe fn write(&self, i: usize, factor: T, from: &[T]) {
+    pub(super) unsafe fn write(&self, i: usize, factor: T, from: &[T]) {
+        // SAFETY: row `i` lies inside the view, as the caller promises.
         let row = unsafe { self.ptr.add(i * self.time) };
         if self.dim == 1 {
+            // SAFETY: a row's elements are neighbours, and this task alone writes them.
             let to = unsafe { std::slice::from_raw_parts_mut(row, self.width) };
             to.iter_mut().zip(from).for_each(|(to, from)| *to = *from * factor);
         } else {
+            // SAFETY: element `d` of the row, for `d` below its width; this task alone writes it.
             from[..self.width].iter().enumerate().for_each(|(d, x)| unsafe { *row.add(d * self.dim) = *x * factor });
         }
     }
 
     /// Σ over d of row `i` times row `i` of `other`.
+    ///
+    /// # Safety
+    /// Both heads have a row `i`, of the same width.
     #[inline(always)]
-    pub unsafe fn dot_rows(&self, other: &Rows<T>, i: usize) -> T {
+    pub(super) unsafe fn dot_rows(&self, other: &Rows<T>, i: usize) -> T {
         if self.dim != 1 || other.dim != 1 {
+            // SAFETY: `d` is below the width of both, and row `i` is in both.
             return (0..self.width).fold(T::ZERO, |sum, d| unsafe { self.get(i, d).mul_add(other.get(i, d), sum) });
         }
+        // SAFETY: row `i` lies inside, and its elements are neighbours: both `dim` are 1.
         let row = |rows: &Rows<T>| unsafe { std::slice::from_raw_parts(rows.ptr.add(i * rows.time), rows.width) };
         sum2(
             row(self),
@@ -84,8 +116,12 @@ impl<T: Float> Rows<T> {
     }
 
     /// Σ over d of row `i` times `other`.
+    ///
+    /// # Safety
+    /// The head has a row `i`.
     #[inline(always)]
-    pub unsafe fn dot(&self, i: usize, other: &[T]) -> T {
+    pub(super) unsafe fn dot(&self, i: usize, other: &[T]) -> T {
+        // SAFETY: `d` is below the width.
         (0..self.width).fold(T::ZERO, |sum, d| unsafe { self.get(i, d) }.mul_add(other[d], sum))
     }
 }
@@ -144,10 +180,13 @@ pub(super) enum BiasGradients<T> {
 }
 
 impl<T: Float> Head<T> {
+    /// # Safety
+    /// The operands of `job` are as `attention::forward` demands, and `pair` is below batch × heads.
     #[inline(always)]
-    pub unsafe fn new(job: &Job<T>, pair: usize) -> Self {
+    pub(super) unsafe fn new(job: &Job<T>, pair: usize) -> Self {
         let (shape, options) = (job.shape, job.options);
         let (batch, head) = (pair / shape.heads, pair % shape.heads);
+        // SAFETY: the pair lies inside `shape`, which every view covers.
         let rows = |view| unsafe { Rows::of(view, shape.head_dim, batch, head) };
         Head {
             q_len: shape.q_len,
@@ -158,7 +197,9 @@ impl<T: Float> Head<T> {
                 Some(position) => Some(position),
                 None => shape.causal.then_some(shape.first_position()),
             },
+            // SAFETY: as the operands of `job` promise; `head` is one of its heads.
             bias: unsafe { HeadBias::new(job, head) },
+            // SAFETY: the mask holds `k_len` values for each of the batch.
             key_mask: options.key_mask.map(|mask| unsafe { mask.add(batch * shape.k_len) }),
             drop: options.dropout.map(|dropout| {
                 debug_assert!(shape.q_len <= LIMIT && shape.heads <= LIMIT);
@@ -169,21 +210,26 @@ impl<T: Float> Head<T> {
             k: rows(read_only(job.k)),
             v: rows(read_only(job.v)),
             out: rows(job.out),
+            // SAFETY: `lse` holds `q_len` values for each pair.
             lse: unsafe { job.lse.add(pair * shape.q_len) },
         }
     }
 
+    /// # Safety
+    /// The gradients are as `attention::backward` demands; `pair` is the one that this head was made for.
     #[inline(always)]
-    pub unsafe fn gradients(&self, all: &Gradients<T>, job: &Job<T>, pair: usize) -> HeadGradients<T> {
+    pub(super) unsafe fn gradients(&self, all: &Gradients<T>, job: &Job<T>, pair: usize) -> HeadGradients<T> {
         let (batch, head) = (pair / job.shape.heads, pair % job.shape.heads);
+        // SAFETY: the pair lies inside `shape`, which the views of gradients cover too.
         let rows = |view| unsafe { Rows::of(view, self.dim, batch, head) };
+        // SAFETY: the same pair of the same job.
         let (dout, bias) = (rows(read_only(all.dout)), unsafe { BiasGradients::new(all, job, pair) });
         HeadGradients { dout, dq: rows(all.to.q), dk: rows(all.to.k), dv: rows(all.to.v), bias }
     }
 
     /// Query `i` sees the keys before this one (unless the key mask hides them).
     #[inline(always)]
-    pub fn visible_end(&self, i: usize) -> usize {
+    pub(super) fn visible_end(&self, i: usize) -> usize {
         match self.last_seen {
             Some(first) => (first.saturating_add(i as i64 + 1)).clamp(0, self.k_len as i64) as usize,
             None => self.k_len,
@@ -192,7 +238,7 @@ impl<T: Float> Head<T> {
 
     /// The first query that sees key `j`.
     #[inline(always)]
-    pub fn first_query(&self, j: usize) -> usize {
+    pub(super) fn first_query(&self, j: usize) -> usize {
         match self.last_seen {
             Some(first) => (j as i64).saturating_sub(first).clamp(0, self.q_len as i64) as usize,
             None => 0,
@@ -201,24 +247,32 @@ impl<T: Float> Head<T> {
 
     /// The distances from query `i` to the keys start here, in what is kept by distance.
     #[inline(always)]
-    pub fn first_distance(&self, i: usize) -> usize {
+    pub(super) fn first_distance(&self, i: usize) -> usize {
         self.q_len - 1 - i
     }
 
     /// One past the last key that the mask shows.
-    pub unsafe fn seen_keys(&self) -> usize {
+    ///
+    /// # Safety
+    /// The mask, if there is one, holds `k_len` values.
+    pub(super) unsafe fn seen_keys(&self) -> usize {
         let Some(mask) = self.key_mask else { return self.k_len };
+        // SAFETY: the mask holds `k_len` values from this sample's first on.
         let mask = unsafe { std::slice::from_raw_parts(mask, self.k_len) };
         mask.iter().rposition(|&seen| seen != 0).map_or(0, |last| last + 1)
     }
 
     /// What the mask adds to the scores of each key: 0, or −∞ where the key is hidden or past the last one.
+    ///
+    /// # Safety
+    /// The mask, if there is one, holds `k_len` values.
     #[inline(always)]
-    pub unsafe fn write_mask(&self, bias: &mut [T]) {
+    pub(super) unsafe fn write_mask(&self, bias: &mut [T]) {
         let (keys, rest) = bias.split_at_mut(self.k_len);
         keys.fill(T::ZERO);
         if let Some(mask) = self.key_mask {
             for (j, bias) in keys.iter_mut().enumerate() {
+                // SAFETY: `keys` has `k_len` elements, and so has the mask.
                 *bias = if unsafe { *mask.add(j) } == 0 { T::NEG_INFINITY } else { T::ZERO };
             }
         }
@@ -226,20 +280,27 @@ impl<T: Float> Head<T> {
     }
 
     /// The log-sum-exp to subtract in the backward pass. A row that saw nothing gets +∞, so its weights become 0.
+    ///
+    /// # Safety
+    /// `i` is below `q_len`, and the forward pass has written `lse`.
     #[inline(always)]
-    pub unsafe fn saved_lse(&self, i: usize) -> T {
+    pub(super) unsafe fn saved_lse(&self, i: usize) -> T {
+        // SAFETY: `lse` holds `q_len` values, and `i` is below.
         let lse = unsafe { *self.lse.add(i) };
         if lse == T::NEG_INFINITY { -T::NEG_INFINITY } else { lse }
     }
 }
 
 impl<T: Float> HeadBias<T> {
+    /// # Safety
+    /// As [`Head::new`]; `head` is below the number of heads.
     #[inline(always)]
     unsafe fn new(job: &Job<T>, head: usize) -> Self {
         let shape = job.shape;
         match shape.bias {
             Bias::None => HeadBias::None,
             Bias::Relative { .. } => {
+                // SAFETY: `by_distance` holds a value per distance for each head.
                 HeadBias::Relative { values: unsafe { job.by_distance.add(head * shape.distances()) } }
             }
             Bias::Disentangled { .. } => {
@@ -257,12 +318,16 @@ impl<T: Float> HeadBias<T> {
 }
 
 impl<T: Float> BiasGradients<T> {
+    /// # Safety
+    /// As [`Head::gradients`]. Pairs of one head come one after the other where a bias is disentangled: the first
+    /// clears what the others add to.
     #[inline(always)]
     unsafe fn new(all: &Gradients<T>, job: &Job<T>, pair: usize) -> Self {
         let (shape, count) = (job.shape, job.shape.bias_rows);
         match shape.bias {
             Bias::None => BiasGradients::None,
             Bias::Relative { .. } => {
+                // SAFETY: `partials` holds `count` sums for each pair.
                 BiasGradients::Relative { rows: job.rows, sums: unsafe { all.partials.add(pair * count) }, count }
             }
             Bias::Disentangled { .. } => {
@@ -272,6 +337,7 @@ impl<T: Float> BiasGradients<T> {
                     // The first sample: nothing has been added yet.
                     for n in 0..2 * count {
                         let row = tables[n / count].wrapping_add(n % count * row_stride);
+                        // SAFETY: the head's part of a row of the table, which the head's task alone writes.
                         unsafe { std::slice::from_raw_parts_mut(row, shape.head_dim) }.fill(T::ZERO);
                     }
                 }
@@ -299,21 +365,21 @@ pub(super) struct Drop<T> {
 
 impl<T: Float> Drop<T> {
     #[inline(always)]
-    pub fn new(stream: Stream, p: f32, sample: u32, head: usize) -> Self {
+    pub(super) fn new(stream: Stream, p: f32, sample: u32, head: usize) -> Self {
         let keep = T::of(1.0 / (1.0 - p as f64));
         Drop { stream, sample, first_row: (head as u32) << 16, threshold: drop_threshold(p), keep }
     }
 
     /// What the weights of query `i` on keys `4 · quad .. 4 · quad + 4` are multiplied by: 0 or 1 / (1 − p).
     #[inline(always)]
-    pub fn factors(&self, i: usize, quad: usize) -> [T; 4] {
+    pub(super) fn factors(&self, i: usize, quad: usize) -> [T; 4] {
         let words = self.stream.quad(self.sample, self.first_row + i as u32, quad as u32);
         words.map(|word| if word < self.threshold { T::ZERO } else { self.keep })
     }
 
     /// The factors of query `i` on the keys of one block. Sixteen quads are made lane by lane.
     #[inline(always)]
-    pub fn write_factors(&self, i: usize, block: usize, factors: &mut [T; FACTOR_BLOCK]) {
+    pub(super) fn write_factors(&self, i: usize, block: usize, factors: &mut [T; FACTOR_BLOCK]) {
         const QUADS: usize = FACTOR_BLOCK / 4;
         let mut words = [[0u32; QUADS]; 4];
         for lane in 0..QUADS {

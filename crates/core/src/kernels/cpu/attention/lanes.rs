@@ -50,17 +50,21 @@ struct Keys<'a, T, const D: usize> {
     bias: &'a [T],
 }
 
+/// # Safety
+/// The views of `head` are valid, and D is its width or more.
 #[inline(always)]
 unsafe fn pack_keys<'a, T: Float, const D: usize>(head: &Head<T>, scratch: &mut &'a mut [T]) -> Keys<'a, T, D> {
     let keys = take(scratch, head.k_len * D).as_chunks_mut::<D>().0;
     let values = take(scratch, head.k_len * D).as_chunks_mut::<D>().0;
     let bias = take(scratch, head.k_len + LANES);
     for (j, (key, value)) in keys.iter_mut().zip(values.iter_mut()).enumerate() {
+        // SAFETY: `j` is below `k_len`, which keys and values both have.
         unsafe {
             head.k.read(j, T::ONE, key);
             head.v.read(j, T::ONE, value);
         }
     }
+    // SAFETY: the mask is as long as the head says.
     unsafe { head.write_mask(bias) };
     Keys { keys, values, bias }
 }
@@ -112,8 +116,11 @@ fn dot<T: Float, const D: usize>(a: &[Lanes<T>; D], l: usize, b: &[T; D], start:
     sum
 }
 
+/// # Safety
+/// The views of `head` are valid, D is its width or more, and nobody else touches `out` and `lse` of these queries.
 #[inline(always)]
 pub(super) unsafe fn forward<T: Float, const D: usize>(head: &Head<T>, queries: Range<usize>, mut scratch: &mut [T]) {
+    // SAFETY: the head's views are valid, as the caller promises.
     let keys = unsafe { pack_keys::<T, D>(head, &mut scratch) };
     let scores = take(&mut scratch, head.k_len * LANES).as_chunks_mut::<LANES>().0;
     let factors = take(&mut scratch, head.k_len * LANES).as_chunks_mut::<LANES>().0;
@@ -123,6 +130,7 @@ pub(super) unsafe fn forward<T: Float, const D: usize>(head: &Head<T>, queries: 
         let end = head.visible_end(first + count - 1);
         let mut rows = [[T::ZERO; D]; LANES];
         for (l, row) in rows.iter_mut().take(count).enumerate() {
+            // SAFETY: the query lies in the head.
             unsafe { head.q.read(first + l, head.scale, row) };
         }
         let q = turn(&rows, 0);
@@ -145,6 +153,7 @@ pub(super) unsafe fn forward<T: Float, const D: usize>(head: &Head<T>, queries: 
             let sum = sums.0[l];
             let seen = sum > T::ZERO;
             let row: [T; D] = std::array::from_fn(|d| sums.1[d][l]);
+            // SAFETY: the query lies in the head and belongs to this task alone, its row of `out` and its `lse` too.
             unsafe {
                 head.out.write(first + l, if seen { T::ONE / sum } else { T::ZERO }, &row);
                 *head.lse.add(first + l) = if seen { shift[l] + sum.ln() } else { T::NEG_INFINITY };

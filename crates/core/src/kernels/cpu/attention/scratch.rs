@@ -25,12 +25,12 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub fn forward(shape: Shape) -> Parts {
+    pub(super) fn forward(shape: Shape) -> Parts {
         let slot = if lanes::fits(shape) { lanes::forward_scratch(shape) } else { wide::forward_scratch(shape) };
         Parts { shared: by_distance(shape), partials: 0, slot: slot.max(1) }
     }
 
-    pub fn backward(shape: Shape) -> Parts {
+    pub(super) fn backward(shape: Shape) -> Parts {
         let slot = if lanes::fits(shape) { lanes::backward_scratch(shape) } else { wide::backward_scratch(shape) };
         let partials = match shape.bias {
             Bias::Relative { .. } => shape.batch * shape.heads * shape.bias_rows,

@@ -16,7 +16,7 @@ pub(super) struct Forward<'a, T> {
 }
 
 impl<T: Float> Forward<'_, T> {
-    pub fn run(self) {
+    pub(super) fn run(self) {
         let arch = pulp::Arch::new();
         match lanes::fits(self.job.shape).then_some(self.job.shape.head_dim) {
             Some(0..=2) => arch.dispatch(NarrowForward::<T, 2>(self)),
@@ -66,7 +66,7 @@ pub(super) struct Backward<'a, T> {
 }
 
 impl<T: Float> Backward<'_, T> {
-    pub fn run(self) {
+    pub(super) fn run(self) {
         let arch = pulp::Arch::new();
         match lanes::fits(self.job.shape).then_some(self.job.shape.head_dim) {
             Some(0..=2) => arch.dispatch(NarrowBackward::<T, 2>(self)),

@@ -35,6 +35,9 @@ fn product_scratch(shape: Shape) -> usize {
 }
 
 /// C (row-major, `ldc` apart) = alpha · A · B, or added to what is there.
+///
+/// # Safety
+/// As [`gemm_serial`].
 unsafe fn product<T: Float>(
     dims: Dims,
     a: Matrix<T>,
@@ -45,6 +48,7 @@ unsafe fn product<T: Float>(
     scratch: &mut [T],
 ) {
     let epilogue = Epilogue { alpha, bias: None, activation: Activation::None, accumulate };
+    // SAFETY: as the caller promises; the product's scratch is as long as `product_scratch` says.
     unsafe { gemm_serial(dims, a, b, c, ldc, epilogue, scratch) };
 }
 
@@ -60,11 +64,19 @@ fn columns<T>(data: &[T], row_stride: usize) -> Matrix<T> {
 
 /// Where a product writes the rows from `first` on: in place where a row's elements are neighbours, else to `space`,
 /// from where [`put`] brings them.
+///
+/// # Safety
+/// The head has a row `first`.
 unsafe fn target<T: Float>(to: &Rows<T>, first: usize, space: &mut [T], dim: usize) -> (*mut T, usize) {
+    // SAFETY: the caller promises the row.
     unsafe { to.target(first) }.unwrap_or((space.as_mut_ptr(), dim))
 }
 
+/// # Safety
+/// The head has these rows, nobody else touches them, and `space` holds them `dim` apart unless they are there
+/// already.
 unsafe fn put<T: Float>(to: &Rows<T>, range: Range<usize>, space: &[T], dim: usize) {
+    // SAFETY: the caller promises the rows, and that they are its own.
     unsafe {
         if to.target(range.start).is_none() {
             range.zip(space.chunks_exact(dim)).for_each(|(i, row)| to.write(i, T::ONE, row));
@@ -72,18 +84,25 @@ unsafe fn put<T: Float>(to: &Rows<T>, range: Range<usize>, space: &[T], dim: usi
     }
 }
 
+/// # Safety
+/// The views of `head` are valid, the queries lie in it, and nobody else touches `out` and `lse` of these.
 pub(super) unsafe fn forward<T: Float>(head: &Head<T>, queries: Range<usize>, mut scratch: &mut [T]) {
     let (keys, dim) = (head.k_len, head.dim);
     let scores = take(&mut scratch, STRIP * keys);
     let out = take(&mut scratch, STRIP * dim);
     let mask = take(&mut scratch, row_len(keys));
     let factors = take(&mut scratch, row_len(keys));
+    // SAFETY: the mask is as long as the head says.
     unsafe { head.write_mask(mask) };
+    // SAFETY: the same mask.
     let seen = unsafe { head.seen_keys() };
+    // SAFETY: the tables of the bias are as the job promises; `seen` is at most `k_len`.
     let mut positions = unsafe { Positions::new(head, seen, &mut scratch) };
     for first in queries.clone().step_by(STRIP) {
         let strip = first..(first + STRIP).min(queries.end);
         let (count, end) = (strip.len(), head.visible_end(strip.end - 1).min(seen));
+        // SAFETY: strips lie in the head and `end` is at most `k_len`; scores, weights and outputs are scratch or
+        // rows of this task alone.
         unsafe {
             let dims = Dims { m: count, n: end, k: dim };
             let (q, k) = (head.q.matrix(first, false), head.k.matrix(0, true));
@@ -102,6 +121,9 @@ pub(super) unsafe fn forward<T: Float>(head: &Head<T>, queries: Range<usize>, mu
 
 /// Turns a strip's scores on the keys before `end` into dropped weights, and writes the log of each sum of
 /// exponentials (−∞ if there is nothing to see).
+///
+/// # Safety
+/// The strip lies in the head, and nobody else touches `lse` of its queries.
 unsafe fn softmax_strip<T: Float>(
     head: &Head<T>,
     strip: Range<usize>,
@@ -141,9 +163,14 @@ fn write_factors<T: Float>(drop: Drop<T>, i: usize, factors: &mut [T]) {
 }
 
 /// Adds a relative bias to the scores of query `i`.
+///
+/// # Safety
+/// The head has a query `i`, and `row` no more than its keys.
 #[inline(always)]
 unsafe fn add_relative<T: Float>(head: &Head<T>, i: usize, row: &mut [T]) {
     if let HeadBias::Relative { values } = head.bias {
+        // SAFETY: a value for every distance: from query `i`'s first on there are at least `k_len`, and a row has no
+        // more.
         let values = unsafe { std::slice::from_raw_parts(values.add(head.first_distance(i)), row.len()) };
         for (score, bias) in row.iter_mut().zip(values) {
             *score += *bias;

@@ -103,10 +103,13 @@ struct Copy<'a, T> {
 unsafe impl<T: Send> Sync for Copy<'_, T> {}
 
 impl<T: Float> Copy<'_, T> {
+    /// # Safety
+    /// `index` is a tile, and `slot` belongs to the caller alone.
     unsafe fn tile(&self, slot: usize, index: usize) {
         let (s, layout) = (&self.shape, self.layout);
         let (sample, row, rows) = layout.tiles.get(index);
         let (x_len, dy_len) = (s.time * s.channels_in, s.time_out() * s.channels_out);
+        // SAFETY: the tile lies in one sample of `x` and `dy`; a slot has one user.
         unsafe {
             let x = from_raw_parts(self.x.add(sample * x_len), x_len);
             let first = (row * s.stride) as isize - s.padding as isize;

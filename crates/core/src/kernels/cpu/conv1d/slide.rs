@@ -11,7 +11,7 @@ const TILE: usize = 96;
 
 /// target[sample][t] = source[sample][first + t·step ..][.. taps] · weights + bias, rows outside the source being zero.
 #[derive(Clone, Copy)]
-pub struct Slide<T> {
+pub(super) struct Slide<T> {
     pub samples: usize,
     /// (samples, source_rows, source_width) contiguous.
     pub source: *const T,
@@ -31,7 +31,7 @@ pub struct Slide<T> {
 
 /// A cut of `samples` sequences of `rows` output rows into tiles of nearly equal size.
 #[derive(Clone, Copy)]
-pub struct Tiles {
+pub(super) struct Tiles {
     rows: usize,
     /// Rows of a tile; the last of a sample may have fewer.
     pub tile: usize,
@@ -40,7 +40,7 @@ pub struct Tiles {
 }
 
 impl Tiles {
-    pub fn new(samples: usize, rows: usize) -> Self {
+    pub(super) fn new(samples: usize, rows: usize) -> Self {
         let tile = rows.div_ceil(rows.div_ceil(TILE).max(1)).max(1);
         let per_sample = rows.div_ceil(tile);
         Tiles { rows, tile, per_sample, count: samples * per_sample }
@@ -52,7 +52,7 @@ impl Tiles {
     }
 
     /// Sample, first row and number of rows of tile `index`.
-    pub fn get(&self, index: usize) -> (usize, usize, usize) {
+    pub(super) fn get(&self, index: usize) -> (usize, usize, usize) {
         let first = index % self.per_sample * self.tile;
         (index / self.per_sample, first, self.tile.min(self.rows - first))
     }
@@ -89,12 +89,12 @@ impl<T> Slide<T> {
 }
 
 /// Elements of scratch that [`slide`] needs.
-pub fn slide_scratch<T>(slide: &Slide<T>, threads: usize) -> usize {
+pub(super) fn slide_scratch<T>(slide: &Slide<T>, threads: usize) -> usize {
     slide.packed_len() + threads.min(slide.tiles().count) * slide.worker_len()
 }
 
 /// Copies rows `first .. first + target.len() / width` of a sequence, zeros where it has none.
-pub fn copy_rows<T: Float>(sequence: &[T], width: usize, first: isize, target: &mut [T]) {
+pub(super) fn copy_rows<T: Float>(sequence: &[T], width: usize, first: isize, target: &mut [T]) {
     let rows = target.len() / width.max(1);
     let before = first.min(0).unsigned_abs().min(rows);
     let source = &sequence[(first.max(0) as usize * width).min(sequence.len())..];
@@ -110,7 +110,7 @@ pub fn copy_rows<T: Float>(sequence: &[T], width: usize, first: isize, target: &
 ///
 /// # Safety
 /// Source, bias and target are valid for the sizes stated; the target's rows overlap nothing.
-pub unsafe fn slide<T: Float>(slide: &Slide<T>, weights: &[T], scratch: &mut [T]) {
+pub(super) unsafe fn slide<T: Float>(slide: &Slide<T>, weights: &[T], scratch: &mut [T]) {
     let count = slide.tiles().count;
     if count == 0 || slide.target_width == 0 {
         return;
@@ -140,10 +140,14 @@ struct Run<'a, T> {
 unsafe impl<T: Send> Sync for Run<'_, T> {}
 
 impl<T: Float> Run<'_, T> {
+    /// # Safety
+    /// `index` is a tile that nobody else has, and `worker` the number of the calling one.
     unsafe fn tile(&self, worker: usize, index: usize) {
         let (s, len) = (self.slide, self.slide.worker_len());
         let (sample, row, rows) = s.tiles().get(index);
         let (width, first) = (s.source_width, s.first + (row * s.step) as isize);
+        // SAFETY: the tile lies in one sample of source and target; the worker's scratch and the tile's rows are its
+        // own.
         unsafe {
             let sequence = from_raw_parts(s.source.add(sample * s.source_rows * width), s.source_rows * width);
             let own = from_raw_parts_mut(self.workers.ptr().add(worker * len), len);

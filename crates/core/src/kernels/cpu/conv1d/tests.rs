@@ -45,6 +45,7 @@ fn run<T: Float>(s: Shape, inputs: &Inputs) -> Outcome<T> {
     let (x, w, bias, dy) = (cast(&inputs.x), cast(&inputs.w), cast(&inputs.bias), cast(&inputs.dy));
     let (mut y, mut dx, mut dw) = (poisoned::<T>(dy.len()), poisoned(x.len()), poisoned(w.len()));
     let threads = threads();
+    // SAFETY: every vector is as long as the shape says, and scratch as asked for.
     unsafe {
         let mut scratch = poisoned(forward_scratch(s, threads));
         forward(s, x.as_ptr(), w.as_ptr(), Some(bias.as_ptr()), y.as_mut_ptr(), &mut scratch);

@@ -8,12 +8,12 @@ use std::ops::Range;
 
 /// The right-hand operand: as it lies in memory, or packed beforehand.
 #[derive(Clone, Copy)]
-pub enum Right<T> {
+pub(super) enum Right<T> {
     Plain(Matrix<T>),
     Packed(*const T),
 }
 
-pub struct Product<'a, T> {
+pub(super) struct Product<'a, T> {
     pub kernel: &'a Kernel<T>,
     pub dims: Dims,
     pub a: Matrix<T>,
@@ -35,9 +35,13 @@ struct BlockB<T> {
 
 impl<T> BlockB<T> {
     /// Start and step of the panel at `column` of the block, which has `cols` columns.
+    ///
+    /// # Safety
+    /// `column` is a multiple of NR inside the block, with `cols` columns from there on.
     #[inline(always)]
     unsafe fn panel(&self, column: usize, cols: usize) -> (*const T, usize) {
         match cols == NR {
+            // SAFETY: the panel lies in the block, as the caller promises.
             true => (unsafe { self.panels.add(column / NR * self.panel_stride) }, self.step),
             false => (self.narrow, NR),
         }
@@ -54,7 +58,7 @@ struct BlockA<T> {
 impl<T: Float> Product<'_, T> {
     /// # Safety
     /// See [`super::gemm`].
-    pub unsafe fn run(&self, b: Right<T>, scratch: &mut [T]) {
+    pub(super) unsafe fn run(&self, b: Right<T>, scratch: &mut [T]) {
         let Dims { m, n, k } = self.dims;
         if m == 0 || n == 0 {
             return;
@@ -62,8 +66,11 @@ impl<T: Float> Product<'_, T> {
         let (packed_a, packed_b) = self.cut_scratch(scratch);
         for columns in blocking::n_split(n, k).pieces() {
             for depth in Split::k_blocks(k) {
+                // SAFETY: the block lies in B, which covers k × n; `packed_b` holds the largest one.
                 let block = unsafe { self.block_b(b, columns.clone(), depth, packed_b) };
                 for rows in blocking::m_split(m).pieces() {
+                    // SAFETY: the block lies in A, which covers m × k; `packed_a` holds the largest one, and C covers
+                    // m × n.
                     unsafe {
                         let left = self.block_a(rows, &block.depth, packed_a);
                         self.multiply(&left, &block);
@@ -84,9 +91,13 @@ impl<T: Float> Product<'_, T> {
         (&mut rest[..a], packed_b)
     }
 
+    /// # Safety
+    /// The block lies in B; `space` holds it packed and outlives what is returned.
     unsafe fn block_b(&self, b: Right<T>, columns: Range<usize>, depth: Range<usize>, space: &mut [T]) -> BlockB<T> {
         let whole = columns.len() / NR * NR;
         let panel_stride = depth.len() * NR;
+        // SAFETY: the block lies in B; what is packed has the layout of `pack_b`, with whole panels in front of a
+        // block.
         unsafe {
             let panels = match b {
                 Right::Packed(packed) => {
@@ -111,19 +122,26 @@ impl<T: Float> Product<'_, T> {
         }
     }
 
+    /// # Safety
+    /// The block lies in A; `space` holds it packed and outlives what is returned.
     unsafe fn block_a(&self, rows: Range<usize>, depth: &Range<usize>, space: &mut [T]) -> BlockA<T> {
+        // SAFETY: the block lies in A.
         let part = unsafe { self.a.offset(rows.start, depth.start) };
         if self.a.col_stride == 1 && blocking::leave_a(self.dims.n) {
             return BlockA { ptr: part.ptr, rows, packed: false };
         }
         for panel in blocking::panels(rows.len(), self.kernel.max_rows.min(MAX_ROWS)) {
             let dst = &mut space[panel.start * depth.len()..];
+            // SAFETY: the panel lies in the block, and `space` holds it.
             unsafe { pack::panel_a(self.kernel, panel.len(), depth.len(), part.offset(panel.start, 0), dst) };
         }
         BlockA { ptr: space.as_ptr(), rows, packed: true }
     }
 
     /// All tiles of a block of A with a block of B.
+    ///
+    /// # Safety
+    /// The blocks come from `block_a` and `block_b`, over the same depth; C covers them and is nobody else's.
     unsafe fn multiply(&self, left: &BlockA<T>, right: &BlockB<T>) {
         let depth = right.depth.len();
         let (first, last) = (right.depth.start == 0, right.depth.end == self.dims.k);
@@ -137,6 +155,8 @@ impl<T: Float> Product<'_, T> {
                     true => (rows, 1, panel.start * depth),
                     false => (1, self.a.row_stride, panel.start * self.a.row_stride),
                 };
+                // SAFETY: tile by tile inside the blocks of A and B and inside C, whose columns a bias has a value
+                // for.
                 unsafe {
                     let (b, b_step) = right.panel(column, cols);
                     let c = self.c.add((left.rows.start + panel.start) * self.ldc + at);

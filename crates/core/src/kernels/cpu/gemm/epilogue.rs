@@ -33,6 +33,7 @@ pub struct Epilogue<T> {
 
 // SAFETY: the bias is only read, as the caller of a product promises.
 unsafe impl<T: Sync> Send for Epilogue<T> {}
+// SAFETY: as for `Send`.
 unsafe impl<T: Sync> Sync for Epilogue<T> {}
 
 impl<T: Float> Epilogue<T> {
@@ -46,6 +47,7 @@ impl<T: Float> Epilogue<T> {
     /// # Safety
     /// The bias has at least `first` values.
     pub(super) unsafe fn at_column(self, first: usize) -> Self {
+        // SAFETY: the bias has that many values.
         Epilogue { bias: self.bias.map(|bias| unsafe { bias.add(first) }), ..self }
     }
 }
@@ -82,6 +84,7 @@ impl Activation {
                     #[inline(always)]
                     || {
                         for row in 0..rows {
+                            // SAFETY: a row of the tile, which the caller promises.
                             let line = unsafe { std::slice::from_raw_parts_mut(c.add(row * ldc), cols) };
                             line.iter_mut().for_each(|x| *x = Activation::$f.apply(*x));
                         }

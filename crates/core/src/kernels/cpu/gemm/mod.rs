@@ -33,16 +33,23 @@ pub struct Matrix<T> {
 
 // SAFETY: a Matrix only reads, and the caller of a product promises that nothing writes what it reads.
 unsafe impl<T: Sync> Send for Matrix<T> {}
+// SAFETY: as for `Send`.
 unsafe impl<T: Sync> Sync for Matrix<T> {}
 
 impl<T: Copy> Matrix<T> {
+    /// # Safety
+    /// The matrix covers the element, or the operand that starts there has none.
     #[inline(always)]
     unsafe fn offset(self, row: usize, col: usize) -> Self {
+        // SAFETY: the element is one of the matrix, as the caller promises.
         unsafe { self.further(row * self.row_stride + col * self.col_stride) }
     }
 
+    /// # Safety
+    /// So many elements lie behind `ptr`.
     #[inline(always)]
     unsafe fn further(self, elements: usize) -> Self {
+        // SAFETY: so many elements lie behind it, as the caller promises.
         Matrix { ptr: unsafe { self.ptr.add(elements) }, ..self }
     }
 }
@@ -81,6 +88,7 @@ pub unsafe fn gemm<T: Float>(
 ) {
     let grid = Grid::fitting(dims, threads(), scratch.len());
     if grid.tasks() == 1 {
+        // SAFETY: the same promise.
         return unsafe { gemm_serial(dims, a, b, c, ldc, epilogue, scratch) };
     }
     let kernel = Kernel::<T>::detect();
@@ -121,6 +129,7 @@ pub unsafe fn gemm_serial<T: Float>(
     scratch: &mut [T],
 ) {
     let product = Product { kernel: &Kernel::detect(), dims, a, c, ldc, epilogue };
+    // SAFETY: the same promise; the scratch's length is checked.
     unsafe { product.run(Right::Plain(b), scratch) };
 }
 
@@ -138,6 +147,7 @@ pub unsafe fn pack_b<T: Float>(n: usize, k: usize, b: Matrix<T>, dst: &mut [T]) 
     let (kernel, width) = (Kernel::<T>::detect(), n.next_multiple_of(blocking::NR));
     for depth in Split::k_blocks(k) {
         let block = &mut dst[depth.start * width..depth.end * width];
+        // SAFETY: the rows lie in B, and the block holds them packed.
         unsafe { pack::block_b(&kernel, depth.len(), n, b.offset(depth.start, 0), block) };
     }
 }
@@ -157,6 +167,7 @@ pub unsafe fn gemm_packed_b<T: Float>(
 ) {
     assert!(packed.len() >= packed_b_len(dims.n, dims.k), "packed B is too short for {dims:?}");
     let product = Product { kernel: &Kernel::detect(), dims, a, c, ldc, epilogue };
+    // SAFETY: the same promise; `packed` is as long as it must be.
     unsafe { product.run(Right::Packed(packed.as_ptr()), scratch) };
 }
 
@@ -188,11 +199,13 @@ pub unsafe fn gemm_batch<T: Float>(
     let share = blocking::serial_scratch(dims);
     let tasks = blocking::batch_tasks(count, dims, threads()).min(scratch.len() / share.max(1)).max(1);
     let c = SharedMut::new(c);
+    // SAFETY: there are `count` products, and `i` is one of them.
     let item = |i: usize| unsafe {
         (a.further(i * a_batch_stride), b.further(i * b_batch_stride), c.ptr().add(i * c_batch_stride))
     };
     if tasks == 1 {
         for (a, b, c) in (0..count).map(item) {
+            // SAFETY: each product keeps the promise of `gemm`.
             unsafe { gemm(dims, a, b, c, ldc, epilogue, scratch) };
         }
         return;
@@ -202,6 +215,7 @@ pub unsafe fn gemm_batch<T: Float>(
         // SAFETY: shares of the scratch are disjoint; the caller promises that the products are.
         let scratch = unsafe { pool.slice(task * share, share) };
         for (a, b, c) in (task * count / tasks..(task + 1) * count / tasks).map(item) {
+            // SAFETY: each product keeps the promise of `gemm`; a task has products and scratch of its own.
             unsafe { gemm_serial(dims, a, b, c, ldc, epilogue, scratch) };
         }
     });

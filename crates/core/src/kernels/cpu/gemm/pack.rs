@@ -9,14 +9,17 @@ use crate::kernels::cpu::float::Float;
 ///
 /// # Safety
 /// `b` covers the block.
-pub unsafe fn block_b<T: Float>(kernel: &Kernel<T>, depth: usize, cols: usize, b: Matrix<T>, dst: &mut [T]) {
+pub(super) unsafe fn block_b<T: Float>(kernel: &Kernel<T>, depth: usize, cols: usize, b: Matrix<T>, dst: &mut [T]) {
     for column in (0..cols).step_by(NR) {
         let panel = &mut dst[column * depth..][..depth * NR];
         let width = NR.min(cols - column);
+        // SAFETY: the columns lie in the block.
         unsafe { panel_b(kernel, depth, width, b.offset(0, column), panel) };
     }
 }
 
+/// # Safety
+/// `b` covers `depth` × `width`.
 unsafe fn panel_b<T: Float>(kernel: &Kernel<T>, depth: usize, width: usize, b: Matrix<T>, panel: &mut [T]) {
     if width < NR {
         panel.fill(T::ZERO);
@@ -29,6 +32,7 @@ unsafe fn panel_b<T: Float>(kernel: &Kernel<T>, depth: usize, width: usize, b: M
         steps: depth,
         dst_step: NR,
     };
+    // SAFETY: the source covers `width` columns of `depth` rows.
     unsafe { kernel.transpose(&lanes, panel) };
 }
 
@@ -36,7 +40,7 @@ unsafe fn panel_b<T: Float>(kernel: &Kernel<T>, depth: usize, width: usize, b: M
 ///
 /// # Safety
 /// `a` covers the panel.
-pub unsafe fn panel_a<T: Float>(kernel: &Kernel<T>, rows: usize, depth: usize, a: Matrix<T>, dst: &mut [T]) {
+pub(super) unsafe fn panel_a<T: Float>(kernel: &Kernel<T>, rows: usize, depth: usize, a: Matrix<T>, dst: &mut [T]) {
     let lanes = Lanes {
         src: a.ptr,
         lane_stride: a.row_stride,
@@ -45,5 +49,6 @@ pub unsafe fn panel_a<T: Float>(kernel: &Kernel<T>, rows: usize, depth: usize, a
         steps: depth,
         dst_step: rows,
     };
+    // SAFETY: the source covers `rows` × `depth`.
     unsafe { kernel.transpose(&lanes, dst) };
 }

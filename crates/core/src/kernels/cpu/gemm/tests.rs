@@ -70,8 +70,10 @@ impl<T: Float> Case<T> {
     /// The definition: the sum in f64, the activation in T (how exact it is there is for the tests of `vecmath`).
     fn expected(&self, i: usize, j: usize) -> f64 {
         let product: f64 = (0..self.dims.k)
+            // SAFETY: `i`, `j` and `p` are inside `dims`, which the operands cover.
             .map(|p| unsafe { (*self.a.offset(i, p).ptr).to_f64() * (*self.b.offset(p, j).ptr).to_f64() })
             .sum();
+        // SAFETY: a bias has a value per column.
         let bias = self.epilogue.bias.map_or(0.0, |bias| unsafe { (*bias.add(j)).to_f64() });
         let held = if self.epilogue.accumulate { self.c[i * self.ldc + j].to_f64() } else { 0.0 };
         self.epilogue.activation.apply(T::of(self.epilogue.alpha.to_f64() * product + bias + held)).to_f64()
@@ -85,18 +87,22 @@ impl<T: Float> Case<T> {
 
     fn parallel(&self, threads: usize) -> Vec<T> {
         let mut scratch = vec![T::of(f64::NAN); scratch_len(self.dims, threads)];
+        // SAFETY: operands and C are as large as `dims` says, with C apart from the rest.
         self.run(|case, c| unsafe { gemm(case.dims, case.a, case.b, c, case.ldc, case.epilogue, &mut scratch) })
     }
 
     fn serial(&self) -> Vec<T> {
         let mut scratch = vec![T::of(f64::NAN); scratch_len(self.dims, 1)];
+        // SAFETY: operands and C are as large as `dims` says, with C apart from the rest.
         self.run(|case, c| unsafe { gemm_serial(case.dims, case.a, case.b, c, case.ldc, case.epilogue, &mut scratch) })
     }
 
     fn packed(&self) -> Vec<T> {
         let mut scratch = vec![T::of(f64::NAN); scratch_len(self.dims, 1)];
         let mut packed = vec![T::of(f64::NAN); packed_b_len(self.dims.n, self.dims.k)];
+        // SAFETY: B is k × n.
         unsafe { pack_b(self.dims.n, self.dims.k, self.b, &mut packed) };
+        // SAFETY: operands and C are as large as `dims` says, with C apart from the rest.
         self.run(|case, c| unsafe {
             gemm_packed_b(case.dims, case.a, &packed, c, case.ldc, case.epilogue, &mut scratch)
         })
@@ -190,6 +196,7 @@ fn bits_do_not_depend_on_the_kernel() {
         let expected = bits(&case.serial());
         for kernel in kernel::all_f32() {
             let mut scratch = vec![f32::NAN; scratch_len(dims, 1)];
+            // SAFETY: operands and C are as large as `dims` says, with C apart from the rest.
             let c = case.run(|case, c| unsafe {
                 let Case { a, ldc, epilogue, .. } = *case;
                 Product { kernel: &kernel, dims, a, c, ldc, epilogue }.run(Right::Plain(case.b), &mut scratch)
@@ -204,6 +211,7 @@ fn less_scratch_means_fewer_threads_not_other_bits() {
     let case =
         Case::<f32>::new(Dims { m: 200, n: 200, k: 100 }, [Layout::Rows; 2], Activation::None, false, false, 1.0);
     let mut scratch = vec![f32::NAN; scratch_len(case.dims, 1)];
+    // SAFETY: operands and C are as large as `dims` says, with C apart from the rest.
     let c = case.run(|case, c| unsafe { gemm(case.dims, case.a, case.b, c, case.ldc, case.epilogue, &mut scratch) });
     assert_eq!(bits(&c), bits(&case.serial()));
 }
@@ -223,6 +231,7 @@ fn a_batch_is_its_products() {
         let right = Matrix { ptr: b.as_ptr(), row_stride: 1, col_stride: k };
         let mut scratch = vec![f32::NAN; batch_scratch_len(count, dims, threads())];
         let store = Epilogue::store();
+        // SAFETY: `a`, `batch` and `single` hold `count` matrices each; all share one B.
         unsafe {
             gemm_batch(count, dims, left(0), m * k, right, 0, batch.as_mut_ptr(), n, m * n, store, &mut scratch);
             let mut scratch = vec![f32::NAN; scratch_len(dims, 1)];

@@ -14,7 +14,7 @@ const ROWS: usize = 32;
 type Vector<T> = [T; LANES];
 
 /// A shape these loops can do.
-pub struct Narrow {
+pub(super) struct Narrow {
     shape: Shape,
     /// Vectors in a row of x and in one part of a row of y.
     vectors: usize,
@@ -58,19 +58,19 @@ macro_rules! by_width {
 }
 
 impl Narrow {
-    pub fn new(shape: &Shape) -> Option<Self> {
+    pub(super) fn new(shape: &Shape) -> Option<Self> {
         let whole = (shape.groups * shape.inputs).is_multiple_of(LANES);
         let fits = shape.inputs == shape.outputs && matches!(shape.inputs, 1 | 2 | 4 | 8 | 16) && whole;
         fits.then(|| Narrow { shape: *shape, vectors: shape.groups * shape.inputs / LANES })
     }
 
     /// The weights and biases, rearranged.
-    pub fn scratch(&self) -> usize {
+    pub(super) fn scratch(&self) -> usize {
         self.shape.weights() + self.shape.biases()
     }
 
     /// For each chunk of rows, partial sums for the weights and the biases.
-    pub fn weights_scratch(&self) -> usize {
+    pub(super) fn weights_scratch(&self) -> usize {
         Chunks::new(self.shape.rows).count() * self.scratch()
     }
 
@@ -121,7 +121,7 @@ impl Narrow {
 
     /// # Safety
     /// See [`super::forward`].
-    pub unsafe fn forward<T: Float>(&self, x: *const T, w: *const T, b: *const T, y: *mut T, scratch: &mut [T]) {
+    pub(super) unsafe fn forward<T: Float>(&self, x: *const T, w: *const T, b: *const T, y: *mut T, scratch: &mut [T]) {
         let (weights, biases) = scratch[..self.scratch()].split_at_mut(self.shape.weights());
         // SAFETY: sizes as the caller promises; chunks of rows are disjoint.
         unsafe {
@@ -139,6 +139,8 @@ impl Narrow {
         }
     }
 
+    /// # Safety
+    /// `x` and `y` have `rows` rows of the shape's strides, and nobody else touches those of `y`.
     #[inline(always)]
     unsafe fn forward_rows<T: Float, const WIDTH: usize>(
         &self,
@@ -168,7 +170,7 @@ impl Narrow {
 
     /// # Safety
     /// See [`super::backward_input`].
-    pub unsafe fn backward_input<T: Float>(&self, dy: *const T, w: *const T, dx: *mut T, scratch: &mut [T]) {
+    pub(super) unsafe fn backward_input<T: Float>(&self, dy: *const T, w: *const T, dx: *mut T, scratch: &mut [T]) {
         let weights = &mut scratch[..self.shape.weights()];
         // SAFETY: sizes as the caller promises; chunks of rows are disjoint.
         unsafe {
@@ -184,6 +186,8 @@ impl Narrow {
         }
     }
 
+    /// # Safety
+    /// `dy` and `dx` have `rows` rows of the shape's strides, and nobody else touches those of `dx`.
     #[inline(always)]
     unsafe fn input_rows<T: Float, const WIDTH: usize>(&self, rows: usize, dy: *const T, weights: &[T], dx: *mut T) {
         for (v, p) in self.blocks() {
@@ -207,7 +211,7 @@ impl Narrow {
 
     /// # Safety
     /// See [`super::backward_weights`].
-    pub unsafe fn backward_weights<T: Float>(
+    pub(super) unsafe fn backward_weights<T: Float>(
         &self,
         x: *const T,
         dy: *const T,
@@ -241,6 +245,9 @@ impl Narrow {
     }
 
     /// One vector and part at a time over all rows of a chunk, the sums in registers.
+    ///
+    /// # Safety
+    /// `x` and `dy` have `rows` rows of the shape's strides.
     #[inline(always)]
     unsafe fn weight_sums<T: Float, const WIDTH: usize>(&self, rows: usize, x: *const T, dy: *const T, sums: &mut [T]) {
         let (weights, biases) = sums.split_at_mut(self.shape.weights());
@@ -288,7 +295,10 @@ struct RowPointers<T> {
 unsafe impl<T: Send> Sync for RowPointers<T> {}
 
 impl<T> RowPointers<T> {
+    /// # Safety
+    /// So many elements lie behind both pointers.
     unsafe fn at(&self, from: usize, to: usize) -> (*const T, *mut T) {
+        // SAFETY: the caller promises the rows.
         unsafe { (self.from.add(from), self.to.add(to)) }
     }
 }

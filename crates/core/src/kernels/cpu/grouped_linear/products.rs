@@ -17,16 +17,16 @@ fn weight_dims(s: &Shape) -> Dims {
     Dims { m: s.outputs, n: s.inputs, k: s.rows }
 }
 
-pub fn forward_scratch(s: &Shape, threads: usize) -> usize {
+pub(super) fn forward_scratch(s: &Shape, threads: usize) -> usize {
     scratch_len(forward_dims(s), threads)
 }
 
-pub fn backward_input_scratch(s: &Shape, threads: usize) -> usize {
+pub(super) fn backward_input_scratch(s: &Shape, threads: usize) -> usize {
     scratch_len(input_dims(s), threads)
 }
 
 /// A row of column sums, and what they or the products want.
-pub fn backward_weights_scratch(s: &Shape, threads: usize) -> usize {
+pub(super) fn backward_weights_scratch(s: &Shape, threads: usize) -> usize {
     s.y_row() + scratch_len(weight_dims(s), threads).max(column_sums_scratch(s.rows, s.y_row()))
 }
 
@@ -43,7 +43,7 @@ fn blocks(s: Shape) -> impl Iterator<Item = (usize, usize, usize)> {
 
 /// # Safety
 /// See [`super::forward`].
-pub unsafe fn forward<T: Float>(s: &Shape, x: *const T, w: *const T, b: *const T, y: *mut T, scratch: &mut [T]) {
+pub(super) unsafe fn forward<T: Float>(s: &Shape, x: *const T, w: *const T, b: *const T, y: *mut T, scratch: &mut [T]) {
     for (from, to, unit) in blocks(*s) {
         // SAFETY: blocks have disjoint columns of y.
         unsafe {
@@ -56,7 +56,7 @@ pub unsafe fn forward<T: Float>(s: &Shape, x: *const T, w: *const T, b: *const T
 
 /// # Safety
 /// See [`super::backward_input`].
-pub unsafe fn backward_input<T: Float>(s: &Shape, dy: *const T, w: *const T, dx: *mut T, scratch: &mut [T]) {
+pub(super) unsafe fn backward_input<T: Float>(s: &Shape, dy: *const T, w: *const T, dx: *mut T, scratch: &mut [T]) {
     for (from, to, unit) in blocks(*s) {
         // Parts of a group follow each other, from the first on.
         let later_part = to >= s.groups * s.outputs;
@@ -71,7 +71,7 @@ pub unsafe fn backward_input<T: Float>(s: &Shape, dy: *const T, w: *const T, dx:
 
 /// # Safety
 /// See [`super::backward_weights`].
-pub unsafe fn backward_weights<T: Float>(
+pub(super) unsafe fn backward_weights<T: Float>(
     s: &Shape,
     x: *const T,
     dy: *const T,

@@ -53,6 +53,7 @@ fn run<T: Float>(s: Shape, i: &Inputs) -> Outcome<T> {
     let (x, w, b, dy) = (cast::<T>(&i.x), cast::<T>(&i.w), cast::<T>(&i.b), cast::<T>(&i.dy));
     let (mut y, mut dx) = (poisoned::<T>(dy.len()), poisoned::<T>(x.len()));
     let (mut dw, mut db) = (poisoned::<T>(w.len()), poisoned::<T>(b.len()));
+    // SAFETY: every vector is as long as the shape says, and scratch as asked for.
     unsafe {
         let mut scratch = poisoned(forward_scratch(s, threads()));
         forward(s, x.as_ptr(), w.as_ptr(), b.as_ptr(), y.as_mut_ptr(), &mut scratch);

@@ -93,14 +93,19 @@ struct Run<T> {
 unsafe impl<T: Send> Sync for Run<T> {}
 
 impl<T: Float> Run<T> {
+    /// # Safety
+    /// `dir` is a direction, and nobody else packs it.
     unsafe fn pack(&self, dir: usize) {
         let (n, k, len) = (self.shape.hidden, self.shape.gates(), packed_len(&self.shape));
+        // SAFETY: the weights hold a matrix for each direction, and so does what is packed.
         unsafe {
             let weights = Matrix { ptr: self.io.w_hh.add(dir * n * k), row_stride: n, col_stride: 1 };
             pack_b(n, k, weights, self.packed.slice(dir * len, len));
         }
     }
 
+    /// # Safety
+    /// `task` is a piece that nobody else has, and `worker` the number of the calling one.
     unsafe fn task(&self, worker: usize, task: usize) {
         let (shape, len) = (&self.shape, worker_len(&self.shape));
         let piece = Piece::new(shape, task);
@@ -127,9 +132,13 @@ impl<T: Float> Run<T> {
     }
 
     /// dh_previous = dgates · W_hh
+    ///
+    /// # Safety
+    /// The direction is packed; `dgates` and `dh` have a row per sample of the piece.
     unsafe fn recur(&self, piece: Piece, dgates: &[T], dh: &mut [T], product: &mut [T]) {
         let (h, len) = (self.shape.hidden, packed_len(&self.shape));
         let a = Matrix { ptr: dgates.as_ptr(), row_stride: 4 * h, col_stride: 1 };
+        // SAFETY: the direction's packed weights; `dh` has a row per sample of the piece and is the worker's own.
         unsafe {
             let packed = from_raw_parts(self.packed.ptr().add(piece.dir * len), len);
             let dims = step_dims(&self.shape, piece.rows);
@@ -138,6 +147,9 @@ impl<T: Float> Run<T> {
     }
 
     /// From the gradients of both states after a step to those of its gates and of the cell state before it.
+    ///
+    /// # Safety
+    /// The piece belongs to the caller alone, and `step` is below the time.
     #[inline(always)]
     unsafe fn differentiate(&self, piece: Piece, step: usize, dh: &mut [T], dc: &mut [T], dgates: &mut [T]) {
         let (shape, h) = (&self.shape, self.shape.hidden);
@@ -194,8 +206,12 @@ fn through_forget<T: Float>(gates: &[T], c_before: &[T], dc: &mut [T], dz: &mut 
 
 /// dW_hh = Σ dgates[t]ᵀ · h[step before t], over all samples. Rows (sample, time) lie at one stride, so one product
 /// pairs each with its neighbour; a second takes back the pairs that straddle two samples.
+///
+/// # Safety
+/// All pieces of the direction are done; `dw_hh` of the direction belongs to the caller alone.
 unsafe fn weight_gradient<T: Float>(shape: &Shape, io: &Backward<T>, dir: usize, scratch: &mut [T]) {
     let (n, h) = (shape.gates(), shape.hidden);
+    // SAFETY: `dw_hh` holds a matrix for each direction.
     let out = unsafe { io.dw_hh.add(dir * n * h) };
     if shape.time == 1 {
         // SAFETY: the direction's part of `dw_hh`.
@@ -203,6 +219,7 @@ unsafe fn weight_gradient<T: Float>(shape: &Shape, io: &Backward<T>, dir: usize,
     }
     // Row of the first pair in each operand: the later of the two rows has the gate gradients, in the direction's time.
     let (late, early) = if dir == 0 { (1, 0) } else { (0, 1) };
+    // SAFETY: rows (sample, time) of both operands lie inside, as `first`, `late` and `early` are below batch × time.
     let pairs = |first: usize, apart: usize| unsafe {
         let gate_row = ((first + late) * shape.dirs + dir) * n;
         let state_row = ((first + early) * shape.dirs + dir) * h;
@@ -211,9 +228,11 @@ unsafe fn weight_gradient<T: Float>(shape: &Shape, io: &Backward<T>, dir: usize,
         (a, b)
     };
     let (a, b) = pairs(0, 1);
+    // SAFETY: every row but the last of a direction has a successor; `out` is the direction's own.
     unsafe { gemm(weight_dims(shape), a, b, out, h, plain(T::ONE, false), scratch) };
     if shape.batch > 1 {
         let (a, b) = pairs(shape.time - 1, shape.time);
+        // SAFETY: the last row of a sample and the first of the next, of which there are batch − 1.
         unsafe { gemm(straddle_dims(shape), a, b, out, h, plain(-T::ONE, true), scratch) };
     }
 }

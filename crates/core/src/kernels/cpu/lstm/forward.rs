@@ -74,14 +74,19 @@ struct Run<T> {
 unsafe impl<T: Send> Sync for Run<T> {}
 
 impl<T: Float> Run<T> {
+    /// # Safety
+    /// `dir` is a direction, and nobody else packs it.
     unsafe fn pack(&self, dir: usize) {
         let (n, k, len) = (self.shape.gates(), self.shape.hidden, packed_len(&self.shape));
+        // SAFETY: the weights hold a matrix for each direction, and so does what is packed.
         unsafe {
             let transposed = Matrix { ptr: self.io.w_hh.add(dir * n * k), row_stride: 1, col_stride: k };
             pack_b(n, k, transposed, self.packed.slice(dir * len, len));
         }
     }
 
+    /// # Safety
+    /// `task` is a piece that nobody else has, and `worker` the number of the calling one.
     unsafe fn task(&self, worker: usize, task: usize) {
         let (shape, len) = (&self.shape, worker_len(&self.shape));
         let piece = Piece::new(shape, task);
@@ -102,9 +107,14 @@ impl<T: Float> Run<T> {
     }
 
     /// gates = h_previous · W_hhᵀ + b_hh; the state before the first step is zero.
+    ///
+    /// # Safety
+    /// The direction is packed; `hidden` and `gates` have a row per sample of the piece.
     #[inline]
     unsafe fn recur(&self, piece: Piece, step: usize, hidden: &[T], gates: &mut [T], product: &mut [T]) {
         let (n, len) = (self.shape.gates(), packed_len(&self.shape));
+        // SAFETY: the direction's bias and packed weights; `gates` has a row per sample of the piece and is the
+        // worker's own.
         unsafe {
             let bias = self.io.b_hh.add(piece.dir * n);
             if step == 0 {
@@ -119,6 +129,9 @@ impl<T: Float> Run<T> {
     }
 
     /// Adds the input's share, applies the gates, and stores what the step leaves behind.
+    ///
+    /// # Safety
+    /// The piece belongs to the caller alone, and `step` is below the time.
     #[inline(always)]
     unsafe fn activate(&self, piece: Piece, step: usize, hidden: &mut [T], gates: &mut [T]) {
         let (shape, h) = (&self.shape, self.shape.hidden);

@@ -44,6 +44,7 @@ fn run<T: Float>(s: Shape, inputs: &Inputs, in_place: bool) -> Outcome<T> {
         gates: if in_place { x } else { gates.as_mut_ptr() },
         c: c.as_mut_ptr(),
     };
+    // SAFETY: every vector is as long as the shape says, and scratch as asked for.
     unsafe { forward(s, io, &mut scratch) };
     let gates = if in_place { gates_x } else { gates };
 
@@ -60,6 +61,7 @@ fn run<T: Float>(s: Shape, inputs: &Inputs, in_place: bool) -> Outcome<T> {
         dgates: d,
         dw_hh: dw_hh.as_mut_ptr(),
     };
+    // SAFETY: every vector is as long as the shape says, and scratch as asked for.
     unsafe { backward(s, io, &mut scratch) };
     Outcome { h, gates, c, dgates, dw_hh }
 }

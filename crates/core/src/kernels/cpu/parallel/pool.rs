@@ -136,7 +136,7 @@ fn claim() -> Option<MutexGuard<'static, Vec<&'static Worker>>> {
 }
 
 /// Runs the tasks on the calling thread and up to `helpers` workers. Allocates only when it starts workers.
-pub fn run(tasks: usize, helpers: usize, task: &(dyn Fn(usize) + Sync)) {
+pub(super) fn run(tasks: usize, helpers: usize, task: &(dyn Fn(usize) + Sync)) {
     let job = Job { task, tasks, next: AtomicUsize::new(0), panic: Mutex::new(None) };
     match claim() {
         None => job.work(),

@@ -14,6 +14,8 @@ struct Queries<'a, T, const D: usize> {
     delta: &'a [T],
 }
 
+/// # Safety
+/// The views of `head` and `gradients` are valid, and D is their width or more.
 #[inline(always)]
 unsafe fn pack_queries<'a, T: Float, const D: usize>(
     head: &Head<T>,
@@ -25,6 +27,7 @@ unsafe fn pack_queries<'a, T: Float, const D: usize>(
     let lse = take(scratch, head.q_len);
     let delta = take(scratch, head.q_len);
     for i in 0..head.q_len {
+        // SAFETY: `i` is below `q_len`, which queries, outputs and their gradients all have.
         unsafe {
             head.q.read(i, head.scale, &mut queries[i]);
             gradients.dout.read(i, T::ONE, &mut douts[i]);
@@ -45,13 +48,18 @@ fn load<T: Float>(values: &[T], first: usize, missing: T) -> Lanes<T> {
 
 /// Two sweeps, each recomputing the weights: over keys for the gradients of queries, over queries for those of keys
 /// and values. That costs a second exponential and saves all sums across lanes.
+///
+/// # Safety
+/// As `pack_queries`; nobody else touches the gradients of this head.
 #[inline(always)]
 pub(in super::super) unsafe fn backward<T: Float, const D: usize>(
     head: &Head<T>,
     gradients: &HeadGradients<T>,
     mut scratch: &mut [T],
 ) {
+    // SAFETY: the head's views are valid, as the caller promises.
     let keys = unsafe { pack_keys::<T, D>(head, &mut scratch) };
+    // SAFETY: the same, and those of its gradients.
     let queries = unsafe { pack_queries::<T, D>(head, gradients, &mut scratch) };
     let factors = take(&mut scratch, head.k_len.max(head.q_len) * LANES).as_chunks_mut::<LANES>().0;
     for first in (0..head.q_len).step_by(LANES) {
@@ -63,6 +71,7 @@ pub(in super::super) unsafe fn backward<T: Float, const D: usize>(
         };
         for l in 0..LANES.min(head.q_len - first) {
             let row: [T; D] = std::array::from_fn(|d| dq[d][l]);
+            // SAFETY: the query lies in the head, whose gradients this task alone writes.
             unsafe { gradients.dq.write(first + l, head.scale, &row) };
         }
     }
@@ -76,6 +85,7 @@ pub(in super::super) unsafe fn backward<T: Float, const D: usize>(
         for l in 0..LANES.min(head.k_len - first) {
             let dk: [T; D] = std::array::from_fn(|d| dk[d][l]);
             let dv: [T; D] = std::array::from_fn(|d| dv[d][l]);
+            // SAFETY: the key lies in the head, whose gradients this task alone writes.
             unsafe {
                 gradients.dk.write(first + l, T::ONE, &dk);
                 gradients.dv.write(first + l, T::ONE, &dv);

@@ -27,6 +27,9 @@ pub(in super::super) fn backward_scratch(shape: Shape) -> usize {
 
 /// Per strip of queries: recomputes the weights, forms the gradients of the scores, writes the gradients of the
 /// queries and adds to those of keys, values and bias, strip after strip.
+///
+/// # Safety
+/// The views of `head` and `gradients` are valid, and nobody else touches the gradients of this head.
 pub(in super::super) unsafe fn backward<T: Float>(head: &Head<T>, gradients: &HeadGradients<T>, mut scratch: &mut [T]) {
     let (keys, dim) = (head.k_len, head.dim);
     let weights = take(&mut scratch, STRIP * keys);
@@ -36,13 +39,16 @@ pub(in super::super) unsafe fn backward<T: Float>(head: &Head<T>, gradients: &He
     let dv = take(&mut scratch, keys * dim);
     let mask = take(&mut scratch, row_len(keys));
     let factors = take(&mut scratch, row_len(keys));
+    // SAFETY: the mask is as long as the head says.
     let seen = unsafe { head.seen_keys() };
     let by_distance = match gradients.bias {
         BiasGradients::Relative { .. } => take(&mut scratch, (head.q_len + keys).saturating_sub(1)),
         _ => &mut [],
     };
+    // SAFETY: the tables of the bias are as the job promises; `seen` is at most `k_len`.
     let mut positions = unsafe { Positions::new(head, seen, &mut scratch) };
     let dby_key = take(&mut scratch, positions.as_ref().map_or(0, |p| p.by_key_len()));
+    // SAFETY: the same mask.
     unsafe { head.write_mask(mask) };
     for sums in [&mut *dk, &mut *dv, &mut *by_distance, &mut *dby_key] {
         sums.fill(T::ZERO);
@@ -50,6 +56,8 @@ pub(in super::super) unsafe fn backward<T: Float>(head: &Head<T>, gradients: &He
     for first in (0..head.q_len).step_by(STRIP) {
         let strip = first..(first + STRIP).min(head.q_len);
         let (count, end) = (strip.len(), head.visible_end(strip.end - 1).min(seen));
+        // SAFETY: strips lie in the head and `end` is at most `k_len`; what is written is scratch or gradients of
+        // this head alone.
         unsafe {
             let dims = Dims { m: count, n: end, k: dim };
             let (q, dout) = (head.q.matrix(first, false), gradients.dout.matrix(first, false));
@@ -72,6 +80,7 @@ pub(in super::super) unsafe fn backward<T: Float>(head: &Head<T>, gradients: &He
             product(dims, columns(weights, keys), dout, (dv.as_mut_ptr(), dim), T::ONE, true, scratch);
         }
     }
+    // SAFETY: the keys lie in the head, whose gradients this task alone writes; `dk` and `dv` hold a row for each.
     unsafe {
         if let Some(positions) = &positions {
             positions.finish(head, gradients, seen, (dk.as_mut_ptr(), dim), dby_key, scratch);
@@ -85,11 +94,16 @@ pub(in super::super) unsafe fn backward<T: Float>(head: &Head<T>, gradients: &He
 }
 
 /// Adds what was summed by distance into the rows of a relative bias's table.
+///
+/// # Safety
+/// The partial sums are this pair's own, and `by_distance` has at most a value per distance.
 unsafe fn sum_by_row<T: Float>(bias: BiasGradients<T>, by_distance: &[T]) {
     let BiasGradients::Relative { rows, sums, count } = bias else { return };
+    // SAFETY: `sums` are the `count` partial sums of this pair.
     let sums = unsafe { std::slice::from_raw_parts_mut(sums, count) };
     sums.fill(T::ZERO);
     for (n, sum) in by_distance.iter().enumerate() {
+        // SAFETY: `rows` holds a row for each distance, of which `by_distance` has no more.
         sums[unsafe { *rows.add(n) } as usize] += *sum;
     }
 }
@@ -105,6 +119,9 @@ struct Strip<'a, T> {
 
 /// From scores and gradients of the dropped weights to dropped weights and gradients of the scores, in place, on the
 /// keys before `end`.
+///
+/// # Safety
+/// The strip lies in the head, and the forward pass has written `lse` and `out`.
 unsafe fn softmax_gradient<T: Float>(
     head: &Head<T>,
     gradients: &HeadGradients<T>,

@@ -6,10 +6,14 @@ use std::arch::x86_64::*;
 const WIDTH: usize = 8;
 const TILE: usize = 2 * WIDTH;
 
-pub const KERNEL: Kernel<f32> = Kernel { max_rows: 6, tile, transpose };
+pub(super) const KERNEL: Kernel<f32> = Kernel { max_rows: 6, tile, transpose };
 
+/// # Safety
+/// See [`super::Kernel::tile`]; the machine has AVX2 and FMA, as `Kernel::detect` has seen.
 unsafe fn tile(rows: usize, tile: &Tile<f32>) {
     for first in (0..tile.cols).step_by(TILE) {
+        // SAFETY: the machine has AVX2 and FMA, or this kernel would not have been chosen; the tile is as the caller
+        // promises.
         unsafe {
             match rows {
                 1 => fixed::<1>(tile, first),
@@ -24,8 +28,12 @@ unsafe fn tile(rows: usize, tile: &Tile<f32>) {
     }
 }
 
+/// # Safety
+/// See [`super::Kernel::tile`]; the machine has AVX2 and FMA, as `Kernel::detect` has seen. `first` is a multiple of
+/// TILE below NR.
 #[target_feature(enable = "avx2,fma")]
 unsafe fn fixed<const ROWS: usize>(tile: &Tile<f32>, first: usize) {
+    // SAFETY: rows of B hold NR elements, so two vectors from `first` on are there; rows of A are the tile's.
     unsafe {
         let mut sums = [[_mm256_setzero_ps(); 2]; ROWS];
         let (mut a, mut b) = (tile.a, tile.b.add(first));
@@ -50,9 +58,14 @@ unsafe fn fixed<const ROWS: usize>(tile: &Tile<f32>, first: usize) {
 }
 
 /// Writes one vector of columns of the tile.
+///
+/// # Safety
+/// See [`super::Kernel::tile`]; the machine has AVX2 and FMA, as `Kernel::detect` has seen. `column` is one of the
+/// tile's.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn finish<const ROWS: usize>(tile: &Tile<f32>, column: usize, sums: [__m256; ROWS]) {
+    // SAFETY: lanes beyond the columns of the tile are masked: neither read nor written.
     unsafe {
         let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
         let mask = _mm256_cmpgt_epi32(_mm256_set1_epi32((tile.cols - column).min(WIDTH) as i32), lanes);
@@ -69,14 +82,20 @@ unsafe fn finish<const ROWS: usize>(tile: &Tile<f32>, column: usize, sums: [__m2
     }
 }
 
+/// # Safety
+/// See [`super::Kernel::transpose`]; the machine has AVX2.
 unsafe fn transpose(lanes: &Lanes<f32>, dst: *mut f32) {
+    // SAFETY: the machine has AVX2, or this kernel would not have been chosen.
     unsafe { transpose_lanes(lanes, dst) }
 }
 
+/// # Safety
+/// See [`super::Kernel::transpose`].
 #[target_feature(enable = "avx2")]
 unsafe fn transpose_lanes(lanes: &Lanes<f32>, dst: *mut f32) {
     // Short runs of steps keep the lines being written in the first-level cache.
     for first in (0..lanes.steps).step_by(WIDTH) {
+        // SAFETY: steps and lanes of the caller's, in pieces.
         unsafe { lanes.copy(first..(first + WIDTH).min(lanes.steps), 0..lanes.lanes, dst) };
     }
 }

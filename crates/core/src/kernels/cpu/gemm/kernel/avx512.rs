@@ -6,8 +6,10 @@ use std::arch::x86_64::*;
 
 const WIDTH: usize = 16;
 
-pub const KERNEL: Kernel<f32> = Kernel { max_rows: MAX_ROWS, tile, transpose };
+pub(super) const KERNEL: Kernel<f32> = Kernel { max_rows: MAX_ROWS, tile, transpose };
 
+/// # Safety
+/// See [`super::Kernel::tile`]; the machine has AVX-512F.
 unsafe fn tile(rows: usize, tile: &Tile<f32>) {
     macro_rules! dispatch {
         ($($rows:literal)*) => {
@@ -17,11 +19,16 @@ unsafe fn tile(rows: usize, tile: &Tile<f32>) {
             }
         };
     }
+    // SAFETY: the machine has AVX-512F, or this kernel would not have been chosen; the tile is as the caller
+    // promises.
     unsafe { dispatch!(1 2 3 4 5 6 7 8 9 10 11 12 13 14) }
 }
 
+/// # Safety
+/// See [`super::Kernel::tile`]; the machine has AVX-512F. `rows` is ROWS, and VECTORS vectors cover the columns.
 #[target_feature(enable = "avx512f")]
 unsafe fn fixed<const ROWS: usize, const VECTORS: usize>(tile: &Tile<f32>) {
+    // SAFETY: as the caller promises; a tile of more than WIDTH columns has two vectors.
     unsafe {
         if tile.add {
             prefetch_c::<ROWS, VECTORS>(tile);
@@ -37,6 +44,8 @@ unsafe fn fixed<const ROWS: usize, const VECTORS: usize>(tile: &Tile<f32>) {
     }
 }
 
+/// # Safety
+/// The machine has AVX-512F. No memory is read.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn prefetch_c<const ROWS: usize, const VECTORS: usize>(tile: &Tile<f32>) {
@@ -48,12 +57,16 @@ unsafe fn prefetch_c<const ROWS: usize, const VECTORS: usize>(tile: &Tile<f32>) 
     }
 }
 
+/// # Safety
+/// See [`super::Kernel::tile`]; the machine has AVX-512F.
 #[inline(always)]
 unsafe fn sum<const ROWS: usize, const VECTORS: usize>(
     tile: &Tile<f32>,
     a_row: usize,
     a_step: usize,
 ) -> [[__m512; VECTORS]; ROWS] {
+    // SAFETY: rows of B hold NR elements, which are two vectors; rows of A are the tile's. Pointers past the last
+    // step are not read.
     unsafe {
         let mut sums = [[_mm512_setzero_ps(); VECTORS]; ROWS];
         let (mut a, mut b) = (tile.a, tile.b);
@@ -75,8 +88,11 @@ unsafe fn sum<const ROWS: usize, const VECTORS: usize>(
     }
 }
 
+/// # Safety
+/// See [`super::Kernel::tile`]; the machine has AVX-512F.
 #[inline(always)]
 unsafe fn finish<const ROWS: usize, const VECTORS: usize>(tile: &Tile<f32>, sums: [[__m512; VECTORS]; ROWS]) {
+    // SAFETY: lanes beyond the columns of the tile are masked: neither read nor written.
     unsafe {
         let alpha = _mm512_set1_ps(tile.alpha);
         for v in 0..VECTORS {
@@ -99,22 +115,30 @@ fn lane_mask(lanes: usize) -> __mmask16 {
     if lanes >= WIDTH { !0 } else { (1 << lanes) - 1 }
 }
 
+/// # Safety
+/// See [`super::Kernel::transpose`]; the machine has AVX-512F.
 unsafe fn transpose(lanes: &Lanes<f32>, dst: *mut f32) {
+    // SAFETY: the machine has AVX-512F, or this kernel would not have been chosen.
     unsafe { transpose_lanes(lanes, dst) }
 }
 
+/// # Safety
+/// See [`super::Kernel::transpose`].
 #[target_feature(enable = "avx512f")]
 unsafe fn transpose_lanes(lanes: &Lanes<f32>, dst: *mut f32) {
     if lanes.lane_stride == 1 {
+        // SAFETY: as the caller promises; lanes lie side by side.
         return unsafe { copy_lines(lanes, dst) };
     }
     for first in (0..lanes.lanes).step_by(WIDTH) {
         let group = first..(first + WIDTH).min(lanes.lanes);
         if lanes.step_stride != 1 {
+            // SAFETY: steps and lanes of the caller's, in pieces.
             unsafe { lanes.copy(0..lanes.steps, group, dst) };
             continue;
         }
         for step in (0..lanes.steps).step_by(WIDTH) {
+            // SAFETY: at most WIDTH lanes and steps of the caller's, with steps side by side.
             unsafe { transpose_square(lanes, group.clone(), step, WIDTH.min(lanes.steps - step), dst) };
         }
     }
@@ -122,11 +146,15 @@ unsafe fn transpose_lanes(lanes: &Lanes<f32>, dst: *mut f32) {
 
 /// Lanes that lie side by side already: a masked copy per step. The steps may be pages apart, where the hardware does
 /// not prefetch.
+///
+/// # Safety
+/// See [`super::Kernel::transpose`]; `lane_stride` is 1.
 #[inline(always)]
 unsafe fn copy_lines(lanes: &Lanes<f32>, dst: *mut f32) {
     const AHEAD: usize = 16;
     for step in 0..lanes.steps {
         for first in (0..lanes.lanes).step_by(WIDTH) {
+            // SAFETY: reads are masked to the lanes there are; `dst` has room for whole vectors.
             unsafe {
                 let source = lanes.source(first, step);
                 _mm_prefetch::<_MM_HINT_T0>(source.wrapping_add(AHEAD * lanes.step_stride).cast());
@@ -138,6 +166,9 @@ unsafe fn copy_lines(lanes: &Lanes<f32>, dst: *mut f32) {
 }
 
 /// Up to 16 lanes by up to 16 steps. Writes whole vectors: the next step's write repairs what the last one spilled.
+///
+/// # Safety
+/// See [`super::Kernel::transpose`]; `step_stride` is 1, the group and `steps` are at most WIDTH.
 #[inline(always)]
 unsafe fn transpose_square(
     lanes: &Lanes<f32>,
@@ -146,6 +177,7 @@ unsafe fn transpose_square(
     steps: usize,
     dst: *mut f32,
 ) {
+    // SAFETY: reads are masked to the steps there are; `dst` has room for whole vectors.
     unsafe {
         let mask = lane_mask(steps);
         let mut rows = [_mm512_setzero_ps(); WIDTH];
@@ -160,8 +192,12 @@ unsafe fn transpose_square(
 }
 
 /// A 16 × 16 transpose in four rounds: pairs, quads, then 128-bit lanes twice.
+///
+/// # Safety
+/// The machine has AVX-512F.
 #[inline(always)]
 unsafe fn transposed(r: [__m512; 16]) -> [__m512; 16] {
+    // SAFETY: only registers are moved; the machine has AVX-512F.
     unsafe {
         let mut pairs = r;
         for i in 0..8 {

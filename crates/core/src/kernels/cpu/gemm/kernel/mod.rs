@@ -11,7 +11,7 @@ use std::any::TypeId;
 
 /// A tile's operands. Every kernel computes `alpha · Σ a·b + (c + bias)` by the same chain of fused multiply-adds,
 /// so that the bits do not depend on the kernel.
-pub struct Tile<T> {
+pub(super) struct Tile<T> {
     pub depth: usize,
     /// Element (i, p) of the tile's rows of A is at `i * a_row + p * a_step`.
     pub a: *const T,
@@ -31,7 +31,7 @@ pub struct Tile<T> {
 }
 
 /// `dst[s * dst_step + l] = src[l * lane_stride + s * step_stride]` for every lane and step.
-pub struct Lanes<T> {
+pub(super) struct Lanes<T> {
     pub src: *const T,
     pub lane_stride: usize,
     pub step_stride: usize,
@@ -47,19 +47,23 @@ impl<T: Float> Lanes<T> {
     unsafe fn copy(&self, steps: std::ops::Range<usize>, lanes: std::ops::Range<usize>, dst: *mut T) {
         for step in steps {
             for lane in lanes.clone() {
+                // SAFETY: steps and lanes are those that source and `dst` cover.
                 unsafe { *dst.add(step * self.dst_step + lane) = *self.source(lane, step) };
             }
         }
     }
 
+    /// # Safety
+    /// The source covers the lane and the step.
     #[inline(always)]
     unsafe fn source(&self, lane: usize, step: usize) -> *const T {
+        // SAFETY: the lane and step lie in the source, as the caller promises.
         unsafe { self.src.add(lane * self.lane_stride + step * self.step_stride) }
     }
 }
 
 /// The functions for the machine at hand and an element type.
-pub struct Kernel<T> {
+pub(super) struct Kernel<T> {
     /// The tallest tile.
     pub max_rows: usize,
     tile: unsafe fn(usize, &Tile<T>),
@@ -67,7 +71,7 @@ pub struct Kernel<T> {
 }
 
 impl<T: Float> Kernel<T> {
-    pub fn detect() -> Self {
+    pub(super) fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         if TypeId::of::<T>() == TypeId::of::<f32>() {
             if is_x86_feature_detected!("avx512f") {
@@ -80,7 +84,7 @@ impl<T: Float> Kernel<T> {
         Self::portable()
     }
 
-    pub fn portable() -> Self {
+    pub(super) fn portable() -> Self {
         Kernel { max_rows: portable::MAX_ROWS, tile: portable::tile::<T>, transpose: portable::transpose::<T> }
     }
 
@@ -94,7 +98,8 @@ impl<T: Float> Kernel<T> {
     /// # Safety
     /// The pointers of `tile` cover `rows` rows, 1 to `max_rows`, and what [`Tile`] says.
     #[inline(always)]
-    pub unsafe fn tile(&self, rows: usize, tile: &Tile<T>) {
+    pub(super) unsafe fn tile(&self, rows: usize, tile: &Tile<T>) {
+        // SAFETY: the caller's promise; the function is one for this machine.
         unsafe { (self.tile)(rows, tile) };
     }
 
@@ -104,15 +109,16 @@ impl<T: Float> Kernel<T> {
     /// # Safety
     /// The source covers the lanes and steps.
     #[inline(always)]
-    pub unsafe fn transpose(&self, lanes: &Lanes<T>, dst: &mut [T]) {
+    pub(super) unsafe fn transpose(&self, lanes: &Lanes<T>, dst: &mut [T]) {
         assert!(lanes.steps == 0 || dst.len() >= (lanes.steps - 1) * lanes.dst_step + lanes.lanes.next_multiple_of(16));
+        // SAFETY: the source is the caller's promise, and `dst` is long enough: it was just checked.
         unsafe { (self.transpose)(lanes, dst.as_mut_ptr()) };
     }
 }
 
 /// Every kernel that this machine can run, for tests.
 #[cfg(test)]
-pub fn all_f32() -> Vec<Kernel<f32>> {
+pub(super) fn all_f32() -> Vec<Kernel<f32>> {
     let mut kernels = vec![Kernel::portable()];
     #[cfg(target_arch = "x86_64")]
     {

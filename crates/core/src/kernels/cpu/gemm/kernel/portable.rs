@@ -5,13 +5,14 @@ use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::gemm::blocking::NR;
 use plimsoll_base::simd::simd;
 
-pub const MAX_ROWS: usize = 4;
+pub(super) const MAX_ROWS: usize = 4;
 
 /// # Safety
 /// See [`super::Kernel::tile`].
-pub unsafe fn tile<T: Float>(rows: usize, tile: &Tile<T>) {
+pub(super) unsafe fn tile<T: Float>(rows: usize, tile: &Tile<T>) {
     simd(
         #[inline(always)]
+        // SAFETY: the caller's promise; `rows` is at most MAX_ROWS.
         || unsafe {
             match rows {
                 1 => fixed::<T, 1>(tile),
@@ -23,12 +24,16 @@ pub unsafe fn tile<T: Float>(rows: usize, tile: &Tile<T>) {
     )
 }
 
+/// # Safety
+/// See [`tile`]; the tile has ROWS rows.
 #[inline(always)]
 unsafe fn fixed<T: Float, const ROWS: usize>(tile: &Tile<T>) {
     let mut sums = [[T::ZERO; NR]; ROWS];
     for p in 0..tile.depth {
+        // SAFETY: each of `depth` rows of B holds NR elements.
         let b = unsafe { &*tile.b.add(p * tile.b_step).cast::<[T; NR]>() };
         for (row, sums) in sums.iter_mut().enumerate() {
+            // SAFETY: element (row, p) of the tile's rows of A.
             let a = unsafe { *tile.a.add(row * tile.a_row + p * tile.a_step) };
             for (sum, &b) in sums.iter_mut().zip(b) {
                 *sum = a.mul_add(b, *sum);
@@ -37,6 +42,7 @@ unsafe fn fixed<T: Float, const ROWS: usize>(tile: &Tile<T>) {
     }
     for (row, sums) in sums.iter().enumerate() {
         for (col, sum) in sums.iter().enumerate().take(tile.cols) {
+            // SAFETY: the column exists in C, and a bias has a value for it.
             unsafe {
                 let c = tile.c.add(row * tile.ldc + col);
                 let held = if tile.add { *c } else { T::ZERO };
@@ -49,9 +55,10 @@ unsafe fn fixed<T: Float, const ROWS: usize>(tile: &Tile<T>) {
 
 /// # Safety
 /// See [`super::Kernel::transpose`].
-pub unsafe fn transpose<T: Float>(lanes: &Lanes<T>, dst: *mut T) {
+pub(super) unsafe fn transpose<T: Float>(lanes: &Lanes<T>, dst: *mut T) {
     simd(
         #[inline(always)]
+        // SAFETY: the caller's promise.
         || unsafe { lanes.copy(0..lanes.steps, 0..lanes.lanes, dst) },
     )
 }
