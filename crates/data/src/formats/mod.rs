@@ -78,7 +78,7 @@ pub(crate) type Reread = Box<dyn Fn(Vec<u8>) -> Content<'static> + Send + Sync>;
 
 impl dyn RowReader {
     /// The next row, to be worked on elsewhere.
-    pub fn next_owned(&mut self) -> Result<Option<Row<'static>>, DataError> {
+    pub(crate) fn next_owned(&mut self) -> Result<Option<Row<'static>>, DataError> {
         Ok(self.next()?.map(Row::into_owned))
     }
 }
@@ -97,10 +97,10 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    pub const SERIES: Self = Self { what: "a series", holds: &[Holds::Rows] };
-    pub const TEXTS: Self = Self { what: "texts", holds: &[Holds::Rows] };
-    pub const CAPTIONS: Self = Self { what: "captions", holds: &[Holds::Rows] };
-    pub const CORPUS: Self = Self { what: "a corpus", holds: &[Holds::Rows, Holds::Document] };
+    pub(crate) const SERIES: Self = Self { what: "a series", holds: &[Holds::Rows] };
+    pub(crate) const TEXTS: Self = Self { what: "texts", holds: &[Holds::Rows] };
+    pub(crate) const CAPTIONS: Self = Self { what: "captions", holds: &[Holds::Rows] };
+    pub(crate) const CORPUS: Self = Self { what: "a corpus", holds: &[Holds::Rows, Holds::Document] };
 }
 
 /// Opens `file`, of which the format may be known, and chooses `columns`.

@@ -154,7 +154,7 @@ pub(super) mod tests {
     use super::*;
     use serde_json::{Map, Value};
 
-    pub fn write(names: &[&str], row: &[Cell<'_>]) -> String {
+    pub(crate) fn write(names: &[&str], row: &[Cell<'_>]) -> String {
         let value = |cell: &Cell<'_>| match cell {
             Cell::Text(text) => Value::from(text.as_ref()),
             Cell::Number(number) => Value::from(*number),

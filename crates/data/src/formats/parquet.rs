@@ -324,7 +324,7 @@ mod tests {
     }
 
     /// A column holds numbers if its first value is one.
-    pub fn written(names: &[&str], rows: &[Vec<Cell<'_>>]) -> Vec<u8> {
+    pub(super) fn written(names: &[&str], rows: &[Vec<Cell<'_>>]) -> Vec<u8> {
         let first = |column: usize| rows.iter().map(|row| &row[column]).find(|cell| **cell != Cell::Missing);
         let numeric = |column: usize| matches!(first(column), Some(Cell::Number(_)));
         let field = |(column, name): (usize, &&str)| match numeric(column) {

@@ -15,7 +15,7 @@ pub(crate) enum Cell<'a> {
 }
 
 impl Cell<'_> {
-    pub fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match self {
             Cell::Missing => "nothing",
             Cell::Text(_) => "a text",
@@ -25,7 +25,7 @@ impl Cell<'_> {
         }
     }
 
-    pub fn into_owned(self) -> Cell<'static> {
+    pub(crate) fn into_owned(self) -> Cell<'static> {
         match self {
             Cell::Missing => Cell::Missing,
             Cell::Text(text) => Cell::Text(Cow::Owned(text.into_owned())),
@@ -58,7 +58,7 @@ pub(crate) enum Content<'a> {
 
 impl Row<'_> {
     /// Takes the cells of `columns`, those that the reader was asked for.
-    pub fn cells(&mut self, file: &Path, columns: &Columns) -> Result<Vec<Cell<'_>>, DataError> {
+    pub(crate) fn cells(&mut self, file: &Path, columns: &Columns) -> Result<Vec<Cell<'_>>, DataError> {
         match &mut self.content {
             Content::Cells(cells) => Ok(std::mem::take(cells)),
             Content::Json(bytes) => object::cells(bytes, columns)
@@ -71,7 +71,7 @@ impl Row<'_> {
     }
 
     /// The row by itself, to be sent elsewhere while its reader goes on.
-    pub fn into_owned(self) -> Row<'static> {
+    pub(crate) fn into_owned(self) -> Row<'static> {
         let content = match self.content {
             Content::Json(bytes) => Content::Json(Cow::Owned(bytes.into_owned())),
             Content::Cells(cells) => Content::Cells(cells.into_iter().map(Cell::into_owned).collect()),
@@ -91,7 +91,7 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    pub fn new(names: impl IntoIterator<Item = String>) -> Self {
+    pub(crate) fn new(names: impl IntoIterator<Item = String>) -> Self {
         let names: Vec<String> = names.into_iter().collect();
         let (mut index, mut repeated) = (HashMap::with_capacity(names.len()), Vec::new());
         for (at, name) in names.iter().enumerate() {
@@ -105,16 +105,16 @@ impl Columns {
         Columns { names, index, repeated }
     }
 
-    pub fn names(&self) -> &[String] {
+    pub(crate) fn names(&self) -> &[String] {
         &self.names
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.names.len()
     }
 
     /// The first place of a name; `likely` is looked at first, because rows usually have the same order.
-    pub fn find(&self, name: &str, likely: usize) -> Option<usize> {
+    pub(crate) fn find(&self, name: &str, likely: usize) -> Option<usize> {
         match self.names.get(likely) {
             Some(found) if found == name => {
                 self.repeated.is_empty().then_some(likely).or_else(|| self.index.get(name).copied())
@@ -124,7 +124,7 @@ impl Columns {
     }
 
     /// Copies cells to the other places of their columns.
-    pub fn repeat(&self, cells: &mut [Cell<'_>]) {
+    pub(crate) fn repeat(&self, cells: &mut [Cell<'_>]) {
         for &(first, again) in &self.repeated {
             cells[again] = cells[first].clone();
         }

@@ -60,7 +60,7 @@ pub(crate) struct Table {
 
 impl Table {
     /// Takes the rows of a reader.
-    pub fn of_rows(file: &Path, reader: &mut dyn RowReader, selection: &Selection) -> Result<Table, DataError> {
+    pub(crate) fn of_rows(file: &Path, reader: &mut dyn RowReader, selection: &Selection) -> Result<Table, DataError> {
         if reader.names().is_empty() {
             // Without rows, or with a first row that cannot be read, which says why.
             let first = reader.next()?.ok_or_else(|| DataError::Empty { file: file.into(), what: "rows" });
@@ -97,7 +97,7 @@ impl Table {
     }
 
     /// A table with the columns `names` of the file, as `selection` wants them.
-    pub fn new(file: &Path, names: Vec<String>, selection: &Selection) -> Result<Table, DataError> {
+    pub(crate) fn new(file: &Path, names: Vec<String>, selection: &Selection) -> Result<Table, DataError> {
         // The first of equal names counts, where only one of them is wanted at all.
         let index: HashMap<String, usize> =
             names.iter().cloned().enumerate().rev().map(|(at, name)| (name, at)).collect();
@@ -155,7 +155,7 @@ impl Table {
     }
 
     /// A column of the selection.
-    pub fn column(&self, name: &str) -> Result<&Values, DataError> {
+    pub(crate) fn column(&self, name: &str) -> Result<&Values, DataError> {
         let column = self.index.get(name).map(|&at| &self.columns[at]);
         column.and_then(|column| column.values.as_ref()).ok_or_else(|| {
             let names: Vec<String> = self.columns.iter().map(|column| column.name.clone()).collect();
@@ -177,20 +177,20 @@ impl Table {
     }
 
     /// Columns of the file, wanted or not.
-    pub fn width(&self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         self.columns.len()
     }
 
-    pub fn column_name(&self, column: usize) -> &str {
+    pub(crate) fn column_name(&self, column: usize) -> &str {
         &self.columns[column].name
     }
 
-    pub fn wants(&self, column: usize) -> bool {
+    pub(crate) fn wants(&self, column: usize) -> bool {
         self.columns[column].role != Role::Ignored
     }
 
     /// Leaves a column out that nobody named.
-    pub fn drop_candidate(&mut self, column: usize) {
+    pub(crate) fn drop_candidate(&mut self, column: usize) {
         if self.columns[column].role == Role::Candidate {
             self.columns[column].role = Role::Ignored;
             self.candidates -= 1;
@@ -198,7 +198,7 @@ impl Table {
     }
 
     /// A wanted column of a damaged file that has another number of rows than the table, and this number.
-    pub fn uneven(&self) -> Option<(&str, usize)> {
+    pub(crate) fn uneven(&self) -> Option<(&str, usize)> {
         let length = |column: &Column| match &column.values {
             Some(Values::Numbers(values)) => values.len(),
             Some(Values::Text(values)) => values.len(),
@@ -209,7 +209,7 @@ impl Table {
     }
 
     /// Takes the cell of `column` in the row at `place`.
-    pub fn push(&mut self, column: usize, place: Place, cell: Cell<'_>) -> Result<(), DataError> {
+    pub(crate) fn push(&mut self, column: usize, place: Place, cell: Cell<'_>) -> Result<(), DataError> {
         if !matches!(cell, Cell::Number(_) | Cell::Missing) && self.columns[column].values.is_none() {
             self.drop_candidate(column);
         }
@@ -223,13 +223,13 @@ impl Table {
         })
     }
 
-    pub fn end_row(&mut self, line: Option<u64>) {
+    pub(crate) fn end_row(&mut self, line: Option<u64>) {
         self.rows += 1;
         self.lines.extend(line);
     }
 
     /// Columns that were demanded but never had a value are errors; undemanded ones are dropped.
-    pub fn finish(self) -> Result<Table, DataError> {
+    pub(crate) fn finish(self) -> Result<Table, DataError> {
         let hollow = |column: &&Column| {
             matches!(column.role, Role::Number | Role::Other) && column.values.is_none() && column.missing > 0
         };

@@ -13,7 +13,7 @@ use std::{
 
 /// One picture with its caption, and where it is listed.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Listed {
+pub(crate) struct Listed {
     pub picture: PathBuf,
     pub caption: String,
     pub row: Option<Place>,
@@ -37,7 +37,12 @@ impl fmt::Display for PicturePlace {
 }
 
 /// The pictures of a table; paths are relative to its folder.
-pub fn of_table(file: &Path, format: Option<Format>, image: &str, caption: &str) -> Result<Vec<Listed>, DataError> {
+pub(crate) fn of_table(
+    file: &Path,
+    format: Option<Format>,
+    image: &str,
+    caption: &str,
+) -> Result<Vec<Listed>, DataError> {
     let columns = Columns::new([image.to_string(), caption.to_string()]);
     let opened = formats::open(file, format, Wanted::CAPTIONS, &columns);
     let mut reader = opened.map_err(|error| error.named_by(&[(image, "image"), (caption, "caption")]))?;

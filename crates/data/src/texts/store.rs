@@ -59,7 +59,7 @@ impl fmt::Debug for Stream {
 impl Stream {
     /// For a file of more than `most_bytes`, too large to be tokenized before training, if its rows can be read one by
     /// one. Parquet packs rows: its texts are tokenized while it is read, and only tokens are kept.
-    pub fn of_large(
+    pub(super) fn of_large(
         path: &Path,
         most_bytes: u64,
         columns: &Columns,
@@ -89,7 +89,7 @@ impl Stream {
     }
 
     /// Reads a row; several threads may.
-    pub fn cells(&self, row: usize) -> Result<(Place, Vec<Cell<'static>>), DataError> {
+    pub(super) fn cells(&self, row: usize) -> Result<(Place, Vec<Cell<'static>>), DataError> {
         let mut bytes = vec![0; self.bytes[row] as usize];
         let read = self.file.read_exact_at(&mut bytes, self.offsets[row]);
         read.map_err(|source| DataError::Unreadable { file: self.path.clone(), source })?;

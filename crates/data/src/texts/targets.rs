@@ -75,7 +75,7 @@ impl At<'_> {
     }
 
     /// Reads the label cells of a row; `cells` are those of `columns`.
-    pub fn label(&self, kind: LabelKind, cells: &[Cell<'_>]) -> Result<Label, DataError> {
+    pub(super) fn label(&self, kind: LabelKind, cells: &[Cell<'_>]) -> Result<Label, DataError> {
         let all = || cells.iter().enumerate().map(|(at, cell)| self.number(at, cell)).collect::<Result<Vec<_>, _>>();
         match (kind, cells) {
             (_, []) => Ok(Label::None),

@@ -127,7 +127,7 @@ impl<'a> Search<'a> {
 
     /// Bytes of what lives over steps where there is least of it: without accumulation there are no accumulators, and
     /// less than a whole batch may land at a time.
-    pub fn least_resident_bytes(&mut self) -> Result<usize, PlanError> {
+    pub(super) fn least_resident_bytes(&mut self) -> Result<usize, PlanError> {
         let largest = even_micro_batches(&self.place())[0];
         let whole = self.start(largest);
         let base = self.base(&whole)?;
@@ -135,7 +135,7 @@ impl<'a> Search<'a> {
     }
 
     /// The candidate that needs least memory.
-    pub fn smallest(&mut self) -> Result<Candidate, PlanError> {
+    pub(super) fn smallest(&mut self) -> Result<Candidate, PlanError> {
         let sizes = even_micro_batches(&self.place());
         let (largest, least) = (sizes[0], sizes[sizes.len() - 1]);
         let mut best = self.lowest(&self.start(least))?;
@@ -180,7 +180,7 @@ impl<'a> Search<'a> {
         self.offload.activation_layers > 0
     }
 
-    pub fn place(&self) -> Place<'a> {
+    pub(super) fn place(&self) -> Place<'a> {
         Place { family: self.family, spec: self.spec, pins: self.pins }
     }
 

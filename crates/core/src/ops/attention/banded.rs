@@ -69,7 +69,7 @@ pub(super) struct BandSpace {
 }
 
 impl BandSpace {
-    pub fn new(start: u64, shape: &Shape, backward: bool) -> BandSpace {
+    pub(super) fn new(start: u64, shape: &Shape, backward: bool) -> BandSpace {
         let mut regions = Regions::new(start);
         let only = |when: bool, bytes: usize| if when { bytes } else { 0 };
         let [q_tiles, k_tiles] = tiles(shape);
@@ -91,7 +91,7 @@ impl BandSpace {
 
     /// Bytes that are enough for any lengths up to the shape's: of shorter samples more heads run at a time, and tables are
     /// summed up in more shares.
-    pub fn bytes_up_to(shape: &Shape, backward: bool) -> usize {
+    pub(super) fn bytes_up_to(shape: &Shape, backward: bool) -> usize {
         let [q_tiles, k_tiles] = tiles(shape);
         let space = BandSpace::new(0, shape, backward);
         if !backward {
