@@ -5,11 +5,15 @@
 
 mod error;
 mod hypervolume;
+pub mod importance;
 mod json;
 pub mod pareto;
+pub mod pruners;
 mod rng;
 pub mod samplers;
 mod space;
+pub mod storage;
+mod study;
 mod time;
 mod trial;
 
@@ -17,5 +21,6 @@ pub use error::{Error, Result};
 pub use json::Json;
 pub use rng::Rng;
 pub use space::{Condition, Distribution, Domain, Parameter, Point, Space, Value};
+pub use study::{Asked, Outcome, Study};
 pub use time::Timestamp;
 pub use trial::{Attributes, Direction, Param, State, Trial, TrialId};

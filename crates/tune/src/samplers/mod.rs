@@ -1,6 +1,11 @@
 //! Samplers: given what was tried and what came of it, what to try next.
 
+pub mod brute_force;
+pub mod cma_es;
+pub mod grid;
+pub mod nsga2;
 pub mod random;
+pub mod sobol;
 pub mod tpe;
 
 use std::sync::Arc;
@@ -10,7 +15,12 @@ use crate::rng::Rng;
 use crate::space::{Parameter, Point, Space};
 use crate::trial::{Direction, Trial};
 
+pub use brute_force::BruteForce;
+pub use cma_es::CmaEs;
+pub use grid::Grid;
+pub use nsga2::Nsga2;
 pub use random::Random;
+pub use sobol::Sobol;
 pub use tpe::Tpe;
 
 /// All trials of a study so far, in the order of their numbers.

@@ -34,7 +34,7 @@ impl Decimal {
     /// The last of `low`, `low + step`, … that is not above `high`.
     pub(crate) fn last_step(low: f64, high: f64, step: f64) -> f64 {
         let Some(([low_units, high_units, step_units], exponent)) = Self::aligned([low, high, step]) else {
-            return low + ((high - low) / step).floor() * step;
+            return (low + ((high - low) / step).floor() * step).min(high);
         };
         let range = high_units - low_units;
         if range % step_units == 0 {

@@ -283,6 +283,10 @@ fn float_from(attributes: &Json, log: bool) -> Result<Distribution> {
     let step = attributes.get("step").or_else(|| attributes.get("q")).and_then(Json::as_f64);
     let log = log || attributes.get("log").and_then(Json::as_bool).unwrap_or(false);
     match step {
+        // Written down after it was cut to whole steps: cutting again could lose the last one to rounding.
+        Some(step) if step > 0.0 && low <= high && is_on_step(high - low, step) => {
+            Ok(Distribution::Float { low, high, log: false, step: Some(step) })
+        }
         Some(step) => Distribution::float_steps(low, high, step),
         None if log => Distribution::log_float(low, high),
         None => Distribution::float(low, high),

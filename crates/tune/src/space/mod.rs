@@ -121,6 +121,18 @@ impl Space {
         })
     }
 
+    /// One line per parameter: what a study remembers of its space, and compares.
+    pub fn describe(&self) -> String {
+        let line = |parameter: &Parameter| {
+            let conditions = parameter.when.iter().map(|condition| {
+                let values: Vec<String> = condition.any_of.iter().map(Value::to_string).collect();
+                format!(" when {} is {}", condition.parameter, values.join(" or "))
+            });
+            format!("{}: {}{}", parameter.name, parameter.distribution, conditions.collect::<String>())
+        };
+        self.parameters.iter().map(line).collect::<Vec<String>>().join("\n")
+    }
+
     /// How many different points there are; none if it is a continuum or more than `u64` can count.
     pub fn cardinality(&self) -> Option<u64> {
         if !self.is_conditional() {

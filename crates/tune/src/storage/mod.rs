@@ -129,7 +129,7 @@ pub fn open(address: &str) -> Result<Box<dyn Storage>> {
     if let Some(path) = address.strip_prefix("sqlite:") {
         // Optuna's own spelling has three slashes for a relative path, four for an absolute one.
         let path = path.strip_prefix("///").unwrap_or(path);
-        return Ok(Box::new(Sqlite::open(path)?));
+        return Ok(Box::new(Sqlite::open(path.as_ref())?));
     }
     if address.starts_with("postgresql://") || address.starts_with("postgres://") {
         return Ok(Box::new(Postgres::connect(address)?));

@@ -1,6 +1,7 @@
 //! The tree-structured Parzen estimator of Optuna 5.0: one density of the settings of good trials, one of all others,
 //! and of a handful of points drawn from the first the one where their ratio is largest.
 
+mod argsort;
 mod parzen;
 mod split;
 mod truncnorm;

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use super::argsort::argsort;
 use super::truncnorm;
 use crate::rng::Rng;
 use crate::space::Distribution;
@@ -238,8 +239,7 @@ impl Numeric {
 /// A kernel reaches to the farther of its two neighbours; the outermost to their one neighbour inside. No kernel is
 /// wider than the range, and none narrower than a share of it that shrinks with their number.
 fn widths(mus: &[f64], (low, high): (f64, f64)) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..mus.len()).collect();
-    order.sort_by(|a, b| mus[*a].total_cmp(&mus[*b]));
+    let order = argsort(mus);
     let at = |rank: usize| if rank == 0 { low } else { order.get(rank - 1).map_or(high, |index| mus[*index]) };
     let narrowest = (high - low) / (2.0 + mus.len() as f64).min(100.0);
     let mut sigmas = vec![0.0; mus.len()];

@@ -43,6 +43,16 @@ impl Lock {
     }
 }
 
+#[cfg(test)]
+impl Lock {
+    /// What a kill leaves behind: the lock file stays, the system's lock goes. Returns the file.
+    pub(super) fn die(self) -> PathBuf {
+        let mut lock = std::mem::ManuallyDrop::new(self);
+        lock._held.unlock().unwrap();
+        std::mem::take(&mut lock.file)
+    }
+}
+
 impl Drop for Lock {
     fn drop(&mut self) {
         remove(&self.file);

@@ -68,7 +68,7 @@ impl Journal {
         let damaged = |cause: String| Error::Journal { path: self.path.clone(), line: self.lines + 1, cause };
         let text = std::str::from_utf8(line).map_err(|error| damaged(error.to_string()))?;
         let json = Json::parse(text.trim_end()).map_err(|error| damaged(error.to_string()))?;
-        self.replay.apply(&json, &self.worker).map_err(|error| damaged(error.to_string()))
+        self.replay.apply(&json).map_err(|error| damaged(error.to_string()))
     }
 
     /// Runs `decide` on the newest state and appends what it returns, with no other writer in between.
@@ -110,10 +110,6 @@ impl Journal {
 
     fn line(&self, op: Op, fields: Vec<(&str, Json)>) -> Json {
         line_of(&self.worker, op, fields)
-    }
-
-    fn trial(&self, id: TrialId) -> Result<&Arc<Trial>> {
-        self.replay.trial(id)
     }
 }
 
@@ -190,7 +186,8 @@ impl Storage for Journal {
                 return Ok((Vec::new(), false));
             }
             let state = state_line(&line_worker, trial, State::Running, None);
-            Ok((vec![state, owner_line(&line_worker, trial, worker)], true))
+            let [owner, alive] = owner_lines(&line_worker, trial, worker);
+            Ok((vec![state, owner, alive], true))
         })
     }
 
@@ -203,8 +200,7 @@ impl Storage for Journal {
     }
 
     fn heartbeat(&mut self, trial: TrialId) -> Result<()> {
-        let value = Json::Float(Timestamp::now().0 as f64 * 1e-6);
-        self.change(trial, &[Change::SystemAttr { key: HEARTBEAT.into(), value }])
+        self.change(trial, &[Change::SystemAttr { key: HEARTBEAT.into(), value: now_in_seconds() }])
     }
 
     fn stale(&mut self, study: StudyId, grace: f64) -> Result<Vec<TrialId>> {
@@ -214,15 +210,11 @@ impl Storage for Journal {
 
     fn take_over(&mut self, trial: TrialId, worker: &str, grace: f64) -> Result<bool> {
         let line_worker = self.worker.clone();
-        let taken = self.transact(|replay| {
+        self.transact(|replay| {
             let stale = is_stale(replay.trial(trial)?, grace);
-            let line = stale.then(|| owner_line(&line_worker, trial, worker));
-            Ok((line.into_iter().collect(), stale))
-        })?;
-        if taken {
-            self.heartbeat(trial)?;
-        }
-        Ok(taken)
+            let lines = stale.then(|| owner_lines(&line_worker, trial, worker));
+            Ok((lines.into_iter().flatten().collect(), stale))
+        })
     }
 }
 
@@ -249,7 +241,12 @@ fn new_trial_fields(study: StudyId, trial: &NewTrial) -> Vec<(&'static str, Json
     fields.push(("distributions", Json::object(texts)));
     fields.push(("params", Json::object(trial.params.iter().map(|(name, param)| (name, param.internal.into())))));
     fields.push(("user_attrs", Json::Object(trial.user_attrs.clone().into_iter().collect())));
-    fields.push(("system_attrs", Json::Object(trial.system_attrs.clone().into_iter().collect())));
+    let mut system_attrs = trial.system_attrs.clone();
+    if system_attrs.contains_key(OWNER) {
+        // Alive from the first moment: a trial whose worker dies before its first sign is missed too.
+        system_attrs.insert(HEARTBEAT.into(), now_in_seconds());
+    }
+    fields.push(("system_attrs", Json::Object(system_attrs.into_iter().collect())));
     let reports = trial.intermediate.iter().map(|(step, value)| (step.to_string(), Json::Float(*value)));
     fields.push(("intermediate_values", Json::object(reports)));
     fields
@@ -281,8 +278,14 @@ fn change_line(worker: &str, trial: TrialId, change: &Change) -> Json {
     }
 }
 
-fn owner_line(worker: &str, trial: TrialId, owner: &str) -> Json {
-    change_line(worker, trial, &Change::SystemAttr { key: OWNER.into(), value: owner.into() })
+/// The new owner, and that it is alive.
+fn owner_lines(worker: &str, trial: TrialId, owner: &str) -> [Json; 2] {
+    [(OWNER, owner.into()), (HEARTBEAT, now_in_seconds())]
+        .map(|(key, value)| change_line(worker, trial, &Change::SystemAttr { key: key.into(), value }))
+}
+
+fn now_in_seconds() -> Json {
+    Json::Float(Timestamp::now().0 as f64 * 1e-6)
 }
 
 fn state_line(worker: &str, trial: TrialId, state: State, values: Option<&[f64]>) -> Json {

@@ -100,7 +100,7 @@ impl Replay {
     }
 
     /// Takes up one line.
-    pub(super) fn apply(&mut self, line: &Json, _worker: &str) -> Result<()> {
+    pub(super) fn apply(&mut self, line: &Json) -> Result<()> {
         let code = int(line, "op_code")?;
         let op = Op::from_code(code).ok_or_else(|| bad(format!("unknown op_code {code}")))?;
         match op {
