@@ -106,7 +106,7 @@ def in_turn(tune, address):
     study, trials = compare(tune, address)
     assert len(trials) == 45
     enqueued = [t for t in trials if t.params.get("x") == 1.25]
-    assert len(enqueued) == 1 and enqueued[0].params["kind"] == "adamw" and enqueued[0].state == TrialState.COMPLETE
+    assert len(enqueued) == 1 and enqueued[0].params["kind"] == "adamw" and enqueued[0].state.is_finished()
     ours(tune, "enqueue", address, STUDY, -1.5)
     if address.startswith("journal:"):
         study = optuna.load_study(study_name=STUDY, storage=open_optuna(address, open_lock=True))

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use plimsoll_tune::pruners::Median;
 use plimsoll_tune::samplers::{BruteForce, CmaEs, History, Nsga2, Random, Sampler, Sobol, Tpe};
 use plimsoll_tune::{
-    Attributes, Condition, Direction, Distribution, Error, Json, Outcome, Param, Point, Rng, Space, State, Study, Trial,
-    Value, storage,
+    Attributes, Condition, Direction, Distribution, Error, Json, Outcome, Param, Point, Rng, Space, State, Study,
+    Trial, Value, storage,
 };
 
 type Answer = Result<(), Box<dyn std::error::Error>>;

@@ -11,7 +11,9 @@ pub enum Error {
     Input(String),
     #[error("not JSON at byte {byte}: expected {wanted}, found {found:?}")]
     Json { byte: usize, wanted: String, found: String },
-    #[error("{path}, line {line}: {cause}\nhint: the journal is damaged there; move it away or cut it before that line")]
+    #[error(
+        "{path}, line {line}: {cause}\nhint: the journal is damaged there; move it away or cut it before that line"
+    )]
     Journal { path: PathBuf, line: usize, cause: String },
     #[error("{path}: {cause}")]
     File { path: PathBuf, cause: std::io::Error },

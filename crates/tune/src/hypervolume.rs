@@ -74,14 +74,7 @@ fn greedy(points: &[Vec<f64>], mut left: Vec<usize>, count: usize, reference: &[
 }
 
 /// Brings the bounds up to date, the largest first; one that cannot become the largest any more is left as it is.
-fn tighten(
-    bounds: &mut [f64],
-    left: &[usize],
-    chosen: &[usize],
-    points: &[Vec<f64>],
-    reference: &[f64],
-    covered: f64,
-) {
+fn tighten(bounds: &mut [f64], left: &[usize], chosen: &[usize], points: &[Vec<f64>], reference: &[f64], covered: f64) {
     if covered.is_infinite() {
         bounds.fill(f64::INFINITY);
         return;
@@ -204,7 +197,8 @@ mod tests {
                 let next = left.max_by(|a, b| volume_with(*a).total_cmp(&volume_with(*b))).unwrap();
                 chosen.push(next);
             }
-            let volume = |of: &[usize]| hypervolume(&of.iter().map(|i| points[*i].clone()).collect::<Vec<_>>(), &reference);
+            let volume =
+                |of: &[usize]| hypervolume(&of.iter().map(|i| points[*i].clone()).collect::<Vec<_>>(), &reference);
             let lazy = best_subset(&points, 6, &reference);
             assert!((volume(&lazy) - volume(&chosen)).abs() < 1e-12, "{lazy:?} against {chosen:?}");
         }

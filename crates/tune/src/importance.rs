@@ -16,14 +16,16 @@ const PLACES: usize = 50;
 /// Importances that add up to 1, of the parameters that all complete trials have in common; empty while there are too
 /// few trials to tell. `objective` says which of several objectives is meant.
 pub fn importances(trials: &[Arc<Trial>], directions: &[Direction], objective: usize) -> BTreeMap<String, f64> {
-    let mut ranked: Vec<(f64, &Arc<Trial>)> = trials.iter().filter_map(|trial| ranked(trial, directions, objective)).collect();
+    let mut ranked: Vec<(f64, &Arc<Trial>)> =
+        trials.iter().filter_map(|trial| ranked(trial, directions, objective)).collect();
     ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
     let good = ((GOOD * ranked.len() as f64).ceil() as usize).max(2);
     if ranked.len() < 2 * good {
         return BTreeMap::new();
     }
     let trials: Vec<&Trial> = ranked.iter().map(|(_, trial)| trial.as_ref()).collect();
-    let shared = trials[0].params.iter().filter(|(name, _)| trials.iter().all(|trial| trial.params.contains_key(*name)));
+    let shared =
+        trials[0].params.iter().filter(|(name, _)| trials.iter().all(|trial| trial.params.contains_key(*name)));
     let raw: BTreeMap<String, f64> = shared
         .map(|(name, param)| (name.clone(), divergence(name, &param.distribution, &trials[..good], &trials)))
         .collect();
@@ -109,7 +111,8 @@ mod tests {
                 let mut trial = Trial::new(number, number as u64, State::Complete);
                 let shares: Vec<f64> = domains.iter().map(|_| rng.uniform()).collect();
                 for ((name, distribution), share) in domains.iter().zip(&shares) {
-                    let param = Param { internal: random::at(distribution, *share), distribution: distribution.clone() };
+                    let param =
+                        Param { internal: random::at(distribution, *share), distribution: distribution.clone() };
                     trial.params.insert(name.to_string(), param);
                 }
                 trial.values = Some(vec![-((shares[0] - 0.3).powi(2) + 0.02 * shares[1])]);

@@ -116,8 +116,7 @@ mod tests {
     #[test]
     fn neighbouring_streams_share_no_number() {
         let draw = |key: &[u64]| Rng::stream(key).next_u64();
-        let all: std::collections::HashSet<u64> =
-            (0..50).flat_map(|a| (0..50).map(move |b| draw(&[a, b]))).collect();
+        let all: std::collections::HashSet<u64> = (0..50).flat_map(|a| (0..50).map(move |b| draw(&[a, b]))).collect();
         assert_eq!(all.len(), 2500);
         assert_ne!(draw(&[1]), draw(&[1, 0]));
     }

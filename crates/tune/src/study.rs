@@ -60,12 +60,7 @@ pub struct Study {
 
 impl Study {
     /// Makes a new study; an error if there is one of that name.
-    pub fn create(
-        mut storage: Box<dyn Storage>,
-        name: &str,
-        directions: &[Direction],
-        space: Space,
-    ) -> Result<Self> {
+    pub fn create(mut storage: Box<dyn Storage>, name: &str, directions: &[Direction], space: Space) -> Result<Self> {
         check_new(name, directions)?;
         let id = storage.create_study(name, directions)?;
         storage.set_study_attr(id, SPACE, &Json::Text(space.describe()), true)?;
@@ -111,7 +106,8 @@ impl Study {
 
     /// Gives this worker random numbers of its own: for several workers on one study.
     pub fn as_worker(mut self) -> Self {
-        self.stream = self.worker.bytes().fold(1, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        self.stream =
+            self.worker.bytes().fold(1, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
         self
     }
 
@@ -200,8 +196,7 @@ impl Study {
 
     fn complete_params(&mut self, trial: &Trial) -> Result<Asked> {
         let fixed = self.fixed_point(trial);
-        let trials: Vec<Arc<Trial>> =
-            self.seen_trials()?.into_iter().filter(|other| other.id != trial.id).collect();
+        let trials: Vec<Arc<Trial>> = self.seen_trials()?.into_iter().filter(|other| other.id != trial.id).collect();
         let suggestion = self.draw(&trials, &fixed);
         let params = self.params_of(&suggestion.point).into_iter();
         let new = params.filter(|(name, _)| !trial.params.contains_key(name));
@@ -362,7 +357,8 @@ impl Study {
     }
 
     fn check_value(&self, name: &str, value: &Value) -> Result<()> {
-        let known = self.space.get(name).ok_or_else(|| Error::Input(format!("{name} is not searched in this study")))?;
+        let known =
+            self.space.get(name).ok_or_else(|| Error::Input(format!("{name} is not searched in this study")))?;
         let internal = known.distribution.internal(value)?;
         if !known.distribution.contains(internal) {
             return Err(Error::Input(format!("{name} = {value} lies outside {}", known.distribution)));
@@ -393,7 +389,10 @@ fn check_space(record: &StudyRecord, space: &Space) -> Result<()> {
     let Some(made_for) = record.system_attrs.get(SPACE).and_then(Json::as_str) else { return Ok(()) };
     let now = space.describe();
     let lines_missing_in = |from: &str, other: &str, mark: char| -> Vec<String> {
-        from.lines().filter(|line| !other.lines().any(|same| same == *line)).map(|line| format!("  {mark} {line}")).collect()
+        from.lines()
+            .filter(|line| !other.lines().any(|same| same == *line))
+            .map(|line| format!("  {mark} {line}"))
+            .collect()
     };
     let mut differences = lines_missing_in(made_for, &now, '-');
     differences.extend(lines_missing_in(&now, made_for, '+'));

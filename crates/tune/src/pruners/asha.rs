@@ -39,7 +39,8 @@ impl Asha {
     fn is_among_best(&self, rung: u32, trial: TrialId, loss: f64, history: &History) -> bool {
         let direction = direction(history);
         let others = history.trials.iter().filter(|other| other.id != trial);
-        let losses: Vec<f64> = others.filter_map(|other| at_rung(other, rung)).map(|value| direction.loss(value)).collect();
+        let losses: Vec<f64> =
+            others.filter_map(|other| at_rung(other, rung)).map(|value| direction.loss(value)).collect();
         let places = (losses.len() + 1) / self.reduction_factor.max(2) as usize;
         losses.iter().filter(|other| **other < loss).count() < places
     }
@@ -127,9 +128,8 @@ mod tests {
         let mut asha = Asha { reduction_factor: 3, ..Asha::default() };
         let mut trials = vec![paused(0, 1.0), paused(1, 2.0)];
         let directions = [Direction::Minimize];
-        let promoted = |asha: &mut Asha, trials: &[Arc<Trial>]| {
-            asha.promotable(&History { directions: &directions, trials }, "s")
-        };
+        let promoted =
+            |asha: &mut Asha, trials: &[Arc<Trial>]| asha.promotable(&History { directions: &directions, trials }, "s");
         assert_eq!(promoted(&mut asha, &trials), None);
         trials.push(paused(2, 3.0));
         assert_eq!(promoted(&mut asha, &trials), Some(0));

@@ -64,9 +64,8 @@ impl Pruner for Hyperband {
     }
 
     fn promotable(&mut self, history: &History, study: &str) -> Option<TrialId> {
-        (0..self.brackets()).find_map(|bracket| {
-            self.asha(bracket).promotable_in(&self.trials_of(bracket, history, study), history)
-        })
+        (0..self.brackets())
+            .find_map(|bracket| self.asha(bracket).promotable_in(&self.trials_of(bracket, history, study), history))
     }
 }
 

@@ -194,7 +194,8 @@ impl Strategy {
     fn whiten(&self, step: &[f64]) -> Vec<f64> {
         let (vectors, roots) = &self.axes;
         let n = step.len();
-        let along: Vec<f64> = (0..n).map(|axis| (0..n).map(|row| vectors[row][axis] * step[row]).sum::<f64>() / roots[axis]).collect();
+        let along: Vec<f64> =
+            (0..n).map(|axis| (0..n).map(|row| vectors[row][axis] * step[row]).sum::<f64>() / roots[axis]).collect();
         multiply(vectors, &along)
     }
 }

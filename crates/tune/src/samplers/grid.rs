@@ -38,7 +38,10 @@ impl Sampler for Grid {
 impl Grid {
     /// Points of the grid; conditions are not looked at, so that some may come out equal.
     fn size(&self, space: &Space) -> u64 {
-        space.parameters().iter().fold(1, |size: u64, parameter| size.saturating_mul(self.places(&parameter.distribution)))
+        space
+            .parameters()
+            .iter()
+            .fold(1, |size: u64, parameter| size.saturating_mul(self.places(&parameter.distribution)))
     }
 
     fn places(&self, distribution: &Distribution) -> u64 {

@@ -123,7 +123,10 @@ mod tests {
 
     #[test]
     fn polynomials_are_the_known_primitive_ones() {
-        assert_eq!((0..6).map(primitive_polynomial).collect::<Vec<_>>(), [0b11, 0b111, 0b1011, 0b1101, 0b10011, 0b11001]);
+        assert_eq!(
+            (0..6).map(primitive_polynomial).collect::<Vec<_>>(),
+            [0b11, 0b111, 0b1011, 0b1101, 0b10011, 0b11001]
+        );
     }
 
     #[test]

@@ -46,8 +46,7 @@ impl Decimal {
 
     /// Whether not even one step fits between `low` and `high`.
     pub(crate) fn narrower_than(low: f64, high: f64, step: f64) -> bool {
-        Self::aligned([low, high, step])
-            .map_or(high - low < step, |([low, high, step], _)| high - low < step)
+        Self::aligned([low, high, step]).map_or(high - low < step, |([low, high, step], _)| high - low < step)
     }
 }
 

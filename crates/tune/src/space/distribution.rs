@@ -353,10 +353,18 @@ mod tests {
         prop_oneof![
             (-1e6..1e6f64, 0.0..1e6f64).prop_map(|(low, width)| Distribution::float(low, low + width).unwrap()),
             (1e-9..1.0f64, 1.0..1e6f64).prop_map(|(low, high)| Distribution::log_float(low, high).unwrap()),
-            (-100.0..100.0f64, 0.0..50.0f64, 0.01..5.0f64)
-                .prop_map(|(low, width, step)| Distribution::float_steps(low, low + width, step).unwrap()),
-            (-1000i64..1000, 0i64..1000, 1i64..50)
-                .prop_map(|(low, width, step)| Distribution::int_steps(low, low + width, step).unwrap()),
+            (-100.0..100.0f64, 0.0..50.0f64, 0.01..5.0f64).prop_map(|(low, width, step)| Distribution::float_steps(
+                low,
+                low + width,
+                step
+            )
+            .unwrap()),
+            (-1000i64..1000, 0i64..1000, 1i64..50).prop_map(|(low, width, step)| Distribution::int_steps(
+                low,
+                low + width,
+                step
+            )
+            .unwrap()),
             (1i64..1000, 0i64..1000).prop_map(|(low, width)| Distribution::log_int(low, low + width).unwrap()),
             proptest::collection::vec(any::<i64>(), 1..6)
                 .prop_map(|ints| Distribution::categorical(ints.into_iter().map(Value::Int).collect()).unwrap()),

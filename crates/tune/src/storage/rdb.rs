@@ -243,7 +243,9 @@ impl<C: Connection> Tables<C> {
         attrs: impl Fn(&mut Trial) -> &mut Attributes,
     ) -> Result<()> {
         let table = format!("trial_{kind}_attributes");
-        for row in self.rows(&format!("SELECT trial_id, key, value_json FROM {table} WHERE trial_id IN ({list})"), &[])? {
+        for row in
+            self.rows(&format!("SELECT trial_id, key, value_json FROM {table} WHERE trial_id IN ({list})"), &[])?
+        {
             let (key, value) = attr(&row[1], &row[2])?;
             attrs(of(trials, &row)?).insert(key, value);
         }
@@ -262,7 +264,8 @@ impl<C: Connection> Tables<C> {
 
     /// The trial as it is now, locked against others until the transaction ends.
     fn lock_trial(&mut self, id: TrialId) -> Result<Trial> {
-        let sql = format!("SELECT {TRIAL_COLUMNS} FROM trials WHERE trial_id = ?1{}", self.connection.dialect().for_update);
+        let sql =
+            format!("SELECT {TRIAL_COLUMNS} FROM trials WHERE trial_id = ?1{}", self.connection.dialect().for_update);
         let rows = self.rows(&sql, &[id.into()])?;
         let trial = trial_of(rows.first().ok_or(Error::NoSuchTrial(id))?)?;
         let mut trials = BTreeMap::from([(id, trial)]);
@@ -386,12 +389,14 @@ impl<C: Connection> Storage for Tables<C> {
 
     fn create_study(&mut self, name: &str, directions: &[Direction]) -> Result<StudyId> {
         self.transaction(|tables| {
-            let sql = "INSERT INTO studies (study_name) VALUES (?1) ON CONFLICT (study_name) DO NOTHING RETURNING study_id";
+            let sql =
+                "INSERT INTO studies (study_name) VALUES (?1) ON CONFLICT (study_name) DO NOTHING RETURNING study_id";
             let rows = tables.rows(sql, &[name.into()])?;
             let id = rows.first().and_then(|row| row[0].int()).ok_or_else(|| Error::StudyExists(name.into()))?;
             for (objective, direction) in directions.iter().enumerate() {
                 let cells = [direction.name().into(), id.into(), Cell::Int(objective as i64)];
-                tables.run("INSERT INTO study_directions (direction, study_id, objective) VALUES (?1, ?2, ?3)", &cells)?;
+                tables
+                    .run("INSERT INTO study_directions (direction, study_id, objective) VALUES (?1, ?2, ?3)", &cells)?;
             }
             Ok(id)
         })
@@ -403,10 +408,14 @@ impl<C: Connection> Storage for Tables<C> {
 
     fn trials(&mut self, study: StudyId) -> Result<Vec<Arc<Trial>>> {
         let sql = format!("SELECT {TRIAL_COLUMNS} FROM trials WHERE study_id = ?1 ORDER BY number, trial_id");
-        let known: Vec<Trial> = self.rows(&sql, &[study.into()])?.iter().map(|row| trial_of(row)).collect::<Result<_>>()?;
+        let known: Vec<Trial> =
+            self.rows(&sql, &[study.into()])?.iter().map(|row| trial_of(row)).collect::<Result<_>>()?;
         let order: Vec<TrialId> = known.iter().map(|trial| trial.id).collect();
-        let mut unread: BTreeMap<TrialId, Trial> =
-            known.into_iter().filter(|trial| !self.ended.contains_key(&trial.id)).map(|trial| (trial.id, trial)).collect();
+        let mut unread: BTreeMap<TrialId, Trial> = known
+            .into_iter()
+            .filter(|trial| !self.ended.contains_key(&trial.id))
+            .map(|trial| (trial.id, trial))
+            .collect();
         self.load(&mut unread)?;
         let mut open: HashMap<TrialId, Arc<Trial>> = HashMap::new();
         for (id, trial) in unread {
@@ -419,7 +428,8 @@ impl<C: Connection> Storage for Tables<C> {
     fn create_trial(&mut self, study: StudyId, trial: &NewTrial) -> Result<TrialId> {
         self.transaction(|tables| {
             // Numbers are counted: two at once must wait for each other.
-            let lock = format!("SELECT study_id FROM studies WHERE study_id = ?1{}", tables.connection.dialect().for_update);
+            let lock =
+                format!("SELECT study_id FROM studies WHERE study_id = ?1{}", tables.connection.dialect().for_update);
             if tables.rows(&lock, &[study.into()])?.is_empty() {
                 return Err(Error::NoSuchStudy(format!("number {study}")));
             }

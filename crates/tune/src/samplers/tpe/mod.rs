@@ -117,10 +117,7 @@ impl Densities {
         let good = observations(&split.below, domain, announced);
         let weights = (objectives > 1).then(|| vec![1.0; good.first().map_or(0, Vec::len)]);
         let other = observations(&split.above, domain, announced);
-        Self {
-            below: Parzen::new(&distributions, &good, weights),
-            above: Parzen::new(&distributions, &other, None),
-        }
+        Self { below: Parzen::new(&distributions, &good, weights), above: Parzen::new(&distributions, &other, None) }
     }
 
     /// How much likelier each point is among the good trials than among the others.
@@ -151,4 +148,3 @@ fn settings(trial: &Trial, domain: &Domain, announced: bool) -> Option<Vec<f64>>
     };
     domain.iter().map(|(name, distribution)| of(name, distribution)).collect()
 }
-

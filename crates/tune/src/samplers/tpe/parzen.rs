@@ -45,8 +45,7 @@ impl Parzen {
         let sum: f64 = pairwise_sum(&weights);
         weights.iter_mut().for_each(|weight| *weight /= sum);
         let log_weights = weights.iter().map(|weight| weight.ln()).collect();
-        let dimensions =
-            distributions.iter().zip(observations).map(|(of, seen)| Dimension::new(of, seen)).collect();
+        let dimensions = distributions.iter().zip(observations).map(|(of, seen)| Dimension::new(of, seen)).collect();
         Self { weights, log_weights, dimensions }
     }
 
@@ -227,9 +226,9 @@ impl Numeric {
             let (left, right) = (scale(value - half), scale(value + half));
             for (kernel, log) in row.iter_mut().enumerate() {
                 let (mu, sigma) = (self.mus[kernel], self.sigmas[kernel]);
-                *log += *known.entry((value.to_bits(), mu.to_bits(), sigma.to_bits())).or_insert_with(|| {
-                    truncnorm::log_gauss_mass((left - mu) / sigma, (right - mu) / sigma)
-                });
+                *log += *known
+                    .entry((value.to_bits(), mu.to_bits(), sigma.to_bits()))
+                    .or_insert_with(|| truncnorm::log_gauss_mass((left - mu) / sigma, (right - mu) / sigma));
                 *log -= self.log_norms[kernel];
             }
         }
