@@ -31,7 +31,7 @@ def open_optuna(address, open_lock=False):
         return JournalStorage(JournalFileBackend(path, JournalFileOpenLock(path) if open_lock else None))
     if address.startswith("sqlite:"):
         return RDBStorage("sqlite:///" + address.removeprefix("sqlite:"), heartbeat_interval=60)
-    return RDBStorage(address, heartbeat_interval=60)
+    return RDBStorage(address.replace("postgresql:", "postgresql+psycopg2:", 1), heartbeat_interval=60)
 
 
 def ours(tune, *arguments):

@@ -14,11 +14,9 @@ use crate::rng::Rng;
 use crate::samplers::{History, Sampler, Suggestion, Tpe};
 use crate::space::{Point, Space, Value};
 use crate::storage::journal::unique_name;
-use crate::storage::{Change, NewTrial, OWNER, Storage, StudyId, StudyRecord};
+use crate::storage::{Change, NewTrial, OWNER, PAUSED, Storage, StudyId, StudyRecord, is_paused};
 use crate::trial::{Attributes, Direction, Param, State, Trial, TrialId};
 
-/// A trial that was stopped at a rung and may go on: it runs in the eyes of others, and counts as pruned for us.
-const PAUSED: &str = "plimsoll:paused";
 /// The space a study was made for, as text.
 const SPACE: &str = "plimsoll:space";
 /// What an enqueued trial wants tried; the name is Optuna's.
@@ -142,7 +140,8 @@ impl Study {
         Ok(front)
     }
 
-    /// A point to try next, not yet a trial: it can be looked at, and dropped without a trace.
+    /// A point to try next, not yet a trial: it can be looked at, and dropped without a trace. Without a new trial in
+    /// between, the same one is suggested again.
     pub fn suggest(&mut self) -> Result<Suggestion> {
         let trials = self.seen_trials()?;
         Ok(self.draw(&trials, &Point::new()))
@@ -267,8 +266,10 @@ impl Study {
         let trials = self.seen_trials()?;
         let history = History { directions: &self.record.directions, trials: &trials };
         let Some(id) = self.pruner.promotable(&history, &self.record.name) else { return Ok(None) };
-        let owner = Change::SystemAttr { key: OWNER.into(), value: Json::from(self.worker.as_str()) };
-        self.storage.change(id, &[Change::SystemAttr { key: PAUSED.into(), value: Json::Bool(false) }, owner])?;
+        if !self.storage.resume(id, &self.worker)? {
+            // Another worker was faster: there may be another trial, but not now.
+            return Ok(None);
+        }
         self.asked(id).map(Some)
     }
 
@@ -369,10 +370,6 @@ impl Study {
     pub fn id(&self) -> StudyId {
         self.record.id
     }
-}
-
-pub(crate) fn is_paused(trial: &Trial) -> bool {
-    trial.state == State::Running && trial.system_attrs.get(PAUSED) == Some(&Json::Bool(true))
 }
 
 fn check_new(name: &str, directions: &[Direction]) -> Result<()> {

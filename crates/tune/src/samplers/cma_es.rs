@@ -255,9 +255,10 @@ fn rotate(matrix: &mut [Vec<f64>], vectors: &mut [Vec<f64>], p: usize, q: usize)
         let (a, b) = (row[p], row[q]);
         (row[p], row[q]) = (c * a - s * b, s * a + c * b);
     }
-    for column in 0..matrix.len() {
-        let (a, b) = (matrix[p][column], matrix[q][column]);
-        (matrix[p][column], matrix[q][column]) = (c * a - s * b, s * a + c * b);
+    // q < p: the matrix is gone through below its diagonal.
+    let (above, below) = matrix.split_at_mut(p);
+    for (a, b) in below[0].iter_mut().zip(above[q].iter_mut()) {
+        (*a, *b) = (c * *a - s * *b, s * *a + c * *b);
     }
 }
 

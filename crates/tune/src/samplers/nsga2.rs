@@ -106,7 +106,7 @@ fn members(generation: i64, history: &History) -> Vec<Arc<Trial>> {
 fn tournament<'a>(parents: &'a [Arc<Trial>], directions: &[Direction], rng: &mut Rng) -> &'a Trial {
     let (a, b) = (&parents[rng.below(parents.len())], &parents[rng.below(parents.len())]);
     let by_lot = if rng.uniform() < 0.5 { a } else { b };
-    let winner = match a.violation().total_cmp(&b.violation()) {
+    match a.violation().total_cmp(&b.violation()) {
         Ordering::Less => a,
         Ordering::Greater => b,
         Ordering::Equal => match (beats(a, b, directions), beats(b, a, directions)) {
@@ -114,8 +114,7 @@ fn tournament<'a>(parents: &'a [Arc<Trial>], directions: &[Direction], rng: &mut
             (false, true) => b,
             _ => by_lot,
         },
-    };
-    winner
+    }
 }
 
 fn beats(a: &Trial, b: &Trial, directions: &[Direction]) -> bool {
@@ -146,20 +145,28 @@ fn elite(mut candidates: Vec<Arc<Trial>>, directions: &[Direction], count: usize
 
 /// A front with its loneliest points first.
 fn by_crowding(mut front: Vec<usize>, losses: &[Vec<f64>]) -> Vec<usize> {
+    let objectives = front.first().map_or(0, |index| losses[*index].len());
     let mut room: BTreeMap<usize, f64> = front.iter().map(|index| (*index, 0.0)).collect();
-    for objective in 0..losses[front[0]].len() {
+    for objective in 0..objectives {
         front.sort_by(|a, b| losses[*a][objective].total_cmp(&losses[*b][objective]));
-        let value = |place: usize| losses[front[place]][objective];
-        let last = front.len() - 1;
-        let width = value(last) - value(0);
-        for place in 0..front.len() {
-            let is_end = place == 0 || place == last;
-            let gap = if is_end { f64::INFINITY } else { (value(place + 1) - value(place - 1)) / width };
-            *room.entry(front[place]).or_default() += if gap.is_nan() { 0.0 } else { gap };
+        let values: Vec<f64> = front.iter().map(|index| losses[*index][objective]).collect();
+        for (index, gap) in front.iter().zip(gaps(&values)) {
+            *room.entry(*index).or_default() += gap;
         }
     }
     front.sort_by(|a, b| room[b].total_cmp(&room[a]));
     front
+}
+
+/// The room around each of sorted values, as a share of all of it; the ends have all there is.
+fn gaps(values: &[f64]) -> Vec<f64> {
+    let mut gaps = vec![f64::INFINITY; values.len()];
+    let width = values.last().zip(values.first()).map_or(0.0, |(last, first)| last - first);
+    for (gap, around) in gaps.iter_mut().skip(1).zip(values.windows(3)) {
+        let share = (around[2] - around[0]) / width;
+        *gap = if share.is_nan() { 0.0 } else { share };
+    }
+    gaps
 }
 
 #[cfg(test)]

@@ -81,6 +81,9 @@ pub const OWNER: &str = "plimsoll:worker";
 /// When the owner last said that it is alive, in seconds since 1970. Databases have a table for it instead.
 pub const HEARTBEAT: &str = "plimsoll:heartbeat";
 
+/// Whether a trial is laid aside: it runs in the eyes of others, and can go on later.
+pub const PAUSED: &str = "plimsoll:paused";
+
 pub trait Storage: Send {
     /// What it is called in messages, without secrets.
     fn describe(&self) -> String;
@@ -115,6 +118,9 @@ pub trait Storage: Send {
     /// if another was faster or the old owner came back.
     fn take_over(&mut self, trial: TrialId, worker: &str, grace: f64) -> Result<bool>;
 
+    /// Makes `worker` the owner of a paused trial, which goes on; false if another was faster.
+    fn resume(&mut self, trial: TrialId, worker: &str) -> Result<bool>;
+
     fn study(&mut self, name: &str) -> Result<StudyRecord> {
         let found = self.studies()?.into_iter().find(|study| study.name == name);
         found.ok_or_else(|| Error::NoSuchStudy(name.into()))
@@ -140,6 +146,11 @@ pub fn open(address: &str) -> Result<Box<dyn Storage>> {
 
 fn owner_of(trial: &Trial) -> Option<&str> {
     trial.system_attrs.get(OWNER).and_then(Json::as_str)
+}
+
+/// A paused trial belongs to nobody, and nobody is missed.
+pub(crate) fn is_paused(trial: &Trial) -> bool {
+    trial.state == State::Running && trial.system_attrs.get(PAUSED) == Some(&Json::Bool(true))
 }
 
 /// Refuses to end a trial that ended already or now belongs to another worker.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::{Change, NewTrial, OWNER, Storage, StudyId, StudyRecord, check_may_finish};
+use super::{Change, NewTrial, OWNER, PAUSED, Storage, StudyId, StudyRecord, check_may_finish, is_paused};
 use crate::error::{Error, Result};
 use crate::json::Json;
 use crate::space::Distribution;
@@ -494,10 +494,22 @@ impl<C: Connection> Storage for Tables<C> {
 
     fn take_over(&mut self, trial: TrialId, worker: &str, grace: f64) -> Result<bool> {
         self.transaction(|tables| {
-            let running = tables.lock_trial(trial)?.state == State::Running;
-            if !running || !tables.is_stale(trial, grace)? {
+            let found = tables.lock_trial(trial)?;
+            if found.state != State::Running || is_paused(&found) || !tables.is_stale(trial, grace)? {
                 return Ok(false);
             }
+            tables.set_attr("trial", "system", trial, OWNER, &worker.into())?;
+            tables.beat(trial)?;
+            Ok(true)
+        })
+    }
+
+    fn resume(&mut self, trial: TrialId, worker: &str) -> Result<bool> {
+        self.transaction(|tables| {
+            if !is_paused(&tables.lock_trial(trial)?) {
+                return Ok(false);
+            }
+            tables.set_attr("trial", "system", trial, PAUSED, &Json::Bool(false))?;
             tables.set_attr("trial", "system", trial, OWNER, &worker.into())?;
             tables.beat(trial)?;
             Ok(true)

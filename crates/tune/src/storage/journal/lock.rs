@@ -4,7 +4,7 @@
 //! Among our own processes that takes no waiting. They hold an ordinary file lock on the journal as well, which the
 //! system releases with the process: who gets it and still finds one of our lock files knows that its owner is dead.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -26,7 +26,7 @@ impl Lock {
     pub(super) fn acquire(journal: &Path) -> Result<Self> {
         let held = File::open(journal).map_err(Error::file(journal))?;
         // File systems without such locks exist: there, only the waiting is left.
-        let is_only_one = held.lock().is_ok();
+        let is_only_one = lock_within_grace(&held);
         let file = lock_file(journal);
         let mut patience = Patience::new();
         while let Err(cause) = std::os::unix::fs::symlink(our_target(journal), &file) {
@@ -56,6 +56,17 @@ impl Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         remove(&self.file);
+    }
+}
+
+/// Whether the system's lock was got; a process that is stopped may hold it for ever.
+fn lock_within_grace(file: &File) -> bool {
+    let began = Instant::now();
+    loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if began.elapsed() < GRACE => std::thread::sleep(Duration::from_millis(1)),
+            result => return result.is_ok(),
+        }
     }
 }
 

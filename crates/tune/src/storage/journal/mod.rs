@@ -12,7 +12,7 @@ use std::sync::Arc;
 use lock::Lock;
 use replay::{Op, Replay};
 
-use super::{Change, HEARTBEAT, NewTrial, OWNER, Storage, StudyId, StudyRecord, check_may_finish};
+use super::{Change, HEARTBEAT, NewTrial, OWNER, PAUSED, Storage, StudyId, StudyRecord, check_may_finish, is_paused};
 use crate::error::{Error, Result};
 use crate::json::Json;
 use crate::rng::Rng;
@@ -216,12 +216,24 @@ impl Storage for Journal {
             Ok((lines.into_iter().flatten().collect(), stale))
         })
     }
+
+    fn resume(&mut self, trial: TrialId, worker: &str) -> Result<bool> {
+        let line_worker = self.worker.clone();
+        self.transact(|replay| {
+            let paused = is_paused(replay.trial(trial)?);
+            let go_on = Change::SystemAttr { key: PAUSED.into(), value: Json::Bool(false) };
+            let [owner, alive] = owner_lines(&line_worker, trial, worker);
+            let lines = vec![owner, alive, change_line(&line_worker, trial, &go_on)];
+            Ok((if paused { lines } else { Vec::new() }, paused))
+        })
+    }
 }
 
 fn is_stale(trial: &Trial, grace: f64) -> bool {
     let heard = trial.system_attrs.get(HEARTBEAT).and_then(Json::as_f64);
     let now = Timestamp::now().0 as f64 * 1e-6;
-    trial.state == State::Running && heard.is_some_and(|heard| now - heard > grace)
+    let running = trial.state == State::Running && !is_paused(trial);
+    running && heard.is_some_and(|heard| now - heard > grace)
 }
 
 fn new_trial_fields(study: StudyId, trial: &NewTrial) -> Vec<(&'static str, Json)> {
