@@ -147,6 +147,7 @@ fn elite(mut candidates: Vec<Arc<Trial>>, directions: &[Direction], count: usize
 fn by_crowding(mut front: Vec<usize>, losses: &[Vec<f64>]) -> Vec<usize> {
     let objectives = front.first().map_or(0, |index| losses[*index].len());
     let mut room: BTreeMap<usize, f64> = front.iter().map(|index| (*index, 0.0)).collect();
+    #[expect(clippy::needless_range_loop, reason = "it runs over columns, and each row is indexed by the front")]
     for objective in 0..objectives {
         front.sort_by(|a, b| losses[*a][objective].total_cmp(&losses[*b][objective]));
         let values: Vec<f64> = front.iter().map(|index| losses[*index][objective]).collect();
