@@ -181,14 +181,15 @@ impl Numeric {
 
     /// ln of what each kernel is divided by. Kernels of discrete parameters repeat, so equal ones are computed once.
     fn norms(&self) -> Vec<f64> {
+        let norm =
+            |mu: f64, sigma: f64| truncnorm::log_gauss_mass((self.inner.0 - mu) / sigma, (self.inner.1 - mu) / sigma);
+        let kernels = self.mus.iter().copied().zip(self.sigmas.iter().copied());
+        if self.step.is_none() {
+            return kernels.map(|(mu, sigma)| norm(mu, sigma)).collect();
+        }
         let mut known: HashMap<(u64, u64), f64> = HashMap::new();
-        let kernels = self.mus.iter().zip(&self.sigmas);
         kernels
-            .map(|(mu, sigma)| {
-                *known.entry((mu.to_bits(), sigma.to_bits())).or_insert_with(|| {
-                    truncnorm::log_gauss_mass((self.inner.0 - mu) / sigma, (self.inner.1 - mu) / sigma)
-                })
-            })
+            .map(|(mu, sigma)| *known.entry((mu.to_bits(), sigma.to_bits())).or_insert_with(|| norm(mu, sigma)))
             .collect()
     }
 
