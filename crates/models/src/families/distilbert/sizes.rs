@@ -8,6 +8,7 @@ use crate::families::labels::{Labels, check_padding};
 use crate::families::origin::HubSizes;
 use crate::families::{FamilyName, HiddenAct, Input, Origin, ProblemType, Sizes};
 use crate::hf::{Checkpoint, HfError};
+use crate::reading::about::{About, about};
 use crate::reading::config::ConfigKeys;
 use crate::reading::keys::Keys;
 use crate::reading::section::{Range, Section};
@@ -33,6 +34,28 @@ pub struct DistilBert {
     pub num_labels: usize,
     pub problem_type: ProblemType,
 }
+
+/// What each key means.
+const ABOUT: &[About] = &[
+    about("model.vocab_size", "Tokens of the vocabulary."),
+    about("model.max_position_embeddings", "Positions the model knows."),
+    about("model.sinusoidal_pos_embds", "Positions start as sines and cosines; only with a checkpoint that has them."),
+    about("model.n_layers", "Layers."),
+    about("model.n_heads", "Attention heads; they divide `dim`."),
+    about("model.dim", "Width of the hidden state."),
+    about("model.hidden_dim", "Width of the feed-forward part."),
+    about("model.dropout", "Dropout of embeddings and hidden states."),
+    about("model.attention_dropout", "Dropout of attention probabilities."),
+    about("model.activation", "Activation of the feed-forward part."),
+    about("model.initializer_range", "Standard deviation of the first weights."),
+    about("model.seq_classif_dropout", "Dropout before the classifier."),
+    about("model.pad_token_id", "The id of the padding token."),
+    about("model.num_labels", "Outputs of the classifier."),
+    about(
+        "model.problem_type",
+        "What the classifier learns: one class, any number of labels, or numbers; with `num_labels` = 1 a regression unless written.",
+    ),
+];
 
 impl DistilBert {
     /// Sizes of the base model, which are also what transformers takes for the keys that a config.json leaves out.
@@ -132,6 +155,10 @@ impl Sizes for DistilBert {
             let cause = "positions that start as sines are only read from a checkpoint, not made";
             section.refuse("sinusoidal_pos_embds", cause, "false, or a checkpoint that has them");
         }
+    }
+
+    fn about(&self) -> &'static [About] {
+        ABOUT
     }
 
     fn tasks(&self) -> &'static [Task] {

@@ -1,0 +1,45 @@
+//! What can go wrong, said so that a user can act on it.
+
+use std::path::PathBuf;
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The caller asked for what cannot be.
+    #[error("{0}")]
+    Input(String),
+    #[error("not JSON at byte {byte}: expected {wanted}, found {found:?}")]
+    Json { byte: usize, wanted: String, found: String },
+    #[error(
+        "{path}, line {line}: {cause}\nhint: the journal is damaged there; move it away or cut it before that line"
+    )]
+    Journal { path: PathBuf, line: usize, cause: String },
+    #[error("{path}: {cause}")]
+    File { path: PathBuf, cause: std::io::Error },
+    #[error("study {0:?} does not exist in this storage")]
+    NoSuchStudy(String),
+    #[error("study {0:?} exists already\nhint: load it to go on, or choose another name")]
+    StudyExists(String),
+    #[error("study {study:?} is being run by another coordinator (process {holder})\nhint: wait for it or stop it")]
+    Busy { study: String, holder: String },
+    /// The trial ended, by this or by another process, and can no longer be changed.
+    #[error("trial {0} has ended and cannot be changed")]
+    TrialEnded(u64),
+    /// Another worker took the trial over while this one was thought dead.
+    #[error("trial {0} was taken over by another worker")]
+    TrialTakenOver(u64),
+    #[error("trial {0} does not exist")]
+    NoSuchTrial(i64),
+    #[error("{storage}: schema {found}, but this version works with {wanted}\nhint: {hint}")]
+    Schema { storage: String, found: String, wanted: String, hint: String },
+    #[error("{storage}: {cause}")]
+    Database { storage: String, cause: String },
+}
+
+impl Error {
+    pub(crate) fn file(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self + use<> {
+        let path = path.to_path_buf();
+        move |cause| Self::File { path, cause }
+    }
+}

@@ -1,0 +1,26 @@
+//! Hyper-parameter search: the samplers and pruners of Optuna 5.0, on files and databases that Optuna opens.
+//!
+//! A driver creates or loads a [`Study`], asks it for trials and tells it what came of them. The study keeps every
+//! trial in its storage before it answers, so that a kill at any moment loses nothing that was told.
+
+mod error;
+mod hypervolume;
+pub mod importance;
+mod json;
+pub mod pareto;
+pub mod pruners;
+mod rng;
+pub mod samplers;
+mod space;
+pub mod storage;
+mod study;
+mod time;
+mod trial;
+
+pub use error::{Error, Result};
+pub use json::Json;
+pub use rng::Rng;
+pub use space::{Condition, Distribution, Domain, Parameter, Point, Space, Value};
+pub use study::{Asked, Outcome, Study};
+pub use time::Timestamp;
+pub use trial::{Attributes, Direction, Param, State, Trial, TrialId};

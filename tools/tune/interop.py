@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""One study, worked on by Optuna and by plimsoll in turn: both must read all that either wrote.
+
+    interop.py --tune BINARY --storage journal:FILE | sqlite:FILE | postgresql://… [--kills N] [--workers N]
+
+BINARY is the example `tune` of plimsoll-tune. Steps: we write, Optuna reads and goes on, we go on; then workers are
+killed at random moments, and in the end every trial must have ended exactly once.
+"""
+import argparse
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import optuna
+from optuna.storages import JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.trial import TrialState
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+STUDY = "interop µ"
+
+
+def open_optuna(address, open_lock=False):
+    if address.startswith("journal:"):
+        path = address.removeprefix("journal:")
+        return JournalStorage(JournalFileBackend(path, JournalFileOpenLock(path) if open_lock else None))
+    if address.startswith("sqlite:"):
+        return RDBStorage("sqlite:///" + address.removeprefix("sqlite:"), heartbeat_interval=60)
+    return RDBStorage(address.replace("postgresql:", "postgresql+psycopg2:", 1), heartbeat_interval=60)
+
+
+def ours(tune, *arguments):
+    done = subprocess.run([tune, *map(str, arguments)], capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        sys.exit(f"tune {arguments[0]} failed: {done.stderr}")
+    return done.stdout
+
+
+def objective(trial):
+    kind = trial.suggest_categorical("kind", ["sgd", "adamw", None])
+    x = trial.suggest_float("x", -5.0, 5.0)
+    lr = trial.suggest_float("lr", 1e-6, 1e-1, log=True)
+    length = trial.suggest_int("length", 128, 512, step=32)
+    if kind == "sgd":
+        trial.suggest_float("momentum", 0.0, 0.9, step=0.1)
+    trial.set_user_attr("odd", [math.nan, math.inf, "ü\n", {"a": None}])
+    for step in range(4):
+        trial.report([1.0, math.nan, math.inf, -math.inf][step], step)
+    if trial.number % 5 == 0:
+        raise optuna.TrialPruned
+    if trial.number % 9 == 1:
+        return math.inf
+    return (x - 1) ** 2 + (math.log(lr) + 7) ** 2 + length / 512
+
+
+def same(a, b):
+    if isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b):
+        return True
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+def compare(tune, address):
+    """Every trial as both sides see it."""
+    study = optuna.load_study(study_name=STUDY, storage=open_optuna(address))
+    theirs = study.get_trials()
+    mine = json.loads(ours(tune, "show", address, STUDY))
+    assert len(theirs) == len(mine), (len(theirs), len(mine))
+    for their, own in zip(theirs, mine):
+        seen = {
+            "number": their.number, "state": their.state.value, "values": their.values, "params": their.params,
+            "intermediate": {str(step): value for step, value in sorted(their.intermediate_values.items())},
+            "user_attrs": their.user_attrs,
+        }
+        kept = {key: own[key] for key in seen}
+        assert same(seen, kept), f"trial {their.number}:\n{seen}\n{kept}"
+        for key, moment in (("started", their.datetime_start), ("completed", their.datetime_complete)):
+            if moment is not None:
+                written = optuna_time(own[key])
+                assert abs(written - moment.timestamp()) < 1e-3, (key, own[key], moment)
+    return study, theirs
+
+
+def optuna_time(text):
+    from datetime import datetime
+    return datetime.fromisoformat(text).timestamp()
+
+
+def in_turn(tune, address):
+    ours(tune, "optimize", address, STUDY, 15)
+    study, trials = compare(tune, address)
+    assert len(trials) == 15 and math.isfinite(study.best_value)
+    assert any(math.isnan(v) for t in trials for v in t.intermediate_values.values())
+    study.optimize(objective, n_trials=15)
+    compare(tune, address)
+    study.enqueue_trial({"x": 1.25, "kind": "adamw"})
+    ours(tune, "optimize", address, STUDY, 45)
+    study, trials = compare(tune, address)
+    assert len(trials) == 45
+    enqueued = [t for t in trials if t.params.get("x") == 1.25]
+    assert len(enqueued) == 1 and enqueued[0].params["kind"] == "adamw" and enqueued[0].state.is_finished()
+    ours(tune, "enqueue", address, STUDY, -1.5)
+    if address.startswith("journal:"):
+        study = optuna.load_study(study_name=STUDY, storage=open_optuna(address, open_lock=True))
+    study.optimize(objective, n_trials=5)
+    _, trials = compare(tune, address)
+    assert trials[45].params["x"] == -1.5 and len(trials) == 50
+    print(f"  in turn: {len(trials)} trials, the same to both sides")
+
+
+def with_kills(tune, address, workers, kills, wanted):
+    """Workers are killed and started again until the study is done."""
+    rng = random.Random(1)
+    start = lambda: subprocess.Popen([tune, "optimize", address, STUDY, str(wanted), "15"], stderr=subprocess.PIPE)
+    running = [start() for _ in range(workers)]
+    done = 0
+    while done < kills:
+        time.sleep(rng.uniform(0.05, 0.6))
+        index = rng.randrange(workers)
+        if running[index].poll() is None:
+            os.kill(running[index].pid, signal.SIGKILL)
+            running[index].wait()
+            done += 1
+        elif running[index].returncode > 0:
+            sys.exit(f"a worker failed: {running[index].stderr.read().decode()}")
+        elif all(worker.poll() == 0 for worker in running):
+            break
+        running[index] = start()
+    for worker in running:
+        if worker.wait(timeout=600) != 0:
+            sys.exit(f"a worker failed: {worker.stderr.read().decode()}")
+    if address.startswith("journal:"):
+        with open(address.removeprefix("journal:"), "rb") as file:
+            lines = file.read().split(b"\n")
+        assert lines[-1] == b"" and all(json.loads(line) for line in lines[:-1])
+    _, trials = compare(tune, address)
+    ended = [t for t in trials if t.state.is_finished()]
+    assert len(ended) == len(trials) >= wanted, (len(ended), len(trials), wanted)
+    assert [t.number for t in trials] == list(range(len(trials)))
+    assert not any(t.state == TrialState.FAIL for t in trials)
+    print(f"  {done} kills of {workers} workers: {len(trials)} trials, each ended once, none failed")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tune", required=True)
+    parser.add_argument("--storage", required=True)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--trials", type=int, default=200)
+    arguments = parser.parse_args()
+    print(arguments.storage.split("@")[-1])
+    in_turn(arguments.tune, arguments.storage)
+    if arguments.kills:
+        with_kills(arguments.tune, arguments.storage, arguments.workers, arguments.kills, 50 + arguments.trials)
+
+
+if __name__ == "__main__":
+    main()
