@@ -1,0 +1,8 @@
+//! Runs a PyTorch program, unchanged, on a card that is not there, and says what it would take there. PyTorch's own
+//! host code and its own caching allocator decide; the stand-in for CUDA (`plimsoll-ghost-cuda`) only counts.
+
+pub mod card;
+pub mod elf;
+pub mod launch;
+pub mod python;
+pub mod stand_in;
