@@ -111,7 +111,7 @@ def frame_called(name):
     def call(function, module, args, kwargs):
         return function(module, *args, **kwargs)
 
-    changes = {"co_name": name, "co_filename": "<module>"}
+    changes = {"co_name": name, "co_filename": "plimsoll:module"}
     if sys.version_info >= (3, 11):
         changes["co_qualname"] = name
     return types.FunctionType(call.__code__.replace(**changes), {})
