@@ -4,6 +4,7 @@
 pub mod account;
 pub mod allocator;
 pub mod card;
+pub mod doctor;
 pub mod elf;
 pub mod fit;
 pub mod launch;

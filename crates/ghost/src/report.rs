@@ -295,7 +295,7 @@ impl Findings<'_> {
 }
 
 /// The largest shares, largest first.
-fn shares(held: &[Held], name: impl Fn(&Held) -> String, most: usize) -> Vec<Share> {
+pub(crate) fn shares(held: &[Held], name: impl Fn(&Held) -> String, most: usize) -> Vec<Share> {
     let mut sums: HashMap<String, (u64, usize)> = HashMap::new();
     for block in held {
         let sum = sums.entry(name(block)).or_default();

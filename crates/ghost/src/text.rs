@@ -76,7 +76,7 @@ fn steps(text: &mut String, report: &Report) {
     }
 }
 
-fn shares(text: &mut String, title: &str, shares: &[Share], whole: u64) {
+pub(crate) fn shares(text: &mut String, title: &str, shares: &[Share], whole: u64) {
     if shares.is_empty() {
         return;
     }
