@@ -281,8 +281,8 @@ fn compare(arguments: &Arguments, question: &Question, stop: &AtomicBool) -> Res
     } else {
         printer::out(&all.iter().map(|one| compared_line(&one.arguments, &one.report) + "\n").collect::<String>());
     }
-    let worst = all.iter().map(|one| one.report.exit_code()).min().unwrap_or(1);
-    match worst {
+    let best = all.iter().map(|one| one.report.exit_code()).min().unwrap_or(1);
+    match best {
         0 => Ok(()),
         3 => Err(Failure { code: Code::DoesNotFit, message: format!("none of them fits on {}", question.card.name), hints: vec![] }),
         _ => Err(Failure::failed("none of them ran", "--show-output shows what they say")),

@@ -79,7 +79,12 @@ impl Diagnosis {
             bytes(self.largest_free_piece_bytes)
         );
         for failed in &self.failed {
-            let _ = writeln!(text, "out of memory: asked for {}, {} free", bytes(failed.wanted_bytes), bytes(failed.free_bytes));
+            let _ = writeln!(
+                text,
+                "out of memory: asked for {}, {} free",
+                bytes(failed.wanted_bytes),
+                bytes(failed.free_bytes)
+            );
         }
         let (allocated, reserved) = (bytes(self.peak_allocated_bytes), bytes(self.peak_reserved_bytes));
         let _ = writeln!(text, "peak of {} events: {allocated} allocated, {reserved} reserved", self.events);
@@ -96,7 +101,9 @@ impl Diagnosis {
         }
         for one in &self.replayed {
             let name = if one.expandable_segments { "expandable_segments:True" } else { "fixed segments" };
-            let word = one.peak_reserved_bytes.map_or_else(|| "runs out of memory".into(), |peak| format!("reserves {}", bytes(peak)));
+            let word = one
+                .peak_reserved_bytes
+                .map_or_else(|| "runs out of memory".into(), |peak| format!("reserves {}", bytes(peak)));
             let _ = writeln!(text, "replayed with {name}: {word}");
         }
     }

@@ -112,8 +112,10 @@ impl Launch {
                 Ok(None) => thread::sleep(Duration::from_millis(10)),
             }
         };
-        if ending == Ending::TimeLimit {
-            ask_to_finish(&mut child);
+        match ending {
+            Ending::TimeLimit => ask_to_finish(&mut child, GRACE),
+            Ending::Interrupted => ask_to_finish(&mut child, SHORT_GRACE),
+            Ending::Exit(_) | Ending::Signal(_) => {}
         }
         end_group(group);
         // Reaps it, so that nothing is left.
@@ -124,11 +126,13 @@ impl Launch {
 
 /// How long a program is given to write down what it knows.
 const GRACE: Duration = Duration::from_secs(20);
+/// The same when somebody waits at the keyboard.
+const SHORT_GRACE: Duration = Duration::from_secs(5);
 
-fn ask_to_finish(child: &mut Child) {
+fn ask_to_finish(child: &mut Child, grace: Duration) {
     // SAFETY: a signal to the process that we started and have not reaped.
     unsafe { libc::kill(child.id() as i32, libc::SIGUSR2) };
-    let deadline = Instant::now() + GRACE;
+    let deadline = Instant::now() + grace;
     while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
         thread::sleep(Duration::from_millis(20));
     }

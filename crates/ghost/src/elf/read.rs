@@ -19,9 +19,9 @@ pub enum ElfError {
 pub struct Library {
     /// Libraries it is linked to, by the names it calls them.
     pub needed: Vec<String>,
-    /// Functions that it expects from others.
+    /// Functions of C that it expects from others.
     pub undefined: BTreeSet<String>,
-    /// Functions that it offers.
+    /// Functions of C that it offers.
     pub defined: BTreeSet<String>,
     /// Versions that it expects, by library.
     pub versions: BTreeMap<String, BTreeSet<String>>,
@@ -105,7 +105,8 @@ impl Reader<'_> {
 impl Library {
     fn read_symbols(&mut self, table: &[u8], names: &[u8]) {
         for symbol in table.chunks_exact(24).skip(1) {
-            let Some(name) = u32_at(symbol, 0).and_then(|at| text(names, at as usize)) else { continue };
+            let Some(at) = u32_at(symbol, 0).map(|at| at as usize).filter(|at| !is_mangled(names, *at)) else { continue };
+            let Some(name) = text(names, at) else { continue };
             let defined = u16_at(symbol, 6) != Some(0);
             if defined {
                 self.defined.insert(name)
@@ -158,6 +159,11 @@ fn section(bytes: &[u8]) -> Option<Section> {
         size: u64_at(bytes, 32)?,
         link: u32_at(bytes, 40)?,
     })
+}
+
+/// Names of C++, of which there are hundreds of thousands, and none of them CUDA's.
+fn is_mangled(names: &[u8], at: usize) -> bool {
+    names.get(at..).is_some_and(|name| name.starts_with(b"_Z"))
 }
 
 fn text(names: &[u8], at: usize) -> Option<String> {

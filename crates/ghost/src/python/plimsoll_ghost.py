@@ -287,18 +287,27 @@ class Answers:
         self.torch = torch
         self.inside = os.path.dirname(torch.__file__) + os.sep
         self.true = weakref.WeakValueDictionary()
+        self.originals = []
 
     def start(self):
         tensor = self.torch.Tensor
         for name in ("item", "__float__", "__int__", "__index__"):
-            setattr(tensor, name, self.number(getattr(tensor, name)))
-        tensor.__bool__ = self.truth(tensor.__bool__)
-        self.torch.isfinite = self.finite(self.torch.isfinite)
-        tensor.isfinite = self.finite(tensor.isfinite)
-        for name in ("all", "any"):
-            setattr(tensor, name, self.follow(getattr(tensor, name)))
-            setattr(self.torch, name, self.follow(getattr(self.torch, name)))
+            self.replace(tensor, name, self.number)
+        self.replace(tensor, "__bool__", self.truth)
+        for owner in (tensor, self.torch):
+            self.replace(owner, "isfinite", self.finite)
+            self.replace(owner, "all", self.follow)
+            self.replace(owner, "any", self.follow)
         self.find_everything()
+
+    def replace(self, owner, name, wrap):
+        original = getattr(owner, name)
+        self.originals.append((owner, name, original))
+        setattr(owner, name, wrap(original))
+
+    def stop(self):
+        for owner, name, original in self.originals:
+            setattr(owner, name, original)
 
     def from_outside(self):
         return not sys._getframe(2).f_code.co_filename.startswith(self.inside)
@@ -359,19 +368,21 @@ def install(torch):
     ghost.notes.add("torch", version=torch.__version__, cuda=torch.version.cuda)
     ghost.paths.start()
     Steps(ghost).start()
-    Answers(torch).start()
+    answers = Answers(torch)
+    answers.start()
     torch.cuda._lazy_call(ghost.start_recording)
-    watch_compile(torch, ghost)
+    watch_compile(torch, ghost, answers)
     watch_the_end(ghost)
 
 
-def watch_compile(torch, ghost):
-    """A compiled program is not to be compiled with our frames in it: modules are not named from then on."""
+def watch_compile(torch, ghost, answers):
+    """A program is not to be compiled with us in it: from then on modules are not named, and numbers are zeros."""
     original = torch.compile
 
     def compile(*args, **kwargs):
         ghost.notes.add("compiled")
         ghost.paths.stop()
+        answers.stop()
         return original(*args, **kwargs)
 
     torch.compile = compile
