@@ -1,7 +1,7 @@
 """Prints the number of parameters of every preset, as transformers builds it: the content of
-plimsoll/src/recipe/model/presets.txt. Models are built without memory for their weights.
+crates/models/src/recipe/model/presets.txt. Models are built without memory for their weights.
 
-    "$(tools/reference/venv)" tools/reference/hf_presets.py > plimsoll/src/recipe/model/presets.txt
+    "$(tools/reference/venv)" tools/reference/hf_presets.py > crates/models/src/recipe/model/presets.txt
 """
 
 import torch

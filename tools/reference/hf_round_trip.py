@@ -1,6 +1,6 @@
 """Checkpoints of transformers, small and random, and the way back.
 
-    hf_round_trip.py make DIR                one folder per case; plimsoll/tests/goldens/hf holds them
+    hf_round_trip.py make DIR                one folder per case; crates/train/tests/goldens/hf holds them
     hf_round_trip.py compare SOURCE EXPORT   both folders, loaded by transformers, give the same outputs
     hf_round_trip.py large DIR [--dtype F16] a checkpoint of flan-t5-large's size, written tensor by tensor
     hf_round_trip.py sizes DIR               its parameters and the bytes of its largest tensor

@@ -1,6 +1,6 @@
 """Small pictures of every format and what CLIP's own processor (on PIL) makes of them.
 
-Writes plimsoll/tests/goldens/pictures/: the pictures, and expected.safetensors with one f32 tensor (3, 16, 16) each.
+Writes crates/data/tests/goldens/pictures/: the pictures, and expected.safetensors with one f32 tensor (3, 16, 16) each.
 Transparent pictures are put on white first: PIL alone would drop the alpha channel and show what lies beneath.
 """
 import sys

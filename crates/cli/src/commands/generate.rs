@@ -1,0 +1,82 @@
+//! `plimsoll generate`: a trained language model continues a text, an encoder–decoder answers one.
+
+use super::predict::beams;
+use crate::arguments::Machine;
+use crate::device;
+use crate::failure::Failure;
+use crate::printer;
+use clap::Args;
+use plimsoll_train::infer::TrainedRun;
+use plimsoll_train::writing::generation::GenerationOptions;
+use serde::Serialize;
+use std::path::PathBuf;
+
+#[derive(Args)]
+pub struct Arguments {
+    /// The run's folder
+    run: PathBuf,
+    /// The text to continue or to answer
+    #[arg(long, default_value = "")]
+    prompt: String,
+    /// Tokens to write
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    tokens: usize,
+    /// Continuations followed at once (encoder–decoders; with --temperature 0)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = beams)]
+    beams: usize,
+    /// Draw from the likeliest K tokens only; 0 is all
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    top_k: usize,
+    /// Draw from the likeliest tokens that make up this share
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    top_p: f64,
+    /// 0 always takes the likeliest token (default: 0.8, with beams 0)
+    #[arg(long, value_name = "T", value_parser = temperature)]
+    temperature: Option<f64>,
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    machine: Machine,
+    /// One JSON value on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    prompt: &'a str,
+    text: &'a str,
+    planned_peak_bytes: u64,
+    measured_peak_bytes: u64,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let device = device::to_run_on(&arguments.machine)?;
+    let mut run = TrainedRun::open_to_write(&arguments.run, &device, Some(arguments.tokens.max(1)), arguments.beams)?;
+    let usual = if arguments.beams > 1 { 0.0 } else { 0.8 };
+    let options = GenerationOptions {
+        temperature: arguments.temperature.unwrap_or(usual),
+        top_k: arguments.top_k,
+        top_p: arguments.top_p,
+        seed: arguments.seed,
+        ..GenerationOptions::default()
+    };
+    let text = run.generate(&arguments.prompt, arguments.tokens, &options)?;
+    match arguments.json {
+        true => printer::json(&Answer {
+            prompt: &arguments.prompt,
+            text: &text,
+            planned_peak_bytes: run.planned.planned_peak_bytes(),
+            measured_peak_bytes: run.measured_bytes(),
+        })?,
+        false => printer::out(&format!("{}{text}\n", if run.continues() { &arguments.prompt } else { "" }))?,
+    };
+    Ok(())
+}
+
+fn temperature(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(t) if (0.0..=100.0).contains(&t) => Ok(t),
+        _ => Err("a number from 0 to 100".into()),
+    }
+}

@@ -1,0 +1,68 @@
+//! One file per command.
+
+mod advise;
+mod bench;
+mod calibrate;
+mod devices;
+mod eval;
+mod export;
+mod generate;
+mod ghost;
+mod plan;
+mod predict;
+mod report;
+mod torch;
+mod train;
+
+use crate::failure::Failure;
+use clap::Subcommand;
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// The plan of a recipe: fits or not, what was decided and why, and where the memory goes
+    Plan(plan::Arguments),
+    /// Plan, then train
+    Train(train::Arguments),
+    /// Scores of a trained run on its validation data
+    Eval(eval::Arguments),
+    /// Answer every row of a file with a trained run: labels, numbers, texts or embeddings
+    Predict(predict::Arguments),
+    /// Let a trained run write text
+    Generate(generate::Arguments),
+    /// Write a trained model as a folder, which transformers loads where it knows the family
+    Export(export::Arguments),
+    /// A page about a run: memory, learning and time, planned and measured
+    Report(report::Arguments),
+    /// Advice for a training that stays in PyTorch: settings for a recipe, and what an out-of-memory error means
+    Advise(advise::Arguments),
+    /// Run a PyTorch program, unchanged, on a card that is not there: does it fit, where would it die, what does it hold
+    Ghost(ghost::Arguments),
+    /// What PyTorch leaves behind: memory snapshots
+    Torch(torch::Arguments),
+    /// Devices here: total, free, and which processes hold the rest
+    Devices(devices::Arguments),
+    /// Step time and memory of a reference workload
+    Bench(bench::Arguments),
+    /// Measure this device, for better predictions of time
+    Calibrate(calibrate::Arguments),
+}
+
+impl Command {
+    pub fn run(&self) -> Result<(), Failure> {
+        match self {
+            Command::Plan(arguments) => plan::run(arguments),
+            Command::Train(arguments) => train::run(arguments),
+            Command::Eval(arguments) => eval::run(arguments),
+            Command::Predict(arguments) => predict::run(arguments),
+            Command::Generate(arguments) => generate::run(arguments),
+            Command::Export(arguments) => export::run(arguments),
+            Command::Report(arguments) => report::run(arguments),
+            Command::Advise(arguments) => advise::run(arguments),
+            Command::Ghost(arguments) => ghost::run(arguments),
+            Command::Torch(arguments) => torch::run(arguments),
+            Command::Devices(arguments) => devices::run(arguments),
+            Command::Bench(arguments) => bench::run(arguments),
+            Command::Calibrate(arguments) => calibrate::run(arguments),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! `plimsoll train`: plan, say what is coming, train.
+
+use super::devices;
+use crate::advice::ways_out;
+use crate::arguments::RecipeFlags;
+use crate::device;
+use crate::failure::{Code, Failure};
+use crate::printer::{self, Paint, indented, say};
+use crate::progress::Progress;
+use crate::verdict::Verdict;
+use clap::Args;
+use plimsoll::PlanReport;
+use plimsoll_base::units::format_bytes;
+use plimsoll_models::hf::HfError;
+use plimsoll_models::recipe::Draft;
+use plimsoll_planner::Device;
+use plimsoll_planner::PlanFailure;
+use plimsoll_planner::choose::Planned;
+use plimsoll_runs::{Best, End, Event, Finished, Scores, read_events};
+use plimsoll_train::RunError;
+use plimsoll_train::run::{Run, RunFolder};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[derive(Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: RecipeFlags,
+    /// The run's folder (default: runs/<recipe>-<n>)
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Go on with a run: that of --out, or the latest of this recipe
+    #[arg(long)]
+    resume: bool,
+    /// Stop after so many updates
+    #[arg(long, value_name = "N")]
+    steps: Option<u64>,
+    /// Use this plan.json instead of choosing one
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Outcome<'a> {
+    end: End,
+    steps: usize,
+    epochs: usize,
+    #[serde(rename = "final")]
+    last: Option<Scores>,
+    best: Option<Best>,
+    planned_peak_bytes: u64,
+    measured_peak_bytes: u64,
+    host_peak_bytes: u64,
+    samples_per_s: f64,
+    seconds: f64,
+    run: &'a Path,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let steps: Vec<String> = arguments.steps.iter().map(|steps| format!("train.steps={steps}")).collect();
+    let draft = arguments.common.draft(&steps)?;
+    let recipe = draft.with(&[])?;
+    let folder = folder(arguments, &recipe.name)?;
+    let device = device::to_run_on(&arguments.common.machine)?;
+    device.facts().into_iter().for_each(|facts| say(devices::text(facts).trim_end()));
+    let mut run = open(arguments, &draft, &device, folder)?;
+    announce(&run, arguments.resume);
+    let stop = stop_on_signals()?;
+    let mut progress = Progress::new();
+    let finished = run.train(&stop, &mut |event| progress.show(event));
+    progress.close();
+    let finished = finished.map_err(|error| after_start(error, &run.out))?;
+    show_outcome(arguments, &progress, &finished, &run.out)?;
+    match finished.end {
+        End::Interrupted => {
+            Err(Failure::failed(format!("interrupted at step {}", finished.steps), resume_hint(&run.out)))
+        }
+        End::Completed | End::Stopped => Ok(()),
+    }
+}
+
+fn open(arguments: &Arguments, draft: &Draft, device: &Device, folder: RunFolder) -> Result<Run, Failure> {
+    let recipe = draft.with(&[])?;
+    match (Run::open_in(folder, recipe.clone(), device, arguments.plan.as_deref()), &arguments.plan) {
+        (Ok(run), _) => Ok(run),
+        (Err(RunError::Planning(PlanFailure::DoesNotFit(planned))), Some(path)) => Err(too_large(path, &planned)),
+        (Err(RunError::Planning(PlanFailure::DoesNotFit(smallest))), None) => {
+            let (ladder, hints) = ways_out(draft, device, &smallest)?;
+            if arguments.common.json {
+                printer::json(&PlanReport::of_smallest(&recipe, &smallest, &hints, ladder))?;
+            }
+            Err(Failure::does_not_fit(&smallest, hints))
+        }
+        (Err(error), _) => Err(error.into()),
+    }
+}
+
+/// A plan from elsewhere that this budget has no room for.
+fn too_large(path: &Path, planned: &Planned) -> Failure {
+    let [needed, budget] = [planned.planned_peak_bytes(), planned.budget_bytes].map(format_bytes);
+    let message = format!("{}: the plan needs {needed}, the budget is {budget}", path.display());
+    Failure { code: Code::DoesNotFit, message, hints: vec!["leave out --plan: a plan for this budget is made".into()] }
+}
+
+/// A failure in the middle of a run also says how to go on.
+fn after_start(error: RunError, out: &Path) -> Failure {
+    let is_written = matches!(error, RunError::HuggingFace(HfError::Write { .. }));
+    let can_resume = is_written || matches!(error, RunError::Io { .. } | RunError::Checkpoint(_));
+    let mut failure = Failure::from(error);
+    if can_resume && out.join("recipe.toml").exists() {
+        failure.hints.push(resume_hint(out));
+    }
+    failure
+}
+
+/// The stored recipe holds every setting of this command line.
+fn resume_hint(out: &Path) -> String {
+    let out = out.display();
+    format!("go on with `plimsoll train {out}/recipe.toml --out {out} --resume`")
+}
+
+/// The folder asked for, the latest run of this recipe, or the first free name; no other process trains in it then.
+fn folder(arguments: &Arguments, name: &str) -> Result<RunFolder, Failure> {
+    let runs = Path::new("runs");
+    match (&arguments.out, arguments.resume) {
+        (Some(out), resume) => Ok(RunFolder::claim(out, resume)?),
+        (None, false) => Ok(RunFolder::claim_next(runs, name)?),
+        (None, true) => {
+            let latest = latest_run(runs, name).ok_or_else(|| {
+                Failure::bad_input(
+                    format!("there is no run of {name} to go on with in runs/"),
+                    "train without --resume, or name the run's folder with --out",
+                )
+            })?;
+            Ok(RunFolder::claim(&runs.join(format!("{name}-{latest}")), true)?)
+        }
+    }
+}
+
+/// The highest n of the folders `<name>-<n>` that hold a run.
+fn latest_run(runs: &Path, name: &str) -> Option<usize> {
+    let entries = std::fs::read_dir(runs).ok()?.flatten();
+    let number = |entry: std::fs::DirEntry| {
+        let folder = entry.file_name().into_string().ok()?;
+        let number = folder.strip_prefix(name)?.strip_prefix('-')?.parse::<usize>().ok()?;
+        entry.path().join("recipe.toml").exists().then_some(number)
+    };
+    entries.filter_map(number).max()
+}
+
+/// Everything that is known before the first step.
+fn announce(run: &Run, resume: bool) {
+    let (paint, planned) = (Paint::stderr(), &run.planned);
+    say(&format!("  budget {}\n", format_bytes(planned.budget_bytes)));
+    say(&Verdict::fits(&run.recipe, planned).short_text(paint));
+    say(&format!("{}\n{}", paint.bold("data"), indented(&run.data.report.to_string())));
+    if resume && !run.resumed {
+        say(&format!("nothing to go on with in {}: starting from step 0", run.out.display()));
+    }
+    if run.resumed && run.from.is_none() {
+        say(&format!("warning: {}: starting again from step 0", without_checkpoint(&run.out)));
+    }
+    let settings = &planned.choice.settings;
+    // What a device's runtime takes is known to the byte once kernels are loaded.
+    let most = if planned.reserve_bytes > 0 { "at most " } else { "" };
+    say(&format!(
+        "{}: micro-batch {} × {}, planned peak {most}{} of {} budget, {} steps, into {}",
+        paint.green("ready to train"),
+        settings.micro_batch,
+        settings.accumulation,
+        format_bytes(planned.planned_peak_bytes()),
+        format_bytes(planned.budget_bytes),
+        run.steps(),
+        run.out.display()
+    ));
+}
+
+/// Why a run that began has nothing to go on from: it had not come that far, or what it wrote is gone.
+fn without_checkpoint(out: &Path) -> String {
+    let events = read_events(&out.join("events.jsonl")).unwrap_or_default();
+    let written = events.iter().filter_map(|event| match event {
+        Event::Checkpoint { step, .. } => Some(*step),
+        _ => None,
+    });
+    match written.max() {
+        Some(step) => format!("{} has no checkpoint, and had one of step {step}", out.display()),
+        None => format!("{} has no checkpoint yet", out.display()),
+    }
+}
+
+/// The first signal asks the run to save and leave; the second leaves at once.
+fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let asked = stop.clone();
+    let handler = move || {
+        if asked.swap(true, Ordering::Relaxed) {
+            std::process::exit(1);
+        }
+        say("stopping after this step, with a checkpoint; once more leaves at once");
+    };
+    ctrlc::set_handler(handler).map_err(|e| {
+        Failure::failed(format!("cannot listen for Ctrl-C: {e}"), "this is a defect of plimsoll: please report it")
+    })?;
+    Ok(stop)
+}
+
+fn show_outcome(arguments: &Arguments, progress: &Progress, finished: &Finished, out: &Path) -> Result<(), Failure> {
+    if arguments.common.json {
+        printer::json(&Outcome {
+            end: finished.end,
+            steps: finished.steps,
+            epochs: finished.epochs,
+            last: finished.last,
+            best: finished.best,
+            planned_peak_bytes: finished.planned_peak_bytes,
+            measured_peak_bytes: finished.measured_peak_bytes,
+            host_peak_bytes: finished.host_peak_bytes,
+            samples_per_s: finished.samples_per_s,
+            seconds: finished.seconds,
+            run: out,
+        })?;
+        return Ok(());
+    }
+    let early = if finished.end == End::Stopped { "stopped early: evaluations did not get better\n" } else { "" };
+    printer::out(&format!("{early}{}run: {}\n", progress.summary(finished), out.display()))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_run_is_the_highest_number_with_a_recipe() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, whole) in [("a-1", true), ("a-9", true), ("a-10", true), ("a-11", false), ("a-b-30", true)] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+            if whole {
+                std::fs::write(dir.path().join(name).join("recipe.toml"), "").unwrap();
+            }
+        }
+        assert_eq!(latest_run(dir.path(), "a"), Some(10));
+        assert_eq!(latest_run(dir.path(), "b"), None);
+        assert_eq!(latest_run(&dir.path().join("nowhere"), "a"), None);
+    }
+}

@@ -1,0 +1,102 @@
+//! What goes where: data to stdout, talk to stderr; colour only on a terminal and never under NO_COLOR.
+
+use crate::failure::Failure;
+use serde::Serialize;
+use std::io::{self, IsTerminal, Write};
+
+pub use plimsoll_base::units::format_seconds as duration;
+
+/// Data for stdout. A reader that has seen enough (`| head`) is no error; false says that it is gone. What cannot be
+/// written for any other reason, as on a full disk, is one: half an answer must not look like a whole one.
+pub fn out(text: &str) -> Result<bool, Failure> {
+    let mut stdout = io::stdout().lock();
+    heard(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+}
+
+fn heard(written: io::Result<()>) -> Result<bool, Failure> {
+    match written {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(cause) => Err(Failure::failed(
+            format!("cannot write to standard output: {cause}"),
+            "what was written so far is not whole: make room, or send it elsewhere",
+        )),
+    }
+}
+
+/// One JSON value on one line.
+pub fn json(value: &impl Serialize) -> Result<bool, Failure> {
+    let mut text = serde_json::to_string(value).map_err(|e| {
+        Failure::failed(format!("the answer is not JSON: {e}"), "this is a defect of plimsoll: please report it")
+    })?;
+    text.push('\n');
+    out(&text)
+}
+
+/// Talk. Nobody has to listen.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+pub fn show_failure(failure: &Failure) {
+    let paint = Paint::stderr();
+    say(&format!("{} {}", paint.red("error:"), failure.message));
+    for hint in &failure.hints {
+        say(&format!("  {} {hint}", paint.cyan("hint:")));
+    }
+}
+
+/// Colours, or none.
+#[derive(Clone, Copy)]
+pub struct Paint {
+    on: bool,
+}
+
+impl Paint {
+    pub fn stderr() -> Paint {
+        Paint { on: io::stderr().is_terminal() && allowed(std::env::var_os("NO_COLOR").as_deref()) }
+    }
+
+    pub fn stdout() -> Paint {
+        Paint { on: io::stdout().is_terminal() && allowed(std::env::var_os("NO_COLOR").as_deref()) }
+    }
+
+    pub fn red(self, text: &str) -> String {
+        self.with("1;31", text)
+    }
+    pub fn green(self, text: &str) -> String {
+        self.with("1;32", text)
+    }
+    pub fn cyan(self, text: &str) -> String {
+        self.with("36", text)
+    }
+    pub fn bold(self, text: &str) -> String {
+        self.with("1", text)
+    }
+
+    fn with(self, code: &str, text: &str) -> String {
+        if self.on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.into() }
+    }
+}
+
+/// NO_COLOR counts when it is there and not empty.
+fn allowed(no_color: Option<&std::ffi::OsStr>) -> bool {
+    no_color.is_none_or(|value| value.is_empty())
+}
+
+/// Lines set off from the margin.
+pub fn indented(text: &str) -> String {
+    text.lines().map(|line| if line.is_empty() { "\n".into() } else { format!("  {line}\n") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_color_is_respected() {
+        assert!(!allowed(Some("1".as_ref())) && allowed(Some("".as_ref())) && allowed(None));
+        assert_eq!(Paint { on: false }.red("x"), "x");
+        assert!(Paint { on: true }.red("x").starts_with('\x1b'));
+    }
+}

@@ -1,0 +1,178 @@
+//! A run on the screen. It reads events and nothing else: a bar on a terminal, plain lines elsewhere.
+
+use crate::printer::{duration, say};
+use indicatif::{ProgressBar, ProgressStyle};
+use plimsoll_base::units::format_bytes;
+use plimsoll_runs::{Best, Evaluation, Event, Finished, Started, StepEvent};
+use std::io::{self, IsTerminal};
+use std::time::{Duration, Instant};
+
+/// Plain step lines come no closer than this.
+const LINE_EVERY: Duration = Duration::from_secs(2);
+
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    steps: usize,
+    /// Of the source: what the best possible model reaches.
+    best_accuracy: Option<f64>,
+    best_loss: Option<f64>,
+    last_line: Option<Instant>,
+}
+
+impl Progress {
+    pub fn new() -> Progress {
+        let bar = io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("{bar:20.cyan} {pos}/{len} {wide_msg}");
+            ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        });
+        Progress { bar, steps: 0, best_accuracy: None, best_loss: None, last_line: None }
+    }
+
+    pub fn show(&mut self, event: &Event) {
+        match event {
+            Event::Started(started) => self.start(started),
+            Event::Resumed { step, replanned } => self.line(&resumed_line(*step, *replanned)),
+            Event::Step(step) => self.step(step),
+            Event::Evaluation(evaluation) => self.line(&evaluation_line(evaluation)),
+            Event::Checkpoint { path, bytes, best, .. } => {
+                let best = if *best { ", best so far" } else { "" };
+                self.line(&format!("checkpoint {path} ({}{best})", format_bytes(*bytes)));
+            }
+            Event::Sample { prompt, text, .. } => self.line(&format!("sample: {}", one_line(prompt, text))),
+            Event::Device { .. } => {}
+            Event::Note { text } => self.line(text),
+            Event::Finished(_) => self.close(),
+        }
+    }
+
+    /// Leaves the screen to what comes after; also after an error.
+    pub fn close(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn start(&mut self, started: &Started) {
+        self.steps = started.steps;
+        (self.best_accuracy, self.best_loss) = (started.best_accuracy, started.best_loss);
+        if let Some(bar) = &self.bar {
+            bar.set_length(started.steps as u64);
+        }
+    }
+
+    fn step(&mut self, step: &StepEvent) {
+        match &self.bar {
+            Some(bar) => {
+                bar.set_message(step_words(step));
+                bar.set_position(step.step as u64);
+            }
+            None => {
+                let due = self.last_line.is_none_or(|last| last.elapsed() >= LINE_EVERY);
+                if due || step.step == self.steps {
+                    self.last_line = Some(Instant::now());
+                    say(&format!("step {}/{}  {}", step.step, self.steps, step_words(step)));
+                }
+            }
+        }
+    }
+
+    fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| say(text)),
+            None => say(text),
+        }
+    }
+
+    /// The last lines of a run.
+    pub fn summary(&self, finished: &Finished) -> String {
+        let mut text = format!(
+            "{} steps in {}, {:.1} samples/s\n",
+            finished.steps,
+            duration(finished.seconds),
+            finished.samples_per_s
+        );
+        if let Some(best) = finished.best {
+            text += &self.reached(best);
+        }
+        text += &format!(
+            "planned peak {}, measured {}\n",
+            format_bytes(finished.planned_peak_bytes),
+            format_bytes(finished.measured_peak_bytes)
+        );
+        text
+    }
+
+    /// What was reached beside what can be, where the data's source knows that.
+    fn reached(&self, best: Best) -> String {
+        let accuracy = self.best_accuracy.map(|x| format!("accuracy {:.1} %", 100.0 * x));
+        let loss = self.best_loss.map(|x| format!("loss {x:.4}"));
+        let possible = accuracy.or(loss).map_or(String::new(), |x| format!("; best possible {x}"));
+        format!("reached {} at step {}{possible}\n", best.scores, best.step)
+    }
+}
+
+fn step_words(step: &StepEvent) -> String {
+    let norm = match step.scale.filter(|_| step.skipped) {
+        Some(scale) => format!("skipped: too large for f16, loss scale now {scale}"),
+        None => format!("norm {:.3}", step.norm),
+    };
+    format!(
+        "loss {:.4}  {norm}  lr {:.2e}  {:.0} samples/s  stall {:.1} ms  peak {} planned, {} measured  {} left",
+        step.loss,
+        step.lr,
+        step.samples_per_s,
+        step.stall_ms,
+        format_bytes(step.planned_peak_bytes),
+        format_bytes(step.measured_peak_bytes),
+        duration(step.remaining_s)
+    )
+}
+
+fn evaluation_line(e: &Evaluation) -> String {
+    let best = if e.best { "  best so far" } else { "" };
+    format!(
+        "evaluation at step {} (epoch {}): {} over {} samples, {}{best}",
+        e.step,
+        e.epoch + 1,
+        e.scores,
+        e.samples,
+        duration(e.ms / 1e3)
+    )
+}
+
+fn resumed_line(step: usize, replanned: bool) -> String {
+    let bits = if replanned { "; the stored plan does not fit this device, with the new one bits differ" } else { "" };
+    format!("resumed at step {step}{bits}")
+}
+
+/// Text of a model may hold anything; on the screen it is one line.
+fn one_line(prompt: &str, text: &str) -> String {
+    let shown = |c: char| if c == '\n' { '⏎' } else { c };
+    let clean = |c: &char| *c == '\n' || !c.is_control();
+    prompt.chars().chain(text.chars()).filter(clean).map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_runs::Scores;
+
+    fn progress(best_accuracy: Option<f64>, best_loss: Option<f64>) -> Progress {
+        Progress { bar: None, steps: 9, best_accuracy, best_loss, last_line: None }
+    }
+
+    #[test]
+    fn what_was_reached_stands_beside_what_can_be() {
+        let scores = Scores { loss: 0.2, accuracy: Some(0.921), ..Scores::default() };
+        let best = Best { step: 7, scores };
+        let line = progress(Some(0.934), None).reached(best);
+        assert_eq!(line, "reached loss 0.2000, accuracy 92.1 % at step 7; best possible accuracy 93.4 %\n");
+        assert!(progress(None, Some(0.25)).reached(best).contains("best possible loss 0.2500"));
+        assert!(!progress(None, None).reached(best).contains("possible"));
+    }
+
+    #[test]
+    fn sample_text_cannot_break_the_screen() {
+        assert_eq!(one_line("a", "b\n\x1b[31mc\u{7}"), "ab⏎[31mc");
+    }
+}

@@ -1,0 +1,114 @@
+//! Elementwise launches that can be joined: hundreds of small tensors take their time from the launches, not the bytes.
+
+use super::{Arg, Grid, Kernel};
+
+/// An elementwise kernel over sets of tensors, such as a weight with its moments and its gradient; see sweep.cuh.
+/// Launches that differ in their sets alone can be one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sweep {
+    /// With `WIDTH`, but without the macros that follow from the sets.
+    pub kernel: Kernel,
+    /// Elements that a thread handles.
+    pub width: usize,
+    pub sets: Vec<Set>,
+    /// The arguments that all sets share.
+    pub shared: Vec<Arg>,
+}
+
+/// Tensors of equally many elements.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Set {
+    pub addresses: Vec<u64>,
+    pub elements: usize,
+}
+
+/// Bytes of sets in a launch. Kernels take 4 KiB of arguments on every card; the rest is for what sets share.
+const TABLE_BYTES: usize = 3840;
+const THREADS: usize = 256;
+
+impl Sweep {
+    fn tensors(&self) -> usize {
+        self.sets[0].addresses.len()
+    }
+
+    /// 64-bit words of a set: its addresses, its length and its first block.
+    fn words_per_set(&self) -> usize {
+        self.tensors() + 2
+    }
+
+    fn most_sets(&self) -> usize {
+        TABLE_BYTES / (8 * self.words_per_set())
+    }
+
+    /// Whether one launch can do what both do, `sets` of them in all.
+    pub fn is_like(&self, other: &Sweep, sets: usize) -> bool {
+        sets <= self.most_sets()
+            && self.tensors() == other.tensors()
+            && self.kernel == other.kernel
+            && self.shared == other.shared
+    }
+
+    /// The kernels that sweeps like this one are launched with, by room for sets.
+    pub fn kernels(&self) -> impl Iterator<Item = (usize, Kernel)> + '_ {
+        let sized = |room: usize| self.kernel.clone().define("TENSORS", self.tensors()).define("SETS", room);
+        [1, 16, self.most_sets()].into_iter().map(move |room| (room, sized(room)))
+    }
+
+    /// The kernel with the least room that holds the sets, and that room.
+    fn fitting(&self) -> Option<(usize, Kernel)> {
+        self.kernels().find(|(room, _)| self.sets.len() <= *room)
+    }
+
+    /// The kernel with room for the sets.
+    pub fn kernel(&self) -> Kernel {
+        self.fitting().map_or_else(|| self.kernel.clone(), |(_, kernel)| kernel)
+    }
+
+    fn blocks(&self, set: &Set) -> usize {
+        set.elements.div_ceil(THREADS * self.width)
+    }
+
+    pub fn grid(&self) -> Grid {
+        Grid::new(self.sets.iter().map(|set| self.blocks(set)).sum(), THREADS)
+    }
+
+    /// The sets as the kernel reads them, up to its room for them.
+    pub fn table(&self) -> Vec<u64> {
+        let (mut words, mut first) = (Vec::new(), 0);
+        for set in &self.sets {
+            words.extend_from_slice(&set.addresses);
+            words.extend([set.elements as u64, first as u64]);
+            first += self.blocks(set);
+        }
+        let room = self.fitting().map_or(self.sets.len(), |(room, _)| room);
+        words.resize(room * self.words_per_set(), 0);
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::cuda::Source;
+
+    fn sweep(elements: &[usize]) -> Sweep {
+        let kernel = Kernel::new(Source { name: "cast", text: "" }, "cast");
+        let set = |&elements: &usize| Set { addresses: vec![64, 128], elements };
+        Sweep { kernel, width: 4, sets: elements.iter().map(set).collect(), shared: Vec::new() }
+    }
+
+    #[test]
+    fn a_table_has_the_first_block_of_each_set_and_room_for_more() {
+        let three = sweep(&[1, 1025, 4096]);
+        assert_eq!(three.table()[..12], [64, 128, 1, 0, 64, 128, 1025, 1, 64, 128, 4096, 3]);
+        assert_eq!((three.table().len(), three.grid().blocks[0]), (16 * 4, 7));
+        assert_eq!(sweep(&[5]).table(), [64, 128, 5, 0]);
+    }
+
+    #[test]
+    fn arguments_fit_on_every_card() {
+        let most = sweep(&[1; 120]);
+        assert_eq!(most.table().len() * 8, TABLE_BYTES);
+        assert!(most.is_like(&most, 120) && !most.is_like(&most, 121));
+    }
+}

@@ -1,0 +1,107 @@
+//! The global norm of all gradients and the factor that clips it.
+
+use super::cuda::{put, refuse_f64, source, typed, width};
+use super::*;
+use crate::kernels::cpu::float::Float;
+use crate::kernels::cpu::{Element, elementwise};
+use crate::kernels::cuda::{Arg, DeviceTensor, Grid, Kernel, Source};
+use crate::types::DType;
+use crate::with_float;
+use plimsoll_base::simd::simd;
+
+/// Inputs: every gradient. Outputs: their joint 2-norm, and `min(1, max_norm / (norm + 1e-6))`, or 1 without a limit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClipNorm {
+    pub max_norm: Option<f64>,
+}
+
+impl Op for ClipNorm {
+    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+        match inputs.first() {
+            Some(first) => Ok(vec![first.wide_shape(&[1]); 2]),
+            None => OpError::new("there are no gradients to clip"),
+        }
+    }
+    fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
+        let sums = inputs.iter().map(Type::elements);
+        match target.processor {
+            Processor::Cpu => 8 * sums.map(elementwise::partial_sums).max().unwrap_or(0),
+            Processor::Cuda => 8 * sums.map(device_sums).sum::<usize>(),
+        }
+    }
+    fn class(&self) -> Class {
+        Class::Reduction
+    }
+    fn cost(&self, inputs: &[Type], _: &[Type]) -> Cost {
+        Cost::elementwise(&[], inputs, 2.0)
+    }
+    fn cpu(&self, io: &CpuIo<'_>) {
+        with_float!(io.output_type(0).dtype, T => {
+            let total: f64 = (0..io.inputs()).map(|i| sum_of_squares(io.input::<T>(i), io.workspace())).sum();
+            let norm = total.sqrt();
+            let factor = self.max_norm.map_or(1.0, |limit| (limit / (norm + 1e-6)).min(1.0));
+            io.output::<T>(0)[0] = T::of(norm);
+            // A norm that is not a number must not be hidden by `min`.
+            io.output::<T>(1)[0] = T::of(if norm.is_nan() { norm } else { factor });
+        })
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let (parts, mut count) = (launch.workspace, 0);
+        let alike = |a: &DeviceTensor, b: &DeviceTensor| a.ty.dtype == b.ty.dtype && width(&[a], 0) == width(&[b], 0);
+        for gradients in launch.inputs.chunk_by(alike).flat_map(|alike| alike.chunks(BATCH)) {
+            count += put_squares(launch, gradients, parts + 8 * count as u64)?;
+        }
+        let limit = self.max_norm.unwrap_or(0.0) as f32;
+        let limited = u32::from(self.max_norm.is_some());
+        let kernel = Kernel::new(SOURCE, "clip").dtype("T", DType::F32).define("WIDTH", 4);
+        let [norm, factor] = [0, 1].map(|i| Arg::from(&launch.outputs[i]));
+        let args: [Arg; 6] = [Arg::Address(parts), count.into(), norm, factor, limited.into(), limit.into()];
+        launch.kernel(&kernel, Grid::new(1, 1024), &args)
+    }
+}
+
+const SOURCE: Source = source!("clip", "map");
+
+/// Gradients to a launch, as clip.cu has it.
+const BATCH: usize = 60;
+
+/// Sums of squares of gradients of one type to `parts`; how many.
+fn put_squares(launch: &mut Launch<'_>, gradients: &[DeviceTensor], parts: u64) -> Result<usize, CudaError> {
+    let width = width(&gradients.iter().collect::<Vec<_>>(), 0);
+    let kernel = typed(SOURCE, "squares", &[("T", &gradients[0])]).define("WIDTH", width);
+    let (mut args, mut count) = (vec![Arg::Address(parts)], 0);
+    for g in gradients {
+        let (n, blocks) = (g.ty.elements(), device_sums(g.ty.elements()));
+        args.extend([g.into(), n.into(), Arg::U32(count as u32), Arg::U32(blocks as u32)]);
+        count += blocks;
+    }
+    let absent = [Arg::Address(0), Arg::I64(0), Arg::U32(u32::MAX), Arg::U32(0)];
+    args.extend(absent.repeat(BATCH - gradients.len()));
+    put(launch, &kernel, Grid::new(count, 256), count, &args)?;
+    Ok(count)
+}
+
+/// Blocks that add up the squares of a gradient; none for an empty one.
+fn device_sums(elements: usize) -> usize {
+    elements.div_ceil(16 << 10).min(1024)
+}
+
+fn sum_of_squares<T: Float + Element>(data: &[T], partials: &mut [f64]) -> f64 {
+    elementwise::sum(data.len(), partials, |range| {
+        simd(
+            #[inline(always)]
+            || {
+                let mut lanes = [0f64; 8];
+                let blocks = data[range].chunks_exact(8);
+                let tail: f64 = blocks.remainder().iter().map(|x| x.to_f64() * x.to_f64()).sum();
+                for block in blocks {
+                    for (lane, x) in lanes.iter_mut().zip(block) {
+                        *lane += x.to_f64() * x.to_f64();
+                    }
+                }
+                lanes.iter().sum::<f64>() + tail
+            },
+        )
+    })
+}

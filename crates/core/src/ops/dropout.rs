@@ -1,0 +1,238 @@
+//! Dropout without a stored mask: whether an element is dropped follows from where it is.
+
+use super::cuda::{define_index, put, refuse_f64, source, typed, width};
+use super::*;
+use crate::kernels::cpu::Element;
+use crate::kernels::cpu::elementwise::ranges;
+use crate::kernels::cpu::float::Float;
+use crate::kernels::cpu::rows::InPlace;
+use crate::kernels::cuda::{Arg, Grid};
+use crate::types::DType;
+use crate::with_float;
+use plimsoll_base::random::{Stream, drop_threshold};
+use plimsoll_base::simd::simd;
+
+/// Inputs: x, and `rng` i64[3] = (seed, step, index of the first sample of x in the effective batch). Drops each
+/// element with probability `p` and divides the others by 1 − p.
+///
+/// The mask of element `e` of a sample depends on (seed, step, sample's index, site, e) alone, never on how many
+/// samples are computed together. The gradient is the same op applied to dy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dropout {
+    pub p: f64,
+    /// The hash of the layer path.
+    pub site: u64,
+    /// How many samples x holds, one after the other; 0: it belongs to all samples, which see it dropped alike.
+    pub samples: usize,
+}
+
+impl Dropout {
+    pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
+        let mut samples = Vec::new();
+        for p in [0.0, 0.1, 0.5] {
+            let (count, shape) = (rng.size(1, 4), [rng.size(1, 9), rng.size(1, 90)]);
+            let op = Dropout { p, site: 77, samples: count };
+            let x = SampleInput::float(&[&[count], &shape[..]].concat(), Fill::Normal);
+            samples.push(Sample::new(op, vec![x, SampleInput::new(Type::new(DType::I64, &[3]), Fill::Ids(1000))]));
+        }
+        samples
+    }
+}
+
+impl Op for Dropout {
+    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+        let [x, rng] = inputs else { return OpError::new("needs x and rng") };
+        if !(0.0..1.0).contains(&self.p) {
+            return OpError::new(format!("cannot drop with probability {}: it must lie in [0, 1)", self.p));
+        }
+        if !x.elements().is_multiple_of(self.samples.max(1)) {
+            return OpError::new(format!("{x} does not hold {} equal samples", self.samples));
+        }
+        match rng.dtype == DType::I64 && rng.shape[..] == [3] {
+            true => Ok(vec![x.contiguous()]),
+            false => OpError::new(format!("{rng} is not (seed, step, first sample) as i64[3]")),
+        }
+    }
+    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
+        vec![Alias::may(0, 0)]
+    }
+    fn class(&self) -> Class {
+        Class::Random
+    }
+    fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
+        Cost::elementwise(inputs, outputs, 25.0)
+    }
+    fn is_cheap(&self) -> bool {
+        true
+    }
+    fn cpu(&self, io: &CpuIo<'_>) {
+        with_float!(io.output_type(0).dtype, T => self.run::<T>(io))
+    }
+    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        refuse_f64(self, launch)?;
+        let (x, rng, y) = (&launch.inputs[0], &launch.inputs[1], &launch.outputs[0]);
+        if self.p == 0.0 {
+            return if launch.is_in_place(0, 0) { Ok(()) } else { copy::copy_strided(launch, x, y) };
+        }
+        let samples = self.samples.max(1);
+        let per_sample = x.ty.elements() / samples;
+        // Of wider vectors a thread has too many words to make.
+        let width = width(&[x, y], per_sample).min(4);
+        let threads_per_sample = per_sample.div_ceil(BLOCK) * (BLOCK / 4 / width);
+        let threads = samples * threads_per_sample;
+        let sizes: [Arg; 3] = [threads.into(), threads_per_sample.into(), per_sample.into()];
+        let scale = (1.0 / (1.0 - self.p)) as f32;
+        let constants: [Arg; 4] =
+            [self.site.into(), drop_threshold(self.p as f32).into(), scale.into(), u32::from(self.samples != 0).into()];
+        let args: Vec<Arg> = [x, y, rng].into_iter().map(Arg::from).chain(sizes).chain(constants).collect();
+        let kernel = typed(source!("dropout", "map"), "dropout", &[("T", x)]).define("WIDTH", width);
+        let kernel = define_index(kernel, threads);
+        put(launch, &kernel, Grid::over(threads, 1), threads, &args)
+    }
+}
+
+impl Differentiable for Dropout {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+        let (rng, dy) = (cx.input(1), cx.grad0());
+        let dx = if self.p == 0.0 { dy } else { cx.add1(self.clone(), &[dy, rng])? };
+        Ok(vec![Some(dx), None])
+    }
+}
+
+/// Elements whose random words are made together.
+const BLOCK: usize = 64;
+/// Words in a row of the generator's coordinates; a multiple of [`BLOCK`].
+const ROW: usize = 1 << 16;
+
+impl Dropout {
+    fn run<T: Float + Element>(&self, io: &CpuIo<'_>) {
+        let len = io.output_type(0).elements();
+        let data = InPlace::<T>::new(io, 0, 0);
+        let &[seed, step, first] = io.input::<i64>(1) else { return };
+        let mask = Mask {
+            stream: Stream::new(seed as u64, self.site, step as u64),
+            threshold: drop_threshold(self.p as f32),
+            first: if self.samples == 0 { 0 } else { first as u32 },
+            per_sample: len / self.samples.max(1),
+        };
+        let scale = T::of(1.0 / (1.0 - self.p));
+        ranges(len, |range| {
+            // SAFETY: ranges are disjoint and inside the tensor.
+            let piece = unsafe { data.load(range.start, range.len()) };
+            if self.p > 0.0 {
+                simd(
+                    #[inline(always)]
+                    || mask.apply(range.start, piece, scale),
+                );
+            }
+        });
+    }
+}
+
+struct Mask {
+    stream: Stream,
+    threshold: u32,
+    /// Index of the first sample in the effective batch.
+    first: u32,
+    per_sample: usize,
+}
+
+impl Mask {
+    /// Drops from `piece`, which starts at element `start` of all samples.
+    #[inline(always)]
+    fn apply<T: Float>(&self, start: usize, piece: &mut [T], scale: T) {
+        let (mut at, mut rest) = (start, piece);
+        while !rest.is_empty() {
+            let (sample, element) = (at / self.per_sample, at % self.per_sample);
+            let skip = element % BLOCK;
+            let len = (BLOCK - skip).min(self.per_sample - element).min(rest.len());
+            let words = self.words(self.first.wrapping_add(sample as u32), element - skip);
+            let (now, later) = rest.split_at_mut(len);
+            match <&mut [T; BLOCK]>::try_from(&mut *now) {
+                Ok(now) => self.drop(now, &words, scale),
+                Err(_) => self.drop(now, &words[skip..], scale),
+            }
+            (at, rest) = (at + len, later);
+        }
+    }
+
+    #[inline(always)]
+    fn drop<T: Float>(&self, data: &mut [T], words: &[u32], scale: T) {
+        for (x, &word) in data.iter_mut().zip(words) {
+            *x = if word < self.threshold { T::ZERO } else { *x * scale };
+        }
+    }
+
+    /// The words of the block that starts at `element`: word w of quad q belongs to element 16 w + q of the block, so
+    /// that sixteen quads are made and used lane by lane.
+    #[inline(always)]
+    fn words(&self, sample: u32, element: usize) -> [u32; BLOCK] {
+        let (row, quad) = ((element / ROW) as u32, (element % ROW / 4) as u32);
+        let mut words = [0; BLOCK];
+        for lane in 0..BLOCK / 4 {
+            let made = self.stream.quad(sample, row, quad + lane as u32);
+            for (part, word) in made.into_iter().enumerate() {
+                words[part * BLOCK / 4 + lane] = word;
+            }
+        }
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{f32s, i64s, run};
+    use super::*;
+
+    /// Dropout of ones over `samples` samples, the first of which is number `first`.
+    fn dropped(p: f64, samples: usize, per_sample: usize, first: i64) -> Vec<f32> {
+        let op = Dropout { p, site: 5, samples };
+        let ones = f32s(&[samples, per_sample], &vec![1.0; samples * per_sample]);
+        run(&op, &[ones, i64s(&[3], &[9, 4, first])])
+    }
+
+    #[test]
+    fn a_sample_is_dropped_alike_in_any_micro_batch_and_padding() {
+        let per_sample = 70_001; // crosses tasks, blocks and a row of coordinates
+        let together = dropped(0.3, 3, per_sample, 10);
+        for sample in 0..3 {
+            let alone = dropped(0.3, 1, per_sample, 10 + sample as i64);
+            assert_eq!(alone, &together[sample * per_sample..][..per_sample]);
+        }
+        let padded = dropped(0.3, 1, per_sample + 77, 10);
+        assert_eq!(padded[..per_sample], together[..per_sample]);
+        assert_ne!(together[..per_sample], together[per_sample..2 * per_sample]);
+    }
+
+    #[test]
+    fn what_all_samples_share_is_dropped_alike_for_each() {
+        let shared = |first: i64| {
+            let op = Dropout { p: 0.3, site: 5, samples: 0 };
+            run(&op, &[f32s(&[90], &[1.0; 90]), i64s(&[3], &[9, 4, first])])
+        };
+        assert_eq!(shared(0), shared(10));
+        assert!(shared(0).contains(&0.0));
+    }
+
+    #[test]
+    fn words_are_those_of_the_stream() {
+        let stream = Stream::new(9, 5, 4);
+        let kept = |e: usize| {
+            let quad = (e % ROW / BLOCK * 16 + e % 16) as u32;
+            stream.quad(10, (e / ROW) as u32, quad)[e % BLOCK / 16] >= drop_threshold(0.3)
+        };
+        let result = dropped(0.3, 1, 70_000, 10);
+        assert!(result.iter().enumerate().all(|(e, &y)| y == if kept(e) { 1.0 / 0.7 } else { 0.0 }));
+    }
+
+    #[test]
+    fn it_drops_as_often_as_asked_and_never_at_zero() {
+        let n = 100_000;
+        let zeros = dropped(0.1, 1, n, 0).iter().filter(|&&y| y == 0.0).count();
+        assert!((9_600..10_400).contains(&zeros), "{zeros} of {n} dropped at p = 0.1");
+        assert!(dropped(0.0, 2, 50, 0).iter().all(|&y| y == 1.0));
+        let op = |p| Dropout { p, site: 0, samples: 1 };
+        let types = [Type::new(DType::F32, &[4]), Type::new(DType::I64, &[3])];
+        assert!([1.0, -0.1, f64::NAN].iter().all(|&p| op(p).outputs(&types).is_err()));
+    }
+}

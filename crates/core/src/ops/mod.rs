@@ -1,0 +1,111 @@
+//! The ops: one op, one file, one line in the registry. Their contract is `graph::Op`.
+
+mod accumulate;
+mod activation;
+mod adafactor;
+mod adafactor_passes;
+mod adamw;
+mod attention;
+mod attention_dropout;
+mod batch_norm;
+mod binary;
+mod building;
+mod cache;
+mod cast;
+mod clip;
+mod concat;
+mod contrastive;
+mod conv1d;
+mod copy;
+mod correct;
+mod cross_entropy;
+mod cuda;
+mod device;
+mod dropout;
+#[cfg(test)]
+mod dry_run;
+mod embedding;
+mod exp;
+mod feed_forward;
+mod from_host;
+mod gated;
+mod grouped_linear;
+mod label_loss;
+mod layer_norm;
+mod loss_scale;
+mod lstm;
+mod lstm_scan;
+mod masked_mean;
+mod matmul;
+mod norm;
+mod normalize_rows;
+mod reduce;
+mod registry;
+mod rms_norm;
+mod rounding;
+mod rows_at;
+mod sample;
+mod scale;
+mod select_row;
+mod sgd;
+mod softmax;
+#[cfg(test)]
+mod testing;
+mod to_host;
+mod view;
+mod window;
+
+pub use crate::kernels::cpu::gemm::Activation;
+pub use accumulate::{Accumulate, AccumulateByChance};
+pub use activation::Activate;
+pub use adafactor::Adafactor;
+pub use adamw::AdamW;
+pub use attention::{Attention, Bias, Packing};
+pub use attention_dropout::AttentionDropout;
+pub use batch_norm::{BatchNorm, BatchNormFixed, BatchNormRunning};
+pub use binary::{Arithmetic, Binary};
+pub use cache::{CacheReorder, CacheWrite};
+pub use cast::Cast;
+pub use clip::ClipNorm;
+pub use concat::Concat;
+pub use contrastive::Contrastive;
+pub use conv1d::Conv1d;
+pub use copy::Copy;
+pub use correct::Correct;
+pub use cross_entropy::CrossEntropy;
+pub use dropout::Dropout;
+pub use embedding::Embedding;
+pub use exp::Exp;
+pub use feed_forward::FeedForward;
+pub use from_host::FromHost;
+pub use gated::Gated;
+pub use grouped_linear::GroupedLinear;
+pub use label_loss::LabelLoss;
+pub use layer_norm::LayerNorm;
+pub use loss_scale::LossScale;
+pub use lstm::Lstm;
+pub use masked_mean::MaskedMean;
+pub use matmul::MatMul;
+pub use normalize_rows::NormalizeRows;
+pub use reduce::Sum;
+pub use registry::registry;
+pub use rms_norm::RmsNorm;
+pub use rounding::Rounding;
+pub use rows_at::{ReadRows, WriteRows};
+pub use sample::{Fill, Sample, SampleInput, SampleRng};
+pub use scale::Scale;
+pub use select_row::SelectRow;
+pub use sgd::Sgd;
+pub use softmax::Softmax;
+pub use to_host::{StoreToHost, ToHost};
+pub use view::{Permute, Reshape, Slice, Split};
+pub use window::Window;
+
+// What every op's file says.
+use crate::graph::{
+    Alias, Class, Component, Cost, Differentiable, GraphError, Op, OpError, Processor, Products, Space, Target,
+    ValueId, Vjp,
+};
+use crate::kernels::cpu::CpuIo;
+use crate::kernels::cuda::{CudaError, Launch};
+use crate::types::Type;

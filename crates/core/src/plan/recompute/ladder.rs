@@ -1,0 +1,273 @@
+//! The choices of recompute for one phase, from the fastest to the smallest: each rung runs more nodes again.
+
+use super::selection::{ForwardNames, Recompute, describe, select};
+use super::{Use, cut, exact, sketch_again, uses};
+use crate::graph::Graph;
+use crate::graph::Target;
+use crate::plan::layout::ordered;
+use crate::plan::sketch::Sketch;
+use crate::plan::{PlanError, Profile, place};
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+
+/// What one rung needs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// Bytes of temporaries alive at the peak.
+    pub live_bytes: usize,
+    /// Seconds of what runs again.
+    pub extra_seconds: f64,
+}
+
+/// A rung that was tried.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rung {
+    pub index: usize,
+    pub measured: Measured,
+}
+
+pub struct Ladder {
+    sketch: Sketch,
+    seconds: Vec<f64>,
+    names: ForwardNames,
+    sharing: bool,
+    rungs: Rungs,
+    /// What was measured so far, by rung.
+    known: BTreeMap<usize, Measured>,
+}
+
+enum Rungs {
+    /// Every choice that nothing beats.
+    All(Vec<Vec<bool>>),
+    /// One step of one layer after the other; and, as rungs behind them, what goes by a name. Cuts leave alone what is
+    /// alive at the peak only because something else runs again; there, more recompute can need less.
+    Steps { steps: Vec<cut::Step>, named: [Named; 2] },
+}
+
+struct Named {
+    choice: Recompute,
+    again: Vec<bool>,
+    extra_seconds: f64,
+}
+
+impl Ladder {
+    /// All choices of a graph that computes nothing again yet.
+    pub fn new(graph: &Graph, target: &Target, profile: &Profile, sharing: bool) -> Result<Ladder, PlanError> {
+        let mut ladder = Ladder::bare(graph, target, profile, sharing);
+        match exact::choices(&ladder.sketch, &ladder.seconds, sharing).transpose()? {
+            Some(choices) => {
+                ladder.known = choices.iter().map(|c| c.measured).enumerate().collect();
+                ladder.rungs = Rungs::All(choices.into_iter().map(|c| c.again).collect());
+            }
+            None => {
+                let counts = ladder.alive_at_peak()?;
+                let steps = cut::steps(&ladder.sketch, &ladder.seconds, &counts);
+                let named = [Recompute::Cheap, Recompute::Layers].map(|choice| ladder.named(choice));
+                ladder.rungs = Rungs::Steps { steps, named };
+            }
+        }
+        Ok(ladder)
+    }
+
+    /// The one choice that a recipe pins.
+    pub fn pinned(
+        graph: &Graph,
+        target: &Target,
+        profile: &Profile,
+        sharing: bool,
+        choice: &Recompute,
+    ) -> Result<Ladder, PlanError> {
+        let mut ladder = Ladder::bare(graph, target, profile, sharing);
+        ladder.rungs = Rungs::All(vec![select(&ladder.sketch, &ladder.names, choice)]);
+        Ok(ladder)
+    }
+
+    fn bare(graph: &Graph, target: &Target, profile: &Profile, sharing: bool) -> Ladder {
+        Ladder {
+            sketch: Sketch::of(graph, target, |_| 0),
+            seconds: graph.node_ids().map(|id| profile.node_seconds(graph, id)).collect(),
+            names: ForwardNames::of(graph),
+            sharing,
+            rungs: Rungs::All(Vec::new()),
+            known: BTreeMap::new(),
+        }
+    }
+
+    fn named(&self, choice: Recompute) -> Named {
+        let again = select(&self.sketch, &self.names, &choice);
+        let extra_seconds = extra_seconds(&uses(&self.sketch, &again), &self.seconds);
+        Named { choice, again, extra_seconds }
+    }
+
+    /// Seconds of the graph with nothing run again.
+    pub fn seconds(&self) -> f64 {
+        self.seconds.iter().sum()
+    }
+
+    /// Number of rungs.
+    pub fn len(&self) -> usize {
+        match &self.rungs {
+            Rungs::All(choices) => choices.len(),
+            Rungs::Steps { steps, named } => steps.len() + 1 + named.len(),
+        }
+    }
+
+    /// Up to here each rung runs more again than the one before, and needs less.
+    fn end(&self) -> usize {
+        match &self.rungs {
+            Rungs::All(choices) => choices.len(),
+            Rungs::Steps { steps, .. } => steps.len() + 1,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn again(&self, rung: usize) -> Vec<bool> {
+        match &self.rungs {
+            Rungs::All(choices) => choices[rung].clone(),
+            Rungs::Steps { steps, named } if rung > steps.len() => named[rung - steps.len() - 1].again.clone(),
+            Rungs::Steps { steps, .. } => {
+                let mut again = vec![false; self.sketch.nodes.len()];
+                steps[..rung].iter().flat_map(|step| &step.nodes).for_each(|node| again[node.index()] = true);
+                exact::mark_views(&self.sketch, &mut again);
+                again
+            }
+        }
+    }
+
+    /// A rung as a setting.
+    pub fn choice(&self, rung: usize) -> Recompute {
+        match &self.rungs {
+            Rungs::Steps { steps, named } if rung > steps.len() => named[rung - steps.len() - 1].choice.clone(),
+            _ => describe(&self.sketch, &self.names, &self.again(rung)),
+        }
+    }
+
+    pub fn measure(&mut self, rung: usize) -> Result<Rung, PlanError> {
+        let measured = match self.known.get(&rung) {
+            Some(&known) => known,
+            None => measure(&self.sketch, &self.seconds, &self.again(rung), self.sharing)?,
+        };
+        self.known.insert(rung, measured);
+        Ok(Rung { index: rung, measured })
+    }
+
+    /// What a choice made elsewhere (for another micro-batch) would need here.
+    pub fn measure_choice(&self, choice: &Recompute) -> Result<Measured, PlanError> {
+        measure(&self.sketch, &self.seconds, &select(&self.sketch, &self.names, choice), self.sharing)
+    }
+
+    /// The fastest rung from `first` on that fits `room` bytes.
+    pub fn fit(&mut self, first: usize, room: usize) -> Result<Option<Rung>, PlanError> {
+        let mut fastest = self.fitting_step(first, room)?;
+        for (rung, seconds) in self.named_seconds() {
+            if fastest.is_none_or(|fastest| seconds < fastest.measured.extra_seconds) {
+                let rung = self.measure(rung)?;
+                fastest = Some(rung).filter(|rung| rung.measured.live_bytes <= room).or(fastest);
+            }
+        }
+        Ok(fastest)
+    }
+
+    /// The rungs behind the steps, and the seconds of what each runs again.
+    fn named_seconds(&self) -> SmallVec<[(usize, f64); 2]> {
+        match &self.rungs {
+            Rungs::All(_) => SmallVec::new(),
+            Rungs::Steps { named, .. } => (self.end()..).zip(named.iter().map(|named| named.extra_seconds)).collect(),
+        }
+    }
+
+    /// Whether the most recompute there is fits `room` bytes.
+    pub fn can_fit(&mut self, room: usize) -> Result<bool, PlanError> {
+        let last = self.end().saturating_sub(1)..self.len();
+        for rung in last {
+            if self.measure(rung)?.measured.live_bytes <= room {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The first step from `first` on that fits `room` bytes, found by halving.
+    fn fitting_step(&mut self, first: usize, room: usize) -> Result<Option<Rung>, PlanError> {
+        let (mut low, mut high) = (first, self.end().saturating_sub(1));
+        if low > high || self.is_empty() {
+            return Ok(None);
+        }
+        let start = self.measure(low)?;
+        if start.measured.live_bytes <= room {
+            return Ok(Some(start));
+        }
+        if self.measure(high)?.measured.live_bytes > room {
+            return Ok(None);
+        }
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            match self.measure(middle)?.measured.live_bytes <= room {
+                true => high = middle,
+                false => low = middle,
+            }
+        }
+        Ok(Some(self.measure(high)?))
+    }
+
+    /// The rung with the fewest bytes.
+    pub fn lowest(&mut self, first: usize) -> Result<Option<Rung>, PlanError> {
+        let mut lowest = self.lowest_step(first)?;
+        for rung in self.end()..self.len() {
+            let rung = self.measure(rung)?;
+            lowest = lowest.filter(|lowest| lowest.measured.live_bytes <= rung.measured.live_bytes).or(Some(rung));
+        }
+        Ok(lowest)
+    }
+
+    /// More recompute needs less until the layer that is recomputed sets the peak: from the last step back to where it
+    /// needs more again, in steps of a kind.
+    fn lowest_step(&mut self, first: usize) -> Result<Option<Rung>, PlanError> {
+        let ends: Vec<usize> = match &self.rungs {
+            Rungs::All(choices) => (0..choices.len()).collect(),
+            Rungs::Steps { steps, .. } => {
+                let turns = (1..steps.len()).filter(|&i| steps[i].layer <= steps[i - 1].layer);
+                [0].into_iter().chain(turns).chain([steps.len()]).collect()
+            }
+        };
+        let mut lowest: Option<Rung> = None;
+        for rung in ends.into_iter().rev().filter(|&rung| rung >= first) {
+            let rung = self.measure(rung)?;
+            let live_bytes = rung.measured.live_bytes;
+            match lowest.map(|other| other.measured.live_bytes) {
+                Some(fewest) if live_bytes > fewest => break,
+                // Of equals the one with less recompute.
+                _ => lowest = Some(rung),
+            }
+        }
+        Ok(lowest)
+    }
+
+    /// Values whose memory is taken at the moment of most memory.
+    fn alive_at_peak(&self) -> Result<Vec<bool>, PlanError> {
+        use crate::plan::Storage;
+        let (_, lives) = ordered(&self.sketch, self.sharing)?;
+        let (_, tick) = place::device_peak(&lives.buffers);
+        let alive = |place: &crate::plan::Place| match place.storage {
+            Storage::Buffer(at) => lives.buffers.get(at).is_some_and(|b| b.first <= tick && tick <= b.last),
+            Storage::Resident(_) => false,
+        };
+        Ok(lives.places.iter().map(alive).collect())
+    }
+}
+
+/// Bytes and seconds of running `again` again.
+pub(super) fn measure(sketch: &Sketch, seconds: &[f64], again: &[bool], sharing: bool) -> Result<Measured, PlanError> {
+    let uses = uses(sketch, again);
+    let extra_seconds = extra_seconds(&uses, seconds);
+    let (_, lives) = ordered(&sketch_again(sketch, &uses), sharing)?;
+    Ok(Measured { live_bytes: lives.live_bytes(sharing), extra_seconds })
+}
+
+/// Seconds of what runs again.
+fn extra_seconds(uses: &[Use], seconds: &[f64]) -> f64 {
+    uses.iter().filter(|u| u.again).map(|u| seconds[u.node.index()]).sum()
+}

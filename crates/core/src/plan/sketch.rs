@@ -1,0 +1,150 @@
+//! What planning needs to know of a graph, without names, types and ops. Trying another recompute or order on a sketch
+//! takes a fraction of the time that building the graph does.
+
+use super::aligned;
+use crate::graph::{AliasKind, Target};
+use crate::graph::{Component, Graph, InputKind, NodeId, Role, Space, ValueId};
+use smallvec::SmallVec;
+
+#[derive(Clone, Debug)]
+pub struct Sketch {
+    pub nodes: Vec<NodeSketch>,
+    pub values: Vec<ValueSketch>,
+    /// Values the host reads after the phase.
+    pub kept: Vec<ValueId>,
+}
+
+#[derive(Clone, Debug)]
+pub struct NodeSketch {
+    pub role: Role,
+    pub segment: Option<u32>,
+    pub inputs: SmallVec<[ValueId; 4]>,
+    pub outputs: SmallVec<[ValueId; 2]>,
+    pub aliases: SmallVec<[AliasSketch; 1]>,
+    pub workspace_bytes: usize,
+    pub is_cheap: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct AliasSketch {
+    pub output: usize,
+    pub input: usize,
+    pub kind: AliasKind,
+    /// Where a view starts in what it is a view of.
+    pub skip_bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct ValueSketch {
+    /// The bytes it spans, rounded up to the alignment of slots.
+    pub bytes: usize,
+    pub component: Component,
+    pub space: Space,
+    pub origin: Origin,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    Data,
+    /// An index into the program's residents.
+    Resident(usize),
+    Node(NodeId),
+}
+
+impl NodeSketch {
+    /// Whether it only sees its input differently.
+    pub fn is_view(&self) -> bool {
+        self.aliases.iter().any(|alias| matches!(alias.kind, AliasKind::View { .. }))
+    }
+
+    /// Whether it changes something in place (running statistics): it must not run twice.
+    pub fn overwrites(&self) -> bool {
+        self.aliases.iter().any(|alias| alias.kind == AliasKind::Must)
+    }
+}
+
+impl Sketch {
+    /// `resident` gives the index of a resident by its name.
+    pub fn of(graph: &Graph, target: &Target, resident: impl Fn(&str) -> usize) -> Sketch {
+        let value = |id: ValueId| {
+            let value = graph.value(id);
+            let origin = match (graph.producer(id), &value.input) {
+                (Some(node), _) => Origin::Node(node),
+                (None, Some(InputKind::Data) | None) => Origin::Data,
+                (None, Some(_)) => Origin::Resident(resident(&value.name)),
+            };
+            ValueSketch {
+                bytes: aligned(value.ty.span_bytes()),
+                component: value.component,
+                space: value.space,
+                origin,
+            }
+        };
+        Sketch {
+            nodes: graph.node_ids().map(|id| sketch_node(graph, id, target)).collect(),
+            values: graph.value_ids().map(value).collect(),
+            kept: graph.kept().to_vec(),
+        }
+    }
+
+    pub fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..self.nodes.len() as u32).map(NodeId)
+    }
+
+    pub fn node(&self, id: NodeId) -> &NodeSketch {
+        &self.nodes[id.index()]
+    }
+
+    pub fn producer(&self, value: ValueId) -> Option<NodeId> {
+        match self.values[value.index()].origin {
+            Origin::Node(node) => Some(node),
+            _ => None,
+        }
+    }
+
+    /// Whether this order runs every node once and after what it reads.
+    pub fn runs_in(&self, order: &[NodeId]) -> bool {
+        let mut done = vec![false; self.nodes.len()];
+        for &id in order {
+            let ready = |&v: &ValueId| self.producer(v).is_none_or(|producer| done[producer.index()]);
+            if id.index() >= done.len() || done[id.index()] || !self.node(id).inputs.iter().all(ready) {
+                return false;
+            }
+            done[id.index()] = true;
+        }
+        order.len() == self.nodes.len()
+    }
+
+    /// The value that `value` is a view of, directly or not; itself if it is none.
+    pub fn viewed(&self, mut value: ValueId) -> ValueId {
+        while let Some(node) = self.producer(value).map(|id| self.node(id)) {
+            let is_it = |a: &&AliasSketch| node.outputs[a.output] == value && matches!(a.kind, AliasKind::View { .. });
+            match node.aliases.iter().find(is_it) {
+                Some(alias) => value = node.inputs[alias.input],
+                None => break,
+            }
+        }
+        value
+    }
+}
+
+fn sketch_node(graph: &Graph, id: NodeId, target: &Target) -> NodeSketch {
+    let (node, types) = (graph.node(id), graph.input_types(id));
+    let op = node.op.op();
+    let alias = |alias: crate::graph::Alias| {
+        let skip_bytes = match alias.kind {
+            AliasKind::View { offset } => offset * graph.ty(node.outputs[alias.output]).dtype.bytes(),
+            _ => 0,
+        };
+        AliasSketch { output: alias.output, input: alias.input, kind: alias.kind, skip_bytes }
+    };
+    NodeSketch {
+        role: node.role,
+        segment: node.segment,
+        inputs: SmallVec::from_slice(&node.inputs),
+        outputs: SmallVec::from_slice(&node.outputs),
+        aliases: op.aliases(&types).into_iter().map(alias).collect(),
+        workspace_bytes: aligned(op.workspace(&types, target)),
+        is_cheap: op.is_cheap(),
+    }
+}

@@ -1,0 +1,29 @@
+//! The executor for NVIDIA cards: kernels compiled by NVRTC, products by cuBLASLt, phases captured as graphs.
+
+mod blas;
+mod commands;
+mod compile;
+mod driver;
+mod executor;
+mod faults;
+mod gpu;
+mod gpus;
+mod join;
+mod landing;
+mod libraries;
+mod modules;
+mod readback;
+mod record;
+mod reserve;
+mod staging;
+
+pub use compile::{Compiler, OLDEST_ARCH, cache_folder};
+pub use driver::{DriverFacts, device_count};
+pub use executor::{CudaExecutor, CudaOptions};
+pub use gpu::{Gpu, opened_bytes};
+pub use gpus::{GpuFacts, driver_version, gpu_free_bytes, gpus, missing_libraries};
+pub use join::Shares;
+pub use libraries::Library;
+pub use record::{Bases, record_node, record_phase};
+pub use reserve::estimated_reserve_bytes;
+pub use staging::half_bytes as staging_half_bytes;

@@ -1,0 +1,106 @@
+//! A phase of a laid-out program as launches on a queue: what the executor runs and what checks without a GPU look at.
+
+use super::join::{Shares, Step, Touched, join};
+use plimsoll_core::graph::{NodeId, Space, ValueId};
+use plimsoll_core::kernels::cuda::{CudaError, DeviceTensor, Launch, Queue, Recorded, Recorder};
+use plimsoll_core::plan::{Layout, Program, Slot};
+use std::iter::once;
+
+/// Where the two memories of a layout start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bases {
+    pub device: u64,
+    pub host: u64,
+}
+
+impl Bases {
+    pub fn of(self, space: Space) -> u64 {
+        match space {
+            Space::Device => self.device,
+            Space::Host => self.host,
+        }
+    }
+}
+
+/// Puts one node of a phase on the queue. Views launch nothing.
+pub fn record_node(
+    program: &Program,
+    layout: &Layout,
+    phase: usize,
+    id: NodeId,
+    bases: Bases,
+    tf32: bool,
+    queue: &mut dyn Queue,
+) -> Result<(), CudaError> {
+    let graph = &program.phases[phase].graph;
+    if graph.is_view(id) {
+        return Ok(());
+    }
+    let Places { inputs, outputs, workspace } = Places::of(program, layout, phase, id, bases);
+    graph.node(id).op.op().cuda(&mut Launch {
+        inputs: &inputs,
+        outputs: &outputs,
+        workspace: bases.device + workspace.offset as u64,
+        workspace_bytes: workspace.bytes,
+        tf32,
+        queue,
+    })
+}
+
+/// Where a layout has what a node reads and writes.
+struct Places {
+    inputs: Vec<DeviceTensor>,
+    outputs: Vec<DeviceTensor>,
+    workspace: Slot,
+}
+
+impl Places {
+    fn of(program: &Program, layout: &Layout, phase: usize, id: NodeId, bases: Bases) -> Places {
+        let (graph, plan) = (&program.phases[phase].graph, &layout.phases[phase]);
+        let tensor = |&value: &ValueId| DeviceTensor {
+            address: bases.of(graph.value(value).space) + layout.address(phase, value) as u64,
+            ty: graph.ty(value).clone(),
+        };
+        let node = graph.node(id);
+        Places {
+            inputs: node.inputs.iter().map(tensor).collect(),
+            outputs: node.outputs.iter().map(tensor).collect(),
+            workspace: plan.workspaces[id.index()].map_or(Slot { offset: 0, bytes: 0 }, |b| plan.buffers[b].slot),
+        }
+    }
+}
+
+/// The bytes that a node reads and writes.
+fn touched(program: &Program, layout: &Layout, phase: usize, id: NodeId, bases: Bases) -> Touched {
+    let Places { inputs, outputs, workspace } = Places::of(program, layout, phase, id, bases);
+    let bytes = |t: &DeviceTensor| t.address..t.address + t.ty.span_bytes() as u64;
+    let scratch = bases.device + workspace.offset as u64;
+    Touched {
+        reads: inputs.iter().map(bytes).collect(),
+        writes: outputs.iter().map(bytes).chain(once(scratch..scratch + workspace.bytes as u64)).collect(),
+    }
+}
+
+/// What a phase puts on a device, and whose work each launch does: its nodes in order, their launches joined where
+/// possible.
+pub fn record_phase(
+    program: &Program,
+    layout: &Layout,
+    phase: usize,
+    bases: Bases,
+    tf32: bool,
+    arch: u32,
+) -> Result<Vec<(Shares, Recorded)>, CudaError> {
+    let mut steps = Vec::new();
+    for (tick, &id) in layout.phases[phase].order.iter().enumerate() {
+        let mut recorder = Recorder { arch, ..Recorder::default() };
+        record_node(program, layout, phase, id, bases, tf32, &mut recorder)?;
+        if recorder.launches.is_empty() {
+            continue;
+        }
+        let touched = touched(program, layout, phase, id, bases);
+        let step = |launch: Recorded| Step { launch, touched: touched.clone(), tick };
+        steps.extend(recorder.launches.into_iter().map(step));
+    }
+    Ok(join(steps))
+}

@@ -1,0 +1,219 @@
+//! What can be wrong with data: every variant names the file, the place and the cause; [`DataError::hint`] advises.
+
+use super::pictures::{PictureFault, PicturePlace};
+use plimsoll_base::explain::{Explain, Fault};
+use std::{fmt, path::PathBuf};
+
+/// Where in a file: a line of a text file, or a row of a table without lines. Both count from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Line(u64),
+    Row(u64),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Line(line) => write!(f, "line {line}"),
+            Place::Row(row) => write!(f, "row {row}"),
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DataError {
+    #[error("{}: cannot be read: {source}", file.display())]
+    Unreadable { file: PathBuf, source: std::io::Error },
+    #[error("{}: unknown kind of file for {wanted}", file.display())]
+    UnknownFormat { file: PathBuf, wanted: &'static str },
+    #[error("{}: holds no {what}", file.display())]
+    Empty { file: PathBuf, what: &'static str },
+    #[error("{}: no column `{column}`; columns are {}", file.display(), list(columns))]
+    MissingColumn { file: PathBuf, column: String, columns: Vec<String> },
+    #[error("{}: {place}, column `{column}`: `{content}` is not a number", file.display())]
+    NotNumeric { file: PathBuf, place: Place, column: String, content: String },
+    #[error("{}: {place}, column `{column}`: {value} is not a finite number", file.display())]
+    NotFinite { file: PathBuf, place: Place, column: String, value: f64 },
+    #[error("{}: {place}, column `{column}`: the value is missing", file.display())]
+    MissingValue { file: PathBuf, place: Place, column: String },
+    #[error("{}: {place}: {found} cells where the header has {expected}", file.display())]
+    RaggedRow { file: PathBuf, place: Place, found: u64, expected: u64 },
+    #[error("{}: {place}: {cause}", file.display())]
+    Malformed { file: PathBuf, place: Place, cause: String },
+    #[error("{}: cannot be read as Parquet: {cause}", file.display())]
+    Parquet { file: PathBuf, cause: String },
+    #[error("{}: not UTF-8 at byte {byte} (line {line})", file.display())]
+    BadUtf8 { file: PathBuf, byte: u64, line: u64 },
+    #[error("{}: {rows} rows for {part}, one sample needs {needed}", file.display())]
+    TooShort { file: PathBuf, part: &'static str, rows: usize, needed: usize },
+    #[error("{}: {tokens} tokens for {part}, one sample needs 2", file.display())]
+    TooFewTokens { file: PathBuf, part: &'static str, tokens: usize },
+    #[error("{}: {place}: time column `{column}` goes backwards", file.display())]
+    Unsorted { file: PathBuf, place: Place, column: String },
+    #[error("{}: {place}, column `{column}`: label {label} is not a whole number in 0..{classes}", file.display())]
+    BadLabel { file: PathBuf, place: Place, column: String, label: f64, classes: usize },
+    #[error("{}: {place}, column `{column}`: label `{label}` is not among {}", file.display(), list(known))]
+    UnknownLabel { file: PathBuf, place: Place, column: String, label: String, known: Vec<String> },
+    #[error("{}: column `{column}` has {} different labels ({}), the model has {classes} classes",
+        file.display(), names.len(), list(names))]
+    TooManyLabels { file: PathBuf, column: String, names: Vec<String>, classes: usize },
+    #[error("{}: cannot be used as a tokenizer: {cause}", file.display())]
+    Tokenizer { file: PathBuf, cause: String },
+    #[error("{}: token id {id} does not fit the model's vocabulary of {vocab}", file.display())]
+    IdBeyondVocabulary { file: PathBuf, id: u32, vocab: usize },
+    #[error("{}: token `{token}` has id {id}, the model's embedding has {vocab}", file.display())]
+    TokenBeyondVocabulary { file: PathBuf, token: String, id: u32, vocab: usize },
+    #[error("no tokenizer: {cause}")]
+    NoTokenizer { cause: String },
+    #[error("{}: {place}, column `{column}`: the text is empty", file.display())]
+    EmptyText { file: PathBuf, place: Place, column: String },
+    #[error("{}: {place}, column `{column}`: {found} where {wanted} is expected", file.display())]
+    WrongCell { file: PathBuf, place: Place, column: String, found: &'static str, wanted: String },
+    #[error("{place} {fault}")]
+    Picture { place: PicturePlace, fault: PictureFault },
+    #[error("{}: has no caption", file.display())]
+    NoCaption { file: PathBuf },
+    #[error("{}: {cause}", file.display())]
+    PictureConfig { file: PathBuf, cause: String },
+    #[error("data option `{name}`: {cause}")]
+    BadOption { name: &'static str, cause: String },
+    #[error("loader worker failed: {cause}")]
+    Worker { cause: String },
+}
+
+impl DataError {
+    pub fn option(name: &'static str, cause: impl Into<String>) -> Self {
+        DataError::BadOption { name, cause: cause.into() }
+    }
+
+    /// What to try.
+    pub fn hint(&self) -> String {
+        match self {
+            DataError::Unreadable { .. } => "check the path and its permissions; it is relative to the recipe".into(),
+            DataError::UnknownFormat { .. } => {
+                "tables are .csv, .jsonl or .parquet; corpora are .jsonl or plain text".into()
+            }
+            DataError::Empty { .. } => "the file must hold at least one sample".into(),
+            DataError::MissingColumn { column, columns, .. } => match nearest(column, columns) {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => "name one of the columns listed".into(),
+            },
+            DataError::NotNumeric { .. } => {
+                "features must be numbers: correct the cell, or list the feature columns without this one".into()
+            }
+            DataError::NotFinite { .. } | DataError::MissingValue { .. } => {
+                "fill the gap or drop the row: it would spoil the normalization and the loss".into()
+            }
+            DataError::RaggedRow { .. } => "quote cells that contain a comma or a line break".into(),
+            DataError::Malformed { .. } => {
+                "correct that place; JSONL holds one object per line, with numbers as in JSON (no NaN)".into()
+            }
+            DataError::Parquet { .. } => {
+                "flat columns of integers, floats, booleans and strings are read; plain, snappy or zstd".into()
+            }
+            DataError::BadUtf8 { .. } => "convert the file to UTF-8, for example with iconv".into(),
+            DataError::TooShort { .. } => "use a shorter window or horizon, a smaller split, or more rows".into(),
+            DataError::TooFewTokens { .. } => "use more text, or another validation fraction".into(),
+            DataError::Unsorted { .. } => "sort the file by its time column: the split is by time".into(),
+            DataError::BadLabel { .. } => "labels count from 0; set `classes` to their number, or use words".into(),
+            DataError::UnknownLabel { label, known, .. } => match nearest(label, known) {
+                Some(name) => format!("did you mean `{name}`? Classes are those of the training rows"),
+                None => "classes are those of the training rows".into(),
+            },
+            DataError::TooManyLabels { names, .. } => {
+                format!("set the model's number of classes (`classes`, `num_labels`) to {}", names.len())
+            }
+            DataError::TokenBeyondVocabulary { vocab, .. } => {
+                format!(
+                    "the tokenizer belongs to another model: its ids must be below {vocab}; use the checkpoint's own"
+                )
+            }
+            DataError::NoTokenizer { .. } => {
+                "name one with data.tokenizer = \"path/to/tokenizer.json\", or put tokenizer.json into the checkpoint"
+                    .into()
+            }
+            DataError::EmptyText { .. } | DataError::WrongCell { .. } => {
+                "correct the row, or leave such rows out with data.on_bad_row = \"skip\"".into()
+            }
+            DataError::Tokenizer { .. } => "give a `tokenizer.json` as written by Hugging Face tokenizers".into(),
+            DataError::IdBeyondVocabulary { .. } => {
+                "set the model's `vocab` to the size of the vocabulary (257 for bytes)".into()
+            }
+            DataError::Picture { fault, .. } => fault.hint().into(),
+            DataError::NoCaption { .. } => {
+                "put it into a folder named after its class, or write a .txt file of the same name beside it".into()
+            }
+            DataError::PictureConfig { .. } => {
+                "correct the file, or take it away to prepare pictures as CLIP does".into()
+            }
+            DataError::BadOption { .. } => "correct the value in the recipe".into(),
+            DataError::Worker { .. } => "this is a defect of plimsoll: please report it".into(),
+        }
+    }
+}
+
+fn list(names: &[String]) -> String {
+    const SHOWN: usize = 20;
+    let mut text = names.iter().take(SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN {
+        text += &format!(" and {} more", names.len() - SHOWN);
+    }
+    text
+}
+
+/// The closest name, if it is close enough to be a likely slip of the pen.
+fn nearest<'a>(wanted: &str, names: &'a [String]) -> Option<&'a str> {
+    let (distance, name) = names.iter().map(|name| (edit_distance(wanted, name), name)).min_by_key(|(d, _)| *d)?;
+    (distance <= wanted.chars().count().max(3) / 3 + 1).then_some(name)
+}
+
+/// Levenshtein distance, case ignored, one row of the table at a time.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.to_lowercase().chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.to_lowercase().chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+impl Explain for DataError {
+    fn fault(&self) -> Fault {
+        if matches!(self, DataError::Worker { .. }) { Fault::Failed } else { Fault::BadInput }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        vec![self.hint()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edit_distance_counts_single_changes() {
+        assert_eq!(edit_distance("close", "close"), 0);
+        assert_eq!(edit_distance("close", "Clsoe"), 2);
+        assert_eq!(edit_distance("", "abc"), 3);
+        assert_eq!(edit_distance("kitten", "sitting"), 3);
+    }
+
+    #[test]
+    fn missing_column_offers_the_nearest_name_only_when_near() {
+        let columns = vec!["close".to_string(), "volume".to_string()];
+        let error = |column: &str| DataError::MissingColumn {
+            file: "a.csv".into(),
+            column: column.into(),
+            columns: columns.clone(),
+        };
+        assert_eq!(error("vlume").hint(), "did you mean `volume`?");
+        assert_eq!(error("temperature").hint(), "name one of the columns listed");
+        assert_eq!(error("vlume").to_string(), "a.csv: no column `vlume`; columns are `close`, `volume`");
+    }
+}

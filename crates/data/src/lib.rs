@@ -1,0 +1,66 @@
+//! From files to batches:
+//!
+//! ```text
+//! csv, jsonl, parquet ─► table ─► series (labels, split, normalizer) ─► windows ──┐
+//! text, jsonl ─► vocabulary ─► corpus (split) ─► sequences ───────────────────────┼─► loader ─► batches
+//! csv, jsonl, parquet ─► texts (tokens, labels, split) ─► labelled texts, pairs ──┤    order, compose, ladder
+//! seed ─► synthetic (regimes, grammar, …; the best result is known) ──────────────┘
+//! ```
+//! Everything from outside is checked before memory is taken for it; whatever is wrong is a [`DataError`] with file,
+//! place, cause and hint.
+
+mod batch;
+mod compose;
+mod corpus;
+mod dataset;
+mod error;
+mod fields;
+mod labels;
+mod ladder;
+mod loader;
+mod normalizer;
+mod order;
+pub mod pictures;
+mod report;
+mod series;
+mod synthetic;
+mod table;
+mod text;
+mod texts;
+mod vocabulary;
+mod windows;
+
+pub use batch::{Batch, Position, batch_bytes};
+pub use corpus::{CorpusData, CorpusOptions, Sequences, load_corpus};
+pub use dataset::{Dataset, FieldMut, RowMut};
+pub use error::{DataError, Place};
+pub use fields::{Element, FieldSpec, Padding, axis_maxima};
+pub use labels::LabelRule;
+pub use ladder::Ladder;
+#[cfg(test)]
+use loader::WORKER_STACK_BYTES;
+pub use loader::{Loader, LoaderOptions, LoaderStats};
+pub use normalizer::Normalizer;
+pub use order::Order;
+pub use report::{ClassReport, CorpusReport, DataReport, FeatureReport, SeriesReport, TextsReport};
+pub use series::{Labels, SeriesData, SeriesOptions, load_series, read_windows};
+pub use synthetic::{GrammarOptions, RegimesOptions, WordStyle, grammar, recipes, regimes, sentiment, word_tokenizer};
+pub use synthetic::{
+    SHAPES_END, SHAPES_LONGEST, SHAPES_VOCABULARY, Shapes, ShapesData, ShapesOptions, shapes, shapes_tokenizer,
+};
+pub use texts::{
+    CaptionTokenizer, Composition, LabelKind, LabelledData, LabelledOptions, LengthReport, PairedTexts, PairsData,
+    PairsOptions, Reading, TextTokenizer, Texts, encode_source, load_labelled, load_pairs, read_sources, read_texts,
+};
+pub use vocabulary::{FileVocabulary, Vocabulary, VocabularyChoice};
+pub use windows::window_count;
+pub use windows::{NO_LABEL, Windows};
+
+/// Runs code of a library that may panic on damaged files; the panic's message becomes the error.
+fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+        format!("damaged: {}", text.unwrap_or("the reader failed"))
+    })
+}

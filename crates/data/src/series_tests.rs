@@ -1,0 +1,189 @@
+use super::*;
+use crate::table::tests::{file, mutated};
+use crate::{Batch, Dataset, Place};
+
+/// `rows` rows of two features, a word label and an integer time; `edit` may change a row.
+fn csv(rows: usize, edit: impl Fn(usize) -> f64) -> String {
+    let mut text = String::from("time,price,volume,label\n");
+    for row in 0..rows {
+        let label = ["hold", "buy", "sell"][row % 3];
+        let price = 100.0 + (row as f64 * 0.7).sin() * 5.0 + edit(row);
+        text += &format!("{row},{price},{},{label}\n", (row * row) % 17);
+    }
+    text
+}
+
+fn options(path: &std::path::Path) -> SeriesOptions {
+    SeriesOptions {
+        window: 5,
+        time: Some("time".into()),
+        ..SeriesOptions::new(path, LabelRule::Column("label".into()))
+    }
+}
+
+fn load(text: &str, adjust: impl Fn(&mut SeriesOptions)) -> Result<SeriesData, DataError> {
+    let (_folder, path) = file("a.csv", text);
+    let mut options = options(&path);
+    adjust(&mut options);
+    load_series(&options)
+}
+
+fn bits(windows: &Windows) -> Vec<(Vec<u32>, Vec<i32>)> {
+    let mut batch = Batch::new(windows.fields(), 7).unwrap();
+    let starts = (0..windows.len()).step_by(7);
+    let mut fill = |start: usize| {
+        batch.fill(windows, start..windows.len()).unwrap();
+        (batch.f32(0, 0..7).iter().map(|x| x.to_bits()).collect(), batch.i32(1, 0..7).to_vec())
+    };
+    starts.map(&mut fill).collect()
+}
+
+fn derived() -> LabelRule {
+    LabelRule::Return { column: "price".into(), horizon: 4, threshold: 0.01 }
+}
+
+#[test]
+fn a_file_becomes_windows_split_by_time() {
+    let data = load(&csv(100, |_| 0.0), |_| {}).unwrap();
+    assert_eq!((data.train.len(), data.validation.len()), (80 - 4, 20 - 4));
+    assert_eq!(data.normalizer.features, ["price", "volume"]);
+    assert_eq!(data.normalizer.classes, ["buy", "hold", "sell"]);
+    // The first training window ends at row 4, the first validation window at row 84.
+    assert_eq!((data.train.label(0), data.validation.label(0)), (0, 1));
+    let first = &bits(&data.train)[0].0;
+    let expected = ((100.0 - data.normalizer.mean[0]) / data.normalizer.std[0]) as f32;
+    assert_eq!(f32::from_bits(first[0]), expected);
+    let text = data.report.to_string();
+    assert!(text.contains("100 rows × 2 features") && text.contains("76 train, 16 validation"), "{text}");
+    let report: DataReport = serde_json::from_str(&serde_json::to_string(&data.report).unwrap()).unwrap();
+    assert_eq!(report, data.report);
+}
+
+#[test]
+fn training_never_sees_validation_rows() {
+    for label in [LabelRule::Column("label".into()), derived()] {
+        let plain = load(&csv(100, |_| 0.0), |o| o.label = label.clone()).unwrap();
+        let edited = csv(100, |row| if row >= 80 { 1000.0 + row as f64 } else { 0.0 });
+        let edited = load(&edited, |o| o.label = label.clone()).unwrap();
+        assert_eq!(bits(&plain.train), bits(&edited.train));
+        assert_eq!(plain.normalizer, edited.normalizer);
+        assert_ne!(bits(&plain.validation), bits(&edited.validation));
+    }
+}
+
+#[test]
+fn derived_labels_shorten_both_parts_by_the_horizon() {
+    let data = load(&csv(100, |_| 0.0), |o| o.label = derived()).unwrap();
+    assert_eq!((data.train.len(), data.validation.len()), (80 - 4 - 4, 20 - 4 - 4));
+    assert_eq!(data.normalizer.features, ["price", "volume"], "the source of the label stays a feature");
+    // A source that is not among the features is read all the same.
+    let data = load(&csv(100, |_| 0.0), |o| {
+        o.label = derived();
+        o.features = vec!["volume".into()];
+    });
+    assert_eq!(data.unwrap().normalizer.features, ["volume"]);
+}
+
+#[test]
+fn stride_thins_windows_and_fraction_zero_keeps_all_rows() {
+    let data = load(&csv(100, |_| 0.0), |o| {
+        o.stride = 10;
+        o.validation_fraction = 0.0;
+    });
+    let data = data.unwrap();
+    assert_eq!((data.train.len(), data.validation.len()), (10, 0));
+}
+
+#[test]
+fn another_file_is_read_like_the_training_file() {
+    let (_folder, path) = file("a.csv", csv(60, |_| 0.0));
+    let (_other, validation) = file("b.csv", csv(30, |_| 2.0));
+    let data = load_series(&SeriesOptions { validation: Some(validation.clone()), ..options(&path) }).unwrap();
+    assert_eq!((data.train.len(), data.validation.len()), (56, 26));
+    let stored: Normalizer = serde_json::from_str(&serde_json::to_string(&data.normalizer).unwrap()).unwrap();
+    assert_eq!(stored, data.normalizer);
+    assert_eq!(bits(&read_windows(&validation, &stored, Labels::Read).unwrap()), bits(&data.validation));
+    let unlabeled = read_windows(&validation, &stored, Labels::Absent).unwrap();
+    assert_eq!((unlabeled.len(), unlabeled.label(0)), (26, crate::NO_LABEL));
+    let (_bare, bare) = file("c.csv", "time,price,volume\n1,2,3\n2,3,4\n3,4,5\n4,5,6\n5,6,7\n");
+    assert_eq!(read_windows(&bare, &stored, Labels::Absent).unwrap().len(), 1);
+    assert!(matches!(read_windows(&bare, &stored, Labels::Read), Err(DataError::MissingColumn { .. })));
+    let torn = Normalizer { std: vec![1.0], ..stored };
+    assert!(matches!(read_windows(&bare, &torn, Labels::Absent), Err(DataError::BadOption { .. })));
+}
+
+#[test]
+fn jsonl_gives_the_same_windows_as_csv() {
+    let text = csv(40, |_| 0.0);
+    let mut lines = String::new();
+    for line in text.lines().skip(1) {
+        let cells: Vec<&str> = line.split(',').collect();
+        lines += &format!(
+            "{{\"time\":{},\"price\":{},\"volume\":{},\"label\":\"{}\"}}\n",
+            cells[0], cells[1], cells[2], cells[3]
+        );
+    }
+    let (_folder, path) = file("a.jsonl", lines);
+    let json = load_series(&options(&path)).unwrap();
+    assert_eq!(bits(&json.train), bits(&load(&text, |_| {}).unwrap().train));
+}
+
+#[test]
+fn constant_features_become_zero_not_nan() {
+    let mut text = String::from("a,b,label\n");
+    (0..30).for_each(|row| text += &format!("7,{row},{}\n", row % 2));
+    let data = load(&text, |o| o.time = None).unwrap();
+    assert_eq!(data.normalizer.std[0], 1.0);
+    assert_eq!(bits(&data.train)[0].0[0], 0f32.to_bits());
+}
+
+#[test]
+fn bad_series_are_refused_with_place_and_hint() {
+    let good = csv(100, |_| 0.0);
+    let refuse = |text: &str, adjust: &dyn Fn(&mut SeriesOptions)| {
+        let error = load(text, adjust).unwrap_err();
+        assert!(!error.hint().is_empty());
+        error
+    };
+    use DataError as E;
+    let short = refuse(&csv(5, |_| 0.0), &|_| {});
+    assert!(matches!(short, E::TooShort { part: "training", rows: 4, needed: 5, .. }), "{short}");
+    let short = refuse(&csv(20, |_| 0.0), &|_| {});
+    assert!(matches!(short, E::TooShort { part: "validation", rows: 4, needed: 5, .. }), "{short}");
+    let swapped = good.replace("\n50,", "\n48.5,");
+    let unsorted = refuse(&swapped, &|_| {});
+    assert!(matches!(unsorted, E::Unsorted { place: Place::Line(52), .. }), "{unsorted}");
+    let missing = refuse(&good, &|o| o.features = vec!["prise".into()]);
+    assert_eq!(missing.hint(), "did you mean `price`?");
+    assert!(matches!(refuse(&good, &|o| o.label = LabelRule::Column("y".into())), E::MissingColumn { .. }));
+    assert!(matches!(refuse(&good, &|o| o.features = vec!["label".into()]), E::NotNumeric { .. }));
+    assert!(matches!(refuse(&good, &|o| o.classes = Some(2)), E::TooManyLabels { names, .. } if names.len() == 3));
+    assert!(matches!(refuse("label\nup\n", &|o| o.time = None), E::Empty { .. }));
+    assert!(matches!(refuse(&good, &|o| o.window = 0), E::BadOption { name: "window", .. }));
+    assert!(matches!(refuse(&good, &|o| o.window = usize::MAX), E::TooShort { .. }));
+    assert!(matches!(refuse(&good, &|o| o.stride = 0), E::BadOption { name: "stride", .. }));
+    assert!(matches!(refuse(&good, &|o| o.validation_fraction = 1.0), E::BadOption { .. }));
+    assert!(matches!(refuse(&good, &|o| o.validation_fraction = f64::NAN), E::BadOption { .. }));
+    let zero = LabelRule::Return { column: "price".into(), horizon: 0, threshold: 0.0 };
+    assert!(matches!(refuse(&good, &|o| o.label = zero.clone()), E::BadOption { name: "horizon", .. }));
+    let mut huge = String::from("a,label\n");
+    (0..30).for_each(|row| huge += &format!("{}1e308,0\n", if row % 2 == 0 { "-" } else { "" }));
+    assert!(matches!(refuse(&huge, &|o| o.time = None), E::Malformed { .. }));
+}
+
+/// Damage gives an error or another series, never a panic.
+#[test]
+fn mutated_files_do_not_panic() {
+    let mut lines = String::new();
+    (0..30).for_each(|row| lines += &format!("{{\"time\":{row},\"price\":{}.5,\"label\":\"up\"}}\n", row % 7));
+    for (name, text) in [("a.csv", csv(30, |_| 0.0)), ("a.jsonl", lines)] {
+        let (_folder, path) = file(name, "");
+        for seed in 0..1000 {
+            std::fs::write(&path, mutated(&text, seed)).unwrap();
+            match load_series(&options(&path)) {
+                Ok(data) => assert!(!bits(&data.train).is_empty()),
+                Err(error) => assert!(error.to_string().contains(name) && !error.hint().is_empty(), "{error}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Parquet: flat columns of integers, floats, booleans and strings, read column by column without Arrow.
+
+use super::{Cell, Column, Role, Selection, Table, Values};
+use crate::{DataError, Place, guarded};
+use ::parquet::{
+    basic::{ConvertedType, LogicalType, Type},
+    column::reader::{ColumnReader, ColumnReaderImpl},
+    data_type::{ByteArray, DataType},
+    errors::ParquetError,
+    file::reader::{FileReader, RowGroupReader, SerializedFileReader},
+    schema::types::ColumnDescriptor,
+};
+use std::{fs::File, path::Path};
+
+/// Values decoded at a time; bounds the memory beside the table itself.
+const CHUNK: usize = 8192;
+
+pub(super) fn read(file: &Path, selection: &Selection) -> Result<Table, DataError> {
+    let opened = File::open(file).map_err(|source| DataError::Unreadable { file: file.into(), source })?;
+    // The reader is not written for hostile files: a panic inside it is a broken file, not a broken program.
+    guarded(|| read_open(file, opened, selection))
+        .unwrap_or_else(|cause| Err(DataError::Parquet { file: file.into(), cause }))
+}
+
+fn read_open(file: &Path, opened: File, selection: &Selection) -> Result<Table, DataError> {
+    let reader = SerializedFileReader::new(opened).map_err(|error| broken(file, error))?;
+    let schema = reader.metadata().file_metadata().schema_descr_ptr();
+    let names = schema.columns().iter().map(|column| column.path().string()).collect();
+    let mut table = Table::new(file, names, selection)?;
+    for (index, descriptor) in schema.columns().iter().enumerate() {
+        refuse_unreadable(&mut table, index, descriptor)?;
+    }
+    for group in 0..reader.num_row_groups() {
+        let group = reader.get_row_group(group).map_err(|error| broken(file, error))?;
+        read_group(&mut table, &*group)?;
+    }
+    equal_lengths(&table)?;
+    table.finish()
+}
+
+/// Types that cannot be numbers or text here: dropped where columns are guessed, an error where they are named.
+fn refuse_unreadable(table: &mut Table, index: usize, descriptor: &ColumnDescriptor) -> Result<(), DataError> {
+    let moment = is_moment(descriptor);
+    let readable = is_readable(descriptor);
+    let Column { name, role, .. } = &mut table.columns[index];
+    match role {
+        // A moment counts nanoseconds or days: readable as the time column, never a feature by accident.
+        Role::Candidate if moment || !readable => *role = Role::Ignored,
+        Role::Number | Role::Other if !readable => {
+            let cause = format!("column `{name}` has a type that is not supported ({:?})", descriptor.physical_type());
+            return Err(DataError::Parquet { file: table.file.clone(), cause });
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn is_moment(descriptor: &ColumnDescriptor) -> bool {
+    use ConvertedType as C;
+    matches!(
+        descriptor.logical_type_ref(),
+        Some(LogicalType::Date | LogicalType::Time { .. } | LogicalType::Timestamp { .. })
+    ) || matches!(
+        descriptor.converted_type(),
+        C::DATE | C::TIME_MILLIS | C::TIME_MICROS | C::TIMESTAMP_MILLIS | C::TIMESTAMP_MICROS
+    )
+}
+
+fn is_readable(descriptor: &ColumnDescriptor) -> bool {
+    let decimal = descriptor.converted_type() == ConvertedType::DECIMAL
+        || matches!(descriptor.logical_type_ref(), Some(LogicalType::Decimal { .. }));
+    let known = !matches!(descriptor.physical_type(), Type::INT96 | Type::FIXED_LEN_BYTE_ARRAY);
+    known && !decimal && descriptor.max_rep_level() == 0
+}
+
+fn is_unsigned(descriptor: &ColumnDescriptor) -> bool {
+    use ConvertedType as C;
+    matches!(descriptor.converted_type(), C::UINT_8 | C::UINT_16 | C::UINT_32 | C::UINT_64)
+}
+
+fn read_group(table: &mut Table, group: &dyn RowGroupReader) -> Result<(), DataError> {
+    let first_row = table.rows;
+    let mut rows = 0;
+    for index in 0..table.columns.len() {
+        let descriptor = group.metadata().schema_descr().column(index);
+        let unsigned = is_unsigned(&descriptor);
+        if !table.wants(index) {
+            continue;
+        }
+        let reader = group.get_column_reader(index).map_err(|error| broken(&table.file, error))?;
+        let mut target = Target { table, index, row: first_row, nullable: descriptor.max_def_level() };
+        match reader {
+            ColumnReader::BoolColumnReader(r) => target.take(r, |v| Ok(Cell::Number(f64::from(*v)))),
+            ColumnReader::Int32ColumnReader(r) if unsigned => target.take(r, |v| Ok(Cell::Number(*v as u32 as f64))),
+            ColumnReader::Int32ColumnReader(r) => target.take(r, |v| Ok(Cell::Number(f64::from(*v)))),
+            ColumnReader::Int64ColumnReader(r) if unsigned => target.take(r, |v| Ok(Cell::Number(*v as u64 as f64))),
+            ColumnReader::Int64ColumnReader(r) => target.take(r, |v| Ok(Cell::Number(*v as f64))),
+            ColumnReader::FloatColumnReader(r) => target.take(r, |v| Ok(Cell::Number(f64::from(*v)))),
+            ColumnReader::DoubleColumnReader(r) => target.take(r, |v| Ok(Cell::Number(*v))),
+            ColumnReader::ByteArrayColumnReader(r) => target.take(r, text),
+            ColumnReader::Int96ColumnReader(_) | ColumnReader::FixedLenByteArrayColumnReader(_) => continue,
+        }?;
+        rows = rows.max(target.row - first_row);
+    }
+    (0..rows).for_each(|_| table.end_row(None));
+    Ok(())
+}
+
+fn text(value: &ByteArray) -> Result<Cell<'_>, String> {
+    value.as_utf8().map(Cell::Text).map_err(|_| "a text that is not UTF-8".into())
+}
+
+/// One column of one row group on its way into the table.
+struct Target<'a> {
+    table: &'a mut Table,
+    index: usize,
+    row: usize,
+    /// The definition level of a present value; 0 when the column has no nulls.
+    nullable: i16,
+}
+
+impl Target<'_> {
+    fn take<T: DataType>(
+        &mut self,
+        mut reader: ColumnReaderImpl<T>,
+        cell: impl Fn(&T::T) -> Result<Cell<'_>, String>,
+    ) -> Result<(), DataError> {
+        let (mut values, mut levels) = (Vec::with_capacity(CHUNK), Vec::with_capacity(CHUNK));
+        loop {
+            values.clear();
+            levels.clear();
+            let wanted = (self.nullable > 0).then_some(&mut levels);
+            let read = reader.read_records(CHUNK, wanted, None, &mut values);
+            let (records, _, _) = read.map_err(|error| broken(&self.table.file, error))?;
+            if records == 0 {
+                return Ok(());
+            }
+            let mut present = values.iter();
+            for record in 0..records {
+                let missing = self.nullable > 0 && levels.get(record).is_none_or(|&level| level < self.nullable);
+                let value = if missing { None } else { present.next() };
+                self.put(value.map(&cell).transpose())?;
+            }
+        }
+    }
+
+    fn put(&mut self, cell: Result<Option<Cell<'_>>, String>) -> Result<(), DataError> {
+        let place = Place::Row(self.row as u64 + 1);
+        let cell = cell.map_err(|cause| DataError::Malformed { file: self.table.file.clone(), place, cause })?;
+        self.table.push(self.index, place, cell.unwrap_or(Cell::Missing))?;
+        self.row += 1;
+        Ok(())
+    }
+}
+
+/// A damaged file may hold columns of different lengths.
+fn equal_lengths(table: &Table) -> Result<(), DataError> {
+    let length = |column: &Column| match &column.values {
+        Some(Values::Numbers(values)) => values.len(),
+        Some(Values::Text(values)) => values.len(),
+        None => table.rows,
+    };
+    match table.columns.iter().filter(|column| column.role != Role::Ignored).find(|c| length(c) != table.rows) {
+        None => Ok(()),
+        Some(column) => Err(DataError::Parquet {
+            file: table.file.clone(),
+            cause: format!("column `{}` has {} rows, others {}", column.name, length(column), table.rows),
+        }),
+    }
+}
+
+fn broken(file: &Path, error: ParquetError) -> DataError {
+    DataError::Parquet { file: file.into(), cause: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::parquet::{
+        basic::Compression,
+        data_type::{BoolType, ByteArrayType, DoubleType, Int64Type},
+        file::{properties::WriterProperties, writer::SerializedFileWriter},
+        schema::parser::parse_message_type,
+    };
+    use std::{fs, sync::Arc};
+
+    const SCHEMA: &str = "message m {
+        required int64 time (TIMESTAMP(MILLIS,true));
+        optional double price;
+        required boolean holiday;
+        required binary label (UTF8);
+        required int96 old;
+        required int64 exact (DECIMAL(10,2));
+    }";
+
+    /// Two row groups of 3 rows; `price` of row `hole` (from 0) is null.
+    fn write(path: &Path, compression: Compression, hole: Option<usize>) {
+        let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
+        let properties = Arc::new(WriterProperties::builder().set_compression(compression).build());
+        let mut writer = SerializedFileWriter::new(File::create(path).unwrap(), schema, properties).unwrap();
+        for group in 0..2usize {
+            let rows = group * 3..group * 3 + 3;
+            let mut columns = writer.next_row_group().unwrap();
+            let times: Vec<i64> = rows.clone().map(|row| 1_700_000_000_000 + row as i64).collect();
+            let mut column = columns.next_column().unwrap().unwrap();
+            column.typed::<Int64Type>().write_batch(&times, None, None).unwrap();
+            column.close().unwrap();
+            let levels: Vec<i16> = rows.clone().map(|row| i16::from(Some(row) != hole)).collect();
+            let prices: Vec<f64> = rows.clone().filter(|row| Some(*row) != hole).map(|row| row as f64 + 0.25).collect();
+            let mut column = columns.next_column().unwrap().unwrap();
+            column.typed::<DoubleType>().write_batch(&prices, Some(&levels), None).unwrap();
+            column.close().unwrap();
+            let mut column = columns.next_column().unwrap().unwrap();
+            column.typed::<BoolType>().write_batch(&[true, false, true], None, None).unwrap();
+            column.close().unwrap();
+            let mut column = columns.next_column().unwrap().unwrap();
+            let words = ["up", "down", "up"].map(ByteArray::from);
+            column.typed::<ByteArrayType>().write_batch(&words, None, None).unwrap();
+            column.close().unwrap();
+            let mut column = columns.next_column().unwrap().unwrap();
+            let old = vec![Default::default(); 3];
+            column.typed::<::parquet::data_type::Int96Type>().write_batch(&old, None, None).unwrap();
+            column.close().unwrap();
+            let mut column = columns.next_column().unwrap().unwrap();
+            column.typed::<Int64Type>().write_batch(&[1, 2, 3], None, None).unwrap();
+            column.close().unwrap();
+            columns.close().unwrap();
+        }
+        writer.close().unwrap();
+    }
+
+    fn selection(numbers: Option<&[&str]>, others: &[&str]) -> Selection {
+        let names = |list: &[&str]| list.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+        Selection { numbers: numbers.map(names), others: names(others) }
+    }
+
+    #[test]
+    fn columns_are_read_over_row_groups_and_codecs() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        for compression in [Compression::UNCOMPRESSED, Compression::SNAPPY, Compression::ZSTD(Default::default())] {
+            write(&path, compression, None);
+            let selection = selection(None, &["label"]);
+            let table = Table::read(&path, &selection).unwrap();
+            assert_eq!(table.rows, 6);
+            // The moment, the INT96 and the decimal column are no features by accident.
+            assert_eq!(table.number_names(&selection), ["price", "holiday"]);
+            assert_eq!(table.numbers("price").unwrap(), [0.25, 1.25, 2.25, 3.25, 4.25, 5.25]);
+            assert_eq!(table.numbers("holiday").unwrap(), [1.0, 0.0, 1.0, 1.0, 0.0, 1.0]);
+            let Values::Text(words) = table.column("label").unwrap() else { panic!("labels are words") };
+            assert_eq!(words.join(" "), "up down up up down up");
+        }
+        let timed = Table::read(&path, &selection(Some(&["price"]), &["time"])).unwrap();
+        assert_eq!(timed.numbers("time").unwrap()[5], 1_700_000_000_005.0);
+    }
+
+    #[test]
+    fn nulls_and_unsupported_types_are_errors() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        for (hole, row) in [(4, 5), (0, 1)] {
+            write(&path, Compression::SNAPPY, Some(hole));
+            let error = Table::read(&path, &selection(None, &[])).unwrap_err();
+            let expected = Place::Row(row);
+            assert!(matches!(&error, DataError::MissingValue { place, .. } if *place == expected), "{error}");
+        }
+        for named in ["old", "exact"] {
+            let error = Table::read(&path, &selection(Some(&[named]), &[])).unwrap_err();
+            assert!(error.to_string().contains("not supported"), "{error}");
+        }
+        let error = Table::read(&path, &selection(Some(&["prices"]), &[])).unwrap_err();
+        assert_eq!(error.hint(), "did you mean `price`?");
+    }
+
+    /// Damage of every kind gives an error or a table, never a panic or a hang.
+    #[test]
+    fn damaged_files_do_not_panic() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        write(&path, Compression::SNAPPY, None);
+        let whole = fs::read(&path).unwrap();
+        for cut in [0, 3, 11, whole.len() / 2, whole.len() - 1] {
+            fs::write(&path, &whole[..cut]).unwrap();
+            assert!(matches!(Table::read(&path, &selection(None, &[])), Err(DataError::Parquet { .. })), "cut {cut}");
+        }
+        for seed in 0..2000u64 {
+            let mut bytes = whole.clone();
+            let place = plimsoll_base::random::mix(seed + 1) as usize % bytes.len();
+            bytes[place] ^= 1 << (seed % 8);
+            fs::write(&path, &bytes).unwrap();
+            if let Ok(table) = Table::read(&path, &selection(None, &["label"])) {
+                assert!(table.rows <= 6);
+            }
+        }
+    }
+}

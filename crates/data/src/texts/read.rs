@@ -1,0 +1,155 @@
+//! Rows in parallel: one thread reads chunks ahead, workers parse and tokenize them, results are kept in file order.
+
+use super::rows::{Cell, Content, Row, parse_json};
+use crate::{DataError, Place};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// Rows and bytes that are worked on at a time: bounds the memory beside what is kept.
+const CHUNK: usize = 4096;
+const CHUNK_BYTES: usize = 16 << 20;
+
+/// How the reading of a file went.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reading {
+    /// Rows that are used.
+    pub rows: usize,
+    /// Rows left out because they cannot be used.
+    pub skipped: usize,
+    /// What is wrong with the first of them.
+    pub first_skipped: Option<String>,
+}
+
+/// What to read, and how to take faults.
+pub(super) struct Job<'a> {
+    pub file: &'a Path,
+    pub columns: &'a [String],
+    pub threads: usize,
+    /// Leave out rows that cannot be used.
+    pub skip: bool,
+}
+
+/// Where a row was found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spot {
+    pub place: Place,
+    pub offset: u64,
+    pub bytes: u32,
+}
+
+/// A row's result, and where the row was.
+type Worked<O> = (Spot, Result<O, DataError>);
+
+impl Job<'_> {
+    /// Passes every row that `next` gives through `work`, on worker threads, and the results to `keep`, in order.
+    pub fn run<O: Send>(
+        &self,
+        mut next: impl FnMut() -> Result<Option<Row>, DataError>,
+        work: impl Fn(Place, Vec<Cell>) -> Result<O, DataError> + Sync,
+        mut keep: impl FnMut(Spot, O) -> Result<(), DataError>,
+    ) -> Result<Reading, DataError> {
+        let mut reading = Reading::default();
+        let mut rows = chunk(&mut next)?;
+        while !rows.is_empty() {
+            let (done, ahead) = self.work_while(rows, &work, || chunk(&mut next));
+            for (spot, result) in done {
+                match result.and_then(|output| keep(spot, output)) {
+                    Ok(()) => reading.rows += 1,
+                    Err(error) if self.skip && is_of_a_row(&error) => {
+                        reading.skipped += 1;
+                        reading.first_skipped.get_or_insert_with(|| error.to_string());
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            rows = ahead?;
+        }
+        if reading.rows == 0 {
+            return Err(DataError::Empty { file: self.file.into(), what: "rows that can be used" });
+        }
+        Ok(reading)
+    }
+
+    /// Works on `rows` while the caller's thread does something else.
+    fn work_while<O: Send, R>(
+        &self,
+        rows: Vec<Row>,
+        work: &(impl Fn(Place, Vec<Cell>) -> Result<O, DataError> + Sync),
+        meanwhile: impl FnOnce() -> R,
+    ) -> (Vec<Worked<O>>, R) {
+        let count = rows.len().div_ceil(self.threads.max(1));
+        let mut rows = rows.into_iter();
+        let parts: Vec<Vec<Row>> = (0..self.threads.max(1)).map(|_| rows.by_ref().take(count).collect()).collect();
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = parts
+                .into_iter()
+                .filter(|part| !part.is_empty())
+                .map(|part| {
+                    let spots: Vec<Spot> = part.iter().map(spot).collect();
+                    let one =
+                        move |row: Row| (spot(&row), self.cells(row).and_then(|(place, cells)| work(place, cells)));
+                    (spots, scope.spawn(move || part.into_iter().map(one).collect::<Vec<_>>()))
+                })
+                .collect();
+            let other = meanwhile();
+            let failed = || DataError::Worker { cause: "panic while a row was read".into() };
+            let join = |(spots, worker): (Vec<Spot>, std::thread::ScopedJoinHandle<'_, Vec<_>>)| {
+                worker.join().unwrap_or_else(|_| spots.into_iter().map(|spot| (spot, Err(failed()))).collect())
+            };
+            (workers.into_iter().flat_map(join).collect(), other)
+        })
+    }
+
+    fn cells(&self, row: Row) -> Result<(Place, Vec<Cell>), DataError> {
+        let cells = match row.content {
+            Content::Json(line) => parse_json(self.file, row.place, &line, self.columns)?,
+            Content::Cells(cells) => cells,
+            Content::Broken(error) => return Err(error),
+        };
+        Ok((row.place, cells))
+    }
+}
+
+fn spot(row: &Row) -> Spot {
+    Spot { place: row.place, offset: row.offset, bytes: row.bytes }
+}
+
+fn chunk(next: &mut impl FnMut() -> Result<Option<Row>, DataError>) -> Result<Vec<Row>, DataError> {
+    let (mut rows, mut bytes) = (Vec::new(), 0);
+    while rows.len() < CHUNK
+        && bytes < CHUNK_BYTES
+        && let Some(row) = next()?
+    {
+        bytes += row.bytes as usize;
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// Faults that one row has and the next may not.
+fn is_of_a_row(error: &DataError) -> bool {
+    use DataError as E;
+    matches!(
+        error,
+        E::Malformed { .. }
+            | E::RaggedRow { .. }
+            | E::EmptyText { .. }
+            | E::WrongCell { .. }
+            | E::MissingValue { .. }
+            | E::NotFinite { .. }
+            | E::UnknownLabel { .. }
+            | E::BadLabel { .. }
+    )
+}
+
+/// The text of a cell, which must have some.
+pub(super) fn text_of(file: &Path, place: Place, column: &str, cell: Cell) -> Result<String, DataError> {
+    let (file, column) = (file.into(), column.to_string());
+    match cell {
+        Cell::Text(text) if text.trim().is_empty() => Err(DataError::EmptyText { file, place, column }),
+        Cell::Text(text) => Ok(text),
+        Cell::Number(number) => Ok(number.to_string()),
+        Cell::Missing => Err(DataError::MissingValue { file, place, column }),
+        other => Err(DataError::WrongCell { file, place, column, found: other.kind(), wanted: "a text".into() }),
+    }
+}

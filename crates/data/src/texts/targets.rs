@@ -1,0 +1,372 @@
+//! Labels of texts: one class, several at once, or numbers.
+
+use super::rows::Cell;
+use crate::{DataError, Place};
+use std::{collections::HashMap, path::Path};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LabelKind {
+    /// One class of several.
+    Single,
+    /// Each class or none.
+    Multi,
+    /// Numbers.
+    Regression,
+}
+
+/// The labels of all rows.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Targets {
+    Classes(Vec<u32>),
+    /// (rows, width)
+    Values {
+        width: usize,
+        values: Vec<f32>,
+    },
+}
+
+impl Targets {
+    pub fn resident_bytes(&self) -> usize {
+        match self {
+            Targets::Classes(classes) => 4 * classes.len(),
+            Targets::Values { values, .. } => 4 * values.len(),
+        }
+    }
+}
+
+/// What the cells of one row say, before words have become numbers.
+#[derive(Debug, PartialEq)]
+pub(super) enum Label {
+    /// Rows to predict.
+    None,
+    Word(String),
+    Number(f64),
+    Words(Vec<String>),
+    Numbers(Vec<f64>),
+}
+
+/// Where a label was read.
+pub(super) struct At<'a> {
+    pub file: &'a Path,
+    pub place: Place,
+    pub columns: &'a [String],
+}
+
+impl At<'_> {
+    fn wrong(&self, column: usize, cell: &Cell, wanted: &str) -> DataError {
+        let (file, place, column) = (self.file.into(), self.place, self.columns[column].clone());
+        match cell {
+            Cell::Missing => DataError::MissingValue { file, place, column },
+            _ => DataError::WrongCell { file, place, column, found: cell.kind(), wanted: wanted.into() },
+        }
+    }
+
+    fn number(&self, column: usize, cell: &Cell) -> Result<f64, DataError> {
+        let number = match cell {
+            Cell::Number(number) => Some(*number),
+            Cell::Text(text) => text.trim().parse().ok(),
+            _ => None,
+        };
+        let number = number.ok_or_else(|| self.wrong(column, cell, "a number"))?;
+        if number.is_finite() {
+            return Ok(number);
+        }
+        let (file, place, column) = (self.file.into(), self.place, self.columns[column].clone());
+        Err(DataError::NotFinite { file, place, column, value: number })
+    }
+
+    /// Reads the label cells of a row; `cells` are those of `columns`.
+    pub fn label(&self, kind: LabelKind, cells: &[Cell]) -> Result<Label, DataError> {
+        let all = || cells.iter().enumerate().map(|(at, cell)| self.number(at, cell)).collect::<Result<Vec<_>, _>>();
+        match (kind, cells) {
+            (_, []) => Ok(Label::None),
+            (LabelKind::Single, [Cell::Text(word)]) => Ok(Label::Word(word.trim().into())),
+            (LabelKind::Single, [cell]) => Ok(Label::Number(self.number(0, cell)?)),
+            (LabelKind::Single, _) => Err(DataError::option("label", "one class needs one column")),
+            (LabelKind::Multi, [Cell::List(items)]) if items.iter().all(|item| matches!(item, Cell::Text(_))) => {
+                let word = |item: &Cell| if let Cell::Text(word) = item { word.clone() } else { String::new() };
+                Ok(Label::Words(items.iter().map(word).collect()))
+            }
+            (_, [Cell::List(items)]) => {
+                let numbers = items.iter().map(|item| self.number(0, item)).collect::<Result<Vec<_>, _>>()?;
+                Ok(Label::Numbers(numbers))
+            }
+            (LabelKind::Multi, [cell]) => Err(self.wrong(0, cell, "a list of labels, or of 0 and 1,")),
+            _ => Ok(Label::Numbers(all()?)),
+        }
+    }
+}
+
+/// Turns labels into numbers, row by row; learns the classes of the training file on the way.
+pub(super) struct LabelSet {
+    kind: LabelKind,
+    /// Outputs of the model.
+    outputs: usize,
+    names: Vec<String>,
+    index: HashMap<String, u32>,
+    /// Where each name was first met, of those found in the file.
+    met: Vec<Place>,
+    /// New words may still become classes.
+    open: bool,
+    targets: Targets,
+}
+
+impl LabelSet {
+    /// `names`: the classes in order, where they are known.
+    pub fn new(kind: LabelKind, outputs: usize, names: Option<&[String]>) -> Self {
+        let targets = match kind {
+            LabelKind::Single => Targets::Classes(Vec::new()),
+            _ => Targets::Values { width: outputs, values: Vec::new() },
+        };
+        let open = names.is_none();
+        let names = names.unwrap_or_default().to_vec();
+        let index = names.iter().cloned().zip(0..).collect();
+        LabelSet { kind, outputs, names, index, met: Vec::new(), open, targets }
+    }
+
+    pub fn push(&mut self, label: Label, at: &At<'_>) -> Result<(), DataError> {
+        match label {
+            Label::None => self.push_nothing(),
+            Label::Word(word) => {
+                let class = self.class_of(&word, at)?;
+                self.push_class(class);
+            }
+            Label::Number(number) => {
+                let class = self.numbered(number, at)?;
+                self.push_class(class);
+            }
+            Label::Words(words) => {
+                let classes = words.iter().map(|word| self.class_of(word, at)).collect::<Result<Vec<_>, _>>()?;
+                let Targets::Values { width, values } = &mut self.targets else { return Ok(()) };
+                let start = values.len();
+                values.resize(start + *width, 0.0);
+                // More classes than outputs are refused at the end, with all their names.
+                classes.iter().filter(|&&c| (c as usize) < *width).for_each(|&c| values[start + c as usize] = 1.0);
+            }
+            Label::Numbers(numbers) => self.push_numbers(&numbers, at)?,
+        }
+        Ok(())
+    }
+
+    fn push_nothing(&mut self) {
+        match &mut self.targets {
+            Targets::Classes(classes) => classes.push(0),
+            Targets::Values { width, values } => values.resize(values.len() + *width, 0.0),
+        }
+    }
+
+    fn push_class(&mut self, class: u32) {
+        if let Targets::Classes(classes) = &mut self.targets {
+            classes.push(class);
+        }
+    }
+
+    fn push_numbers(&mut self, numbers: &[f64], at: &At<'_>) -> Result<(), DataError> {
+        let Targets::Values { width, values } = &mut self.targets else { return Ok(()) };
+        let malformed = |cause| DataError::Malformed { file: at.file.into(), place: at.place, cause };
+        if numbers.len() != *width {
+            return Err(malformed(format!("{} labels where the model has {width} outputs", numbers.len())));
+        }
+        if let Some(odd) = numbers.iter().find(|x| self.kind == LabelKind::Multi && !(0.0..=1.0).contains(*x)) {
+            return Err(malformed(format!("label {odd} is not between 0 and 1")));
+        }
+        values.extend(numbers.iter().map(|&x| x as f32));
+        Ok(())
+    }
+
+    /// The class of a word; a number written as text is one too.
+    fn class_of(&mut self, word: &str, at: &At<'_>) -> Result<u32, DataError> {
+        if let Some(&class) = self.index.get(word) {
+            return Ok(class);
+        }
+        if self.open {
+            let class = self.names.len() as u32;
+            self.names.push(word.into());
+            self.met.push(at.place);
+            self.index.insert(word.into(), class);
+            return Ok(class);
+        }
+        if let Ok(number) = word.parse::<f64>() {
+            return self.numbered(number, at);
+        }
+        let known = self.names.clone();
+        let (file, place, column) = (at.file.into(), at.place, at.columns.first().cloned().unwrap_or_default());
+        Err(DataError::UnknownLabel { file, place, column, label: word.into(), known })
+    }
+
+    /// A class by its number. Numbers and words in one column are all words.
+    fn numbered(&mut self, number: f64, at: &At<'_>) -> Result<u32, DataError> {
+        let is_whole = number.fract() == 0.0;
+        if is_whole && (self.open || self.index.contains_key(&number.to_string())) {
+            return self.class_of(&number.to_string(), at);
+        }
+        let classes = if self.names.is_empty() || self.open { self.outputs } else { self.names.len() };
+        if is_whole && number >= 0.0 && number < classes as f64 {
+            return Ok(number as u32);
+        }
+        let (file, place, column) = (at.file.into(), at.place, at.columns.first().cloned().unwrap_or_default());
+        Err(DataError::BadLabel { file, place, column, label: number, classes })
+    }
+
+    /// The labels of all rows and the names of the classes; words found in the file are sorted, and whole numbers are
+    /// the classes they name. `columns` are those that hold the labels.
+    pub fn finish(mut self, file: &Path, columns: &[String]) -> Result<(Targets, Vec<String>), DataError> {
+        if self.open {
+            self.settle(file, columns)?;
+        }
+        if self.names.len() > self.outputs {
+            let (file, column) = (file.into(), columns.first().cloned().unwrap_or_default());
+            return Err(DataError::TooManyLabels { file, column, names: self.names, classes: self.outputs });
+        }
+        Ok((self.targets, self.names))
+    }
+
+    fn settle(&mut self, file: &Path, columns: &[String]) -> Result<(), DataError> {
+        if self.names.is_empty() {
+            self.names = if columns.len() == self.outputs { columns.to_vec() } else { numbers(self.outputs) };
+            return Ok(());
+        }
+        let whole: Option<Vec<u32>> = self.names.iter().map(|name| name.parse().ok()).collect();
+        let new = match whole {
+            Some(classes) if self.kind == LabelKind::Single => {
+                let (highest, place) = (classes.iter().zip(&self.met).max_by_key(|(class, _)| **class))
+                    .map_or((0, Place::Row(1)), |(class, place)| (*class, *place));
+                // More labels than classes are refused with all their names.
+                if highest as usize >= self.outputs && self.names.len() <= self.outputs {
+                    let (file, column) = (file.into(), columns.first().cloned().unwrap_or_default());
+                    let (label, classes) = (f64::from(highest), self.outputs);
+                    return Err(DataError::BadLabel { file, place, column, label, classes });
+                }
+                if highest as usize >= self.outputs {
+                    self.names.sort_by_key(|name| name.parse::<u32>().unwrap_or(u32::MAX));
+                    return Ok(());
+                }
+                self.names = numbers(self.outputs);
+                classes
+            }
+            _ => {
+                let mut sorted = self.names.clone();
+                sorted.sort_unstable();
+                let rank = |name: &String| sorted.binary_search(name).map_or(0, |at| at as u32);
+                let ranks = self.names.iter().map(rank).collect();
+                self.names = sorted;
+                ranks
+            }
+        };
+        self.renumber(&new);
+        Ok(())
+    }
+
+    fn renumber(&mut self, new: &[u32]) {
+        match &mut self.targets {
+            Targets::Classes(classes) => classes.iter_mut().for_each(|class| *class = new[*class as usize]),
+            Targets::Values { width, values } => {
+                let mut row = vec![0.0; *width];
+                for old in values.chunks_mut((*width).max(1)) {
+                    row.fill(0.0);
+                    for (class, &value) in old.iter().enumerate().filter(|(_, value)| **value != 0.0) {
+                        if let Some(to) = new.get(class).and_then(|&to| row.get_mut(to as usize)) {
+                            *to = value;
+                        }
+                    }
+                    old.copy_from_slice(&row);
+                }
+            }
+        }
+    }
+}
+
+fn numbers(count: usize) -> Vec<String> {
+    (0..count).map(|class| class.to_string()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(
+        kind: LabelKind,
+        outputs: usize,
+        names: Option<&[&str]>,
+        rows: &[Vec<Cell>],
+    ) -> Result<(Targets, Vec<String>), DataError> {
+        let names: Option<Vec<String>> = names.map(|names| names.iter().map(|n| n.to_string()).collect());
+        let columns: Vec<String> = (0..rows[0].len()).map(|i| format!("y{i}")).collect();
+        let mut set = LabelSet::new(kind, outputs, names.as_deref());
+        for (row, cells) in rows.iter().enumerate() {
+            let at = At { file: Path::new("a.csv"), place: Place::Line(row as u64 + 2), columns: &columns };
+            set.push(at.label(kind, cells)?, &at)?;
+        }
+        set.finish(Path::new("a.csv"), &columns)
+    }
+
+    fn word(text: &str) -> Cell {
+        Cell::Text(text.into())
+    }
+
+    fn classes(targets: Targets) -> Vec<u32> {
+        let Targets::Classes(classes) = targets else { panic!("classes expected") };
+        classes
+    }
+
+    #[test]
+    fn words_are_sorted_and_numbers_are_their_own_class() {
+        let rows = [vec![word("pos")], vec![word("neg")], vec![word("pos")]];
+        let (targets, names) = resolve(LabelKind::Single, 2, None, &rows).unwrap();
+        assert_eq!((classes(targets), names), (vec![1, 0, 1], vec!["neg".to_string(), "pos".into()]));
+        let (targets, _) = resolve(LabelKind::Single, 2, Some(&["pos", "neg"]), &rows).unwrap();
+        assert_eq!(classes(targets), [0, 1, 0]);
+        for rows in [[vec![word("2")], vec![word("0")]], [vec![Cell::Number(2.0)], vec![Cell::Number(0.0)]]] {
+            let (targets, names) = resolve(LabelKind::Single, 3, None, &rows).unwrap();
+            assert_eq!((classes(targets), names.len()), (vec![2, 0], 3));
+            let (targets, _) = resolve(LabelKind::Single, 3, Some(&["a", "b", "c"]), &rows).unwrap();
+            assert_eq!(classes(targets), [2, 0]);
+        }
+        let (targets, _) = resolve(LabelKind::Single, 2, Some(&["1", "5"]), &[vec![Cell::Number(5.0)]]).unwrap();
+        assert_eq!(classes(targets), [1], "a name that is a number counts as a name");
+    }
+
+    #[test]
+    fn labels_outside_the_set_are_errors() {
+        let rows = [vec![word("a")], vec![word("c")], vec![word("b")]];
+        let error = resolve(LabelKind::Single, 2, None, &rows).unwrap_err();
+        assert!(error.to_string().contains("3 different labels (`a`, `b`, `c`)"), "{error}");
+        let error = resolve(LabelKind::Single, 2, Some(&["a", "b"]), &rows).unwrap_err();
+        assert!(error.to_string().contains("line 3, column `y0`: label `c` is not among `a`, `b`"), "{error}");
+        for bad in [Cell::Number(2.0), Cell::Number(0.5), Cell::Number(-1.0)] {
+            let error = resolve(LabelKind::Single, 2, Some(&["a", "b"]), &[vec![bad]]).unwrap_err();
+            assert!(matches!(error, DataError::BadLabel { .. }), "{error}");
+        }
+        let high = resolve(LabelKind::Single, 2, None, &[vec![Cell::Number(7.0)]]).unwrap_err();
+        assert!(matches!(high, DataError::BadLabel { classes: 2, .. }), "{high}");
+        let none = resolve(LabelKind::Single, 2, None, &[vec![Cell::Missing]]).unwrap_err();
+        assert!(matches!(none, DataError::MissingValue { .. }), "{none}");
+    }
+
+    #[test]
+    fn several_labels_come_as_words_numbers_or_columns() {
+        let list = |items: &[&str]| vec![Cell::List(items.iter().map(|i| word(i)).collect())];
+        let (targets, names) =
+            resolve(LabelKind::Multi, 3, None, &[list(&["b", "a"]), list(&[]), list(&["b"])]).unwrap();
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!(targets, Targets::Values { width: 3, values: vec![1., 1., 0., 0., 0., 0., 0., 1., 0.] });
+        let hot = vec![Cell::List(vec![Cell::Number(0.0), Cell::Number(1.0)])];
+        let columns = vec![word("0"), word("1")];
+        for rows in [hot, columns] {
+            let (targets, _) = resolve(LabelKind::Multi, 2, None, &[rows]).unwrap();
+            assert_eq!(targets, Targets::Values { width: 2, values: vec![0.0, 1.0] });
+        }
+        assert!(resolve(LabelKind::Multi, 2, None, &[vec![word("a")]]).is_err());
+        assert!(resolve(LabelKind::Multi, 2, None, &[vec![word("2"), word("0")]]).is_err());
+    }
+
+    #[test]
+    fn regression_takes_numbers_only() {
+        let (targets, _) =
+            resolve(LabelKind::Regression, 1, None, &[vec![word("-1.5")], vec![Cell::Number(3.0)]]).unwrap();
+        assert_eq!(targets, Targets::Values { width: 1, values: vec![-1.5, 3.0] });
+        assert!(resolve(LabelKind::Regression, 1, None, &[vec![word("high")]]).is_err());
+        assert!(resolve(LabelKind::Regression, 1, None, &[vec![word("nan")]]).is_err());
+        assert!(resolve(LabelKind::Regression, 2, None, &[vec![word("1")]]).is_err());
+    }
+}

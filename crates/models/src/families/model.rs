@@ -1,0 +1,121 @@
+//! `[model]` of a recipe: the list of families.
+
+use super::clip::Clip;
+use super::encoder::Encoder;
+use super::hybrid_cnn_lstm::HybridCnnLstm;
+use super::mu_sota::MuSota;
+use super::t5::T5;
+use super::{Family, Listed, Origin, origin, presets};
+use crate::reading::error::Problem;
+use crate::reading::section::Section;
+use plimsoll_base::named;
+use plimsoll_base::names::{Named, nearest};
+use plimsoll_base::units::{ADDRESSABLE_BYTES, format_bytes};
+use serde::Serialize;
+use std::path::Path;
+
+/// Declares `Model` and its dispatch to the families.
+macro_rules! families {
+    ($($variant:ident($sizes:ident) = $name:literal;)+) => {
+        #[derive(Clone, Debug, PartialEq, Serialize)]
+        #[serde(tag = "family")]
+        pub enum Model { $(#[serde(rename = $name)] $variant($sizes)),+ }
+
+        named! {
+            /// The families that can be trained.
+            pub enum FamilyName { $($variant = $name),+ }
+        }
+
+        impl Model {
+            pub fn family(&self) -> &dyn Family {
+                match self { $(Self::$variant(sizes) => sizes),+ }
+            }
+
+            /// The family on its own.
+            pub fn boxed(&self) -> Box<dyn Family> {
+                match self { $(Self::$variant(sizes) => Box::new(sizes.clone())),+ }
+            }
+
+            pub fn name(&self) -> &'static str {
+                match self { $(Self::$variant(_) => $name),+ }
+            }
+
+            /// A model of the family in its usual sizes.
+            pub(super) fn usual(name: FamilyName) -> Self {
+                match name { $(FamilyName::$variant => Self::$variant(Listed::usual(name))),+ }
+            }
+
+            fn read_sizes(name: FamilyName, section: &Section<'_>, folder: &Path) -> Self {
+                match name { $(FamilyName::$variant => Self::$variant(Listed::read(name, section, folder))),+ }
+            }
+        }
+
+        impl FamilyName {
+            /// The names of the family's presets, those of one model together.
+            pub(super) fn presets(self) -> Vec<presets::Names> {
+                match self { $(Self::$variant => <$sizes as Listed>::presets(self)),+ }
+            }
+        }
+    };
+}
+
+families! {
+    HybridCnnLstm(HybridCnnLstm) = "hybrid-cnn-lstm";
+    MuSota(MuSota) = "mu-sota";
+    Bert(Encoder) = "bert";
+    Roberta(Encoder) = "roberta";
+    XlmRoberta(Encoder) = "xlm-roberta";
+    DebertaV3(Encoder) = "deberta-v3";
+    T5(T5) = "t5";
+    Clip(Clip) = "clip";
+}
+
+impl Model {
+    /// `None` where the family is not known; where sizes were refused, defaults stand in for them.
+    /// `folder` is where relative paths start.
+    pub(crate) fn read(section: &Section<'_>, folder: &Path) -> Option<Self> {
+        let name = family_name(section, folder)?;
+        let model = Self::read_sizes(name, section, folder);
+        section.finish();
+        if section.is_clean() {
+            model.family().check(section);
+            model.check_parameters(section);
+        }
+        Some(model)
+    }
+
+    /// Where a Hugging Face model comes from; `None` for the families that are ours alone.
+    pub fn origin(&self) -> Option<&Origin> {
+        self.family().origin()
+    }
+
+    fn check_parameters(&self, section: &Section<'_>) {
+        // Weight, gradient and two moments, four bytes each: what plain AdamW keeps.
+        let bytes = self.family().parameters().and_then(|p| p.checked_mul(16));
+        if bytes.is_none_or(|b| b > ADDRESSABLE_BYTES) {
+            let size = bytes.map_or("more than 16 EiB".into(), format_bytes);
+            section.refuse(
+                "family",
+                format!("these sizes are absurd: weights, gradients and moments take {size}"),
+                format!("a process can address {}: make the sizes smaller", format_bytes(ADDRESSABLE_BYTES)),
+            );
+        }
+    }
+}
+
+fn family_name(section: &Section<'_>, folder: &Path) -> Option<FamilyName> {
+    if !section.has("family") && (section.has("preset") || section.has("checkpoint")) {
+        return origin::implied_family(section, folder);
+    }
+    let available = FamilyName::names().collect::<Vec<_>>().join(", ");
+    let node = section.require("family", section.get("family"), &format!("available: {available}"))?;
+    let text = section.text_of("family", node, &available)?;
+    let found = FamilyName::from_name(text);
+    if found.is_none() {
+        let problem = |cause| Problem::new(section.path("family"), cause, node.place);
+        let hint = nearest(text, FamilyName::names()).map(|n| format!("did you mean \"{n}\"?"));
+        section
+            .report(problem(format!("unknown family {}", section.excerpt(node))).allowed(available).maybe_hint(hint));
+    }
+    found
+}

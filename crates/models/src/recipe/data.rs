@@ -1,0 +1,281 @@
+//! `[data]`: where samples come from and how they are cut.
+
+mod batches;
+mod captions;
+mod labelled;
+mod pairs;
+mod series;
+mod text;
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::families::Task;
+use crate::families::{Input, Model};
+use crate::reading::section::{Range, Section};
+use crate::reading::tree::Value;
+pub use captions::Captions;
+pub use labelled::{Columns, Labelled, LabelledColumns};
+pub use pairs::{PairColumns, Pairs};
+use plimsoll_base::batching::Batching;
+use plimsoll_base::named;
+pub use series::{DerivedLabel, Label, Series};
+pub use text::{BYTE_VOCABULARY, Text};
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Data {
+    #[serde(flatten)]
+    pub source: Source,
+    pub validation: Validation,
+    #[serde(flatten)]
+    pub kind: Kind,
+    /// Threads that prepare batches; with 0 the training thread does.
+    pub workers: usize,
+    /// Effective batches prepared ahead, at most.
+    pub prefetch: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Source {
+    /// As written in the recipe; `Recipe::resolve_path` finds it.
+    File { train: PathBuf, format: Format },
+    Synthetic {
+        #[serde(rename = "source")]
+        name: Synthetic,
+        /// Rows of the series, bytes of the corpus, or labelled texts, pairs and pictures.
+        samples: usize,
+        seed: u64,
+    },
+}
+
+named! {
+    pub enum Format {
+        Csv = "csv",
+        Jsonl = "jsonl",
+        Parquet = "parquet",
+        Text = "text",
+        /// A folder of pictures.
+        Folder = "folder",
+    }
+}
+
+named! {
+    pub enum Synthetic {
+        Regimes = "synthetic:regimes",
+        Grammar = "synthetic:grammar",
+        Sentiment = "synthetic:sentiment",
+        Recipes = "synthetic:recipes",
+        Shapes = "synthetic:shapes",
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Validation {
+    /// A part of the training data; 0 is none. Of a series or a corpus the last part; of labelled texts, pairs and
+    /// pictures a shuffled one, always the same.
+    Fraction(f64),
+    File(PathBuf),
+}
+
+impl Validation {
+    pub fn is_none(&self) -> bool {
+        *self == Self::Fraction(0.0)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Kind {
+    Series(Series),
+    Text(Text),
+    Labelled(Labelled),
+    Pairs(Pairs),
+    Captions(Captions),
+}
+
+const SYNTHETIC_KEYS: [&str; 2] = ["samples", "seed"];
+
+/// Every key that only some kinds of data know.
+const KIND_KEYS: [&[&str]; 6] =
+    [&series::KEYS, &text::KEYS, &labelled::KEYS, &pairs::KEYS, &captions::KEYS, &batches::BATCHING_KEYS];
+
+/// Refuses keys of other kinds than the one that knows `own`.
+fn refuse_keys(section: &Section<'_>, own: &[&'static str], kind: &str) {
+    section.know(own);
+    let others = KIND_KEYS.into_iter().flatten().filter(|key| !own.contains(key));
+    for key in others.copied().collect::<std::collections::BTreeSet<_>>() {
+        section.not_with(key, kind);
+    }
+}
+
+impl Data {
+    /// `None` where there is no source; where other values were refused, defaults stand in for them.
+    pub(super) fn read(section: &Section<'_>, task: Task, model: Option<&Model>) -> Option<Self> {
+        let input = model.map(|m| m.family().input());
+        let source = Source::read(section, task);
+        let kind = match task {
+            Task::Series => Kind::Series(Series::read(section, source.as_ref())),
+            Task::LanguageModel => Kind::Text(Text::read(section, input)),
+            Task::Classify => Kind::Labelled(Labelled::read(section, source.as_ref(), input)),
+            Task::Seq2seq => Kind::Pairs(Pairs::read(section, source.as_ref(), input)),
+            Task::Contrastive => Kind::Captions(Captions::read(section, input)),
+        };
+        let validation = Validation::read(section, if task == Task::Series { 0.2 } else { 0.1 });
+        let workers = section.size("workers", 0..=256).unwrap_or(2);
+        let prefetch = section.size("prefetch", 1..=1024).unwrap_or(2);
+        section.finish();
+        Some(Self { source: source?, validation, kind, workers, prefetch })
+    }
+
+    /// How samples share batches.
+    pub fn batching(&self) -> Batching {
+        match &self.kind {
+            Kind::Series(_) | Kind::Text(_) | Kind::Captions(_) => Batching::EQUAL,
+            Kind::Labelled(labelled) => labelled.batching,
+            Kind::Pairs(pairs) => pairs.batching,
+        }
+    }
+
+    /// Reports data that does not go with the model.
+    pub(super) fn check(&self, section: &Section<'_>, input: Input) {
+        self.check_tokenizer(section);
+        match (&self.kind, input) {
+            (Kind::Series(series), Input::Series { features, classes, .. }) => series.check(section, features, classes),
+            (Kind::Text(text), Input::Tokens { max_length, vocab }) => text.check(section, max_length, vocab),
+            (Kind::Labelled(Labelled { max_length, .. }), Input::Tokens { max_length: longest, .. })
+            | (Kind::Pairs(Pairs { max_length, .. }), Input::Tokens { max_length: longest, .. })
+            | (Kind::Captions(Captions { max_length, .. }), Input::Pictures { max_length: longest, .. }) => {
+                check_length(section, *max_length, longest);
+            }
+            // The task, already checked against the family, decides both sides.
+            _ => {}
+        }
+    }
+
+    /// A file that nothing reads must not go along with the model.
+    fn check_tokenizer(&self, section: &Section<'_>) {
+        let (Kind::Text(Text { tokenizer, .. }) | Kind::Captions(Captions { tokenizer, .. })) = &self.kind else {
+            return;
+        };
+        if let (Some(_), Source::Synthetic { name, .. }) = (tokenizer, &self.source) {
+            let cause = format!("\"{name}\" has a vocabulary of its own");
+            section.refuse("tokenizer", cause, "leave it out, or name a file with `train` instead of `source`");
+        }
+    }
+}
+
+impl Source {
+    fn read(section: &Section<'_>, task: Task) -> Option<Self> {
+        let train = section.file("train");
+        let synthetic = section.choice::<Synthetic>("source");
+        section.know(&["format"]);
+        section.know(&SYNTHETIC_KEYS);
+        match (section.has("train"), section.has("source")) {
+            (true, false) => Self::file(section, task, train?),
+            (false, true) => Self::synthetic(section, task, synthetic?),
+            (true, true) => {
+                let hint = "keep `train` for a file, or `source` for data made by code";
+                section.refuse("source", "`train` and `source` exclude each other", hint);
+                None
+            }
+            (false, false) => {
+                let hint =
+                    "name a file, train = \"data/train.csv\", or data made by code, source = \"synthetic:regimes\"";
+                section.require::<()>("train", None, hint);
+                None
+            }
+        }
+    }
+
+    fn file(section: &Section<'_>, task: Task, train: PathBuf) -> Option<Self> {
+        for key in SYNTHETIC_KEYS {
+            section.not_with(key, "data from a file");
+        }
+        let format = match section.get("format") {
+            Some(node) => section.choice_of("format", node, &[])?,
+            None if task == Task::Contrastive && train.extension().is_none() => Format::Folder,
+            None => Format::of(section, &train)?,
+        };
+        let fits = match task {
+            Task::Series | Task::Classify | Task::Seq2seq => !matches!(format, Format::Text | Format::Folder),
+            Task::LanguageModel => matches!(format, Format::Text | Format::Jsonl),
+            Task::Contrastive => format != Format::Text,
+        };
+        if !fits {
+            let at = if section.has("format") { "format" } else { "train" };
+            let hint =
+                "language-model: text, jsonl; contrastive: folder, csv, jsonl, parquet; others: csv, jsonl, parquet";
+            section.refuse(at, format!("task `{task}` cannot read {format}"), hint);
+        }
+        Some(Self::File { train, format })
+    }
+
+    fn synthetic(section: &Section<'_>, task: Task, name: Synthetic) -> Option<Self> {
+        section.not_with("format", "data made by code");
+        let made_for = |task| match task {
+            Task::Series => Synthetic::Regimes,
+            Task::LanguageModel => Synthetic::Grammar,
+            Task::Classify => Synthetic::Sentiment,
+            Task::Seq2seq => Synthetic::Recipes,
+            Task::Contrastive => Synthetic::Shapes,
+        };
+        if name != made_for(task) {
+            let hint = format!("{task}: \"{}\"", made_for(task));
+            section.refuse("source", format!("\"{name}\" does not go with task `{task}`"), hint);
+        }
+        let samples = section.size("samples", 1..=100_000_000).unwrap_or(20_000);
+        Some(Self::Synthetic { name, samples, seed: section.seed("seed").unwrap_or(1) })
+    }
+}
+
+impl Format {
+    /// By the extension of the file.
+    fn of(section: &Section<'_>, path: &Path) -> Option<Self> {
+        let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
+        let format = match extension.as_str() {
+            "csv" => Some(Self::Csv),
+            "jsonl" | "ndjson" => Some(Self::Jsonl),
+            "parquet" => Some(Self::Parquet),
+            "txt" | "text" | "md" => Some(Self::Text),
+            _ => None,
+        };
+        if format.is_none() {
+            let hint = "say it with format = \"csv\", \"jsonl\", \"parquet\" or \"text\"";
+            section.refuse("train", "the format does not follow from the file's extension", hint);
+        }
+        format
+    }
+}
+
+impl Validation {
+    fn read(section: &Section<'_>, default: f64) -> Self {
+        let Some(node) = section.get("validation") else { return Self::Fraction(default) };
+        let read = match &node.value {
+            Value::Text(_) => section.file("validation").map(Self::File),
+            _ => section.number_of("validation", node, Range::closed(0.0, 0.9)).map(Self::Fraction),
+        };
+        read.unwrap_or(Self::Fraction(default))
+    }
+}
+
+fn check_length(section: &Section<'_>, max_length: usize, longest: usize) {
+    if max_length > longest {
+        let cause = format!("{max_length} tokens are more than the {longest} positions that the model knows");
+        section.refuse("max_length", cause, format!("at most {longest}"));
+    }
+}
+
+/// Tokens per text unless the recipe says: what the model knows, within reason.
+fn usual_length(input: Option<Input>) -> usize {
+    const USUAL: usize = 512;
+    match input {
+        Some(Input::Tokens { max_length, .. } | Input::Pictures { max_length, .. }) => max_length.min(USUAL),
+        _ => USUAL,
+    }
+}
+
+#[cfg(test)]
+mod tests;

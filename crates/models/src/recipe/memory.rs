@@ -1,0 +1,186 @@
+//! `[memory]`: what the planner may choose, and what the user pins.
+
+use std::ops::RangeInclusive;
+
+use serde::{Serialize, Serializer};
+
+use crate::families::AttentionForm;
+use crate::reading::error::Problem;
+use crate::reading::section::Section;
+use crate::reading::tree::{Node, Value};
+use plimsoll_base::named;
+use plimsoll_base::names::Named;
+use plimsoll_base::units::{ADDRESSABLE_BYTES, Size, parse_size};
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Memory {
+    pub budget: Budget,
+    pub micro_batch: Choice<usize>,
+    pub precision: Choice<Precision>,
+    pub recompute: Choice<RecomputeLevel>,
+    pub attention: Choice<AttentionForm>,
+    /// Blocks or heads computed at a time.
+    pub block_group: Choice<usize>,
+    /// Tokens whose logits exist at a time.
+    pub loss_chunk: Choice<usize>,
+    pub optimizer_state: Choice<OptimizerState>,
+    pub offload: Choice<OffloadLevel>,
+    /// `false` gives every buffer a place of its own, to compare with.
+    pub sharing: bool,
+    /// Off: kernels are launched one by one instead of as captured graphs.
+    #[serde(skip_serializing_if = "Choice::is_auto")]
+    pub cuda_graphs: Choice<CudaGraphs>,
+}
+
+/// Left to the planner, or decided by the recipe and then respected or refused, never changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Choice<T> {
+    #[default]
+    Auto,
+    Pinned(T),
+}
+
+impl<T> Choice<T> {
+    fn is_auto(&self) -> bool {
+        matches!(self, Self::Auto)
+    }
+
+    pub fn pinned(self) -> Option<T> {
+        match self {
+            Self::Auto => None,
+            Self::Pinned(value) => Some(value),
+        }
+    }
+
+    fn read(section: &Section<'_>, key: &'static str, read: impl FnOnce(&Node) -> Option<T>) -> Self {
+        match section.get(key) {
+            None => Self::Auto,
+            Some(node) if is_auto(node) => Self::Auto,
+            Some(node) => read(node).map_or(Self::Auto, Self::Pinned),
+        }
+    }
+}
+
+impl Choice<usize> {
+    pub(super) fn size(section: &Section<'_>, key: &'static str, range: RangeInclusive<usize>) -> Self {
+        Self::read(section, key, |node| section.size_of(key, node, range, "\"auto\" or "))
+    }
+}
+
+impl<T: Named> Choice<T> {
+    fn named(section: &Section<'_>, key: &'static str) -> Self {
+        Self::read(section, key, |node| section.choice_of(key, node, &["auto"]))
+    }
+}
+
+fn is_auto(node: &Node) -> bool {
+    matches!(&node.value, Value::Text(text) if text == "auto")
+}
+
+impl<T: Serialize> Serialize for Choice<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::Pinned(value) => value.serialize(serializer),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Budget {
+    /// 95 % of what is free.
+    Auto,
+    Bytes(u64),
+    /// Of what is free.
+    Percent(f64),
+}
+
+impl Serialize for Budget {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::Bytes(bytes) => serializer.serialize_u64(*bytes),
+            Self::Percent(percent) => serializer.collect_str(&format_args!("{percent}%")),
+        }
+    }
+}
+
+named! {
+    pub enum Precision {
+        F32 = "f32",
+        Tf32 = "tf32",
+        Bf16Mixed = "bf16-mixed",
+        Fp16Mixed = "fp16-mixed",
+        Bf16 = "bf16",
+    }
+}
+
+named! {
+    /// What is computed again in the backward pass instead of kept.
+    pub enum RecomputeLevel {
+        None = "none",
+        /// Norms, activations, softmax.
+        Cheap = "cheap",
+        /// Some layers.
+        Some = "some",
+        /// All layers.
+        Layers = "layers",
+    }
+}
+
+named! {
+    pub enum OptimizerState { F32 = "f32", Bf16 = "bf16", EightBit = "8bit" }
+}
+
+named! {
+    pub enum CudaGraphs { Off = "off" }
+}
+
+named! {
+    /// What waits in host memory.
+    pub enum OffloadLevel { None = "none", Optimizer = "optimizer", Activations = "activations" }
+}
+
+impl Memory {
+    pub(super) fn read(section: &Section<'_>) -> Self {
+        let count = 1..=1 << 24;
+        let memory = Self {
+            budget: Budget::read(section),
+            micro_batch: Choice::size(section, "micro_batch", count.clone()),
+            precision: Choice::named(section, "precision"),
+            recompute: Choice::named(section, "recompute"),
+            attention: Choice::named(section, "attention"),
+            block_group: Choice::size(section, "block_group", count.clone()),
+            loss_chunk: Choice::size(section, "loss_chunk", count),
+            optimizer_state: Choice::named(section, "optimizer_state"),
+            offload: Choice::named(section, "offload"),
+            sharing: section.flag("sharing").unwrap_or(true),
+            cuda_graphs: Choice::named(section, "cuda_graphs"),
+        };
+        section.finish();
+        memory
+    }
+}
+
+impl Budget {
+    fn read(section: &Section<'_>) -> Self {
+        let key = "budget";
+        let Some(node) = section.get(key) else { return Self::Auto };
+        match &node.value {
+            _ if is_auto(node) => Self::Auto,
+            Value::Text(text) => match parse_size(text) {
+                Ok(Size::Bytes(bytes)) => Self::Bytes(bytes),
+                Ok(Size::Percent(percent)) => Self::Percent(percent),
+                Err(error) => {
+                    section.report(Problem::new(section.path(key), error.to_string(), node.place));
+                    Self::Auto
+                }
+            },
+            _ => {
+                let words = "\"auto\", a size such as \"12GiB\", a percentage such as \"90%\" or ";
+                let bytes = section.size_of(key, node, 1..=ADDRESSABLE_BYTES as usize, words);
+                bytes.map_or(Self::Auto, |n| Self::Bytes(n as u64))
+            }
+        }
+    }
+}

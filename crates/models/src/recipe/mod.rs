@@ -1,0 +1,183 @@
+//! recipe.toml → raw tree with places → checked, resolved `Recipe`.
+//!
+//! The raw stage (`tree`, `set`) knows where everything was written; the reading stage (`section` and one file per
+//! table) checks types and ranges and fills every default; `relations` checks what only several tables together tell.
+
+mod data;
+mod draft;
+mod memory;
+mod optimizer;
+mod relations;
+mod train;
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+pub use data::{
+    BYTE_VOCABULARY, Captions, Columns, Data, DerivedLabel, Format, Kind, Label, Labelled, LabelledColumns,
+    PairColumns, Pairs, Series, Source, Synthetic, Text, Validation,
+};
+pub use draft::Draft;
+pub use memory::{Budget, Choice, CudaGraphs, Memory, OffloadLevel, OptimizerState, Precision, RecomputeLevel};
+pub use optimizer::{Optimizer, Rule, Schedule, Shape, Warmup};
+pub use train::{Checkpoint, Evaluate, Every, Sample, Train};
+
+pub use crate::families::{BatchNormMode, FamilyName, Model, Origin, ProblemType, Task};
+pub use crate::reading::{Problems, RecipeError};
+
+use crate::reading::error::{Problem, Sources};
+use crate::reading::section::{Issues, LONGEST_NAME, Section};
+use crate::reading::tree::Table;
+use crate::reading::{resolve_in, set, tree};
+
+/// A checked recipe with every default filled in; what the planner may choose is `Auto` or pinned.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recipe {
+    /// The file's stem, unless the recipe has a `name`.
+    pub name: String,
+    /// Where relative data paths start: the recipe's folder.
+    pub dir: PathBuf,
+    pub model: Model,
+    pub data: Data,
+    pub train: Train,
+    pub memory: Memory,
+}
+
+/// A file's name without its extension, as a recipe's name may be.
+fn stem(file: &Path) -> String {
+    let mut stem = file.file_stem().map_or("recipe".into(), |s| s.to_string_lossy().replace(char::is_control, "-"));
+    while stem.len() > LONGEST_NAME {
+        stem.pop();
+    }
+    stem
+}
+
+/// A recipe is a page of text; anything larger is some other file.
+const MOST_FILE_BYTES: u64 = 1 << 20;
+
+impl Recipe {
+    /// Reads a recipe file and lays `sets` (`key=value`) over it.
+    pub fn load(path: &Path, sets: &[String]) -> Result<Self, RecipeError> {
+        Draft::read(path, sets)?.with(&[])
+    }
+
+    pub fn parse(text: &str, file_name: &str, sets: &[String]) -> Result<Self, RecipeError> {
+        let sources = Sources::new(file_name, text, sets);
+        let issues = Issues::new(&sources);
+        let root = raw_tree(&sources, sets.len(), &issues);
+        let recipe = root.as_ref().and_then(|root| Self::resolve(root, Path::new(file_name), &issues));
+        match recipe {
+            Some(recipe) if issues.count() == 0 => Ok(recipe),
+            _ => Err(issues.into_error()),
+        }
+    }
+
+    /// `None` only after a problem was reported.
+    fn resolve(root: &Table, file: &Path, issues: &Issues<'_>) -> Option<Self> {
+        let root = Section::new(root, String::new(), issues);
+        let name = root.folder_name("name");
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let dir = root.file("dir").map_or_else(|| folder.to_path_buf(), |dir| folder.join(dir));
+        let model_section = required_table(&root, "model", "family = \"hybrid-cnn-lstm\"");
+        let data_section = required_table(&root, "data", "source = \"synthetic:regimes\"");
+        let train_section = required_table(&root, "train", "effective_batch = 64");
+        let memory_section = root.section_or_empty("memory");
+        root.finish();
+
+        let model = model_section.and_then(|s| Model::read(&s, &dir));
+        let memory = Memory::read(&memory_section);
+        let (data_section, train_section) = (data_section?, train_section?);
+        let task = Task::read(&train_section, model.as_ref())?;
+        let train = Train::read(&train_section, task, model.as_ref());
+        let data = Data::read(&data_section, task, model.as_ref());
+        let recipe = Self { name: name.unwrap_or_else(|| stem(file)), dir, model: model?, data: data?, train, memory };
+        if issues.count() == 0 {
+            relations::check(&recipe, &data_section, &train_section, &memory_section);
+        }
+        Some(recipe)
+    }
+
+    /// The resolved recipe as a file that reads back as an equal one.
+    pub fn to_toml(&self) -> Result<String, RecipeError> {
+        #[derive(Serialize)]
+        struct Stored<'a> {
+            name: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            dir: Option<&'a str>,
+            model: &'a Model,
+            data: &'a Data,
+            train: &'a Train,
+            memory: &'a Memory,
+        }
+        toml::to_string(&Stored {
+            name: &self.name,
+            dir: self.dir.to_str().filter(|d| !d.is_empty()),
+            model: &self.model,
+            data: &self.data,
+            train: &self.train,
+            memory: &self.memory,
+        })
+        .map_err(|e| RecipeError::Store(e.to_string()))
+    }
+
+    /// SHA-256, in hex, of everything that decides the plan or what is learned. Left out: name, folder, loader
+    /// threads and depth, and checkpoints, which may change between a run and its resumption.
+    pub fn hash(&self) -> Result<String, RecipeError> {
+        let data = Data { workers: 0, prefetch: 0, ..self.data.clone() };
+        let train = Train { checkpoint: Checkpoint { every: Every::Never, keep: 0 }, ..self.train.clone() };
+        let canonical = serde_json::to_vec(&("plimsoll recipe 1", &self.model, data, train, &self.memory))
+            .map_err(|e| RecipeError::Store(e.to_string()))?;
+        Ok(Sha256::digest(canonical).iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// Where a path of this recipe is: in the recipe's folder or, if nothing is there, in the working directory.
+    pub fn resolve_path(&self, path: &Path) -> PathBuf {
+        resolve_in(&self.dir, path)
+    }
+
+    /// The folder of the checkpoint that the model starts from, if any.
+    pub fn checkpoint_dir(&self) -> Option<PathBuf> {
+        let path = self.model.origin()?.checkpoint.as_deref()?;
+        Some(self.resolve_path(path))
+    }
+}
+
+fn required_table<'a>(root: &Section<'a>, key: &'static str, example: &str) -> Option<Section<'a>> {
+    root.require(key, root.section(key), &format!("add a table [{key}] with, for example, {example}"))
+}
+
+/// The file's tree with every setting laid over it; `None` where the file is not TOML.
+fn raw_tree(sources: &Sources, sets: usize, issues: &Issues<'_>) -> Option<Table> {
+    let root = tree::parse_document(sources.text(0));
+    let mut root = match root {
+        Ok(root) => root,
+        Err(error) => {
+            let cause = format!("not valid TOML: {}", error.cause);
+            issues.report(Problem::new("", cause, error.place));
+            return None;
+        }
+    };
+    for source in 1..=sets {
+        if let Err(problem) = set::apply(&mut root, sources, source) {
+            issues.report(problem);
+        }
+    }
+    Some(root)
+}
+
+fn read_text(path: &Path) -> Result<String, RecipeError> {
+    let refuse = |cause, hint| RecipeError::Read { path: path.to_path_buf(), cause, hint };
+    let size = std::fs::metadata(path).map_err(|e| refuse(e, "is the path right?"))?.len();
+    if size > MOST_FILE_BYTES {
+        let cause =
+            std::io::Error::other(format!("{} are too many for a recipe", plimsoll_base::units::format_bytes(size)));
+        return Err(refuse(cause, "a recipe is a short TOML file; is this the right one?"));
+    }
+    let bytes = std::fs::read(path).map_err(|e| refuse(e, "is it a readable file?"))?;
+    String::from_utf8(bytes).map_err(|e| {
+        let cause = std::io::Error::other(format!("byte {} is not UTF-8", e.utf8_error().valid_up_to()));
+        refuse(cause, "save the file as UTF-8")
+    })
+}

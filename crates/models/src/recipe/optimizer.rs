@@ -1,0 +1,143 @@
+//! `train.optimizer` and `train.schedule`.
+
+use serde::{Serialize, Serializer};
+
+use crate::reading::section::{Range, Section};
+use crate::reading::tree::Value;
+use plimsoll_base::named;
+use plimsoll_base::names::Named;
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Optimizer {
+    #[serde(flatten)]
+    pub rule: Rule,
+    pub lr: f64,
+    pub weight_decay: f64,
+    /// Decay biases and norms too; by default they do not decay.
+    pub decay_all: bool,
+}
+
+/// The update rule, with the numbers only it has.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(tag = "name", rename_all = "lowercase")]
+pub enum Rule {
+    AdamW { betas: [f64; 2], eps: f64 },
+    Sgd { momentum: f64 },
+    Adafactor,
+}
+
+named! {
+    enum RuleName { AdamW = "adamw", Sgd = "sgd", Adafactor = "adafactor" }
+}
+
+const EPS: Range = Range::above(0.0, 1.0);
+const MOMENTUM: Range = Range::closed(0.0, 0.999_999_9);
+
+impl Optimizer {
+    pub(super) fn read(section: &Section<'_>) -> Self {
+        let name = section.choice("name").unwrap_or(RuleName::AdamW);
+        let (lr, weight_decay) = match name {
+            RuleName::AdamW => (1e-3, 0.01),
+            RuleName::Sgd | RuleName::Adafactor => (1e-2, 0.0),
+        };
+        let optimizer = Self {
+            rule: Rule::read(section, name),
+            lr: section.number("lr", Range::above(0.0, 1000.0)).unwrap_or(lr),
+            weight_decay: section.number("weight_decay", Range::closed(0.0, 1000.0)).unwrap_or(weight_decay),
+            decay_all: section.flag("decay_all").unwrap_or(false),
+        };
+        section.finish();
+        optimizer
+    }
+}
+
+impl Rule {
+    fn read(section: &Section<'_>, name: RuleName) -> Self {
+        let refuse = |keys: &[&'static str]| keys.iter().for_each(|key| section.not_with(key, name));
+        match name {
+            RuleName::AdamW => {
+                refuse(&["momentum"]);
+                let beta = |node: &_| section.number_of("betas", node, MOMENTUM);
+                let betas = section.list("betas", 2..=2, "numbers", beta).and_then(|b| b.try_into().ok());
+                Self::AdamW { betas: betas.unwrap_or([0.9, 0.999]), eps: section.number("eps", EPS).unwrap_or(1e-8) }
+            }
+            RuleName::Sgd => {
+                refuse(&["betas", "eps"]);
+                Self::Sgd { momentum: section.number("momentum", MOMENTUM).unwrap_or(0.0) }
+            }
+            RuleName::Adafactor => {
+                refuse(&["betas", "momentum", "eps"]);
+                Self::Adafactor
+            }
+        }
+    }
+
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::AdamW { .. } => RuleName::AdamW.name(),
+            Self::Sgd { .. } => RuleName::Sgd.name(),
+            Self::Adafactor => RuleName::Adafactor.name(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Schedule {
+    pub name: Shape,
+    pub warmup: Warmup,
+    /// Where linear and cosine end, as a part of `lr`; always 0 for constant.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub min_lr_fraction: f64,
+}
+
+named! {
+    /// How the learning rate moves after the warm-up.
+    pub enum Shape { Constant = "constant", Linear = "linear", Cosine = "cosine" }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Warmup {
+    /// Of all steps.
+    Fraction(f64),
+    Steps(usize),
+}
+
+impl Serialize for Warmup {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Fraction(fraction) => fraction.serialize(serializer),
+            Self::Steps(steps) => steps.serialize(serializer),
+        }
+    }
+}
+
+fn is_zero(x: &f64) -> bool {
+    *x == 0.0
+}
+
+impl Schedule {
+    pub(super) fn read(section: &Section<'_>) -> Self {
+        let schedule = Self {
+            name: section.choice("name").unwrap_or(Shape::Constant),
+            warmup: Warmup::read(section),
+            min_lr_fraction: section.number("min_lr_fraction", Range::closed(0.0, 1.0)).unwrap_or(0.0),
+        };
+        if schedule.name == Shape::Constant {
+            section.not_with("min_lr_fraction", "a constant schedule");
+        }
+        section.finish();
+        schedule
+    }
+}
+
+impl Warmup {
+    /// An integer counts steps, a number with a point is a fraction.
+    fn read(section: &Section<'_>) -> Self {
+        let Some(node) = section.get("warmup") else { return Self::Steps(0) };
+        let read = match node.value {
+            Value::Float(_) => section.number_of("warmup", node, Range::closed(0.0, 1.0)).map(Self::Fraction),
+            _ => section.size_of("warmup", node, 0..=1_000_000_000, "a fraction such as 0.1, or ").map(Self::Steps),
+        };
+        read.unwrap_or(Self::Steps(0))
+    }
+}

@@ -1,0 +1,143 @@
+//! The profile of a card that is not here, from what is published about it and the share of that which kernels reach.
+
+use super::Card;
+use plimsoll_core::graph::Class;
+use plimsoll_core::plan::{Amount, Amounts, Grain, Profile, Speedups};
+use std::collections::BTreeMap;
+
+/// Shares of the published rates that were reached on an H200: products 680–790 of 989 TFLOP/s in bf16 and 324–350 of
+/// 495 in tf32, copies 4.26 of 4.8 TB/s.
+const REACHED_TENSOR: f64 = 0.72;
+const REACHED_VECTOR: f64 = 0.8;
+const REACHED_BANDWIDTH: f64 = 0.88;
+const REACHED_PCIE: f64 = 0.85;
+/// What is still in the card's cache comes this much faster.
+const CACHE_SPEEDUP: f64 = 1.5;
+/// From one kernel of a captured graph to the next, the ends of its blocks included: empty ones replay in 1 µs each.
+const SECONDS_PER_KERNEL: f64 = 2e-6;
+/// One step through time of a recurrence: a product and the gates. A guess.
+const SECONDS_PER_TIME_STEP: f64 = 4e-6;
+const SECONDS_PER_PHASE: f64 = 20e-6;
+
+impl Card {
+    pub fn profile(&self) -> Profile {
+        let vector = self.f32_tflops * 1e12 * REACHED_VECTOR;
+        let speedup = |tflops: f64| match tflops > self.f32_tflops {
+            true => tflops * REACHED_TENSOR / (self.f32_tflops * REACHED_VECTOR),
+            false => 1.0,
+        };
+        Profile {
+            grain: Grain {
+                tile: [64, 64],
+                depth: usize::MAX,
+                near_bytes: (self.cache_mib * (1 << 20) as f64) as usize,
+                units: self.multiprocessors,
+            },
+            seconds: Class::ALL.into_iter().map(|class| (class, self.seconds(class, vector))).collect(),
+            half_seconds: BTreeMap::new(),
+            overlaps: true,
+            hides_inputs: true,
+            speedups: Speedups {
+                tf32: speedup(self.tf32_tflops).max(1.0),
+                f16: speedup(self.f16_tflops).max(1.0),
+                bf16: speedup(self.bf16_tflops).max(1.0),
+            },
+            tf32: false,
+            phase_s: SECONDS_PER_PHASE,
+        }
+    }
+
+    fn seconds(&self, class: Class, flops_per_s: f64) -> Amounts {
+        let bytes_per_s = self.bandwidth_gb_per_s * 1e9 * REACHED_BANDWIDTH * share_of_copies(class);
+        let per_product = match class {
+            Class::Recurrent | Class::RecurrentGrad => SECONDS_PER_TIME_STEP,
+            _ => 0.0,
+        };
+        Amounts::default()
+            .with(Amount::Node, SECONDS_PER_KERNEL)
+            .with(Amount::Flops, 1.0 / (flops_per_s * share(class)))
+            .with(Amount::NearBytes, 1.0 / (bytes_per_s * CACHE_SPEEDUP))
+            .with(Amount::FarBytes, 1.0 / bytes_per_s)
+            .with(Amount::Products, per_product)
+            .with(Amount::HostBytes, 1.0 / (self.pcie_gb_per_s * 1e9 * REACHED_PCIE))
+    }
+}
+
+/// Of the speed of a large product. Attention's are those of bert-large, CLIP and FLAN-T5-XL on an H200, DeBERTa's those
+/// of its own layers there; the others are guesses.
+fn share(class: Class) -> f64 {
+    match class {
+        Class::Product => 1.0,
+        // The softmax between its products, and the random words of dropout, keep the tensor cores waiting.
+        Class::Attention | Class::FeedForward => 0.15,
+        Class::AttentionGrad | Class::FeedForwardGrad => 0.19,
+        Class::Disentangled => 0.19,
+        Class::DisentangledGrad => 0.17,
+        Class::Convolution | Class::ConvolutionGrad => 0.6,
+        Class::Recurrent | Class::RecurrentGrad => 0.3,
+        _ => 0.5,
+    }
+}
+
+/// Of the speed of a large copy, measured alike.
+fn share_of_copies(class: Class) -> f64 {
+    match class {
+        Class::Reduction | Class::Scatter => 0.4,
+        Class::Random | Class::Norm | Class::NormGrad | Class::Loss => 0.5,
+        Class::Function | Class::Softmax => 0.7,
+        Class::Elementwise => 0.75,
+        _ => 1.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::card;
+    use super::*;
+    use plimsoll_core::graph::Graph;
+    use plimsoll_core::ops::MatMul;
+    use plimsoll_core::types::{DType, Type};
+
+    /// TFLOP/s that a product of this type is predicted to reach.
+    fn reached(profile: &Profile, dtype: DType, [m, n, k]: [usize; 3]) -> f64 {
+        let mut graph = Graph::new("product", dtype);
+        let a = graph.data("a", Type::new(dtype, &[m, k])).unwrap();
+        let b = graph.data("b", Type::new(dtype, &[k, n])).unwrap();
+        graph.apply("c", MatMul::PLAIN, &[a, b]).unwrap();
+        let seconds: f64 = graph.node_ids().map(|id| profile.node_seconds(&graph, id)).sum();
+        2e-12 * (m * n * k) as f64 / seconds
+    }
+
+    #[test]
+    fn products_on_an_h200_run_as_measured() {
+        let h200 = card("h200").unwrap().profile();
+        let measured = [
+            ([6144, 4096, 1024], 714.0, 334.0),
+            ([6144, 1024, 4096], 739.0, 346.0),
+            ([6144, 3072, 1024], 683.0, 324.0),
+            ([2048, 5120, 2048], 736.0, 339.0),
+            ([8192, 8192, 8192], 792.0, 350.0),
+        ];
+        for (sizes, bf16, tf32) in measured {
+            let found = reached(&h200, DType::Bf16, sizes);
+            assert!((found / bf16 - 1.0).abs() < 0.15, "{sizes:?} in bf16: {found} instead of {bf16}");
+            let found = reached(&h200.clone().with_tf32(true), DType::F32, sizes);
+            assert!((found / tf32 - 1.0).abs() < 0.15, "{sizes:?} in tf32: {found} instead of {tf32}");
+        }
+    }
+
+    #[test]
+    fn a_type_without_tensor_cores_is_as_fast_as_f32() {
+        let turing = card("t4").unwrap().profile();
+        let sizes = [2048, 2048, 2048];
+        let [f32, f16, bf16] = [DType::F32, DType::F16, DType::Bf16].map(|dtype| reached(&turing, dtype, sizes));
+        assert!(f16 > 4.0 * f32 && bf16 < 1.2 * f32, "{f32} {f16} {bf16}");
+    }
+
+    #[test]
+    fn small_products_are_slower_per_operation() {
+        let h200 = card("h200").unwrap().profile();
+        let [small, large] = [64, 4096].map(|m| reached(&h200, DType::Bf16, [m, 1024, 1024]));
+        assert!(small < 0.2 * large, "{small} against {large}");
+    }
+}

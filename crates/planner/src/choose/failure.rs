@@ -1,0 +1,50 @@
+//! Why there is no plan.
+
+use super::Planned;
+use plimsoll_base::explain::{Explain, Fault};
+use plimsoll_core::plan::PlanError;
+use plimsoll_models::recipe::RecipeError;
+use thiserror::Error;
+
+#[derive(Debug, Error)]
+pub enum PlanFailure {
+    #[error(transparent)]
+    Recipe(#[from] RecipeError),
+    #[error("{cause}")]
+    Refused { cause: String, hint: String },
+    #[error("the smallest plan does not fit the budget")]
+    DoesNotFit(Box<Planned>),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+}
+
+impl Explain for PlanFailure {
+    fn fault(&self) -> Fault {
+        match self {
+            PlanFailure::Recipe(_) | PlanFailure::Refused { .. } => Fault::BadInput,
+            PlanFailure::DoesNotFit(_) => Fault::DoesNotFit,
+            PlanFailure::Plan(error) => error.fault(),
+        }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        match self {
+            PlanFailure::Recipe(error) => error.hints(),
+            PlanFailure::Refused { hint, .. } => vec![hint.clone()],
+            PlanFailure::DoesNotFit(smallest) => {
+                vec![format!("--memory {} is enough", smallest.planned_peak_bytes())]
+            }
+            PlanFailure::Plan(error) => error.hints(),
+        }
+    }
+
+    fn message(&self) -> String {
+        if let PlanFailure::DoesNotFit(smallest) = self { smallest.shortage() } else { self.to_string() }
+    }
+}
+
+impl std::fmt::Debug for Planned {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} for {}", self.choice, self.device.name)
+    }
+}

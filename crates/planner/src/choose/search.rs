@@ -1,0 +1,443 @@
+//! The search: which settings, and how much recompute, give the fastest step that fits.
+//!
+//! Settings without recompute are built once (`Base`) and remembered. What recompute they need in some room is found on
+//! their ladder, without building anything. A base's own time bounds all of its rungs from below, so most bases are
+//! dropped unclimbed; and a smaller micro-batch needs less memory, so the first that fits is found by halving.
+
+use super::levers::{
+    LEVERS, Place, even_micro_batches, pinned_recompute, ragged_micro_batches, settings, with_micro_batch,
+};
+use crate::choose::{Choice, ChooseError, Pins};
+use crate::program::contrastive::REPLAY;
+use crate::program::{MICRO_STEP, STEP, Settings, StepSpec, other_phases, program, training_phases};
+use plimsoll_core::graph::{Graph, Space};
+use plimsoll_core::plan::{
+    LANDING, Ladder, LayoutOptions, Offload, Phase, PlanError, Profile, Recompute, Rung, aligned, lay_out, live_bytes,
+    predicted_ms,
+};
+use plimsoll_models::families::{AttentionForm, Family, FeedForwardForm};
+use plimsoll_models::recipe::RecomputeLevel;
+use std::collections::HashMap;
+
+/// Rounds over all levers; one that improves nothing ends them.
+const ROUNDS: usize = 3;
+
+/// Ragged micro-batches tried on either side of the best even one.
+const RAGGED: usize = 4;
+
+pub(super) struct Search<'a> {
+    pub family: &'a dyn Family,
+    pub spec: &'a StepSpec,
+    pub pins: &'a Pins,
+    pub options: LayoutOptions,
+    pub profile: &'a Profile,
+    pub offload: Offload,
+    bases: HashMap<Settings, Base>,
+    others: HashMap<(AttentionForm, usize, usize, FeedForwardForm), Needs>,
+}
+
+/// What phases need, but for what is recomputed in one of them.
+#[derive(Clone, Default)]
+struct Needs {
+    /// Name → bytes.
+    residents: HashMap<String, usize>,
+    live_bytes: usize,
+    step_seconds: f64,
+}
+
+/// Settings that recompute nothing yet.
+struct Base {
+    resident_bytes: usize,
+    /// Those of them that inputs land in.
+    landing_bytes: usize,
+    /// Most bytes of temporaries in the phases where nothing is recomputed.
+    other_live_bytes: usize,
+    step_seconds: f64,
+    /// The phase that can recompute, and how often a step runs it.
+    ladder: Ladder,
+    repeat: usize,
+}
+
+/// Settings with a rung of their ladder.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    /// With `Recompute::None`; the rung says what is recomputed.
+    pub settings: Settings,
+    rung: usize,
+    pub live_peak_bytes: usize,
+    pub step_seconds: f64,
+}
+
+impl Base {
+    fn at(&self, settings: &Settings, rung: Rung) -> Candidate {
+        let live = self.other_live_bytes.max(rung.measured.live_bytes);
+        Candidate {
+            settings: settings.clone(),
+            rung: rung.index,
+            live_peak_bytes: self.resident_bytes.saturating_add(live),
+            step_seconds: self.step_seconds + self.repeat as f64 * rung.measured.extra_seconds,
+        }
+    }
+}
+
+impl Candidate {
+    /// Faster, or as fast in less memory.
+    fn beats(&self, other: &Candidate) -> bool {
+        let (a, b) = (self.step_seconds, other.step_seconds);
+        a < b * (1.0 - 1e-9) || (a <= b * (1.0 + 1e-9) && self.live_peak_bytes < other.live_peak_bytes)
+    }
+}
+
+impl<'a> Search<'a> {
+    pub fn new(
+        family: &'a dyn Family,
+        spec: &'a StepSpec,
+        pins: &'a Pins,
+        options: LayoutOptions,
+        profile: &'a Profile,
+        offload: Offload,
+    ) -> Search<'a> {
+        Search { family, spec, pins, options, profile, offload, bases: HashMap::new(), others: HashMap::new() }
+    }
+
+    /// The fastest candidate whose live peak is at most `budget` bytes.
+    pub fn fastest(&mut self, budget: usize) -> Result<Option<Candidate>, PlanError> {
+        let start = self.start(self.spec.effective_batch);
+        let mut best = None;
+        self.scan(&start, budget, &mut best)?;
+        if best.is_none() {
+            // With the usual levers nothing fits: go on from the settings that need least.
+            let smallest = self.smallest()?;
+            if smallest.live_peak_bytes > budget {
+                return Ok(None);
+            }
+            let like = smallest.settings.clone();
+            best = Some(smallest);
+            self.scan(&like, budget, &mut best)?;
+        }
+        for _ in 0..ROUNDS {
+            let before = best.clone();
+            self.try_levers(budget, &mut best)?;
+            if !improved(&before, &best) {
+                break;
+            }
+        }
+        Ok(best)
+    }
+
+    /// Bytes of what lives over steps where there is least of it: without accumulation there are no accumulators, and
+    /// less than a whole batch may land at a time.
+    pub fn least_resident_bytes(&mut self) -> Result<usize, PlanError> {
+        let largest = even_micro_batches(&self.place())[0];
+        let whole = self.start(largest);
+        let base = self.base(&whole)?;
+        Ok(base.resident_bytes - base.landing_bytes)
+    }
+
+    /// The candidate that needs least memory.
+    pub fn smallest(&mut self) -> Result<Candidate, PlanError> {
+        let sizes = even_micro_batches(&self.place());
+        let (largest, least) = (sizes[0], sizes[sizes.len() - 1]);
+        let mut best = self.lowest(&self.start(least))?;
+        for _ in 0..ROUNDS {
+            let before = best.live_peak_bytes;
+            let like = best.settings.clone();
+            // Without accumulation there are no accumulators: the whole batch may need less than a part of it.
+            let mut others = vec![largest, least].into_iter().map(|m| self.with(&like, m)).collect::<Vec<_>>();
+            for lever in LEVERS {
+                others.extend(lever.candidates(&self.place(), &like));
+            }
+            for other in others {
+                let candidate = self.lowest(&other)?;
+                if candidate.live_peak_bytes < best.live_peak_bytes {
+                    // One lever after the other: what is combined here was the best of its own.
+                    best = self.lowest(&merged(&best.settings, &like, &candidate.settings))?;
+                    if candidate.live_peak_bytes < best.live_peak_bytes {
+                        best = candidate;
+                    }
+                }
+            }
+            if best.live_peak_bytes == before {
+                break;
+            }
+        }
+        Ok(best)
+    }
+
+    /// The settings to start from. What saved values go to the host depends on what is recomputed, so with them the
+    /// recompute is part of the base: the pinned one, or none.
+    fn start(&self, micro_batch: usize) -> Settings {
+        let start = settings(self.family, self.spec, self.pins, micro_batch);
+        let recompute = match self.is_fixed() {
+            true => pinned_recompute(self.pins).unwrap_or(Recompute::None),
+            false => Recompute::None,
+        };
+        Settings { offload: self.offload, recompute, ..start }
+    }
+
+    /// Whether the recompute is part of the base.
+    fn is_fixed(&self) -> bool {
+        self.offload.activation_layers > 0
+    }
+
+    pub fn place(&self) -> Place<'a> {
+        Place { family: self.family, spec: self.spec, pins: self.pins }
+    }
+
+    fn with(&self, like: &Settings, micro_batch: usize) -> Settings {
+        with_micro_batch(&self.place(), like, micro_batch)
+    }
+
+    /// Goes through the micro-batches with the levers of `like`.
+    fn scan(&mut self, like: &Settings, budget: usize, best: &mut Option<Candidate>) -> Result<(), PlanError> {
+        let sizes = even_micro_batches(&self.place());
+        self.consider(&self.with(like, sizes[0]), budget, best)?;
+        let mut range = 1..sizes.len();
+        while range.start < range.end {
+            let middle = range.start + (range.end - range.start) / 2;
+            match self.can_fit(&self.with(like, sizes[middle]), budget)? {
+                true => range.end = middle,
+                false => range.start = middle + 1,
+            }
+        }
+        // From here on time bounds the search: two sizes in a row that are slower even without recompute end it.
+        let mut slower = 0;
+        for &size in &sizes[range.start..] {
+            let settings = self.with(like, size);
+            self.consider(&settings, budget, best)?;
+            let seconds = self.base(&settings)?.step_seconds;
+            let is_slower = best.as_ref().is_some_and(|best| seconds > best.step_seconds);
+            slower = if is_slower { slower + 1 } else { 0 };
+            if slower == 2 {
+                break;
+            }
+        }
+        self.scan_ragged(like, &sizes, budget, best)
+    }
+
+    /// The ragged micro-batches next to the best even one.
+    fn scan_ragged(
+        &mut self,
+        like: &Settings,
+        sizes: &[usize],
+        budget: usize,
+        best: &mut Option<Candidate>,
+    ) -> Result<(), PlanError> {
+        let Some(found) = best.as_ref().map(|b| b.settings.micro_batch) else { return Ok(()) };
+        let Some(at) = sizes.iter().position(|&size| size == found) else { return Ok(()) };
+        let pairs = sizes.windows(2).enumerate().filter(|(i, _)| *i == at || i + 1 == at);
+        let between: Vec<(usize, usize)> = pairs.map(|(_, pair)| (pair[1], pair[0])).collect();
+        for (smaller, larger) in between {
+            let ragged = ragged_micro_batches(self.spec.effective_batch, smaller, larger);
+            for size in spread(&ragged, RAGGED) {
+                self.consider(&self.with(like, size), budget, best)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every lever besides the micro-batch; where one helps, the micro-batches once more.
+    fn try_levers(&mut self, budget: usize, best: &mut Option<Candidate>) -> Result<(), PlanError> {
+        for lever in LEVERS {
+            let Some(like) = best.as_ref().map(|b| b.settings.clone()) else { return Ok(()) };
+            let values = lever.candidates(&self.place(), &like);
+            let at = values.iter().position(|value| *value == like).unwrap_or(values.len());
+            self.climb(values.iter().skip(at + 1), budget, best)?;
+            self.climb(values.iter().take(at).rev(), budget, best)?;
+            if let Some(better) = best.as_ref().map(|b| b.settings.clone()).filter(|better| *better != like) {
+                self.scan(&better, budget, best)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on as long as each value is better than the one before.
+    fn climb<'v>(
+        &mut self,
+        values: impl Iterator<Item = &'v Settings>,
+        budget: usize,
+        best: &mut Option<Candidate>,
+    ) -> Result<(), PlanError> {
+        for value in values {
+            self.consider(value, budget, best)?;
+            if best.as_ref().is_none_or(|best| best.settings != *value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the fastest rung of these settings that fits, if it beats the best so far.
+    fn consider(&mut self, settings: &Settings, budget: usize, best: &mut Option<Candidate>) -> Result<(), PlanError> {
+        let (first, bound) = (self.first_rung(), best.as_ref().map(|b| b.step_seconds));
+        let base = self.base(settings)?;
+        let room = budget.saturating_sub(base.resident_bytes);
+        let hopeless = budget < base.resident_bytes || base.other_live_bytes > room;
+        if hopeless || bound.is_some_and(|bound| base.step_seconds > bound * (1.0 + 1e-9)) {
+            return Ok(());
+        }
+        if let Some(rung) = base.ladder.fit(first.min(base.ladder.len() - 1), room)? {
+            let candidate = base.at(settings, rung);
+            if best.as_ref().is_none_or(|best| candidate.beats(best)) {
+                *best = Some(candidate);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether these settings fit with all the recompute there is.
+    fn can_fit(&mut self, settings: &Settings, budget: usize) -> Result<bool, PlanError> {
+        let base = self.base(settings)?;
+        match budget.checked_sub(base.resident_bytes) {
+            Some(room) => Ok(base.other_live_bytes <= room && base.ladder.can_fit(room)?),
+            None => Ok(false),
+        }
+    }
+
+    fn lowest(&mut self, settings: &Settings) -> Result<Candidate, PlanError> {
+        let first = self.first_rung();
+        let base = self.base(settings)?;
+        let lowest = base.ladder.lowest(first.min(base.ladder.len() - 1))?;
+        let none = || PlanError::Broken("there is nothing to choose from".into());
+        Ok(base.at(settings, lowest.ok_or_else(none)?))
+    }
+
+    /// A recipe that asks for "some" recompute gets some.
+    fn first_rung(&self) -> usize {
+        (self.pins.recompute == Some(RecomputeLevel::Some)) as usize
+    }
+
+    /// Live peak and seconds of settings whose recompute is given, without building them.
+    pub fn measure(&mut self, settings: &Settings) -> Result<(usize, f64), PlanError> {
+        let is_fixed = settings.offload.activation_layers > 0;
+        let recompute = if is_fixed { settings.recompute.clone() } else { Recompute::None };
+        let plain = Settings { recompute, ..settings.clone() };
+        let base = self.base(&plain)?;
+        let choice = if is_fixed { &Recompute::None } else { &settings.recompute };
+        let rung = Rung { index: 0, measured: base.ladder.measure_choice(choice)? };
+        let candidate = base.at(&plain, rung);
+        Ok((candidate.live_peak_bytes, candidate.step_seconds))
+    }
+
+    /// The settings of a candidate with its recompute in them.
+    pub fn settings(&mut self, candidate: &Candidate) -> Result<Settings, PlanError> {
+        if self.is_fixed() {
+            return Ok(candidate.settings.clone());
+        }
+        let recompute = self.base(&candidate.settings)?.ladder.choice(candidate.rung);
+        Ok(Settings { recompute, ..candidate.settings.clone() })
+    }
+
+    /// Builds, places and verifies a candidate.
+    pub fn realize(&mut self, candidate: &Candidate) -> Result<Choice, ChooseError> {
+        let settings = self.settings(candidate)?;
+        let program = program(self.family, self.spec, &settings)?;
+        let layout = lay_out(&program, self.options)?;
+        let predicted_step_ms = predicted_ms(&program, self.profile);
+        let (options, decisions) = (self.options, Vec::new());
+        Ok(Choice { settings, program, layout, options, decisions, predicted_step_ms })
+    }
+
+    fn base(&mut self, settings: &Settings) -> Result<&mut Base, PlanError> {
+        if !self.bases.contains_key(settings) {
+            let base = self.build(settings)?;
+            self.bases.insert(settings.clone(), base);
+        }
+        self.bases.get_mut(settings).ok_or_else(|| PlanError::Broken("a base went missing".into()))
+    }
+
+    fn build(&mut self, settings: &Settings) -> Result<Base, PlanError> {
+        let mut needs = self.others(settings)?;
+        let (mut ladder, mut repeat) = (None, 1);
+        for phase in training_phases(self.family, self.spec, settings)? {
+            needs.add_residents(&phase.graph);
+            match [STEP, MICRO_STEP, REPLAY].contains(&&*phase.name) {
+                true => {
+                    let found = self.ladder(&phase.graph)?;
+                    let nodes = found.seconds();
+                    let seconds = nodes + self.profile.start_seconds(&phase.graph, nodes);
+                    needs.step_seconds += phase.repeat as f64 * seconds;
+                    (ladder, repeat) = (Some(found), phase.repeat);
+                }
+                false => needs.add_phase(&phase, self.profile, &self.options)?,
+            }
+        }
+        let total = needs.residents.values().try_fold(0usize, |sum, &bytes| sum.checked_add(bytes));
+        Ok(Base {
+            resident_bytes: total.filter(|&bytes| bytes <= isize::MAX as usize).ok_or(PlanError::TooLarge)?,
+            landing_bytes: needs.residents.get(LANDING).copied().unwrap_or(0),
+            other_live_bytes: needs.live_bytes,
+            step_seconds: needs.step_seconds,
+            ladder: ladder.ok_or_else(|| PlanError::Broken("the program has no backward pass".into()))?,
+            repeat,
+        })
+    }
+
+    fn ladder(&self, graph: &Graph) -> Result<Ladder, PlanError> {
+        let LayoutOptions { target, sharing } = self.options;
+        let fixed = self.is_fixed().then_some(Recompute::None);
+        match fixed.or_else(|| pinned_recompute(self.pins)) {
+            Some(choice) => Ladder::pinned(graph, &target, self.profile, sharing, &choice),
+            None => Ladder::new(graph, &target, self.profile, sharing),
+        }
+    }
+
+    /// The phases beside a step, the same for every micro-batch.
+    fn others(&mut self, settings: &Settings) -> Result<Needs, PlanError> {
+        let key = (settings.attention, settings.block_group, settings.loss_chunk, settings.feed_forward);
+        if let Some(known) = self.others.get(&key) {
+            return Ok(known.clone());
+        }
+        let mut needs = Needs::default();
+        for phase in other_phases(self.family, self.spec, settings)? {
+            needs.add_residents(&phase.graph);
+            needs.add_phase(&phase, self.profile, &self.options)?;
+        }
+        self.others.insert(key, needs.clone());
+        Ok(needs)
+    }
+}
+
+impl Needs {
+    fn add_residents(&mut self, graph: &Graph) {
+        for value in graph.values().iter().filter(|value| value.is_resident() && value.space == Space::Device) {
+            if !self.residents.contains_key(&value.name) {
+                self.residents.insert(value.name.clone(), aligned(value.ty.span_bytes()));
+            }
+        }
+    }
+
+    fn add_phase(&mut self, phase: &Phase, profile: &Profile, options: &LayoutOptions) -> Result<(), PlanError> {
+        self.live_bytes = self.live_bytes.max(live_bytes(&phase.graph, options)?);
+        if phase.repeat > 0 {
+            self.step_seconds += phase.repeat as f64 * profile.graph_seconds(&phase.graph);
+        }
+        Ok(())
+    }
+}
+
+fn improved(before: &Option<Candidate>, after: &Option<Candidate>) -> bool {
+    match (before, after) {
+        (Some(before), Some(after)) => after.beats(before),
+        (before, after) => before.is_none() && after.is_some(),
+    }
+}
+
+/// `base` with what `other` changed against `like`.
+fn merged(base: &Settings, like: &Settings, other: &Settings) -> Settings {
+    let pick = |base: usize, like: usize, other: usize| if other == like { base } else { other };
+    Settings {
+        micro_batch: pick(base.micro_batch, like.micro_batch, other.micro_batch),
+        accumulation: pick(base.accumulation, like.accumulation, other.accumulation),
+        attention: if other.attention == like.attention { base.attention } else { other.attention },
+        block_group: pick(base.block_group, like.block_group, other.block_group),
+        loss_chunk: pick(base.loss_chunk, like.loss_chunk, other.loss_chunk),
+        ..base.clone()
+    }
+}
+
+/// At most `most` of the items, evenly spread.
+fn spread(items: &[usize], most: usize) -> Vec<usize> {
+    let n = items.len().min(most);
+    (0..n).map(|i| items[i * items.len() / n]).collect()
+}

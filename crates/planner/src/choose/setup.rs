@@ -1,0 +1,273 @@
+//! From a recipe to what a run needs: the family, what learning sees, what is pinned, the plan.
+
+use super::levers::{offload, switches};
+use crate::Device;
+use crate::PlanFailure;
+use crate::choose::{Choice, ChooseError, Pins, choose};
+use crate::program::{StepSpec, UpdateRule};
+use plimsoll_base::names::Named;
+use plimsoll_base::units::format_bytes;
+use plimsoll_core::graph::Processor;
+use plimsoll_core::plan::{LayoutOptions, Profile, Summary};
+use plimsoll_core::types::DType;
+use plimsoll_models::families::{Family, GenerationShape, Input};
+use plimsoll_models::recipe::{BatchNormMode, Budget, Every, Kind, Model, OptimizerState, Precision, Recipe, Rule};
+
+/// The model family that a recipe asks for.
+pub fn family(model: &Model) -> Box<dyn Family> {
+    model.boxed()
+}
+
+/// Steps of a series, or tokens of the longest text.
+pub fn length(recipe: &Recipe) -> usize {
+    match (&recipe.data.kind, recipe.model.family().input()) {
+        (Kind::Series(_), Input::Series { window, .. }) => window,
+        (Kind::Series(_), _) => 0,
+        (Kind::Text(text), _) => text.max_length,
+        (Kind::Labelled(texts), _) => texts.max_length,
+        (Kind::Pairs(pairs), _) => pairs.max_length,
+        (Kind::Captions(captions), _) => captions.max_length,
+    }
+}
+
+/// Tokens of the longest text that a decoder writes.
+fn target_length(recipe: &Recipe) -> usize {
+    if let Kind::Pairs(pairs) = &recipe.data.kind { pairs.max_target_length } else { 0 }
+}
+
+/// What is written during the run, from one source at a time.
+fn generation(recipe: &Recipe) -> Option<GenerationShape> {
+    let (Some(_), Some(sample)) = (recipe.model.family().decoder(), &recipe.train.sample) else { return None };
+    let shape = GenerationShape {
+        sources: 1,
+        beams: sample.beams,
+        source_length: length(recipe),
+        max_new_tokens: sample.length,
+    };
+    (sample.length > 0).then_some(shape)
+}
+
+/// Samples evaluated at a time unless the recipe says: no more than a step sees, and never what sets the peak.
+pub fn evaluate_batch(recipe: &Recipe) -> Option<usize> {
+    let wanted = recipe.train.evaluate.batch.pinned().unwrap_or(recipe.train.effective_batch.min(AUTO_EVALUATE_BATCH));
+    (recipe.train.evaluate.every != Every::Never).then_some(wanted)
+}
+
+const AUTO_EVALUATE_BATCH: usize = 32;
+
+/// The precision that the recipe pins, or the device's own.
+pub fn precision(recipe: &Recipe, device: &Device) -> Precision {
+    recipe.memory.precision.pinned().unwrap_or(device.precision)
+}
+
+/// How fast the device is in the precision that the recipe trains in.
+pub fn profile(recipe: &Recipe, device: &Device) -> Profile {
+    device.profile.clone().with_tf32(precision(recipe, device) == Precision::Tf32)
+}
+
+/// The nearest precision to one that the device does not compute in; none if it does.
+pub fn instead_of(wanted: Precision, device: &Device) -> Option<Precision> {
+    use Precision::*;
+    match (device.target.processor, wanted) {
+        (_, F32) => None,
+        // Of the cards that run, those before sm_80, whose own precision this is, have neither; not even a plan for one
+        // could ever be run.
+        (Processor::Cuda, Bf16Mixed | Bf16) if device.precision == Fp16Mixed => Some(Fp16Mixed),
+        (Processor::Cuda, Tf32) if device.precision == Fp16Mixed => Some(F32),
+        (Processor::Cuda, _) => None,
+        (Processor::Cpu, _) => device.runs.then_some(F32),
+    }
+}
+
+/// Element types of activations and of weights.
+fn element_types(precision: Precision) -> (DType, DType) {
+    match precision {
+        Precision::F32 | Precision::Tf32 => (DType::F32, DType::F32),
+        Precision::Bf16Mixed => (DType::Bf16, DType::F32),
+        Precision::Fp16Mixed => (DType::F16, DType::F32),
+        Precision::Bf16 => (DType::Bf16, DType::Bf16),
+    }
+}
+
+/// What learning sees.
+pub fn spec(recipe: &Recipe, device: &Device) -> StepSpec {
+    let train = &recipe.train;
+    let (float, master) = element_types(precision(recipe, device));
+    StepSpec {
+        effective_batch: train.effective_batch,
+        length: length(recipe),
+        target_length: target_length(recipe),
+        rule: match train.optimizer.rule {
+            Rule::AdamW { betas: [beta1, beta2], eps } => UpdateRule::AdamW { beta1, beta2, eps },
+            Rule::Sgd { momentum } => UpdateRule::Sgd { momentum },
+            Rule::Adafactor => UpdateRule::Adafactor,
+        },
+        weight_decay: train.optimizer.weight_decay,
+        decay_all: train.optimizer.decay_all,
+        clip_norm: train.clip_norm.map(f64::from),
+        evaluate_batch: evaluate_batch(recipe),
+        samples_text: train.sample.as_ref().is_some_and(|s| s.length > 0),
+        generation: generation(recipe),
+        float,
+        master,
+        state: match recipe.memory.optimizer_state.pinned() {
+            Some(OptimizerState::Bf16) => DType::Bf16,
+            _ => DType::F32,
+        },
+        lands_inputs: device.target.processor == Processor::Cuda,
+    }
+}
+
+/// What the recipe fixes. Levers that this version does not have are refused, never ignored.
+pub fn pins(recipe: &Recipe, device: &Device) -> Result<Pins, PlanFailure> {
+    let memory = &recipe.memory;
+    let refuse = |key: &str, value: String, have: &str| {
+        Err(PlanFailure::Refused {
+            cause: format!("memory.{key} = \"{value}\" is not available on {} in this version", device.name),
+            hint: format!("leave it out or set it to \"{have}\""),
+        })
+    };
+    let pinned = memory.precision.pinned();
+    if let Some((wanted, instead)) = pinned.and_then(|wanted| Some((wanted, instead_of(wanted, device)?))) {
+        return refuse("precision", wanted.to_string(), instead.name());
+    }
+    match memory.optimizer_state.pinned() {
+        None | Some(OptimizerState::F32) => {}
+        Some(OptimizerState::Bf16) if !device.runs || device.target.processor == Processor::Cuda => {}
+        Some(other) => return refuse("optimizer_state", other.to_string(), "f32"),
+    }
+    Ok(Pins {
+        micro_batch: memory.micro_batch.pinned(),
+        recompute: memory.recompute.pinned(),
+        attention: memory.attention.pinned(),
+        block_group: memory.block_group.pinned(),
+        loss_chunk: memory.loss_chunk.pinned(),
+        offload: memory.offload.pinned().map(|level| offload::of_level(level, recipe.model.family())),
+        micro_statistics: recipe.model.family().batch_norm() == Some(BatchNormMode::Micro),
+        no_sharing: !memory.sharing,
+        fused_feed_forward: fused_feed_forward(recipe, device),
+    })
+}
+
+/// Worth it where tensor cores are far ahead of the others, which tf32 tells: these kernels multiply more than plain ones,
+/// and write less. Not in f32, which they multiply without.
+pub fn fused_feed_forward(recipe: &Recipe, device: &Device) -> bool {
+    let gains = device.target.processor == Processor::Cuda && device.profile.speedups.tf32 > 1.0;
+    gains && precision(recipe, device) != Precision::F32
+}
+
+/// A plan for a device, with the budget it was made for.
+#[derive(Clone)]
+pub struct Planned {
+    /// What the phases were built from. Phases for shorter batches are built from nothing else.
+    pub spec: StepSpec,
+    pub choice: Choice,
+    pub device: Device,
+    pub budget_bytes: u64,
+    pub reserve_bytes: u64,
+    pub headroom_bytes: i64,
+}
+
+impl Planned {
+    /// How much it needs, when, and against what; for the smallest plan there is.
+    pub fn shortage(&self) -> String {
+        let peak = Summary::of(&self.choice.program, &self.choice.layout).peak;
+        format!(
+            "it does not fit: the smallest plan needs {} at tick {} of {} ({}), the budget is {}",
+            format_bytes(self.planned_peak_bytes()),
+            peak.tick,
+            peak.phase,
+            peak.node,
+            format_bytes(self.budget_bytes)
+        )
+    }
+
+    pub fn planned_peak_bytes(&self) -> u64 {
+        self.reserve_bytes + self.choice.layout.arena_bytes as u64
+    }
+
+    /// Counts with what the runtime takes, now that it is known, instead of what was estimated. Whether the plan still
+    /// fits its budget.
+    pub fn settle_reserve(&mut self, reserve_bytes: u64) -> bool {
+        self.reserve_bytes = reserve_bytes;
+        self.headroom_bytes = self.budget_bytes as i64 - self.planned_peak_bytes() as i64;
+        self.headroom_bytes >= 0
+    }
+}
+
+/// The budget in bytes: what the user says, or 95 % of what is free.
+pub fn budget_bytes(recipe: &Recipe, device: &Device) -> u64 {
+    match recipe.memory.budget {
+        Budget::Bytes(bytes) => bytes,
+        Budget::Percent(percent) => (device.free_bytes as f64 * percent / 100.0) as u64,
+        Budget::Auto => (device.free_bytes as f64 * 0.95) as u64,
+    }
+}
+
+/// Chooses a plan. `DoesNotFit` carries the smallest there is.
+pub fn plan(recipe: &Recipe, device: &Device) -> Result<Planned, PlanFailure> {
+    let (family, spec, pins) = (family(&recipe.model), spec(recipe, device), pins(recipe, device)?);
+    let budget = budget_bytes(recipe, device);
+    let arena_budget = usize::try_from(budget.saturating_sub(device.reserve_bytes)).unwrap_or(usize::MAX);
+    let options = LayoutOptions { target: device.target, sharing: true };
+    let planned = |choice: Choice| Planned {
+        headroom_bytes: budget as i64 - (device.reserve_bytes + choice.layout.arena_bytes as u64) as i64,
+        spec: spec.clone(),
+        choice,
+        device: device.clone(),
+        budget_bytes: budget,
+        reserve_bytes: device.reserve_bytes,
+    };
+    match choose(family.as_ref(), &spec, &pins, options, arena_budget, &profile(recipe, device)) {
+        Ok(mut choice) => {
+            choice.decisions.extend(switches(&recipe.memory));
+            Ok(planned(choice))
+        }
+        Err(ChooseError::DoesNotFit { smallest, .. }) => Err(PlanFailure::DoesNotFit(Box::new(planned(*smallest)))),
+        Err(ChooseError::Refused { cause, hint }) => Err(PlanFailure::Refused { cause, hint }),
+        Err(ChooseError::Plan(error)) => Err(PlanFailure::Plan(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cards::card;
+    use plimsoll_core::graph::Target;
+    use plimsoll_models::families::FeedForwardForm;
+    use std::path::Path;
+
+    /// The plan of mu-sota's small recipe in this precision, on a card of the catalog.
+    fn planned(name: &str, precision: Precision) -> Choice {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/mu-sota-small.toml");
+        let recipe = Recipe::load(&path, &[format!("memory.precision={precision}")]).unwrap();
+        let device = Device {
+            name: name.into(),
+            reserve_bytes: 1 << 30,
+            profile: card(name).unwrap().profile(),
+            target: Target::CUDA,
+            precision,
+            runs: false,
+            ..Device::cpu(1, 8 << 30)
+        };
+        plan(&recipe, &device).unwrap().choice
+    }
+
+    #[test]
+    fn feed_forwards_are_fused_where_tensor_cores_are_far_ahead() {
+        use Precision::*;
+        for (name, precision) in
+            [("h200", F32), ("t4", Tf32), ("t4", Fp16Mixed), ("rtx-4090", Tf32), ("rtx-4090", Bf16)]
+        {
+            let choice = planned(name, precision);
+            assert_eq!(choice.settings.feed_forward, FeedForwardForm::Plain, "{name} in {precision}");
+            assert!(choice.decisions.iter().all(|decision| decision.lever != "feed_forward"));
+        }
+        for (name, precision) in [("h200", Tf32), ("h200", Bf16Mixed), ("h200", Fp16Mixed), ("a100-40gb", Bf16)] {
+            let choice = planned(name, precision);
+            assert_eq!(choice.settings.feed_forward, FeedForwardForm::Fused, "{name} in {precision}");
+            let said = choice.decisions.iter().find(|decision| decision.lever == "feed_forward").unwrap();
+            assert!(said.choice == "fused" && said.saved_bytes > 0, "{said:?}");
+        }
+    }
+}

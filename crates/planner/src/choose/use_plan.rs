@@ -1,0 +1,72 @@
+//! A plan for using a model: forward passes and what writes text, without gradients and optimizer. It fits wherever the
+//! training did, and mostly in far less.
+
+use super::setup::{self, Planned, budget_bytes, evaluate_batch};
+use crate::Device;
+use crate::PlanFailure;
+use crate::choose::{Choice, settings};
+use crate::program::generation;
+use crate::program::{EVALUATE, NEXT_TOKEN, Settings, StepSpec, evaluate, next_token, phase};
+use plimsoll_core::graph::Graph;
+use plimsoll_core::plan::{LayoutOptions, PlanError, Program, lay_out};
+use plimsoll_models::families::{Family, GenerationShape};
+use plimsoll_models::recipe::Recipe;
+
+/// The phase that gives the embeddings of pictures and texts.
+pub const EMBEDDINGS: &str = "embeddings";
+
+/// Samples at a time where the recipe says nothing.
+const USUAL_BATCH: usize = 32;
+
+/// Plans the use of a recipe's model: evaluation and prediction, and writing if `writes` says how much.
+pub fn plan_use(recipe: &Recipe, device: &Device, writes: Option<GenerationShape>) -> Result<Planned, PlanFailure> {
+    let (family, spec, pins) =
+        (setup::family(&recipe.model), setup::spec(recipe, device), setup::pins(recipe, device)?);
+    let options = LayoutOptions { target: device.target, sharing: true };
+    let budget = budget_bytes(recipe, device);
+    let compares = family.contrast().is_some() && evaluate_batch(recipe).is_some();
+    let mut batch = evaluate_batch(recipe).unwrap_or(recipe.train.effective_batch.min(USUAL_BATCH));
+    loop {
+        let spec = StepSpec { evaluate_batch: Some(batch), generation: writes, ..spec.clone() };
+        let settings = settings(family.as_ref(), &spec, &pins, batch);
+        let program = program(family.as_ref(), &spec, &settings)?;
+        let layout = lay_out(&program, options)?;
+        let peak = device.reserve_bytes + layout.arena_bytes as u64;
+        let decisions = Vec::new();
+        let planned = Planned {
+            spec,
+            choice: Choice { settings, program, layout, options, decisions, predicted_step_ms: 0.0 },
+            device: device.clone(),
+            budget_bytes: budget,
+            reserve_bytes: device.reserve_bytes,
+            headroom_bytes: budget as i64 - peak as i64,
+        };
+        // The number of samples at a time has no influence on the answers, unless they are compared with one another, as
+        // many as during training.
+        match (peak <= budget, batch) {
+            (true, _) => return Ok(planned),
+            (false, _) if compares => return Err(PlanFailure::DoesNotFit(Box::new(planned))),
+            (false, 1) => return Err(PlanFailure::DoesNotFit(Box::new(planned))),
+            _ => batch = batch.div_ceil(2),
+        }
+    }
+}
+
+fn program(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Program, PlanError> {
+    let batch = spec.evaluate_batch.unwrap_or(1);
+    let mut phases = vec![phase(EVALUATE, evaluate(family, spec, settings, batch)?, 1)];
+    if let Some(graph) = next_token(family, spec, settings) {
+        phases.push(phase(NEXT_TOKEN, graph?, 0));
+    }
+    if let (Some(decoder), Some(shape)) = (family.decoder(), &spec.generation) {
+        phases.extend(generation::phases(decoder, shape, spec.float, spec.master)?);
+    }
+    if let Some(towers) = family.contrast() {
+        let mut graph = Graph::mixed(EMBEDDINGS, spec.float, spec.master);
+        let (image, text) = towers.embed(&mut graph, &settings.build(batch, spec, false))?;
+        graph.keep(image);
+        graph.keep(text);
+        phases.push(phase(EMBEDDINGS, graph, 0));
+    }
+    Program::new(phases)
+}

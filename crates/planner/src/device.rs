@@ -1,0 +1,108 @@
+//! A device to plan for or train on.
+
+use crate::cards::{Card, UnknownCard, card, catalog, nearest_card};
+use plimsoll_core::graph::Target;
+use plimsoll_core::plan::Profile;
+use plimsoll_models::recipe::Precision;
+
+/// What a plan has to know about the device it is for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Device {
+    pub name: String,
+    pub total_bytes: u64,
+    pub free_bytes: u64,
+    /// Bytes that the runtime takes beside the arena.
+    pub reserve_bytes: u64,
+    pub profile: Profile,
+    /// What plans for it are made for.
+    pub target: Target,
+    /// What `precision = "auto"` means here. It depends on the device alone, never on the budget.
+    pub precision: Precision,
+    /// Whether this program can run on it, not only plan for it.
+    pub runs: bool,
+    /// Which of several, as the driver counts them.
+    pub ordinal: usize,
+}
+
+impl Device {
+    /// A card of the catalog, by its name: `rtx-4090`. It can be planned for, not run on.
+    pub fn from_name(name: &str) -> Result<Device, UnknownCard> {
+        card(name).map(Device::from_card)
+    }
+
+    pub fn from_card(card: &Card) -> Device {
+        Device {
+            name: card.name.into(),
+            total_bytes: card.total_bytes,
+            free_bytes: card.total_bytes,
+            reserve_bytes: card.reserve_bytes,
+            target: Target::CUDA,
+            profile: card.profile(),
+            precision: auto_precision(card.compute_capability),
+            runs: false,
+            ordinal: 0,
+        }
+    }
+
+    /// A GPU of this machine: the card of the catalog that it is, or the nearest one of its generation, with the memory
+    /// that it has.
+    pub fn from_gpu(
+        (ordinal, name): (usize, &str),
+        compute_capability: (u32, u32),
+        [total_bytes, free_bytes]: [u64; 2],
+    ) -> Device {
+        Device {
+            name: format!("cuda:{ordinal} {name}"),
+            total_bytes,
+            free_bytes,
+            precision: auto_precision(compute_capability),
+            runs: true,
+            ordinal,
+            ..Device::from_card(nearest_card(compute_capability, total_bytes))
+        }
+    }
+
+    /// All cards of the catalog, by memory.
+    pub fn catalog() -> Vec<Device> {
+        catalog().iter().map(Device::from_card).collect()
+    }
+
+    /// A CPU of so many threads with so much memory free, as fast as one that was not measured is taken to be.
+    pub fn cpu(threads: usize, free_bytes: u64) -> Device {
+        Device {
+            name: "cpu".into(),
+            total_bytes: free_bytes,
+            free_bytes,
+            reserve_bytes: 0,
+            profile: Profile::cpu(threads),
+            target: Target::cpu(threads),
+            precision: Precision::F32,
+            runs: true,
+            ordinal: 0,
+        }
+    }
+}
+
+/// Mixed precision where the card has tensor cores for it.
+fn auto_precision(compute_capability: (u32, u32)) -> Precision {
+    match compute_capability {
+        (8.., _) => Precision::Bf16Mixed,
+        (7, 5) => Precision::Fp16Mixed,
+        _ => Precision::F32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_is_planned_as_the_card_it_is() {
+        let total = 143771 << 20;
+        let h200 = Device::from_gpu((1, "NVIDIA H200"), (9, 0), [total, total / 2]);
+        assert_eq!((h200.reserve_bytes, h200.precision), (card("h200").unwrap().reserve_bytes, Precision::Bf16Mixed));
+        assert_eq!((h200.ordinal, h200.runs, h200.free_bytes), (1, true, total / 2));
+        let t4 = Device::from_gpu((0, "Tesla T4"), (7, 5), [15360 << 20, 15360 << 20]);
+        assert_eq!((t4.reserve_bytes, t4.precision), (card("t4").unwrap().reserve_bytes, Precision::Fp16Mixed));
+    }
+}

@@ -1,0 +1,443 @@
+//! The update: the norm of the gradients, clipping, and the optimizer's rule for every parameter.
+//!
+//! With a limit on the norm every gradient has to wait for the last one. Without, each has a norm of its own, of which
+//! the joint norm follows; a gradient that no accumulator holds is then used and freed as soon as it is there. A scaled
+//! loss needs the norm of all in any case: only then is it known whether the step is taken at all.
+//!
+//! Moments in host memory come to the device for the update of their parameter only, large ones piece by piece.
+
+use super::scaling::{Scaled, unscale};
+use super::step::{StepSpec, UpdateRule};
+use plimsoll_core::graph::Op;
+use plimsoll_core::graph::{Component, Graph, GraphError, Init, InputKind, OpRef, Role, ValueId};
+use plimsoll_core::ops::{Accumulate, Adafactor, AdamW, ClipNorm, FromHost, Rounding, Sgd, StoreToHost, Window};
+use plimsoll_core::types::{DType, Type};
+use plimsoll_models::families::layers::rng;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What every parameter's update has in common.
+pub struct Update<'s> {
+    pub spec: &'s StepSpec,
+    /// The gradients are accumulators: they are left zero for the next step.
+    pub zero_gradient: bool,
+    /// The moments are in host memory.
+    pub from_host: bool,
+}
+
+/// The bytes of a moment that are on the device at once, if its home is the host.
+const PIECE_BYTES: usize = 64 << 20;
+
+/// What all gradients are multiplied by, and which update it is.
+#[derive(Clone, Copy)]
+struct Factor {
+    clip: ValueId,
+    /// Adam's corrections and the number of the update, where the device counts because it may skip some.
+    counted: Option<([ValueId; 2], ValueId)>,
+}
+
+impl Factor {
+    fn clip(clip: ValueId) -> Factor {
+        Factor { clip, counted: None }
+    }
+
+    fn scaled(scaled: &Scaled) -> Factor {
+        Factor { clip: scaled.factor, counted: Some((scaled.corrections, scaled.taken)) }
+    }
+
+    fn corrections(&self, graph: &mut Graph) -> Result<[ValueId; 2], GraphError> {
+        match self.counted {
+            Some((corrections, _)) => Ok(corrections),
+            None => Ok([graph.scalar("adam.correction1")?, graph.scalar("adam.correction2")?]),
+        }
+    }
+
+    fn number(&self, graph: &mut Graph) -> Result<ValueId, GraphError> {
+        self.counted.map_or_else(|| graph.scalar("adafactor.step"), |(_, taken)| Ok(taken))
+    }
+}
+
+/// How one parameter is updated, whatever holds its moments.
+struct Rule {
+    rule: UpdateRule,
+    weight_decay: f64,
+    zero_gradient: bool,
+    rounding: Option<Rounding>,
+    w: ValueId,
+    /// Their newest versions, and what they are called.
+    moments: Vec<ValueId>,
+    names: Vec<String>,
+    grad: ValueId,
+    /// Learning rate, corrections, clip factor, and what rounding reads.
+    scalars: Vec<ValueId>,
+}
+
+impl Rule {
+    /// The op, for elements from `first` on.
+    fn op(&self, first: usize) -> Arc<dyn Op> {
+        let &Rule { weight_decay, zero_gradient, .. } = self;
+        let rounding = self.rounding.map(|rounding| rounding.starting_at(first));
+        match self.rule {
+            UpdateRule::AdamW { beta1, beta2, eps } => {
+                Arc::new(AdamW { beta1, beta2, eps, weight_decay, zero_gradient, rounding })
+            }
+            UpdateRule::Sgd { momentum } => Arc::new(Sgd { momentum, weight_decay, zero_gradient, rounding }),
+            UpdateRule::Adafactor => {
+                Arc::new(Adafactor { weight_decay, zero_gradient, rounding, ..Adafactor::DEFAULT })
+            }
+        }
+    }
+
+    /// Whether every element is updated on its own, so that it can be done piece by piece.
+    fn is_by_element(&self) -> bool {
+        !matches!(self.rule, UpdateRule::Adafactor)
+    }
+
+    /// What the op reads, with these moments.
+    fn inputs(&self, moments: &[ValueId]) -> Vec<ValueId> {
+        [&[self.w], moments, &[self.grad], &self.scalars].concat()
+    }
+}
+
+impl Update<'_> {
+    pub fn add(&self, graph: &mut Graph, parameters: &[ValueId], grads: &[ValueId]) -> Result<(), GraphError> {
+        let total = graph.scalar("metrics.norm")?;
+        graph.with_role(Role::Update, |graph| {
+            let norm = match self.spec.clip_norm {
+                _ if self.spec.scales_loss() => self.scaled(graph, parameters, grads)?,
+                Some(_) => self.clipped(graph, parameters, grads)?,
+                None => self.unclipped(graph, parameters, grads)?,
+            };
+            graph.add("norm.keep", Accumulate, &[norm, total])?;
+            Ok(())
+        })
+    }
+
+    /// Every update waits for the norm of all gradients, which says whether there is one.
+    fn scaled(&self, graph: &mut Graph, parameters: &[ValueId], grads: &[ValueId]) -> Result<ValueId, GraphError> {
+        let scaled = unscale(graph, self.spec, grads)?;
+        for (&parameter, &grad) in parameters.iter().zip(grads) {
+            self.add_one(graph, parameter, grad, Factor::scaled(&scaled))?;
+        }
+        Ok(scaled.norm)
+    }
+
+    /// Every update waits for the norm of all gradients, which is returned.
+    fn clipped(&self, graph: &mut Graph, parameters: &[ValueId], grads: &[ValueId]) -> Result<ValueId, GraphError> {
+        let clip = graph.add("clip", ClipNorm { max_norm: self.spec.clip_norm }, grads)?;
+        for (&parameter, &grad) in parameters.iter().zip(grads) {
+            self.add_one(graph, parameter, grad, Factor::clip(clip[1]))?;
+        }
+        Ok(clip[0])
+    }
+
+    /// Every update waits for its own gradient only. The norm of the gradients' norms is that of all gradients.
+    fn unclipped(&self, graph: &mut Graph, parameters: &[ValueId], grads: &[ValueId]) -> Result<ValueId, GraphError> {
+        let mut norms = Vec::with_capacity(grads.len());
+        for (&parameter, &grad) in parameters.iter().zip(grads) {
+            let name = format!("{}.norm", graph.value(parameter).name);
+            let own = graph.add(&name, ClipNorm { max_norm: None }, &[grad])?;
+            norms.push(own[0]);
+            self.add_one(graph, parameter, grad, Factor::clip(own[1]))?;
+        }
+        Ok(graph.add("norm", ClipNorm { max_norm: None }, &norms)?[0])
+    }
+
+    fn add_one(&self, graph: &mut Graph, w: ValueId, grad: ValueId, factor: Factor) -> Result<(), GraphError> {
+        let node = format!("{}.update", graph.value(w).name);
+        let rule = self.rule(graph, &node, w, grad, factor)?;
+        match self.from_host {
+            true => self.add_from_host(graph, &node, rule, PIECE_BYTES),
+            false => graph.push_node(&node, OpRef::Plain(rule.op(0)), &rule.inputs(&rule.moments)).map(drop),
+        }
+    }
+
+    fn rule(
+        &self,
+        graph: &mut Graph,
+        node: &str,
+        w: ValueId,
+        grad: ValueId,
+        factor: Factor,
+    ) -> Result<Rule, GraphError> {
+        let (spec, zero_gradient, shape) = (self.spec, self.zero_gradient, graph.shape(w).to_vec());
+        let decayed = spec.decay_all || matches!(graph.value(w).input, Some(InputKind::Parameter { decay: true, .. }));
+        let weight_decay = if decayed { spec.weight_decay } else { 0.0 };
+        let (lr, clip) = (graph.scalar("lr")?, factor.clip);
+        let (shapes, mut scalars) = match spec.rule {
+            UpdateRule::AdamW { .. } => {
+                let [one, two] = factor.corrections(graph)?;
+                (vec![shape.clone(), shape], vec![lr, one, two, clip])
+            }
+            UpdateRule::Sgd { momentum } if momentum != 0.0 => (vec![shape], vec![lr, clip]),
+            UpdateRule::Sgd { .. } => (Vec::new(), vec![lr, clip]),
+            UpdateRule::Adafactor => (Adafactor::state_shapes(&shape), vec![lr, factor.number(graph)?, clip]),
+        };
+        let moments = self.moments(graph, w, &shapes)?;
+        let names = moments.iter().map(|&moment| graph.value(moment).name.clone()).collect();
+        let written: Vec<DType> = moments.iter().chain([&w]).map(|&value| graph.ty(value).dtype).collect();
+        let rounding = Rounding::of(node, &written);
+        if rounding.is_some() {
+            scalars.push(rng(graph)?);
+        }
+        Ok(Rule { rule: spec.rule, weight_decay, zero_gradient, rounding, w, moments, names, grad, scalars })
+    }
+
+    /// `moment1.<parameter>`, `moment2.<parameter>`, …
+    fn moments(&self, graph: &mut Graph, w: ValueId, shapes: &[Vec<usize>]) -> Result<Vec<ValueId>, GraphError> {
+        let declare = if self.from_host { Graph::host_resident } else { Graph::resident };
+        let parameter = graph.value(w).name.clone();
+        let mut moment = |(index, shape): (usize, &Vec<usize>)| {
+            let (name, ty) = (format!("moment{}.{parameter}", index + 1), Type::new(self.spec.state, shape));
+            declare(graph, &name, ty, Component::Optimizer, Init::Zeros)
+        };
+        shapes.iter().enumerate().map(&mut moment).collect()
+    }
+
+    /// Large moments come in pieces, where the rule allows it.
+    fn add_from_host(
+        &self,
+        graph: &mut Graph,
+        node: &str,
+        mut rule: Rule,
+        piece_bytes: usize,
+    ) -> Result<(), GraphError> {
+        let pieces = match rule.moments.first() {
+            Some(&moment) if rule.is_by_element() => stretches(graph.ty(moment), piece_bytes),
+            _ => Vec::new(),
+        };
+        if pieces.len() < 2 {
+            return self.add_fetched(graph, node, &mut rule, None);
+        }
+        pieces.into_iter().try_for_each(|piece| self.add_fetched(graph, node, &mut rule, Some(piece)))
+    }
+
+    /// Fetches the moments of a stretch (or all), updates it, and stores them again. The rule goes on with the new
+    /// versions of what was overwritten.
+    fn add_fetched(
+        &self,
+        graph: &mut Graph,
+        node: &str,
+        rule: &mut Rule,
+        stretch: Option<Range<usize>>,
+    ) -> Result<(), GraphError> {
+        let mut fetched = Vec::with_capacity(rule.moments.len());
+        for (&moment, name) in rule.moments.iter().zip(&rule.names) {
+            fetched.push(fetch(graph, moment, name, stretch.clone())?);
+        }
+        let first = stretch.as_ref().map_or(0, |s| s.start);
+        let op: Arc<dyn Op> = match stretch {
+            None => rule.op(0),
+            Some(s) => Arc::new(Window { op: rule.op(first), first, len: s.len() }),
+        };
+        let outputs = graph.push_node(node, OpRef::Plain(op), &rule.inputs(&fetched))?;
+        rule.w = outputs[0];
+        if self.zero_gradient {
+            rule.grad = outputs[1 + rule.moments.len()];
+        }
+        for ((moment, name), &fresh) in rule.moments.iter_mut().zip(&rule.names).zip(&outputs[1..]) {
+            *moment = graph.add(&format!("{name}.store"), StoreToHost { first }, &[fresh, *moment])?[0];
+        }
+        Ok(())
+    }
+}
+
+/// A moment, or a stretch of it, on the device, just before the update that reads it.
+fn fetch(graph: &mut Graph, moment: ValueId, name: &str, stretch: Option<Range<usize>>) -> Result<ValueId, GraphError> {
+    let op = match stretch {
+        None => FromHost::whole(graph.ty(moment)),
+        Some(s) => FromHost { first: s.start, shape: vec![s.len()] },
+    };
+    let fetched = graph.with_role(Role::Recompute, |graph| graph.add(&format!("{name}.fetch"), op, &[moment]))?[0];
+    graph.set_component(fetched, Component::Optimizer);
+    Ok(fetched)
+}
+
+/// Elements of a moment, at most so many bytes at a time.
+fn stretches(ty: &Type, piece_bytes: usize) -> Vec<Range<usize>> {
+    let (all, piece) = (ty.elements(), (piece_bytes / ty.dtype.bytes()).max(1));
+    (0..all).step_by(piece).map(|start| start..(start + piece).min(all)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_core::graph::Target;
+    use plimsoll_core::plan::{Layout, LayoutOptions, Phase, Program, Summary, lay_out};
+    use plimsoll_exec::cpu::CpuExecutor;
+    use plimsoll_exec::initialize;
+    use plimsoll_exec::{Executor, floats};
+    use std::collections::BTreeMap;
+
+    const SHAPE: [usize; 2] = [13, 17];
+    const RULES: [UpdateRule; 4] = [
+        UpdateRule::AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8 },
+        UpdateRule::Sgd { momentum: 0.9 },
+        UpdateRule::Sgd { momentum: 0.0 },
+        UpdateRule::Adafactor,
+    ];
+
+    fn spec(rule: UpdateRule) -> StepSpec {
+        StepSpec {
+            effective_batch: 1,
+            length: 0,
+            target_length: 0,
+            rule,
+            weight_decay: 0.1,
+            decay_all: false,
+            clip_norm: None,
+            evaluate_batch: None,
+            samples_text: false,
+            generation: None,
+            float: DType::F32,
+            master: DType::F32,
+            state: DType::F32,
+            lands_inputs: false,
+        }
+    }
+
+    /// The update of one weight from its accumulator, its moments `piece_bytes` at a time or on the device.
+    fn program(rule: UpdateRule, piece_bytes: Option<usize>) -> Program {
+        let (mut graph, spec) = (Graph::new("update", DType::F32), spec(rule));
+        let w = graph.parameter("w", &SHAPE, Init::Normal(1.0), true).unwrap();
+        let ty = graph.ty(w).clone();
+        let grad = graph.resident("gradient.w", ty, Component::Gradients, Init::Normal(1.0)).unwrap();
+        let clip = graph.scalar("clip").unwrap();
+        let update = Update { spec: &spec, zero_gradient: true, from_host: piece_bytes.is_some() };
+        let clip = Factor::clip(clip);
+        let rule = update.rule(&mut graph, "w.update", w, grad, clip).unwrap();
+        graph
+            .with_role(Role::Update, |graph| match piece_bytes {
+                Some(bytes) => update.add_from_host(graph, "w.update", rule, bytes),
+                None => update.add_one(graph, w, grad, clip),
+            })
+            .unwrap();
+        Program::new(vec![Phase { name: "update".into(), graph, repeat: 1 }]).unwrap()
+    }
+
+    /// A program's arena with initial values and the scalars of a step.
+    fn executor(program: &Program, clip: f32) -> (CpuExecutor, Layout) {
+        let layout = lay_out(program, LayoutOptions { target: Target::cpu(2), sharing: true }).unwrap();
+        let mut executor = CpuExecutor::new(program, &layout, 2).unwrap();
+        executor.poison_dead_slots();
+        initialize(program, &mut executor, 3);
+        set(&mut executor, &[("lr", 0.1), ("clip", clip), ("adafactor.step", 1.0)]);
+        set(&mut executor, &[("adam.correction1", 0.1), ("adam.correction2", 0.01)]);
+        (executor, layout)
+    }
+
+    fn set(executor: &mut CpuExecutor, scalars: &[(&str, f32)]) {
+        for (name, value) in scalars {
+            executor.write_resident(name, &value.to_le_bytes());
+        }
+    }
+
+    fn set_gradient(executor: &mut CpuExecutor, value: impl Fn(usize) -> f32) {
+        let values: Vec<u8> = (0..SHAPE[0] * SHAPE[1]).flat_map(|i| value(i).to_le_bytes()).collect();
+        assert!(executor.write_resident("gradient.w", &values));
+    }
+
+    /// Residents by name.
+    fn residents(program: &Program, executor: &CpuExecutor) -> BTreeMap<String, Vec<u8>> {
+        let read = |name: &String| executor.read_resident(name).unwrap().into_owned();
+        program.residents.iter().map(|r| (r.name.clone(), read(&r.name))).collect()
+    }
+
+    /// All residents after some updates, and the bytes of moments on the device at the peak.
+    fn run(program: &Program) -> (BTreeMap<String, Vec<u8>>, usize) {
+        let (mut executor, layout) = executor(program, 0.5);
+        for _ in 0..2 {
+            executor.run(0);
+            set_gradient(&mut executor, |i| (i as f32).sin());
+        }
+        executor.run(0);
+        (residents(program, &executor), Summary::of(program, &layout).breakdown["optimizer"])
+    }
+
+    #[test]
+    fn a_factor_that_is_not_finite_skips_the_step() {
+        for rule in RULES {
+            for (pieces, clip) in [(None, f32::NAN), (None, f32::INFINITY), (Some(64), f32::NAN)] {
+                let program = program(rule, pieces);
+                let (mut executor, _) = executor(&program, 0.5);
+                executor.run(0);
+                let before = residents(&program, &executor);
+                set(&mut executor, &[("clip", clip)]);
+                set_gradient(&mut executor, |i| if i == 7 { f32::INFINITY } else { 1.0 });
+                executor.run(0);
+                set(&mut executor, &[("clip", 0.5)]);
+                // The gradient is zero again too: it was left so by the step before.
+                assert_eq!(residents(&program, &executor), before, "{rule:?} with {clip}");
+            }
+        }
+    }
+
+    /// The whole update as a scaled loss has it, in f32 so that the processor can run it.
+    fn scaled_program(rule: UpdateRule) -> Program {
+        let (mut graph, spec) = (Graph::new("update", DType::F32), StepSpec { float: DType::F16, ..spec(rule) });
+        let w = graph.parameter("w", &SHAPE, Init::Normal(1.0), true).unwrap();
+        let ty = graph.ty(w).clone();
+        let grad = graph.resident("gradient.w", ty, Component::Gradients, Init::Normal(1.0)).unwrap();
+        let update = Update { spec: &spec, zero_gradient: true, from_host: false };
+        update.add(&mut graph, &[w], &[grad]).unwrap();
+        Program::new(vec![Phase { name: "update".into(), graph, repeat: 1 }]).unwrap()
+    }
+
+    #[test]
+    fn a_scaled_loss_updates_as_an_unscaled_one_and_skipped_steps_do_not_count() {
+        let gradient = |i: usize, t: usize| ((i * t) as f32).sin();
+        for rule in RULES {
+            let plain = program(rule, None);
+            let (mut expected, _) = executor(&plain, 1.0);
+            let scaled = scaled_program(rule);
+            let (mut found, _) = executor(&scaled, 1.0);
+            let mut scale = 65536.0;
+            for (t, overflows) in [(1, true), (1, true), (1, false), (2, true), (2, false), (3, false)] {
+                set_gradient(&mut found, |i| if overflows { f32::INFINITY } else { scale * gradient(i, t) });
+                set(&mut found, &[("metrics.norm", 0.0)]);
+                found.run(0);
+                scale = if overflows { scale / 2.0 } else { scale };
+                assert_eq!(residents(&scaled, &found)["scaling.scale"], scale.to_le_bytes(), "{rule:?}");
+                if overflows {
+                    continue;
+                }
+                let power = |beta: f64| (1.0 - beta.powi(t as i32)) as f32;
+                set(&mut expected, &[("adam.correction1", power(0.9)), ("adam.correction2", power(0.99))]);
+                set(&mut expected, &[("adafactor.step", t as f32)]);
+                set_gradient(&mut expected, |i| gradient(i, t));
+                expected.run(0);
+                let (a, b) = (residents(&scaled, &found), residents(&plain, &expected));
+                for (name, bytes) in b.iter().filter(|(name, _)| name.contains('w') || name.contains("moment")) {
+                    let floats = |bytes: &[u8]| floats(DType::F32, bytes);
+                    for (x, y) in floats(&a[name]).iter().zip(floats(bytes)) {
+                        // Scales are powers of two; only the corrections are computed in another way.
+                        assert!((x - y).abs() <= 1e-6 * y.abs().max(1e-3), "{rule:?} {name} at step {t}: {x} {y}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_change_no_bit_and_hold_one_piece_at_a_time() {
+        for rule in RULES {
+            let (expected, resident) = run(&program(rule, None));
+            for elements in [1, 16, 100, 220, 221, 1000] {
+                let (found, on_device) = run(&program(rule, Some(4 * elements)));
+                assert_eq!(found, expected, "{rule:?} with {elements} elements at a time");
+                let moments = resident.div_ceil(SHAPE[0] * SHAPE[1] * 4);
+                if rule != UpdateRule::Adafactor {
+                    assert!(on_device <= moments * (4 * elements + 64), "{on_device} bytes of {elements} elements");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn stretches_cover_everything_once() {
+        let ty = Type::new(DType::F32, &[10, 10]);
+        assert_eq!(stretches(&ty, 4 * 40), [0..40, 40..80, 80..100]);
+        assert_eq!(stretches(&ty, 4 * 100).len(), 1);
+        assert_eq!(stretches(&ty, 1).len(), 100);
+    }
+}

@@ -1,0 +1,25 @@
+//! plimsoll trains neural networks without ever running out of memory: a training step is a static program, so its
+//! memory can be laid out before it runs.
+//!
+//! ```text
+//! Recipe ─► plan on a Device ─► PlanReport        on any machine, in milliseconds
+//!    └────► Run ─► Events                         in one arena, inside the number that was announced
+//! ```
+//!
+//! What this crate names is its interface; the crates behind it (`plimsoll-core`, `plimsoll-planner`, …) are how it is
+//! built, and may change.
+
+mod device;
+mod profiles;
+mod report;
+
+pub use device::{Device, DeviceError, Facts};
+pub use plimsoll_base::explain::{Explain, Fault};
+pub use plimsoll_models::recipe::{Draft, Recipe, RecipeError};
+pub use plimsoll_planner::PlanFailure;
+pub use plimsoll_planner::cards::{Card, catalog};
+pub use plimsoll_runs::{Event, Finished};
+pub use plimsoll_train::RunError;
+pub use plimsoll_train::run::{Run, RunOptions};
+pub use profiles::{Measured, store as store_profile};
+pub use report::{PlanReport, SCHEMA, plan};

@@ -1,0 +1,155 @@
+//! A plan as data: what `plimsoll plan --json` prints, and every page, search or script reads.
+
+use crate::Device;
+use plimsoll_base::names::Named;
+use plimsoll_core::plan::{LiveBuffer, Peak, Summary};
+use plimsoll_models::families::AttentionForm;
+use plimsoll_models::recipe::{OptimizerState, Recipe};
+use plimsoll_planner::PlanFailure;
+use plimsoll_planner::choose::{self, Decision, Planned, precision};
+use plimsoll_planner::whatif::{FrontierPoint, Ladder, Margins, Neighbour, Rung};
+use plimsoll_train::tasks::{expected_data, host_peak_bytes};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Live buffers at the peak that are listed.
+const BUFFERS: usize = 10;
+
+/// The version of [`PlanReport`]: raised when a field changes its meaning or goes away, not when one is added.
+pub const SCHEMA: u32 = 1;
+
+/// Everything about one plan. Byte quantities end in `_bytes`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct PlanReport {
+    pub schema: u32,
+    pub fits: bool,
+    pub device: String,
+    pub budget_bytes: u64,
+    /// What the device's own runtime takes beside the arena.
+    pub reserve_bytes: u64,
+    /// The one allocation.
+    pub arena_bytes: u64,
+    pub live_peak_bytes: u64,
+    /// Budget less reserve and arena; negative where it does not fit.
+    pub headroom_bytes: i64,
+    /// Host memory beside the arena: samples, batches ahead, loading, what is offloaded.
+    pub host_peak_bytes: u64,
+    pub parameters: usize,
+    pub effective_batch: usize,
+    pub micro_batch: usize,
+    pub accumulation: usize,
+    pub precision: &'static str,
+    pub attention: AttentionForm,
+    pub recompute: &'static str,
+    pub optimizer_state: &'static str,
+    pub offload: &'static str,
+    pub predicted_step_ms: f64,
+    /// Unknown where the data was not read.
+    pub steps_per_epoch: Option<usize>,
+    /// Bytes at the peak by what they are for; they sum to `live_peak_bytes`.
+    pub breakdown: BTreeMap<&'static str, usize>,
+    pub peak: Peak,
+    pub decisions: Vec<Decision>,
+    pub layers: BTreeMap<String, usize>,
+    pub live: Vec<LiveBuffer>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub smallest_budget_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hints: Option<Vec<String>>,
+    /// What could be given up where nothing fits; hints are those that are enough.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ladder: Option<Vec<Rung>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frontier: Option<Vec<FrontierPoint>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub neighbours: Option<Vec<Neighbour>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub margins: Option<Margins>,
+    /// Updates of the whole run, where known.
+    #[serde(skip)]
+    pub steps: Option<usize>,
+}
+
+/// The fastest plan inside the recipe's budget, and what it needs.
+///
+/// ```
+/// use plimsoll::{Device, Recipe, plan};
+/// use std::path::Path;
+///
+/// # let recipes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes");
+/// let recipe = Recipe::load(&recipes.join("encoder.toml"), &[])?;
+/// let report = plan(&recipe, &Device::from_name("rtx-4090")?)?;
+/// assert!(report.fits && report.arena_bytes + report.reserve_bytes <= report.budget_bytes);
+/// assert_eq!(report.breakdown.values().sum::<usize>() as u64, report.live_peak_bytes);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`PlanFailure::DoesNotFit`] carries the smallest plan there is.
+pub fn plan(recipe: &Recipe, device: &Device) -> Result<PlanReport, PlanFailure> {
+    choose::plan(recipe, device).map(|planned| PlanReport::of(recipe, &planned))
+}
+
+impl PlanReport {
+    /// About a plan that fits.
+    pub fn of(recipe: &Recipe, planned: &Planned) -> PlanReport {
+        PlanReport::about(recipe, planned, &Summary::of(&planned.choice.program, &planned.choice.layout))
+    }
+
+    /// About the smallest plan there is, where even that does not fit.
+    pub fn of_smallest(recipe: &Recipe, smallest: &Planned, hints: &[String], ladder: Ladder) -> PlanReport {
+        PlanReport {
+            fits: false,
+            smallest_budget_bytes: Some(smallest.planned_peak_bytes()),
+            hints: Some(hints.to_vec()),
+            ladder: Some(ladder.rungs),
+            ..PlanReport::of(recipe, smallest)
+        }
+    }
+
+    /// The JSON schema of a report.
+    pub fn json_schema() -> serde_json::Value {
+        schemars::schema_for!(PlanReport).into()
+    }
+
+    fn about(recipe: &Recipe, planned: &Planned, summary: &Summary) -> PlanReport {
+        let choice = &planned.choice;
+        let data = expected_data(recipe);
+        let steps = data.map(|d| d.steps(&recipe.train));
+        PlanReport {
+            schema: SCHEMA,
+            fits: true,
+            device: planned.device.name.clone(),
+            budget_bytes: planned.budget_bytes,
+            reserve_bytes: planned.reserve_bytes,
+            arena_bytes: choice.layout.arena_bytes as u64,
+            live_peak_bytes: choice.layout.live_peak_bytes as u64,
+            headroom_bytes: planned.headroom_bytes,
+            host_peak_bytes: host_peak_bytes(recipe, choice, data.map_or(0, |d| d.resident_bytes)),
+            parameters: choice.program.parameters(),
+            effective_batch: recipe.train.effective_batch,
+            micro_batch: choice.settings.micro_batch,
+            accumulation: choice.settings.accumulation,
+            precision: precision(recipe, &planned.device).name(),
+            attention: choice.settings.attention,
+            recompute: choice.settings.recompute.name(),
+            optimizer_state: recipe.memory.optimizer_state.pinned().unwrap_or(OptimizerState::F32).name(),
+            offload: choice.settings.offload.name(),
+            predicted_step_ms: choice.predicted_step_ms,
+            steps_per_epoch: steps.map(|s| s.per_epoch),
+            breakdown: summary.breakdown.clone(),
+            peak: summary.peak.clone(),
+            decisions: choice.decisions.clone(),
+            layers: summary.layers.clone(),
+            live: summary.live.iter().take(BUFFERS).cloned().collect(),
+            smallest_budget_bytes: None,
+            hints: None,
+            ladder: None,
+            frontier: None,
+            neighbours: None,
+            margins: None,
+            steps: steps.map(|s| s.run),
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The one stream of events of a run. The progress bar, the report and everything else that shows a run only read it.
+
+use crate::{Best, Scores};
+use plimsoll_base::files::open_to_append;
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// A run begins (or, after a crash, goes on).
+    Started(Started),
+    Resumed {
+        step: usize,
+        replanned: bool,
+    },
+    Step(StepEvent),
+    Evaluation(Evaluation),
+    Checkpoint {
+        step: usize,
+        path: String,
+        bytes: u64,
+        best: bool,
+    },
+    /// Text the model wrote.
+    Sample {
+        step: usize,
+        epoch: usize,
+        prompt: String,
+        text: String,
+    },
+    /// How the GPU does, from time to time.
+    Device {
+        step: usize,
+        free_bytes: u64,
+        utilization: Option<u32>,
+        watts: Option<f64>,
+        celsius: Option<u32>,
+    },
+    Note {
+        text: String,
+    },
+    Finished(Finished),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Started {
+    pub version: String,
+    pub recipe: String,
+    pub recipe_hash: String,
+    pub device: String,
+    pub budget_bytes: u64,
+    pub planned_peak_bytes: u64,
+    pub parameters: usize,
+    pub effective_batch: usize,
+    pub micro_batch: usize,
+    pub accumulation: usize,
+    pub steps: usize,
+    pub steps_per_epoch: usize,
+    pub train_samples: usize,
+    pub validation_samples: usize,
+    /// What the best possible model would reach, where the data's source knows it.
+    pub best_accuracy: Option<f64>,
+    pub best_loss: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepEvent {
+    pub step: usize,
+    pub epoch: usize,
+    /// Not a number, null in JSON, where the step overflowed.
+    #[serde(deserialize_with = "number_or_null")]
+    pub loss: f64,
+    #[serde(deserialize_with = "number_or_null")]
+    pub norm: f64,
+    /// What the loss is multiplied by after this step, where its gradients are f16.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale: Option<f64>,
+    /// The gradients were too large for f16 and nothing was updated.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skipped: bool,
+    pub lr: f64,
+    pub ms: f64,
+    pub samples_per_s: f64,
+    /// Milliseconds this step waited for the loader.
+    pub stall_ms: f64,
+    pub remaining_s: f64,
+    pub planned_peak_bytes: u64,
+    pub measured_peak_bytes: u64,
+}
+
+/// JSON has no NaN and no infinities: they are written as null.
+fn number_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    pub step: usize,
+    pub epoch: usize,
+    #[serde(flatten)]
+    pub scores: Scores,
+    pub samples: usize,
+    pub ms: f64,
+    /// Better than every one before.
+    pub best: bool,
+}
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// All epochs or steps are done.
+    Completed,
+    /// Evaluations stopped getting better.
+    Stopped,
+    /// Asked to leave; a checkpoint was written.
+    Interrupted,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finished {
+    pub end: End,
+    pub steps: usize,
+    pub epochs: usize,
+    /// The last evaluation.
+    #[serde(rename = "final")]
+    pub last: Option<Scores>,
+    pub best: Option<Best>,
+    pub planned_peak_bytes: u64,
+    pub measured_peak_bytes: u64,
+    pub host_peak_bytes: u64,
+    pub samples_per_s: f64,
+    pub seconds: f64,
+}
+
+/// events.jsonl, one event per line, flushed line by line.
+pub struct EventLog {
+    file: File,
+}
+
+impl EventLog {
+    /// Opens a log to append to. A last line torn by a crash is cut off. A link is not followed.
+    pub fn open(path: &Path) -> io::Result<EventLog> {
+        let mut file = open_to_append(path)?;
+        let whole = whole_lines_bytes(&mut file)?;
+        file.set_len(whole)?;
+        Ok(EventLog { file })
+    }
+
+    pub fn write(&mut self, event: &Event) -> io::Result<()> {
+        let mut line = serde_json::to_vec(event).map_err(io::Error::other)?;
+        line.push(b'\n');
+        self.file.write_all(&line)
+    }
+}
+
+/// Bytes up to the end of the last complete line.
+fn whole_lines_bytes(file: &mut File) -> io::Result<u64> {
+    let len = file.seek(SeekFrom::End(0))?;
+    let mut end = len;
+    let mut block = [0u8; 4096];
+    while end > 0 {
+        let start = end.saturating_sub(block.len() as u64);
+        let part = &mut block[..(end - start) as usize];
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(part)?;
+        if let Some(at) = part.iter().rposition(|&byte| byte == b'\n') {
+            return Ok(start + at as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
+}
+
+/// The events of a log; lines of another version or torn ones are passed over.
+pub fn read_events(path: &Path) -> io::Result<Vec<Event>> {
+    let lines = BufReader::new(File::open(path)?).split(b'\n');
+    let mut events = Vec::new();
+    for line in lines {
+        if let Ok(event) = serde_json::from_slice(&line?) {
+            events.push(event);
+        }
+    }
+    Ok(events)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::OpenOptions;
+
+    #[test]
+    fn a_torn_line_is_cut_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.jsonl");
+        let note = |text: &str| Event::Note { text: text.into() };
+        EventLog::open(&path).unwrap().write(&note("one")).unwrap();
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"event\":\"no").unwrap();
+        EventLog::open(&path).unwrap().write(&note("two")).unwrap();
+        assert_eq!(read_events(&path).unwrap(), [note("one"), note("two")]);
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);
+    }
+
+    #[test]
+    fn a_skipped_step_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.jsonl");
+        let step = StepEvent {
+            step: 3,
+            epoch: 0,
+            loss: 0.5,
+            norm: f64::INFINITY,
+            scale: Some(32768.0),
+            skipped: true,
+            lr: 1e-3,
+            ms: 1.0,
+            samples_per_s: 1.0,
+            stall_ms: 0.0,
+            remaining_s: 0.0,
+            planned_peak_bytes: 1,
+            measured_peak_bytes: 1,
+        };
+        EventLog::open(&path).unwrap().write(&Event::Step(step)).unwrap();
+        let [Event::Step(read)] = &read_events(&path).unwrap()[..] else { panic!("the step is lost") };
+        assert!(read.norm.is_nan() && read.skipped && read.scale == Some(32768.0), "{read:?}");
+        // Fields that only loss scaling has are not in other runs' lines.
+        let plain = StepEvent { norm: 1.0, scale: None, skipped: false, ..read.clone() };
+        let line = serde_json::to_string(&Event::Step(plain.clone())).unwrap();
+        assert!(!line.contains("scale") && !line.contains("skipped"), "{line}");
+        assert_eq!(serde_json::from_str::<Event>(&line).unwrap(), Event::Step(plain));
+    }
+
+    #[test]
+    fn a_log_of_one_torn_line_becomes_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.jsonl");
+        std::fs::write(&path, vec![b'x'; 10_000]).unwrap();
+        EventLog::open(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
+    }
+}

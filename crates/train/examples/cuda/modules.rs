@@ -1,0 +1,79 @@
+//! Files under macros: what NVRTC compiles at a time, and which of them stand for the rest.
+
+use crate::launches::Need;
+use plimsoll_core::kernels::cuda::Kernel;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+
+/// One file under one set of macros, with the kernels of it that are launched.
+pub struct Module {
+    /// One of them: it stands for file and macros.
+    pub kernel: Kernel,
+    pub launched: BTreeMap<&'static str, Need>,
+}
+
+/// All modules of these kernels, by file, those that ask for most in front.
+pub fn modules(kernels: &HashMap<Kernel, Need>) -> Vec<Module> {
+    let mut modules: HashMap<_, Module> = HashMap::new();
+    for (kernel, &need) in kernels {
+        let module = modules
+            .entry((kernel.source, &kernel.defines))
+            .or_insert_with(|| Module { kernel: kernel.clone(), launched: BTreeMap::new() });
+        module.launched.insert(kernel.entry, need);
+    }
+    let mut modules: Vec<Module> = modules.into_values().collect();
+    modules.sort_by_cached_key(|module| (module.kernel.source.name, Reverse(module.size()), module.to_string()));
+    modules
+}
+
+/// Enough of them, sorted as above, to see every kernel with every combination of element types, every choice that a
+/// macro makes, and of all that the variant that asks for most.
+pub fn covering(modules: Vec<Module>) -> Vec<Module> {
+    let mut seen = BTreeSet::new();
+    // Counted, because all are to be put among the seen, not only the first that is new.
+    let mut adds = |module: &Module| module.traits().into_iter().filter(|one| seen.insert(one.clone())).count() > 0;
+    modules.into_iter().filter(|module| adds(module)).collect()
+}
+
+impl Module {
+    /// The most dynamic shared memory of a launch; then what macros say, since they size what is static.
+    fn size(&self) -> (u32, u64) {
+        let sizes = self.kernel.defines.iter().filter_map(|(_, value)| value.parse::<u64>().ok());
+        (self.launched.values().map(|need| need.shared_bytes).max().unwrap_or(0), sizes.sum())
+    }
+
+    /// Whether cards of this architecture launch one of its kernels.
+    pub fn is_for(&self, arch: u32) -> bool {
+        self.launched.values().any(|need| need.archs().contains(&arch))
+    }
+
+    /// What makes it worth compiling, as text.
+    fn traits(&self) -> Vec<String> {
+        let (source, defines) = (self.kernel.source, &self.kernel.defines);
+        let types: Vec<&str> = defines.iter().map(|(_, value)| value.as_str()).filter(|value| is_type(value)).collect();
+        // A variant that only some architectures launch does not stand for those that the others do.
+        let kernels = self.launched.iter().map(|(entry, need)| format!("{entry} {types:?} {:?}", need.archs()));
+        let choices = defines.iter().filter(|(_, value)| is_choice(value)).map(|(key, value)| format!("{key}={value}"));
+        // The same file may have other headers in front of it.
+        let here = format!("{} {}", source.name, source.text.len());
+        kernels.chain(choices).map(|one| format!("{here} {one}")).collect()
+    }
+}
+
+/// As `device_name` calls element types, or an integer of their size.
+fn is_type(value: &str) -> bool {
+    matches!(value, "float" | "double" | "bf16" | "half" | "int" | "long long") || value.starts_with("unsigned")
+}
+
+/// Names, operators and small numbers choose between code; larger numbers and tables only size it.
+fn is_choice(value: &str) -> bool {
+    value.len() == 1 || value.starts_with(char::is_alphabetic)
+}
+
+impl fmt::Display for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.cu", self.kernel.source.name)?;
+        self.kernel.defines.iter().try_for_each(|(name, value)| write!(f, " {name}={value:.40}"))
+    }
+}

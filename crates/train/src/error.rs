@@ -1,0 +1,164 @@
+//! Why a run, or the use of one, failed.
+
+use plimsoll_base::explain::{Explain, Fault};
+use plimsoll_base::safetensors::TensorFileError;
+use plimsoll_base::units::format_bytes;
+use plimsoll_core::kernels::cuda::CudaError;
+use plimsoll_core::plan::{PlanError, PlanFileError};
+use plimsoll_data::DataError;
+use plimsoll_models::hf::HfError;
+use plimsoll_models::recipe::RecipeError;
+use plimsoll_planner::PlanFailure;
+use std::io;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// Why a checkpoint could not be written or read.
+#[derive(Debug, Error)]
+pub enum CheckpointError {
+    #[error("cannot write checkpoint {path}: {cause}; {previous}")]
+    Write { path: PathBuf, cause: io::Error, previous: String },
+    #[error("cannot read checkpoint {path}: {cause}")]
+    Read { path: PathBuf, cause: io::Error },
+    #[error("checkpoint {path} is damaged: {cause}")]
+    Damaged { path: PathBuf, cause: String },
+    #[error("checkpoint {path} does not fit this recipe: {cause}")]
+    Another { path: PathBuf, cause: String },
+    #[error(transparent)]
+    Tensors(#[from] TensorFileError),
+}
+
+impl Explain for CheckpointError {
+    fn fault(&self) -> Fault {
+        if matches!(self, CheckpointError::Write { .. }) { Fault::Failed } else { Fault::BadInput }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        let hint = match self {
+            CheckpointError::Write { .. } => "make room or choose another disk with --out, then go on with --resume",
+            CheckpointError::Another { .. } => "use it with the recipe that wrote it",
+            _ => "move it away: --resume then goes on from the checkpoint before it",
+        };
+        vec![hint.into()]
+    }
+}
+
+#[derive(Debug, Error)]
+pub enum RunError {
+    #[error(transparent)]
+    Planning(#[from] PlanFailure),
+    #[error(transparent)]
+    Data(#[from] DataError),
+    #[error("{cause}")]
+    Refused { cause: String, hint: String },
+    #[error("{path}: {cause}")]
+    PlanFile { path: PathBuf, cause: PlanFileError },
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    #[error(transparent)]
+    HuggingFace(#[from] HfError),
+    #[error("{path}: {cause}")]
+    Io { path: PathBuf, cause: io::Error },
+    #[error("cannot take an arena of {bytes} bytes: {cause}")]
+    Arena { bytes: u64, cause: io::Error },
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
+    #[error("the loss became {loss} at step {step}")]
+    Diverged { step: usize, loss: f64, norm: f64, last_good: Option<PathBuf> },
+}
+
+impl RunError {
+    pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> RunError {
+        move |cause| RunError::Io { path: path.into(), cause }
+    }
+}
+
+impl From<PlanError> for RunError {
+    fn from(error: PlanError) -> RunError {
+        RunError::Planning(error.into())
+    }
+}
+
+impl From<RecipeError> for RunError {
+    fn from(error: RecipeError) -> RunError {
+        RunError::Planning(error.into())
+    }
+}
+
+impl Explain for RunError {
+    fn fault(&self) -> Fault {
+        match self {
+            RunError::Planning(failure) => failure.fault(),
+            RunError::Data(error) => error.fault(),
+            RunError::Checkpoint(error) => error.fault(),
+            RunError::HuggingFace(error) => error.fault(),
+            RunError::Cuda(error) => error.fault(),
+            RunError::Refused { .. } | RunError::PlanFile { .. } => Fault::BadInput,
+            RunError::Io { .. } | RunError::Arena { .. } | RunError::Diverged { .. } => Fault::Failed,
+        }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        let hint = |words: &str| vec![words.to_string()];
+        match self {
+            RunError::Planning(failure) => failure.hints(),
+            RunError::Data(error) => error.hints(),
+            RunError::Checkpoint(error) => error.hints(),
+            RunError::HuggingFace(error) => error.hints(),
+            RunError::Cuda(error) => error.hints(),
+            RunError::Refused { hint: words, .. } => hint(words),
+            RunError::PlanFile { .. } => {
+                hint("the file is damaged or of another recipe: train without --plan makes a new one")
+            }
+            RunError::Io { .. } => hint("check the path, its permissions and the space left"),
+            RunError::Arena { .. } => {
+                hint("give a smaller --memory, or end what else holds memory (`plimsoll devices`)")
+            }
+            RunError::Diverged { .. } => vec![
+                "lower train.optimizer.lr, or set train.clip_norm = 1.0".into(),
+                "check the data for values far off the rest".into(),
+            ],
+        }
+    }
+
+    fn message(&self) -> String {
+        match self {
+            RunError::Planning(failure) => failure.message(),
+            RunError::HuggingFace(error) => error.message(),
+            RunError::Arena { bytes, cause } => format!("cannot take the arena of {}: {cause}", format_bytes(*bytes)),
+            RunError::Diverged { step, loss, norm, last_good } => {
+                let last_good = match last_good {
+                    Some(path) => format!("the last good checkpoint is {}", path.display()),
+                    None => "there was no checkpoint before it".into(),
+                };
+                format!("the run diverged at step {step}: loss {loss}, gradient norm {norm}; {last_good}")
+            }
+            _ => self.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_diverged_run_names_step_checkpoint_and_what_to_try() {
+        let last_good = Some(PathBuf::from("runs/a-1/checkpoints/step-40"));
+        let error = RunError::Diverged { step: 41, loss: f64::NAN, norm: 3.0, last_good };
+        assert_eq!(error.fault(), Fault::Failed);
+        assert!(error.message().contains("step 41") && error.message().contains("step-40"), "{}", error.message());
+        assert!(error.hints()[0].contains("lr"), "{:?}", error.hints());
+    }
+
+    #[test]
+    fn what_the_user_wrote_is_bad_input_and_what_the_disk_did_is_not() {
+        let refused = RunError::Refused { cause: "no".into(), hint: "yes".into() };
+        assert_eq!(
+            (refused.fault(), refused.message(), refused.hints()),
+            (Fault::BadInput, "no".into(), vec!["yes".into()])
+        );
+        let full = RunError::Io { path: "a".into(), cause: io::Error::other("disk full") };
+        assert_eq!(full.fault(), Fault::Failed);
+    }
+}

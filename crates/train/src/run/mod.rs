@@ -1,0 +1,8 @@
+//! A run: its folder, its plan, the loop of steps.
+
+mod open;
+mod run_folder;
+mod trainer;
+
+pub use open::{Run, RunOptions, StoredPlan};
+pub use run_folder::RunFolder;

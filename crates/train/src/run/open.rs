@@ -1,0 +1,420 @@
+//! A run's folder: the resolved recipe, the plan, the events, the checkpoints, the model.
+
+use super::run_folder::RunFolder;
+use crate::RunError;
+use crate::arena::take_arena_with;
+use crate::checkpoints::{self, Fingerprint};
+use crate::tasks::host_peak_bytes;
+use crate::tasks::{LoadedData, load_data};
+use crate::weights::{Companions, is_exported, write_folder};
+use plimsoll_base::files::write_inside;
+use plimsoll_base::folders::check_replaceable;
+use plimsoll_base::units::format_bytes;
+use plimsoll_core::graph::Processor;
+use plimsoll_core::plan::predicted_ms;
+use plimsoll_core::plan::{PlanFile, Program};
+use plimsoll_cuda::GpuFacts;
+use plimsoll_cuda::opened_bytes;
+use plimsoll_exec::Algorithms;
+use plimsoll_exec::Executor;
+use plimsoll_models::hf::HfError;
+use plimsoll_models::recipe::{Budget, Recipe};
+use plimsoll_planner::choose::{self as setup, Planned};
+use plimsoll_planner::choose::{Choice, Decision};
+use plimsoll_planner::program::{Settings, program};
+use plimsoll_planner::{Device, PlanFailure};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The format of plan.json.
+const PLAN_VERSION: u32 = 1;
+
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    pub out: PathBuf,
+    pub resume: bool,
+    /// Use this plan.json instead of choosing one.
+    pub plan: Option<PathBuf>,
+}
+
+/// plan.json: the decisions and the layout of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoredPlan {
+    pub version: u32,
+    pub recipe_hash: String,
+    pub device: String,
+    pub settings: Settings,
+    pub decisions: Vec<Decision>,
+    pub layout: PlanFile,
+    /// The library's algorithms behind the products, which the bits depend on too. Absent on a processor.
+    #[serde(default, skip_serializing_if = "is_without_products")]
+    pub products: Algorithms,
+}
+
+fn is_without_products(products: &Algorithms) -> bool {
+    products.algorithms.is_empty()
+}
+
+impl StoredPlan {
+    pub fn new(recipe_hash: String, planned: &Planned, products: &Algorithms) -> StoredPlan {
+        let Choice { settings, program, layout, options, decisions, .. } = &planned.choice;
+        StoredPlan {
+            version: PLAN_VERSION,
+            recipe_hash,
+            device: planned.device.name.clone(),
+            settings: settings.clone(),
+            decisions: decisions.clone(),
+            layout: PlanFile::new(program, layout, *options),
+            products: products.clone(),
+        }
+    }
+
+    pub fn read(path: &Path) -> Result<StoredPlan, RunError> {
+        let text = fs::read(path).map_err(RunError::io(path))?;
+        let damaged = |cause: String| RunError::Refused {
+            cause: format!("{}: not a plan: {cause}", path.display()),
+            hint:
+                "plans are written by `plimsoll train` into the run's folder; make a new one by training without --plan"
+                    .into(),
+        };
+        let plan: StoredPlan = serde_json::from_slice(&text).map_err(|e| damaged(e.to_string()))?;
+        match plan.version {
+            PLAN_VERSION => Ok(plan),
+            other => Err(damaged(format!("version {other}, this program reads {PLAN_VERSION}"))),
+        }
+    }
+
+    /// Builds the graphs again and puts the stored layout under them, after checking that they belong together.
+    pub fn restore(&self, recipe: &Recipe, device: &Device, path: &Path) -> Result<Planned, RunError> {
+        let (family, spec) = (setup::family(&recipe.model), setup::spec(recipe, device));
+        let refused = |cause: &str| RunError::Refused {
+            cause: format!("{}: {cause}", path.display()),
+            hint: "use the plan with the recipe it was made for".into(),
+        };
+        if self.recipe_hash != recipe.hash()? {
+            return Err(refused("the plan was made for another recipe"));
+        }
+        let product = self.settings.micro_batch.checked_mul(self.settings.accumulation);
+        let sound = self.settings.accumulation > 0
+            && (1..=spec.effective_batch).contains(&self.settings.micro_batch)
+            && product
+                .is_some_and(|n| n >= spec.effective_batch && n < spec.effective_batch + self.settings.micro_batch)
+            && self.settings.block_group > 0
+            && self.settings.loss_chunk > 0
+            && (1..=MOST_THREADS).contains(&self.layout.threads);
+        if !sound {
+            return Err(refused("its settings do not make up the effective batch"));
+        }
+        let program = program(family.as_ref(), &spec, &self.settings)?;
+        let layout = self.layout.layout(&program).map_err(|cause| RunError::PlanFile { path: path.into(), cause })?;
+        let predicted_step_ms = predicted_ms(&program, &setup::profile(recipe, device));
+        let options = self.layout.options();
+        let (settings, decisions) = (self.settings.clone(), self.decisions.clone());
+        let choice = Choice { settings, program, layout, options, decisions, predicted_step_ms };
+        let budget_bytes = setup::budget_bytes(recipe, device);
+        let peak = device.reserve_bytes + choice.layout.arena_bytes as u64;
+        Ok(Planned {
+            headroom_bytes: budget_bytes as i64 - peak as i64,
+            spec,
+            choice,
+            device: device.clone(),
+            budget_bytes,
+            reserve_bytes: device.reserve_bytes,
+        })
+    }
+}
+
+/// How often an arena that others were faster to is planned anew.
+const TRIES: usize = 3;
+
+/// By how much an estimated reserve may make a stored plan miss its budget: a third of what the estimate has for what is
+/// not loaded yet, so that it mostly fits after all. Whether it does is measured, then.
+const RESERVE_SLACK: u64 = 32 << 20;
+
+/// A plan asking for more threads than any machine has is damaged.
+const MOST_THREADS: usize = 4096;
+
+/// Everything ready: the plan is made, the data is loaded, the arena is not taken yet.
+pub struct Run {
+    pub recipe: Recipe,
+    pub out: PathBuf,
+    pub planned: Planned,
+    /// Those of the stored plan.
+    products: Algorithms,
+    pub data: LoadedData,
+    pub(super) fingerprint: Fingerprint,
+    /// The checkpoint to go on from.
+    pub from: Option<PathBuf>,
+    pub resumed: bool,
+    /// The stored plan did not fit this device any more and another was made: bits differ from here on.
+    pub replanned: bool,
+    /// Nobody else trains in it.
+    folder: RunFolder,
+}
+
+impl Run {
+    /// Takes the folder, plans (or reads the stored plan of a run to resume) and loads the data. Where that fails, the
+    /// folder is as it was.
+    pub fn open(recipe: Recipe, device: &Device, options: &RunOptions) -> Result<Run, RunError> {
+        let folder = RunFolder::claim(&options.out, options.resume)?;
+        Run::open_in(folder, recipe, device, options.plan.as_deref())
+    }
+
+    /// The same in a folder that this process holds already. `plan`: use this plan.json instead of choosing one.
+    pub fn open_in(folder: RunFolder, recipe: Recipe, device: &Device, plan: Option<&Path>) -> Result<Run, RunError> {
+        let (out, resumed) = (folder.path().to_path_buf(), folder.holds_run());
+        if resumed {
+            check_same_recipe(&recipe, &out)?;
+        }
+        // It is written at the end; that it cannot be is said at the start.
+        check_replaceable(&out.join("model"), &is_exported).map_err(HfError::from)?;
+        let stored = out.join("plan.json");
+        let (planned, products, replanned) = match plan {
+            Some(path) => {
+                let plan = StoredPlan::read(path)?;
+                let planned = plan.restore(&recipe, device, path)?;
+                if !fits_its_budget(&planned) {
+                    return Err(PlanFailure::DoesNotFit(Box::new(planned)).into());
+                }
+                (planned, plan.products, false)
+            }
+            None if resumed && stored.exists() => resume_plan(&recipe, device, &stored)?,
+            None => (setup::plan(&recipe, device)?, Algorithms::default(), false),
+        };
+        let data = load_data(&recipe)?;
+        let fingerprint = Fingerprint::of(&recipe, &data)?;
+        let from = if resumed { last_checkpoint(&folder) } else { None };
+        from.as_deref().map_or(Ok(()), |from| check_same_data(from, &fingerprint, &out))?;
+        Ok(Run { recipe, out, planned, products, data, fingerprint, from, resumed, replanned, folder })
+    }
+
+    pub fn program(&self) -> &Program {
+        &self.planned.choice.program
+    }
+
+    pub fn checkpoints(&self) -> PathBuf {
+        self.out.join("checkpoints")
+    }
+
+    pub fn steps_per_epoch(&self) -> usize {
+        self.data.train.len().div_ceil(self.recipe.train.effective_batch).max(1)
+    }
+
+    /// Updates of the whole run.
+    pub fn steps(&self) -> usize {
+        let by_epochs = self.recipe.train.epochs.saturating_mul(self.steps_per_epoch());
+        self.recipe.train.steps.map_or(by_epochs, |steps| steps.min(by_epochs))
+    }
+
+    /// As [`host_peak_bytes`] says, with the data that was loaded.
+    pub fn host_peak_bytes(&self) -> u64 {
+        let data = self.data.train.resident_bytes() + self.data.validation.as_ref().map_or(0, |v| v.resident_bytes());
+        host_peak_bytes(&self.recipe, &self.planned.choice, data)
+    }
+
+    /// Takes the arena. Where another process got to the device's memory first, what is left is planned for anew; and so
+    /// it is where the device's runtime takes more than the budget has room for. The second answer says so. Nothing is run
+    /// above its budget.
+    pub fn executor(&mut self) -> Result<(Box<dyn Executor>, Option<String>), RunError> {
+        let (mut note, mut tries_left) = (None, TRIES);
+        loop {
+            match take_arena_with(&self.recipe, &self.planned, &self.products, self.planned.reserve_bytes) {
+                Err(RunError::Arena { bytes, .. }) if self.is_on_gpu() && tries_left > 0 => {
+                    note = Some(self.replan_for_what_is_left(bytes)?);
+                }
+                taken => {
+                    let executor = taken?;
+                    let Some(reserve) = executor.reserve_bytes() else { return Ok((executor, note)) };
+                    if self.planned.settle_reserve(reserve) {
+                        return Ok((executor, note));
+                    }
+                    drop(executor);
+                    if tries_left == 0 {
+                        return Err(PlanFailure::DoesNotFit(Box::new(self.planned.clone())).into());
+                    }
+                    note = Some(self.replan_beside(reserve)?);
+                }
+            }
+            tries_left -= 1;
+        }
+    }
+
+    fn is_on_gpu(&self) -> bool {
+        self.planned.device.target.processor == Processor::Cuda
+    }
+
+    /// Plans for a runtime that takes this much.
+    fn replan_beside(&mut self, reserve_bytes: u64) -> Result<String, RunError> {
+        let device = Device { reserve_bytes, ..self.planned.device.clone() };
+        let recipe = within(&self.recipe, self.planned.budget_bytes);
+        self.planned = setup::plan(&recipe, &device)?;
+        self.replanned = true;
+        let (reserve, budget) = (format_bytes(reserve_bytes), format_bytes(self.planned.budget_bytes));
+        Ok(format!("the device's runtime takes {reserve} beside the arena: planned anew within {budget}"))
+    }
+
+    /// Plans within what the device has free now; what happened and who holds the rest.
+    fn replan_for_what_is_left(&mut self, wanted: u64) -> Result<String, RunError> {
+        let facts = GpuFacts::gather(self.planned.device.ordinal)?;
+        // What opening the device took is ours already.
+        let free_bytes = facts.free_bytes + opened_bytes(facts.ordinal);
+        let device = Device { free_bytes, ..self.planned.device.clone() };
+        let left = setup::budget_bytes(&self.recipe, &device).min((free_bytes as f64 * 0.95) as u64);
+        let recipe = within(&self.recipe, left);
+        self.planned = setup::plan(&recipe, &device)?;
+        self.replanned = true;
+        let holders: Vec<String> = facts.holders.iter().map(|h| format!("{} (pid {})", h.name, h.pid)).collect();
+        let who = if holders.is_empty() { "another process".into() } else { holders.join(", ") };
+        Ok(format!(
+            "the arena of {} could not be taken: {who} holds memory of the device, {} is free; planned anew within {}",
+            format_bytes(wanted),
+            format_bytes(facts.free_bytes),
+            format_bytes(left)
+        ))
+    }
+
+    /// Creates the folder with recipe and plan; a resumed run keeps its own unless it had to be planned anew.
+    pub fn write_start(&self) -> Result<(), RunError> {
+        let checkpoints = self.checkpoints();
+        self.folder.sweep();
+        fs::create_dir_all(&checkpoints).map_err(RunError::io(&checkpoints))?;
+        if self.resumed && !self.replanned && self.out.join("plan.json").exists() {
+            return Ok(());
+        }
+        self.write_plan(&self.products)?;
+        // The recipe comes last: a folder with a recipe is a run that can be resumed.
+        let path = self.out.join("recipe.toml");
+        write_inside(&path, self.recipe.to_toml()?.as_bytes()).map_err(RunError::io(path))
+    }
+
+    /// Writes plan.json with these products.
+    pub(super) fn write_plan(&self, products: &Algorithms) -> Result<(), RunError> {
+        let plan = StoredPlan::new(self.recipe.hash()?, &self.planned, products);
+        let plan = serde_json::to_vec(&plan).map_err(|e| RunError::Io { path: self.out.clone(), cause: e.into() })?;
+        let path = self.out.join("plan.json");
+        write_inside(&path, &plan).map_err(RunError::io(path))
+    }
+
+    /// The folder `model/`.
+    pub fn write_model(&self, executor: &dyn Executor) -> Result<(), RunError> {
+        let companions = Companions::of_run(&self.recipe, &self.data.extras);
+        write_folder(&self.out.join("model"), &self.recipe, self.program(), executor, &companions)
+    }
+}
+
+/// The same recipe, within a budget of its own.
+fn within(recipe: &Recipe, budget_bytes: u64) -> Recipe {
+    let mut recipe = recipe.clone();
+    recipe.memory.budget = Budget::Bytes(budget_bytes);
+    recipe
+}
+
+/// A resumed run uses its stored plan if that is for this kind of device and still fits; otherwise another plan is
+/// made, and that is said.
+fn resume_plan(recipe: &Recipe, device: &Device, stored: &Path) -> Result<(Planned, Algorithms, bool), RunError> {
+    let plan = StoredPlan::read(stored).map_err(|error| of_own_plan(error, stored))?;
+    if plan.layout.processor == device.target.processor {
+        let planned = plan.restore(recipe, device, stored).map_err(|error| of_own_plan(error, stored))?;
+        if fits_its_budget(&planned) {
+            return Ok((planned, plan.products, false));
+        }
+    }
+    Ok((setup::plan(recipe, device)?, Algorithms::default(), true))
+}
+
+/// What is wrong with a run's own plan, which can be made again.
+fn of_own_plan(error: RunError, stored: &Path) -> RunError {
+    let cause = match error {
+        RunError::Refused { cause, .. } => cause,
+        error @ RunError::PlanFile { .. } => error.to_string(),
+        other => return other,
+    };
+    RunError::Refused { cause, hint: format!("remove {}: --resume then plans anew", stored.display()) }
+}
+
+/// The newest whole checkpoint of a run that was ended somehow.
+fn last_checkpoint(folder: &RunFolder) -> Option<PathBuf> {
+    let checkpoints = folder.path().join("checkpoints");
+    checkpoints::sweep(&checkpoints);
+    checkpoints::list(&checkpoints).pop().map(|(_, path)| path)
+}
+
+/// Weights that learned from other data would get its names and its scale.
+fn check_same_data(from: &Path, now: &Fingerprint, out: &Path) -> Result<(), RunError> {
+    let then = checkpoints::read_state(from)?.data;
+    match then.and_then(|then| then.difference(now)) {
+        None => Ok(()),
+        Some(difference) => Err(RunError::Refused {
+            cause: format!("{} was trained on other data: {difference}", out.display()),
+            hint: "put the data back that it was trained on, or train in another folder with --out".into(),
+        }),
+    }
+}
+
+/// What the runtime takes is an estimate until everything is loaded: a little more of it makes no other plan.
+fn fits_its_budget(planned: &Planned) -> bool {
+    planned.headroom_bytes >= -(planned.reserve_bytes.min(RESERVE_SLACK) as i64)
+}
+
+fn check_same_recipe(recipe: &Recipe, out: &Path) -> Result<(), RunError> {
+    let path = out.join("recipe.toml");
+    let stored = Recipe::load(&path, &[])?;
+    match stored.hash()? == recipe.hash()? {
+        true => Ok(()),
+        false => Err(RunError::Refused {
+            cause: format!("{} was started with another recipe", out.display()),
+            hint: format!("resume with `plimsoll train {} --resume --out {}`", path.display(), out.display()),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_core::graph::Target;
+    use plimsoll_models::recipe::Precision;
+
+    const SERIES: &str = include_str!("../../../planner/tests/recipes/series.toml");
+
+    /// A driver that takes a piece more today changes no bits of a run: whether its plan fits shows when all is loaded.
+    #[test]
+    fn an_estimate_that_grows_a_little_makes_no_other_plan() {
+        let folder = tempfile::tempdir().unwrap();
+        let recipe = Recipe::parse(SERIES, "series.toml", &[]).unwrap();
+        let roomy = Device { target: Target::CUDA, reserve_bytes: 600 << 20, ..Device::cpu(2, 8 << 30) };
+        let needed = setup::plan(&recipe, &roomy).unwrap().planned_peak_bytes();
+        let recipe = within(&recipe, needed);
+        let options = RunOptions { out: folder.path().join("run"), resume: true, plan: None };
+        for (more, replanned) in [(0, false), (2 << 20, false), (64 << 20, true)] {
+            let device = Device { reserve_bytes: roomy.reserve_bytes + more, ..roomy.clone() };
+            match Run::open(recipe.clone(), &device, &options) {
+                Ok(mut run) => {
+                    assert_eq!(run.replanned, replanned, "{more}");
+                    run.write_start().unwrap();
+                    // What is then measured decides.
+                    assert!(run.planned.settle_reserve(roomy.reserve_bytes) && !run.planned.settle_reserve(601 << 20));
+                }
+                Err(RunError::Planning(PlanFailure::DoesNotFit(_))) => assert!(replanned, "{more}"),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// A card that failed does not end a run: the processor goes on with a plan of its own, and a card again after it.
+    #[test]
+    fn a_run_goes_on_on_another_kind_of_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let recipe = Recipe::parse(SERIES, "series.toml", &[]).unwrap();
+        let cpu = Device::cpu(2, 8 << 30);
+        let card = Device { target: Target::CUDA, precision: Precision::Bf16Mixed, ..cpu.clone() };
+        let options = RunOptions { out: folder.path().join("run"), resume: true, plan: None };
+        for (device, replanned) in [(&card, false), (&card, false), (&cpu, true), (&cpu, false), (&card, true)] {
+            let run = Run::open(recipe.clone(), device, &options).unwrap();
+            let processor = run.planned.choice.options.target.processor;
+            assert_eq!((processor, run.replanned), (device.target.processor, replanned));
+            run.write_start().unwrap();
+        }
+    }
+}

@@ -1,0 +1,455 @@
+//! The training loop. Everything it has to tell goes out as events.
+
+use crate::RunError;
+use crate::checkpoints::{self, State};
+use crate::run::Run;
+use crate::steps::Shapes;
+use crate::steps::evaluate;
+use crate::steps::learning_rate;
+use crate::steps::shapes;
+use crate::steps::{Stepped, Stepper, Underway};
+use crate::tasks::{Extras, decoder, loader_options, pairs_options};
+use crate::weights::{load_folder, source_checkpoint};
+use crate::writing::generation::{GenerationOptions, Generator};
+use crate::writing::{Sampling, generate};
+use plimsoll_base::heap;
+use plimsoll_core::graph::Processor;
+use plimsoll_cuda::GpuFacts;
+use plimsoll_data::{Batch, Dataset, Loader, Position, TextTokenizer, encode_source};
+use plimsoll_exec::Executor;
+use plimsoll_exec::{initialize, initialize_some};
+use plimsoll_models::recipe::{Every, Kind};
+use plimsoll_planner::choose::{family, length};
+use plimsoll_planner::program::{EVALUATE, NEXT_TOKEN};
+use plimsoll_runs::Best;
+use plimsoll_runs::{End, Evaluation, Event, EventLog, Finished, Started, StepEvent};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+impl Run {
+    /// Trains to the end, until evaluations stop getting better, or until `stop` is set. `sink` sees every event after
+    /// it was written to events.jsonl.
+    pub fn train(&mut self, stop: &AtomicBool, sink: &mut dyn FnMut(&Event)) -> Result<Finished, RunError> {
+        let (executor, note) = self.executor()?;
+        self.write_start()?;
+        let path = self.out.join("events.jsonl");
+        let log = EventLog::open(&path).map_err(RunError::io(path))?;
+        let mut trainer = Trainer::new(self, executor, log, sink)?;
+        note.map_or(Ok(()), |text| trainer.tell(Event::Note { text }))?;
+        let finished = trainer.train(stop)?;
+        Ok(finished)
+    }
+}
+
+/// Initial values, or those of the checkpoint that the recipe names; what there is to say about them.
+fn start_weights(run: &Run, executor: &mut dyn Executor) -> Result<Option<String>, RunError> {
+    let (program, seed) = (run.program(), run.recipe.train.seed);
+    let names = family(&run.recipe.model).hugging_face();
+    let (Some(folder), Some(names), None) = (source_checkpoint(&run.recipe), names, &run.from) else {
+        initialize(program, executor, seed);
+        return Ok(None);
+    };
+    let report = load_folder(&folder, &names, program, executor)?;
+    initialize_some(program, executor, seed, |r| !r.is_parameter || report.fresh.contains(&r.name));
+    let mut text = format!("{} tensors from {}", report.loaded, folder.display());
+    if !report.converted_from.is_empty() {
+        text += &format!(", converted from {}", report.converted_from.join(" and "));
+    }
+    if !report.fresh.is_empty() {
+        text += &format!("; fresh, as expected of a new head: {}", report.fresh.join(", "));
+    }
+    if !report.ignored.is_empty() {
+        text += &format!("; {} not used", report.ignored.len());
+    }
+    Ok(Some(text))
+}
+
+/// Time between two looks at the GPU.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+struct Trainer<'r> {
+    run: &'r Run,
+    executor: Box<dyn Executor>,
+    log: EventLog,
+    sink: &'r mut dyn FnMut(&Event),
+    state: State,
+    steps: usize,
+    stepper: Stepper,
+    shapes: Shapes,
+    began: Instant,
+    first_step: usize,
+    measured_peak: u64,
+    /// The step that a device is at while the next one is made ready.
+    open: Option<OpenStep>,
+    /// When the last step was seen to end.
+    ended: Instant,
+    /// When the GPU was last asked how it does.
+    looked: Instant,
+}
+
+/// A step whose loss is not known yet, and what else there is to tell about it.
+struct OpenStep {
+    underway: Underway,
+    /// Counted from 1.
+    step: usize,
+    lr: f64,
+    samples: usize,
+    began: Instant,
+    stall_ms: f64,
+}
+
+impl<'r> Trainer<'r> {
+    fn new(
+        run: &'r Run,
+        mut executor: Box<dyn Executor>,
+        log: EventLog,
+        sink: &'r mut dyn FnMut(&Event),
+    ) -> Result<Self, RunError> {
+        let loaded = start_weights(run, &mut executor)?;
+        let state = match &run.from {
+            None => State {
+                step: 0,
+                position: Position::default(),
+                recipe_hash: run.recipe.hash()?,
+                samples_seen: 0,
+                best: None,
+                without_improvement: 0,
+                last: None,
+                data: Some(run.fingerprint.clone()),
+            },
+            Some(path) => {
+                let state = checkpoints::read_state(path)?;
+                if state.recipe_hash != run.recipe.hash()? {
+                    let (path, cause) = (path.clone(), "it was written by another recipe".into());
+                    return Err(checkpoints::CheckpointError::Another { path, cause }.into());
+                }
+                checkpoints::restore(path, run.program(), &mut executor)?;
+                State { data: Some(run.fingerprint.clone()), ..state }
+            }
+        };
+        let stepper = Stepper::new(&run.recipe, &run.planned.choice);
+        let shapes = shapes(&run.recipe, &run.planned);
+        let first_step = state.step;
+        let mut trainer = Trainer {
+            steps: run.steps(),
+            run,
+            executor,
+            log,
+            sink,
+            state,
+            stepper,
+            shapes,
+            began: Instant::now(),
+            first_step,
+            measured_peak: 0,
+            open: None,
+            ended: Instant::now(),
+            looked: Instant::now(),
+        };
+        loaded.map_or(Ok(()), |text| trainer.tell(Event::Note { text }))?;
+        Ok(trainer)
+    }
+
+    fn tell(&mut self, event: Event) -> Result<(), RunError> {
+        self.log.write(&event).map_err(RunError::io(self.run.out.join("events.jsonl")))?;
+        (self.sink)(&event);
+        Ok(())
+    }
+
+    fn train(&mut self, stop: &AtomicBool) -> Result<Finished, RunError> {
+        self.tell_start()?;
+        heap::reset();
+        let mut loader =
+            Loader::new(self.run.data.train.clone(), &loader_options(&self.run.recipe), self.state.position)?;
+        let mut end = End::Completed;
+        while self.state.step < self.steps {
+            if self.is_exhausted() {
+                end = End::Stopped;
+                break;
+            }
+            if stop.load(Ordering::Relaxed) {
+                self.settle()?;
+                self.save()?;
+                end = End::Interrupted;
+                break;
+            }
+            self.step(&mut loader)?;
+            self.look_at_device()?;
+            self.after_step()?;
+        }
+        self.finish(end)
+    }
+
+    /// Evaluations have not got better for as long as the recipe waits. A function of the state, so that a run resumed
+    /// at its end stays there.
+    fn is_exhausted(&self) -> bool {
+        let patience = self.run.recipe.train.evaluate.patience;
+        patience.is_some_and(|patience| self.state.without_improvement >= patience.max(1))
+    }
+
+    fn tell_start(&mut self) -> Result<(), RunError> {
+        let run = self.run;
+        let settings = &run.planned.choice.settings;
+        if run.resumed {
+            self.tell(Event::Resumed { step: self.state.step, replanned: run.replanned })?;
+        }
+        self.tell(Event::Started(Started {
+            version: env!("CARGO_PKG_VERSION").into(),
+            recipe: run.recipe.name.clone(),
+            recipe_hash: self.state.recipe_hash.clone(),
+            device: run.planned.device.name.clone(),
+            budget_bytes: run.planned.budget_bytes,
+            planned_peak_bytes: run.planned.planned_peak_bytes(),
+            parameters: run.program().parameters(),
+            effective_batch: run.recipe.train.effective_batch,
+            micro_batch: settings.micro_batch,
+            accumulation: settings.accumulation,
+            steps: self.steps,
+            steps_per_epoch: run.steps_per_epoch(),
+            train_samples: run.data.train.len(),
+            validation_samples: run.data.validation.as_ref().map_or(0, |v| v.len()),
+            best_accuracy: run.data.best_accuracy,
+            best_loss: run.data.best_loss,
+        }))
+    }
+
+    /// One update: the effective batch in micro-steps, then the optimizer.
+    fn step(&mut self, loader: &mut Loader) -> Result<(), RunError> {
+        let began = Instant::now();
+        let stalled = loader.stats().stall;
+        let batch = match loader.next() {
+            Some(batch) => batch?,
+            None => return Err(plimsoll_data::DataError::option("data", "the stream of batches ended").into()),
+        };
+        let lr = learning_rate(
+            &self.run.recipe.train.schedule,
+            self.run.recipe.train.optimizer.lr,
+            self.state.step,
+            self.steps,
+        );
+        let underway = {
+            let (choice, step) = (&self.run.planned.choice, self.state.step);
+            self.stepper.start(&mut self.executor, choice, &mut self.shapes, batch, step, lr, Executor::run)?
+        };
+        let (samples, position) = (batch.len(), batch.end());
+        let stall_ms = (loader.stats().stall - stalled).as_secs_f64() * 1e3;
+        self.state.step += 1;
+        self.state.position = position;
+        self.state.samples_seen += samples as u64;
+        self.keep_products()?;
+        // A device goes on with this step while the one before it is told and the next is made ready.
+        let is_known = underway.is_known();
+        let step = OpenStep { underway, step: self.state.step, lr, samples, began, stall_ms };
+        let before = self.open.replace(step);
+        before.map_or(Ok(()), |before| self.end_step(before))?;
+        if is_known { self.settle() } else { Ok(()) }
+    }
+
+    /// The algorithms that a new length brought go into the plan before anything is built on their bits.
+    fn keep_products(&mut self) -> Result<(), RunError> {
+        self.executor.take_algorithms().map_or(Ok(()), |products| self.run.write_plan(&products))
+    }
+
+    /// Waits for the step that is still open: only then is it known whether the weights are worth anything.
+    fn settle(&mut self) -> Result<(), RunError> {
+        self.open.take().map_or(Ok(()), |step| self.end_step(step))
+    }
+
+    fn end_step(&mut self, open: OpenStep) -> Result<(), RunError> {
+        let OpenStep { underway, step, lr, samples, began, stall_ms } = open;
+        let stepped = self.stepper.finish(&self.executor, underway)?;
+        let Stepped { loss, norm, scale } = stepped;
+        // From the end of the step before, if this one was given to the device earlier.
+        let (before, now) = (began.max(self.ended), Instant::now());
+        self.ended = now;
+        if stepped.has_diverged() {
+            let last_good = checkpoints::list(&self.run.checkpoints()).pop().map(|(_, path)| path);
+            return Err(RunError::Diverged { step, loss, norm, last_good });
+        }
+        let seconds = (now - before).as_secs_f64();
+        let per_step = self.began.elapsed().as_secs_f64() / (step - self.first_step).max(1) as f64;
+        self.measured_peak = self.measured_peak.max(self.executor.measured_bytes());
+        self.tell(Event::Step(StepEvent {
+            step,
+            epoch: (step - 1) / self.run.steps_per_epoch(),
+            loss,
+            norm,
+            scale,
+            skipped: stepped.is_skipped(),
+            lr,
+            ms: seconds * 1e3,
+            samples_per_s: samples as f64 / seconds.max(1e-9),
+            stall_ms,
+            remaining_s: per_step * (self.steps - step) as f64,
+            planned_peak_bytes: self.run.planned.planned_peak_bytes(),
+            measured_peak_bytes: self.measured_peak,
+        }))
+    }
+
+    /// Memory, load, power and temperature of the GPU, now and then.
+    fn look_at_device(&mut self) -> Result<(), RunError> {
+        let device = &self.run.planned.device;
+        if device.target.processor != Processor::Cuda || self.looked.elapsed() < LOOK_EVERY {
+            return Ok(());
+        }
+        self.looked = Instant::now();
+        // What cannot be asked is not worth ending a run for.
+        let Ok(GpuFacts { free_bytes, utilization, watts, celsius, .. }) = GpuFacts::gather(device.ordinal) else {
+            return Ok(());
+        };
+        self.tell(Event::Device { step: self.state.step, free_bytes, utilization, watts, celsius })
+    }
+
+    /// Evaluation, text and checkpoint where they are due.
+    fn after_step(&mut self) -> Result<(), RunError> {
+        let train = &self.run.recipe.train;
+        let (step, last) = (self.state.step, self.state.step == self.steps);
+        let epoch_end = step % self.run.steps_per_epoch() == 0;
+        let due = |every: Every| match every {
+            Every::Never => false,
+            Every::Epoch => epoch_end || last,
+            Every::Steps(n) => step % n.max(1) == 0 || last,
+        };
+        let saves = due(train.checkpoint.every);
+        if saves || due(train.evaluate.every) || epoch_end || last {
+            self.settle()?;
+        }
+        let improved = if due(train.evaluate.every) { self.evaluate()? } else { false };
+        if epoch_end || last {
+            self.write_sample()?;
+        }
+        if saves || improved || self.is_exhausted() {
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    /// One pass over the validation data inside the same arena. True if it is the best so far.
+    fn evaluate(&mut self) -> Result<bool, RunError> {
+        let (Some(dataset), Some(_)) = (self.run.data.validation.clone(), self.run.program().phase(EVALUATE)) else {
+            return Ok(false);
+        };
+        let began = Instant::now();
+        let samples = dataset.len();
+        let scores = {
+            let (recipe, choice) = (&self.run.recipe, &self.run.planned.choice);
+            evaluate(&mut self.executor, recipe, choice, &mut self.shapes, dataset)?
+        };
+        let best = self.state.best.is_none_or(|best| scores.loss < best.scores.loss);
+        match best {
+            true => {
+                self.state.best = Some(Best { step: self.state.step, scores });
+                self.state.without_improvement = 0;
+            }
+            false => self.state.without_improvement += 1,
+        }
+        self.state.last = Some(scores);
+        let epoch = (self.state.step - 1) / self.run.steps_per_epoch();
+        let ms = began.elapsed().as_secs_f64() * 1e3;
+        self.tell(Event::Evaluation(Evaluation { step: self.state.step, epoch, scores, samples, ms, best }))?;
+        Ok(best)
+    }
+
+    /// Lets the model write a little, if it writes text.
+    fn write_sample(&mut self) -> Result<(), RunError> {
+        let run = self.run;
+        if let Extras::Pairs { tokenizer } = &run.data.extras {
+            return self.write_answer(tokenizer);
+        }
+        let (Extras::Text(vocabulary), Some(sample)) = (&run.data.extras, &run.recipe.train.sample) else {
+            return Ok(());
+        };
+        let Some(phase) = run.program().phase(NEXT_TOKEN) else { return Ok(()) };
+        let mut prompt = vocabulary.encode(&sample.prompt)?;
+        if prompt.is_empty() {
+            prompt.push(vocabulary.end_of_text().unwrap_or(0) as i32);
+        }
+        let sampling = Sampling {
+            tokens: sample.length,
+            temperature: sample.temperature,
+            seed: run.recipe.train.seed,
+            stream: self.state.step as u64,
+            stop: vocabulary.end_of_text(),
+        };
+        let ids = generate(&mut self.executor, phase, &prompt, length(&run.recipe), &sampling);
+        let text = vocabulary.decode(&ids)?;
+        let epoch = (self.state.step - 1) / run.steps_per_epoch();
+        self.tell(Event::Sample { step: self.state.step, epoch, prompt: sample.prompt.clone(), text })
+    }
+
+    /// Answers the recipe's prompt, or else the first source held out.
+    fn write_answer(&mut self, tokenizer: &Arc<TextTokenizer>) -> Result<(), RunError> {
+        let run = self.run;
+        let (Kind::Pairs(pairs), Some(sample)) = (&run.recipe.data.kind, &run.recipe.train.sample) else {
+            return Ok(());
+        };
+        let Some(generator) = Generator::find(run.program(), decoder(&run.recipe)?) else { return Ok(()) };
+        let source = match (sample.prompt.is_empty(), &run.data.validation) {
+            (true, Some(held_out)) => first_source(held_out.as_ref())?,
+            _ => encode_source(&sample.prompt, &pairs_options(&run.recipe, pairs)?, tokenizer.clone())?,
+        };
+        let options = GenerationOptions {
+            max_new_tokens: sample.length,
+            beams: sample.beams,
+            temperature: sample.temperature,
+            seed: run.recipe.train.seed.wrapping_add(self.state.step as u64),
+            ..GenerationOptions::default()
+        };
+        let prompt = format!("{} → ", tokenizer.decode(&source)?);
+        let written = generator.generate(&mut self.executor, &[source], &options)?;
+        let text = tokenizer.decode(&written[0])?;
+        let epoch = (self.state.step - 1) / run.steps_per_epoch();
+        self.tell(Event::Sample { step: self.state.step, epoch, prompt, text })
+    }
+
+    fn save(&mut self) -> Result<(), RunError> {
+        let dir = self.run.checkpoints();
+        let (path, bytes) = checkpoints::write(&dir, &self.state, self.run.program(), &self.executor)?;
+        let best = self.state.best.map(|best| best.step);
+        checkpoints::prune(&dir, self.run.recipe.train.checkpoint.keep, best);
+        let path = path.display().to_string();
+        self.tell(Event::Checkpoint { step: self.state.step, path, bytes, best: best == Some(self.state.step) })
+    }
+
+    /// The model of the best evaluation (or the last step) is written, and the run summed up.
+    fn finish(&mut self, end: End) -> Result<Finished, RunError> {
+        let seconds = self.began.elapsed().as_secs_f64();
+        if end != End::Interrupted {
+            self.load_best()?;
+            self.run.write_model(&self.executor)?;
+        }
+        let done = self.state.step - self.first_step;
+        let finished = Finished {
+            end,
+            steps: self.state.step,
+            epochs: self.state.step / self.run.steps_per_epoch(),
+            last: self.state.last,
+            best: self.state.best,
+            planned_peak_bytes: self.run.planned.planned_peak_bytes(),
+            measured_peak_bytes: self.measured_peak.max(self.executor.measured_bytes()),
+            host_peak_bytes: self.run.host_peak_bytes(),
+            samples_per_s: (done * self.run.recipe.train.effective_batch) as f64 / seconds.max(1e-9),
+            seconds,
+        };
+        self.tell(Event::Finished(finished.clone()))?;
+        Ok(finished)
+    }
+
+    fn load_best(&mut self) -> Result<(), RunError> {
+        let Some(best) = self.state.best.filter(|best| best.step != self.state.step) else { return Ok(()) };
+        let path = self.run.checkpoints().join(format!("step-{}", best.step));
+        Ok(checkpoints::restore(&path, self.run.program(), &mut self.executor)?)
+    }
+}
+
+/// The ids of the first source of a dataset.
+fn first_source(dataset: &dyn Dataset) -> Result<Vec<i32>, RunError> {
+    let mut batch = Batch::new(dataset.fields(), 1)?;
+    batch.fill(dataset, 0..1)?;
+    Ok(batch.field("ids").map_or(Vec::new(), |field| batch.i32(field, 0..1).to_vec()))
+}
+
+#[cfg(test)]
+#[path = "trainer_tests.rs"]
+mod tests;

@@ -1,0 +1,13 @@
+//! Steps on an executor: batches into inputs, phases for their lengths, updates, evaluation.
+
+mod evaluate;
+mod feed;
+mod schedule;
+mod shapes;
+mod stepper;
+
+pub use evaluate::{evaluate, kept};
+pub use feed::Feeder;
+pub use schedule::learning_rate;
+pub use shapes::{Pass, Shapes, shapes};
+pub use stepper::{Stepped, Stepper, Underway, phase};

@@ -1,0 +1,176 @@
+//! How good answers are: accuracy and F1 for labels, correlation for numbers. Gathered over a whole evaluation.
+
+use plimsoll_models::recipe::ProblemType;
+use plimsoll_runs::Scores;
+
+/// Answers of a classifier head beside the truth, row by row.
+pub struct Answers {
+    problem: ProblemType,
+    /// Per class: right, claimed, true.
+    classes: Vec<[u64; 3]>,
+    /// Rows, and rows with everything right.
+    rows: [u64; 2],
+    /// Predicted and true numbers.
+    numbers: Vec<(f64, f64)>,
+}
+
+impl Answers {
+    pub fn new(problem: ProblemType, labels: usize) -> Answers {
+        Answers { problem, classes: vec![[0; 3]; labels], rows: [0; 2], numbers: Vec::new() }
+    }
+
+    /// Logits of a row.
+    pub fn width(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// One row: its logits, and the true label or labels.
+    pub fn add(&mut self, logits: &[f32], truth: Truth<'_>) {
+        self.rows[0] += 1;
+        match (self.problem, truth) {
+            (ProblemType::Single, Truth::Class(class)) => self.add_class(logits, class),
+            (ProblemType::Multi, Truth::Numbers(truth)) => self.add_labels(logits, truth),
+            (_, Truth::Numbers(truth)) => {
+                self.numbers.extend(logits.iter().zip(truth).map(|(&a, &b)| (f64::from(a), f64::from(b))));
+            }
+            _ => {}
+        }
+    }
+
+    fn add_class(&mut self, logits: &[f32], truth: usize) {
+        let best = likeliest(logits);
+        self.rows[1] += u64::from(best == truth);
+        for (class, counts) in self.classes.iter_mut().enumerate() {
+            count(counts, class == best, class == truth);
+        }
+    }
+
+    /// A label is claimed where its probability is above one half.
+    fn add_labels(&mut self, logits: &[f32], truth: &[f32]) {
+        let mut right = true;
+        for ((counts, &logit), &truth) in self.classes.iter_mut().zip(logits).zip(truth) {
+            let (claimed, truth) = (logit > 0.0, truth > 0.5);
+            right &= claimed == truth;
+            count(counts, claimed, truth);
+        }
+        self.rows[1] += u64::from(right);
+    }
+
+    pub fn scores(&self, loss: f64) -> Scores {
+        if self.problem == ProblemType::Regression {
+            let ranks = ranked(&self.numbers);
+            return Scores {
+                loss,
+                pearson: correlation(&self.numbers),
+                spearman: correlation(&ranks),
+                ..Scores::default()
+            };
+        }
+        let accuracy = (self.rows[0] > 0).then(|| self.rows[1] as f64 / self.rows[0] as f64);
+        Scores { loss, accuracy, f1: self.macro_f1(), ..Scores::default() }
+    }
+
+    /// Over the classes that occur, in the truth or among the answers.
+    fn macro_f1(&self) -> Option<f64> {
+        let f1 = |&[right, claimed, truth]: &[u64; 3]| 2.0 * right as f64 / (claimed + truth) as f64;
+        let found: Vec<f64> = self.classes.iter().filter(|c| c[1] + c[2] > 0).map(f1).collect();
+        (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)
+    }
+}
+
+/// The truth about one row.
+#[derive(Clone, Copy, Debug)]
+pub enum Truth<'a> {
+    Class(usize),
+    Numbers(&'a [f32]),
+}
+
+fn count(counts: &mut [u64; 3], claimed: bool, truth: bool) {
+    counts[0] += u64::from(claimed && truth);
+    counts[1] += u64::from(claimed);
+    counts[2] += u64::from(truth);
+}
+
+/// The first of the largest.
+pub(super) fn likeliest(row: &[f32]) -> usize {
+    row.iter().enumerate().fold(0, |best, (i, x)| if *x > row[best] { i } else { best })
+}
+
+/// Pearson's r; `None` where one side does not vary.
+fn correlation(pairs: &[(f64, f64)]) -> Option<f64> {
+    let n = pairs.len() as f64;
+    let (mean_a, mean_b) = (pairs.iter().map(|p| p.0).sum::<f64>() / n, pairs.iter().map(|p| p.1).sum::<f64>() / n);
+    let (mut ab, mut aa, mut bb) = (0.0, 0.0, 0.0);
+    for &(a, b) in pairs {
+        ab += (a - mean_a) * (b - mean_b);
+        aa += (a - mean_a).powi(2);
+        bb += (b - mean_b).powi(2);
+    }
+    let r = ab / (aa * bb).sqrt();
+    r.is_finite().then_some(r)
+}
+
+/// Values replaced by their ranks; equal values share the mean of theirs.
+fn ranked(pairs: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let (a, b) = (ranks(pairs.iter().map(|p| p.0).collect()), ranks(pairs.iter().map(|p| p.1).collect()));
+    a.into_iter().zip(b).collect()
+}
+
+fn ranks(values: Vec<f64>) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&i, &j| values[i].total_cmp(&values[j]));
+    let mut ranks = vec![0.0; values.len()];
+    for group in order.chunk_by(|&i, &j| values[i] == values[j]) {
+        // The place of the group in `order` follows from its address in it.
+        let first = (group.as_ptr() as usize - order.as_ptr() as usize) / size_of::<usize>();
+        group.iter().for_each(|&i| ranks[i] = first as f64 + (group.len() - 1) as f64 / 2.0);
+    }
+    ranks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_give_accuracy_and_macro_f1() {
+        let mut answers = Answers::new(ProblemType::Single, 3);
+        // Truth 0 0 1 1 2; answers 0 1 1 1 0.
+        for (logits, truth) in [
+            ([1.0, 0.0, 0.0], 0),
+            ([0.0, 1.0, 0.0], 0),
+            ([0.0, 1.0, 0.0], 1),
+            ([0.0, 2.0, 1.0], 1),
+            ([3.0, 0.0, 1.0], 2),
+        ] {
+            answers.add(&logits, Truth::Class(truth));
+        }
+        let scores = answers.scores(0.5);
+        assert_eq!(scores.accuracy, Some(0.6));
+        // F1: 2·1/(2+2), 2·2/(3+2), 0.
+        assert!((scores.f1.unwrap() - (0.5 + 0.8 + 0.0) / 3.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn several_labels_are_right_only_together() {
+        let mut answers = Answers::new(ProblemType::Multi, 2);
+        answers.add(&[1.0, -1.0], Truth::Numbers(&[1.0, 0.0]));
+        answers.add(&[1.0, 1.0], Truth::Numbers(&[1.0, 0.0]));
+        let scores = answers.scores(0.0);
+        assert_eq!(scores.accuracy, Some(0.5));
+        assert!((scores.f1.unwrap() - (1.0 + 0.0) / 2.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn numbers_give_correlations() {
+        let mut answers = Answers::new(ProblemType::Regression, 1);
+        for (a, b) in [(1.0, 10.0), (2.0, 20.0), (3.0, 90.0), (3.0, 100.0)] {
+            answers.add(&[a], Truth::Numbers(&[b]));
+        }
+        let scores = answers.scores(0.0);
+        assert!((scores.pearson.unwrap() - 0.9349470).abs() < 1e-6, "{scores:?}");
+        assert!((scores.spearman.unwrap() - 0.9486833).abs() < 1e-6, "{scores:?}");
+        assert_eq!(scores.accuracy, None);
+        assert_eq!(Answers::new(ProblemType::Regression, 1).scores(0.0).pearson, None);
+    }
+}
