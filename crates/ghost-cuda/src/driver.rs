@@ -3,31 +3,14 @@
 use crate::answer::{INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, Status, put};
 use crate::card::card;
 use crate::handles::{Handle, put_fresh};
+use crate::lookup::entry_point;
 use crate::memory::{self, PAGE};
 use crate::runtime::device::attribute;
 use crate::runtime::memory as runtime_memory;
-use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 
 /// Anything but null: there is one context.
 const CONTEXT: Handle = 0x10 as Handle;
-
-unsafe extern "C" {
-    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
-}
-
-/// The function of this name, here or in the shim; newer names (`…_v2`) serve where the plain one is missing.
-pub fn entry_point(name: &CStr) -> Option<*mut c_void> {
-    let newer = |version: &str| CString::new([name.to_bytes(), version.as_bytes()].concat()).ok();
-    find(name)
-        .or_else(|| newer("_v2").and_then(|name| find(&name)))
-        .or_else(|| newer("_v3").and_then(|name| find(&name)))
-}
-
-fn find(name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: null asks for all that is loaded; the name is a C string.
-    let found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) };
-    (!found.is_null()).then_some(found)
-}
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuInit(_flags: c_uint) -> Status {

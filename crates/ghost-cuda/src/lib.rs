@@ -17,6 +17,7 @@ pub mod dnn;
 pub mod driver;
 pub mod fft;
 mod handles;
+mod lookup;
 mod memory;
 pub mod nccl;
 pub mod nvrtc;

@@ -2,7 +2,7 @@
 
 use crate::answer::{INVALID_DEVICE, NOT_FOUND, OUT_OF_MEMORY, SUCCESS, Status, put};
 use crate::card::card;
-use crate::driver;
+use crate::lookup::entry_point;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::ptr::null_mut;
 
@@ -256,7 +256,7 @@ pub unsafe extern "C" fn cudaGetDriverEntryPointByVersion(
 ) -> Status {
     // SAFETY: a C string of the caller's, and its places for the answers.
     unsafe {
-        let entry = driver::entry_point(CStr::from_ptr(name));
+        let entry = entry_point(CStr::from_ptr(name));
         put(function, entry.unwrap_or(null_mut()));
         put(found, c_int::from(entry.is_none()));
         if entry.is_some() { SUCCESS } else { NOT_FOUND }
