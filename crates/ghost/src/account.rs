@@ -265,12 +265,15 @@ fn live_after(account: &Account, count: usize) -> Vec<(usize, u64)> {
     let mut allocated = 0;
     for op in &account.ops {
         match *op {
-            Op::Take { allocation, .. } if allocation < count => {
+            Op::Take { allocation, .. } => {
                 let bytes = account.levels[allocation].allocated.saturating_sub(allocated);
                 live.insert(allocation, bytes);
                 allocated = account.levels[allocation].allocated;
+                // What is given back next is still held at this moment.
+                if allocation + 1 >= count {
+                    break;
+                }
             }
-            Op::Take { .. } => break,
             Op::Give { allocation } => allocated = allocated.saturating_sub(live.remove(&allocation).unwrap_or(0)),
             Op::EmptyCache => {}
         }
@@ -355,6 +358,8 @@ mod tests {
                 events.push(event(Action::FreeCompleted, at, size * MIB, &[]));
             }
         }
+        // Given back right after the peak, so held at it.
+        events.push(event(Action::FreeCompleted, segment(2), 50 * MIB, &[]));
         let frames = vec![
             frame("/home/a/train.py", "main"),
             frame("/lib/torch/nn/linear.py", "forward"),

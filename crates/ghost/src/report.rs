@@ -279,7 +279,10 @@ impl Findings<'_> {
         let mut remarks = Vec::new();
         let compiled = self.notes.notes.contains(&Note::Compiled);
         if compiled {
-            remarks.push("torch.compile: modules are not named from there on, and numbers that the program looks at are zeros".into());
+            remarks.push(
+                "torch.compile: modules are not named from there on, and numbers that the program looks at are zeros"
+                    .into(),
+            );
         }
         if self.settings.collects_garbage || self.settings.rounds_to_powers {
             remarks.push("garbage_collection_threshold and roundup_power2_divisions are PyTorch's own in the run, and left out of the verdicts for other cards".into());

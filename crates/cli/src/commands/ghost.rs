@@ -75,7 +75,9 @@ fn stop_by_ctrl_c() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let seen = stop.clone();
     let set = ctrlc::set_handler(move || seen.store(true, Ordering::Relaxed));
-    set.map_err(|e| Failure::failed(format!("Ctrl-C cannot be caught: {e}"), "this is a defect of plimsoll: please report it"))?;
+    set.map_err(|e| {
+        Failure::failed(format!("Ctrl-C cannot be caught: {e}"), "this is a defect of plimsoll: please report it")
+    })?;
     Ok(stop)
 }
 
@@ -132,7 +134,10 @@ fn nearest(bytes: u64) -> &'static CatalogCard {
 fn environment(settings: &[String]) -> Result<Vec<(String, String)>, Failure> {
     let pair = |setting: &String| {
         let (key, value) = setting.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(|| {
-            Failure::bad_input(format!("--set-env {setting}: it is KEY=VALUE"), "for example --set-env OMP_NUM_THREADS=1")
+            Failure::bad_input(
+                format!("--set-env {setting}: it is KEY=VALUE"),
+                "for example --set-env OMP_NUM_THREADS=1",
+            )
         })?;
         Ok((key.to_string(), value.to_string()))
     };
@@ -222,7 +227,9 @@ fn find_fit(arguments: &Arguments, question: &Question, range: &str, stop: &Atom
     }
     match fit.batch {
         Some(_) => Ok(()),
-        None if stop.load(Ordering::Relaxed) => Err(Failure { code: Code::Failed, message: "stopped by Ctrl-C".into(), hints: vec![] }),
+        None if stop.load(Ordering::Relaxed) => {
+            Err(Failure { code: Code::Failed, message: "stopped by Ctrl-C".into(), hints: vec![] })
+        }
         None => Err(Failure {
             code: Code::DoesNotFit,
             message: format!("not even {} = {} fits on {}", search.name, search.lowest, question.card.name),
@@ -246,7 +253,10 @@ fn try_line(search: &Search, one: &Try) -> String {
     let accumulation = one.accumulation.map_or_else(String::new, |times| format!(" x {times}"));
     let word = if one.fits { "fits" } else { "dies" };
     let (allocated, reserved) = (text::bytes(one.peak_allocated_bytes), text::bytes(one.peak_reserved_bytes));
-    format!("{} = {}{accumulation}: {word}, allocated {allocated}, reserved {reserved}, {:.1} s", search.name, one.batch, one.seconds)
+    format!(
+        "{} = {}{accumulation}: {word}, allocated {allocated}, reserved {reserved}, {:.1} s",
+        search.name, one.batch, one.seconds
+    )
 }
 
 fn fit_text(search: &Search, fit: &Fit) -> String {
@@ -284,7 +294,11 @@ fn compare(arguments: &Arguments, question: &Question, stop: &AtomicBool) -> Res
     let best = all.iter().map(|one| one.report.exit_code()).min().unwrap_or(1);
     match best {
         0 => Ok(()),
-        3 => Err(Failure { code: Code::DoesNotFit, message: format!("none of them fits on {}", question.card.name), hints: vec![] }),
+        3 => Err(Failure {
+            code: Code::DoesNotFit,
+            message: format!("none of them fits on {}", question.card.name),
+            hints: vec![],
+        }),
         _ => Err(Failure::failed("none of them ran", "--show-output shows what they say")),
     }
 }

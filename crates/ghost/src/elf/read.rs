@@ -105,7 +105,9 @@ impl Reader<'_> {
 impl Library {
     fn read_symbols(&mut self, table: &[u8], names: &[u8]) {
         for symbol in table.chunks_exact(24).skip(1) {
-            let Some(at) = u32_at(symbol, 0).map(|at| at as usize).filter(|at| !is_mangled(names, *at)) else { continue };
+            let Some(at) = u32_at(symbol, 0).map(|at| at as usize).filter(|at| !is_mangled(names, *at)) else {
+                continue;
+            };
             let Some(name) = text(names, at) else { continue };
             let defined = u16_at(symbol, 6) != Some(0);
             if defined {
