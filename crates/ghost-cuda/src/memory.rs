@@ -120,7 +120,7 @@ mod tests {
         let one = take(1).expect("a byte fits");
         let two = take(PAGE + 1).expect("a page and a byte fit");
         assert_eq!(before - free_bytes(), 3 * PAGE as u64);
-        assert!(on_card(one as *const u8) && one % PAGE == 0 && two >= one + PAGE);
+        assert!(on_card(one as *const u8) && one.is_multiple_of(PAGE) && two >= one + PAGE);
         assert_eq!(range_of(two + PAGE), Some((two, 2 * PAGE)));
         assert_eq!(take(card().total_bytes as usize), None);
         assert_eq!(take(usize::MAX), None);

@@ -89,10 +89,12 @@ fn rounded(requested: u64) -> u64 {
 }
 
 fn segment_size(size: u64) -> u64 {
-    match size {
-        ..=SMALL => SMALL_SEGMENT,
-        ..OWN_SEGMENT => LARGE_SEGMENT,
-        _ => size.next_multiple_of(PAGE),
+    if size <= SMALL {
+        SMALL_SEGMENT
+    } else if size < OWN_SEGMENT {
+        LARGE_SEGMENT
+    } else {
+        size.next_multiple_of(PAGE)
     }
 }
 
