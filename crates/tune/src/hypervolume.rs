@@ -4,7 +4,7 @@
 use crate::pareto::lexicographic;
 
 /// The volume dominated by `points` up to `reference`.
-pub fn hypervolume(points: &[Vec<f64>], reference: &[f64]) -> f64 {
+pub(crate) fn hypervolume(points: &[Vec<f64>], reference: &[f64]) -> f64 {
     if points.is_empty() {
         return 0.0;
     }

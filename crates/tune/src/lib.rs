@@ -4,6 +4,7 @@
 //! trial in its storage before it answers, so that a kill at any moment loses nothing that was told.
 
 mod error;
+mod groups;
 mod hypervolume;
 pub mod importance;
 mod json;

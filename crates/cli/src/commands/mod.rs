@@ -8,12 +8,14 @@ mod devices;
 mod eval;
 mod export;
 mod generate;
+mod ghost;
 mod init;
 mod keys;
 mod plan;
 mod predict;
 mod presets;
 mod report;
+mod torch;
 mod train;
 
 use crate::failure::Failure;
@@ -39,6 +41,10 @@ pub enum Command {
     Report(report::Arguments),
     /// Advice for a training that stays in PyTorch: settings for a recipe, and what an out-of-memory error means
     Advise(advise::Arguments),
+    /// Run a PyTorch program, unchanged, on a card that is not there: does it fit, where would it die, what does it hold
+    Ghost(ghost::Arguments),
+    /// What PyTorch leaves behind: memory snapshots
+    Torch(torch::Arguments),
     /// Devices here: total, free, and which processes hold the rest
     Devices(devices::Arguments),
     /// Step time and memory of a reference workload
@@ -68,6 +74,8 @@ impl Command {
             Command::Export(arguments) => export::run(arguments),
             Command::Report(arguments) => report::run(arguments),
             Command::Advise(arguments) => advise::run(arguments),
+            Command::Ghost(arguments) => ghost::run(arguments),
+            Command::Torch(arguments) => torch::run(arguments),
             Command::Devices(arguments) => devices::run(arguments),
             Command::Bench(arguments) => bench::run(arguments),
             Command::Calibrate(arguments) => calibrate::run(arguments),

@@ -3,7 +3,6 @@
 
 pub(crate) mod decimal;
 mod distribution;
-pub(crate) mod groups;
 mod value;
 
 use std::collections::BTreeMap;

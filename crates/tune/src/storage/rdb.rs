@@ -117,7 +117,7 @@ pub(super) struct Tables<C: Connection> {
 
 impl<C: Connection> Tables<C> {
     /// Creates the tables where there are none, and refuses those of another version.
-    pub fn open(connection: C) -> Result<Self> {
+    pub(super) fn open(connection: C) -> Result<Self> {
         let mut tables = Self { connection, ended: HashMap::new(), read: HashMap::new() };
         tables.transaction(|tables| {
             let dialect = tables.connection.dialect();

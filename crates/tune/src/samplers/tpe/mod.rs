@@ -12,8 +12,9 @@ pub use parzen::Parzen;
 pub use split::{Split, split};
 
 use super::{History, Sampler, Suggestion, random};
+use crate::groups;
 use crate::rng::Rng;
-use crate::space::{Distribution, Domain, Point, Space, Value, groups};
+use crate::space::{Distribution, Domain, Point, Space, Value};
 use crate::trial::{State, Trial};
 
 /// How the estimator is used. The defaults are Optuna's.

@@ -17,7 +17,7 @@ pub struct Split {
 }
 
 /// How many of `finished` trials count as good.
-pub fn good_count(finished: usize, objectives: usize) -> usize {
+pub(super) fn good_count(finished: usize, objectives: usize) -> usize {
     let tenth = (0.1 * finished as f64).ceil() as usize;
     if objectives <= 1 { tenth.min(25) } else { tenth }
 }

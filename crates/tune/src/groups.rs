@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::Domain;
+use crate::space::Domain;
 use crate::trial::{State, Trial};
 
 /// The parameters that every finished trial has, with the same domain.
@@ -35,7 +35,7 @@ fn counts(trial: &Trial) -> bool {
 }
 
 /// Domains are shared between trials, so that mostly the pointers settle it.
-fn same(a: &Arc<super::Distribution>, b: &Arc<super::Distribution>) -> bool {
+fn same(a: &Arc<crate::space::Distribution>, b: &Arc<super::Distribution>) -> bool {
     Arc::ptr_eq(a, b) || a == b
 }
 

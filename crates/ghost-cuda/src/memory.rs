@@ -1,0 +1,133 @@
+//! Device memory: addresses that nothing lies at, and a counter with a limit.
+
+use crate::card::card;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Far from the heap, from libraries and from stacks.
+const FIRST: usize = 0x3000_0000_0000;
+const END: usize = 0x3f00_0000_0000;
+/// What the driver hands out at once.
+pub const PAGE: usize = 2 << 20;
+
+#[derive(Default)]
+struct Book {
+    /// Size by address.
+    held: BTreeMap<usize, usize>,
+    next: usize,
+    used: u64,
+    peak: u64,
+}
+
+static BOOK: Mutex<Book> = Mutex::new(Book { held: BTreeMap::new(), next: 0, used: 0, peak: 0 });
+
+fn book() -> MutexGuard<'static, Book> {
+    BOOK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A whole number of pages, if that is a number.
+pub fn whole_pages(bytes: usize) -> Option<usize> {
+    bytes.checked_next_multiple_of(PAGE)
+}
+
+impl Book {
+    fn fits(&self, bytes: usize) -> bool {
+        (self.used + card().context_bytes).saturating_add(bytes as u64) <= card().total_bytes
+    }
+
+    fn charge(&mut self, bytes: usize) -> bool {
+        if !self.fits(bytes) {
+            return false;
+        }
+        self.used += bytes as u64;
+        self.peak = self.peak.max(self.used);
+        true
+    }
+
+    /// Addresses rise, as a driver's mostly do; after 15 TiB of them they start again.
+    fn address(&mut self, bytes: usize) -> Option<usize> {
+        let next = self.next.max(FIRST);
+        let start = if bytes <= END - next { next } else { FIRST };
+        self.next = start.checked_add(bytes).filter(|end| *end <= END)?;
+        Some(start)
+    }
+}
+
+/// Takes memory of the card; `None` where it does not fit.
+pub fn take(bytes: usize) -> Option<usize> {
+    let bytes = whole_pages(bytes.max(1))?;
+    let mut book = book();
+    if !book.charge(bytes) {
+        return None;
+    }
+    let address = book.address(bytes)?;
+    book.held.insert(address, bytes);
+    Some(address)
+}
+
+/// Gives memory back; an address that was never handed out is left alone, as are two of one.
+pub fn give(address: usize) {
+    let mut book = book();
+    if let Some(bytes) = book.held.remove(&address) {
+        book.used -= bytes as u64;
+    }
+}
+
+/// Addresses without memory behind them.
+pub fn reserve(bytes: usize) -> Option<usize> {
+    book().address(whole_pages(bytes.max(1))?)
+}
+
+/// Memory without an address, for mapping.
+pub fn create(bytes: usize) -> bool {
+    book().charge(bytes)
+}
+
+pub fn release(bytes: usize) {
+    let mut book = book();
+    book.used = book.used.saturating_sub(bytes as u64);
+}
+
+pub fn free_bytes() -> u64 {
+    card().total_bytes.saturating_sub(card().context_bytes).saturating_sub(book().used)
+}
+
+/// The most that was held at once, the context aside.
+pub fn peak_bytes() -> u64 {
+    book().peak
+}
+
+/// Where the block lies that this address is in: start and size.
+pub fn range_of(address: usize) -> Option<(usize, usize)> {
+    let book = book();
+    let (start, bytes) = book.held.range(..=address).next_back()?;
+    (address < start + bytes).then_some((*start, *bytes))
+}
+
+/// Whether an address is one of the card's.
+pub fn on_card<T>(pointer: *const T) -> bool {
+    (FIRST..END).contains(&(pointer as usize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // One test: the book is the process's.
+    #[test]
+    fn what_is_taken_counts_in_pages_until_it_is_given_back_and_what_does_not_fit_is_refused() {
+        let before = free_bytes();
+        let one = take(1).expect("a byte fits");
+        let two = take(PAGE + 1).expect("a page and a byte fit");
+        assert_eq!(before - free_bytes(), 3 * PAGE as u64);
+        assert!(on_card(one as *const u8) && one.is_multiple_of(PAGE) && two >= one + PAGE);
+        assert_eq!(range_of(two + PAGE), Some((two, 2 * PAGE)));
+        assert_eq!(take(card().total_bytes as usize), None);
+        assert_eq!(take(usize::MAX), None);
+        give(one);
+        give(one);
+        give(two);
+        assert_eq!(free_bytes(), before);
+        assert!(peak_bytes() >= 3 * PAGE as u64);
+    }
+}

@@ -1,0 +1,34 @@
+//! `plimsoll ghost` without the rest of plimsoll, for a quick look: `ghost_run MEMORY_MIB STEPS -- python train.py`.
+
+use plimsoll_ghost::card::Card;
+use plimsoll_ghost::run::Question;
+use plimsoll_ghost::text;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (memory, steps, command) = (arguments[0].parse::<u64>()?, arguments[1].parse::<usize>()?, &arguments[3..]);
+    let card = |name: &str, mib: u64| Card {
+        name: name.into(),
+        total_bytes: mib << 20,
+        context_bytes: 767 << 20,
+        compute_capability: (9, 0),
+        multiprocessors: 132,
+        cache_bytes: 50 << 20,
+    };
+    let question = Question {
+        command: command.to_vec(),
+        python: None,
+        card: card("h200", if memory == 0 { 143_771 } else { memory }),
+        limited: memory > 0,
+        steps: (steps > 0).then_some(steps),
+        time_limit: Duration::from_secs(3600),
+        environment: Vec::new(),
+        show_output: true,
+        cards: vec![card("8 GiB", 8 << 10), card("24 GiB", 24 << 10)],
+    };
+    let report = question.ask(&AtomicBool::new(false))?;
+    print!("{}", text::report(&report));
+    std::process::exit(report.exit_code().into())
+}

@@ -1,0 +1,175 @@
+//! The largest batch that fits: the program itself is run with one batch after another.
+
+use crate::report::Report;
+use crate::run::{GhostError, Question};
+use serde::Serialize;
+use std::sync::atomic::{AtomicBool, Ordering};
+use thiserror::Error;
+
+/// `batch=1..64`, and the name of what keeps the effective batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Search {
+    pub name: String,
+    pub lowest: u64,
+    pub highest: u64,
+    /// The name that takes `highest / batch`, rounded up.
+    pub keep: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SearchError {
+    #[error("--fit {text}: it is `NAME=LOWEST..HIGHEST`, such as `batch=1..64`")]
+    Form { text: String },
+    #[error("--fit {text}: {lowest} is above {highest}")]
+    Empty { text: String, lowest: u64, highest: u64 },
+    #[error("nothing in the command says {{{name}}}: the batch would never change")]
+    Unused { name: String },
+}
+
+impl Search {
+    pub fn parse(text: &str, keep: Option<&str>) -> Result<Search, SearchError> {
+        let form = || SearchError::Form { text: text.into() };
+        let (name, range) = text.split_once('=').ok_or_else(form)?;
+        let (lowest, highest) = range.split_once("..").ok_or_else(form)?;
+        let number = |text: &str| text.trim().trim_start_matches('=').parse::<u64>().ok().filter(|number| *number > 0);
+        let (lowest, highest) = (number(lowest).ok_or_else(form)?, number(highest).ok_or_else(form)?);
+        if name.is_empty() {
+            return Err(form());
+        }
+        if lowest > highest {
+            return Err(SearchError::Empty { text: text.into(), lowest, highest });
+        }
+        Ok(Search { name: name.into(), lowest, highest, keep: keep.map(String::from) })
+    }
+
+    /// The batches to choose from: with a kept effective batch only those that divide it.
+    fn choices(&self) -> Vec<u64> {
+        let all = self.lowest..=self.highest;
+        if self.keep.is_some() {
+            all.filter(|batch| self.highest.is_multiple_of(*batch)).collect()
+        } else {
+            all.collect()
+        }
+    }
+
+    fn accumulation(&self, batch: u64) -> u64 {
+        self.highest / batch
+    }
+
+    /// The command with the names filled in.
+    pub fn command(&self, command: &[String], batch: u64) -> Result<Vec<String>, SearchError> {
+        let place = format!("{{{}}}", self.name);
+        if !command.iter().any(|word| word.contains(&place)) {
+            return Err(SearchError::Unused { name: self.name.clone() });
+        }
+        let filled = command.iter().map(|word| word.replace(&place, &batch.to_string()));
+        let kept = self.keep.as_ref().map(|name| format!("{{{name}}}"));
+        let accumulation = self.accumulation(batch).to_string();
+        Ok(filled.map(|word| kept.iter().fold(word, |word, place| word.replace(place, &accumulation))).collect())
+    }
+}
+
+/// One batch that was tried.
+#[derive(Clone, Debug, Serialize)]
+pub struct Try {
+    pub batch: u64,
+    pub accumulation: Option<u64>,
+    pub fits: bool,
+    pub peak_allocated_bytes: u64,
+    pub peak_reserved_bytes: u64,
+    pub seconds: f64,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Fit {
+    /// The largest batch that fits; none where not even the smallest does.
+    pub batch: Option<u64>,
+    pub accumulation: Option<u64>,
+    pub tries: Vec<Try>,
+    /// Of the best batch.
+    pub report: Option<Report>,
+}
+
+#[derive(Debug, Error)]
+pub enum FitError {
+    #[error(transparent)]
+    Search(#[from] SearchError),
+    #[error(transparent)]
+    Ghost(#[from] GhostError),
+    #[error("with {name} = {batch} the program failed for another reason than memory")]
+    Failed { name: String, batch: u64 },
+}
+
+/// Halves the range until the largest that fits is known. Memory grows with the batch, so what fits below a batch that
+/// fits need not be tried.
+pub fn search(question: &Question, search: &Search, stop: &AtomicBool, tell: impl Fn(&Try)) -> Result<Fit, FitError> {
+    let choices = search.choices();
+    let mut fit = Fit { batch: None, accumulation: None, tries: Vec::new(), report: None };
+    let (mut low, mut high) = (0, choices.len());
+    // The largest first: often it fits, and nothing else has to be tried.
+    let mut next = choices.len() - 1;
+    while low < high && !stop.load(Ordering::Relaxed) {
+        let batch = choices[next];
+        let report = Question { command: search.command(&question.command, batch)?, ..question.clone() }.ask(stop)?;
+        let fits = judged(&report, search, batch)?;
+        let accumulation = search.keep.as_ref().map(|_| search.accumulation(batch));
+        fit.tries.push(tried(batch, accumulation, fits, &report));
+        fit.tries.last().into_iter().for_each(&tell);
+        if fits {
+            low = next + 1;
+            (fit.batch, fit.accumulation, fit.report) = (Some(batch), accumulation, Some(report));
+        } else {
+            high = next;
+        }
+        next = low + (high - low) / 2;
+    }
+    Ok(fit)
+}
+
+fn judged(report: &Report, search: &Search, batch: u64) -> Result<bool, FitError> {
+    match report.exit_code() {
+        0 => Ok(true),
+        3 => Ok(false),
+        _ => Err(FitError::Failed { name: search.name.clone(), batch }),
+    }
+}
+
+fn tried(batch: u64, accumulation: Option<u64>, fits: bool, report: &Report) -> Try {
+    Try {
+        batch,
+        accumulation,
+        fits,
+        peak_allocated_bytes: report.peak_allocated_bytes,
+        peak_reserved_bytes: report.peak_reserved_bytes,
+        seconds: report.seconds,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(String::from).collect()
+    }
+
+    #[test]
+    fn names_in_the_command_are_filled_in_and_the_effective_batch_is_kept() {
+        let search = Search::parse("batch=1..64", Some("accum")).unwrap();
+        assert_eq!(search.choices(), [1, 2, 4, 8, 16, 32, 64]);
+        let command = search.command(&words("python t.py --b {batch} --a={accum}"), 16).unwrap();
+        assert_eq!(command, words("python t.py --b 16 --a=4"));
+        assert_eq!(Search::parse("batch=3..9", None).unwrap().choices().len(), 7);
+    }
+
+    #[test]
+    fn what_cannot_be_searched_is_said() {
+        for text in ["batch", "batch=1", "batch=a..b", "=1..2", "batch=0..4"] {
+            assert!(matches!(Search::parse(text, None), Err(SearchError::Form { .. })), "{text}");
+        }
+        assert!(matches!(Search::parse("batch=8..4", None), Err(SearchError::Empty { .. })));
+        let search = Search::parse("batch=1..4", None).unwrap();
+        assert!(matches!(search.command(&words("python t.py"), 2), Err(SearchError::Unused { .. })));
+    }
+}

@@ -1,0 +1,154 @@
+//! Starts the program with the stand-in in front, waits for it inside a time limit, and leaves no process behind.
+
+use crate::card::Card;
+use crate::python::Torch;
+use crate::stand_in::StandIn;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const SITECUSTOMIZE: &str = include_str!("python/sitecustomize.py");
+const HOOK: &str = include_str!("python/plimsoll_ghost.py");
+
+/// How a run is to go.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    pub command: Vec<String>,
+    pub card: Card,
+    /// Optimizer steps after which the program is stopped; none for its own end.
+    pub steps: Option<usize>,
+    pub time_limit: Duration,
+    /// More of the environment, over what there is.
+    pub environment: Vec<(String, String)>,
+    /// Whether what the program prints is shown.
+    pub show_output: bool,
+}
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    Exit(i32),
+    Signal(i32),
+    TimeLimit,
+    Interrupted,
+}
+
+impl Launch {
+    /// Runs it, with the notes of the program's side in `out`.
+    pub fn run(&self, torch: &Torch, stand_in: &StandIn, out: &Path, stop: &AtomicBool) -> io::Result<Ending> {
+        let python = stand_in.folder.join("python");
+        fs::create_dir_all(&python)?;
+        fs::write(python.join("sitecustomize.py"), SITECUSTOMIZE)?;
+        fs::write(python.join("plimsoll_ghost.py"), HOOK)?;
+        let (program, arguments) = self.command.split_first().ok_or_else(|| io::Error::other("no command is given"))?;
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).process_group(0);
+        self.set_environment(&mut command, torch, stand_in, out, &python);
+        self.set_output(&mut command)?;
+        let child = command.spawn()?;
+        Ok(self.wait(child, stop))
+    }
+
+    /// stdout is data of ours: what the program prints there is talk.
+    fn set_output(&self, command: &mut Command) -> io::Result<()> {
+        if self.show_output {
+            // SAFETY: the duplicate is owned by the child's side alone.
+            let talk = unsafe { libc::dup(2) };
+            if talk < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // SAFETY: just made, and nobody else's.
+            command.stdout(unsafe { <Stdio as std::os::fd::FromRawFd>::from_raw_fd(talk) });
+        } else {
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+        }
+        Ok(())
+    }
+
+    fn set_environment(&self, command: &mut Command, torch: &Torch, stand_in: &StandIn, out: &Path, python: &Path) {
+        let card = &self.card;
+        let facts = [
+            ("NAME", card.name.clone()),
+            ("TOTAL", card.total_bytes.to_string()),
+            ("CONTEXT", card.context_bytes.to_string()),
+            ("MAJOR", card.compute_capability.0.to_string()),
+            ("MINOR", card.compute_capability.1.to_string()),
+            ("SMS", card.multiprocessors.to_string()),
+            ("CACHE", card.cache_bytes.to_string()),
+            ("CUDA", torch.cuda.to_string()),
+            ("CUDNN", torch.cudnn.unwrap_or(91_000).to_string()),
+            ("NCCL", torch.nccl.unwrap_or(22_800).to_string()),
+            ("STEPS", self.steps.unwrap_or(0).to_string()),
+        ];
+        for (key, value) in facts {
+            command.env(format!("PLIMSOLL_GHOST_{key}"), value);
+        }
+        command.env("PLIMSOLL_GHOST_OUT", out).env("PLIMSOLL_GHOST_LIBRARIES", &stand_in.folder);
+        command.env("TRITON_LIBCUDA_PATH", &stand_in.folder);
+        command.env("LD_PRELOAD", in_front(stand_in.preload.iter().map(|path| path.as_os_str().into()), "LD_PRELOAD"));
+        command.env("PYTHONPATH", in_front([python.as_os_str().into()], "PYTHONPATH"));
+        // A card that is hidden, or a choice among several, was meant for cards that are there.
+        command.env_remove("CUDA_VISIBLE_DEVICES");
+        command.envs(self.environment.iter().cloned());
+    }
+
+    fn wait(&self, mut child: Child, stop: &AtomicBool) -> Ending {
+        let group = child.id() as i32;
+        let deadline = Instant::now() + self.time_limit;
+        let ending = loop {
+            match child.try_wait() {
+                Ok(Some(status)) => {
+                    break status.code().map_or(Ending::Signal(status.signal().unwrap_or(0)), Ending::Exit);
+                }
+                Err(_) => break Ending::Signal(0),
+                Ok(None) if stop.load(Ordering::Relaxed) => break Ending::Interrupted,
+                Ok(None) if Instant::now() > deadline => break Ending::TimeLimit,
+                Ok(None) => thread::sleep(Duration::from_millis(10)),
+            }
+        };
+        match ending {
+            Ending::TimeLimit => ask_to_finish(&mut child, GRACE),
+            Ending::Interrupted => ask_to_finish(&mut child, SHORT_GRACE),
+            Ending::Exit(_) | Ending::Signal(_) => {}
+        }
+        end_group(group);
+        // Reaps it, so that nothing is left.
+        let _ = child.wait();
+        ending
+    }
+}
+
+/// How long a program is given to write down what it knows.
+const GRACE: Duration = Duration::from_secs(20);
+/// The same when somebody waits at the keyboard.
+const SHORT_GRACE: Duration = Duration::from_secs(5);
+
+fn ask_to_finish(child: &mut Child, grace: Duration) {
+    // SAFETY: a signal to the process that we started and have not reaped.
+    unsafe { libc::kill(child.id() as i32, libc::SIGUSR2) };
+    let deadline = Instant::now() + grace;
+    while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Ends whatever the program left behind: workers of its loaders, compilers.
+fn end_group(group: i32) {
+    if group > 1 {
+        // SAFETY: the group that was made for the program, and holds only what it started.
+        unsafe { libc::killpg(group, libc::SIGKILL) };
+    }
+}
+
+/// A list of paths in front of what the environment has.
+fn in_front(paths: impl IntoIterator<Item = OsString>, key: &str) -> OsString {
+    let mut all: Vec<OsString> = paths.into_iter().collect();
+    all.extend(std::env::var_os(key).filter(|value| !value.is_empty()));
+    all.join(std::ffi::OsStr::new(":"))
+}

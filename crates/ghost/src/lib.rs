@@ -1,0 +1,18 @@
+//! Runs a PyTorch program, unchanged, on a card that is not there, and says what it would take there. PyTorch's own
+//! host code and its own caching allocator decide; the stand-in for CUDA (`plimsoll-ghost-cuda`) only counts.
+
+pub mod account;
+pub mod allocator;
+pub mod card;
+pub mod doctor;
+pub mod elf;
+pub mod fit;
+pub mod launch;
+pub mod notes;
+pub mod pickle;
+pub mod python;
+pub mod report;
+pub mod run;
+pub mod snapshot;
+pub mod stand_in;
+pub mod text;

@@ -1,0 +1,112 @@
+//! What the side that lives in the program wrote down: steps, addresses of weights, errors.
+
+use serde::Deserialize;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A place in the program: file, line, function.
+pub type Line = (String, i64, String);
+
+/// One line of the notes. What is unknown is passed over, so that both sides may change one after the other.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(tag = "note", rename_all = "snake_case")]
+pub enum Note {
+    Torch { version: String, cuda: String },
+    CpuOnly { version: String },
+    Compiled,
+    BeforeStep(Mark),
+    Step(Mark),
+    Oom(Mark),
+    End(Mark),
+    Error { r#type: String, text: String, stack: Vec<Line> },
+    History { why: String, stats: Value, card_peak: u64, guessed: Vec<String> },
+    Problem { text: String },
+}
+
+/// Where things lay at a moment of the history.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[serde(default)]
+pub struct Mark {
+    pub step: usize,
+    /// How many allocations came before.
+    pub allocations: usize,
+    /// Kind, name, address.
+    pub tensors: Vec<(String, String, u64)>,
+    pub workspaces: Vec<u64>,
+    /// For out of memory: what was asked for, what the card has, what was free, and where the program was.
+    pub wanted: u64,
+    pub total: u64,
+    pub free: u64,
+    pub stack: Vec<Line>,
+}
+
+/// The notes of one process.
+#[derive(Clone, Debug, Default)]
+pub struct Notes {
+    pub notes: Vec<Note>,
+    /// Its memory history, where it got to write one.
+    pub history: Option<PathBuf>,
+}
+
+impl Notes {
+    /// Of the process that used the card most; of programs that never got that far, any process's.
+    pub fn of_run(folder: &Path) -> Notes {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let all = entries.filter(|path| path.extension().is_some_and(|name| name == "notes"));
+        all.map(|path| Notes::read(&path)).max_by_key(Notes::weight).unwrap_or_default()
+    }
+
+    fn read(path: &Path) -> Notes {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let notes = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let history = path.with_extension("pickle");
+        Notes { notes, history: history.is_file().then_some(history) }
+    }
+
+    fn weight(&self) -> (u64, usize) {
+        let peak = self
+            .notes
+            .iter()
+            .find_map(|note| if let Note::History { card_peak, .. } = note { Some(*card_peak) } else { None });
+        (peak.unwrap_or(0), self.notes.len())
+    }
+
+    /// The moments at which addresses were written down, in order.
+    pub fn marks(&self) -> impl Iterator<Item = &Mark> {
+        self.notes.iter().filter_map(|note| match note {
+            Note::BeforeStep(mark) | Note::Step(mark) | Note::Oom(mark) | Note::End(mark) => Some(mark),
+            _ => None,
+        })
+    }
+
+    pub fn steps(&self) -> impl Iterator<Item = &Mark> {
+        self.notes.iter().filter_map(|note| if let Note::Step(mark) = note { Some(mark) } else { None })
+    }
+
+    pub fn out_of_memory(&self) -> impl Iterator<Item = &Mark> {
+        self.notes.iter().filter_map(|note| if let Note::Oom(mark) = note { Some(mark) } else { None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_read_as_far_as_they_go_and_the_busiest_process_is_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let busy = r#"{"note": "torch", "version": "2.11.0", "cuda": "13.0"}
+{"note": "step", "step": 1, "allocations": 9, "tensors": [["weights", "a.b", 512]], "workspaces": []}
+{"note": "something newer", "x": 1}
+{"note": "history", "why": "steps", "stats": {}, "card_peak": 77, "guessed": []}
+{"note": "st"#;
+        fs::write(folder.path().join("1.notes"), busy).unwrap();
+        fs::write(folder.path().join("2.notes"), "{\"note\": \"torch\", \"version\": \"a\", \"cuda\": \"b\"}\n")
+            .unwrap();
+        let notes = Notes::of_run(folder.path());
+        assert_eq!(notes.notes.len(), 3);
+        assert_eq!(notes.steps().map(|mark| (mark.step, mark.allocations)).collect::<Vec<_>>(), [(1, 9)]);
+        assert_eq!(notes.marks().next().unwrap().tensors[0].1, "a.b");
+    }
+}

@@ -1,0 +1,407 @@
+"""The side of plimsoll ghost that lives in the user's process.
+
+It changes nothing that the program computes or allocates. PyTorch's own memory history is switched on; calls of
+modules get a frame that carries the module's path, so that the history knows it; optimizer steps are counted, and at
+each the addresses of weights, gradients and optimizer state are written down. Values that come back from the card are
+invented, since nothing was computed: see `Answers`.
+"""
+import atexit
+import ctypes
+import importlib
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+import types
+import warnings
+import weakref
+
+OUT = os.environ.get("PLIMSOLL_GHOST_OUT", "")
+STEPS = int(os.environ.get("PLIMSOLL_GHOST_STEPS", "3"))
+# Steps at which addresses are written down; later ones repeat what these showed.
+DESCRIBED_STEPS = 5
+
+
+class AfterImport(importlib.abc.MetaPathFinder):
+    """Calls a function as soon as torch has been imported."""
+
+    def __init__(self, then):
+        self.then = then
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def exec_module(module):
+                run(module)
+                self.then(module)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+def wait_for_torch():
+    sys.meta_path.insert(0, AfterImport(install))
+
+
+class Notes:
+    """Lines of JSON, one file a process, written at once: a process that is killed leaves what it knew."""
+
+    def __init__(self):
+        self.pid = os.getpid()
+        self.lock = threading.Lock()
+
+    def add(self, kind, **facts):
+        if os.getpid() != self.pid:
+            return
+        line = json.dumps({"note": kind, **facts}) + "\n"
+        with self.lock, open(os.path.join(OUT, f"{self.pid}.notes"), "a") as file:
+            file.write(line)
+
+
+class Paths:
+    """Gives every call of a module a frame that is named after the module's path."""
+
+    def __init__(self, torch):
+        self.module = torch.nn.Module
+        self.call = torch.nn.Module.__call__
+        self.named = {}
+        self.roots = weakref.WeakSet()
+        self.depth = threading.local()
+
+    def start(self):
+        paths = self
+
+        def __call__(module, *args, **kwargs):
+            return paths.frame_of(module)(paths.call, module, args, kwargs)
+
+        __call__.plimsoll_paths = self
+        self.module.__call__ = __call__
+
+    def stop(self):
+        if hasattr(self.module.__call__, "plimsoll_paths"):
+            self.module.__call__ = self.call
+
+    def frame_of(self, module):
+        known = self.named.get(id(module))
+        if known is None or known[0]() is not module:
+            self.name_all(module)
+            known = self.named[id(module)]
+        return known[1]
+
+    def name_all(self, root):
+        """A module that no known one contains is a root; everything inside it is named from there."""
+        self.roots.add(root)
+        for path, module in root.named_modules():
+            self.named[id(module)] = (weakref.ref(module), frame_called(path or type(root).__name__))
+
+
+def frame_called(name):
+    """A function that calls another from a frame of this name."""
+
+    def call(function, module, args, kwargs):
+        return function(module, *args, **kwargs)
+
+    changes = {"co_name": name, "co_filename": "plimsoll:module"}
+    if sys.version_info >= (3, 11):
+        changes["co_qualname"] = name
+    return types.FunctionType(call.__code__.replace(**changes), {})
+
+
+class Steps:
+    """Counts optimizer steps, and stops the program after enough of them."""
+
+    def __init__(self, ghost):
+        self.ghost = ghost
+        self.counts = weakref.WeakKeyDictionary()
+        self.done = 0
+
+    def start(self):
+        hooks = importlib.import_module("torch.optim.optimizer")
+        hooks.register_optimizer_step_pre_hook(self.before)
+        hooks.register_optimizer_step_post_hook(self.after)
+
+    def before(self, optimizer, args, kwargs):
+        self.ghost.optimizers.add(optimizer)
+        if self.done < DESCRIBED_STEPS:
+            self.ghost.describe("before_step", step=self.done + 1)
+
+    def after(self, optimizer, args, kwargs):
+        self.counts[optimizer] = self.counts.get(optimizer, 0) + 1
+        if self.counts[optimizer] <= self.done:
+            return
+        self.done = self.counts[optimizer]
+        self.ghost.describe("step", step=self.done, tensors=self.done <= DESCRIBED_STEPS)
+        if STEPS and self.done >= STEPS:
+            self.ghost.finish("steps")
+            leave(0)
+
+
+def leave(code):
+    """Without running anything more of the program."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass
+    os._exit(code)
+
+
+class Ghost:
+    def __init__(self, torch):
+        self.torch = torch
+        self.notes = Notes()
+        self.paths = Paths(torch)
+        self.optimizers = weakref.WeakSet()
+        self.finished = False
+        self.library = ctypes.CDLL(None)
+
+    def start_recording(self):
+        """As soon as the program itself starts CUDA, and not before: a process that only forks must stay clean."""
+        memory = self.torch.cuda.memory
+        memory._record_memory_history(enabled="all", context="alloc", stacks="python", max_entries=sys.maxsize)
+        self.torch._C._cuda_attach_out_of_memory_observer(self.out_of_memory)
+        atexit.register(self.finish, "end")
+
+    def out_of_memory(self, device, wanted, total, free):
+        frames = stack_of_main_thread()
+        self.describe("oom", wanted=wanted, total=total, free=free, stack=frames)
+
+    def counters(self):
+        return self.torch._C._cuda_memoryStats(self.torch.cuda.current_device())
+
+    def describe(self, kind, tensors=True, **facts):
+        """Where things lie now. Positions in the history are told by how many allocations came before."""
+        try:
+            stats = self.counters()
+            facts["allocations"] = stats["allocation"]["all"]["allocated"]
+            facts["tensors"] = self.addresses() if tensors else []
+            facts["workspaces"] = self.workspaces()
+        except Exception as error:
+            facts["problem"] = repr(error)
+        self.notes.add(kind, **facts)
+
+    def addresses(self):
+        found = []
+        for root in list(self.paths.roots):
+            for name, tensor in root.named_parameters():
+                put(found, "weights", name, tensor)
+                put(found, "gradients", name, tensor.grad)
+            for name, tensor in root.named_buffers():
+                put(found, "buffers", name, tensor)
+        for optimizer in list(self.optimizers):
+            put_optimizer(found, optimizer)
+        return found
+
+    def workspaces(self):
+        room = 256
+        addresses = (ctypes.c_uint64 * room)()
+        count = self.library.plimsoll_ghost_workspaces(addresses, ctypes.c_size_t(room))
+        return list(addresses[: min(count, room)])
+
+    def finish(self, why):
+        if self.finished or os.getpid() != self.notes.pid:
+            return
+        self.finished = True
+        try:
+            if self.torch.cuda.is_initialized():
+                self.describe("end")
+                self.write_history(why)
+        except Exception:
+            self.notes.add("problem", text=traceback.format_exc())
+
+    def write_history(self, why):
+        stats = self.counters()
+        snapshot = self.torch.cuda.memory._snapshot()
+        with open(os.path.join(OUT, f"{self.notes.pid}.pickle"), "wb") as file:
+            pickle.dump(snapshot, file, protocol=4)
+        self.notes.add("history", why=why, stats=stats, card_peak=self.card_peak(), guessed=self.guessed())
+
+    def card_peak(self):
+        self.library.plimsoll_ghost_peak_bytes.restype = ctypes.c_uint64
+        return self.library.plimsoll_ghost_peak_bytes()
+
+    def guessed(self):
+        """Functions that answered a size that the stand-in does not know, and those it does not have at all."""
+        self.library.plimsoll_ghost_guessed.restype = ctypes.c_char_p
+        names = []
+        while True:
+            name = self.library.plimsoll_ghost_guessed(ctypes.c_size_t(len(names)))
+            if name is None:
+                return names + self.unknown()
+            names.append(name.decode())
+
+    def unknown(self):
+        with open(os.path.join(os.environ["PLIMSOLL_GHOST_LIBRARIES"], "stubs.txt")) as file:
+            names = file.read().split()
+        counters = (ctypes.c_uint32 * len(names)).in_dll(self.library, "plimsoll_ghost_calls")
+        return [name[1:] for name, calls in zip(names, counters) if calls and name.startswith("?")]
+
+
+def put(found, kind, name, tensor):
+    if tensor is None or not getattr(tensor, "is_cuda", False) or tensor.numel() == 0:
+        return
+    try:
+        found.append([kind, name, tensor.untyped_storage().data_ptr()])
+    except Exception:
+        pass  # sparse tensors and subclasses without storage
+
+
+def put_optimizer(found, optimizer):
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            put(found, "weights", "", parameter)
+            put(found, "gradients", "", parameter.grad)
+    for state in optimizer.state.values():
+        for name, tensor in state.items() if isinstance(state, dict) else ():
+            put(found, "optimizer", str(name), tensor)
+
+
+def stack_of_main_thread():
+    """Where the program is: also for what happens on the threads of the backward pass."""
+    main = threading.main_thread().ident
+    frame = sys._current_frames().get(main)
+    lines = traceback.extract_stack(frame) if frame else []
+    return [[line.filename, line.lineno, line.name] for line in lines]
+
+
+class Answers:
+    """What the program sees when it looks at results. Copies from the card give zeros; on top of that:
+
+    - a number that the program itself asks for (`.item()`, `float()`, `int()`) is 1, so that it can be divided by;
+      PyTorch's own code gets 0, which is what its loss scaler takes for "no overflow";
+    - `isfinite` holds, `isnan` and `isinf` do not;
+    - `nonzero`, boolean indexing and `masked_select` find everything: the largest they could be.
+    """
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.inside = os.path.dirname(torch.__file__) + os.sep
+        self.true = weakref.WeakValueDictionary()
+        self.originals = []
+
+    def start(self):
+        tensor = self.torch.Tensor
+        for name in ("item", "__float__", "__int__", "__index__"):
+            self.replace(tensor, name, self.number)
+        self.replace(tensor, "__bool__", self.truth)
+        for owner in (tensor, self.torch):
+            self.replace(owner, "isfinite", self.finite)
+            self.replace(owner, "all", self.follow)
+            self.replace(owner, "any", self.follow)
+        self.find_everything()
+
+    def replace(self, owner, name, wrap):
+        original = getattr(owner, name)
+        self.originals.append((owner, name, original))
+        setattr(owner, name, wrap(original))
+
+    def stop(self):
+        for owner, name, original in self.originals:
+            setattr(owner, name, original)
+
+    def from_outside(self):
+        return not sys._getframe(2).f_code.co_filename.startswith(self.inside)
+
+    def number(self, original):
+        def answer(tensor, *args):
+            value = original(tensor, *args)
+            if not tensor.is_cuda or not self.from_outside():
+                return value
+            if id(tensor) in self.true or type(value) is bool:
+                return type(value)(id(tensor) in self.true)
+            return type(value)(1)
+
+        return answer
+
+    def truth(self, original):
+        def answer(tensor):
+            return id(tensor) in self.true or original(tensor)
+
+        return answer
+
+    def finite(self, original):
+        def answer(tensor, *args, **kwargs):
+            return self.remember(original(tensor, *args, **kwargs))
+
+        return answer
+
+    def follow(self, original):
+        def answer(tensor, *args, **kwargs):
+            found = original(tensor, *args, **kwargs)
+            return self.remember(found) if id(tensor) in self.true else found
+
+        return answer
+
+    def remember(self, found):
+        if getattr(found, "is_cuda", False):
+            self.true[id(found)] = found
+        return found
+
+    def find_everything(self):
+        torch = self.torch
+        self.overrides = torch.library.Library("aten", "IMPL")
+
+        def nonzero(tensor):
+            places = torch.empty((max(tensor.dim(), 1), tensor.numel()), dtype=torch.int64, device=tensor.device)
+            return places.t() if tensor.dim() else places.t()[:, :0]
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a kernel is replaced
+            self.overrides.impl("nonzero", nonzero, "CUDA")
+
+
+def install(torch):
+    ghost = Ghost(torch)
+    if torch.version.cuda is None:
+        ghost.notes.add("cpu_only", version=torch.__version__)
+        return
+    ghost.notes.add("torch", version=torch.__version__, cuda=torch.version.cuda)
+    ghost.paths.start()
+    Steps(ghost).start()
+    answers = Answers(torch)
+    answers.start()
+    torch.cuda._lazy_call(ghost.start_recording)
+    watch_compile(torch, ghost, answers)
+    watch_the_end(ghost)
+
+
+def watch_compile(torch, ghost, answers):
+    """A program is not to be compiled with us in it: from then on modules are not named, and numbers are zeros."""
+    original = torch.compile
+
+    def compile(*args, **kwargs):
+        ghost.notes.add("compiled")
+        ghost.paths.stop()
+        answers.stop()
+        return original(*args, **kwargs)
+
+    torch.compile = compile
+
+
+def watch_the_end(ghost):
+    shown = sys.excepthook
+
+    def excepthook(kind, error, trace):
+        place = [[line.filename, line.lineno, line.name] for line in traceback.extract_tb(trace)]
+        ghost.notes.add("error", type=kind.__name__, text=str(error), stack=place)
+        ghost.finish("error")
+        shown(kind, error, trace)
+
+    sys.excepthook = excepthook
+
+    def stop(*_):
+        ghost.finish("time")
+        leave(124)
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGUSR2, stop)

@@ -1,0 +1,210 @@
+//! One question from beginning to end: find torch, put the stand-in in front, run the program, read what it left.
+
+use crate::account::Account;
+use crate::card::Card;
+use crate::launch::{Ending, Launch};
+use crate::notes::{Note, Notes};
+use crate::python::{PythonError, Torch, interpreter_of};
+use crate::report::{End, Findings, Report};
+use crate::snapshot::{Snapshot, SnapshotError};
+use crate::stand_in::{StandIn, StandInError};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+#[derive(Debug, Error)]
+pub enum GhostError {
+    #[error(transparent)]
+    Python(#[from] PythonError),
+    #[error(transparent)]
+    StandIn(#[from] StandInError),
+    #[error("{command}: {cause}")]
+    Start { command: String, cause: io::Error },
+    #[error("{path}: {cause}")]
+    Folder { path: PathBuf, cause: io::Error },
+    #[error("the program never imported torch (it ended with {ending})")]
+    NoTorch { ending: String },
+    #[error("the program never used CUDA (it ended with {ending})")]
+    NoCuda { ending: String },
+    #[error("the program left no memory history (it ended with {ending})")]
+    NoHistory { ending: String },
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+}
+
+impl GhostError {
+    pub fn hint(&self) -> String {
+        match self {
+            GhostError::Python(error) => error.hint().into(),
+            GhostError::StandIn(StandInError::Machine) => "run it on a Linux machine; no GPU is needed there".into(),
+            GhostError::StandIn(_) | GhostError::Folder { .. } => {
+                "check the path, its permissions and the space left".into()
+            }
+            GhostError::Start { .. } => {
+                "give the command as you would run it, e.g. `plimsoll ghost -- python train.py`".into()
+            }
+            GhostError::NoTorch { .. } => {
+                "run it with --show-output to see why; `python -I`, `-E` and `-S` keep plimsoll out of the program"
+                    .into()
+            }
+            GhostError::NoCuda { .. } => "let it train on `cuda`: torch.cuda.is_available() is true here".into(),
+            GhostError::NoHistory { .. } => "run it with --show-output to see what it says".into(),
+            GhostError::Snapshot(_) => "this is a defect of plimsoll: please report it with the torch version".into(),
+        }
+    }
+
+    /// Whether what was given is at fault, rather than the run.
+    pub fn is_input(&self) -> bool {
+        matches!(
+            self,
+            GhostError::Python(_)
+                | GhostError::Start { .. }
+                | GhostError::StandIn(StandInError::Machine)
+                | GhostError::NoTorch { .. }
+                | GhostError::NoCuda { .. }
+        )
+    }
+}
+
+/// A program to try, on which card, for how long.
+#[derive(Clone, Debug)]
+pub struct Question {
+    pub command: Vec<String>,
+    /// The interpreter, where the command does not show it.
+    pub python: Option<String>,
+    pub card: Card,
+    /// Whether the card's memory is a limit, or only to be counted.
+    pub limited: bool,
+    pub steps: Option<usize>,
+    pub time_limit: Duration,
+    pub environment: Vec<(String, String)>,
+    pub show_output: bool,
+    /// Cards to judge.
+    pub cards: Vec<Card>,
+}
+
+/// So much that nothing runs out of it, and little enough for sums.
+const NO_LIMIT: u64 = 1 << 43;
+
+/// A folder that goes with its owner.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Scratch, GhostError> {
+        let path = std::env::temp_dir().join(
+            format!("plimsoll-ghost-{}-{:?}", std::process::id(), Instant::now())
+                .replace([' ', '{', '}', ':', ','], ""),
+        );
+        let made = fs::create_dir_all(path.join("out")).and_then(|()| fs::create_dir_all(path.join("libraries")));
+        made.map_err(|cause| GhostError::Folder { path: path.clone(), cause })?;
+        Ok(Scratch(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Question {
+    /// Runs the program and says what it took. `stop` ends it early.
+    pub fn ask(&self, stop: &AtomicBool) -> Result<Report, GhostError> {
+        let torch = self.torch()?;
+        let scratch = Scratch::new()?;
+        let stand_in = StandIn::write(&torch, &scratch.0.join("libraries"))?;
+        let out = scratch.0.join("out");
+        let started = Instant::now();
+        let ending = self.launch().run(&torch, &stand_in, &out, stop);
+        let ending = ending.map_err(|cause| GhostError::Start { command: self.command.join(" "), cause })?;
+        self.read(&torch, &out, ending, started.elapsed().as_secs_f64())
+    }
+
+    fn torch(&self) -> Result<Torch, GhostError> {
+        let python = self.python.clone().unwrap_or_else(|| interpreter_of(&self.command));
+        Ok(Torch::of(&python)?)
+    }
+
+    fn launch(&self) -> Launch {
+        let mut card = self.card.clone();
+        if !self.limited {
+            card.total_bytes = NO_LIMIT;
+        }
+        Launch {
+            command: self.command.clone(),
+            card,
+            steps: self.steps,
+            time_limit: self.time_limit,
+            environment: self.environment.clone(),
+            show_output: self.show_output,
+        }
+    }
+
+    fn read(&self, torch: &Torch, out: &Path, ending: Ending, seconds: f64) -> Result<Report, GhostError> {
+        let notes = Notes::of_run(out);
+        let Some(history) = &notes.history else { return Err(why_none(torch, &notes, ending)) };
+        let snapshot = Snapshot::open(history)?;
+        let account = Account::of(&snapshot, &notes);
+        let findings = Findings {
+            card: &self.card,
+            limited: self.limited,
+            notes: &notes,
+            account: &account,
+            settings: &snapshot.settings,
+            ending,
+            seconds,
+            cards: &self.cards,
+        };
+        Ok(findings.report())
+    }
+
+    /// The same without a limit: how much a program that died would have taken.
+    pub fn without_limit(&self) -> Question {
+        Question { limited: false, show_output: false, ..self.clone() }
+    }
+}
+
+fn why_none(torch: &Torch, notes: &Notes, ending: Ending) -> GhostError {
+    let ending = ending.words();
+    for note in &notes.notes {
+        match note {
+            Note::CpuOnly { version } => {
+                return PythonError::NoCuda { python: torch.python.clone(), version: version.clone() }.into();
+            }
+            Note::Error { r#type, text, .. } => {
+                return GhostError::NoHistory { ending: format!("{type}: {text}") };
+            }
+            _ => {}
+        }
+    }
+    match notes.notes.first() {
+        None => GhostError::NoTorch { ending },
+        Some(_) if notes.notes.len() == 1 => GhostError::NoCuda { ending },
+        Some(_) => GhostError::NoHistory { ending },
+    }
+}
+
+impl Ending {
+    pub fn words(self) -> String {
+        match self {
+            Ending::Exit(code) => format!("exit code {code}"),
+            Ending::Signal(number) => format!("signal {number}"),
+            Ending::TimeLimit => "the time limit".into(),
+            Ending::Interrupted => "Ctrl-C".into(),
+        }
+    }
+}
+
+impl Report {
+    /// 0 where it fits, 3 where it does not, 1 where that is not known.
+    pub fn exit_code(&self) -> u8 {
+        match self.end {
+            End::Steps | End::Done => 0,
+            End::OutOfMemory => 3,
+            End::Failed | End::TimeLimit | End::Interrupted => 1,
+        }
+    }
+}

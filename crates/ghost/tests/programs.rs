@@ -1,0 +1,175 @@
+//! Whole programs on cards that are not there. They need a Python with a CUDA build of torch (no GPU): the one that
+//! PLIMSOLL_GHOST_PYTHON names, or `python3`. Where there is none the tests say so and pass over it.
+
+use plimsoll_ghost::card::Card;
+use plimsoll_ghost::fit::{Search, search};
+use plimsoll_ghost::python::Torch;
+use plimsoll_ghost::report::{End, Report};
+use plimsoll_ghost::run::{GhostError, Question};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const GIB: u64 = 1 << 30;
+
+/// A network of two products whose batch is given; it catches errors of memory if told to.
+const PROGRAM: &str = r#"
+import sys, torch
+from torch import nn
+batch, catch = int(sys.argv[1]), "catch" in sys.argv
+model = nn.Sequential(nn.Linear(1024, 4096), nn.GELU(), nn.Linear(4096, 1024)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+def step(rows):
+    loss = model(torch.randn(rows, 1024, device="cuda")).pow(2).mean()
+    assert torch.isfinite(loss) and not torch.isnan(loss) and 1 / loss.item() > 0
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+while True:
+    try:
+        step(batch)
+    except torch.OutOfMemoryError:
+        if not catch:
+            raise
+        optimizer.zero_grad()
+        batch //= 2
+"#;
+
+fn python() -> Option<String> {
+    let python = std::env::var("PLIMSOLL_GHOST_PYTHON").unwrap_or_else(|_| "python3".into());
+    match Torch::of(&python) {
+        Ok(_) => Some(python),
+        Err(error) => {
+            eprintln!("passed over: {error} (PLIMSOLL_GHOST_PYTHON names another Python)");
+            None
+        }
+    }
+}
+
+fn question(python: &str, folder: &Path, program: &str, arguments: &[&str], memory: Option<u64>) -> Question {
+    let script = folder.join("train.py");
+    std::fs::write(&script, program).unwrap();
+    let script = script.to_string_lossy().into_owned();
+    let command = [python, &script].into_iter().chain(arguments.iter().copied()).map(String::from).collect();
+    let card = Card {
+        name: "test-card".into(),
+        total_bytes: memory.unwrap_or(GIB),
+        context_bytes: 0,
+        compute_capability: (8, 9),
+        multiprocessors: 128,
+        cache_bytes: 72 << 20,
+    };
+    Question {
+        command,
+        python: None,
+        limited: memory.is_some(),
+        cards: vec![card.clone()],
+        card,
+        steps: Some(3),
+        time_limit: Duration::from_secs(900),
+        environment: Vec::new(),
+        show_output: true,
+    }
+}
+
+fn ask(question: &Question) -> Report {
+    question.ask(&AtomicBool::new(false)).unwrap()
+}
+
+fn bytes_of(report: &Report, kind: &str) -> u64 {
+    report.peak.kinds.iter().find(|share| share.name == kind).map_or(0, |share| share.bytes)
+}
+
+#[test]
+fn a_program_that_fits_is_stopped_after_its_steps_and_accounted_for() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let report = ask(&question(&python, folder.path(), PROGRAM, &["4096"], None));
+    assert_eq!((report.end, report.steps.len(), report.exit_code()), (End::Steps, 3, 0));
+    // Two matrices of 4 Mi elements and their biases; activations of (4096, 4096), before and after the GELU.
+    assert_eq!(bytes_of(&report, "weights"), 2 * (16 << 20) + 16384 + 4096);
+    assert!(bytes_of(&report, "activations") >= 64 << 20, "{:?}", report.peak.kinds);
+    assert_eq!(report.peak.kinds.iter().map(|share| share.bytes).sum::<u64>(), report.peak_allocated_bytes);
+    assert!(report.peak.modules.iter().any(|share| share.name == "0"), "{:?}", report.peak.modules);
+    assert!(report.peak.lines.iter().any(|share| share.name.contains("train.py:9 step")), "{:?}", report.peak.lines);
+    assert!(report.remarks.is_empty() && !report.lower_bound, "{:?} {:?}", report.remarks, report.guessed);
+    assert!(report.cards[0].fits && report.reserved_range.highest_bytes >= report.peak_allocated_bytes);
+}
+
+#[test]
+fn a_program_that_does_not_fit_dies_with_pytorchs_own_words_at_its_own_line() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let report = ask(&question(&python, folder.path(), PROGRAM, &["65536"], Some(GIB)));
+    assert_eq!((report.end, report.exit_code(), report.fits), (End::OutOfMemory, 3, false));
+    let oom = report.out_of_memory.unwrap();
+    assert!(oom.line.contains("train.py:9 in step"), "{}", oom.line);
+    let message = oom.message.unwrap();
+    assert!(
+        message.contains("Tried to allocate 1024.00 MiB") || message.contains("Tried to allocate 1.00 GiB"),
+        "{message}"
+    );
+    assert!(message.contains("capacity of 1024.00 MiB") || message.contains("capacity of 1.00 GiB"), "{message}");
+}
+
+#[test]
+fn a_program_that_catches_the_error_and_goes_on_fits_in_the_end() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let report = ask(&question(&python, folder.path(), PROGRAM, &["65536", "catch"], Some(GIB)));
+    assert_eq!((report.end, report.exit_code()), (End::Steps, 0));
+    assert!(report.caught >= 1);
+}
+
+#[test]
+fn the_largest_batch_that_fits_is_found() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let question = question(&python, folder.path(), PROGRAM, &["{batch}"], Some(GIB));
+    let range = Search::parse("batch=4096..32768", Some("accum")).unwrap();
+    let fit = search(&question, &range, &AtomicBool::new(false), |_| {}).unwrap();
+    let best = fit.batch.unwrap();
+    assert!(fit.tries.iter().all(|one| one.fits == (one.batch <= best)), "{:?}", fit.tries);
+    assert_eq!(fit.accumulation, Some(32768 / best));
+}
+
+#[test]
+fn programs_that_never_come_to_a_card_are_told_apart() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let without_torch = question(&python, folder.path(), "print('hello')", &[], None);
+    let error = without_torch.ask(&AtomicBool::new(false)).unwrap_err();
+    assert!(matches!(error, GhostError::NoTorch { .. }) && error.is_input(), "{error}");
+    let on_the_cpu = question(&python, folder.path(), "import torch; torch.ones(2)", &[], None);
+    let error = on_the_cpu.ask(&AtomicBool::new(false)).unwrap_err();
+    assert!(matches!(error, GhostError::NoCuda { .. }), "{error}");
+}
+
+#[test]
+fn a_program_that_is_interrupted_says_so_and_leaves_no_process() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let ready = folder.path().join("ready");
+    let program = "import subprocess, sys, torch\nx = torch.ones(4, device='cuda')\n\
+                   subprocess.Popen(['sleep', '98765'])\nopen(sys.argv[1], 'w').close()\nwhile True: pass\n";
+    let endless = question(&python, folder.path(), program, &[&ready.to_string_lossy()], None);
+    let stop = AtomicBool::new(false);
+    let report = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ready.exists() {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        endless.ask(&stop)
+    });
+    // On a busy machine it may not get to write anything in the time it is given.
+    match report {
+        Ok(report) => assert_eq!((report.end, report.exit_code()), (End::Interrupted, 1)),
+        Err(error) => assert!(error.to_string().contains("Ctrl-C"), "{error}"),
+    }
+    let processes = std::process::Command::new("ps").args(["-eo", "args"]).output().unwrap();
+    assert!(!String::from_utf8_lossy(&processes.stdout).contains("sleep 98765"));
+}
