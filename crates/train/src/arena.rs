@@ -39,7 +39,6 @@ pub(crate) fn take_arena_with(
                 tf32: precision(recipe, &planned.device) == Precision::Tf32,
                 reserve_bytes,
                 has_lengths: recipe.data.batching().buckets != Buckets::Off,
-                ..CudaOptions::default()
             };
             let take = || {
                 let gpu = Gpu::open(planned.device.ordinal)?;

@@ -77,7 +77,7 @@ fn sharing_and_recomputing_change_no_bit() {
             forms.push(Settings { feed_forward: FeedForwardForm::Fused, ..whole.clone() });
         }
         forms.push(Settings { block_group: 3, loss_chunk: 30, ..whole });
-        if !family(&recipe.model).batch_norm().is_some() {
+        if family(&recipe.model).batch_norm().is_none() {
             forms.push(Settings { block_group: 1, ..plain(&recipe, 3) });
         }
         for settings in forms {

@@ -116,7 +116,7 @@ impl<'r> Case<'r> {
     fn splits_freely(&self) -> bool {
         let by_micro = self.recipe.model.family().batch_norm() == Some(BatchNormMode::Micro);
         let family = self.torch.family();
-        family.contrast().is_none() && (!family.batch_norm().is_some() || by_micro)
+        family.contrast().is_none() && (family.batch_norm().is_none() || by_micro)
     }
 
     /// Batches that divide the effective one, largest first.
