@@ -56,13 +56,16 @@ fn short(name: &str) -> &str {
 }
 
 /// Sizes that a reader looks for first, under the names that families have for them.
-const SIZES: [(&str, &str); 7] = [
+const SIZES: [(&str, &str); 10] = [
     ("num_hidden_layers", "layers"),
     ("num_layers", "layers"),
+    ("n_layers", "layers"),
     ("hidden_size", "wide"),
     ("d_model", "wide"),
+    ("dim", "wide"),
     ("num_attention_heads", "heads"),
     ("num_heads", "heads"),
+    ("n_heads", "heads"),
     ("vocab_size", "tokens"),
 ];
 

@@ -7,7 +7,7 @@ use std::process::Stdio;
 const FULL: &str = "CUDA out of memory. Tried to allocate 360.00 MiB. GPU has 23.56 GiB total, only 259.88 MiB free";
 
 fn recipe(name: &str) -> String {
-    format!("{}/../recipes/{name}.toml", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/../../recipes/{name}.toml", env!("CARGO_MANIFEST_DIR"))
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn a_stored_plan_can_be_used_again_but_not_damaged() {
         serde_json::from_slice(&fs::read(desk.path("runs/series-1/plan.json")).unwrap()).unwrap();
     larger["layout"]["arena_bytes"] = (1u64 << 50).into();
     desk.write("larger.json", &larger.to_string());
-    desk.run(&["train", "series.toml", "--plan", "larger.json"])
+    desk.run(&["train", "series.toml", "--steps", "2", "--plan", "larger.json"])
         .must(3, &["larger.json: the plan needs 1 PiB", "hint:"]);
     desk.write("plan.json", "{\"version\": 1}");
     desk.run(&["train", "series.toml", "--plan", "plan.json"]).must(2, &["plan.json: not a plan", "hint:"]);

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 /// Dynamic shared memory of a block that every card allows.
 const SHARED_BYTES: u32 = 64 << 10;
+const HOPPER_SHARED_BYTES: u32 = 227 << 10;
 
 /// A sample's graph with its gradients; inputs that take none are of type `constant`. None if the op refuses that.
 pub(super) fn graph_of(sample: &Sample, float: DType, constant: DType) -> Option<Graph> {
@@ -130,7 +131,9 @@ fn check(name: &str, launch: &Recorded, ranges: &[(u64, usize)]) {
             assert!([' ', '\n'].into_iter().any(is_there), "{name}: no kernel {entry}");
             assert!((1..=1024).contains(&threads.iter().product::<u32>()), "{name}: {entry} with {grid:?}");
             assert!(blocks[0] < 1 << 31 && blocks[1] < 1 << 16 && blocks[2] < 1 << 16, "{name}: {entry} {grid:?}");
-            assert!(shared_bytes <= SHARED_BYTES, "{name}: {entry} takes {shared_bytes} bytes of shared memory");
+            // Kernels for Hopper alone may take what a block of it has.
+            let most = if kernel.source.text.contains("wgmma") { HOPPER_SHARED_BYTES } else { SHARED_BYTES };
+            assert!(shared_bytes <= most, "{name}: {entry} takes {shared_bytes} bytes of shared memory");
             for arg in args {
                 let Arg::Address(address) = *arg else { continue };
                 assert!(address == 0 || inside(address, 1), "{name}: {entry} reads outside its tensors");

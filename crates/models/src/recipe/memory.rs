@@ -174,10 +174,8 @@ pub(super) const ABOUT: &[About] = &[
     ),
     about("memory.offload", "What waits in host memory while it is not needed."),
     about("memory.sharing", "`false` gives every buffer a place of its own, to compare with."),
-    about(
-        "memory.cuda_graphs",
-        "Whether phases are captured as CUDA graphs; off, every kernel is launched on its own.",
-    ),
+    about("memory.cuda_graphs", "Off: every kernel is launched on its own instead of as part of a CUDA graph.")
+        .unset("\"auto\""),
 ];
 
 impl Memory {

@@ -71,8 +71,11 @@ impl Told {
     /// An error if the program reads something that no step writes.
     pub(super) fn of(program: &Program) -> Result<Told, PlanError> {
         let mut told = Told { scalars: Vec::new(), metrics: Metrics::of(program), has_rng: false };
+        // What only evaluation and generation read is theirs to write.
+        let is_read =
+            |name: &str| program.phases.iter().any(|phase| phase.repeat > 0 && phase.graph.find(name).is_some());
         let inputs = program.residents.iter().filter(|r| r.component == Component::Inputs && r.name != LANDING);
-        for resident in inputs {
+        for resident in inputs.filter(|resident| is_read(&resident.name)) {
             match SCALARS.iter().find(|(name, _)| *name == resident.name) {
                 Some(&scalar) => told.scalars.push(scalar),
                 None if resident.name == RNG => told.has_rng = true,

@@ -31,6 +31,11 @@ fn text() -> impl Strategy<Value = String> {
     "[a-z\"'\\\\ =#\\.\n\t🦀é]{1,12}"
 }
 
+/// What may be part of a folder's name.
+fn name() -> impl Strategy<Value = String> {
+    "[a-z\"'\\\\ =#\\.🦀é]{1,12}"
+}
+
 fn every() -> impl Strategy<Value = Every> {
     prop_oneof![Just(Every::Epoch), (1usize..1_000_000).prop_map(Every::Steps), Just(Every::Never)]
 }
@@ -189,7 +194,7 @@ fn recipe() -> impl Strategy<Value = Recipe> {
     let hybrid = hybrid().prop_flat_map(|m| (series_data(&m), Just(Model::HybridCnnLstm(m))));
     let mu_sota = mu_sota().prop_flat_map(|m| (text_data(&m), Just(Model::MuSota(m))));
     let loader = (validation(), 0usize..8, 1usize..8);
-    let parts = (prop_oneof![hybrid, mu_sota], loader, train(), memory(), text(), text());
+    let parts = (prop_oneof![hybrid, mu_sota], loader, train(), memory(), name(), text());
     parts.prop_map(|(((source, kind), model), (validation, workers, prefetch), mut train, mut memory, name, dir)| {
         fit(&model, &mut train, &mut memory);
         let data = Data { source, validation, kind, workers, prefetch };

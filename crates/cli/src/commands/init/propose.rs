@@ -84,8 +84,10 @@ fn is_prose(column: &SurveyedColumn) -> bool {
 
 fn nothing_suits(seen: &Seen, cause: &str) -> Failure {
     let columns: Vec<&str> = seen.columns().iter().map(|column| column.name.as_str()).collect();
+    let columns =
+        if columns.is_empty() { "it holds no rows".into() } else { format!("columns are {}", columns.join(", ")) };
     Failure::bad_input(
-        format!("{}: {cause}; columns are {}", seen.path.display(), columns.join(", ")),
+        format!("{}: {cause}; {columns}", seen.path.display()),
         "name the architecture with --family, and see recipes/ and `plimsoll keys data` for the columns it wants",
     )
 }

@@ -38,13 +38,13 @@ pub struct DistilBert {
 /// What each key means.
 const ABOUT: &[About] = &[
     about("model.vocab_size", "Tokens of the vocabulary."),
-    about("model.max_position_embeddings", "Positions the model knows."),
+    about("model.max_position_embeddings", "Positions the model knows; RoBERTa keeps the first ones for padding."),
     about("model.sinusoidal_pos_embds", "Positions start as sines and cosines; only with a checkpoint that has them."),
     about("model.n_layers", "Layers."),
     about("model.n_heads", "Attention heads; they divide `dim`."),
     about("model.dim", "Width of the hidden state."),
     about("model.hidden_dim", "Width of the feed-forward part."),
-    about("model.dropout", "Dropout of embeddings and hidden states."),
+    about("model.dropout", "The share of values that dropout takes away."),
     about("model.attention_dropout", "Dropout of attention probabilities."),
     about("model.activation", "Activation of the feed-forward part."),
     about("model.initializer_range", "Standard deviation of the first weights."),
