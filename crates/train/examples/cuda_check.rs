@@ -85,7 +85,7 @@ fn goldens(gpu: &Rc<Gpu>, report: &mut Report, only: Option<&str>) -> Result<(),
     let take = move |program: &Program| -> Box<dyn Executor> {
         Box::new(on_gpu(&gpu, program, CudaOptions::default()).unwrap_or_else(|error| panic!("{error}")))
     };
-    for family in ["hybrid", "mu-sota", "bert", "roberta", "xlm-roberta", "deberta-v3", "t5", "clip"] {
+    for family in ["hybrid", "mu-sota", "bert", "roberta", "xlm-roberta", "deberta-v3", "distilbert", "t5", "clip"] {
         let Ok(entries) = std::fs::read_dir(Path::new("crates/train/tests/goldens").join(family)) else { continue };
         let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         files.sort();

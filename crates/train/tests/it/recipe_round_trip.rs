@@ -96,10 +96,13 @@ fn text_data(model: &MuSota) -> BoxedStrategy<(Source, Kind)> {
         samples,
         seed,
     });
-    let kind = (2..=model.max_length, text(), option::of(text())).prop_map(|(max_length, text_field, tokenizer)| {
-        Kind::Text(Text { max_length, text_field, tokenizer: tokenizer.map(PathBuf::from) })
+    let parts = (prop_oneof![file, made], 2..=model.max_length, text(), option::of(text()));
+    let data = parts.prop_map(|(source, max_length, text_field, tokenizer)| {
+        // What is made by code has a vocabulary of its own.
+        let tokenizer = tokenizer.filter(|_| matches!(source, Source::File { .. })).map(PathBuf::from);
+        (source, Kind::Text(Text { max_length, text_field, tokenizer }))
     });
-    (prop_oneof![file, made], kind).boxed()
+    data.boxed()
 }
 
 fn optimizer() -> impl Strategy<Value = Optimizer> {
