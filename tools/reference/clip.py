@@ -97,7 +97,7 @@ def build(model):
 
 
 def loss_of(model, batch):
-    """Logits of all pictures, and the loss over the pairs that are there."""
+    """Logits of all images, and the loss over the pairs that are there."""
     logits = model(input_ids=batch["ids"], pixel_values=batch["pixels"]).logits_per_image
     there = batch["weight"] > 0
     pairs = logits[there][:, there]

@@ -1,6 +1,6 @@
 //! What can be wrong with data: every variant names the file, the place and the cause; [`DataError::hint`] advises.
 
-use super::pictures::{PictureFault, PicturePlace};
+use super::images::{ImageFault, ImagePlace};
 use plimsoll_base::explain::{Explain, Fault};
 use std::{
     fmt,
@@ -79,11 +79,11 @@ pub enum DataError {
     #[error("{}: {place}, column `{column}`: {found} where {wanted} is expected", file.display())]
     WrongCell { file: PathBuf, place: Place, column: String, found: &'static str, wanted: String },
     #[error("{place} {fault}")]
-    Picture { place: PicturePlace, fault: PictureFault },
+    Image { place: ImagePlace, fault: ImageFault },
     #[error("{}: has no caption", file.display())]
     NoCaption { file: PathBuf },
     #[error("{}: {cause}", file.display())]
-    PictureConfig { file: PathBuf, cause: String },
+    ImageConfig { file: PathBuf, cause: String },
     #[error("data option `{name}`: {cause}")]
     BadOption { name: &'static str, cause: String },
     #[error("loader worker failed: {cause}")]
@@ -162,13 +162,11 @@ impl DataError {
             DataError::IdBeyondVocabulary { .. } => {
                 "set the model's `vocab` to the size of the vocabulary (257 for bytes)".into()
             }
-            DataError::Picture { fault, .. } => fault.hint().into(),
+            DataError::Image { fault, .. } => fault.hint().into(),
             DataError::NoCaption { .. } => {
                 "put it into a folder named after its class, or write a .txt file of the same name beside it".into()
             }
-            DataError::PictureConfig { .. } => {
-                "correct the file, or take it away to prepare pictures as CLIP does".into()
-            }
+            DataError::ImageConfig { .. } => "correct the file, or take it away to prepare images as CLIP does".into(),
             DataError::BadOption { .. } => "correct the value in the recipe".into(),
             DataError::Worker { .. } => "this is a defect of plimsoll: please report it".into(),
         }

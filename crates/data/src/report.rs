@@ -1,6 +1,6 @@
 //! What was read, in numbers: for the screen and for the run's events.
 
-use super::pictures::CaptionReport;
+use super::images::CaptionReport;
 use super::{Dataset, LengthReport, Normalizer, Reading, Windows};
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -33,7 +33,7 @@ pub struct Device {
 /// What the system says about a device of this machine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Facts {
-    /// The processor and its memory.
+    /// The CPU and its memory.
     Cpu(CpuFacts),
     /// A card.
     Gpu(GpuFacts),

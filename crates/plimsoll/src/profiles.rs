@@ -16,7 +16,7 @@ const FORMAT: u32 = 4;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Measured {
-    /// A processor.
+    /// A CPU.
     Cpu {
         /// As the system calls it.
         name: String,

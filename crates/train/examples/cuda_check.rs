@@ -1,9 +1,9 @@
-//! The GPU against the processor and PyTorch: `cuda_check [ops] [goldens] [models] [--out FILE] [--only TEXT]`
+//! The GPU against the CPU and PyTorch: `cuda_check [ops] [goldens] [models] [--out FILE] [--only TEXT]`
 //! from the root of the repository, on a machine with a GPU. Without a word it checks everything.
 //!
-//! - `ops`: every op's samples and gradients in f32, tf32, bf16 and f16 against f64 on the processor;
+//! - `ops`: every op's samples and gradients in f32, tf32, bf16 and f16 against f64 on the CPU;
 //! - `goldens`: outputs, gradients and ten losses of every family against PyTorch's, in f32;
-//! - `models`: ten updates of the shipped recipes against the processor, in f32, tf32, bf16-mixed and fp16-mixed, with
+//! - `models`: ten updates of the shipped recipes against the CPU, in f32, tf32, bf16-mixed and fp16-mixed, with
 //!   the gradients of the first, and the same updates without CUDA graphs bit for bit.
 //!
 //! `cuda_check hold PERCENT SECONDS` takes that share of the memory that is free and keeps it, for trying what happens

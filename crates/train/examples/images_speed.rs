@@ -1,8 +1,8 @@
-//! Pictures per second through the loader: `images_speed TABLE.jsonl SIDE WORKERS BATCH`. Prints one JSON line. The
+//! Images per second through the loader: `images_speed TABLE.jsonl SIDE WORKERS BATCH`. Prints one JSON line. The
 //! captions need a `tokenizer.json` beside the table; it is written if there is none.
 
 use plimsoll_base::batching::BadRows;
-use plimsoll_data::pictures::{CaptionOptions, CaptionSizes, Preparation, load_captions};
+use plimsoll_data::images::{CaptionOptions, CaptionSizes, Preparation, load_captions};
 use plimsoll_data::{Loader, LoaderOptions, Position, SHAPES_END, SHAPES_VOCABULARY, shapes_tokenizer};
 use std::{error::Error, path::PathBuf, sync::Arc, time::Instant};
 
@@ -37,11 +37,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         let batch = batch?;
         sum += f64::from(batch.f32(0, 0..batch.len()).iter().sum::<f32>());
     }
-    let (pictures, wall) = (loader.stats().samples, began.elapsed().as_secs_f64());
+    let (images, wall) = (loader.stats().samples, began.elapsed().as_secs_f64());
     println!(
-        "{{\"side\": \"plimsoll\", \"pictures\": {pictures}, \"wall_s\": {wall:.4}, \"pictures_per_s\": {:.1}, \
+        "{{\"side\": \"plimsoll\", \"images\": {images}, \"wall_s\": {wall:.4}, \"images_per_s\": {:.1}, \
          \"sum\": {sum:.1}}}",
-        pictures as f64 / wall
+        images as f64 / wall
     );
     Ok(())
 }

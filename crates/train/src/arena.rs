@@ -2,7 +2,7 @@
 
 use crate::RunError;
 use plimsoll_base::batching::Buckets;
-use plimsoll_core::graph::Processor;
+use plimsoll_core::graph::Backend;
 use plimsoll_core::kernels::cuda::CudaError;
 use plimsoll_cuda::{CudaExecutor, CudaOptions, Gpu};
 use plimsoll_exec::cpu::CpuExecutor;
@@ -31,9 +31,9 @@ pub(crate) fn take_arena_with(
     let Choice { program, layout, options, .. } = &planned.choice;
     let bytes = layout.arena_bytes.saturating_add(layout.host_bytes) as u64;
     let taken = |cause: io::Error| RunError::Arena { bytes, cause };
-    match options.target.processor {
-        Processor::Cpu => Ok(Box::new(CpuExecutor::new(program, layout, options.target.threads).map_err(taken)?)),
-        Processor::Cuda => {
+    match options.target.backend {
+        Backend::Cpu => Ok(Box::new(CpuExecutor::new(program, layout, options.target.threads).map_err(taken)?)),
+        Backend::Cuda => {
             let options = CudaOptions {
                 graphs: recipe.memory.cuda_graphs == Pin::Auto,
                 tf32: precision(recipe, &planned.device) == Precision::Tf32,

@@ -190,7 +190,7 @@ fn named(name: &str) -> Result<Device, Failure> {
     let device = device::to_plan_for(&Machine { device: name.into(), threads: None })?;
     match device.name == "cpu" {
         true => Err(Failure::bad_input(
-            "settings are made for a card, not for the processor",
+            "settings are made for a card, not for the CPU",
             "`plimsoll devices --catalog` lists the cards",
         )),
         false => Ok((*device).clone()),

@@ -58,7 +58,7 @@ fn show(arguments: &Arguments, gpus: Vec<GpuFacts>) -> Result<bool, Failure> {
             &[Here::Cpu(cpu)].into_iter().chain(gpus.into_iter().map(Here::Cuda)).collect::<Vec<_>>(),
         );
     }
-    printer::out(&(processor_text(&cpu) + &gpus.iter().map(gpu_text).collect::<String>()))
+    printer::out(&(cpu_text(&cpu) + &gpus.iter().map(gpu_text).collect::<String>()))
 }
 
 /// Why no GPU can be used, and the one command that helps.
@@ -83,12 +83,12 @@ fn say_what_is_missing(gpus: &Result<Vec<GpuFacts>, CudaError>) {
 /// The device of a run, its memory and who holds it; the start of every run shows it too.
 pub fn text(facts: &Facts) -> String {
     match facts {
-        Facts::Cpu(facts) => processor_text(facts),
+        Facts::Cpu(facts) => cpu_text(facts),
         Facts::Gpu(facts) => gpu_text(facts),
     }
 }
 
-fn processor_text(facts: &CpuFacts) -> String {
+fn cpu_text(facts: &CpuFacts) -> String {
     let limit = if facts.limit_bytes.is_some() { " (limit of the container)" } else { "" };
     let text = format!(
         "cpu: {}, {} threads\n  total {}{limit}, free {}\n",

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 pub struct Arguments {
     /// The run's folder
     run: PathBuf,
-    /// csv, jsonl or parquet with the columns of the training file (the label may be missing), or a folder of pictures
+    /// csv, jsonl or parquet with the columns of the training file (the label may be missing), or a folder of images
     file: PathBuf,
     /// Tokens to write at most, where the answer is a text (default: the recipe's max_target_length)
     #[arg(long, value_name = "N")]

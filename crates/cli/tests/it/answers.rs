@@ -35,7 +35,7 @@ fn the_frontier_trades_memory_for_time() {
     let text = desk.run(&["plan", "--frontier", "text.toml"]);
     text.must(0, &[]);
     assert!(text.stdout.contains("memory against time") && text.stdout.contains("← the fastest that fits"));
-    desk.run(&["plan", "text.toml", "picture.svg"]).must(2, &["--frontier"]);
+    desk.run(&["plan", "text.toml", "image.svg"]).must(2, &["--frontier"]);
 }
 
 #[test]

@@ -222,11 +222,11 @@ fn an_encoder_decoder_writes() {
 }
 
 #[test]
-fn pictures_and_captions_accumulate_exactly() {
+fn images_and_captions_accumulate_exactly() {
     let desk = Desk::new();
-    desk.write("pictures.toml", CLIP);
-    let split = desk.json(&["train", "pictures.toml", "--json", "--out", "split"]);
-    let whole = desk.json(&["train", "pictures.toml", "--json", "--out", "whole", "--set", "memory.micro_batch=20"]);
+    desk.write("images.toml", CLIP);
+    let split = desk.json(&["train", "images.toml", "--json", "--out", "split"]);
+    let whole = desk.json(&["train", "images.toml", "--json", "--out", "whole", "--set", "memory.micro_batch=20"]);
     let [split, whole] = [split, whole].map(|outcome| outcome["final"]["loss"].as_f64().unwrap());
     assert!((split - whole).abs() < 1e-4 * whole.abs(), "{split} in micro-batches, {whole} at once");
     desk.run(&["export", "split", "out"]).must(0, &[]);

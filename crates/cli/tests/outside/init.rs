@@ -101,7 +101,7 @@ fn pairs_captions_and_plain_texts_find_their_family() {
         vec![("article", json!(format!("a long article number {i}"))), ("summary", json!(format!("short {i}")))]
     };
     let [_, pairs] = tables(&desk, "pairs", &(0..30).map(pair).collect::<Vec<_>>());
-    let caption = |i: usize| vec![("image", json!(format!("{i}.png"))), ("caption", json!(format!("picture {i}")))];
+    let caption = |i: usize| vec![("image", json!(format!("{i}.png"))), ("caption", json!(format!("image {i}")))];
     let [captions, _] = tables(&desk, "captions", &(0..30).map(caption).collect::<Vec<_>>());
     desk.write("book.txt", &"It was a dark and stormy night. ".repeat(200));
     std::fs::create_dir(desk.path("photos")).unwrap();

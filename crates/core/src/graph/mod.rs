@@ -8,7 +8,7 @@ mod verify;
 
 pub use build::GraphError;
 pub use class::{Class, Products};
-pub use op::{Alias, AliasKind, Cost, Differentiable, Op, OpError, Processor, Target, Vjp};
+pub use op::{Alias, AliasKind, Backend, Cost, Differentiable, Op, OpError, Target, Vjp};
 
 use crate::types::{DType, Type};
 use schemars::JsonSchema;

@@ -62,7 +62,7 @@ impl Alias {
 /// What a plan may know about the machine it is for. Planning never asks a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    pub processor: Processor,
+    pub backend: Backend,
     /// Threads that kernels on a CPU occupy at once; sizes of workspaces depend on it, results do not.
     pub threads: usize,
 }
@@ -70,16 +70,16 @@ pub struct Target {
 /// Whose kernels run a plan: workspaces differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Processor {
+pub enum Backend {
     Cpu,
     Cuda,
 }
 
 impl Target {
-    pub const CUDA: Target = Target { processor: Processor::Cuda, threads: 1 };
+    pub const CUDA: Target = Target { backend: Backend::Cuda, threads: 1 };
 
     pub const fn cpu(threads: usize) -> Target {
-        Target { processor: Processor::Cpu, threads }
+        Target { backend: Backend::Cpu, threads }
     }
 }
 

@@ -34,24 +34,24 @@ impl Op for Accumulate {
     }
 }
 
-/// The same for a total in bf16, whose sums are rounded by chance: many small parts add up to what they are. Inputs
+/// The same for a total in bf16, whose sums are rounded stochastically: many small parts add up to what they are. Inputs
 /// (part, total, rng).
 #[derive(Debug, Clone, PartialEq)]
-pub struct AccumulateByChance {
+pub struct AccumulateStochastic {
     pub rounding: Rounding,
 }
 
-impl AccumulateByChance {
+impl AccumulateStochastic {
     pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
         let shape = [rng.size(1, 20), rng.size(1, 20)];
-        let op = AccumulateByChance { rounding: Rounding { site: 7, first: 0 } };
+        let op = AccumulateStochastic { rounding: Rounding { site: 7, first: 0 } };
         let words = SampleInput::new(Type::new(DType::I64, &[3]), Fill::Ids(1000));
         let [part, total] = [0, 1].map(|_| SampleInput::constant(&shape, Fill::Normal));
         vec![Sample::plain(op, vec![part, total, words])]
     }
 }
 
-impl Op for AccumulateByChance {
+impl Op for AccumulateStochastic {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         Rounding::check(Some(self.rounding), inputs.get(2..).unwrap_or_default())?;
         total(inputs)
@@ -79,7 +79,7 @@ fn total(inputs: &[Type]) -> Result<Vec<Type>, OpError> {
 fn add(io: &CpuIo<'_>) {
     let [part, total] = [io.input_type(0), io.output_type(0)].map(|ty| ty.dtype);
     // Narrower parts come up in mixed precision only, which is for cards: read as the total's type, they end too early.
-    assert_eq!(part, total, "the processor adds what is of one type");
+    assert_eq!(part, total, "the CPU adds what is of one type");
     with_float!(total, T => combine::<T>(io.output(0), io.input(0), #[inline(always)] |total, part| total + part))
 }
 

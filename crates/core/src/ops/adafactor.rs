@@ -14,7 +14,7 @@ use std::convert::identity;
 use std::ops::Range;
 
 /// Inputs: w, its second moment (see [`Adafactor::state_shapes`]), g, learning rate, step number from 1, clip factor,
-/// and `rng` if it rounds by chance. Overwrites w and the moments, which start at zero; g too, with zeros, if it is an
+/// and `rng` if it rounds stochastically. Overwrites w and the moments, which start at zero; g too, with zeros, if it is an
 /// accumulator that the next step starts from. A clip factor that is not finite skips the step: w and the moments stay
 /// as they are.
 #[derive(Debug, Clone, PartialEq)]
@@ -102,9 +102,9 @@ impl Op for Adafactor {
         (0..self.overwritten(&inputs[0])).map(|i| Alias::must(i, i)).collect()
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
-        match target.processor {
-            Processor::Cpu => 8 * (elementwise::partial_sums(inputs[0].elements()) + Adafactor::matrices(&inputs[0])),
-            Processor::Cuda => Sizes::new(&inputs[0]).workspace_bytes(),
+        match target.backend {
+            Backend::Cpu => 8 * (elementwise::partial_sums(inputs[0].elements()) + Adafactor::matrices(&inputs[0])),
+            Backend::Cuda => Sizes::new(&inputs[0]).workspace_bytes(),
         }
     }
     fn class(&self) -> Class {

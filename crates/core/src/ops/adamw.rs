@@ -10,7 +10,7 @@ use crate::kernels::cuda::Arg;
 use crate::with_float;
 use plimsoll_base::simd::simd;
 
-/// Inputs: w, m, v, g, learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ, clip factor, and `rng` if it rounds by chance. Overwrites w, m
+/// Inputs: w, m, v, g, learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ, clip factor, and `rng` if it rounds stochastically. Overwrites w, m
 /// and v; g too, with zeros, if it is an accumulator that the next step starts from. On a card g may be of another type
 /// than w: in mixed precision it is as the backward pass computes it. A clip factor that is not finite skips the step: w,
 /// m and v stay as they are.

@@ -60,9 +60,9 @@ impl Op for BatchNorm {
         Cost { flops: 8.0 * inputs[0].elements() as f64, bytes: 2.0 * Cost::traffic(inputs, outputs) }
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
-        match target.processor {
-            Processor::Cpu => kernel::scratch(rows_of(&inputs[0])) * inputs[0].dtype.bytes(),
-            Processor::Cuda => device_space(0, rows_of(&inputs[0]))[2] as usize,
+        match target.backend {
+            Backend::Cpu => kernel::scratch(rows_of(&inputs[0])) * inputs[0].dtype.bytes(),
+            Backend::Cuda => device_space(0, rows_of(&inputs[0]))[2] as usize,
         }
     }
     fn is_cheap(&self) -> bool {
@@ -208,9 +208,9 @@ impl Op for BatchNormGrad {
         Cost { flops: 10.0 * inputs[0].elements() as f64, bytes: 2.0 * Cost::traffic(inputs, outputs) }
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
-        match target.processor {
-            Processor::Cpu => kernel::scratch(rows_of(&inputs[1])) * inputs[0].dtype.bytes(),
-            Processor::Cuda => device_space(0, rows_of(&inputs[1]))[2] as usize,
+        match target.backend {
+            Backend::Cpu => kernel::scratch(rows_of(&inputs[1])) * inputs[0].dtype.bytes(),
+            Backend::Cuda => device_space(0, rows_of(&inputs[1]))[2] as usize,
         }
     }
     fn cpu(&self, io: &CpuIo<'_>) {

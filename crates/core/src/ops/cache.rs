@@ -138,9 +138,9 @@ impl Op for CacheReorder {
     /// One step of all rows for each thread, or for each of the steps that a device puts in order at a time.
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         let Ok((rows, time, width)) = extents(&inputs[0]) else { return 0 };
-        let steps = match target.processor {
-            Processor::Cpu => target.threads,
-            Processor::Cuda => time.min(LANES),
+        let steps = match target.backend {
+            Backend::Cpu => target.threads,
+            Backend::Cuda => time.min(LANES),
         };
         steps * rows * width * inputs[0].dtype.bytes()
     }

@@ -11,7 +11,7 @@ use half::{bf16, f16};
 pub struct Cast(pub DType);
 
 impl Cast {
-    /// Not differentiated: finite differences of what is rounded say nothing. On the processor there is f32 alone to cast
+    /// Not differentiated: finite differences of what is rounded say nothing. On the CPU there is f32 alone to cast
     /// to; the tests below have the other types.
     pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
         let input = SampleInput::constant(&[rng.size(1, 20), rng.size(1, 200)], Fill::Normal);

@@ -80,9 +80,9 @@ impl Op for Conv1d {
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         let (shape, dtype) = (self.shape(&inputs[0], &inputs[1]), inputs[0].dtype);
-        match target.processor {
-            Processor::Cpu => kernel::forward_scratch(shape, target.threads) * dtype.bytes(),
-            Processor::Cuda => Windows::new(0, shape, dtype).end as usize,
+        match target.backend {
+            Backend::Cpu => kernel::forward_scratch(shape, target.threads) * dtype.bytes(),
+            Backend::Cuda => Windows::new(0, shape, dtype).end as usize,
         }
     }
     fn cpu(&self, io: &CpuIo<'_>) {
@@ -234,9 +234,9 @@ impl Op for Conv1dInputGrad {
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         let (shape, dtype) = (self.conv.shape(&inputs[0].with_shape(&self.shape), &inputs[1]), inputs[0].dtype);
-        match target.processor {
-            Processor::Cpu => kernel::backward_input_scratch(shape, target.threads) * dtype.bytes(),
-            Processor::Cuda => Windows::new(0, shape, dtype).end as usize,
+        match target.backend {
+            Backend::Cpu => kernel::backward_input_scratch(shape, target.threads) * dtype.bytes(),
+            Backend::Cuda => Windows::new(0, shape, dtype).end as usize,
         }
     }
     fn cpu(&self, io: &CpuIo<'_>) {
@@ -283,9 +283,9 @@ impl Op for Conv1dWeightGrad {
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         let (shape, dtype) = (self.conv.shape(&inputs[0], &inputs[0].with_shape(&self.shape)), inputs[0].dtype);
-        match target.processor {
-            Processor::Cpu => kernel::backward_weight_scratch(shape, target.threads) * dtype.bytes(),
-            Processor::Cuda => Windows::new(0, shape, dtype).end as usize,
+        match target.backend {
+            Backend::Cpu => kernel::backward_weight_scratch(shape, target.threads) * dtype.bytes(),
+            Backend::Cuda => Windows::new(0, shape, dtype).end as usize,
         }
     }
     fn cpu(&self, io: &CpuIo<'_>) {

@@ -155,7 +155,7 @@ fn check(name: &str, launch: &Recorded, ranges: &[(u64, usize)]) {
     }
 }
 
-/// Forms that the registry leaves out because the processor has no such thing: rounding by chance, half precision.
+/// Forms that the registry leaves out because the CPU has no such thing: stochastic rounding, half precision.
 fn more_samples() -> Vec<(&'static str, Sample)> {
     let constant = |shape: &[usize]| SampleInput::constant(shape, Fill::Normal);
     let float = |shape: &[usize]| SampleInput::float(shape, Fill::Normal);
@@ -260,7 +260,7 @@ fn updates_read_gradients_of_another_type() {
 }
 
 #[test]
-fn f64_is_left_to_the_processor() {
+fn f64_is_left_to_the_cpu() {
     let tensor = |address: u64| DeviceTensor { address, ty: Type::new(DType::F64, &[4]) };
     let (input, output, mut recorder) = ([tensor(64)], [tensor(128)], Recorder::default());
     let queue = &mut recorder;

@@ -106,9 +106,9 @@ impl Op for EmbeddingGrad {
         })
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
-        match target.processor {
-            Processor::Cpu => 0,
-            Processor::Cuda => Scratch::of(&inputs[0], &inputs[1]).bytes(),
+        match target.backend {
+            Backend::Cpu => 0,
+            Backend::Cuda => Scratch::of(&inputs[0], &inputs[1]).bytes(),
         }
     }
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {

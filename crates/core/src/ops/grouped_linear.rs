@@ -77,11 +77,11 @@ impl Op for GroupedLinear {
         Cost { flops: flops(&self.shape(&inputs[0], &inputs[1])), bytes: Cost::traffic(inputs, outputs) }
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
-        match target.processor {
-            Processor::Cpu => {
+        match target.backend {
+            Backend::Cpu => {
                 kernel::forward_scratch(self.shape(&inputs[0], &inputs[1]), target.threads) * inputs[0].dtype.bytes()
             }
-            Processor::Cuda => 0,
+            Backend::Cuda => 0,
         }
     }
     fn cpu(&self, io: &CpuIo<'_>) {
@@ -277,9 +277,9 @@ impl Op for GroupedInputGrad {
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         let shape = self.0.shape(&GroupedInputGrad::dx(&inputs[0], &inputs[1]), &inputs[1]);
-        match target.processor {
-            Processor::Cpu => kernel::backward_input_scratch(shape, target.threads) * inputs[0].dtype.bytes(),
-            Processor::Cuda => 0,
+        match target.backend {
+            Backend::Cpu => kernel::backward_input_scratch(shape, target.threads) * inputs[0].dtype.bytes(),
+            Backend::Cuda => 0,
         }
     }
     fn cpu(&self, io: &CpuIo<'_>) {
@@ -331,9 +331,9 @@ impl Op for GroupedWeightGrad {
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         let shape = self.op.shape(&inputs[0], &inputs[0].with_shape(&self.shape));
-        match target.processor {
-            Processor::Cpu => kernel::backward_weights_scratch(shape, target.threads) * inputs[0].dtype.bytes(),
-            Processor::Cuda => Groups { shape, dtype: inputs[0].dtype }.weight_space(0)[2] as usize,
+        match target.backend {
+            Backend::Cpu => kernel::backward_weights_scratch(shape, target.threads) * inputs[0].dtype.bytes(),
+            Backend::Cuda => Groups { shape, dtype: inputs[0].dtype }.weight_space(0)[2] as usize,
         }
     }
     fn cpu(&self, io: &CpuIo<'_>) {

@@ -63,7 +63,7 @@ impl Op for LabelLoss {
         }
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
-        let sums = if target.processor == Processor::Cpu { DType::F64 } else { DType::F32 };
+        let sums = if target.backend == Backend::Cpu { DType::F64 } else { DType::F32 };
         sums.bytes() * inputs[0].shape[0]
     }
     fn class(&self) -> Class {

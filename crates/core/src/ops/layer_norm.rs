@@ -86,9 +86,9 @@ impl Op for LayerNormGrad {
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         let (rows, row) = (inputs[3].elements(), inputs[2].elements());
-        match target.processor {
-            Processor::Cpu => 2 * rows::stretches(rows) * row * inputs[2].dtype.wide().bytes(),
-            Processor::Cuda => workspace_bytes(rows, row, 2),
+        match target.backend {
+            Backend::Cpu => 2 * rows::stretches(rows) * row * inputs[2].dtype.wide().bytes(),
+            Backend::Cuda => workspace_bytes(rows, row, 2),
         }
     }
     fn class(&self) -> Class {

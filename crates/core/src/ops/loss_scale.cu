@@ -1,4 +1,4 @@
-// One thread: there is nothing to share. As LossScale::next on the processor; the norm is that of the scaled gradients.
+// One thread: there is nothing to share. As LossScale::next on the CPU; the norm is that of the scaled gradients.
 extern "C" __global__ void loss_scale(const float* scaled, float* norm, float* factor, float* correction1,
                                       float* correction2, float* scale, float* good, float* taken, u32 limited,
                                       float max_norm, float log_beta1, float log_beta2, float grow_after,

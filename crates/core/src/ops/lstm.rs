@@ -67,9 +67,9 @@ impl Op for Lstm {
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         let (shape, dtype) = (Lstm::shape(&inputs[0]), inputs[0].dtype);
-        match target.processor {
-            Processor::Cpu => kernel::forward_scratch(shape, target.threads) * dtype.bytes(),
-            Processor::Cuda => Space::new(0, shape, dtype, false).end as usize,
+        match target.backend {
+            Backend::Cpu => kernel::forward_scratch(shape, target.threads) * dtype.bytes(),
+            Backend::Cuda => Space::new(0, shape, dtype, false).end as usize,
         }
     }
     fn cpu(&self, io: &CpuIo<'_>) {
@@ -232,9 +232,9 @@ impl Op for LstmGrad {
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         let (shape, dtype) = (Lstm::shape(&inputs[1]), inputs[0].dtype);
-        match target.processor {
-            Processor::Cpu => kernel::backward_scratch(shape, target.threads) * dtype.bytes(),
-            Processor::Cuda => Space::new(0, shape, dtype, true).end as usize,
+        match target.backend {
+            Backend::Cpu => kernel::backward_scratch(shape, target.threads) * dtype.bytes(),
+            Backend::Cuda => Space::new(0, shape, dtype, true).end as usize,
         }
     }
     fn cpu(&self, io: &CpuIo<'_>) {

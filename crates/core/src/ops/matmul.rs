@@ -112,7 +112,7 @@ impl Op for MatMul {
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         let dims = self.extents(&inputs[0], &inputs[1]);
-        if target.processor == Processor::Cuda {
+        if target.backend == Backend::Cuda {
             return cuda_workspace(dims, MatMul::batch(&inputs[0]).iter().product());
         }
         let elements = match MatMul::batch(&inputs[0]).last() {

@@ -12,12 +12,12 @@ mod binary;
 mod building;
 mod cache;
 mod cast;
-mod clip;
+mod clip_norm;
 mod concat;
 mod contrastive;
 mod conv1d;
 mod copy;
-mod correct;
+mod count_correct;
 mod cross_entropy;
 mod cuda;
 mod device;
@@ -56,7 +56,7 @@ mod view;
 mod window;
 
 pub use crate::kernels::cpu::gemm::Activation;
-pub use accumulate::{Accumulate, AccumulateByChance};
+pub use accumulate::{Accumulate, AccumulateStochastic};
 pub use activation::Activate;
 pub use adafactor::Adafactor;
 pub use adamw::AdamW;
@@ -66,12 +66,12 @@ pub use batch_norm::{BatchNorm, BatchNormFixed, BatchNormRunning};
 pub use binary::{Arithmetic, Binary};
 pub use cache::{CacheReorder, CacheWrite};
 pub use cast::Cast;
-pub use clip::ClipNorm;
+pub use clip_norm::ClipNorm;
 pub use concat::Concat;
 pub use contrastive::Contrastive;
 pub use conv1d::Conv1d;
 pub use copy::Copy;
-pub use correct::Correct;
+pub use count_correct::CountCorrect;
 pub use cross_entropy::CrossEntropy;
 pub use dropout::Dropout;
 pub use embedding::Embedding;
@@ -103,8 +103,8 @@ pub use window::Window;
 
 // What every op's file says.
 use crate::graph::{
-    Alias, Class, Component, Cost, Differentiable, GraphError, Op, OpError, Processor, Products, Space, Target,
-    ValueId, Vjp,
+    Alias, Backend, Class, Component, Cost, Differentiable, GraphError, Op, OpError, Products, Space, Target, ValueId,
+    Vjp,
 };
 use crate::kernels::cpu::CpuIo;
 use crate::kernels::cuda::{CudaError, Launch};

@@ -47,9 +47,9 @@ impl Op for Sum {
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         let (outer, n, inner) = self.extents(&inputs[0]);
-        match target.processor {
-            Processor::Cpu => outer * row_chunks(n) * inner * inputs[0].dtype.bytes(),
-            Processor::Cuda => device_parts_up_to(outer, n, inner) * DType::F32.bytes(),
+        match target.backend {
+            Backend::Cpu => outer * row_chunks(n) * inner * inputs[0].dtype.bytes(),
+            Backend::Cuda => device_parts_up_to(outer, n, inner) * DType::F32.bytes(),
         }
     }
     fn class(&self) -> Class {

@@ -8,7 +8,7 @@ pub(super) type Samples = fn(&mut SampleRng) -> Vec<Sample>;
 pub fn registry() -> Vec<(&'static str, Samples)> {
     vec![
         ("accumulate", Accumulate::samples),
-        ("accumulate_by_chance", AccumulateByChance::samples),
+        ("accumulate_stochastic", AccumulateStochastic::samples),
         ("activation", Activate::samples),
         ("adafactor", Adafactor::samples),
         ("adamw", AdamW::samples),
@@ -21,12 +21,12 @@ pub fn registry() -> Vec<(&'static str, Samples)> {
         ("cache_reorder", CacheReorder::samples),
         ("cache_write", CacheWrite::samples),
         ("cast", Cast::samples),
-        ("clip", ClipNorm::samples),
+        ("clip_norm", ClipNorm::samples),
         ("concat", Concat::samples),
         ("contrastive", Contrastive::samples),
         ("conv1d", Conv1d::samples),
         ("copy", Copy::samples),
-        ("correct", Correct::samples),
+        ("count_correct", CountCorrect::samples),
         ("cross_entropy", CrossEntropy::samples),
         ("dropout", Dropout::samples),
         ("embedding", Embedding::samples),

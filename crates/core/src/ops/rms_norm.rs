@@ -82,9 +82,9 @@ impl Op for RmsNormGrad {
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         let (rows, row) = (inputs[3].elements(), inputs[2].elements());
-        match target.processor {
-            Processor::Cpu => rows::stretches(rows) * row * inputs[2].dtype.wide().bytes(),
-            Processor::Cuda => workspace_bytes(rows, row, 1),
+        match target.backend {
+            Backend::Cpu => rows::stretches(rows) * row * inputs[2].dtype.wide().bytes(),
+            Backend::Cuda => workspace_bytes(rows, row, 1),
         }
     }
     fn class(&self) -> Class {

@@ -1,8 +1,8 @@
-//! Rounding by chance: a number between two neighbours in bf16 becomes either of them, each as often as it is near it.
+//! Stochastic rounding: a number between two neighbours in bf16 becomes either of them, each as often as it is near it.
 //! What is too small for one step then still adds up over many. Rounded to nearest, a weight whose update is below half
 //! a step of bf16 would stand still, and so would a second moment.
 //!
-//! Kernels compute in f32, so f32 is stored as it is, and the processor, which has no bf16, rounds nothing.
+//! Kernels compute in f32, so f32 is stored as it is, and the CPU, which has no bf16, rounds nothing.
 
 use super::*;
 use crate::kernels::cuda::{Arg, DeviceTensor, Kernel};
@@ -41,7 +41,9 @@ impl Rounding {
                 OpError::new(format!("a stretch begins at element {}, which is no multiple of {GROUP}", r.first))
             }
             (Some(_), [rng]) if rng.dtype == DType::I64 && rng.shape[..] == [3] => Ok(()),
-            _ => OpError::new("needs (seed, step, first sample) as i64[3] if it rounds by chance, and nothing else"),
+            _ => {
+                OpError::new("needs (seed, step, first sample) as i64[3] if it rounds stochastically, and nothing else")
+            }
         }
     }
 

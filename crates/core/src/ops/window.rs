@@ -15,7 +15,7 @@ pub struct Window {
     pub len: usize,
 }
 
-/// As many as AdamW reads where it rounds by chance: nothing is allocated while an update runs.
+/// As many as AdamW reads where it rounds stochastically: nothing is allocated while an update runs.
 type Few<T> = SmallVec<[T; 9]>;
 
 impl Window {

@@ -1,8 +1,8 @@
 //! plan.json: a layout by stable names, so that a later run uses the very same one.
 
 use super::{Buffer, Layout, LayoutOptions, Owner, PhaseLayout, Place, PlanError, Program, Slot, Storage};
+use crate::graph::{Backend, Target};
 use crate::graph::{Component, Graph, NodeId, Space, ValueId};
-use crate::graph::{Processor, Target};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use thiserror::Error;
@@ -29,7 +29,8 @@ pub struct PlanFile {
     pub host_bytes: usize,
     #[serde(skip_serializing_if = "is_zero", default)]
     pub host_resident_bytes: usize,
-    pub processor: Processor,
+    #[serde(rename = "processor")]
+    pub backend: Backend,
     pub threads: usize,
     pub sharing: bool,
     /// Name → (offset, bytes).
@@ -88,7 +89,7 @@ impl PlanFile {
             live_peak_bytes: layout.live_peak_bytes,
             host_bytes: layout.host_bytes,
             host_resident_bytes: layout.host_resident_bytes,
-            processor: options.target.processor,
+            backend: options.target.backend,
             threads: options.target.threads,
             sharing: options.sharing,
             residents: residents.map(|(r, slot)| (r.name.clone(), (slot.offset, slot.bytes))).collect(),
@@ -97,7 +98,7 @@ impl PlanFile {
     }
 
     pub fn options(&self) -> LayoutOptions {
-        LayoutOptions { target: Target { processor: self.processor, threads: self.threads }, sharing: self.sharing }
+        LayoutOptions { target: Target { backend: self.backend, threads: self.threads }, sharing: self.sharing }
     }
 
     /// The layout for a program built anew. It must be the same program, and the layout is verified again.

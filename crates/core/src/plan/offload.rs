@@ -2,7 +2,7 @@
 //! fetched when the backward pass asks for it; the bits are the same.
 
 use super::PlanError;
-use crate::graph::{AliasKind, Processor, Target};
+use crate::graph::{AliasKind, Backend, Target};
 use crate::graph::{Graph, NodeId, Role, ValueId};
 use crate::ops::{FromHost, ToHost};
 use serde::{Deserialize, Serialize};
@@ -22,12 +22,12 @@ impl Offload {
     pub const NONE: Offload = Offload { optimizer: false, activation_layers: 0 };
 
     /// What to try, one after the other, for a model of so many layers: moments travel once a step, saved values with
-    /// every micro-batch. On a processor nothing is gained: its memory is the host's.
+    /// every micro-batch. On a CPU nothing is gained: its memory is the host's.
     pub fn ladder(target: &Target, layers: u32) -> Vec<Offload> {
         let moments = Offload { optimizer: true, activation_layers: 0 };
-        match target.processor {
-            Processor::Cpu => vec![Offload::NONE],
-            Processor::Cuda => vec![Offload::NONE, moments, Offload { activation_layers: layers, ..moments }],
+        match target.backend {
+            Backend::Cpu => vec![Offload::NONE],
+            Backend::Cuda => vec![Offload::NONE, moments, Offload { activation_layers: layers, ..moments }],
         }
     }
 

@@ -1,8 +1,8 @@
 use super::*;
 use crate::{
     Batch, Composition, CorpusOptions, Dataset, LabelRule, LabelledOptions, PairsOptions, Place, SeriesOptions,
-    WordStyle, formats::table::tests::file, load_corpus, load_labelled, load_pairs, load_series,
-    pictures::list::of_table, word_tokenizer,
+    WordStyle, formats::table::tests::file, images::list::of_table, load_corpus, load_labelled, load_pairs,
+    load_series, word_tokenizer,
 };
 use plimsoll_base::batching::{Batching, Buckets, Compose};
 use proptest::{collection::vec, prelude::*};
@@ -183,7 +183,7 @@ proptest! {
         })?;
         same_in_every_format(&["text", "label"], &cells, |path| {
             let listed = of_table(path, None, "text", "label").unwrap();
-            listed.into_iter().map(|row| (row.picture.file_name().map(|name| name.to_os_string()), row.caption)).collect::<Vec<_>>()
+            listed.into_iter().map(|row| (row.image.file_name().map(|name| name.to_os_string()), row.caption)).collect::<Vec<_>>()
         })?;
     }
 }

@@ -1,14 +1,14 @@
 //! Data made by code from a seed, honestly learnable, with the best possible result known.
 
+mod cooking;
 mod grammar;
-mod recipes;
 mod regimes;
 mod sentiment;
 mod shapes;
 mod words;
 
+pub use cooking::recipes;
 pub use grammar::{GrammarOptions, grammar};
-pub use recipes::recipes;
 pub use regimes::{RegimesOptions, regimes};
 pub use sentiment::sentiment;
 pub use shapes::{

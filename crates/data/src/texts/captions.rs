@@ -1,4 +1,4 @@
-//! Captions of pictures: ids of one length, and where each ends.
+//! Captions of images: ids of one length, and where each ends.
 
 use super::TextTokenizer;
 use crate::DataError;

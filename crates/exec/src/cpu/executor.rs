@@ -1,4 +1,4 @@
-//! Runs a verified layout on the processor. Everything a step needs is prepared here; a step allocates nothing.
+//! Runs a verified layout on the CPU. Everything a step needs is prepared here; a step allocates nothing.
 
 use super::arena::Arena;
 use crate::{ExecError, Executor, Fill, fill_in_pieces};
@@ -21,7 +21,7 @@ pub struct CpuExecutor {
     poison: bool,
 }
 
-/// The arena, and beside it what a plan keeps in host memory: on a processor just another allocation.
+/// The arena, and beside it what a plan keeps in host memory: on a CPU just another allocation.
 struct Memory {
     arena: Arena,
     host: Option<Arena>,

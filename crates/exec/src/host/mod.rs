@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// How many other processes are named.
 const HOLDERS: usize = 5;
 
-/// The processor and its memory as this process sees them.
+/// The CPU and its memory as this process sees them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CpuFacts {
     pub name: String,

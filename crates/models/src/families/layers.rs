@@ -169,7 +169,7 @@ pub struct Head {
 /// Cross-entropy and right answers of (M, V) logits.
 pub fn classify(graph: &mut Graph, logits: ValueId, targets: ValueId, weights: ValueId) -> Result<Head, GraphError> {
     let loss = graph.apply_all("loss", CrossEntropy, &[logits, targets, weights])?[0];
-    let correct = graph.add("correct", Correct, &[logits, targets, weights])?[0];
+    let correct = graph.add("correct", CountCorrect, &[logits, targets, weights])?[0];
     Ok(Head { loss, correct })
 }
 

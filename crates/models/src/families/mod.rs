@@ -83,7 +83,7 @@ pub trait Sizes {
 pub enum Input {
     Series { features: usize, window: usize, classes: usize },
     Tokens { max_length: usize, vocab: usize },
-    Pictures { channels: usize, side: usize, max_length: usize, vocab: usize },
+    Images { channels: usize, side: usize, max_length: usize, vocab: usize },
 }
 
 named! {

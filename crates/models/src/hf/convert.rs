@@ -59,7 +59,7 @@ pub fn convert(from: DType, to: DType, input: &[u8], output: &mut [u8]) {
         && let (Ok(halves), Ok(floats)) =
             (bytemuck::try_cast_slice::<u8, f16>(input), bytemuck::try_cast_slice_mut::<u8, f32>(output))
     {
-        // The usual case, which processors have an instruction for.
+        // The usual case, which CPUs have an instruction for.
         return halves.convert_to_f32_slice(floats);
     }
     match from {

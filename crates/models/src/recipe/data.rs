@@ -55,7 +55,7 @@ pub enum Source {
     Synthetic {
         #[serde(rename = "source")]
         name: Synthetic,
-        /// Rows of the series, bytes of the corpus, or labelled texts, pairs and pictures.
+        /// Rows of the series, bytes of the corpus, or labelled texts, pairs and images.
         samples: usize,
         seed: u64,
     },
@@ -88,7 +88,7 @@ impl Synthetic {
 #[serde(untagged)]
 pub enum Validation {
     /// A part of the training data; 0 is none. Of a series or a corpus the last part; of labelled texts, pairs and
-    /// pictures a shuffled one, always the same.
+    /// images a shuffled one, always the same.
     Fraction(f64),
     File(PathBuf),
 }
@@ -114,10 +114,10 @@ const HELD_OUT: Range = Range::closed(0.0, 0.9);
 
 /// What each key means that several kinds of data know.
 pub(super) const ABOUT: &[About] = &[
-    about("data.train", "The file to learn from (for pictures also a folder), relative to the recipe or to the working directory.").unset("required unless `source` is written"),
+    about("data.train", "The file to learn from (for images also a folder), relative to the recipe or to the working directory.").unset("required unless `source` is written"),
     about("data.source", "Data made by code, whose best possible result is known; each task has its own.").unset("required unless `train` is written"),
     about("data.format", "What the file is.").derived("by its extension"),
-    about("data.samples", "How much is made: rows of a series, bytes of a corpus, or labelled texts, pairs and pictures."),
+    about("data.samples", "How much is made: rows of a series, bytes of a corpus, or labelled texts, pairs and images."),
     about("data.seed", "Decides the data made by code."),
     about("data.validation", "What is held out to evaluate on: a part of the training data (0 is none), or a second file."),
     about("data.workers", "Threads that prepare batches; with 0 the training thread does."),
@@ -180,7 +180,7 @@ impl Data {
             (Kind::Text(text), Input::Tokens { max_length, vocab }) => text.check(section, max_length, vocab),
             (Kind::Labelled(Labelled { max_length, .. }), Input::Tokens { max_length: longest, .. })
             | (Kind::Pairs(Pairs { max_length, .. }), Input::Tokens { max_length: longest, .. })
-            | (Kind::Captions(Captions { max_length, .. }), Input::Pictures { max_length: longest, .. }) => {
+            | (Kind::Captions(Captions { max_length, .. }), Input::Images { max_length: longest, .. }) => {
                 check_length(section, *max_length, longest);
             }
             // The task, already checked against the family, decides both sides.
@@ -305,7 +305,7 @@ fn check_length(section: &Section<'_>, max_length: usize, longest: usize) {
 fn usual_length(input: Option<Input>) -> usize {
     const USUAL: usize = 512;
     match input {
-        Some(Input::Tokens { max_length, .. } | Input::Pictures { max_length, .. }) => max_length.min(USUAL),
+        Some(Input::Tokens { max_length, .. } | Input::Images { max_length, .. }) => max_length.min(USUAL),
         _ => USUAL,
     }
 }

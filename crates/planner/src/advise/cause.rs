@@ -152,7 +152,7 @@ fn another_process(oom: &Oom, _: &Log) -> Option<Cause> {
         actions: vec![
             "nvidia-smi lists them (inside a container also ask on the host); end those that are yours: an earlier run, a notebook kernel, a parallel trial",
             "several processes on purpose: give each its share, and plan each for that share (--memory)",
-            "leave the desktop and the browser to another card or to the processor's graphics",
+            "leave the desktop and the browser to another card or to the CPU graphics",
         ],
     })
 }

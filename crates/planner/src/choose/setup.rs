@@ -7,7 +7,7 @@ use crate::choose::{Choice, ChooseError, Pins, choose};
 use crate::program::{StepSpec, UpdateRule};
 use plimsoll_base::names::Named;
 use plimsoll_base::units::format_bytes;
-use plimsoll_core::graph::Processor;
+use plimsoll_core::graph::Backend;
 use plimsoll_core::plan::{LayoutOptions, Profile, Summary};
 use plimsoll_core::types::DType;
 use plimsoll_models::families::{Family, GenerationShape, Input};
@@ -68,14 +68,14 @@ pub fn profile(recipe: &Recipe, device: &Device) -> Profile {
 /// The nearest precision to one that the device does not compute in; none if it does.
 pub fn instead_of(wanted: Precision, device: &Device) -> Option<Precision> {
     use Precision::*;
-    match (device.target.processor, wanted) {
+    match (device.target.backend, wanted) {
         (_, F32) => None,
         // Of the cards that run, those before sm_80, whose own precision this is, have neither; not even a plan for one
         // could ever be run.
-        (Processor::Cuda, Bf16Mixed | Bf16) if device.precision == Fp16Mixed => Some(Fp16Mixed),
-        (Processor::Cuda, Tf32) if device.precision == Fp16Mixed => Some(F32),
-        (Processor::Cuda, _) => None,
-        (Processor::Cpu, _) => device.runs.then_some(F32),
+        (Backend::Cuda, Bf16Mixed | Bf16) if device.precision == Fp16Mixed => Some(Fp16Mixed),
+        (Backend::Cuda, Tf32) if device.precision == Fp16Mixed => Some(F32),
+        (Backend::Cuda, _) => None,
+        (Backend::Cpu, _) => device.runs.then_some(F32),
     }
 }
 
@@ -114,7 +114,7 @@ pub fn spec(recipe: &Recipe, device: &Device) -> StepSpec {
             Some(OptimizerState::Bf16) => DType::Bf16,
             _ => DType::F32,
         },
-        lands_inputs: device.target.processor == Processor::Cuda,
+        lands_inputs: device.target.backend == Backend::Cuda,
     }
 }
 
@@ -133,7 +133,7 @@ pub fn pins(recipe: &Recipe, device: &Device) -> Result<Pins, PlanFailure> {
     }
     match memory.optimizer_state.pinned() {
         None | Some(OptimizerState::F32) => {}
-        Some(OptimizerState::Bf16) if !device.runs || device.target.processor == Processor::Cuda => {}
+        Some(OptimizerState::Bf16) if !device.runs || device.target.backend == Backend::Cuda => {}
         Some(other) => return refuse("optimizer_state", other.to_string(), "f32"),
     }
     Ok(Pins {
@@ -152,7 +152,7 @@ pub fn pins(recipe: &Recipe, device: &Device) -> Result<Pins, PlanFailure> {
 /// Worth it where tensor cores are far ahead of the others, which tf32 tells: these kernels multiply more than plain ones,
 /// and write less. Not in f32, which they multiply without.
 pub fn fused_feed_forward(recipe: &Recipe, device: &Device) -> bool {
-    let gains = device.target.processor == Processor::Cuda && device.profile.speedups.tf32 > 1.0;
+    let gains = device.target.backend == Backend::Cuda && device.profile.speedups.tf32 > 1.0;
     gains && precision(recipe, device) != Precision::F32
 }
 

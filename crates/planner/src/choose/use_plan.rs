@@ -12,7 +12,7 @@ use plimsoll_core::plan::{LayoutOptions, PlanError, Program, lay_out};
 use plimsoll_models::families::{Family, GenerationShape};
 use plimsoll_models::recipe::Recipe;
 
-/// The phase that gives the embeddings of pictures and texts.
+/// The phase that gives the embeddings of images and texts.
 pub const EMBEDDINGS: &str = "embeddings";
 
 /// Samples at a time where the recipe says nothing.

@@ -57,16 +57,16 @@ pub fn phases(
 /// The two towers.
 #[derive(Clone, Copy)]
 enum Side {
-    Pictures,
+    Images,
     Texts,
 }
 
 impl Side {
-    const BOTH: [Side; 2] = [Side::Pictures, Side::Texts];
+    const BOTH: [Side; 2] = [Side::Images, Side::Texts];
 
     fn embed(self, towers: &dyn Contrast, graph: &mut Graph, build: &Build) -> Result<ValueId, GraphError> {
         match self {
-            Side::Pictures => towers.embed_images(graph, build),
+            Side::Images => towers.embed_images(graph, build),
             Side::Texts => towers.embed_texts(graph, build),
         }
     }
@@ -74,7 +74,7 @@ impl Side {
     /// Embeddings of the whole effective batch, from `contrast` on their gradients: (k · m, P).
     fn table(self, towers: &dyn Contrast, graph: &mut Graph, settings: &Settings) -> Result<ValueId, GraphError> {
         let name = match self {
-            Side::Pictures => "contrastive.pictures",
+            Side::Images => "contrastive.images",
             Side::Texts => "contrastive.texts",
         };
         let ty = Type::new(graph.float, &[table_rows(settings), towers.width()]);
@@ -108,8 +108,8 @@ fn embed(towers: &dyn Contrast, spec: &StepSpec, settings: &Settings) -> Result<
 /// The loss over all rows and its gradients; those of the tables are written over them.
 fn contrast(towers: &dyn Contrast, spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
     let mut graph = Graph::mixed(CONTRAST, spec.float, spec.master);
-    let [pictures, texts] = Side::BOTH.map(|side| side.table(towers, &mut graph, settings));
-    let tables = [pictures?, texts?];
+    let [images, texts] = Side::BOTH.map(|side| side.table(towers, &mut graph, settings));
+    let tables = [images?, texts?];
     let weight = graph.data("weight", Type::new(graph.float.wide(), &[table_rows(settings)]))?;
     let outputs = towers.contrast(&mut graph, tables[0], tables[1], weight)?;
     add_metric(&mut graph, "metrics.loss", outputs.loss)?;

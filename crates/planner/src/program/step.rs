@@ -5,7 +5,7 @@ use super::scaling;
 use super::update::Update;
 use plimsoll_core::autodiff::gradients;
 use plimsoll_core::graph::{Component, Graph, GraphError, Init, InputKind, Role, ValueId};
-use plimsoll_core::ops::{Accumulate, AccumulateByChance, Rounding};
+use plimsoll_core::ops::{Accumulate, AccumulateStochastic, Rounding};
 use plimsoll_core::plan::{
     Offload, Phase, PlanError, Program, Recompute, add_landing, offload, offloaded_values, recompute, recomputed_nodes,
 };
@@ -155,7 +155,7 @@ pub fn micro_step(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> 
     apply_offload(apply_recompute(graph, settings)?, settings)
 }
 
-/// Adds a gradient to the accumulator of its parameter. One in bf16 is rounded by chance, which no product can do that
+/// Adds a gradient to the accumulator of its parameter. One in bf16 is rounded stochastically, which no product can do that
 /// adds into it directly.
 pub fn accumulate(graph: &mut Graph, parameter: ValueId, grad: ValueId) -> Result<(), GraphError> {
     let total = accumulator(graph, parameter)?;
@@ -164,7 +164,7 @@ pub fn accumulate(graph: &mut Graph, parameter: ValueId, grad: ValueId) -> Resul
         None => g.accumulate(&name, grad, total).map(drop),
         Some(rounding) => {
             let rng = rng(g)?;
-            g.add(&name, AccumulateByChance { rounding }, &[grad, total, rng]).map(drop)
+            g.add(&name, AccumulateStochastic { rounding }, &[grad, total, rng]).map(drop)
         }
     })
 }

@@ -374,7 +374,7 @@ mod tests {
         }
     }
 
-    /// The whole update as a scaled loss has it, in f32 so that the processor can run it.
+    /// The whole update as a scaled loss has it, in f32 so that the CPU can run it.
     fn scaled_program(rule: UpdateRule) -> Program {
         let (mut graph, spec) = (Graph::new("update", DType::F32), StepSpec { float: DType::F16, ..spec(rule) });
         let w = graph.parameter("w", &SHAPE, Init::Normal(1.0), true).unwrap();

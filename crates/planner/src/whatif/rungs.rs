@@ -3,7 +3,7 @@
 use crate::Device;
 use crate::choose::{LEVERS, Lever, evaluate_batch};
 use crate::choose::{length, precision};
-use plimsoll_core::graph::Processor;
+use plimsoll_core::graph::Backend;
 use plimsoll_models::families::sibling_presets;
 use plimsoll_models::recipe::{
     BatchNormMode, Budget, Kind as DataKind, Memory, Model, OptimizerState, Precision, Recipe, Rule,
@@ -90,9 +90,9 @@ fn evaluation(recipe: &Recipe) -> Vec<Step> {
     smaller(whole, &[0.25, 0.0], 1).into_iter().map(step).collect()
 }
 
-/// The processor computes in f32 alone.
+/// The CPU computes in f32 alone.
 fn has_half_precision(device: &Device) -> bool {
-    device.target.processor != Processor::Cpu
+    device.target.backend != Backend::Cpu
 }
 
 fn precisions(recipe: &Recipe, device: &Device) -> Vec<Step> {
@@ -105,7 +105,7 @@ fn precisions(recipe: &Recipe, device: &Device) -> Vec<Step> {
         _ => &[][..],
     };
     let adjust = |precision: Precision| match precision {
-        Bf16 => "weights are rounded after every update, by chance and right on average; compare a short run",
+        Bf16 => "weights are rounded after every update, stochastically, right on average; compare a short run",
         Fp16Mixed => "weights stay f32; the loss is scaled, and steps that overflow are skipped",
         _ => "weights and sums stay f32; compare the first losses with an f32 run",
     };

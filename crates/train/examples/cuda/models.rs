@@ -1,4 +1,4 @@
-//! Ten updates of every shipped recipe on the GPU, in every precision, against f32 on the processor.
+//! Ten updates of every shipped recipe on the GPU, in every precision, against f32 on the CPU.
 
 use crate::programs::{SHIPPED, Shipped};
 use crate::session::{Session, Take, device};
@@ -37,7 +37,7 @@ fn allowed(precision: Precision) -> (f64, f64) {
 pub(crate) fn check(gpu: &Rc<Gpu>, report: &mut Report, only: Option<&str>) -> Result<(), Box<dyn Error>> {
     let chosen: Vec<&Shipped> = SHIPPED.iter().filter(|s| only.is_none_or(|text| s.name.contains(text))).collect();
     let references = references(&chosen);
-    println!("models: references of {} recipes by the processor", references.len());
+    println!("models: references of {} recipes by the CPU", references.len());
     for (shipped, reference) in chosen.iter().zip(references) {
         for precision in PRECISIONS {
             let compared = reference.as_ref().map_err(|cause| cause.clone().into());
@@ -57,7 +57,7 @@ fn outcome_of(error: &(dyn Error + 'static)) -> Outcome {
     }
 }
 
-/// What the processor makes of each recipe, or why it does not: on all cores, each on one.
+/// What the CPU makes of each recipe, or why it does not: on all cores, each on one.
 fn references(chosen: &[&Shipped]) -> Vec<Result<Trace, String>> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let work = || {
@@ -65,7 +65,7 @@ fn references(chosen: &[&Shipped]) -> Vec<Result<Trace, String>> {
             let index = next.fetch_add(1, Ordering::Relaxed);
             chosen.get(index).map(|shipped| (index, shipped))
         } {
-            let reference = on_processor(shipped).map_err(|error| error.to_string());
+            let reference = on_cpu(shipped).map_err(|error| error.to_string());
             done.lock().unwrap_or_else(|e| e.into_inner()).insert(index, reference);
         }
     };
@@ -89,7 +89,7 @@ fn compare(
     let same = found.losses.iter().zip(&plain).all(|(a, b)| a.to_bits() == b.to_bits());
     let text = format!(
         "losses off by {losses:.1e} of {loss_limit:.0e}, gradient by {gradient:.1e} of {gradient_limit:.0e} ({which}), \
-         {} graphs; loss {:.5} → {:.5}, processor {:.5} → {:.5}",
+         {} graphs; loss {:.5} → {:.5}, CPU {:.5} → {:.5}",
         if same { "same bits without" } else { "OTHER BITS without" },
         found.losses[0],
         found.losses[STEPS - 1],
@@ -125,9 +125,9 @@ struct Trace {
     first_change: BTreeMap<String, Vec<f64>>,
 }
 
-fn on_processor(shipped: &Shipped) -> Result<Trace, Box<dyn Error>> {
-    let processor = device("cpu", Target::cpu(1));
-    trace(shipped, Precision::F32, &processor, &|planned| {
+fn on_cpu(shipped: &Shipped) -> Result<Trace, Box<dyn Error>> {
+    let cpu = device("cpu", Target::cpu(1));
+    trace(shipped, Precision::F32, &cpu, &|planned| {
         let threads = planned.choice.options.target.threads;
         Ok(Box::new(CpuExecutor::new(&planned.choice.program, &planned.choice.layout, threads)?))
     })

@@ -1,4 +1,4 @@
-//! Every op's samples on the GPU against f64 on the processor, from inputs that both hold exactly.
+//! Every op's samples on the GPU against f64 on the CPU, from inputs that both hold exactly.
 
 use crate::case::{Built, Case, Outcome as Found, cases};
 use crate::{Outcome, Report, on_gpu};
@@ -25,7 +25,7 @@ struct Arithmetic {
 }
 
 const ARITHMETICS: [Arithmetic; 4] = [
-    // A few hundred roundings of 6e-8 each, as for f32 on the processor.
+    // A few hundred roundings of 6e-8 each, as for f32 on the CPU.
     Arithmetic { name: "f32", float: DType::F32, tf32: false, allowed: 3e-5 },
     // Factors keep 10 bits: 2⁻¹¹ each, two of them, in sums whose errors mostly cancel.
     Arithmetic { name: "tf32", float: DType::F32, tf32: true, allowed: 2e-3 },
@@ -105,7 +105,7 @@ fn kernels_of(case: &Case, arithmetic: &Arithmetic, arch: u32) -> Result<Vec<Ker
 fn compare(gpu: &Rc<Gpu>, case: &Case, built: Built, arithmetic: &Arithmetic) -> Result<f64, Box<dyn Error>> {
     let written: Vec<(String, Vec<f64>)> =
         case.inputs(&case.values).into_iter().map(|(name, values)| rounded(&built.graph, name, values)).collect();
-    let exact = on_processor(case, &written)?;
+    let exact = on_cpu(case, &written)?;
     let program = Program::new(vec![Phase { name: "only".into(), graph: built.graph.clone(), repeat: 1 }])?;
     let options = CudaOptions { tf32: arithmetic.tf32, ..CudaOptions::default() };
     let mut executor = on_gpu(gpu, &program, options)?;
@@ -146,7 +146,7 @@ fn relative(a: &[f64], b: &[f64], floor: f64) -> f64 {
     difference / norm(&mut b.iter().copied().filter(|x| !x.is_infinite())).max(floor)
 }
 
-fn on_processor(case: &Case, written: &[(String, Vec<f64>)]) -> Result<Found, Box<dyn Error>> {
+fn on_cpu(case: &Case, written: &[(String, Vec<f64>)]) -> Result<Found, Box<dyn Error>> {
     let built = case.build(DType::F64, case.is_differentiable())?;
     let program = Program::new(vec![Phase { name: "only".into(), graph: built.graph.clone(), repeat: 1 }])?;
     let target = Target::cpu(2);

@@ -16,7 +16,7 @@ pub(crate) struct Shipped {
     settings: &'static [&'static str],
 }
 
-/// At the recipe's own rate the first updates of a fresh CLIP overshoot, and carry any difference far: on the processor
+/// At the recipe's own rate the first updates of a fresh CLIP overshoot, and carry any difference far: on the CPU
 /// the tenth loss moves by 1 % when weights keep 15 bits, by 1e-5 at this one.
 const CALM: &str = "train.optimizer.lr=1e-4";
 
@@ -41,7 +41,7 @@ pub(crate) const SHIPPED: [Shipped; 13] = [
     Shipped { name: "clip, accumulated", file: "clip-small", settings: &[CALM, "memory.micro_batch=16"] },
 ];
 
-/// Only compiled, never compared with the processor: too large for it, or what it does not run.
+/// Only compiled, never compared with the CPU: too large for it, or what it does not run.
 pub(crate) const ON_CARDS_ONLY: [Shipped; 5] = [
     Shipped {
         name: "bert, bf16 moments, accumulated",

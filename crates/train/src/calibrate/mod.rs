@@ -10,7 +10,7 @@ pub use fit::Observation;
 pub use rehearsal::Rehearsal;
 
 use super::RunError;
-use plimsoll_core::graph::{Class, Processor};
+use plimsoll_core::graph::{Backend, Class};
 use plimsoll_core::plan::{Amounts, Grain, Profile, Work};
 use plimsoll_planner::Device;
 use running::{Prepared, Running};
@@ -53,9 +53,9 @@ const ROUNDS: std::ops::Range<usize> = 2..16;
 /// Runs the models in alternation for about `time`, telling `progress` the share that is done, and fits a profile.
 pub fn calibrate(device: &Device, time: Duration, mut progress: impl FnMut(f64)) -> Result<Calibration, RunError> {
     let began = Instant::now();
-    let workloads = match device.target.processor {
-        Processor::Cpu => workloads::for_processors(),
-        Processor::Cuda => workloads::for_cards(),
+    let workloads = match device.target.backend {
+        Backend::Cpu => workloads::for_cpus(),
+        Backend::Cuda => workloads::for_cards(),
     };
     let prepared = workloads.iter().map(|w| Prepared::new(w, device)).collect::<Result<Vec<_>, _>>()?;
     let mut models = prepared.iter().map(Running::new).collect::<Result<Vec<_>, _>>()?;
@@ -87,10 +87,10 @@ fn explain(models: &[Running<'_>], device: &Device, began: Instant) -> Calibrati
 
 /// The near cache's size is not known: the one that leaves the least unexplained is taken.
 fn fitted(models: &[Running<'_>], device: &Device) -> Profile {
-    let start = match device.target.processor {
-        Processor::Cpu => Profile::cpu(device.target.threads),
+    let start = match device.target.backend {
+        Backend::Cpu => Profile::cpu(device.target.threads),
         // How much faster its tensor cores are is known of a card; what else it does is fitted as a sum.
-        Processor::Cuda => Profile { overlaps: false, ..device.profile.clone() },
+        Backend::Cuda => Profile { overlaps: false, ..device.profile.clone() },
     };
     let fits = [0.25, 0.5, 1.0, 2.0, 4.0].map(|factor| {
         let near_bytes = (start.grain.near_bytes as f64 * factor) as usize;

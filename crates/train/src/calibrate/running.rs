@@ -3,8 +3,8 @@
 use super::Rehearsal;
 use super::workloads::Workload;
 use super::{Device, RunError};
+use plimsoll_core::graph::Backend;
 use plimsoll_core::graph::NodeId;
-use plimsoll_core::graph::Processor;
 use plimsoll_core::plan::{Phase, Profile, Program, predicted_ms};
 use plimsoll_exec::Executor;
 use plimsoll_models::recipe::{Choice, Precision, Recipe};
@@ -65,8 +65,8 @@ impl<'p> Running<'p> {
 
     /// Some steps, of which all but the first are counted.
     pub(super) fn turn(&mut self) -> Result<(), RunError> {
-        match self.rehearsal.planned.device.target.processor {
-            Processor::Cpu => {
+        match self.rehearsal.planned.device.target.backend {
+            Backend::Cpu => {
                 self.rehearsal.step(Executor::run)?;
                 (1..STEPS_PER_TURN).try_for_each(|_| {
                     let began = Instant::now();
@@ -76,7 +76,7 @@ impl<'p> Running<'p> {
                 })
             }
             // Looking at each node takes a device out of its stride: its whole steps are measured apart.
-            Processor::Cuda => {
+            Backend::Cuda => {
                 self.look_at_nodes()?;
                 self.steps.extend(self.rehearsal.time(1, STEPS_ON_A_DEVICE)?.0);
                 Ok(())

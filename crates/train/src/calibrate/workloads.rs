@@ -51,7 +51,7 @@ const ENCODER: Workload = Workload {
 };
 
 /// In the order of their turns.
-pub(super) fn for_processors() -> Vec<Workload> {
+pub(super) fn for_cpus() -> Vec<Workload> {
     vec![
         HYBRID,
         Workload {
@@ -270,10 +270,9 @@ mod tests {
         let card = Device { target: Target::CUDA, profile, ..Device::cpu(1, 8 << 30) };
         // Processors have no use for fused feed-forwards.
         let for_cards_only = vec![Class::FeedForward, Class::FeedForwardGrad];
-        for (workloads, device, most_bytes, not_there) in [
-            (for_processors(), Device::cpu(2, 8 << 30), 512 << 20, for_cards_only),
-            (for_cards(), card, 3 << 30, vec![]),
-        ] {
+        for (workloads, device, most_bytes, not_there) in
+            [(for_cpus(), Device::cpu(2, 8 << 30), 512 << 20, for_cards_only), (for_cards(), card, 3 << 30, vec![])]
+        {
             let seen = classes(&workloads, &device, most_bytes);
             let missing: Vec<Class> = Class::ALL.into_iter().filter(|class| !seen.contains(class)).collect();
             assert_eq!(missing, not_there, "{:?}", device.target);

@@ -34,7 +34,7 @@ impl Fingerprint {
             _ => Default::default(),
         };
         let mut samples = Sha256::new();
-        // Pictures are scaled with whatever instructions the machine has: their last bits are not the data's.
+        // Images are scaled with whatever instructions the machine has: their last bits are not the data's.
         if !matches!(data.extras, Extras::Captions { .. }) {
             look_at(&*data.train, &mut samples)?;
             validation.map_or(Ok(()), |validation| look_at(validation, &mut samples))?;

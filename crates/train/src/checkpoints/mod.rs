@@ -274,7 +274,7 @@ fn check_present(file: &TensorFile, residents: &[&Resident]) -> Result<(), Strin
 }
 
 /// No tensor that is not wanted. The scale of a loss is left out where there is none: a run in f16 goes on in f32 on a
-/// processor.
+/// CPU.
 fn check_known(file: &TensorFile, residents: &[&Resident]) -> Result<(), String> {
     let known = |name: &String| scaling::is_state(name) || residents.iter().any(|r| r.name == *name);
     match file.tensors().keys().find(|name| !known(name)) {

@@ -16,7 +16,7 @@ use crate::writing::generation::{GenerationOptions, Generator};
 use crate::writing::{Sampling, generate};
 use plimsoll_base::folders::is_same;
 use plimsoll_core::plan::PlanError;
-use plimsoll_data::pictures::read_captions;
+use plimsoll_data::images::read_captions;
 use plimsoll_data::{
     Batch, Dataset, Labels, Normalizer, TextTokenizer, Vocabulary, VocabularyChoice, encode_source, read_sources,
     read_texts, read_windows,
@@ -114,8 +114,8 @@ impl TrainedRun {
             Kind::Pairs(pairs) => self.predict_pairs(file, &pairs, each),
             Kind::Captions(captions) => {
                 let options = caption_options(&self.recipe, &captions, self.tokenizer_file())?;
-                let pictures = read_captions(file, &options)?;
-                self.predict_embeddings(&pictures, each)
+                let images = read_captions(file, &options)?;
+                self.predict_embeddings(&images, each)
             }
             Kind::Text(_) => Err(RunError::Refused {
                 cause: format!("{} is a language model: there is nothing to predict", self.recipe.model.name()),
@@ -176,10 +176,10 @@ impl TrainedRun {
         Ok(())
     }
 
-    /// The embeddings of every picture and its caption, and how near they are.
+    /// The embeddings of every image and its caption, and how near they are.
     fn predict_embeddings(
         &mut self,
-        pictures: &dyn Dataset,
+        images: &dyn Dataset,
         each: &mut dyn FnMut(&Prediction) -> bool,
     ) -> Result<(), RunError> {
         let choice = &self.planned.choice;
@@ -188,9 +188,9 @@ impl TrainedRun {
         let names: Vec<String> = graph.kept().iter().map(|&id| graph.value(id).name.clone()).collect();
         let mut shapes = shapes(&self.recipe, &self.planned);
         let rows = shapes.rows(embeddings);
-        let mut batch = Batch::new(pictures.fields(), rows)?;
-        for first in (0..pictures.len()).step_by(rows) {
-            batch.fill(pictures, first..pictures.len().min(first + rows))?;
+        let mut batch = Batch::new(images.fields(), rows)?;
+        for first in (0..images.len()).step_by(rows) {
+            batch.fill(images, first..images.len().min(first + rows))?;
             shapes.feed(&mut self.executor, embeddings, &batch, 0)?;
             self.executor.run(embeddings);
             let [image, text] = [0, 1].map(|i| self.output(embeddings, &names[i]));

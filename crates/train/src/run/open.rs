@@ -10,7 +10,7 @@ use crate::weights::{Companions, is_exported, write_folder};
 use plimsoll_base::files::write_inside;
 use plimsoll_base::folders::check_replaceable;
 use plimsoll_base::units::format_bytes;
-use plimsoll_core::graph::Processor;
+use plimsoll_core::graph::Backend;
 use plimsoll_core::plan::predicted_ms;
 use plimsoll_core::plan::{PlanFile, Program};
 use plimsoll_cuda::GpuFacts;
@@ -48,7 +48,7 @@ pub struct StoredPlan {
     pub settings: Settings,
     pub decisions: Vec<Decision>,
     pub layout: PlanFile,
-    /// The library's algorithms behind the products, which the bits depend on too. Absent on a processor.
+    /// The library's algorithms behind the products, which the bits depend on too. Absent on a CPU.
     #[serde(default, skip_serializing_if = "is_without_products")]
     pub products: Algorithms,
 }
@@ -242,7 +242,7 @@ impl Run {
     }
 
     fn is_on_gpu(&self) -> bool {
-        self.planned.device.target.processor == Processor::Cuda
+        self.planned.device.target.backend == Backend::Cuda
     }
 
     /// Plans for a runtime that takes this much.
@@ -315,7 +315,7 @@ fn within(recipe: &Recipe, budget_bytes: u64) -> Recipe {
 /// made, and that is said.
 fn resume_plan(recipe: &Recipe, device: &Device, stored: &Path) -> Result<(Planned, Algorithms, bool), RunError> {
     let plan = StoredPlan::read(stored).map_err(|error| of_own_plan(error, stored))?;
-    if plan.layout.processor == device.target.processor {
+    if plan.layout.backend == device.target.backend {
         let planned = plan.restore(recipe, device, stored).map_err(|error| of_own_plan(error, stored))?;
         if fits_its_budget(&planned) {
             return Ok((planned, plan.products, false));
@@ -402,7 +402,7 @@ mod tests {
         }
     }
 
-    /// A card that failed does not end a run: the processor goes on with a plan of its own, and a card again after it.
+    /// A card that failed does not end a run: the CPU goes on with a plan of its own, and a card again after it.
     #[test]
     fn a_run_goes_on_on_another_kind_of_device() {
         let folder = tempfile::tempdir().unwrap();
@@ -412,8 +412,8 @@ mod tests {
         let options = RunOptions { out: folder.path().join("run"), resume: true, plan: None };
         for (device, replanned) in [(&card, false), (&card, false), (&cpu, true), (&cpu, false), (&card, true)] {
             let run = Run::open(recipe.clone(), device, &options).unwrap();
-            let processor = run.planned.choice.options.target.processor;
-            assert_eq!((processor, run.replanned), (device.target.processor, replanned));
+            let backend = run.planned.choice.options.target.backend;
+            assert_eq!((backend, run.replanned), (device.target.backend, replanned));
             run.write_start().unwrap();
         }
     }

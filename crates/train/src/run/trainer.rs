@@ -13,7 +13,7 @@ use crate::weights::{load_folder, source_checkpoint};
 use crate::writing::generation::{GenerationOptions, Generator};
 use crate::writing::{Sampling, generate};
 use plimsoll_base::heap;
-use plimsoll_core::graph::Processor;
+use plimsoll_core::graph::Backend;
 use plimsoll_cuda::GpuFacts;
 use plimsoll_data::{Batch, Dataset, Loader, Position, TextTokenizer, encode_source};
 use plimsoll_exec::Executor;
@@ -290,7 +290,7 @@ impl<'r> Trainer<'r> {
     /// Memory, load, power and temperature of the GPU, now and then.
     fn look_at_device(&mut self) -> Result<(), RunError> {
         let device = &self.run.planned.device;
-        if device.target.processor != Processor::Cuda || self.looked.elapsed() < LOOK_EVERY {
+        if device.target.backend != Backend::Cuda || self.looked.elapsed() < LOOK_EVERY {
             return Ok(());
         }
         self.looked = Instant::now();

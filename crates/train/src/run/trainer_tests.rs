@@ -10,7 +10,7 @@ use plimsoll_planner::Device;
 use std::borrow::Cow;
 use std::path::Path;
 
-/// The processor behind a queue: what was asked for is handed out only when the answer is wanted.
+/// The CPU behind a queue: what was asked for is handed out only when the answer is wanted.
 struct Late {
     inner: CpuExecutor,
     slots: [Option<Scalars>; 2],
@@ -43,7 +43,7 @@ impl Executor for Late {
         self.next += 1;
         self.slots[slot] = Some(match self.inner.ask(names) {
             Asked::Known(scalars) => scalars,
-            later => panic!("the processor answers at once: {later:?}"),
+            later => panic!("the CPU answers at once: {later:?}"),
         });
         Asked::Later { slot, count: names.len() }
     }

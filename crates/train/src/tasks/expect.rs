@@ -2,9 +2,9 @@
 
 use crate::RunError;
 use crate::tasks::{decoder, labelled_options, load_data, loader_options, series_sizes, towers};
-use plimsoll_core::graph::Processor;
+use plimsoll_core::graph::Backend;
 use plimsoll_cuda::staging_half_bytes;
-use plimsoll_data::pictures::Captioned;
+use plimsoll_data::images::Captioned;
 use plimsoll_data::{FieldSpec, PairedTexts, Sequences, Texts, Windows, window_count};
 use plimsoll_models::recipe::{Kind, Recipe, Source, Synthetic, Train, Validation};
 use plimsoll_planner::choose::Choice;
@@ -74,7 +74,7 @@ pub fn host_peak_bytes(recipe: &Recipe, choice: &Choice, data_bytes: usize) -> u
     let Choice { program, layout, options, .. } = choice;
     let loader = loader_options(recipe).host_bytes(&sample_fields(recipe)).unwrap_or(0);
     let largest = program.residents.iter().map(|r| r.ty.span_bytes()).max().unwrap_or(0);
-    let pinned = if options.target.processor == Processor::Cuda { 2 * staging_half_bytes(program) } else { 0 };
+    let pinned = if options.target.backend == Backend::Cuda { 2 * staging_half_bytes(program) } else { 0 };
     [loader, data_bytes, largest, layout.host_bytes, pinned].into_iter().fold(0, usize::saturating_add) as u64
 }
 

@@ -4,7 +4,7 @@ use crate::RunError;
 use plimsoll_base::batching::BadRows;
 use plimsoll_base::formats::Format;
 use plimsoll_data as data;
-use plimsoll_data::pictures::{self, CaptionOptions, CaptionSizes, Preparation};
+use plimsoll_data::images::{self, CaptionOptions, CaptionSizes, Preparation};
 use plimsoll_data::{
     Composition, CorpusOptions, DataError, DataReport, Dataset, GrammarOptions, LabelKind, LabelRule, LabelledOptions,
     LoaderOptions, Normalizer, PairsOptions, RegimesOptions, SeriesOptions, ShapesOptions, TextTokenizer, Vocabulary,
@@ -338,7 +338,7 @@ fn load_pairs(recipe: &Recipe, pairs: &Pairs) -> Result<LoadedData, RunError> {
     })
 }
 
-/// How pictures are brought to the model's size: as its checkpoint says, or as CLIP does.
+/// How images are brought to the model's size: as its checkpoint says, or as CLIP does.
 fn preparation(recipe: &Recipe, side: usize) -> Result<Preparation, RunError> {
     let checkpoint = recipe.model.origin().and_then(|origin| origin.checkpoint.as_ref());
     match checkpoint {
@@ -347,7 +347,7 @@ fn preparation(recipe: &Recipe, side: usize) -> Result<Preparation, RunError> {
     }
 }
 
-/// What is said about pictures with captions, whatever file they come from.
+/// What is said about images with captions, whatever file they come from.
 pub fn caption_options(recipe: &Recipe, captions: &Captions, tokenizer: PathBuf) -> Result<CaptionOptions, RunError> {
     let (train, format) = file(recipe);
     let images = towers(recipe)?.images();
@@ -399,7 +399,7 @@ fn load_captions(recipe: &Recipe, captions: &Captions) -> Result<LoadedData, Run
         Source::Synthetic { name, .. } => wrong_source(*name, "synthetic:shapes"),
         Source::File { .. } => {
             let tokenizer = tokenizer_file(recipe, captions.tokenizer.as_deref())?;
-            let data = pictures::load_captions(&caption_options(recipe, captions, tokenizer)?)?;
+            let data = images::load_captions(&caption_options(recipe, captions, tokenizer)?)?;
             Ok(LoadedData {
                 train: Arc::new(data.train),
                 validation: optional(data.validation),

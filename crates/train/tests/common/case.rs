@@ -1,5 +1,5 @@
 //! A sample of an op as a graph: outputs, a scalar that depends on all of them, and its gradients. The conformance tests
-//! run it on the processor in several precisions; the checks of other devices run the very same graph there.
+//! run it on the CPU in several precisions; the checks of other devices run the very same graph there.
 
 use plimsoll_core::autodiff::gradients;
 use plimsoll_core::graph::{Component, Graph, GraphError, Init, InputKind, OpRef, Space, ValueId};

@@ -23,7 +23,7 @@ use std::path::Path;
 /// Gives a program an executor.
 pub(crate) type Take = dyn Fn(&Program) -> Box<dyn Executor>;
 
-/// The processor, where a stale read shows.
+/// The CPU, where a stale read shows.
 pub(crate) fn on_cpu(program: &Program) -> Box<dyn Executor> {
     let target = Target::cpu(2);
     let layout = lay_out(program, LayoutOptions { target, sharing: true }).unwrap();

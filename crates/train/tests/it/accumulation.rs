@@ -61,7 +61,7 @@ impl Family for Dropping {
         let head = g.parameter("head", &[5, WIDTH], Init::Uniform(0.5), true)?;
         let logits = g.apply("logits", MatMul::TRANSPOSED, &[y, head])?;
         let loss = g.apply_all("loss", CrossEntropy, &[logits, targets, weights])?[0];
-        let correct = g.add("correct", Correct, &[logits, targets, weights])?[0];
+        let correct = g.add("correct", CountCorrect, &[logits, targets, weights])?[0];
         Ok(Outputs { loss, correct: Some(correct), logits: None })
     }
     fn layers(&self) -> usize {

@@ -84,7 +84,7 @@ fn settings(effective_batch: usize, micro_batch: usize, recompute: Recompute) ->
     }
 }
 
-/// Pairs of pictures and texts of unequal length.
+/// Pairs of images and texts of unequal length.
 struct Pairs {
     count: usize,
     pixels: Vec<f32>,
@@ -261,7 +261,7 @@ fn plain_accumulation_is_far_off() {
     assert!(error > 0.2, "plain accumulation is only off by {error}");
 }
 
-/// Gradients of the picture tower run before the text tower does, so only one tower's activations exist at a time.
+/// Gradients of the image tower run before the text tower does, so only one tower's activations exist at a time.
 #[test]
 fn a_replay_holds_one_tower_at_a_time() {
     let program = program(&clip(), &spec(32), &settings(32, 4, Recompute::None)).unwrap();

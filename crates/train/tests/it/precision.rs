@@ -156,7 +156,7 @@ fn assert_updates_wait_for_the_scale(program: &Program) {
 }
 
 #[test]
-fn what_is_kept_in_bf16_is_rounded_by_chance() {
+fn what_is_kept_in_bf16_is_rounded_stochastically() {
     for (file, settings) in TRAININGS {
         for state in ["f32", "bf16"] {
             let more = ["memory.precision=bf16", &format!("memory.optimizer_state={state}")];
@@ -176,7 +176,7 @@ fn what_is_kept_in_bf16_is_rounded_by_chance() {
                     let adding = phase.graph.nodes().iter().filter(|node| node.inputs.contains(&id));
                     let adding: Vec<String> = adding.map(|node| format!("{:?}", node.op.op())).collect();
                     assert!(
-                        adding.len() == 1 && adding[0].starts_with("AccumulateByChance"),
+                        adding.len() == 1 && adding[0].starts_with("AccumulateStochastic"),
                         "{}: {adding:?}",
                         total.name
                     );
@@ -190,7 +190,7 @@ fn what_is_kept_in_bf16_is_rounded_by_chance() {
 }
 
 #[test]
-fn moments_in_bf16_are_rounded_by_chance_beside_f32_weights() {
+fn moments_in_bf16_are_rounded_stochastically_beside_f32_weights() {
     let program = planned("encoder-small", &[], &["memory.precision=bf16-mixed", "memory.optimizer_state=bf16"]);
     let updates = updates(&program.choice.program);
     assert!(updates.iter().all(|(_, op)| op.contains("rounding: Some")), "{updates:?}");

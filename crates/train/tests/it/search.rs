@@ -49,7 +49,7 @@ fn card_with(free_bytes: u64, reserve_bytes: u64) -> Device {
     }
 }
 
-fn processor(free_bytes: u64) -> Device {
+fn cpu(free_bytes: u64) -> Device {
     Device::cpu(2, free_bytes)
 }
 
@@ -75,7 +75,7 @@ fn every_recipe_has_a_plan_or_the_smallest_budget() {
     let mut smallest_seen = 0;
     for path in recipes() {
         let recipe = load(&path, &[]);
-        for device in [card_with, |free, _| processor(free)] {
+        for device in [card_with, |free, _| cpu(free)] {
             for gib in BUDGETS_GIB {
                 let (device, start) = (device(free_for(gib), 700 << 20), Instant::now());
                 let what = format!("{} in {gib} GiB on {}", path.file_stem().unwrap().display(), device.name);
@@ -110,7 +110,7 @@ fn no_pinned_strategy_is_faster_in_its_own_memory() {
         ("flan-t5-xl-small.toml", &[]),
         ("mu-sota-small.toml", &[]),
     ] {
-        for device in [card_with(8 * GIB, 700 << 20), processor(8 * GIB)] {
+        for device in [card_with(8 * GIB, 700 << 20), cpu(8 * GIB)] {
             for (level, parts) in [("none", 1), ("none", 4), ("cheap", 1), ("layers", 1), ("layers", 4)] {
                 let recipe = shipped(name, sets);
                 let micro_batch = recipe.train.effective_batch / parts;
@@ -205,13 +205,13 @@ fn the_cases_fit_their_cards() {
 
     let recipe = shipped("mu-sota.toml", &[]);
     assert_eq!((recipe.train.effective_batch, plimsoll_planner::choose::length(&recipe)), (32, 512));
-    println!("{:?}", checked_plan(&recipe, &processor(free_for(8)), "mu-sota in 8 GiB").unwrap());
+    println!("{:?}", checked_plan(&recipe, &cpu(free_for(8)), "mu-sota in 8 GiB").unwrap());
 
     // Whole, with recompute, or in micro-batches: then the loss still sees all 128 pairs.
     for sets in [&[][..], &["memory.micro_batch=16"], &["memory.recompute=none"]] {
         let recipe = shipped("clip.toml", sets);
         assert_eq!(recipe.train.effective_batch, 128);
-        let planned = checked_plan(&recipe, &processor(free_for(4)), "clip in 4 GiB").unwrap();
+        let planned = checked_plan(&recipe, &cpu(free_for(4)), "clip in 4 GiB").unwrap();
         println!("{planned:?}");
         let is_cut = planned.choice.settings.accumulation > 1;
         assert_eq!(planned.choice.program.phase("contrast").is_some(), is_cut);
@@ -220,7 +220,7 @@ fn the_cases_fit_their_cards() {
 }
 
 /// Seconds that this thread has computed: others on the machine do not count.
-fn processor_seconds() -> f64 {
+fn cpu_seconds() -> f64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is a valid place to write to.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
@@ -241,9 +241,9 @@ fn planning_is_quick_and_small() {
     recipes.push(("flan-t5-xl.toml, pinned".into(), shipped("flan-t5-xl.toml", &pinned)));
     for (name, recipe) in recipes {
         for gib in [12, 24, 140] {
-            let start = processor_seconds();
+            let start = cpu_seconds();
             let planned = plan(&recipe, &card_with(gib * GIB, 700 << 20));
-            let took = processor_seconds() - start;
+            let took = cpu_seconds() - start;
             println!("{name} in {gib} GiB: {:.0} ms, fits: {}", 1e3 * took, planned.is_ok());
             assert!(took < 10.0, "{name} in {gib} GiB took {took:.1} s");
         }
@@ -260,13 +260,13 @@ fn planning_is_quick_and_small() {
 fn what_learning_sees_is_the_same_in_every_plan() {
     for name in ["mu-sota-small.toml", "encoder-small.toml", "clip-small.toml"] {
         let recipe = shipped(name, &[]);
-        let plenty = checked_plan(&recipe, &processor(64 * GIB), name).unwrap();
+        let plenty = checked_plan(&recipe, &cpu(64 * GIB), name).unwrap();
         let arena = plenty.choice.layout.arena_bytes as u64;
         let mut seen: Vec<Settings> = Vec::new();
         for percent in [100, 80, 60, 50, 40, 30] {
             let mut tight = recipe.clone();
             tight.memory.budget = plimsoll_models::recipe::Budget::Bytes(arena * percent / 100);
-            let Ok(planned) = checked_plan(&tight, &processor(64 * GIB), name) else { continue };
+            let Ok(planned) = checked_plan(&tight, &cpu(64 * GIB), name) else { continue };
             let now = spec(&tight, &planned.device);
             assert_eq!(now, spec(&recipe, &plenty.device), "{name}: the plan changed what is learned");
             assert_eq!(tight.train, recipe.train);
@@ -303,7 +303,7 @@ fn same_parameters(a: &Planned, b: &Planned) {
 #[test]
 fn a_frontier_trades_memory_for_time() {
     let recipe = shipped("mu-sota-small.toml", &[]);
-    let device = processor(64 * GIB);
+    let device = cpu(64 * GIB);
     let (family, spec, pins) = (family(&recipe.model), spec(&recipe, &device), pins(&recipe, &device).unwrap());
     let options = LayoutOptions { target: device.target, sharing: true };
     let points = frontier(family.as_ref(), &spec, &pins, options, &device.profile).unwrap();
@@ -326,11 +326,11 @@ fn a_frontier_trades_memory_for_time() {
 #[test]
 fn a_choice_of_recompute_survives_its_file() {
     let recipe = shipped("encoder-small.toml", &[]);
-    let plenty = plan(&recipe, &processor(64 * GIB)).unwrap();
+    let plenty = plan(&recipe, &cpu(64 * GIB)).unwrap();
     let mut tight = recipe.clone();
     tight.memory.budget = plimsoll_models::recipe::Budget::Bytes(plenty.choice.layout.arena_bytes as u64 * 9 / 10);
     tight.memory.micro_batch = plimsoll_models::recipe::Choice::Pinned(plenty.choice.settings.micro_batch);
-    let planned = plan(&tight, &processor(64 * GIB)).unwrap();
+    let planned = plan(&tight, &cpu(64 * GIB)).unwrap();
     assert!(matches!(planned.choice.settings.recompute, Recompute::Some(_)), "{:?}", planned.choice.settings);
     let text = serde_json::to_string(&planned.choice.settings).unwrap();
     println!("{text}");

@@ -119,7 +119,7 @@ macro_rules! with_float {
                 type $t = f64;
                 $body
             }
-            other => unreachable!("the processor computes in f32 or f64, not {}", other.name()),
+            other => unreachable!("the CPU computes in f32 or f64, not {}", other.name()),
         }
     };
 }

@@ -14,18 +14,18 @@ thread_local! {
     static LIMIT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Threads that kernels may occupy at once: the processors, or what [`with_threads`] says; 1 inside a task.
+/// Threads that kernels may occupy at once: the cores, or what [`with_threads`] says; 1 inside a task.
 pub fn threads() -> usize {
-    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    static CORES: OnceLock<usize> = OnceLock::new();
     match (IN_TASK.get(), LIMIT.get()) {
         (true, _) => 1,
-        (false, 0) => *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(1, |n| n.get())),
+        (false, 0) => *CORES.get_or_init(|| thread::available_parallelism().map_or(1, |n| n.get())),
         (false, limit) => limit,
     }
 }
 
 /// Runs `f` with every `parallel` that this thread calls meanwhile limited to `threads` threads (more than there are
-/// processors is allowed).
+/// cores is allowed).
 pub fn with_threads<R>(threads: usize, f: impl FnOnce() -> R) -> R {
     let _restore = Restore { cell: &LIMIT, before: LIMIT.replace(threads.max(1)) };
     f()

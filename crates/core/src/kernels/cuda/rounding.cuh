@@ -1,4 +1,4 @@
-// Stores of elements that are rounded by chance where they are bf16 and ROUNDED says so; see ops/rounding.rs. After
+// Stores of elements that are rounded stochastically where they are bf16 and ROUNDED says so; see ops/rounding.rs. After
 // map.cuh.
 
 #define ROUNDING const i64 *rng, u64 site, i64 first

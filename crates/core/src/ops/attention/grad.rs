@@ -37,9 +37,9 @@ impl Op for AttentionGrad {
         Cost { flops: 2.5 * products + 6.0 * others, bytes: Cost::traffic(inputs, outputs) }
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
-        match target.processor {
-            Processor::Cpu => self.0.scratch_bytes(inputs, target, kernel::backward_scratch),
-            Processor::Cuda => self.0.cuda_workspace(inputs, true),
+        match target.backend {
+            Backend::Cpu => self.0.scratch_bytes(inputs, target, kernel::backward_scratch),
+            Backend::Cuda => self.0.cuda_workspace(inputs, true),
         }
     }
     fn cpu(&self, io: &CpuIo<'_>) {

@@ -140,9 +140,9 @@ impl Op for Attention {
         Cost { flops: self.flops(inputs).iter().sum(), bytes: Cost::traffic(inputs, outputs) }
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
-        match target.processor {
-            Processor::Cpu => self.scratch_bytes(inputs, target, kernel::forward_scratch),
-            Processor::Cuda => self.cuda_workspace(inputs, false),
+        match target.backend {
+            Backend::Cpu => self.scratch_bytes(inputs, target, kernel::forward_scratch),
+            Backend::Cuda => self.cuda_workspace(inputs, false),
         }
     }
     fn cpu(&self, io: &CpuIo<'_>) {

@@ -1,4 +1,4 @@
-//! The feed-forward on the processor: each chunk of the hidden width by the ordinary products.
+//! The feed-forward on the CPU: each chunk of the hidden width by the ordinary products.
 
 use super::super::activation::value_and_slope;
 use super::super::gated::with_activation;

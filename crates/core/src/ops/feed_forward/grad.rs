@@ -28,9 +28,9 @@ impl Op for FeedForwardGrad {
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         let sizes = Sizes::new(&inputs[0], &inputs[1]);
-        match target.processor {
-            Processor::Cpu => cpu::backward_scratch(&sizes, target.threads) * inputs[0].dtype.bytes(),
-            Processor::Cuda => cuda::backward_workspace(&sizes, inputs[0].dtype),
+        match target.backend {
+            Backend::Cpu => cpu::backward_scratch(&sizes, target.threads) * inputs[0].dtype.bytes(),
+            Backend::Cuda => cuda::backward_workspace(&sizes, inputs[0].dtype),
         }
     }
     fn cpu(&self, io: &CpuIo<'_>) {

@@ -96,9 +96,9 @@ impl Op for FeedForward {
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         let sizes = Sizes::new(&inputs[0], &inputs[1]);
-        match target.processor {
-            Processor::Cpu => cpu::forward_scratch(&sizes, target.threads) * inputs[0].dtype.bytes(),
-            Processor::Cuda => cuda::forward_workspace(&sizes, inputs[0].dtype),
+        match target.backend {
+            Backend::Cpu => cpu::forward_scratch(&sizes, target.threads) * inputs[0].dtype.bytes(),
+            Backend::Cuda => cuda::forward_workspace(&sizes, inputs[0].dtype),
         }
     }
     fn cpu(&self, io: &CpuIo<'_>) {

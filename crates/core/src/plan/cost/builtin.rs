@@ -1,4 +1,4 @@
-//! The processor that plans are made for when the one at hand has not been measured.
+//! The CPU that plans are made for when the one at hand has not been measured.
 
 use super::{AMOUNTS, Amount, Amounts, Grain, Profile, Speedups};
 use crate::graph::Class;
@@ -17,7 +17,7 @@ pub(super) fn cpu(threads: usize) -> Profile {
     let threads = threads.max(1);
     let seconds = FITTED.iter().map(|&(class, rates)| (class, scaled(Amounts(rates), threads as f64)));
     Profile {
-        // How the kernels for processors cut work up.
+        // How the kernels for CPUs cut work up.
         grain: Grain { tile: [1, 32], depth: 256, near_bytes: NEAR_BYTES * threads, units: 1 },
         seconds: seconds.collect(),
         half_seconds: BTreeMap::new(),
@@ -45,7 +45,7 @@ fn scaled(rates: Amounts, threads: f64) -> Amounts {
 
 const PHASE_S: f64 = 20e-6;
 
-/// Fitted to steps on one thread of a server processor; most times per node, and the rows of `Move`, `Elementwise` and
+/// Fitted to steps on one thread of a server CPU; most times per node, and the rows of `Move`, `Elementwise` and
 /// `ConvolutionGrad`, were set by hand where the fit saw too little, and those of `Disentangled`, `FeedForward` and
 /// `FactoredUpdate` are their plain relatives'. Seconds per node, operation, near byte, far byte, product, element of
 /// left, right and result, byte from or to the host, which here is the same memory, and term of a deep sum, which here

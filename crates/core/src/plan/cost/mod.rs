@@ -44,7 +44,7 @@ impl Speedups {
 }
 
 impl Profile {
-    /// Cores with wide vectors, as measured on a server processor; `plimsoll calibrate` measures the one at hand.
+    /// Cores with wide vectors, as measured on a server CPU; `plimsoll calibrate` measures the one at hand.
     pub fn cpu(threads: usize) -> Profile {
         builtin::cpu(threads)
     }

@@ -24,8 +24,8 @@ pub enum Amount {
     Result,
     /// Bytes between the device and the host.
     HostBytes,
-    /// Terms of the sums of a product that has fewer tiles than the device has processors: a tile takes as long as its
-    /// sum is deep, however many processors have nothing to do.
+    /// Terms of the sums of a product that has fewer tiles than the device has multiprocessors: a tile takes as long as its
+    /// sum is deep, however many multiprocessors have nothing to do.
     Depth,
 }
 
@@ -67,7 +67,7 @@ pub struct Grain {
     pub units: usize,
 }
 
-/// How many processors can share a tile by parts of its sum, where there are fewer tiles than processors.
+/// How many multiprocessors can share a tile by parts of its sum, where there are fewer tiles than multiprocessors.
 const SHARED_TILE: f64 = 4.0;
 
 impl Grain {
@@ -76,7 +76,7 @@ impl Grain {
         (count * m.div_ceil(rows) * n.div_ceil(columns)).max(1)
     }
 
-    /// Time of a product next to one that fills every tile and every processor.
+    /// Time of a product next to one that fills every tile and every multiprocessor.
     fn waste(&self, products: Products) -> f64 {
         let Products { m, n, .. } = products;
         let [rows, columns] = self.tile.map(|size| size.max(1));

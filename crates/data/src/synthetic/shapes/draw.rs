@@ -1,7 +1,7 @@
 //! Scenes → normalized pixels, edges smooth over one pixel.
 
 use super::scene::{Object, Scene, Shape};
-use crate::pictures::Preparation;
+use crate::images::Preparation;
 
 /// Draws into `out`: 3 channels of `side` rows, as [`Preparation`] normalizes them.
 pub(super) fn draw(scene: &Scene, how: &Preparation, out: &mut [f32]) {

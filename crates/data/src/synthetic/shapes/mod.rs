@@ -1,12 +1,12 @@
-//! `shapes`: pictures of one or two coloured shapes, drawn by code, with captions that say exactly what is seen: "a
+//! `shapes`: images of one or two coloured shapes, drawn by code, with captions that say exactly what is seen: "a
 //! small red circle left of a large blue star on a dark background". Scene and caption are functions of (seed, sample).
-//! A picture has exactly one true caption, so a perfect model fails only where two samples of a batch share a caption.
+//! An image has exactly one true caption, so a perfect model fails only where two samples of a batch share a caption.
 
 mod draw;
 mod scene;
 mod vocabulary;
 
-use super::super::pictures::{
+use super::super::images::{
     CaptionReport, Preparation,
     captioned::{PIXELS, WEIGHT, fields, write_caption},
 };
@@ -103,7 +103,7 @@ impl Shapes {
 
     /// The part of samples whose own caption a perfect model finds first among those of its batch, when samples come in
     /// order in batches of `batch`. It can score equal captions only equally, and the first of them wins: of each set of
-    /// equal captions in a batch exactly one picture finds its own. So the best is distinct captions ÷ samples.
+    /// equal captions in a batch exactly one image finds its own. So the best is distinct captions ÷ samples.
     pub fn best_accuracy(&self, batch: usize) -> Option<f64> {
         if self.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! What is in a picture, and the words for it.
+//! What is in an image, and the words for it.
 
 use super::super::Noise;
 use smallvec::SmallVec;
@@ -41,7 +41,7 @@ pub(super) const SHAPES: [(&str, Shape); 6] = [
 /// The ground, and the word for it; no colour of a shape comes near.
 pub(super) const GROUNDS: [(&str, [f32; 3]); 2] = [("bright", [0.93, 0.93, 0.93]), ("dark", [0.13, 0.13, 0.15])];
 
-/// Distances in parts of the picture's side, from its upper left corner.
+/// Distances in parts of the image's side, from its upper left corner.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Object {
     size: usize,

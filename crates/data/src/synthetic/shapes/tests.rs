@@ -49,7 +49,7 @@ fn the_tokenizer_agrees_with_the_samples() {
 
 /// The pixel in the middle of an object has its colour; corners show the ground; rings are hollow.
 #[test]
-fn pictures_show_what_captions_say() {
+fn images_show_what_captions_say() {
     let data = shapes(&options(64)).unwrap().train;
     let how = Preparation::clip(64);
     let mut hollow = 0;
@@ -77,7 +77,7 @@ fn pictures_show_what_captions_say() {
     assert!(hollow > 5);
 }
 
-/// Every shape covers about as much as its kind should, whatever the side of the picture.
+/// Every shape covers about as much as its kind should, whatever the side of the image.
 #[test]
 fn shapes_have_their_areas() {
     let area = |shape, side: usize| {

@@ -22,8 +22,8 @@ impl Contrast for Clip {
         self.projection_dim
     }
 
-    /// The loss over embeddings (N, P): each picture among all texts and each text among all pictures. Rows of weight
-    /// 0 are not there. The logits are those of pictures, (N, N).
+    /// The loss over embeddings (N, P): each image among all texts and each text among all images. Rows of weight
+    /// 0 are not there. The logits are those of images, (N, N).
     fn contrast(
         &self,
         graph: &mut Graph,

@@ -1,4 +1,4 @@
-//! clip: a picture tower and a text tower that meet in one space. Keys are those of Hugging Face's config.json.
+//! clip: an image tower and a text tower that meet in one space. Keys are those of Hugging Face's config.json.
 
 use serde::Serialize;
 
@@ -54,7 +54,7 @@ pub struct ClipVision {
 
 /// What each key means.
 const ABOUT: &[About] = &[
-    about("model.projection_dim", "Width of the space in which pictures and texts meet."),
+    about("model.projection_dim", "Width of the space in which images and texts meet."),
     about("model.logit_scale_init_value", "The logarithm of the inverse temperature at the start."),
     about("model.text_config.vocab_size", "Tokens of the vocabulary."),
     about("model.text_config.hidden_size", "Width of the hidden state."),
@@ -76,8 +76,8 @@ const ABOUT: &[About] = &[
     about("model.vision_config.hidden_act", "Activation of the feed-forward part."),
     about("model.vision_config.layer_norm_eps", "Added to the variance in layer norms."),
     about("model.vision_config.attention_dropout", "Dropout of attention probabilities."),
-    about("model.vision_config.num_channels", "Colour channels of a picture."),
-    about("model.vision_config.image_size", "Side of a picture in pixels."),
+    about("model.vision_config.num_channels", "Colour channels of an image."),
+    about("model.vision_config.image_size", "Side of an image in pixels."),
     about("model.vision_config.patch_size", "Side of a patch in pixels."),
 ];
 
@@ -199,8 +199,7 @@ impl Sizes for Clip {
             check_divides(&section.section_or_empty(key), "num_attention_heads", heads, width, "hidden_size");
         }
         if vision.patch_size > vision.image_size {
-            let cause =
-                format!("patches of {} are larger than the picture of {}", vision.patch_size, vision.image_size);
+            let cause = format!("patches of {} are larger than the image of {}", vision.patch_size, vision.image_size);
             section.refuse("vision_config", cause, "make patch_size at most image_size");
         }
     }
@@ -214,7 +213,7 @@ impl Sizes for Clip {
     }
 
     fn input(&self) -> Input {
-        Input::Pictures {
+        Input::Images {
             channels: self.vision_config.num_channels,
             side: self.vision_config.image_size,
             max_length: self.text_config.max_position_embeddings,
@@ -247,10 +246,10 @@ impl Sizes for Clip {
     fn largest_value(&self) -> Option<u64> {
         let (t, v) = (&self.text_config, &self.vision_config);
         let patches = v.side().checked_mul(v.side())?.checked_add(1)?;
-        let pictures = sum_of_products(&[&[patches, v.intermediate_size.max(v.hidden_size.checked_mul(3)?)]])?;
+        let images = sum_of_products(&[&[patches, v.intermediate_size.max(v.hidden_size.checked_mul(3)?)]])?;
         let texts = sum_of_products(&[&[t.max_position_embeddings, t.intermediate_size.max(t.hidden_size * 3)]])?;
         let pixels = sum_of_products(&[&[v.num_channels, v.image_size, v.image_size]])?;
-        Some(pictures.max(texts).max(pixels))
+        Some(images.max(texts).max(pixels))
     }
 
     fn groups(&self) -> usize {

@@ -1,4 +1,4 @@
-//! The picture tower: patches and a class token, read out at the class token.
+//! The image tower: patches and a class token, read out at the class token.
 
 use super::ClipVision;
 use super::tower::Tower;
@@ -48,7 +48,7 @@ fn embeddings(sizes: &ClipVision, g: &mut Graph, batch: usize) -> Built {
     let patches = patches(sizes, g, batch)?; // (B, patches, D)
     let class = g.parameter("class_embedding", &[width], Init::Normal((width as f64).powf(-0.5)), false)?;
     let positions = g.parameter("position_embedding.weight", &[1 + count, width], Init::Normal(DEVIATION), true)?;
-    // The class token is the same for every picture: it joins the positions, which are added to all of them.
+    // The class token is the same for every image: it joins the positions, which are added to all of them.
     let class = reshape(g, "class", class, &[1, width])?;
     let first = Concat { axis: 0, lens: vec![1, count], present: vec![true, false] };
     let class = g.apply("class.padded", first, &[class])?;

@@ -1,4 +1,4 @@
-//! Pictures with captions.
+//! Images with captions.
 
 use std::path::PathBuf;
 
@@ -17,21 +17,21 @@ pub struct Captions {
     /// A `tokenizer.json`; none given: that of the checkpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<PathBuf>,
-    /// Column with the picture's path, relative to the file.
+    /// Column with the image's path, relative to the file.
     pub image: String,
     pub caption: String,
-    /// The caption of a picture in a class folder that has no text beside it; `{}` is the folder's name.
+    /// The caption of an image in a class folder that has no text beside it; `{}` is the folder's name.
     pub template: String,
     pub on_bad_row: BadRows,
 }
 
 /// What each key means.
 pub(in crate::recipe) const ABOUT: &[About] = &[
-    about("data.image", "The column with the picture's path, relative to the file."),
+    about("data.image", "The column with the image's path, relative to the file."),
     about("data.caption", "The column with the caption."),
     about(
         "data.template",
-        "The caption of a picture in a class folder that has no text beside it; `{}` is the folder's name.",
+        "The caption of an image in a class folder that has no text beside it; `{}` is the folder's name.",
     ),
 ];
 
@@ -39,7 +39,7 @@ pub(super) const KEYS: [&str; 6] = ["max_length", "tokenizer", "image", "caption
 
 impl Captions {
     pub(super) fn read(section: &Section<'_>, input: Option<Input>) -> Self {
-        refuse_keys(section, &KEYS, "pictures with captions");
+        refuse_keys(section, &KEYS, "images with captions");
         let template = section.name("template").unwrap_or_else(|| "a picture of a {}".into());
         if !template.contains("{}") {
             section.refuse("template", "has no place for the name", "write {} where the folder's name belongs");

@@ -27,7 +27,7 @@ fn every_kind_survives_its_own_file() {
             "train = \"a.jsonl\"\nprefix = \"summarize: \"\ntext = \"article\"\ntarget = \"summary\"\nvalidation = \"b.jsonl\"",
         ),
         (T5, "source = \"synthetic:recipes\"\nmax_length = 40\nmax_target_length = 60"),
-        (CLIP, "train = \"pictures\"\ntemplate = \"a drawing of {}\""),
+        (CLIP, "train = \"images\"\ntemplate = \"a drawing of {}\""),
         (CLIP, "train = \"a.jsonl\"\nimage = \"path\"\ncaption = \"text\"\nmax_length = 20"),
         (CLIP, "source = \"synthetic:shapes\""),
     ];
@@ -67,8 +67,8 @@ fn keys_of_other_kinds_and_odd_values_are_refused() {
         (BERT, "train = \"a.jsonl\"\nbuckets = 0", "out of range"),
         (BERT, "train = \"a.jsonl\"\nlabels = [\"a\", \"a\"]", "label `a` is listed twice"),
         (T5, "train = \"a.jsonl\"\nlabel = \"y\"", "data.label: does not apply to pairs of texts"),
-        (CLIP, "train = \"x\"\ntemplate = \"a picture\"", "has no place for the name"),
-        (CLIP, "train = \"x\"\nbuckets = 4", "data.buckets: does not apply to pictures with captions"),
+        (CLIP, "train = \"x\"\ntemplate = \"an image\"", "has no place for the name"),
+        (CLIP, "train = \"x\"\nbuckets = 4", "data.buckets: does not apply to images with captions"),
     ] {
         let error = parse(model, data).unwrap_err();
         assert!(error.contains(expected), "{data}\n{error}");

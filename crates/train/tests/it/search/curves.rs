@@ -28,7 +28,7 @@ fn curve(golden: &Golden<'_>, settings: &Settings) -> Vec<f64> {
         weight_decay: 0.01,
         decay_all: true,
         clip_norm: golden.config["clip_norm"].as_f64(),
-        ..spec(&recipe, &processor(GIB))
+        ..spec(&recipe, &cpu(GIB))
     };
     let program = program(family(&recipe.model).as_ref(), &spec, settings).unwrap();
     let options = crate::common::options(true);

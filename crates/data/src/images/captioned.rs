@@ -1,10 +1,10 @@
-//! Pictures with captions as a dataset. Captions are tokens in memory; pictures are decoded when a batch wants them, on
+//! Images with captions as a dataset. Captions are tokens in memory; images are decoded when a batch wants them, on
 //! the loader's workers.
 
 use super::{
-    fault::PictureFault,
+    fault::ImageFault,
     header::Header,
-    list::{Listed, PicturePlace, of_folder, of_table},
+    list::{ImagePlace, Listed, of_folder, of_table},
     prepare::{Preparation, Studio},
 };
 use crate::{CaptionTokenizer, DataError, DataReport, Dataset, Element, FieldSpec, Order, RowMut, TextTokenizer};
@@ -31,7 +31,7 @@ pub struct CaptionSizes {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct CaptionOptions {
-    /// A table or a folder of pictures.
+    /// A table or a folder of images.
     pub train: PathBuf,
     /// Of the training table; `None`: as its extension says.
     pub format: Option<Format>,
@@ -41,7 +41,7 @@ pub struct CaptionOptions {
     /// Columns of a table.
     pub image: String,
     pub caption: String,
-    /// The caption of a picture in a class folder; `{}` is the folder's name.
+    /// The caption of an image in a class folder; `{}` is the folder's name.
     pub template: String,
     pub on_bad_row: BadRows,
     /// A `tokenizer.json`.
@@ -61,7 +61,7 @@ pub struct CaptionReport {
     pub source: String,
     pub train: usize,
     pub validation: usize,
-    /// Pictures left out because they cannot be used.
+    /// Images left out because they cannot be used.
     pub skipped: usize,
     /// Captions that lost their tail.
     pub truncated: usize,
@@ -83,12 +83,12 @@ struct Shared {
     on_bad_row: BadRows,
     /// At most one for each worker that ever fills at the same time.
     studios: Mutex<Vec<Studio>>,
-    /// Pictures that turned out to be unusable while they were decoded.
+    /// Images that turned out to be unusable while they were decoded.
     unusable: AtomicU64,
 }
 
 struct Sample {
-    picture: PathBuf,
+    image: PathBuf,
     row: Option<crate::Place>,
     /// Up to the one that is read out.
     ids: Box<[i32]>,
@@ -116,7 +116,7 @@ pub(crate) fn fields(side: usize, max_length: usize) -> [FieldSpec; 4] {
     ]
 }
 
-/// Reads captions, looks at the header of every picture, splits.
+/// Reads captions, looks at the header of every image, splits.
 pub fn load_captions(options: &CaptionOptions) -> Result<CaptionData, DataError> {
     check(options)?;
     let tokenizer = tokenizer(options)?;
@@ -126,7 +126,7 @@ pub fn load_captions(options: &CaptionOptions) -> Result<CaptionData, DataError>
         None => train.split(options.validation_fraction),
     };
     if train.samples.is_empty() {
-        return Err(DataError::Empty { file: options.train.clone(), what: "pictures that can be used" });
+        return Err(DataError::Empty { file: options.train.clone(), what: "images that can be used" });
     }
     let mut report = CaptionReport {
         source: options.train.display().to_string(),
@@ -147,7 +147,7 @@ pub fn load_captions(options: &CaptionOptions) -> Result<CaptionData, DataError>
     Ok(CaptionData { train, validation, report: DataReport::Captions(report) })
 }
 
-/// All pictures of another table or folder, for evaluation.
+/// All images of another table or folder, for evaluation.
 pub fn read_captions(file: &Path, options: &CaptionOptions) -> Result<Captioned, DataError> {
     check(options)?;
     let tokenizer = tokenizer(options)?;
@@ -197,22 +197,22 @@ impl Part {
             }
         }
         if part.samples.is_empty() {
-            return Err(DataError::Empty { file: source.into(), what: "pictures that can be used" });
+            return Err(DataError::Empty { file: source.into(), what: "images that can be used" });
         }
         Ok(part)
     }
 
     fn located(&self, result: Result<Checked, Refused>, options: &CaptionOptions) -> Result<Checked, DataError> {
         result.map_err(|refused| match refused {
-            Refused::Picture(sample, fault) => {
+            Refused::Image(sample, fault) => {
                 let row = self.table.as_ref().zip(sample.row).map(|(t, row)| (t.clone(), row, options.image.clone()));
-                DataError::Picture { place: PicturePlace { picture: sample.picture, row }, fault }
+                DataError::Image { place: ImagePlace { image: sample.image, row }, fault }
             }
             Refused::NoCaption(sample) => match self.table.as_ref().zip(sample.row) {
                 Some((file, place)) => {
                     DataError::MissingValue { file: file.clone(), place, column: options.caption.clone() }
                 }
-                None => DataError::NoCaption { file: sample.picture },
+                None => DataError::NoCaption { file: sample.image },
             },
             Refused::Other(error) => error,
         })
@@ -259,7 +259,7 @@ struct Checked {
 }
 
 enum Refused {
-    Picture(Listed, PictureFault),
+    Image(Listed, ImageFault),
     NoCaption(Listed),
     Other(DataError),
 }
@@ -272,11 +272,11 @@ impl Checked {
         let mut ids = Vec::new();
         let (end, truncated) = tokenizer.encode(&listed.caption, &mut ids).map_err(Refused::Other)?;
         ids.truncate(end + 1);
-        let bytes_needed = match Header::of_file(&listed.picture) {
+        let bytes_needed = match Header::of_file(&listed.image) {
             Ok((header, bytes)) => options.preparation.bytes_needed(&header, bytes),
-            Err(fault) => return Err(Refused::Picture(listed, fault)),
+            Err(fault) => return Err(Refused::Image(listed, fault)),
         };
-        let sample = Sample { picture: listed.picture, row: listed.row, ids: ids.into_boxed_slice(), bytes_needed };
+        let sample = Sample { image: listed.image, row: listed.row, ids: ids.into_boxed_slice(), bytes_needed };
         Ok(Checked { sample, truncated })
     }
 }
@@ -307,23 +307,23 @@ impl Captioned {
         fields(side, max_length)
     }
 
-    /// Pictures that were left out while they were decoded: their rows have weight 0.
+    /// Images that were left out while they were decoded: their rows have weight 0.
     pub fn unusable(&self) -> u64 {
         self.shared.unusable.load(Ordering::Relaxed)
     }
 
-    pub fn picture(&self, sample: usize) -> &Path {
-        &self.samples[sample].picture
+    pub fn image(&self, sample: usize) -> &Path {
+        &self.samples[sample].image
     }
 
     fn prepare(&self, sample: &Sample, pixels: &mut [f32]) -> Result<(), DataError> {
         let lock = || self.shared.studios.lock().unwrap_or_else(PoisonError::into_inner);
         let mut studio = lock().pop().unwrap_or_default();
-        let result = studio.open(&sample.picture, &self.shared.preparation, pixels);
+        let result = studio.open(&sample.image, &self.shared.preparation, pixels);
         lock().push(studio);
         result.map_err(|fault| {
             let row = self.shared.table.clone().zip(sample.row).map(|((table, column), row)| (table, row, column));
-            DataError::Picture { place: PicturePlace { picture: sample.picture.clone(), row }, fault }
+            DataError::Image { place: ImagePlace { image: sample.image.clone(), row }, fault }
         })
     }
 }
@@ -356,7 +356,7 @@ impl Dataset for Captioned {
 
     fn resident_bytes(&self) -> usize {
         let sample = |sample: &Sample| {
-            size_of::<Sample>() + sample.picture.as_os_str().len() + sample.ids.len() * size_of::<i32>()
+            size_of::<Sample>() + sample.image.as_os_str().len() + sample.ids.len() * size_of::<i32>()
         };
         self.samples.iter().map(sample).sum()
     }
@@ -377,10 +377,10 @@ pub(crate) fn write_caption(ids: &[i32], row: &mut RowMut<'_>) {
 impl fmt::Display for CaptionReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let CaptionReport { source, train, validation, side, max_length, longest, .. } = self;
-        writeln!(f, "pictures {source}: {train} train, {validation} validation, read at {side} × {side}")?;
+        writeln!(f, "images {source}: {train} train, {validation} validation, read at {side} × {side}")?;
         write!(f, "  captions of up to {max_length} tokens (longest {longest}), {} cut", self.truncated)?;
         if self.skipped > 0 {
-            write!(f, "; {} pictures left out as unusable", self.skipped)?;
+            write!(f, "; {} images left out as unusable", self.skipped)?;
         }
         let mebibytes = |bytes: usize| bytes as f64 / (1 << 20) as f64;
         let (resident, worker) = (mebibytes(self.resident_bytes), mebibytes(self.worker_bytes));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::pictures::prepare::tests::golden;
+use crate::images::prepare::tests::golden;
 use crate::{Batch, Loader, LoaderOptions, Place, Position, shapes_tokenizer};
 use crate::{SHAPES_END, SHAPES_VOCABULARY};
 use std::fs;
@@ -28,7 +28,7 @@ fn write(folder: &Path, name: &str, content: impl AsRef<[u8]>) {
     fs::write(path, content).unwrap();
 }
 
-/// A folder with three pictures and tables that list them.
+/// A folder with three images and tables that list them.
 fn gallery() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, content: &[u8]| write(folder.path(), name, content);
@@ -61,7 +61,7 @@ fn rows_become_pixels_and_tokens() {
     assert_eq!(batch.f32(WEIGHT, 0..4), [1.0, 1.0, 1.0, 0.0]);
     assert!(data.worker_bytes() > golden("photo.jpg").len() && data.resident_bytes() > 0);
     let csv = load_captions(&options(folder.path(), "train.csv")).unwrap().train;
-    assert_eq!((csv.len(), csv.picture(1).ends_with("pics/plain.png")), (2, true));
+    assert_eq!((csv.len(), csv.image(1).ends_with("pics/plain.png")), (2, true));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn folders_give_captions_by_class_or_by_the_text_beside() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "set/star/b.png", golden("plain.png"));
     write(folder.path(), "set/star/a.JPG", golden("photo.jpg"));
-    write(folder.path(), "set/star/notes.md", "not a picture");
+    write(folder.path(), "set/star/notes.md", "not an image");
     write(folder.path(), "set/.hidden/x.png", "not looked at");
     write(folder.path(), "set/ring/c.png", golden("plain.png"));
     write(folder.path(), "set/ring/c.txt", "  a small green ring\n");
@@ -105,7 +105,7 @@ fn folders_give_captions_by_class_or_by_the_text_beside() {
 #[test]
 fn unusable_rows_are_named_or_skipped_and_counted() {
     let folder = gallery();
-    write(folder.path(), "pics/text.png", "hello, I am no picture at all");
+    write(folder.path(), "pics/text.png", "hello, I am no image at all");
     for (row, word) in [
         ("{\"image\": \"pics/gone.png\", \"caption\": \"a star\"}", "cannot be read"),
         ("{\"image\": \"pics/text.png\", \"caption\": \"a star\"}", "none of PNG"),
@@ -121,14 +121,14 @@ fn unusable_rows_are_named_or_skipped_and_counted() {
         assert!(!error.hint().is_empty());
         options.on_bad_row = BadRows::Skip;
         let data = load_captions(&options).unwrap();
-        let DataReport::Captions(report) = data.report else { panic!("a report of pictures") };
+        let DataReport::Captions(report) = data.report else { panic!("a report of images") };
         assert_eq!((report.train, report.skipped), (3, 1));
     }
 }
 
-/// The header is whole but the pixels are not: seen when the picture is decoded.
+/// The header is whole but the pixels are not: seen when the image is decoded.
 #[test]
-fn pictures_broken_behind_their_header_are_errors_or_weigh_nothing() {
+fn images_broken_behind_their_header_are_errors_or_weigh_nothing() {
     let folder = gallery();
     let whole = golden("photo.jpg");
     write(folder.path(), "pics/photo.jpg", &whole[..whole.len() - 700]);
@@ -137,7 +137,7 @@ fn pictures_broken_behind_their_header_are_errors_or_weigh_nothing() {
     let mut batch = Batch::new(data.fields(), 3).unwrap();
     let error = batch.fill(&data, 0..3).unwrap_err();
     assert!(
-        matches!(&error, DataError::Picture { place, fault: PictureFault::Truncated(_) }
+        matches!(&error, DataError::Image { place, fault: ImageFault::Truncated(_) }
         if place.row.as_ref().is_some_and(|row| row.1 == Place::Line(1))),
         "{error}"
     );
@@ -158,9 +158,9 @@ fn a_part_is_split_off_for_validation() {
     let options = CaptionOptions { validation_fraction: 0.2, ..options(folder.path(), "set") };
     let data = load_captions(&options).unwrap();
     assert_eq!((data.train.len(), data.validation.len()), (16, 4));
-    let names = |data: &Captioned| (0..data.len()).map(|at| data.picture(at).to_path_buf()).collect::<Vec<_>>();
+    let names = |data: &Captioned| (0..data.len()).map(|at| data.image(at).to_path_buf()).collect::<Vec<_>>();
     let (train, validation) = (names(&data.train), names(&data.validation));
-    assert!(validation.iter().all(|picture| !train.contains(picture)));
+    assert!(validation.iter().all(|image| !train.contains(image)));
     assert_eq!(names(&load_captions(&options).unwrap().validation), validation, "always the same");
     assert_ne!(validation, names(&read_captions(&options.train, &options).unwrap())[..4], "shuffled");
 }
@@ -171,7 +171,7 @@ fn long_captions_keep_their_end_and_are_counted() {
     let mut options = options(folder.path(), "train.jsonl");
     options.sizes.max_length = 5;
     let data = load_captions(&options).unwrap();
-    let DataReport::Captions(report) = data.report else { panic!("a report of pictures") };
+    let DataReport::Captions(report) = data.report else { panic!("a report of images") };
     assert_eq!((report.truncated, report.longest), (1, 5));
     let mut batch = Batch::new(data.train.fields(), 3).unwrap();
     batch.fill(&data.train, 0..3).unwrap();

@@ -1,10 +1,10 @@
 //! BMP: a header of fixed places.
 
 use super::{Format, Header, bytes};
-use crate::pictures::fault::PictureFault;
+use crate::images::fault::ImageFault;
 use std::io::{Read, Seek};
 
-pub(super) fn read(input: &mut (impl Read + Seek)) -> Result<Header, PictureFault> {
+pub(super) fn read(input: &mut (impl Read + Seek)) -> Result<Header, ImageFault> {
     input.seek_relative(14)?;
     let (width, height) = match u32::from_le_bytes(bytes(input)?) {
         12 => {
@@ -13,11 +13,11 @@ pub(super) fn read(input: &mut (impl Read + Seek)) -> Result<Header, PictureFaul
         }
         40.. => {
             let (width, height) = (i32::from_le_bytes(bytes(input)?), i32::from_le_bytes(bytes(input)?));
-            let width = u32::try_from(width).map_err(|_| PictureFault::Damaged("a BMP of negative width".into()))?;
+            let width = u32::try_from(width).map_err(|_| ImageFault::Damaged("a BMP of negative width".into()))?;
             // A negative height says that rows run from top to bottom.
             (width, height.unsigned_abs())
         }
-        size => return Err(PictureFault::Damaged(format!("a BMP header of {size} bytes"))),
+        size => return Err(ImageFault::Damaged(format!("a BMP header of {size} bytes"))),
     };
     Ok(Header::new(Format::Bmp, width, height))
 }

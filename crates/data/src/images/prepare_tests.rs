@@ -2,14 +2,14 @@ use super::*;
 use plimsoll_base::random::mix;
 use safetensors::SafeTensors;
 
-const GOLDENS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/goldens/pictures");
+const GOLDENS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/goldens/images");
 const SIDE: usize = 16;
 
 pub(crate) fn golden(name: &str) -> Vec<u8> {
     std::fs::read(format!("{GOLDENS}/{name}")).unwrap()
 }
 
-fn prepared(file: &[u8], how: &Preparation) -> Result<Vec<f32>, PictureFault> {
+fn prepared(file: &[u8], how: &Preparation) -> Result<Vec<f32>, ImageFault> {
     let mut out = vec![f32::NAN; how.elements()];
     how.run(file, &mut Studio::default(), &mut out).map(|()| out)
 }
@@ -28,7 +28,7 @@ fn differences(ours: &[f32], theirs: &[f32]) -> (f64, f64) {
 /// Formats without loss may differ by roundings in and between the passes of the filter; lossy ones also in the inverse
 /// transform and in the interpolation of colours.
 #[test]
-fn pictures_become_what_clips_processor_makes_of_them() {
+fn images_become_what_clips_processor_makes_of_them() {
     let bytes = golden("expected.safetensors");
     let expected = SafeTensors::deserialize(&bytes).unwrap();
     assert_eq!(expected.len(), 13);
@@ -90,9 +90,9 @@ fn every_orientation_shows_the_same_scene() {
     }
 }
 
-/// The middle is cut out along the axes as seen: a tall picture stored lying keeps its middle.
+/// The middle is cut out along the axes as seen: a tall image stored lying keeps its middle.
 #[test]
-fn turned_pictures_are_cut_along_the_axes_as_seen() {
+fn turned_images_are_cut_along_the_axes_as_seen() {
     let how = Preparation::clip(SIDE);
     let header = |width, height, number| Header {
         orientation: Orientation::new(number).unwrap(),
@@ -154,9 +154,9 @@ fn a_shrunk_jpeg_is_near_the_whole_one() {
     assert!(mean < 1.0 && most < 24.0, "mean {mean:.3}, largest {most:.3}");
 }
 
-/// Damage gives an error or another picture, never a panic, also on the small stack of a worker.
+/// Damage gives an error or another image, never a panic, also on the small stack of a worker.
 #[test]
-fn damaged_pictures_do_not_panic() {
+fn damaged_images_do_not_panic() {
     let names = [
         "photo.jpg",
         "progressive.jpg",
@@ -195,12 +195,12 @@ fn damaged_pictures_do_not_panic() {
 }
 
 #[test]
-fn truncated_pictures_are_refused() {
+fn truncated_images_are_refused() {
     for name in ["photo.jpg", "progressive.jpg", "large.jpg", "clear.png", "lossless.webp", "still.gif", "plain.bmp"] {
         let whole = golden(name);
         for keep in [whole.len() / 3, whole.len() * 3 / 4] {
             let fault = prepared(&whole[..keep], &Preparation::clip(SIDE)).unwrap_err();
-            assert!(matches!(fault, PictureFault::Truncated(_) | PictureFault::Damaged(_)), "{name}: {fault}");
+            assert!(matches!(fault, ImageFault::Truncated(_) | ImageFault::Damaged(_)), "{name}: {fault}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which pictures there are, and what is said about each: rows of a table, or a folder.
+//! Which images there are, and what is said about each: rows of a table, or a folder.
 
 use crate::{
     DataError, Place,
@@ -11,32 +11,32 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// One picture with its caption, and where it is listed.
+/// One image with its caption, and where it is listed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Listed {
-    pub picture: PathBuf,
+    pub image: PathBuf,
     pub caption: String,
     pub row: Option<Place>,
 }
 
-/// Where a picture was found: shown before what is wrong with it.
+/// Where an image was found: shown before what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PicturePlace {
-    pub picture: PathBuf,
+pub struct ImagePlace {
+    pub image: PathBuf,
     /// Table, row and column that name it.
     pub row: Option<(PathBuf, Place, String)>,
 }
 
-impl fmt::Display for PicturePlace {
+impl fmt::Display for ImagePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((table, place, column)) = &self.row {
             write!(f, "{}: {place}, column `{column}`: ", table.display())?;
         }
-        write!(f, "{}", self.picture.display())
+        write!(f, "{}", self.image.display())
     }
 }
 
-/// The pictures of a table; paths are relative to its folder.
+/// The images of a table; paths are relative to its folder.
 pub(crate) fn of_table(
     file: &Path,
     format: Option<Format>,
@@ -53,8 +53,8 @@ pub(crate) fn of_table(
         let mut cells = row.cells(file, &columns)?.into_iter().map(|cell| word(cell, typed));
         let mut next = || cells.next().unwrap_or_default();
         let missing = || DataError::MissingValue { file: file.into(), place, column: image.into() };
-        let picture = folder.join(Some(next()).filter(|image| !image.is_empty()).ok_or_else(missing)?);
-        listed.push(Listed { picture, caption: next(), row: Some(place) });
+        let image = folder.join(Some(next()).filter(|image| !image.is_empty()).ok_or_else(missing)?);
+        listed.push(Listed { image, caption: next(), row: Some(place) });
     }
     match listed.is_empty() {
         true => Err(DataError::Empty { file: file.into(), what: "rows" }),
@@ -76,19 +76,19 @@ fn word(cell: Cell<'_>, typed: bool) -> String {
 
 const EXTENSIONS: [&str; 6] = ["jpg", "jpeg", "png", "webp", "gif", "bmp"];
 
-/// The pictures below `folder`, in the order of their paths. A text file of the same stem is the caption; otherwise the
-/// folder that a picture lies in is its class, put into `template` for `{}`.
+/// The images below `folder`, in the order of their paths. A text file of the same stem is the caption; otherwise the
+/// folder that an image lies in is its class, put into `template` for `{}`.
 pub(super) fn of_folder(folder: &Path, template: &str) -> Result<Vec<Listed>, DataError> {
-    let mut pictures = Vec::new();
-    collect(folder, 0, &mut pictures)?;
-    pictures.sort();
-    pictures.into_iter().map(|picture| captioned(folder, picture, template)).collect()
+    let mut images = Vec::new();
+    collect(folder, 0, &mut images)?;
+    images.sort();
+    images.into_iter().map(|image| captioned(folder, image, template)).collect()
 }
 
 /// Folders nested deeper are a loop of links.
 const DEEPEST: usize = 16;
 
-fn collect(folder: &Path, depth: usize, pictures: &mut Vec<PathBuf>) -> Result<(), DataError> {
+fn collect(folder: &Path, depth: usize, images: &mut Vec<PathBuf>) -> Result<(), DataError> {
     let unreadable = |source| DataError::Unreadable { file: folder.into(), source };
     if depth > DEEPEST {
         return Err(unreadable(std::io::Error::other(format!("folders are nested more than {DEEPEST} deep"))));
@@ -101,26 +101,26 @@ fn collect(folder: &Path, depth: usize, pictures: &mut Vec<PathBuf>) -> Result<(
         }
         let extension = path.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
         if path.is_dir() {
-            collect(&path, depth + 1, pictures)?;
+            collect(&path, depth + 1, images)?;
         } else if extension.is_some_and(|extension| EXTENSIONS.contains(&extension.as_str())) {
-            pictures.push(path);
+            images.push(path);
         }
     }
     Ok(())
 }
 
-fn captioned(folder: &Path, picture: PathBuf, template: &str) -> Result<Listed, DataError> {
-    let beside = picture.with_extension("txt");
+fn captioned(folder: &Path, image: PathBuf, template: &str) -> Result<Listed, DataError> {
+    let beside = image.with_extension("txt");
     if beside.is_file() {
         let caption = text::read(&beside)?.trim().to_string();
-        return Ok(Listed { picture, caption, row: None });
+        return Ok(Listed { image, caption, row: None });
     }
-    let class = picture.parent().filter(|&parent| parent != folder).and_then(Path::file_name);
+    let class = image.parent().filter(|&parent| parent != folder).and_then(Path::file_name);
     match class {
-        None => Err(DataError::NoCaption { file: picture }),
+        None => Err(DataError::NoCaption { file: image }),
         Some(class) => {
             let name = class.to_string_lossy().replace('_', " ");
-            Ok(Listed { picture, caption: template.replace("{}", &name), row: None })
+            Ok(Listed { image, caption: template.replace("{}", &name), row: None })
         }
     }
 }

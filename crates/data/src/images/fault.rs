@@ -1,10 +1,10 @@
-//! What can be wrong with one picture, apart from which picture it is.
+//! What can be wrong with one image, apart from which image it is.
 
-/// Pictures of more pixels are refused before anything is allocated for them.
+/// Images of more pixels are refused before anything is allocated for them.
 pub const MOST_PIXELS: u64 = 100_000_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PictureFault {
+pub enum ImageFault {
     #[error("cannot be read: {0}")]
     Unreadable(String),
     #[error("is none of PNG, JPEG, WebP, GIF and BMP")]
@@ -23,18 +23,18 @@ pub enum PictureFault {
     TooLarge { width: u32, height: u32 },
 }
 
-impl PictureFault {
+impl ImageFault {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Unreadable(_) => "check the path and its permissions; paths in a table are relative to its folder",
             Self::UnknownFormat => "convert it to PNG or JPEG; the format is known by the contents, not by the name",
             Self::Truncated(_) | Self::Damaged(_) => {
-                "fetch the file again, or set `on_bad_row = \"skip\"` to leave such pictures out"
+                "fetch the file again, or set `on_bad_row = \"skip\"` to leave such images out"
             }
-            Self::Animated(_) => "extract one frame, for example: magick 'picture.gif[0]' picture.png",
-            Self::Cmyk => "convert it to RGB, for example: magick picture.jpg -colorspace sRGB rgb.jpg",
-            Self::ZeroSized { .. } => "replace the picture, or set `on_bad_row = \"skip\"`",
-            Self::TooLarge { .. } => "make it smaller first, for example: magick picture.png -resize 4096x small.png",
+            Self::Animated(_) => "extract one frame, for example: magick 'image.gif[0]' image.png",
+            Self::Cmyk => "convert it to RGB, for example: magick image.jpg -colorspace sRGB rgb.jpg",
+            Self::ZeroSized { .. } => "replace the image, or set `on_bad_row = \"skip\"`",
+            Self::TooLarge { .. } => "make it smaller first, for example: magick image.png -resize 4096x small.png",
         }
     }
 
@@ -47,7 +47,7 @@ impl PictureFault {
     }
 }
 
-impl From<std::io::Error> for PictureFault {
+impl From<std::io::Error> for ImageFault {
     fn from(error: std::io::Error) -> Self {
         Self::of_io(&error)
     }

@@ -1,4 +1,4 @@
-//! The first bytes of a picture: enough to know its format, size and orientation, and to refuse what cannot be used,
+//! The first bytes of an image: enough to know its format, size and orientation, and to refuse what cannot be used,
 //! without decoding it. Every file is looked at when the data is opened, and again when it is decoded: it may have
 //! changed in between.
 
@@ -9,7 +9,7 @@ mod jpeg;
 mod png;
 mod webp;
 
-use super::fault::{MOST_PIXELS, PictureFault};
+use super::fault::{ImageFault, MOST_PIXELS};
 pub use exif::Orientation;
 pub(super) use jpeg::is_complete as is_complete_jpeg;
 use std::{
@@ -47,22 +47,22 @@ impl Header {
     }
 
     /// Reads the header of `file` and the size of the file in bytes.
-    pub fn of_file(file: &Path) -> Result<(Self, u64), PictureFault> {
+    pub fn of_file(file: &Path) -> Result<(Self, u64), ImageFault> {
         let open = File::open(file)?;
         let metadata = open.metadata()?;
         if !metadata.is_file() {
-            return Err(PictureFault::Unreadable("it is not a file".into()));
+            return Err(ImageFault::Unreadable("it is not a file".into()));
         }
         // Small, because most of what follows the header is skipped.
         let header = Self::read(&mut BufReader::with_capacity(4096, open))?;
         Ok((header, metadata.len()))
     }
 
-    pub fn read(input: &mut (impl Read + Seek)) -> Result<Self, PictureFault> {
+    pub fn read(input: &mut (impl Read + Seek)) -> Result<Self, ImageFault> {
         let mut magic = [0; 12];
         input.read_exact(&mut magic).map_err(|error| match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => PictureFault::UnknownFormat,
-            _ => PictureFault::of_io(&error),
+            std::io::ErrorKind::UnexpectedEof => ImageFault::UnknownFormat,
+            _ => ImageFault::of_io(&error),
         })?;
         input.rewind()?;
         let header = match magic {
@@ -71,16 +71,16 @@ impl Header {
             [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P'] => webp::read(input)?,
             [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => gif::read(input)?,
             [b'B', b'M', ..] => bmp::read(input)?,
-            _ => return Err(PictureFault::UnknownFormat),
+            _ => return Err(ImageFault::UnknownFormat),
         };
         header.checked()
     }
 
-    fn checked(self) -> Result<Self, PictureFault> {
+    fn checked(self) -> Result<Self, ImageFault> {
         let Header { width, height, .. } = self;
         match u64::from(width) * u64::from(height) {
-            0 => Err(PictureFault::ZeroSized { width, height }),
-            pixels if pixels > MOST_PIXELS => Err(PictureFault::TooLarge { width, height }),
+            0 => Err(ImageFault::ZeroSized { width, height }),
+            pixels if pixels > MOST_PIXELS => Err(ImageFault::TooLarge { width, height }),
             _ => Ok(self),
         }
     }
@@ -91,7 +91,7 @@ impl Header {
     }
 }
 
-fn bytes<const N: usize>(input: &mut impl Read) -> Result<[u8; N], PictureFault> {
+fn bytes<const N: usize>(input: &mut impl Read) -> Result<[u8; N], ImageFault> {
     let mut bytes = [0; N];
     input.read_exact(&mut bytes)?;
     Ok(bytes)
@@ -100,8 +100,8 @@ fn bytes<const N: usize>(input: &mut impl Read) -> Result<[u8; N], PictureFault>
 /// Metadata longer than this is not read for its orientation.
 const MOST_EXIF: u32 = 1 << 20;
 
-/// The orientation in an EXIF block of `length` bytes at hand. Unreadable EXIF is no reason to refuse a picture.
-fn orientation(input: &mut impl Read, length: u32) -> Result<Orientation, PictureFault> {
+/// The orientation in an EXIF block of `length` bytes at hand. Unreadable EXIF is no reason to refuse an image.
+fn orientation(input: &mut impl Read, length: u32) -> Result<Orientation, ImageFault> {
     let mut block = vec![0; length as usize];
     input.read_exact(&mut block)?;
     Ok(Orientation::of_exif(&block).unwrap_or_default())

@@ -1,4 +1,4 @@
-//! `preprocessor_config.json`: how the pictures of a checkpoint were prepared.
+//! `preprocessor_config.json`: how the images of a checkpoint were prepared.
 
 use super::prepare::{Filter, Preparation, Scaling};
 use crate::DataError;
@@ -8,7 +8,7 @@ use std::path::Path;
 const NAME: &str = "preprocessor_config.json";
 
 impl Preparation {
-    /// As the checkpoint in `folder` says, or as CLIP does where it says nothing; for a model whose pictures have `side`.
+    /// As the checkpoint in `folder` says, or as CLIP does where it says nothing; for a model whose images have `side`.
     pub fn of_checkpoint(folder: &Path, side: usize) -> Result<Self, DataError> {
         let file = folder.join(NAME);
         let text = match std::fs::read(&file) {
@@ -19,7 +19,7 @@ impl Preparation {
         let config = serde_json::from_slice(&text).map_err(|error| error.to_string());
         config
             .and_then(|config: Value| read(&config, side))
-            .map_err(|cause| DataError::PictureConfig { file: file.clone(), cause })
+            .map_err(|cause| DataError::ImageConfig { file: file.clone(), cause })
     }
 }
 
@@ -28,14 +28,14 @@ fn read(config: &Value, side: usize) -> Result<Preparation, String> {
     let flag = |key: &str| config.get(key).and_then(Value::as_bool).unwrap_or(true);
     let crop = if flag("do_center_crop") { sides(config, "crop_size")? } else { None };
     if let Some(crop) = crop.filter(|&crop| crop != Sides::Both(side, side) && crop != Sides::Shortest(side)) {
-        return Err(format!("`crop_size` {crop:?} is not the model's picture of {side} × {side}"));
+        return Err(format!("`crop_size` {crop:?} is not the model's image of {side} × {side}"));
     }
     let scaling = match sides(config, "size")? {
-        _ if !flag("do_resize") => return Err("`do_resize` = false: pictures must have the model's size".into()),
+        _ if !flag("do_resize") => return Err("`do_resize` = false: images must have the model's size".into()),
         None => usual.scaling,
         Some(Sides::Both(height, width)) if (height, width) == (side, side) => Scaling::Squeeze,
         Some(Sides::Shortest(shortest)) if shortest >= side => Scaling::Shortest(shortest),
-        Some(size) => return Err(format!("`size` {size:?} does not cover the model's picture of {side} × {side}")),
+        Some(size) => return Err(format!("`size` {size:?} does not cover the model's image of {side} × {side}")),
     };
     let (mean, std) = match flag("do_normalize") {
         true => (triple(config, "image_mean", usual.mean)?, triple(config, "image_std", usual.std)?),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_says_how_its_pictures_are_prepared() {
+    fn a_checkpoint_says_how_its_images_are_prepared() {
         let clip = r#"{"crop_size": {"height": 224, "width": 224}, "do_center_crop": true, "do_normalize": true,
             "do_resize": true, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.25, 0.5, 1],
             "resample": 2, "rescale_factor": 0.00392156862745098, "size": {"shortest_edge": 256}}"#;

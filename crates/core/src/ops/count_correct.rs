@@ -14,9 +14,9 @@ use plimsoll_base::simd::simd;
 /// Inputs: logits (M, V), targets i32 (M), weights (M). Output: Σ weight · [argmax = target]. The first of equal
 /// logits wins; a row with a NaN or a target outside 0..V is not correct.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Correct;
+pub struct CountCorrect;
 
-impl Correct {
+impl CountCorrect {
     pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
         let (count, classes) = (rng.size(1, 300), rng.size(2, 5));
         let inputs = vec![
@@ -24,11 +24,11 @@ impl Correct {
             SampleInput::new(Type::new(DType::I32, &[count]), Fill::Ids(classes)),
             SampleInput::constant(&[count], Fill::Mask),
         ];
-        vec![Sample::plain(Correct, inputs)]
+        vec![Sample::plain(CountCorrect, inputs)]
     }
 }
 
-impl Op for Correct {
+impl Op for CountCorrect {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         let [logits, targets, weights] = inputs else { return OpError::new("needs logits, targets and weights") };
         let fits = logits.rank() == 2 && [targets, weights].iter().all(|t| t.shape[..] == logits.shape[..1]);
@@ -38,9 +38,9 @@ impl Op for Correct {
         }
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
-        match target.processor {
-            Processor::Cpu => 8 * rows::stretches(inputs[0].shape[0]),
-            Processor::Cuda => size_of::<f32>() * inputs[0].shape[0],
+        match target.backend {
+            Backend::Cpu => 8 * rows::stretches(inputs[0].shape[0]),
+            Backend::Cuda => size_of::<f32>() * inputs[0].shape[0],
         }
     }
     fn class(&self) -> Class {
@@ -58,7 +58,7 @@ impl Op for Correct {
             return Err(mismatch(self, launch, "logits, targets and weights for a total"));
         };
         let (rows, classes) = (logits.ty.shape[0], logits.ty.shape[1]);
-        let kernel = typed(source!("correct", "map", "long_rows"), "correct", &[("T", logits), ("W", weights)]);
+        let kernel = typed(source!("count_correct", "map", "long_rows"), "correct", &[("T", logits), ("W", weights)]);
         let width = stream_width(&[logits]);
         let threads = stream_threads(classes, width);
         let counted = launch.workspace;

@@ -2,7 +2,7 @@
 //! eighth of their size, straight from their frequencies.
 
 use super::{
-    fault::PictureFault,
+    fault::ImageFault,
     header::{Format, Header, is_complete_jpeg},
 };
 use crate::guarded;
@@ -15,7 +15,7 @@ pub(super) struct Pixels {
     pub height: u32,
 }
 
-/// Buffers that are kept from picture to picture.
+/// Buffers that are kept from image to image.
 #[derive(Default)]
 pub(super) struct Buffers {
     pub rgb: Vec<u8>,
@@ -28,10 +28,10 @@ impl Buffers {
         self.rgb.capacity() + self.native.capacity()
     }
 
-    /// Memory that is not there is a fault of the picture, not the end of the process.
-    fn size(buffer: &mut Vec<u8>, bytes: usize) -> Result<&mut [u8], PictureFault> {
+    /// Memory that is not there is a fault of the image, not the end of the process.
+    fn size(buffer: &mut Vec<u8>, bytes: usize) -> Result<&mut [u8], ImageFault> {
         let missing = bytes.saturating_sub(buffer.len());
-        buffer.try_reserve_exact(missing).map_err(|error| PictureFault::Unreadable(error.to_string()))?;
+        buffer.try_reserve_exact(missing).map_err(|error| ImageFault::Unreadable(error.to_string()))?;
         buffer.resize(bytes, 0);
         Ok(buffer)
     }
@@ -39,10 +39,10 @@ impl Buffers {
 
 /// Decodes `file`, whose header is `header`, into `buffers.rgb`; the sides are divided by `shrink` (1, 2, 4 or 8,
 /// above 1 only for JPEG).
-pub(super) fn decode(file: &[u8], header: &Header, shrink: u32, buffers: &mut Buffers) -> Result<Pixels, PictureFault> {
-    // The decoders are safe code for files from anywhere; should one still panic, the picture is to blame.
+pub(super) fn decode(file: &[u8], header: &Header, shrink: u32, buffers: &mut Buffers) -> Result<Pixels, ImageFault> {
+    // The decoders are safe code for files from anywhere; should one still panic, the image is to blame.
     guarded(|| match header.format {
-        Format::Jpeg if !is_complete_jpeg(file) => Err(PictureFault::Truncated("the end of the JPEG is missing")),
+        Format::Jpeg if !is_complete_jpeg(file) => Err(ImageFault::Truncated("the end of the JPEG is missing")),
         Format::Jpeg if shrink > 1 => shrunk_jpeg(file, header, shrink, buffers),
         Format::Jpeg => jpeg(file, header, buffers),
         Format::Png => png(file, header, buffers),
@@ -50,20 +50,20 @@ pub(super) fn decode(file: &[u8], header: &Header, shrink: u32, buffers: &mut Bu
         Format::Gif => gif(file, header, buffers),
         Format::Bmp => bmp(file, header, buffers),
     })
-    .map_err(PictureFault::Damaged)?
+    .map_err(ImageFault::Damaged)?
 }
 
-fn damaged(error: impl std::fmt::Display) -> PictureFault {
-    PictureFault::Damaged(error.to_string())
+fn damaged(error: impl std::fmt::Display) -> ImageFault {
+    ImageFault::Damaged(error.to_string())
 }
 
-/// `channels` bytes for each pixel of the picture; at most 8 × 100 million, so there is no overflow.
+/// `channels` bytes for each pixel of the image; at most 8 × 100 million, so there is no overflow.
 fn bytes(header: &Header, channels: usize) -> usize {
     header.width as usize * header.height as usize * channels
 }
 
 fn options() -> DecoderOptions {
-    // The size has been checked as a product; the defaults would refuse long thin pictures.
+    // The size has been checked as a product; the defaults would refuse long thin images.
     DecoderOptions::new_fast().set_max_width(usize::MAX).set_max_height(usize::MAX)
 }
 
@@ -71,7 +71,7 @@ fn whole(header: &Header) -> Pixels {
     Pixels { width: header.width, height: header.height }
 }
 
-fn jpeg(file: &[u8], header: &Header, buffers: &mut Buffers) -> Result<Pixels, PictureFault> {
+fn jpeg(file: &[u8], header: &Header, buffers: &mut Buffers) -> Result<Pixels, ImageFault> {
     let options = options().jpeg_set_out_colorspace(ColorSpace::RGB);
     let mut decoder = zune_jpeg::JpegDecoder::new_with_options(ZCursor::new(file), options);
     decoder.decode_headers().map_err(damaged)?;
@@ -82,7 +82,7 @@ fn jpeg(file: &[u8], header: &Header, buffers: &mut Buffers) -> Result<Pixels, P
     Ok(whole(header))
 }
 
-fn shrunk_jpeg(file: &[u8], header: &Header, shrink: u32, buffers: &mut Buffers) -> Result<Pixels, PictureFault> {
+fn shrunk_jpeg(file: &[u8], header: &Header, shrink: u32, buffers: &mut Buffers) -> Result<Pixels, ImageFault> {
     let mut decoder = jpeg_decoder::Decoder::new(file);
     let (width, height) = (header.width.div_ceil(shrink), header.height.div_ceil(shrink));
     // Sides of a JPEG have 16 bits.
@@ -102,7 +102,7 @@ fn shrunk_jpeg(file: &[u8], header: &Header, shrink: u32, buffers: &mut Buffers)
     Ok(Pixels { width, height })
 }
 
-fn png(file: &[u8], header: &Header, buffers: &mut Buffers) -> Result<Pixels, PictureFault> {
+fn png(file: &[u8], header: &Header, buffers: &mut Buffers) -> Result<Pixels, ImageFault> {
     let limits = png::Limits { bytes: bytes(header, 8) + (64 << 20) };
     let mut decoder = png::Decoder::new_with_limits(Cursor::new(file), limits);
     decoder.set_transformations(png::Transformations::normalize_to_color8());
@@ -115,7 +115,7 @@ fn png(file: &[u8], header: &Header, buffers: &mut Buffers) -> Result<Pixels, Pi
     Ok(whole(header))
 }
 
-fn webp(file: &[u8], header: &Header, buffers: &mut Buffers) -> Result<Pixels, PictureFault> {
+fn webp(file: &[u8], header: &Header, buffers: &mut Buffers) -> Result<Pixels, ImageFault> {
     let mut decoder = image_webp::WebPDecoder::new(Cursor::new(file)).map_err(damaged)?;
     if decoder.dimensions() != (header.width, header.height) {
         return Err(damaged("its size is unclear"));
@@ -130,13 +130,13 @@ fn webp(file: &[u8], header: &Header, buffers: &mut Buffers) -> Result<Pixels, P
     Ok(whole(header))
 }
 
-/// The one frame may cover a part of the picture; the rest is white, like everything transparent.
-fn gif(file: &[u8], header: &Header, buffers: &mut Buffers) -> Result<Pixels, PictureFault> {
+/// The one frame may cover a part of the image; the rest is white, like everything transparent.
+fn gif(file: &[u8], header: &Header, buffers: &mut Buffers) -> Result<Pixels, ImageFault> {
     let mut options = gif::DecodeOptions::new();
     options.set_color_output(gif::ColorOutput::RGBA);
     options.check_frame_consistency(true);
     let mut decoder = options.read_info(Cursor::new(file)).map_err(damaged)?;
-    let frame = decoder.next_frame_info().map_err(damaged)?.ok_or_else(|| damaged("a GIF without a picture"))?;
+    let frame = decoder.next_frame_info().map_err(damaged)?.ok_or_else(|| damaged("a GIF without an image"))?;
     let (left, top, columns, rows) =
         (usize::from(frame.left), usize::from(frame.top), usize::from(frame.width), usize::from(frame.height));
     let native = Buffers::size(&mut buffers.native, columns * rows * 4)?;
@@ -147,12 +147,12 @@ fn gif(file: &[u8], header: &Header, buffers: &mut Buffers) -> Result<Pixels, Pi
     for (row, line) in native.chunks_exact(columns.max(1) * 4).enumerate() {
         let start = (top + row) * width + left;
         let target = rgb.get_mut(start * 3..(start + columns) * 3);
-        flatten(line, 4, target.ok_or_else(|| damaged("a GIF frame outside of its picture"))?);
+        flatten(line, 4, target.ok_or_else(|| damaged("a GIF frame outside of its image"))?);
     }
     Ok(whole(header))
 }
 
-fn bmp(file: &[u8], header: &Header, buffers: &mut Buffers) -> Result<Pixels, PictureFault> {
+fn bmp(file: &[u8], header: &Header, buffers: &mut Buffers) -> Result<Pixels, ImageFault> {
     let mut decoder = zune_bmp::BmpDecoder::new_with_options(ZCursor::new(file), options());
     decoder.decode_headers().map_err(|error| damaged(format!("{error:?}")))?;
     let channels = decoder.colorspace().map_or(0, |colours| colours.num_components());
@@ -161,7 +161,7 @@ fn bmp(file: &[u8], header: &Header, buffers: &mut Buffers) -> Result<Pixels, Pi
     }
     let native = Buffers::size(&mut buffers.native, bytes(header, channels))?;
     decoder.decode_into(native).map_err(|error| damaged(format!("{error:?}")))?;
-    // Many programs leave the fourth byte 0 and mean a picture, not nothing.
+    // Many programs leave the fourth byte 0 and mean an image, not nothing.
     if channels == 4 && native.iter().skip(3).step_by(4).all(|&alpha| alpha == 0) {
         native.iter_mut().skip(3).step_by(4).for_each(|alpha| *alpha = 255);
     }

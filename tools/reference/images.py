@@ -1,7 +1,7 @@
-"""Small pictures of every format and what CLIP's own processor (on PIL) makes of them.
+"""Small images of every format and what CLIP's own processor (on PIL) makes of them.
 
-Writes crates/data/tests/goldens/pictures/: the pictures, and expected.safetensors with one f32 tensor (3, 16, 16) each.
-Transparent pictures are put on white first: PIL alone would drop the alpha channel and show what lies beneath.
+Writes crates/data/tests/goldens/images/: the images, and expected.safetensors with one f32 tensor (3, 16, 16) each.
+Transparent images are put on white first: PIL alone would drop the alpha channel and show what lies beneath.
 """
 import sys
 from pathlib import Path
@@ -30,7 +30,7 @@ def turned(number):
     return exif
 
 
-def write_pictures(folder, rng):
+def write_images(folder, rng):
     scene(rng, 97, 61).save(folder / "photo.jpg", quality=90)
     scene(rng, 61, 83).save(folder / "progressive.jpg", quality=88, progressive=True)
     scene(rng, 71, 50).convert("L").save(folder / "grey.jpg", quality=90)
@@ -49,16 +49,16 @@ def write_pictures(folder, rng):
 
 
 def expected(file, processor):
-    picture = ImageOps.exif_transpose(Image.open(file))
-    if picture.mode == "RGBA":
-        picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
-    return processor(picture.convert("RGB"), return_tensors="np")["pixel_values"][0].astype(np.float32)
+    image = ImageOps.exif_transpose(Image.open(file))
+    if image.mode == "RGBA":
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return processor(image.convert("RGB"), return_tensors="np")["pixel_values"][0].astype(np.float32)
 
 
 def main():
-    folder = Path(sys.argv[1]) / "pictures"
+    folder = Path(sys.argv[1]) / "images"
     folder.mkdir(parents=True, exist_ok=True)
-    write_pictures(folder, np.random.default_rng(7))
+    write_images(folder, np.random.default_rng(7))
     square = {"height": SIDE, "width": SIDE}
     processor = CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size=square)
     files = sorted(file for file in folder.iterdir() if file.suffix != ".safetensors")

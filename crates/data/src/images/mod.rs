@@ -1,4 +1,4 @@
-//! Pictures: header → decode → resize → normalize, straight into the row of a batch; with captions, a dataset.
+//! Images: header → decode → resize → normalize, straight into the row of a batch; with captions, a dataset.
 
 pub(super) mod captioned;
 mod config;
@@ -11,7 +11,7 @@ mod prepare;
 pub use captioned::{
     CaptionData, CaptionOptions, CaptionReport, CaptionSizes, Captioned, load_captions, read_captions,
 };
-pub use fault::{MOST_PIXELS, PictureFault};
+pub use fault::{ImageFault, MOST_PIXELS};
 pub use header::{Format, Header, Orientation};
-pub use list::PicturePlace;
+pub use list::ImagePlace;
 pub use prepare::{Filter, Preparation, Scaling, Studio};

@@ -1,10 +1,10 @@
 //! JPEG: segments up to the start of the scan.
 
 use super::{Format, Header, MOST_EXIF, Orientation, bytes, orientation};
-use crate::pictures::fault::PictureFault;
+use crate::images::fault::ImageFault;
 use std::io::{Read, Seek};
 
-pub(super) fn read(input: &mut (impl Read + Seek)) -> Result<Header, PictureFault> {
+pub(super) fn read(input: &mut (impl Read + Seek)) -> Result<Header, ImageFault> {
     input.seek_relative(2)?;
     let mut found = Orientation::default();
     loop {
@@ -17,19 +17,19 @@ pub(super) fn read(input: &mut (impl Read + Seek)) -> Result<Header, PictureFaul
                 return Ok(header);
             }
             0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf => {
-                return Err(PictureFault::Damaged(format!("JPEG coding {marker:#x} is not supported")));
+                return Err(ImageFault::Damaged(format!("JPEG coding {marker:#x} is not supported")));
             }
             0xd8 | 0x01 | 0xd0..=0xd7 => {}
-            0xd9 | 0xda => return Err(PictureFault::Damaged("a JPEG without a frame header".into())),
+            0xd9 | 0xda => return Err(ImageFault::Damaged("a JPEG without a frame header".into())),
             _ => segment(input, marker, &mut found)?,
         }
     }
 }
 
 /// The byte behind the next 0xff; a marker may be preceded by any number of them.
-fn next_marker(input: &mut impl Read) -> Result<u8, PictureFault> {
+fn next_marker(input: &mut impl Read) -> Result<u8, ImageFault> {
     if bytes::<1>(input)? != [0xff] {
-        return Err(PictureFault::Damaged("a JPEG segment does not begin with a marker".into()));
+        return Err(ImageFault::Damaged("a JPEG segment does not begin with a marker".into()));
     }
     loop {
         match bytes::<1>(input)? {
@@ -40,12 +40,12 @@ fn next_marker(input: &mut impl Read) -> Result<u8, PictureFault> {
 }
 
 /// Bytes of a segment behind its length field.
-fn length(input: &mut impl Read) -> Result<u32, PictureFault> {
+fn length(input: &mut impl Read) -> Result<u32, ImageFault> {
     let length = u16::from_be_bytes(bytes(input)?);
-    length.checked_sub(2).map(u32::from).ok_or_else(|| PictureFault::Damaged("a JPEG segment of length 0".into()))
+    length.checked_sub(2).map(u32::from).ok_or_else(|| ImageFault::Damaged("a JPEG segment of length 0".into()))
 }
 
-fn segment(input: &mut (impl Read + Seek), marker: u8, found: &mut Orientation) -> Result<(), PictureFault> {
+fn segment(input: &mut (impl Read + Seek), marker: u8, found: &mut Orientation) -> Result<(), ImageFault> {
     let length = length(input)?;
     if marker != 0xe1 || length > MOST_EXIF {
         return Ok(input.seek_relative(i64::from(length))?);
@@ -58,16 +58,16 @@ fn segment(input: &mut (impl Read + Seek), marker: u8, found: &mut Orientation) 
     Ok(())
 }
 
-fn frame(input: &mut (impl Read + Seek), marker: u8) -> Result<Header, PictureFault> {
+fn frame(input: &mut (impl Read + Seek), marker: u8) -> Result<Header, ImageFault> {
     let length = length(input)?;
     let [precision, h1, h0, w1, w0, components] = bytes(input)?;
     let (width, height) = (u16::from_be_bytes([w1, w0]), u16::from_be_bytes([h1, h0]));
     match (precision, components) {
-        (_, 4) => return Err(PictureFault::Cmyk),
+        (_, 4) => return Err(ImageFault::Cmyk),
         (8, 1 | 3) => {}
         _ => {
-            let cause = format!("{components} components of {precision} bits; JPEG pictures have 1 or 3 of 8");
-            return Err(PictureFault::Damaged(cause));
+            let cause = format!("{components} components of {precision} bits; JPEG images have 1 or 3 of 8");
+            return Err(ImageFault::Damaged(cause));
         }
     }
     let chroma = chroma(input, components)?;
@@ -76,7 +76,7 @@ fn frame(input: &mut (impl Read + Seek), marker: u8) -> Result<Header, PictureFa
 }
 
 /// How much finer the finest component is sampled than the coarsest, along the axis where they differ most.
-fn chroma(input: &mut impl Read, components: u8) -> Result<u32, PictureFault> {
+fn chroma(input: &mut impl Read, components: u8) -> Result<u32, ImageFault> {
     let (mut finest, mut coarsest) = ([1; 2], [4; 2]);
     for _ in 0..components {
         let [_, sampling, _] = bytes(input)?;
@@ -89,7 +89,7 @@ fn chroma(input: &mut impl Read, components: u8) -> Result<u32, PictureFault> {
 }
 
 /// EXIF may legally stand behind the frame header.
-fn orientation_behind(input: &mut (impl Read + Seek), mut found: Orientation) -> Result<Orientation, PictureFault> {
+fn orientation_behind(input: &mut (impl Read + Seek), mut found: Orientation) -> Result<Orientation, ImageFault> {
     loop {
         match next_marker(input)? {
             0xda | 0xd9 => return Ok(found),

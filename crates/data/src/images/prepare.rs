@@ -2,14 +2,14 @@
 
 use super::{
     decode::{Buffers, Pixels, bytes_needed, decode},
-    fault::PictureFault,
+    fault::ImageFault,
     header::{Header, Orientation},
 };
 use fast_image_resize as resize;
 use plimsoll_base::simd::simd;
 use std::{io::Cursor, path::Path};
 
-/// How pictures become numbers.
+/// How images become numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preparation {
     /// Width and height of the result.
@@ -26,7 +26,7 @@ pub struct Preparation {
 pub enum Scaling {
     /// The shorter side becomes this long; the middle is cut out.
     Shortest(usize),
-    /// The whole picture becomes the square, whatever its proportions.
+    /// The whole image becomes the square, whatever its proportions.
     Squeeze,
 }
 
@@ -37,17 +37,17 @@ pub enum Filter {
     Lanczos,
 }
 
-/// Moments of the pictures that CLIP was trained on, per channel.
+/// Moments of the images that CLIP was trained on, per channel.
 const CLIP_MEAN: [f64; 3] = [0.48145466, 0.4578275, 0.40821073];
 const CLIP_STD: [f64; 3] = [0.26862954, 0.26130258, 0.27577711];
 
 /// A JPEG is decoded at a fraction of its size only where the filter still shrinks it by this much, its colours too,
-/// which most have at half size: then the result differs from that of the whole picture by less than one step of 255
+/// which most have at half size: then the result differs from that of the whole image by less than one step of 255
 /// on average.
 const LEAST_SHRINK: f64 = 3.2;
 
 impl Preparation {
-    /// As CLIP's own processor, for pictures of `side`.
+    /// As CLIP's own processor, for images of `side`.
     pub fn clip(side: usize) -> Self {
         Preparation {
             side,
@@ -59,12 +59,12 @@ impl Preparation {
         }
     }
 
-    /// Floats of one picture: 3 channels of `side` rows.
+    /// Floats of one image: 3 channels of `side` rows.
     pub fn elements(&self) -> usize {
         3 * self.side * self.side
     }
 
-    /// The part of the stored picture that is seen, and how far a JPEG may be shrunk while decoding.
+    /// The part of the stored image that is seen, and how far a JPEG may be shrunk while decoding.
     fn window(&self, header: &Header) -> Window {
         let (width, height) = header.upright();
         let (width, height) = (f64::from(width), f64::from(height));
@@ -84,8 +84,8 @@ impl Preparation {
         Window::new(axis(width, scaled_width), axis(height, scaled_height), header.orientation, side)
     }
 
-    /// Decodes the picture in `file` into `out`, which has `elements()` floats.
-    pub fn run(&self, file: &[u8], studio: &mut Studio, out: &mut [f32]) -> Result<(), PictureFault> {
+    /// Decodes the image in `file` into `out`, which has `elements()` floats.
+    pub fn run(&self, file: &[u8], studio: &mut Studio, out: &mut [f32]) -> Result<(), ImageFault> {
         let header = Header::read(&mut Cursor::new(file))?;
         let window = self.window(&header);
         let shrink = window.shrink(&header);
@@ -95,8 +95,8 @@ impl Preparation {
         Ok(())
     }
 
-    fn resize(&self, window: &Window, shrink: f64, pixels: &Pixels, studio: &mut Studio) -> Result<(), PictureFault> {
-        let refused = |error: &dyn std::fmt::Display| PictureFault::Damaged(error.to_string());
+    fn resize(&self, window: &Window, shrink: f64, pixels: &Pixels, studio: &mut Studio) -> Result<(), ImageFault> {
+        let refused = |error: &dyn std::fmt::Display| ImageFault::Damaged(error.to_string());
         let filter = match self.filter {
             Filter::Bilinear => resize::FilterType::Bilinear,
             Filter::Bicubic => resize::FilterType::CatmullRom,
@@ -146,7 +146,7 @@ impl Preparation {
         }
     }
 
-    /// An upper bound of the bytes that preparing a picture takes, its file of `file_bytes` included.
+    /// An upper bound of the bytes that preparing an image takes, its file of `file_bytes` included.
     pub fn bytes_needed(&self, header: &Header, file_bytes: u64) -> usize {
         let window = self.window(header);
         let shrink = window.shrink(header);
@@ -157,7 +157,7 @@ impl Preparation {
     }
 }
 
-/// A part of one axis, in pixels of the whole picture.
+/// A part of one axis, in pixels of the whole image.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Span {
     start: f64,
@@ -200,7 +200,7 @@ impl Window {
     }
 }
 
-/// What one worker needs to prepare pictures; kept from picture to picture.
+/// What one worker needs to prepare images; kept from image to image.
 #[derive(Default)]
 pub struct Studio {
     file: Vec<u8>,
@@ -210,8 +210,8 @@ pub struct Studio {
 }
 
 impl Studio {
-    /// Reads and prepares the picture at `path`.
-    pub fn open(&mut self, path: &Path, how: &Preparation, out: &mut [f32]) -> Result<(), PictureFault> {
+    /// Reads and prepares the image at `path`.
+    pub fn open(&mut self, path: &Path, how: &Preparation, out: &mut [f32]) -> Result<(), ImageFault> {
         let mut file = std::mem::take(&mut self.file);
         let result = read_whole(path, &mut file).and_then(|()| how.run(&file, self, out));
         self.file = file;
@@ -223,15 +223,15 @@ impl Studio {
     }
 }
 
-/// Files above this are no pictures of up to 100 million pixels.
+/// Files above this are no images of up to 100 million pixels.
 const MOST_FILE_BYTES: u64 = 1 << 30;
 
-fn read_whole(path: &Path, file: &mut Vec<u8>) -> Result<(), PictureFault> {
+fn read_whole(path: &Path, file: &mut Vec<u8>) -> Result<(), ImageFault> {
     use std::io::Read;
     let open = std::fs::File::open(path)?;
     let length = open.metadata()?.len();
     if length > MOST_FILE_BYTES {
-        return Err(PictureFault::Damaged(format!("a file of {length} bytes")));
+        return Err(ImageFault::Damaged(format!("a file of {length} bytes")));
     }
     file.clear();
     file.reserve_exact(length as usize);

@@ -36,9 +36,9 @@ impl Op for ClipNorm {
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         let sums = inputs.iter().map(Type::elements);
-        match target.processor {
-            Processor::Cpu => 8 * sums.map(elementwise::partial_sums).max().unwrap_or(0),
-            Processor::Cuda => 8 * sums.map(device_sums).sum::<usize>(),
+        match target.backend {
+            Backend::Cpu => 8 * sums.map(elementwise::partial_sums).max().unwrap_or(0),
+            Backend::Cuda => 8 * sums.map(device_sums).sum::<usize>(),
         }
     }
     fn class(&self) -> Class {
@@ -73,9 +73,9 @@ impl Op for ClipNorm {
     }
 }
 
-const SOURCE: Source = source!("clip", "map");
+const SOURCE: Source = source!("clip_norm", "map");
 
-/// Gradients to a launch, as clip.cu has it.
+/// Gradients to a launch, as clip_norm.cu has it.
 const BATCH: usize = 60;
 
 /// Sums of squares of gradients of one type to `parts`; how many.

@@ -1,46 +1,46 @@
 //! WebP: a RIFF file with one of three first chunks.
 
 use super::{Format, Header, MOST_EXIF, bytes, orientation};
-use crate::pictures::fault::PictureFault;
+use crate::images::fault::ImageFault;
 use std::io::{ErrorKind, Read, Seek};
 
 const HAS_EXIF: u8 = 0x08;
 const IS_ANIMATED: u8 = 0x02;
 
-pub(super) fn read(input: &mut (impl Read + Seek)) -> Result<Header, PictureFault> {
+pub(super) fn read(input: &mut (impl Read + Seek)) -> Result<Header, ImageFault> {
     input.seek_relative(12)?;
     let (kind, length) = chunk(input)?;
     match &kind {
         b"VP8 " => lossy(input),
         b"VP8L" => lossless(input),
         b"VP8X" => extended(input, length),
-        _ => Err(PictureFault::Damaged("a WebP whose first chunk is unknown".into())),
+        _ => Err(ImageFault::Damaged("a WebP whose first chunk is unknown".into())),
     }
 }
 
-fn lossy(input: &mut impl Read) -> Result<Header, PictureFault> {
+fn lossy(input: &mut impl Read) -> Result<Header, ImageFault> {
     let [_, _, _, s0, s1, s2, w0, w1, h0, h1] = bytes(input)?;
     if [s0, s1, s2] != [0x9d, 0x01, 0x2a] {
-        return Err(PictureFault::Damaged("a lossy WebP without a key frame".into()));
+        return Err(ImageFault::Damaged("a lossy WebP without a key frame".into()));
     }
     // The two upper bits are a display scale, which nobody honours.
     let size = |low, high| u32::from(u16::from_le_bytes([low, high]) & 0x3fff);
     Ok(Header::new(Format::WebP, size(w0, w1), size(h0, h1)))
 }
 
-fn lossless(input: &mut impl Read) -> Result<Header, PictureFault> {
+fn lossless(input: &mut impl Read) -> Result<Header, ImageFault> {
     let [signature] = bytes(input)?;
     if signature != 0x2f {
-        return Err(PictureFault::Damaged("a lossless WebP without its signature".into()));
+        return Err(ImageFault::Damaged("a lossless WebP without its signature".into()));
     }
     let bits = u32::from_le_bytes(bytes(input)?);
     Ok(Header::new(Format::WebP, (bits & 0x3fff) + 1, (bits >> 14 & 0x3fff) + 1))
 }
 
-fn extended(input: &mut (impl Read + Seek), length: u32) -> Result<Header, PictureFault> {
+fn extended(input: &mut (impl Read + Seek), length: u32) -> Result<Header, ImageFault> {
     let [flags, _, _, _, w0, w1, w2, h0, h1, h2] = bytes(input)?;
     if flags & IS_ANIMATED != 0 {
-        return Err(PictureFault::Animated("WebP"));
+        return Err(ImageFault::Animated("WebP"));
     }
     let size = |low, middle, high| u32::from_le_bytes([low, middle, high, 0]) + 1;
     let mut header = Header::new(Format::WebP, size(w0, w1, w2), size(h0, h1, h2));
@@ -52,7 +52,7 @@ fn extended(input: &mut (impl Read + Seek), length: u32) -> Result<Header, Pictu
 }
 
 /// EXIF stands behind the pixels. A file that ends before it is left to the decoder.
-fn find_orientation(input: &mut (impl Read + Seek), header: &mut Header) -> Result<(), PictureFault> {
+fn find_orientation(input: &mut (impl Read + Seek), header: &mut Header) -> Result<(), ImageFault> {
     loop {
         let mut start = [0; 8];
         match input.read_exact(&mut start) {
@@ -69,7 +69,7 @@ fn find_orientation(input: &mut (impl Read + Seek), header: &mut Header) -> Resu
     }
 }
 
-fn chunk(input: &mut impl Read) -> Result<([u8; 4], u32), PictureFault> {
+fn chunk(input: &mut impl Read) -> Result<([u8; 4], u32), ImageFault> {
     Ok((bytes(input)?, u32::from_le_bytes(bytes(input)?)))
 }
 
