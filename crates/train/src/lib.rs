@@ -1,12 +1,14 @@
 //! Training inside a plan: data for every task, the loop, checkpoints, and what a trained model is used for.
 //!
 //! ```text
-//! error ◄─ tasks ◄─ steps ◄─ checkpoints ◄─ weights ◄─ writing ◄─ arena ◄─ run ◄─ infer ◄─ calibrate
+//! error ◄─ loaded ◄─ scoring ◄─ steps ◄─ checkpoints ◄─ weights ◄─ writing ◄─ tasks ◄─ arena ◄─ run ◄─ infer ◄─ calibrate
 //! ```
 
 mod error;
 
-pub mod tasks;
+mod loaded;
+
+pub mod scoring;
 
 pub mod steps;
 
@@ -14,6 +16,8 @@ pub mod checkpoints;
 pub mod weights;
 
 pub mod writing;
+
+pub mod tasks;
 
 mod arena;
 pub mod run;
@@ -24,3 +28,4 @@ pub mod calibrate;
 
 pub use arena::take_arena;
 pub use error::{CheckpointError, RunError};
+pub use loaded::{Extras, LoadedData};

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::printer;
 use clap::Args;
 use plimsoll_train::infer::TrainedRun;
-use plimsoll_train::writing::generation::GenerationOptions;
+use plimsoll_train::writing::GenerationOptions;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ pub struct Arguments {
     /// Tokens to write
     #[arg(long, value_name = "N", default_value_t = 200)]
     tokens: usize,
-    /// Continuations followed at once (encoder–decoders; with --temperature 0)
+    /// Continuations followed at once (with --temperature 0)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = beams)]
     beams: usize,
     /// Draw from the likeliest K tokens only; 0 is all
@@ -55,13 +55,15 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut run = TrainedRun::open_to_write(&arguments.run, &device, Some(arguments.tokens.max(1)), arguments.beams)?;
     let usual = if arguments.beams > 1 { 0.0 } else { 0.8 };
     let options = GenerationOptions {
+        max_new_tokens: arguments.tokens,
+        beams: arguments.beams,
         temperature: arguments.temperature.unwrap_or(usual),
         top_k: arguments.top_k,
         top_p: arguments.top_p,
         seed: arguments.seed,
         ..GenerationOptions::default()
     };
-    let text = run.generate(&arguments.prompt, arguments.tokens, &options)?;
+    let text = run.generate(&arguments.prompt, &options)?;
     match arguments.json {
         true => printer::json(&Answer {
             prompt: &arguments.prompt,

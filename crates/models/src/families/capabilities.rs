@@ -63,7 +63,7 @@ pub struct Images {
     pub end: usize,
 }
 
-/// What writes a text: `encode` once for each source, then `decode` for each token. Keys and values of what was read and
+/// What writes a text: `encode` once for each source or prompt, then `decode` for each token. Keys and values of what was read and
 /// written are residents, the position is a runtime scalar.
 pub trait Decoder {
     /// The keys and values of the sources.
@@ -73,6 +73,11 @@ pub trait Decoder {
     fn decode(&self, graph: &mut Graph, shape: &GenerationShape) -> Result<(), GraphError>;
 
     fn tokens(&self) -> Tokens;
+
+    /// Whether what it writes goes on from what it read, in one window: its prompt is all it has of a source.
+    fn reads_itself(&self) -> bool {
+        false
+    }
 }
 
 /// The tokens that a decoder knows by number.

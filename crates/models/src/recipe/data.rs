@@ -172,6 +172,27 @@ impl Data {
         }
     }
 
+    /// Tokens of the longest text that is read; 0 for series.
+    pub fn longest_text(&self) -> usize {
+        match &self.kind {
+            Kind::Series(_) => 0,
+            Kind::Text(text) => text.max_length,
+            Kind::Labelled(texts) => texts.max_length,
+            Kind::Pairs(pairs) => pairs.max_length,
+            Kind::Captions(captions) => captions.max_length,
+        }
+    }
+
+    /// Tokens of the longest text that is written; 0 where none is.
+    pub fn longest_target(&self) -> usize {
+        if let Kind::Pairs(pairs) = &self.kind { pairs.max_target_length } else { 0 }
+    }
+
+    /// Whether batches are as long as their longest text.
+    pub fn varies_in_length(&self) -> bool {
+        matches!(self.kind, Kind::Labelled(_) | Kind::Pairs(_))
+    }
+
     /// Reports data that does not go with the model.
     pub(super) fn check(&self, section: &Section<'_>, input: Input) {
         self.check_tokenizer(section);

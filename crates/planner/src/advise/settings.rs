@@ -6,7 +6,7 @@ use crate::choose;
 use plimsoll_base::batching::Compose;
 use plimsoll_base::units::format_bytes;
 use plimsoll_core::graph::GraphError;
-use plimsoll_models::recipe::{BatchNormMode, Every, Kind, Model, Precision, Recipe, Task};
+use plimsoll_models::recipe::{BatchNormMode, Every, Model, Precision, Recipe, Task};
 use serde::Serialize;
 
 mod code;
@@ -351,7 +351,7 @@ impl<'r> Case<'r> {
 
 /// Where texts have lengths of their own and like ones share batches.
 fn groups_by_length(recipe: &Recipe) -> bool {
-    let vary = matches!(recipe.data.kind, Kind::Labelled(_) | Kind::Pairs(_));
+    let vary = recipe.data.varies_in_length();
     vary && recipe.data.batching().compose == Compose::Length
 }
 

@@ -7,7 +7,7 @@ use super::torch::{
 use crate::choose;
 use plimsoll_core::graph::{Graph, GraphError, InputKind, Value, ValueId, without_numbers};
 use plimsoll_models::families::AttentionForm;
-use plimsoll_models::recipe::{Kind, Precision, Recipe};
+use plimsoll_models::recipe::{Precision, Recipe};
 use serde::Serialize;
 use std::ops::RangeInclusive;
 
@@ -60,7 +60,7 @@ pub fn candidates(recipe: &Recipe, asked: Amount) -> Result<Vec<Candidate>, Grap
 /// The longest, and where texts vary multiples of 32 below it.
 fn lengths(recipe: &Recipe) -> Vec<usize> {
     let longest = choose::length(recipe);
-    let varies = matches!(recipe.data.kind, Kind::Labelled(_) | Kind::Pairs(_));
+    let varies = recipe.data.varies_in_length();
     let shorter = (1..longest.div_ceil(32)).rev().map(|i| 32 * i).take(if varies { MOST_LENGTHS } else { 0 });
     [longest].into_iter().chain(shorter).collect()
 }
@@ -100,7 +100,7 @@ impl Search<'_> {
     }
 
     fn shape(&self, batch: usize, length: usize, precision: Precision) -> Shape {
-        let target_length = if let Kind::Pairs(pairs) = &self.recipe.data.kind { pairs.max_target_length } else { 0 };
+        let target_length = self.recipe.data.longest_target();
         Shape {
             batch,
             length,

@@ -11,7 +11,7 @@ use plimsoll_core::graph::Backend;
 use plimsoll_core::plan::{LayoutOptions, Profile, Summary};
 use plimsoll_core::types::DType;
 use plimsoll_models::families::{Family, GenerationShape, Input};
-use plimsoll_models::recipe::{BatchNormMode, Budget, Every, Kind, Model, OptimizerState, Precision, Recipe, Rule};
+use plimsoll_models::recipe::{BatchNormMode, Budget, Every, Model, OptimizerState, Precision, Recipe, Rule};
 
 /// The model family that a recipe asks for.
 pub fn family(model: &Model) -> Box<dyn Family> {
@@ -20,24 +20,22 @@ pub fn family(model: &Model) -> Box<dyn Family> {
 
 /// Steps of a series, or tokens of the longest text.
 pub fn length(recipe: &Recipe) -> usize {
-    match (&recipe.data.kind, recipe.model.family().input()) {
-        (Kind::Series(_), Input::Series { window, .. }) => window,
-        (Kind::Series(_), _) => 0,
-        (Kind::Text(text), _) => text.max_length,
-        (Kind::Labelled(texts), _) => texts.max_length,
-        (Kind::Pairs(pairs), _) => pairs.max_length,
-        (Kind::Captions(captions), _) => captions.max_length,
+    match recipe.model.family().input() {
+        Input::Series { window, .. } => window,
+        _ => recipe.data.longest_text(),
     }
 }
 
 /// Tokens of the longest text that a decoder writes.
 fn target_length(recipe: &Recipe) -> usize {
-    if let Kind::Pairs(pairs) = &recipe.data.kind { pairs.max_target_length } else { 0 }
+    recipe.data.longest_target()
 }
 
-/// What is written during the run, from one source at a time.
+/// What is written with a cache during the run, from one source at a time. What reads its own text does without one
+/// (`samples_text`): it is the longer the longer the window is, and stays in the arena beside the steps.
 fn generation(recipe: &Recipe) -> Option<GenerationShape> {
-    let (Some(_), Some(sample)) = (recipe.model.family().decoder(), &recipe.train.sample) else { return None };
+    let decoder = recipe.model.family().decoder().filter(|decoder| !decoder.reads_itself());
+    let (Some(_), Some(sample)) = (decoder, &recipe.train.sample) else { return None };
     let shape = GenerationShape {
         sources: 1,
         beams: sample.beams,

@@ -6,7 +6,7 @@ use crate::Device;
 use crate::PlanFailure;
 use crate::choose::{Choice, settings};
 use crate::program::generation;
-use crate::program::{EVALUATE, NEXT_TOKEN, Settings, StepSpec, evaluate, next_token, phase};
+use crate::program::{EVALUATE, Settings, StepSpec, evaluate, phase};
 use plimsoll_core::graph::Graph;
 use plimsoll_core::plan::{LayoutOptions, PlanError, Program, lay_out};
 use plimsoll_models::families::{Family, GenerationShape};
@@ -55,9 +55,6 @@ pub fn plan_use(recipe: &Recipe, device: &Device, writes: Option<GenerationShape
 fn program(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Program, PlanError> {
     let batch = spec.evaluate_batch.unwrap_or(1);
     let mut phases = vec![phase(EVALUATE, evaluate(family, spec, settings, batch)?, 1)];
-    if let Some(graph) = next_token(family, spec, settings) {
-        phases.push(phase(NEXT_TOKEN, graph?, 0));
-    }
     if let (Some(decoder), Some(shape)) = (family.decoder(), &spec.generation) {
         phases.extend(generation::phases(decoder, shape, spec.float, spec.master)?);
     }

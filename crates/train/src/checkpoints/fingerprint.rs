@@ -1,7 +1,7 @@
 //! What a run remembers of its data, so that it is not resumed with other data: its weights would get the names and the
 //! scale of what they have never seen.
 
-use crate::tasks::{Extras, LoadedData};
+use crate::loaded::{Extras, LoadedData};
 use plimsoll_data::{Batch, DataError, Dataset};
 use plimsoll_models::recipe::{Recipe, Source};
 use serde::{Deserialize, Serialize};
@@ -28,14 +28,12 @@ const LOOKED_AT: usize = 64;
 impl Fingerprint {
     pub fn of(recipe: &Recipe, data: &LoadedData) -> Result<Fingerprint, DataError> {
         let validation = data.validation.as_deref();
-        let (features, classes) = match &data.extras {
-            Extras::Series(normalizer) => (normalizer.features.clone(), normalizer.classes.clone()),
-            Extras::Labelled { classes, .. } => (Vec::new(), classes.clone()),
-            _ => Default::default(),
+        let (features, classes) = match &data.extras.normalizer {
+            Some(normalizer) => (normalizer.features.clone(), normalizer.classes.clone()),
+            None => (Vec::new(), data.extras.classes.clone()),
         };
         let mut samples = Sha256::new();
-        // Images are scaled with whatever instructions the machine has: their last bits are not the data's.
-        if !matches!(data.extras, Extras::Captions { .. }) {
+        if !data.extras.differs_by_machine {
             look_at(&*data.train, &mut samples)?;
             validation.map_or(Ok(()), |validation| look_at(validation, &mut samples))?;
         }
@@ -88,12 +86,13 @@ fn file_bytes(recipe: &Recipe) -> Option<u64> {
 
 fn reading(extras: &Extras) -> String {
     let mut hash = Sha256::new();
-    match extras {
+    if let Some(normalizer) = &extras.normalizer {
         // Its numbers are written so that they are read back to the same bits.
-        Extras::Series(normalizer) => hash.update(serde_json::to_vec(normalizer).unwrap_or_default()),
-        Extras::Labelled { tokenizer, .. } | Extras::Pairs { tokenizer } => hash.update(tokenizer.json()),
-        // Their ids are among the samples.
-        Extras::Text(_) | Extras::Captions { .. } => {}
+        hash.update(serde_json::to_vec(normalizer).unwrap_or_default());
+    }
+    // Of a corpus and of captions, the ids are among the samples.
+    if let Some(tokenizer) = &extras.tokenizer {
+        hash.update(tokenizer.json());
     }
     hex(hash)
 }

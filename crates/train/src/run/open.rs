@@ -1,11 +1,11 @@
 //! A run's folder: the resolved recipe, the plan, the events, the checkpoints, the model.
 
 use super::run_folder::RunFolder;
+use crate::LoadedData;
 use crate::RunError;
 use crate::arena::take_arena_with;
 use crate::checkpoints::{self, Fingerprint};
-use crate::tasks::host_peak_bytes;
-use crate::tasks::{LoadedData, load_data};
+use crate::tasks::{host_peak_bytes, load_data, task};
 use crate::weights::{Companions, is_exported, write_folder};
 use plimsoll_base::files::write_inside;
 use plimsoll_base::folders::check_replaceable;
@@ -299,7 +299,8 @@ impl Run {
 
     /// The folder `model/`.
     pub fn write_model(&self, executor: &dyn Executor) -> Result<(), RunError> {
-        let companions = Companions::of_run(&self.recipe, &self.data.extras);
+        let task = task(&self.recipe);
+        let companions = Companions::of_run(&self.recipe, &self.data.extras, task.tokenizer());
         write_folder(&self.out.join("model"), &self.recipe, self.program(), executor, &companions)
     }
 }

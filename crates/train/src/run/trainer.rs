@@ -8,22 +8,19 @@ use crate::steps::evaluate;
 use crate::steps::learning_rate;
 use crate::steps::shapes;
 use crate::steps::{Stepped, Stepper, Underway};
-use crate::tasks::{Extras, decoder, loader_options, pairs_options};
+use crate::tasks::{Midway, Written, loader_options, task};
 use crate::weights::{load_folder, source_checkpoint};
-use crate::writing::generation::{GenerationOptions, Generator};
-use crate::writing::{Sampling, generate};
 use plimsoll_base::heap;
 use plimsoll_core::graph::Backend;
 use plimsoll_cuda::GpuFacts;
-use plimsoll_data::{Batch, Dataset, Loader, Position, TextTokenizer, encode_source};
+use plimsoll_data::{Loader, Position};
 use plimsoll_exec::Executor;
 use plimsoll_exec::{initialize, initialize_some};
-use plimsoll_models::recipe::{Every, Kind};
-use plimsoll_planner::choose::{family, length};
-use plimsoll_planner::program::{EVALUATE, NEXT_TOKEN};
+use plimsoll_models::recipe::Every;
+use plimsoll_planner::choose::family;
+use plimsoll_planner::program::EVALUATE;
 use plimsoll_runs::Best;
 use plimsoll_runs::{End, Evaluation, Event, EventLog, Finished, Started, StepEvent};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -353,54 +350,11 @@ impl<'r> Trainer<'r> {
 
     /// Lets the model write a little, if it writes text.
     fn write_sample(&mut self) -> Result<(), RunError> {
-        let run = self.run;
-        if let Extras::Pairs { tokenizer } = &run.data.extras {
-            return self.write_answer(tokenizer);
-        }
-        let (Extras::Text(vocabulary), Some(sample)) = (&run.data.extras, &run.recipe.train.sample) else {
-            return Ok(());
-        };
-        let Some(phase) = run.program().phase(NEXT_TOKEN) else { return Ok(()) };
-        let mut prompt = vocabulary.encode(&sample.prompt)?;
-        if prompt.is_empty() {
-            prompt.push(vocabulary.end_of_text().unwrap_or(0) as i32);
-        }
-        let sampling = Sampling {
-            tokens: sample.length,
-            temperature: sample.temperature,
-            seed: run.recipe.train.seed,
-            stream: self.state.step as u64,
-            stop: vocabulary.end_of_text(),
-        };
-        let ids = generate(&mut self.executor, phase, &prompt, length(&run.recipe), &sampling)?;
-        let text = vocabulary.decode(&ids)?;
-        let epoch = (self.state.step - 1) / run.steps_per_epoch();
-        self.tell(Event::Sample { step: self.state.step, epoch, prompt: sample.prompt.clone(), text })
-    }
-
-    /// Answers the recipe's prompt, or else the first source held out.
-    fn write_answer(&mut self, tokenizer: &Arc<TextTokenizer>) -> Result<(), RunError> {
-        let run = self.run;
-        let (Kind::Pairs(pairs), Some(sample)) = (&run.recipe.data.kind, &run.recipe.train.sample) else {
-            return Ok(());
-        };
-        let Some(generator) = Generator::find(run.program(), decoder(&run.recipe)?) else { return Ok(()) };
-        let source = match (sample.prompt.is_empty(), &run.data.validation) {
-            (true, Some(held_out)) => first_source(held_out.as_ref())?,
-            _ => encode_source(&sample.prompt, &pairs_options(&run.recipe, pairs)?, tokenizer.clone())?,
-        };
-        let options = GenerationOptions {
-            max_new_tokens: sample.length,
-            beams: sample.beams,
-            temperature: sample.temperature,
-            seed: run.recipe.train.seed.wrapping_add(self.state.step as u64),
-            ..GenerationOptions::default()
-        };
-        let prompt = format!("{} → ", tokenizer.decode(&source)?);
-        let written = generator.generate(&mut self.executor, &[source], &options)?;
-        let text = tokenizer.decode(&written[0])?;
-        let epoch = (self.state.step - 1) / run.steps_per_epoch();
-        self.tell(Event::Sample { step: self.state.step, epoch, prompt, text })
+        let (run, step) = (self.run, self.state.step);
+        let midway = Midway { data: &run.data, program: run.program(), executor: &mut self.executor, step };
+        let Some(Written { prompt, text }) = task(&run.recipe).sample(midway)? else { return Ok(()) };
+        let epoch = (step - 1) / run.steps_per_epoch();
+        self.tell(Event::Sample { step, epoch, prompt, text })
     }
 
     fn save(&mut self) -> Result<(), RunError> {
@@ -441,13 +395,6 @@ impl<'r> Trainer<'r> {
         let path = self.run.checkpoints().join(format!("step-{}", best.step));
         Ok(checkpoints::restore(&path, self.run.program(), &mut self.executor)?)
     }
-}
-
-/// The ids of the first source of a dataset.
-fn first_source(dataset: &dyn Dataset) -> Result<Vec<i32>, RunError> {
-    let mut batch = Batch::new(dataset.fields(), 1)?;
-    batch.fill(dataset, 0..1)?;
-    Ok(batch.field("ids").map_or(Vec::new(), |field| batch.i32(field, 0..1).to_vec()))
 }
 
 #[cfg(test)]

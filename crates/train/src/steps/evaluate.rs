@@ -5,7 +5,7 @@ use super::shapes::{Pass, Shapes};
 use super::stepper::phase;
 use super::told::Metrics;
 use crate::RunError;
-use crate::tasks::metrics::{Answers, Truth};
+use crate::scoring::{Answers, Truth};
 use plimsoll_data::{Batch, Dataset, Loader, LoaderOptions, Position};
 use plimsoll_exec::{Executor, Scalars};
 use plimsoll_models::families::{Input, ProblemType};

@@ -3,7 +3,7 @@
 
 use crate::RunError;
 use crate::checkpoints;
-use crate::tasks::Extras;
+use crate::loaded::Extras;
 use crate::weights::export::{CONFIG, NORMALIZER, TOKENIZER, WEIGHTS, copy_into, is_exported};
 use crate::weights::{Export, LoadReport, SHARD_BYTES, load_into};
 use plimsoll_base::folders::FolderDraft;
@@ -12,7 +12,7 @@ use plimsoll_data::Normalizer;
 use plimsoll_exec::Executor;
 use plimsoll_models::families::HuggingFace;
 use plimsoll_models::hf::{Checkpoint, HfError};
-use plimsoll_models::recipe::{Kind, Recipe};
+use plimsoll_models::recipe::Recipe;
 use plimsoll_planner::choose as setup;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -50,31 +50,17 @@ pub enum TokenizerSource {
 }
 
 impl<'a> Companions<'a> {
-    /// Those of a run that ends now.
-    pub fn of_run(recipe: &Recipe, extras: &'a Extras) -> Companions<'a> {
+    /// Those of a run that ends now; `named` is the tokenizer that its recipe names.
+    pub fn of_run(recipe: &Recipe, extras: &'a Extras, named: Option<&Path>) -> Companions<'a> {
         let source = source_checkpoint(recipe).filter(|folder| folder.exists());
-        let named = named_tokenizer(recipe).map(|file| TokenizerSource::File(recipe.resolve_path(file)));
-        let made = || match extras {
+        let named = named.map(|file| TokenizerSource::File(recipe.resolve_path(file)));
+        let made = || match source {
             // A checkpoint brings its tokenizer's other files too: they are copied together.
-            _ if source.is_some() => None,
-            Extras::Labelled { tokenizer, .. } | Extras::Pairs { tokenizer } => Some(tokenizer.json().to_string()),
-            Extras::Captions { tokenizer } => tokenizer.clone(),
-            _ => None,
+            Some(_) => None,
+            None => extras.tokenizer.as_ref().map(|t| t.json().to_string()).or_else(|| extras.made_tokenizer.clone()),
         };
         let tokenizer = named.or_else(|| made().map(TokenizerSource::Json));
-        let labels: &[String] = if let Extras::Labelled { classes, .. } = extras { classes } else { &[] };
-        let normalizer = if let Extras::Series(normalizer) = extras { Some(normalizer) } else { None };
-        Companions { source, tokenizer, labels, normalizer }
-    }
-}
-
-fn named_tokenizer(recipe: &Recipe) -> Option<&Path> {
-    match &recipe.data.kind {
-        Kind::Text(text) => text.tokenizer.as_deref(),
-        Kind::Labelled(texts) => texts.tokenizer.as_deref(),
-        Kind::Pairs(pairs) => pairs.tokenizer.as_deref(),
-        Kind::Captions(captions) => captions.tokenizer.as_deref(),
-        Kind::Series(_) => None,
+        Companions { source, tokenizer, labels: &extras.classes, normalizer: extras.normalizer.as_ref() }
     }
 }
 

@@ -1,6 +1,11 @@
-//! Texts token by token.
+//! Texts token by token, inside the arena: greedy, drawn or by beams, for every family that writes.
 
-pub mod generation;
-mod next_token;
+mod beam;
+mod generator;
+mod line;
+mod options;
+mod pick;
+mod search;
 
-pub use next_token::{Sampling, generate};
+pub use generator::Generator;
+pub use options::GenerationOptions;

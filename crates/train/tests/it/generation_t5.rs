@@ -9,7 +9,7 @@ use plimsoll_exec::cpu::CpuExecutor;
 use plimsoll_models::families::{GenerationShape, T5};
 use plimsoll_models::recipe::{Model, Recipe};
 use plimsoll_planner::program::generation::phases;
-use plimsoll_train::writing::generation::{GenerationOptions, Generator};
+use plimsoll_train::writing::{GenerationOptions, Generator};
 use std::collections::HashSet;
 use std::path::Path;
 

@@ -12,6 +12,7 @@ mod fuzz_checkpoint;
 mod fuzz_hf;
 mod fuzz_plan;
 mod fuzz_recipe;
+mod generation_mu_sota;
 mod generation_t5;
 mod hf_checkpoint;
 mod hf_families;

@@ -1,12 +1,13 @@
 //! mu-sota: a language model whose hidden state is cut into blocks. In every layer each block attends within its own
 //! narrow slice, then one attention runs across all of them, then a feed-forward; pre-norm, residual.
 
+mod generation;
 mod graph;
 mod sizes;
 
 pub use sizes::MuSota;
 
-use super::{Build, Family, FamilyName, Halves, Listed, Outputs};
+use super::{Build, Decoder, Family, FamilyName, Halves, Listed, Outputs};
 use crate::hf::config_out::{keys_of, lay_over};
 use crate::reading::section::Section;
 use plimsoll_core::graph::{Graph, GraphError, ValueId};
@@ -31,6 +32,10 @@ impl Family for MuSota {
 
     fn next_token(&self, graph: &mut Graph, build: &Build) -> Option<Result<ValueId, GraphError>> {
         Some(self.next_token_logits(graph, build))
+    }
+
+    fn decoder(&self) -> Option<&dyn Decoder> {
+        Some(self)
     }
 
     fn layers(&self) -> usize {

@@ -4,7 +4,7 @@
 //! there are beams, those that end here are hypotheses if they rank among the first `beams`, scored by their sum over
 //! length^penalty; the best of the others go on. A source ends when no running beam can beat its worst hypothesis.
 
-use super::{Continuation, Search};
+use super::search::{Continuation, Search};
 
 /// How a search ranks and ends.
 #[derive(Clone, Copy, Debug, PartialEq)]

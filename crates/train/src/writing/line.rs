@@ -1,7 +1,7 @@
 //! One continuation per source: each token the likeliest, or drawn.
 
 use super::pick::{Draw, pick};
-use super::{Continuation, Search};
+use super::search::{Continuation, Search};
 use plimsoll_base::random::{Stream, site};
 
 pub(super) struct Line {

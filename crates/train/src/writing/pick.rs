@@ -2,7 +2,7 @@
 
 /// Which tokens are in the draw, and at which odds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Draw {
+pub(super) struct Draw {
     /// Odds are softmax(logits / temperature); 0 takes the likeliest token.
     pub temperature: f64,
     /// Only this many of the likeliest tokens; 0 for all.
@@ -12,7 +12,7 @@ pub struct Draw {
 }
 
 /// The likeliest index, or the one at quantile `chance` of the odds.
-pub fn pick(logits: &[f32], draw: &Draw, chance: f64) -> usize {
+pub(super) fn pick(logits: &[f32], draw: &Draw, chance: f64) -> usize {
     let best = likeliest(logits);
     if draw.temperature <= 0.0 || logits.is_empty() {
         return best;

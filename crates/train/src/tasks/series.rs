@@ -1,0 +1,153 @@
+//! Classes of windows of a series.
+
+use super::expect::ExpectedData;
+use super::shared::{damaged, fraction, optional, refused, unsuited, validation_file, wrong_source};
+use super::{Each, Task, Trained};
+use crate::RunError;
+use crate::loaded::{Extras, LoadedData};
+use crate::scoring::{Answer, Prediction};
+use plimsoll_data::{
+    self as data, FieldSpec, LabelRule, Labels, Normalizer, RegimesOptions, SeriesData, SeriesOptions, Windows,
+    read_windows, window_count,
+};
+use plimsoll_models::families::Input;
+use plimsoll_models::recipe::{self, Label, Recipe, Source, Synthetic, Validation};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+pub(super) struct Series<'r> {
+    pub recipe: &'r Recipe,
+    pub keys: &'r recipe::Series,
+}
+
+/// What the model takes.
+struct Sizes {
+    window: usize,
+    features: usize,
+    classes: usize,
+}
+
+impl Task for Series<'_> {
+    fn load(&self) -> Result<LoadedData, RunError> {
+        let sizes = self.sizes()?;
+        let data = self.read(&sizes)?;
+        sizes.check(&data.normalizer)?;
+        Ok(LoadedData {
+            train: Arc::new(data.train),
+            validation: optional(data.validation),
+            best_accuracy: data.best_accuracy,
+            best_loss: None,
+            report: data.report,
+            extras: Extras { normalizer: Some(data.normalizer), ..Extras::default() },
+        })
+    }
+
+    fn fields(&self) -> Result<Vec<FieldSpec>, RunError> {
+        let Sizes { window, features, .. } = self.sizes()?;
+        Ok(Windows::sample_fields(window, features).to_vec())
+    }
+
+    /// Regimes are as many as the recipe says.
+    fn expected(&self) -> Option<ExpectedData> {
+        let Source::Synthetic { name: Synthetic::Regimes, samples, .. } = self.recipe.data.source else { return None };
+        let Validation::Fraction(fraction) = self.recipe.data.validation else { return None };
+        let Sizes { window, features, .. } = self.sizes().ok()?;
+        let held_out = (samples as f64 * fraction).round() as usize;
+        let train_samples = window_count(samples.saturating_sub(held_out), window, self.keys.stride);
+        Some(ExpectedData { train_samples, resident_bytes: samples.checked_mul(features + 1)?.checked_mul(4)? })
+    }
+
+    fn predict(&self, file: &Path, model: &mut dyn Trained, each: Each<'_>) -> Result<(), RunError> {
+        let normalizer = self.scales(model.folder())?;
+        let windows = read_windows(file, self.recipe.data.source.format_of(file), &normalizer, Labels::Absent)?;
+        model.logits(&windows, &mut |sample, logits| {
+            let answer = Answer::class(logits, &normalizer.classes);
+            each(&Prediction { row: windows.last_row(sample), window: Some(sample), answer })
+        })
+    }
+
+    fn normalizer(&self, run: &Path) -> Result<Option<Normalizer>, RunError> {
+        self.scales(run).map(Some)
+    }
+
+    fn recipe(&self) -> &Recipe {
+        self.recipe
+    }
+}
+
+impl Series<'_> {
+    fn sizes(&self) -> Result<Sizes, RunError> {
+        match self.recipe.model.family().input() {
+            Input::Series { features, window, classes } => Ok(Sizes { window, features, classes }),
+            _ => Err(unsuited(self.recipe)),
+        }
+    }
+
+    fn read(&self, sizes: &Sizes) -> Result<SeriesData, RunError> {
+        let Sizes { window, features, classes } = *sizes;
+        let (stride, validation_fraction) = (self.keys.stride, fraction(self.recipe));
+        match &self.recipe.data.source {
+            Source::Synthetic { name: Synthetic::Regimes, samples, seed } => {
+                let (rows, seed) = (*samples, *seed);
+                Ok(data::regimes(&RegimesOptions { rows, features, seed, window, stride, validation_fraction })?)
+            }
+            Source::Synthetic { name, .. } => wrong_source(*name, "synthetic:regimes"),
+            Source::File { train, format } => Ok(data::load_series(&SeriesOptions {
+                format: Some(*format),
+                validation: validation_file(self.recipe),
+                features: self.keys.columns.clone().unwrap_or_default(),
+                time: self.keys.time.clone(),
+                window,
+                stride,
+                validation_fraction,
+                classes: Some(classes),
+                ..SeriesOptions::new(self.recipe.resolve_path(train), self.label_rule()?)
+            })?),
+        }
+    }
+
+    fn label_rule(&self) -> Result<LabelRule, RunError> {
+        match &self.keys.label {
+            Some(Label::Column(column)) => Ok(LabelRule::Column(column.clone())),
+            Some(Label::Derived(d)) => {
+                Ok(LabelRule::Return { column: d.column.clone(), horizon: d.horizon, threshold: d.threshold })
+            }
+            None => refused("the data has no label", "name one with data.label = \"column\""),
+        }
+    }
+
+    /// The run's own, or that of its data where the run ended before it wrote one.
+    fn scales(&self, run: &Path) -> Result<Normalizer, RunError> {
+        let path = run.join("model/normalizer.json");
+        if !path.exists() {
+            return self.load()?.extras.normalizer.ok_or_else(|| damaged(&path, "the data of the run is no series"));
+        }
+        let text = fs::read(&path).map_err(RunError::io(&path))?;
+        let normalizer: Normalizer = serde_json::from_slice(&text).map_err(|e| damaged(&path, &e.to_string()))?;
+        match self.sizes()?.suits(&normalizer) && normalizer.window == self.sizes()?.window {
+            true => Ok(normalizer),
+            false => Err(damaged(&path, "its sizes are not those of the model")),
+        }
+    }
+}
+
+impl Sizes {
+    fn suits(&self, normalizer: &Normalizer) -> bool {
+        normalizer.width() == self.features && normalizer.classes.len() <= self.classes
+    }
+
+    fn check(&self, normalizer: &Normalizer) -> Result<(), RunError> {
+        let (width, classes) = (normalizer.width(), normalizer.classes.len());
+        match self.suits(normalizer) {
+            true => Ok(()),
+            false => refused(
+                format!(
+                    "the data has {width} features and {classes} classes, the model is built for {} and {}",
+                    self.features, self.classes
+                ),
+                format!("set model.features = {width} and model.classes, or choose columns with data.columns"),
+            ),
+        }
+    }
+}
