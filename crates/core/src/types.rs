@@ -79,7 +79,7 @@ impl Type {
     }
 
     /// The same element type in another, row-major shape.
-    pub fn with_shape(&self, shape: &[usize]) -> Self {
+    pub(crate) fn with_shape(&self, shape: &[usize]) -> Self {
         Type::new(self.dtype, shape)
     }
 
@@ -89,7 +89,7 @@ impl Type {
     }
 
     /// A sum or statistic over values of this type, in another, row-major shape.
-    pub fn wide_shape(&self, shape: &[usize]) -> Self {
+    pub(crate) fn wide_shape(&self, shape: &[usize]) -> Self {
         Type::new(self.dtype.wide(), shape)
     }
 
@@ -102,7 +102,7 @@ impl Type {
     }
 
     /// Elements as long as they and their bytes can be counted at all.
-    pub fn checked_bytes(&self) -> Option<usize> {
+    pub(crate) fn checked_bytes(&self) -> Option<usize> {
         let elements = self.shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
         elements.checked_mul(self.dtype.bytes()).filter(|&bytes| bytes <= isize::MAX as usize)
     }
@@ -129,7 +129,7 @@ impl Type {
     }
 
     /// Rows are row-major inside, but may lie `row stride` apart: the shape of a slice of columns.
-    pub fn is_row_strided(&self) -> bool {
+    pub(crate) fn is_row_strided(&self) -> bool {
         let Some(split) = self.rank().checked_sub(1) else { return true };
         let leading =
             Type { dtype: self.dtype, shape: self.shape[..split].into(), strides: row_major(&self.shape[..split]) };
@@ -159,7 +159,7 @@ impl fmt::Display for Type {
 }
 
 /// The strides of a row-major array.
-pub fn row_major(shape: &[usize]) -> Dims {
+pub(crate) fn row_major(shape: &[usize]) -> Dims {
     let mut strides: Dims = shape.iter().map(|_| 1).collect();
     for i in (1..shape.len()).rev() {
         strides[i - 1] = strides[i].saturating_mul(shape[i]);

@@ -8,7 +8,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::path::{Path, PathBuf};
 
 /// The oldest architecture that the kernels are written for.
-pub const OLDEST_ARCH: u32 = 75;
+pub(crate) const OLDEST_ARCH: u32 = 75;
 
 /// Compiles for one architecture: `arch` 90 is compute capability 9.0.
 pub struct Compiler {

@@ -24,7 +24,7 @@ pub(super) fn check(call: &'static str, code: sys::CUresult) -> Result<(), CudaE
 }
 
 /// Starts the driver, if there is one that is new enough, and counts the devices.
-pub fn device_count() -> Result<usize, CudaError> {
+pub(crate) fn device_count() -> Result<usize, CudaError> {
     Library::Driver.load()?;
     let (mut version, mut count) = (0, 0);
     // SAFETY: queries into integers.

@@ -57,14 +57,14 @@ pub fn missing_libraries() -> Vec<Library> {
 }
 
 /// Free bytes of a device, before anything is done with it; `None` without the management library.
-pub fn gpu_free_bytes(ordinal: usize) -> Option<u64> {
+pub(crate) fn gpu_free_bytes(ordinal: usize) -> Option<u64> {
     let driver = DriverFacts::gather(ordinal).ok()?;
     let memory = nvml()?.device_by_pci_bus_id(driver.pci_bus_id.as_str()).ok()?.memory_info().ok()?;
     Some(memory.free)
 }
 
 /// The driver's own version; `None` without the management library.
-pub fn driver_version() -> Option<String> {
+pub(crate) fn driver_version() -> Option<String> {
     nvml()?.sys_driver_version().ok()
 }
 

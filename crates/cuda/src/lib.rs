@@ -17,11 +17,13 @@ mod record;
 mod reserve;
 mod staging;
 
-pub use compile::{Compiler, OLDEST_ARCH, cache_folder};
-pub use driver::{DriverFacts, device_count};
+pub use compile::{Compiler, cache_folder};
+pub use driver::DriverFacts;
+pub(crate) use driver::device_count;
 pub use executor::{CudaExecutor, CudaOptions};
 pub use gpu::{Gpu, opened_bytes};
-pub use gpus::{GpuFacts, driver_version, gpu_free_bytes, gpus, missing_libraries};
+pub use gpus::{GpuFacts, gpus, missing_libraries};
+pub(crate) use gpus::{driver_version, gpu_free_bytes};
 pub use join::Shares;
 pub use libraries::Library;
 pub use record::{Bases, record_node, record_phase};

@@ -45,7 +45,7 @@ impl Library {
         }
     }
 
-    pub fn is_here(self) -> bool {
+    pub(crate) fn is_here(self) -> bool {
         self.load().is_ok()
     }
 

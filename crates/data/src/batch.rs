@@ -340,7 +340,7 @@ fn zeros<T: Copy + Default>(count: usize) -> Result<Vec<T>, DataError> {
 }
 
 /// Bytes of the buffers of one batch, sample numbers and lengths included.
-pub fn batch_bytes(fields: &[FieldSpec], capacity: usize) -> Result<usize, DataError> {
+pub(crate) fn batch_bytes(fields: &[FieldSpec], capacity: usize) -> Result<usize, DataError> {
     let sum = |of: &dyn Fn(&FieldSpec) -> Option<usize>| {
         fields.iter().try_fold(0usize, |sum, field| sum.checked_add(of(field)?))
     };

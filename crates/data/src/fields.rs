@@ -59,7 +59,7 @@ impl FieldSpec {
 }
 
 /// The longest sample on each axis.
-pub fn axis_maxima(fields: &[FieldSpec]) -> Vec<usize> {
+pub(crate) fn axis_maxima(fields: &[FieldSpec]) -> Vec<usize> {
     let mut maxima = Vec::new();
     for field in fields {
         if let Some(Padding { axis, .. }) = field.padding {

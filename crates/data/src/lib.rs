@@ -32,11 +32,12 @@ mod texts;
 mod vocabulary;
 mod windows;
 
-pub use batch::{Batch, Position, batch_bytes};
+pub(crate) use batch::batch_bytes;
+pub use batch::{Batch, Position};
 pub use corpus::{CorpusData, CorpusOptions, Sequences, load_corpus};
 pub use dataset::{Dataset, FieldMut, RowMut};
 pub use error::{DataError, Place};
-pub use fields::{Element, FieldSpec, Padding, axis_maxima};
+pub use fields::{Element, FieldSpec, Padding};
 pub use labels::LabelRule;
 pub use ladder::Ladder;
 #[cfg(test)]
@@ -46,17 +47,14 @@ pub use normalizer::Normalizer;
 pub use order::Order;
 pub use report::{ClassReport, CorpusReport, DataReport, FeatureReport, SeriesReport, TextsReport};
 pub use series::{Labels, SeriesData, SeriesOptions, load_series, read_windows};
-pub use survey::{SURVEYED_ROWS, Survey, SurveyedColumn, survey};
-pub use synthetic::{GrammarOptions, RegimesOptions, WordStyle, grammar, recipes, regimes, sentiment, word_tokenizer};
-pub use synthetic::{
-    SHAPES_END, SHAPES_LONGEST, SHAPES_VOCABULARY, Shapes, ShapesData, ShapesOptions, shapes, shapes_tokenizer,
-};
+pub use survey::{Survey, SurveyedColumn, survey};
+pub use synthetic::{GrammarOptions, RegimesOptions, WordStyle, grammar, recipes, regimes, sentiment};
+pub use synthetic::{SHAPES_END, SHAPES_VOCABULARY, Shapes, ShapesData, ShapesOptions, shapes, shapes_tokenizer};
 pub use texts::{
     CaptionTokenizer, Composition, LabelKind, LabelledData, LabelledOptions, LengthReport, PairedTexts, PairsData,
     PairsOptions, Reading, TextTokenizer, Texts, encode_source, load_labelled, load_pairs, read_sources, read_texts,
 };
 pub use vocabulary::{FileVocabulary, Vocabulary, VocabularyChoice};
-pub use windows::window_count;
-pub use windows::{NO_LABEL, Windows};
+pub use windows::{Windows, window_count};
 
 use guard::guarded;

@@ -17,7 +17,7 @@ pub struct Order {
 }
 
 impl Order {
-    pub fn sequential(len: usize) -> Self {
+    pub(crate) fn sequential(len: usize) -> Self {
         Order { len: len as u64, seed: None, half: 0 }
     }
 

@@ -104,7 +104,7 @@ fn another_file_is_read_like_the_training_file() {
     assert_eq!(stored, data.normalizer);
     assert_eq!(bits(&read_windows(&validation, None, &stored, Labels::Read).unwrap()), bits(&data.validation));
     let unlabeled = read_windows(&validation, None, &stored, Labels::Absent).unwrap();
-    assert_eq!((unlabeled.len(), unlabeled.label(0)), (26, crate::NO_LABEL));
+    assert_eq!((unlabeled.len(), unlabeled.label(0)), (26, crate::windows::NO_LABEL));
     let (_bare, bare) = file("c.csv", "time,price,volume\n1,2,3\n2,3,4\n3,4,5\n4,5,6\n5,6,7\n");
     assert_eq!(read_windows(&bare, None, &stored, Labels::Absent).unwrap().len(), 1);
     assert!(matches!(read_windows(&bare, None, &stored, Labels::Read), Err(DataError::MissingColumn { .. })));

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Rows that are looked at.
-pub const SURVEYED_ROWS: usize = 20_000;
+pub(crate) const SURVEYED_ROWS: usize = 20_000;
 
 /// A column that takes more values than this is no list of classes.
 const MOST_VALUES: usize = 1000;

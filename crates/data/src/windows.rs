@@ -3,7 +3,7 @@
 use super::{DataError, Dataset, Element, FieldSpec, RowMut};
 
 /// The label of windows that have none (prediction).
-pub const NO_LABEL: i32 = -1;
+pub(crate) const NO_LABEL: i32 = -1;
 
 /// Fields: `x` (window × features, f32), `label` (i32) and `weight` (f32; 0 for a window without a label).
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ impl Windows {
     }
 
     /// How many windows have each label.
-    pub fn class_counts(&self, classes: usize) -> Vec<u64> {
+    pub(crate) fn class_counts(&self, classes: usize) -> Vec<u64> {
         let mut counts = vec![0; classes];
         for sample in 0..self.count {
             if let Some(count) = usize::try_from(self.label(sample)).ok().and_then(|class| counts.get_mut(class)) {

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use plimsoll_base::random::Stream;
-use plimsoll_core::kernels::cpu::attention::{self, Bias, Dropout, Options, Shape, Targets, View, ViewMut};
+use plimsoll_core::kernels::cpu::attention::{self, AttentionShape, Bias, Dropout, Options, Targets, View, ViewMut};
 use plimsoll_core::kernels::cpu::parallel::with_threads;
 
 /// What is done beside the products.
@@ -46,7 +46,7 @@ fn main() {
                 _ => (Bias::None, 0),
             };
             let causal = extra == Causal;
-            let shape = Shape { batch, q_len: time, k_len: time, heads, head_dim, causal, bias, bias_rows };
+            let shape = AttentionShape { batch, q_len: time, k_len: time, heads, head_dim, causal, bias, bias_rows };
             let [forward, backward] = with_threads(threads, || measure(shape, extra, threads));
             let extra = format!("{extra:?}");
             println!("{batch:>5} {time:>5} {heads:>5} {head_dim:>5} {extra:>15} {forward:>11.3} {backward:>11.3}");
@@ -59,7 +59,7 @@ fn wave(len: usize, phase: f32) -> Vec<f32> {
 }
 
 /// Best of several runs, forward and backward, in milliseconds.
-fn measure(shape: Shape, extra: Extra, threads: usize) -> [f64; 2] {
+fn measure(shape: AttentionShape, extra: Extra, threads: usize) -> [f64; 2] {
     let row = shape.heads * shape.head_dim;
     let strides = [shape.q_len * row, row, shape.head_dim, 1];
     let [q, k, v, dout] = [0.0, 1.0, 2.0, 3.0].map(|phase| wave(shape.batch * shape.q_len * row, phase));

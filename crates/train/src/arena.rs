@@ -12,7 +12,7 @@ use plimsoll_planner::choose::{Choice, Planned, precision};
 use std::io;
 
 /// One allocation for everything that the plan holds, and one beside it for what is offloaded.
-pub fn take_arena(recipe: &Recipe, planned: &Planned) -> Result<Box<dyn Executor>, RunError> {
+pub(crate) fn take_arena(recipe: &Recipe, planned: &Planned) -> Result<Box<dyn Executor>, RunError> {
     take_arena_with(recipe, planned, &Algorithms::default(), planned.reserve_bytes)
 }
 

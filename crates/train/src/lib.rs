@@ -26,6 +26,5 @@ pub mod infer;
 
 pub mod calibrate;
 
-pub use arena::take_arena;
 pub use error::{CheckpointError, RunError};
 pub use loaded::{Extras, LoadedData};

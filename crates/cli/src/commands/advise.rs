@@ -47,7 +47,7 @@ pub struct Arguments {
 }
 
 #[derive(Serialize)]
-struct Answer {
+struct Findings {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Reading>,
     /// Settings for one card.
@@ -95,7 +95,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             "name a recipe, or give an error with --log FILE or --message \"CUDA out of memory. …\"",
         ));
     }
-    let mut answer = Answer { error: reading, pytorch: None, plimsoll: None, cards: Vec::new() };
+    let mut answer = Findings { error: reading, pytorch: None, plimsoll: None, cards: Vec::new() };
     if let Some(recipe) = &recipe {
         arguments.settle(recipe, &mut answer)?;
     }
@@ -139,7 +139,7 @@ impl Arguments {
     }
 
     /// The settings: for the card that was named, for the one in the error, or for every card there is.
-    fn settle(&self, recipe: &Recipe, answer: &mut Answer) -> Result<(), Failure> {
+    fn settle(&self, recipe: &Recipe, answer: &mut Findings) -> Result<(), Failure> {
         let failed_on = answer.error.as_ref().and_then(|reading| reading.oom.total_bytes);
         let device = match (&self.device, failed_on) {
             (Some(name), _) => Some(named(name)?),
@@ -161,7 +161,7 @@ impl Arguments {
     }
 }
 
-impl Answer {
+impl Findings {
     /// Settings that do not fit are a failure; an error that was explained is none.
     fn verdict(&self) -> Result<(), Failure> {
         let Some(advice) = self.pytorch.as_ref().filter(|advice| !advice.fits && self.error.is_none()) else {

@@ -26,7 +26,7 @@ pub struct Arguments {
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct CalibrateJson<'a> {
     device: &'a str,
     threads: usize,
     file: &'a Path,
@@ -53,7 +53,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     match arguments.json {
         true => {
             let (device, threads) = (measured.name(), device.target.threads);
-            let answer = Answer { device, threads, file: &file, calibration: &calibration };
+            let answer = CalibrateJson { device, threads, file: &file, calibration: &calibration };
             printer::json(&answer)?
         }
         false => printer::out(&tables(&calibration, &file))?,

@@ -23,7 +23,7 @@ pub struct Arguments {
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct EvalJson<'a> {
     run: &'a Path,
     weights: &'a Path,
     samples: usize,
@@ -40,7 +40,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let device = device::to_run_on(&arguments.machine)?;
     let mut run = TrainedRun::open(&arguments.run, &device)?;
     let (scores, data) = run.evaluate()?;
-    let answer = Answer {
+    let answer = EvalJson {
         run: &arguments.run,
         weights: &run.weights,
         samples: data.validation.map_or(0, |v| v.len()),
@@ -57,7 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-impl Answer<'_> {
+impl EvalJson<'_> {
     fn text(&self) -> String {
         let accuracy = self.best_possible_accuracy.map(|x| format!("accuracy {:.1} %", 100.0 * x));
         let loss = self.best_possible_loss.map(|x| format!("loss {x:.4}"));

@@ -23,7 +23,7 @@ pub struct Arguments {
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct ExportJson<'a> {
     weights: &'a Path,
     dir: &'a Path,
     loads_in: &'a str,
@@ -38,7 +38,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let device = device::to_run_on(&arguments.machine)?;
     let run = TrainedRun::open(&arguments.run, &device)?;
     run.export(&arguments.dir)?;
-    let answer = Answer { weights: &run.weights, dir: &arguments.dir, loads_in: loads_in(&run) };
+    let answer = ExportJson { weights: &run.weights, dir: &arguments.dir, loads_in: loads_in(&run) };
     if !run.is_for_transformers() {
         say(&format!(
             "note: {} is a family of plimsoll's own, which transformers does not know: model.safetensors holds its \

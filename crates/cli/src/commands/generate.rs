@@ -43,7 +43,7 @@ pub struct Arguments {
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct GenerateJson<'a> {
     prompt: &'a str,
     text: &'a str,
     planned_peak_bytes: u64,
@@ -65,7 +65,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let text = run.generate(&arguments.prompt, &options)?;
     match arguments.json {
-        true => printer::json(&Answer {
+        true => printer::json(&GenerateJson {
             prompt: &arguments.prompt,
             text: &text,
             planned_peak_bytes: run.planned.planned_peak_bytes(),

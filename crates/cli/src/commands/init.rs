@@ -38,7 +38,7 @@ pub struct Arguments {
 
 /// What was written.
 #[derive(Serialize)]
-struct Answer<'a> {
+struct InitJson<'a> {
     recipe: &'a Path,
     family: FamilyName,
     task: String,
@@ -80,7 +80,7 @@ fn refused(error: HfError) -> Failure {
 fn show(arguments: &Arguments, family: FamilyName, proposal: &propose::Proposal) -> Result<(), Failure> {
     let recipe = arguments.out.as_path();
     if arguments.json {
-        printer::json(&Answer { recipe, family, task: proposal.task.to_string() })?;
+        printer::json(&InitJson { recipe, family, task: proposal.task.to_string() })?;
         return Ok(());
     }
     let name = recipe.display();

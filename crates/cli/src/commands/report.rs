@@ -29,7 +29,7 @@ pub struct Arguments {
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct ReportJson<'a> {
     page: &'a Path,
     steps: usize,
     finished: bool,
@@ -66,7 +66,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let write = if arguments.out.is_some() { write_whole } else { write_inside };
     write(&out, page.html().as_bytes()).map_err(|cause| Failure::writing(&out, cause))?;
     match arguments.json {
-        true => printer::json(&Answer { page: &out, steps: story.last_step(), finished: story.finished.is_some() })?,
+        true => {
+            printer::json(&ReportJson { page: &out, steps: story.last_step(), finished: story.finished.is_some() })?
+        }
         false => printer::out(&format!("{}\n", out.display()))?,
     };
     Ok(())

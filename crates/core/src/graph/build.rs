@@ -158,14 +158,14 @@ impl Graph {
     }
 
     /// An empty graph with the same name, element type and layers.
-    pub fn empty_copy(&self) -> Graph {
+    pub(crate) fn empty_copy(&self) -> Graph {
         let mut graph = Graph::mixed(&self.name, self.float, self.master);
         graph.layers = self.layers.clone();
         graph
     }
 
     /// Declares an input of another graph again; `None` if the value is not an input.
-    pub fn input_again(&mut self, value: &Value) -> Result<Option<ValueId>, GraphError> {
+    pub(crate) fn input_again(&mut self, value: &Value) -> Result<Option<ValueId>, GraphError> {
         let Some(kind) = value.input.clone() else { return Ok(None) };
         let again = self.input(&value.name, value.ty.clone(), kind)?;
         self.values[again.index()].space = value.space;
@@ -173,7 +173,7 @@ impl Graph {
     }
 
     /// Adds `node` of another graph again, reading `inputs`, with its name, role and segment.
-    pub fn push_again(
+    pub(crate) fn push_again(
         &mut self,
         node: &Node,
         name: &str,
@@ -207,7 +207,7 @@ impl Graph {
 
     /// Makes the node that computes `part` add it to `total` in place, which `part` is then the name of; false if its op
     /// cannot, or runs before `total` is there. Nothing else may read either.
-    pub fn add_into(&mut self, part: ValueId, total: ValueId) -> bool {
+    pub(crate) fn add_into(&mut self, part: ValueId, total: ValueId) -> bool {
         let (Some(id), Some(before)) = (self.producer(part), self.producer(total)) else { return false };
         let fits = before < id && self.ty(part) == self.ty(total) && self.ty(total).is_contiguous();
         let Some(op) = self.node(id).op.op().accumulating().filter(|_| fits) else { return false };
@@ -226,7 +226,7 @@ impl Graph {
         self.kept.push(value);
     }
 
-    pub fn set_role(&mut self, node: NodeId, role: Role) {
+    pub(crate) fn set_role(&mut self, node: NodeId, role: Role) {
         self.nodes[node.index()].role = role;
     }
 

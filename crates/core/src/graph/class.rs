@@ -114,7 +114,7 @@ impl Class {
     }
 
     /// Whether most of its operations are multiply-adds of matrices, which tensor cores do.
-    pub fn multiplies_matrices(self) -> bool {
+    pub(crate) fn multiplies_matrices(self) -> bool {
         matches!(
             self,
             Class::Product

@@ -19,12 +19,12 @@ pub struct Cost {
 
 impl Cost {
     /// Reads every input and writes every output once, with `flops_per_output` operations per output element.
-    pub fn elementwise(inputs: &[Type], outputs: &[Type], flops_per_output: f64) -> Cost {
+    pub(crate) fn elementwise(inputs: &[Type], outputs: &[Type], flops_per_output: f64) -> Cost {
         let elements: usize = outputs.iter().map(Type::elements).sum();
         Cost { flops: flops_per_output * elements as f64, bytes: Cost::traffic(inputs, outputs) }
     }
 
-    pub fn traffic(inputs: &[Type], outputs: &[Type]) -> f64 {
+    pub(crate) fn traffic(inputs: &[Type], outputs: &[Type]) -> f64 {
         inputs.iter().chain(outputs).map(|t| (t.elements() * t.dtype.bytes()) as f64).sum()
     }
 }
@@ -214,7 +214,7 @@ impl Vjp<'_> {
     }
 
     /// The gradient of output 0, which every differentiated node has unless the op has several outputs.
-    pub fn grad0(&self) -> ValueId {
+    pub(crate) fn grad0(&self) -> ValueId {
         self.grads[0].expect("a node is differentiated only if one of its outputs has a gradient")
     }
 

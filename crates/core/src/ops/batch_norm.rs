@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::kernels::cpu::Element;
-use crate::kernels::cpu::batch_norm::{self as kernel, Layer, Rows, Saved, Shape, Statistics};
+use crate::kernels::cpu::batch_norm::{self as kernel, BatchNormShape, Layer, Rows, Saved, Statistics};
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cuda::{Arg, DeviceTensor, Grid, Kernel, Source};
 use crate::types::DType;
@@ -18,9 +18,9 @@ pub struct BatchNorm {
     pub eps: f64,
 }
 
-fn rows_of(x: &Type) -> Shape {
+fn rows_of(x: &Type) -> BatchNormShape {
     let channels = *x.shape.last().unwrap_or(&1);
-    Shape { rows: x.elements() / channels.max(1), channels }
+    BatchNormShape { rows: x.elements() / channels.max(1), channels }
 }
 
 fn counting<'a, T: Element>(io: &CpuIo<'a>, x: usize, weight: usize) -> Rows<'a, T> {
@@ -92,7 +92,7 @@ impl Op for BatchNorm {
 }
 
 /// Parts of each stretch of rows, then sums of all; one past both at the end.
-fn device_space(start: u64, shape: Shape) -> [u64; 3] {
+fn device_space(start: u64, shape: BatchNormShape) -> [u64; 3] {
     let mut regions = Regions::new(start);
     let parts = regions.take(4 * 3 * stretches(shape.rows).1 * shape.channels);
     let sums = regions.take(4 * 3 * shape.channels);
@@ -106,7 +106,7 @@ fn rows_per_weight(x: &DeviceTensor, weight: &DeviceTensor) -> usize {
 /// The kernels of batch norm for the sizes and types of what they read; what an op does not have is f32.
 #[derive(Clone, Copy)]
 struct Kernels {
-    shape: Shape,
+    shape: BatchNormShape,
     types: [(&'static str, DType); 5],
     /// Neighbouring channels of a thread, and how many threads of a block lie side by side.
     width: usize,
@@ -156,7 +156,7 @@ impl Kernels {
         ends: &[Arg],
         last: Arg,
     ) -> Result<(), CudaError> {
-        let Shape { rows, channels } = self.shape;
+        let BatchNormShape { rows, channels } = self.shape;
         let (length, many) = stretches(rows);
         let blocks = many * channels.div_ceil(self.columns * self.width);
         if blocks == 0 {
@@ -175,7 +175,7 @@ impl Kernels {
         ends: &[Arg],
         more: &[Arg],
     ) -> Result<(), CudaError> {
-        let Shape { rows, channels } = self.shape;
+        let BatchNormShape { rows, channels } = self.shape;
         if channels == 0 {
             return Ok(());
         }

@@ -24,7 +24,7 @@ impl Binary {
     pub const ADD: Binary = Binary(Arithmetic::Add);
     pub const SUB: Binary = Binary(Arithmetic::Sub);
     pub const MUL: Binary = Binary(Arithmetic::Mul);
-    pub const DIV: Binary = Binary(Arithmetic::Div);
+    pub(crate) const DIV: Binary = Binary(Arithmetic::Div);
 
     pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
         let mut samples = Vec::new();

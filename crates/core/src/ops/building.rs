@@ -82,7 +82,7 @@ impl Vjp<'_> {
         self.graph.add(&name, op, inputs)
     }
 
-    pub fn add1(&mut self, op: impl Op + 'static, inputs: &[ValueId]) -> Result<ValueId, GraphError> {
+    pub(crate) fn add1(&mut self, op: impl Op + 'static, inputs: &[ValueId]) -> Result<ValueId, GraphError> {
         Ok(self.add(op, inputs)?[0])
     }
 }

@@ -1,7 +1,7 @@
 //! One-dimensional convolution, channels last.
 
 use super::*;
-use crate::kernels::cpu::conv1d::{self as kernel, Shape};
+use crate::kernels::cpu::conv1d::{self as kernel, Conv1dShape};
 use crate::kernels::cuda::{Arg, DeviceTensor, Gemm, Kernel, Matrix, Source};
 use crate::types::DType;
 use crate::with_float;
@@ -38,8 +38,8 @@ impl Conv1d {
         samples
     }
 
-    fn shape(&self, x: &Type, weight: &Type) -> Shape {
-        Shape {
+    fn shape(&self, x: &Type, weight: &Type) -> Conv1dShape {
+        Conv1dShape {
             batch: x.shape[0],
             time: x.shape[1],
             channels_in: x.shape[2],
@@ -51,7 +51,7 @@ impl Conv1d {
     }
 
     /// As one product: every position of the output with every tap.
-    fn as_product(s: &Shape) -> Products {
+    fn as_product(s: &Conv1dShape) -> Products {
         Products { count: 1, m: s.batch * s.time_out(), n: s.channels_out, k: s.channels_in * s.kernel }
     }
 }
@@ -110,7 +110,7 @@ impl Op for Conv1d {
 /// The windows of some samples as the rows of a matrix (samples · time_out, channels_in · kernel) in the workspace, then
 /// the sums of a weight gradient.
 struct Windows {
-    shape: Shape,
+    shape: Conv1dShape,
     dtype: DType,
     windows: u64,
     sums: u64,
@@ -121,7 +121,7 @@ struct Windows {
 }
 
 impl Windows {
-    fn new(start: u64, shape: Shape, dtype: DType) -> Windows {
+    fn new(start: u64, shape: Conv1dShape, dtype: DType) -> Windows {
         let mut regions = Regions::new(start);
         let sample = shape.time_out() * shape.channels_in * shape.kernel * dtype.bytes();
         let group = WINDOW_BYTES.checked_div(sample).unwrap_or(shape.batch).clamp(1, shape.batch.max(1));

@@ -2,7 +2,7 @@
 
 use super::cuda::source;
 use super::*;
-use crate::kernels::cpu::grouped_linear::{self as kernel, Shape};
+use crate::kernels::cpu::grouped_linear::{self as kernel, GroupedShape};
 use crate::kernels::cuda::{Arg, Gemm, Grid, Kernel, Matrix, Source};
 use crate::types::DType;
 use crate::with_float;
@@ -36,8 +36,8 @@ impl GroupedLinear {
         samples
     }
 
-    fn shape(&self, x: &Type, weight: &Type) -> Shape {
-        Shape {
+    fn shape(&self, x: &Type, weight: &Type) -> GroupedShape {
+        GroupedShape {
             rows: x.shape[0],
             groups: weight.shape[0],
             parts: self.parts,
@@ -48,7 +48,7 @@ impl GroupedLinear {
     }
 }
 
-fn flops(shape: &Shape) -> f64 {
+fn flops(shape: &GroupedShape) -> f64 {
     2.0 * shape.rows as f64 * (shape.groups * shape.parts * shape.outputs * shape.inputs) as f64
 }
 
@@ -163,7 +163,7 @@ const SHARED: usize = 48 << 10;
 
 /// A grouped layer on a CUDA device.
 struct Groups {
-    shape: Shape,
+    shape: GroupedShape,
     dtype: DType,
 }
 
@@ -391,7 +391,7 @@ mod tests {
 
     #[test]
     fn groups_are_read_in_vectors_that_rows_keep_aligned() {
-        let shape = Shape { rows: 3, groups: 2, parts: 3, inputs: 8, outputs: 4, row_stride: 16 };
+        let shape = GroupedShape { rows: 3, groups: 2, parts: 3, inputs: 8, outputs: 4, row_stride: 16 };
         let groups = Groups { shape, dtype: DType::F32 };
         assert_eq!(groups.width(64, 16), 4);
         assert_eq!(groups.width(72, 16), 2);

@@ -30,7 +30,7 @@ struct State {
 
 impl LossScale {
     pub const FIRST: f64 = 65536.0;
-    pub const GROW_AFTER: f64 = 2000.0;
+    pub(crate) const GROW_AFTER: f64 = 2000.0;
     /// A limit, because gradients that are zero bear any scale.
     const LARGEST: f64 = (1u64 << 24) as f64;
 

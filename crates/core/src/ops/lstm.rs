@@ -1,7 +1,7 @@
 //! The recurrence of one LSTM layer, one or both directions; the input projection is a product before it.
 
 use super::*;
-use crate::kernels::cpu::lstm::{self as kernel, Backward, Forward, Shape};
+use crate::kernels::cpu::lstm::{self as kernel, Backward, Forward, LstmShape};
 use crate::kernels::cuda::{Arg, Gemm, Kernel, Source};
 use crate::types::DType;
 use crate::with_float;
@@ -32,9 +32,9 @@ impl Lstm {
         narrow.into_iter().chain([wide]).map(|(dirs, hidden, weights)| sample(rng, dirs, hidden, weights)).collect()
     }
 
-    fn shape(gates: &Type) -> Shape {
+    fn shape(gates: &Type) -> LstmShape {
         let d = &gates.shape;
-        Shape { batch: d[0], time: d[1], dirs: d[2], hidden: d[3] / 4 }
+        LstmShape { batch: d[0], time: d[1], dirs: d[2], hidden: d[3] / 4 }
     }
 }
 
@@ -113,7 +113,7 @@ impl Op for Lstm {
 
 /// What is kept from step to step on a CUDA device, for each direction and row of the batch.
 struct Space {
-    shape: Shape,
+    shape: LstmShape,
     dtype: DType,
     /// Units of all rows and directions.
     units: usize,
@@ -130,7 +130,7 @@ struct Space {
 }
 
 impl Space {
-    fn new(start: u64, shape: Shape, dtype: DType, backward: bool) -> Space {
+    fn new(start: u64, shape: LstmShape, dtype: DType, backward: bool) -> Space {
         let mut regions = Regions::new(start);
         let units = shape.batch * shape.dirs * shape.hidden;
         let (wide, rounded) = if backward { (1, 4) } else { (4, 1) };

@@ -3,7 +3,7 @@
 use super::cuda::source;
 use super::device::int;
 use super::*;
-use crate::kernels::cpu::lstm::Shape;
+use crate::kernels::cpu::lstm::LstmShape;
 use crate::kernels::cuda::{Arg, Grid, Kernel, Source};
 use crate::types::DType;
 
@@ -29,7 +29,7 @@ const OPERAND_BYTES: usize = 8 * THREADS;
 
 /// A recurrence that clusters can run.
 pub(super) struct Scan {
-    shape: Shape,
+    shape: LstmShape,
     dtype: DType,
     /// Blocks of a cluster: one to every [`UNITS`] hidden units.
     blocks: usize,
@@ -39,7 +39,7 @@ pub(super) struct Scan {
 
 impl Scan {
     /// None where a launch for every step is needed: another precision or device, or units that no cluster holds.
-    pub(super) fn new(launch: &Launch<'_>, shape: Shape, dtype: DType) -> Option<Scan> {
+    pub(super) fn new(launch: &Launch<'_>, shape: LstmShape, dtype: DType) -> Option<Scan> {
         let (arch, blocks) = (launch.queue.arch(), shape.hidden / UNITS);
         let by_clusters = arch >= CLUSTERS_SINCE && dtype.is_half();
         let held = shape.hidden.is_multiple_of(UNITS) && (1..=MOST_BLOCKS).contains(&blocks);
@@ -109,7 +109,7 @@ impl Scan {
 
 /// As flat as lets all clusters run at once, for rows of one block slow each other down; but one more round of clusters
 /// costs more. Blocks as tall as 3 have too much in shared memory for cards of sm_120.
-fn tall(arch: u32, shape: &Shape) -> usize {
+fn tall(arch: u32, shape: &LstmShape) -> usize {
     let most = if arch < 120 { 3 } else { 2 };
     (1..most).find(|tall| shape.batch.div_ceil(ROWS * tall) * shape.dirs <= AT_ONCE).unwrap_or(most)
 }

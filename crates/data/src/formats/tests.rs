@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     Batch, Composition, CorpusOptions, Dataset, LabelRule, LabelledOptions, PairsOptions, Place, SeriesOptions,
     WordStyle, formats::table::tests::file, images::list::of_table, load_corpus, load_labelled, load_pairs,
-    load_series, word_tokenizer,
+    load_series, synthetic::word_tokenizer,
 };
 use plimsoll_base::batching::{Batching, Buckets, Compose};
 use proptest::{collection::vec, prelude::*};

@@ -308,7 +308,8 @@ impl Captioned {
     }
 
     /// Images that were left out while they were decoded: their rows have weight 0.
-    pub fn unusable(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn unusable(&self) -> u64 {
         self.shared.unusable.load(Ordering::Relaxed)
     }
 

@@ -1,7 +1,7 @@
 //! What can be wrong with one image, apart from which image it is.
 
 /// Images of more pixels are refused before anything is allocated for them.
-pub const MOST_PIXELS: u64 = 100_000_000;
+pub(crate) const MOST_PIXELS: u64 = 100_000_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageFault {

@@ -11,7 +11,7 @@ mod prepare;
 pub use captioned::{
     CaptionData, CaptionOptions, CaptionReport, CaptionSizes, Captioned, load_captions, read_captions,
 };
-pub use fault::{ImageFault, MOST_PIXELS};
+pub use fault::ImageFault;
 pub use header::{Format, Header, Orientation};
 pub use list::ImagePlace;
 pub use prepare::{Filter, Preparation, Scaling, Studio};

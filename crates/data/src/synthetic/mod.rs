@@ -11,10 +11,9 @@ pub use cooking::recipes;
 pub use grammar::{GrammarOptions, grammar};
 pub use regimes::{RegimesOptions, regimes};
 pub use sentiment::sentiment;
-pub use shapes::{
-    SHAPES_END, SHAPES_LONGEST, SHAPES_VOCABULARY, Shapes, ShapesData, ShapesOptions, shapes, shapes_tokenizer,
-};
-pub use words::{WordStyle, word_tokenizer};
+pub use shapes::{SHAPES_END, SHAPES_VOCABULARY, Shapes, ShapesData, ShapesOptions, shapes, shapes_tokenizer};
+pub use words::WordStyle;
+pub(crate) use words::word_tokenizer;
 
 use plimsoll_base::random::{Stream, site};
 

@@ -16,7 +16,7 @@ pub enum WordStyle {
 }
 
 /// A tokenizer that knows `words` (in any order, also repeated) and the special tokens of `style`.
-pub fn word_tokenizer<'a>(
+pub(crate) fn word_tokenizer<'a>(
     name: &str,
     words: impl IntoIterator<Item = &'a str>,
     style: WordStyle,

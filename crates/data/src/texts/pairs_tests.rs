@@ -1,6 +1,7 @@
 use super::*;
 use crate::formats::table::tests::file;
-use crate::{Batch, Composition, WordStyle, word_tokenizer};
+use crate::synthetic::word_tokenizer;
+use crate::{Batch, Composition, WordStyle};
 use plimsoll_base::batching::{Batching, Buckets, Compose};
 
 fn options(train: &Path) -> PairsOptions {

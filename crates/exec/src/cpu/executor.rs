@@ -108,7 +108,7 @@ impl CpuExecutor {
     }
 
     /// The same; `watch` is told after each node that its tick is over. For profiles.
-    pub fn run_watched(&mut self, phase: usize, mut watch: impl FnMut(usize)) {
+    pub(crate) fn run_watched(&mut self, phase: usize, mut watch: impl FnMut(usize)) {
         with_threads(self.threads, || {
             for (tick, launch) in self.phases[phase].launches.iter().enumerate() {
                 self.launch(launch);

@@ -43,7 +43,7 @@ pub fn dense(graph: &mut Graph, name: &str, x: ValueId, to: usize, start: Start)
 }
 
 /// `act(x · Wᵀ + b)`: as one node where nothing has to be kept for a backward pass.
-pub fn linear_activated(
+pub(crate) fn linear_activated(
     graph: &mut Graph,
     name: &str,
     x: ValueId,
@@ -56,7 +56,7 @@ pub fn linear_activated(
 }
 
 /// The same with other initial values.
-pub fn dense_activated(
+pub(crate) fn dense_activated(
     graph: &mut Graph,
     name: &str,
     x: ValueId,
@@ -117,7 +117,7 @@ impl Start {
 }
 
 /// The weight (to, from) and bias (to) of a linear layer.
-pub fn linear_weights(
+pub(crate) fn linear_weights(
     graph: &mut Graph,
     name: &str,
     from: usize,
@@ -130,7 +130,7 @@ pub fn linear_weights(
 }
 
 /// Uniform in ±1/√n, as PyTorch starts linear and convolution layers.
-pub fn fan_in(n: usize) -> Init {
+pub(crate) fn fan_in(n: usize) -> Init {
     Init::Uniform(1.0 / (n.max(1) as f64).sqrt())
 }
 
@@ -138,13 +138,13 @@ pub fn layer_norm(graph: &mut Graph, name: &str, x: ValueId) -> Built {
     layer_norm_with(graph, name, x, 1e-5)
 }
 
-pub fn layer_norm_with(graph: &mut Graph, name: &str, x: ValueId, eps: f64) -> Built {
+pub(crate) fn layer_norm_with(graph: &mut Graph, name: &str, x: ValueId, eps: f64) -> Built {
     let width = *graph.shape(x).last().unwrap_or(&1);
     let (weight, bias) = norm_weights(graph, name, width)?;
     Ok(graph.apply_all(name, LayerNorm { eps }, &[x, weight, bias])?[0])
 }
 
-pub fn norm_weights(graph: &mut Graph, name: &str, width: usize) -> Result<(ValueId, ValueId), GraphError> {
+pub(crate) fn norm_weights(graph: &mut Graph, name: &str, width: usize) -> Result<(ValueId, ValueId), GraphError> {
     let weight = graph.parameter(&format!("{name}.weight"), &[width], Init::Ones, false)?;
     let bias = graph.parameter(&format!("{name}.bias"), &[width], Init::Zeros, false)?;
     Ok((weight, bias))
@@ -175,7 +175,7 @@ pub fn classify(graph: &mut Graph, logits: ValueId, targets: ValueId, weights: V
 
 /// Logits over the rows of `weight` (V, D) and their loss, for `chunk` rows of `x` at a time: a chunk is differentiated
 /// before the next one is computed, so only one chunk of logits exists.
-pub fn chunked_head(
+pub(crate) fn chunked_head(
     g: &mut Graph,
     x: ValueId,
     weight: ValueId,
@@ -210,7 +210,7 @@ pub fn chunked_head(
 }
 
 /// `n` cut into pieces of `size`, the last one shorter.
-pub fn group_lens(n: usize, size: usize) -> Vec<usize> {
+pub(crate) fn group_lens(n: usize, size: usize) -> Vec<usize> {
     let size = size.clamp(1, n);
     (0..n.div_ceil(size)).map(|i| size.min(n - i * size)).collect()
 }

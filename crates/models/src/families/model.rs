@@ -9,7 +9,7 @@ use super::t5::T5;
 use super::{Family, Listed, Origin, Task, origin, presets};
 use crate::reading::about::{About, about};
 use crate::reading::error::{Problem, Sources};
-use crate::reading::kind::Kind;
+use crate::reading::kind::KeyKind;
 use crate::reading::section::{Issues, Section};
 use crate::reading::tree::parse_document;
 use plimsoll_base::named;
@@ -140,7 +140,7 @@ impl FamilyName {
 }
 
 fn family_name(section: &Section<'_>, folder: &Path) -> Option<FamilyName> {
-    section.declare("family", Kind::choice::<FamilyName>);
+    section.declare("family", KeyKind::choice::<FamilyName>);
     if !section.has("family") && (section.has("preset") || section.has("checkpoint")) {
         return origin::implied_family(section, folder);
     }

@@ -12,7 +12,7 @@ use crate::hf::{Checkpoint, Config, HfError};
 use crate::reading::config::ConfigKeys;
 use crate::reading::error::Problem;
 use crate::reading::keys::Keys;
-use crate::reading::kind::Kind;
+use crate::reading::kind::KeyKind;
 use crate::reading::section::Section;
 use plimsoll_base::names::{Named, nearest};
 
@@ -47,7 +47,7 @@ pub(super) trait HubSizes: Clone + Serialize {
 
 /// Reads the sizes of a family whose base is `default`; paths start at `folder`.
 pub(super) fn read<S: HubSizes>(default: S, section: &Section<'_>, folder: &Path) -> S {
-    section.declare("preset", || Kind::any([Kind::words(presets::of_family(default.family())), Kind::Name]));
+    section.declare("preset", || KeyKind::any([KeyKind::words(presets::of_family(default.family())), KeyKind::Name]));
     let origin = Origin { preset: section.name("preset"), checkpoint: section.file("checkpoint") };
     if origin.preset.is_some() && origin.checkpoint.is_some() {
         let hint = "remove `preset`: the checkpoint's config.json has the sizes";

@@ -74,7 +74,7 @@ impl Problem {
         self
     }
 
-    pub fn maybe_hint(mut self, hint: Option<String>) -> Self {
+    pub(crate) fn maybe_hint(mut self, hint: Option<String>) -> Self {
         self.hint = hint.or(self.hint);
         self
     }
@@ -97,7 +97,7 @@ impl Sources {
     }
 
     /// The text at a place, shortened where it is long.
-    pub fn excerpt(&self, place: Place) -> String {
+    pub(crate) fn excerpt(&self, place: Place) -> String {
         let text = self.texts[place.source].get(place.start..place.end).unwrap_or_default();
         let mut short: String = text.chars().take(40).map(printable).collect();
         if text.chars().nth(40).is_some() {

@@ -10,7 +10,7 @@ use plimsoll_base::names::Named;
 
 /// The values that one key takes.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Kind {
+pub enum KeyKind {
     Integer {
         least: usize,
         most: usize,
@@ -27,15 +27,15 @@ pub enum Kind {
     /// One of these words.
     Words(Vec<&'static str>),
     List {
-        of: Box<Kind>,
+        of: Box<KeyKind>,
         least: usize,
         most: usize,
     },
     Table,
-    Any(Vec<Kind>),
+    Any(Vec<KeyKind>),
 }
 
-impl Kind {
+impl KeyKind {
     pub fn integer(range: &RangeInclusive<usize>) -> Self {
         Self::Integer { least: *range.start(), most: *range.end() }
     }
@@ -48,16 +48,16 @@ impl Kind {
         Self::Words(words.into_iter().collect())
     }
 
-    pub fn list(of: Kind, length: &RangeInclusive<usize>) -> Self {
+    pub fn list(of: KeyKind, length: &RangeInclusive<usize>) -> Self {
         Self::List { of: Box::new(of), least: *length.start(), most: *length.end() }
     }
 
-    pub fn any(kinds: impl IntoIterator<Item = Kind>) -> Self {
+    pub fn any(kinds: impl IntoIterator<Item = KeyKind>) -> Self {
         Self::Any(kinds.into_iter().collect())
     }
 
     /// What a message calls several of them.
-    pub fn plural(&self) -> &'static str {
+    pub(crate) fn plural(&self) -> &'static str {
         match self {
             Self::Integer { .. } => "integers",
             Self::Number(_) => "numbers",
@@ -82,7 +82,7 @@ impl Kind {
                 json!({"type": "array", "items": of.schema(), "minItems": least, "maxItems": most})
             }
             Self::Table => json!({"type": "object"}),
-            Self::Any(kinds) => json!({"anyOf": kinds.iter().map(Kind::schema).collect::<Vec<_>>()}),
+            Self::Any(kinds) => json!({"anyOf": kinds.iter().map(KeyKind::schema).collect::<Vec<_>>()}),
         }
     }
 }
@@ -97,7 +97,7 @@ fn number_schema(range: Range) -> Value {
 /// Longer lists of words are cut: `plimsoll keys --json` has them all.
 const MOST_WORDS: usize = 8;
 
-impl fmt::Display for Kind {
+impl fmt::Display for KeyKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Integer { least, most } if *most == i64::MAX as usize => write!(f, "integer, at least {least}"),
@@ -111,7 +111,7 @@ impl fmt::Display for Kind {
             Self::List { of, least, most } if least == most => write!(f, "list of {most} × ({of})"),
             Self::List { of, .. } => write!(f, "list of {}", of.plural()),
             Self::Table => f.write_str("table"),
-            Self::Any(kinds) => f.write_str(&kinds.iter().map(Kind::to_string).collect::<Vec<_>>().join("; or ")),
+            Self::Any(kinds) => f.write_str(&kinds.iter().map(KeyKind::to_string).collect::<Vec<_>>().join("; or ")),
         }
     }
 }
@@ -136,11 +136,11 @@ mod tests {
 
     #[test]
     fn words_and_schema_say_the_same() {
-        let every = Kind::any([Kind::words(["epoch", "never"]), Kind::integer(&(1..=9))]);
+        let every = KeyKind::any([KeyKind::words(["epoch", "never"]), KeyKind::integer(&(1..=9))]);
         assert_eq!(every.to_string(), "\"epoch\" | \"never\"; or integer, 1 to 9");
         let schema = json!({"anyOf": [{"enum": ["epoch", "never"]}, {"type": "integer", "minimum": 1, "maximum": 9}]});
         assert_eq!(every.schema(), schema);
-        let rate = Kind::Number(Range::above(0.0, 1.0));
+        let rate = KeyKind::Number(Range::above(0.0, 1.0));
         assert_eq!(rate.to_string(), "number, above 0 to 1");
         assert_eq!(rate.schema(), json!({"type": "number", "exclusiveMinimum": 0.0, "maximum": 1.0}));
     }

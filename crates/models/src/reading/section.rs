@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use super::error::{Problem, Problems, RecipeError, Sources};
-use super::kind::Kind;
+use super::kind::KeyKind;
 use super::tree::{Node, Place, Table, Value};
 use plimsoll_base::names::{Named, nearest};
 
@@ -16,7 +16,7 @@ use plimsoll_base::names::{Named, nearest};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Asked {
     /// What it may be; `None` where the key is known and was not read.
-    pub kind: Option<Kind>,
+    pub kind: Option<KeyKind>,
     /// The recipe has it.
     pub present: bool,
     pub required: bool,
@@ -39,7 +39,7 @@ impl<'a> Issues<'a> {
         Self { sources, found: RefCell::default(), record: None }
     }
 
-    pub fn recording(sources: &'a Sources) -> Self {
+    pub(crate) fn recording(sources: &'a Sources) -> Self {
         Self { record: Some(RefCell::default()), ..Self::new(sources) }
     }
 
@@ -133,7 +133,7 @@ impl<'a> Section<'a> {
 
     /// Whether nothing was reported since the section was opened. Relations between values are checked only then:
     /// a default that stands in for a refused value would only cause misleading messages.
-    pub fn is_clean(&self) -> bool {
+    pub(crate) fn is_clean(&self) -> bool {
         self.issues.count() == self.issues_before
     }
 
@@ -148,7 +148,7 @@ impl<'a> Section<'a> {
     }
 
     /// A value as it was written.
-    pub fn excerpt(&self, node: &Node) -> String {
+    pub(crate) fn excerpt(&self, node: &Node) -> String {
         self.issues.sources.excerpt(node.place)
     }
 
@@ -184,18 +184,18 @@ impl<'a> Section<'a> {
 
     /// Says what a key may be, for a reading that documents the reader. Typed getters say it themselves; a reader of
     /// its own says it first, and then that counts.
-    pub fn declare(&self, key: &'static str, kind: impl FnOnce() -> Kind) {
+    pub fn declare(&self, key: &'static str, kind: impl FnOnce() -> KeyKind) {
         self.issues.note(|| self.path(key), |asked| asked.kind = asked.kind.take().or_else(|| Some(kind())));
     }
 
     /// A key of this kind.
-    fn get_a(&self, key: &'static str, kind: impl FnOnce() -> Kind) -> Option<&'a Node> {
+    fn get_a(&self, key: &'static str, kind: impl FnOnce() -> KeyKind) -> Option<&'a Node> {
         self.declare(key, kind);
         self.get(key)
     }
 
     /// A value that must be there.
-    pub fn require<T>(&self, key: &'static str, value: Option<T>, hint: &str) -> Option<T> {
+    pub(crate) fn require<T>(&self, key: &'static str, value: Option<T>, hint: &str) -> Option<T> {
         self.issues.note(|| self.path(key), |asked| asked.required = true);
         if value.is_none() && !self.has(key) {
             self.report(Problem::new(self.path(key), "this key is required", self.table.place).hint(hint));
@@ -204,7 +204,7 @@ impl<'a> Section<'a> {
     }
 
     /// Refuses a key that means nothing beside the other choices of the recipe.
-    pub fn not_with(&self, key: &'static str, other: impl fmt::Display) {
+    pub(crate) fn not_with(&self, key: &'static str, other: impl fmt::Display) {
         self.issues.note(|| self.path(key), |asked| asked.refused = true);
         if self.has(key) {
             self.refuse(key, format!("does not apply to {other}"), format!("remove `{key}`"));
@@ -212,7 +212,7 @@ impl<'a> Section<'a> {
     }
 
     pub fn size(&self, key: &'static str, range: RangeInclusive<usize>) -> Option<usize> {
-        self.size_of(key, self.get_a(key, || Kind::integer(&range))?, range, "")
+        self.size_of(key, self.get_a(key, || KeyKind::integer(&range))?, range, "")
     }
 
     /// `also`: what the caller accepts beside integers, for the message.
@@ -233,7 +233,7 @@ impl<'a> Section<'a> {
     }
 
     pub fn number(&self, key: &'static str, range: Range) -> Option<f64> {
-        self.number_of(key, self.get_a(key, || Kind::Number(range))?, range)
+        self.number_of(key, self.get_a(key, || KeyKind::Number(range))?, range)
     }
 
     pub fn number_of(&self, key: &str, node: &Node, range: Range) -> Option<f64> {
@@ -247,7 +247,7 @@ impl<'a> Section<'a> {
     }
 
     pub fn flag(&self, key: &'static str) -> Option<bool> {
-        let node = self.get_a(key, || Kind::Flag)?;
+        let node = self.get_a(key, || KeyKind::Flag)?;
         match node.value {
             Value::Flag(b) => Some(b),
             _ => self.wrong_type(key, node, "true or false"),
@@ -255,7 +255,7 @@ impl<'a> Section<'a> {
     }
 
     pub fn text(&self, key: &'static str) -> Option<String> {
-        self.text_of(key, self.get_a(key, || Kind::Text)?, "a string").map(str::to_string)
+        self.text_of(key, self.get_a(key, || KeyKind::Text)?, "a string").map(str::to_string)
     }
 
     pub fn text_of<'n>(&self, key: &str, node: &'n Node, allowed: &str) -> Option<&'n str> {
@@ -267,7 +267,7 @@ impl<'a> Section<'a> {
 
     /// A string with something in it: a column, a field, a path.
     pub fn name(&self, key: &'static str) -> Option<String> {
-        self.name_of(key, self.get_a(key, || Kind::Name)?)
+        self.name_of(key, self.get_a(key, || KeyKind::Name)?)
     }
 
     fn name_of(&self, key: &str, node: &Node) -> Option<String> {
@@ -279,7 +279,7 @@ impl<'a> Section<'a> {
     }
 
     /// A string that can be a part of the name of one folder, and of a line on a terminal.
-    pub fn folder_name(&self, key: &'static str) -> Option<String> {
+    pub(crate) fn folder_name(&self, key: &'static str) -> Option<String> {
         let name = self.name(key)?;
         if name.len() > LONGEST_NAME || name.contains(|c: char| c == '/' || c.is_control()) {
             let node = self.get(key)?;
@@ -292,16 +292,16 @@ impl<'a> Section<'a> {
     }
 
     pub fn file(&self, key: &'static str) -> Option<PathBuf> {
-        self.declare(key, || Kind::Path);
+        self.declare(key, || KeyKind::Path);
         self.name(key).map(PathBuf::from)
     }
 
     pub fn choice<T: Named>(&self, key: &'static str) -> Option<T> {
-        self.choice_of(key, self.get_a(key, Kind::choice::<T>)?, &[])
+        self.choice_of(key, self.get_a(key, KeyKind::choice::<T>)?, &[])
     }
 
     /// `others`: what the caller accepts beside the names of `T`, for the message.
-    pub fn choice_of<T: Named>(&self, key: &str, node: &Node, others: &[&'static str]) -> Option<T> {
+    pub(crate) fn choice_of<T: Named>(&self, key: &str, node: &Node, others: &[&'static str]) -> Option<T> {
         let names = || others.iter().copied().chain(T::names());
         let allowed = names().collect::<Vec<_>>().join(", ");
         let text = self.text_of(key, node, &allowed)?;
@@ -313,7 +313,7 @@ impl<'a> Section<'a> {
         found
     }
 
-    pub fn unknown_value(&self, key: &str, node: &Node, allowed: &str, hint: Option<String>) {
+    pub(crate) fn unknown_value(&self, key: &str, node: &Node, allowed: &str, hint: Option<String>) {
         let cause = format!("unknown value {}", self.excerpt(node));
         self.report(Problem::new(self.path(key), cause, node.place).allowed(allowed).maybe_hint(hint));
     }
@@ -323,11 +323,11 @@ impl<'a> Section<'a> {
         &self,
         key: &'static str,
         length: RangeInclusive<usize>,
-        of: Kind,
+        of: KeyKind,
         mut item: impl FnMut(&Node) -> Option<T>,
     ) -> Option<Vec<T>> {
         let plural = of.plural();
-        let node = self.get_a(key, || Kind::list(of, &length))?;
+        let node = self.get_a(key, || KeyKind::list(of, &length))?;
         let allowed = if length.start() == length.end() {
             format!("a list of {} {plural}", length.start())
         } else {
@@ -344,11 +344,11 @@ impl<'a> Section<'a> {
     }
 
     pub fn names(&self, key: &'static str, length: RangeInclusive<usize>) -> Option<Vec<String>> {
-        self.list(key, length, Kind::Name, |node| self.name_of(key, node))
+        self.list(key, length, KeyKind::Name, |node| self.name_of(key, node))
     }
 
     pub fn section(&self, key: &'static str) -> Option<Section<'a>> {
-        let node = self.get_a(key, || Kind::Table)?;
+        let node = self.get_a(key, || KeyKind::Table)?;
         match &node.value {
             Value::Table(table) => Some(Section::new(table, self.path(key), self.issues)),
             _ => self.wrong_type(key, node, "a table"),
@@ -356,7 +356,7 @@ impl<'a> Section<'a> {
     }
 
     /// A table whose keys are all optional.
-    pub fn section_or_empty(&self, key: &'static str) -> Section<'a> {
+    pub(crate) fn section_or_empty(&self, key: &'static str) -> Section<'a> {
         self.section(key).unwrap_or_else(|| Section::new(&EMPTY, self.path(key), self.issues))
     }
 
@@ -368,7 +368,7 @@ impl<'a> Section<'a> {
     }
 
     /// Whether every key of `sizes` is written here, in nested tables too.
-    pub fn holds_all(&self, sizes: &serde_json::Value) -> bool {
+    pub(crate) fn holds_all(&self, sizes: &serde_json::Value) -> bool {
         holds_all(self.table, sizes)
     }
 
@@ -394,7 +394,7 @@ impl<'a> Section<'a> {
         None
     }
 
-    pub fn out_of_range<T>(&self, key: &str, node: &Node, allowed: &str) -> Option<T> {
+    pub(crate) fn out_of_range<T>(&self, key: &str, node: &Node, allowed: &str) -> Option<T> {
         let cause = format!("{} is out of range", self.excerpt(node));
         self.report(Problem::new(self.path(key), cause, node.place).allowed(allowed));
         None

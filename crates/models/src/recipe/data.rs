@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::families::Task;
 use crate::families::{Input, Model};
 use crate::reading::about::{About, about};
-use crate::reading::kind::Kind as KeyKind;
+use crate::reading::kind::KeyKind;
 use crate::reading::section::{Range, Section};
 use crate::reading::tree::Value;
 pub(super) use batches::ABOUT as BATCHES_ABOUT;
@@ -40,7 +40,7 @@ pub struct Data {
     pub source: Source,
     pub validation: Validation,
     #[serde(flatten)]
-    pub kind: Kind,
+    pub kind: DataKind,
     /// Threads that prepare batches; with 0 the training thread does.
     pub workers: usize,
     /// Effective batches prepared ahead, at most.
@@ -101,7 +101,7 @@ impl Validation {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Kind {
+pub enum DataKind {
     Series(Series),
     Text(Text),
     Labelled(Labelled),
@@ -150,11 +150,11 @@ impl Data {
         let input = model.map(|m| m.family().input());
         let source = Source::read(section, task);
         let kind = match task {
-            Task::Series => Kind::Series(Series::read(section, source.as_ref())),
-            Task::LanguageModel => Kind::Text(Text::read(section, input)),
-            Task::Classify => Kind::Labelled(Labelled::read(section, source.as_ref(), input)),
-            Task::Seq2seq => Kind::Pairs(Pairs::read(section, source.as_ref(), input)),
-            Task::Contrastive => Kind::Captions(Captions::read(section, input)),
+            Task::Series => DataKind::Series(Series::read(section, source.as_ref())),
+            Task::LanguageModel => DataKind::Text(Text::read(section, input)),
+            Task::Classify => DataKind::Labelled(Labelled::read(section, source.as_ref(), input)),
+            Task::Seq2seq => DataKind::Pairs(Pairs::read(section, source.as_ref(), input)),
+            Task::Contrastive => DataKind::Captions(Captions::read(section, input)),
         };
         let validation = Validation::read(section, if task == Task::Series { 0.2 } else { 0.1 });
         let workers = section.size("workers", 0..=256).unwrap_or(2);
@@ -166,42 +166,44 @@ impl Data {
     /// How samples share batches.
     pub fn batching(&self) -> Batching {
         match &self.kind {
-            Kind::Series(_) | Kind::Text(_) | Kind::Captions(_) => Batching::EQUAL,
-            Kind::Labelled(labelled) => labelled.batching,
-            Kind::Pairs(pairs) => pairs.batching,
+            DataKind::Series(_) | DataKind::Text(_) | DataKind::Captions(_) => Batching::EQUAL,
+            DataKind::Labelled(labelled) => labelled.batching,
+            DataKind::Pairs(pairs) => pairs.batching,
         }
     }
 
     /// Tokens of the longest text that is read; 0 for series.
     pub fn longest_text(&self) -> usize {
         match &self.kind {
-            Kind::Series(_) => 0,
-            Kind::Text(text) => text.max_length,
-            Kind::Labelled(texts) => texts.max_length,
-            Kind::Pairs(pairs) => pairs.max_length,
-            Kind::Captions(captions) => captions.max_length,
+            DataKind::Series(_) => 0,
+            DataKind::Text(text) => text.max_length,
+            DataKind::Labelled(texts) => texts.max_length,
+            DataKind::Pairs(pairs) => pairs.max_length,
+            DataKind::Captions(captions) => captions.max_length,
         }
     }
 
     /// Tokens of the longest text that is written; 0 where none is.
     pub fn longest_target(&self) -> usize {
-        if let Kind::Pairs(pairs) = &self.kind { pairs.max_target_length } else { 0 }
+        if let DataKind::Pairs(pairs) = &self.kind { pairs.max_target_length } else { 0 }
     }
 
     /// Whether batches are as long as their longest text.
     pub fn varies_in_length(&self) -> bool {
-        matches!(self.kind, Kind::Labelled(_) | Kind::Pairs(_))
+        matches!(self.kind, DataKind::Labelled(_) | DataKind::Pairs(_))
     }
 
     /// Reports data that does not go with the model.
     pub(super) fn check(&self, section: &Section<'_>, input: Input) {
         self.check_tokenizer(section);
         match (&self.kind, input) {
-            (Kind::Series(series), Input::Series { features, classes, .. }) => series.check(section, features, classes),
-            (Kind::Text(text), Input::Tokens { max_length, vocab }) => text.check(section, max_length, vocab),
-            (Kind::Labelled(Labelled { max_length, .. }), Input::Tokens { max_length: longest, .. })
-            | (Kind::Pairs(Pairs { max_length, .. }), Input::Tokens { max_length: longest, .. })
-            | (Kind::Captions(Captions { max_length, .. }), Input::Images { max_length: longest, .. }) => {
+            (DataKind::Series(series), Input::Series { features, classes, .. }) => {
+                series.check(section, features, classes)
+            }
+            (DataKind::Text(text), Input::Tokens { max_length, vocab }) => text.check(section, max_length, vocab),
+            (DataKind::Labelled(Labelled { max_length, .. }), Input::Tokens { max_length: longest, .. })
+            | (DataKind::Pairs(Pairs { max_length, .. }), Input::Tokens { max_length: longest, .. })
+            | (DataKind::Captions(Captions { max_length, .. }), Input::Images { max_length: longest, .. }) => {
                 check_length(section, *max_length, longest);
             }
             // The task, already checked against the family, decides both sides.
@@ -211,7 +213,8 @@ impl Data {
 
     /// A file that nothing reads must not go along with the model.
     fn check_tokenizer(&self, section: &Section<'_>) {
-        let (Kind::Text(Text { tokenizer, .. }) | Kind::Captions(Captions { tokenizer, .. })) = &self.kind else {
+        let (DataKind::Text(Text { tokenizer, .. }) | DataKind::Captions(Captions { tokenizer, .. })) = &self.kind
+        else {
             return;
         };
         if let (Some(_), Source::Synthetic { name, .. }) = (tokenizer, &self.source) {

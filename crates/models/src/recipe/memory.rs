@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use crate::families::AttentionForm;
 use crate::reading::about::{About, about};
 use crate::reading::error::Problem;
-use crate::reading::kind::Kind;
+use crate::reading::kind::KeyKind;
 use crate::reading::section::Section;
 use crate::reading::tree::{Node, Value};
 use plimsoll_base::named;
@@ -65,14 +65,14 @@ impl<T> Choice<T> {
 
 impl Choice<usize> {
     pub(super) fn size(section: &Section<'_>, key: &'static str, range: RangeInclusive<usize>) -> Self {
-        section.declare(key, || Kind::any([Kind::words(["auto"]), Kind::integer(&range)]));
+        section.declare(key, || KeyKind::any([KeyKind::words(["auto"]), KeyKind::integer(&range)]));
         Self::read(section, key, |node| section.size_of(key, node, range, "\"auto\" or "))
     }
 }
 
 impl<T: Named> Choice<T> {
     fn named(section: &Section<'_>, key: &'static str) -> Self {
-        section.declare(key, || Kind::Words(["auto"].into_iter().chain(T::names()).collect()));
+        section.declare(key, || KeyKind::Words(["auto"].into_iter().chain(T::names()).collect()));
         Self::read(section, key, |node| section.choice_of(key, node, &["auto"]))
     }
 }
@@ -202,7 +202,7 @@ impl Memory {
 impl Budget {
     fn read(section: &Section<'_>) -> Self {
         let key = "budget";
-        section.declare(key, || Kind::any([Kind::words(["auto"]), Kind::Size, Kind::integer(&BYTES)]));
+        section.declare(key, || KeyKind::any([KeyKind::words(["auto"]), KeyKind::Size, KeyKind::integer(&BYTES)]));
         let Some(node) = section.get(key) else { return Self::Auto };
         match &node.value {
             _ if is_auto(node) => Self::Auto,

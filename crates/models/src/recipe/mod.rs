@@ -16,14 +16,14 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-pub use crate::reading::kind::Kind as KeyKind;
+pub use crate::reading::kind::KeyKind;
 pub use data::{
-    BYTE_VOCABULARY, Captions, Columns, Data, DerivedLabel, Format, Kind, Label, Labelled, LabelledColumns,
+    BYTE_VOCABULARY, Captions, Columns, Data, DataKind, DerivedLabel, Format, Label, Labelled, LabelledColumns,
     PairColumns, Pairs, Series, Source, Synthetic, Text, Validation,
 };
 pub use draft::Draft;
 pub use memory::{Budget, Choice, CudaGraphs, Memory, OffloadLevel, OptimizerState, Precision, RecomputeLevel};
-pub use optimizer::{Optimizer, Rule, Schedule, Shape, Warmup};
+pub use optimizer::{Optimizer, Rule, Schedule, ScheduleShape, Warmup};
 pub use train::{Checkpoint, Evaluate, Every, Sample, Train};
 
 pub use crate::families::{BatchNormMode, FamilyName, Model, Origin, ProblemType, Task};

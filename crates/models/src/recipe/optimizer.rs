@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use serde::{Serialize, Serializer};
 
 use crate::reading::about::{About, about};
-use crate::reading::kind::Kind;
+use crate::reading::kind::KeyKind;
 use crate::reading::section::{Range, Section};
 use crate::reading::tree::Value;
 use plimsoll_base::named;
@@ -81,7 +81,8 @@ impl Rule {
             RuleName::AdamW => {
                 refuse(&["momentum"]);
                 let beta = |node: &_| section.number_of("betas", node, MOMENTUM);
-                let betas = section.list("betas", 2..=2, Kind::Number(MOMENTUM), beta).and_then(|b| b.try_into().ok());
+                let betas =
+                    section.list("betas", 2..=2, KeyKind::Number(MOMENTUM), beta).and_then(|b| b.try_into().ok());
                 Self::AdamW { betas: betas.unwrap_or([0.9, 0.999]), eps: section.number("eps", EPS).unwrap_or(1e-8) }
             }
             RuleName::Sgd => {
@@ -106,7 +107,7 @@ impl Rule {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Schedule {
-    pub name: Shape,
+    pub name: ScheduleShape,
     pub warmup: Warmup,
     /// Where linear and cosine end, as a part of `lr`; always 0 for constant.
     #[serde(skip_serializing_if = "is_zero")]
@@ -115,7 +116,7 @@ pub struct Schedule {
 
 named! {
     /// How the learning rate moves after the warm-up.
-    pub enum Shape { Constant = "constant", Linear = "linear", Cosine = "cosine" }
+    pub enum ScheduleShape { Constant = "constant", Linear = "linear", Cosine = "cosine" }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -141,11 +142,11 @@ fn is_zero(x: &f64) -> bool {
 impl Schedule {
     pub(super) fn read(section: &Section<'_>) -> Self {
         let schedule = Self {
-            name: section.choice("name").unwrap_or(Shape::Constant),
+            name: section.choice("name").unwrap_or(ScheduleShape::Constant),
             warmup: Warmup::read(section),
             min_lr_fraction: section.number("min_lr_fraction", Range::closed(0.0, 1.0)).unwrap_or(0.0),
         };
-        if schedule.name == Shape::Constant {
+        if schedule.name == ScheduleShape::Constant {
             section.not_with("min_lr_fraction", "a constant schedule");
         }
         section.finish();
@@ -156,7 +157,7 @@ impl Schedule {
 impl Warmup {
     /// An integer counts steps, a number with a point is a fraction.
     fn read(section: &Section<'_>) -> Self {
-        section.declare("warmup", || Kind::any([Kind::Number(FRACTION), Kind::integer(&WARMUP_STEPS)]));
+        section.declare("warmup", || KeyKind::any([KeyKind::Number(FRACTION), KeyKind::integer(&WARMUP_STEPS)]));
         let Some(node) = section.get("warmup") else { return Self::Steps(0) };
         let read = match node.value {
             Value::Float(_) => section.number_of("warmup", node, FRACTION).map(Self::Fraction),

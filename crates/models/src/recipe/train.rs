@@ -6,7 +6,7 @@ use super::memory::Choice;
 use super::optimizer::{Optimizer, Schedule};
 use crate::families::{Input, Model, Task};
 use crate::reading::about::{About, about};
-use crate::reading::kind::Kind;
+use crate::reading::kind::KeyKind;
 use crate::reading::section::{Range, Section};
 use crate::reading::tree::Value;
 use plimsoll_base::names::{Named, nearest};
@@ -165,7 +165,9 @@ impl Train {
 
 impl Every {
     fn read(section: &Section<'_>, default: Self) -> Self {
-        section.declare("every", || Kind::any([Kind::words(["epoch", "never"]), Kind::integer(&(1..=MOST_STEPS))]));
+        section.declare("every", || {
+            KeyKind::any([KeyKind::words(["epoch", "never"]), KeyKind::integer(&(1..=MOST_STEPS))])
+        });
         let Some(node) = section.get("every") else { return default };
         let words = "\"epoch\", \"never\" or ";
         match &node.value {

@@ -1,13 +1,13 @@
 //! From what a message and its log say to why it happened, and what to do about it, in order.
 
-use super::log::{Log, Place};
+use super::log::{Log, Stage};
 use super::oom::{CONTEXT_BYTES, Form, Oom};
 use plimsoll_base::units::format_bytes;
 use serde::Serialize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum CauseKind {
     /// The step needs more than the card has.
     TooBig,
     /// Enough is free, but not in one piece.
@@ -39,7 +39,7 @@ pub enum Likely {
 /// One reason, what speaks for it, and what to do.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cause {
-    pub kind: Kind,
+    pub kind: CauseKind,
     pub likely: Likely,
     pub why: String,
     pub actions: Vec<&'static str>,
@@ -53,12 +53,14 @@ pub fn causes(oom: &Oom, log: &Log) -> Vec<Cause> {
     let explained = causes.iter().any(|cause| cause.likely != Likely::Possible);
     // Where tensors take less than half of the card and something else explains it, size is not the matter.
     let half = oom.allocated_bytes.zip(oom.total_bytes).is_some_and(|(allocated, total)| allocated < total / 2);
-    let other = explained && half || causes.iter().any(|cause| cause.kind == Kind::WrongShape);
+    let other = explained && half || causes.iter().any(|cause| cause.kind == CauseKind::WrongShape);
     if oom.is_on_card() && !other {
         let likely = if explained { Likely::Possible } else { Likely::Likely };
         let at = if explained { causes.len() } else { 0 };
-        causes
-            .insert(at, Cause { kind: Kind::TooBig, likely, why: too_big_words(oom, log), actions: SMALLER.to_vec() });
+        causes.insert(
+            at,
+            Cause { kind: CauseKind::TooBig, likely, why: too_big_words(oom, log), actions: SMALLER.to_vec() },
+        );
     }
     causes
 }
@@ -71,7 +73,7 @@ const REASONS: [Reason; 9] =
 fn host_memory(oom: &Oom, _: &Log) -> Option<Cause> {
     let why = "the machine's own memory ran out: this is not about the card, and nothing that saves GPU memory helps";
     (oom.form == Form::Host).then(|| Cause {
-        kind: Kind::HostMemory,
+        kind: CauseKind::HostMemory,
         likely: Likely::Certain,
         why: why.into(),
         actions: vec![
@@ -85,7 +87,7 @@ fn host_memory(oom: &Oom, _: &Log) -> Option<Cause> {
 
 fn shared_memory(oom: &Oom, _: &Log) -> Option<Cause> {
     (oom.form == Form::SharedMemory).then(|| Cause {
-        kind: Kind::SharedMemory,
+        kind: CauseKind::SharedMemory,
         likely: Likely::Certain,
         why: "/dev/shm is full: the loader's workers hand batches over through it, and containers have 64 MiB of it"
             .into(),
@@ -99,7 +101,7 @@ fn shared_memory(oom: &Oom, _: &Log) -> Option<Cause> {
 fn wrong_shape(oom: &Oom, _: &Log) -> Option<Cause> {
     let (asked, total) = (oom.asked?.bytes, oom.total_bytes?);
     (asked > total).then(|| Cause {
-        kind: Kind::WrongShape,
+        kind: CauseKind::WrongShape,
         likely: Likely::Certain,
         why: format!(
             "one tensor of {} was asked for, on a card of {}: no other setting can make room for it",
@@ -117,7 +119,7 @@ fn wrong_shape(oom: &Oom, _: &Log) -> Option<Cause> {
 fn limit(oom: &Oom, _: &Log) -> Option<Cause> {
     let (allowed, asked, free) = (oom.allowed_bytes?, oom.asked?.bytes, oom.free_bytes?);
     (free > asked).then(|| Cause {
-        kind: Kind::Limit,
+        kind: CauseKind::Limit,
         likely: Likely::Certain,
         why: format!(
             "the card had {} free: the process may use {} only (set_per_process_memory_fraction)",
@@ -146,7 +148,7 @@ fn another_process(oom: &Oom, _: &Log) -> Option<Cause> {
         None => format!("{} is held by something other than this process's tensors", format_bytes(foreign)),
     };
     Some(Cause {
-        kind: Kind::AnotherProcess,
+        kind: CauseKind::AnotherProcess,
         likely: if half || (would_do && !oom.others.is_empty()) { Likely::Likely } else { Likely::Possible },
         why: format!("{who}, of {}", format_bytes(total)),
         actions: vec![
@@ -160,7 +162,7 @@ fn another_process(oom: &Oom, _: &Log) -> Option<Cause> {
 fn leak(_: &Oom, log: &Log) -> Option<Cause> {
     let (first, last) = (*log.memory_bytes.first()?, *log.memory_bytes.last()?);
     log.grows().then(|| Cause {
-        kind: Kind::Leak,
+        kind: CauseKind::Leak,
         likely: Likely::Likely,
         why: format!(
             "memory rose from {} to {} over the log and did not come back: something of every step is kept",
@@ -189,7 +191,7 @@ fn fragmentation(oom: &Oom, _: &Log) -> Option<Cause> {
         false => format!("{held}: not enough for the {} asked for, but a good part of it", format_bytes(asked)),
     };
     Some(Cause {
-        kind: Kind::Fragmentation,
+        kind: CauseKind::Fragmentation,
         likely: if enough { Likely::Likely } else { Likely::Possible },
         why,
         actions: vec![
@@ -201,8 +203,8 @@ fn fragmentation(oom: &Oom, _: &Log) -> Option<Cause> {
 }
 
 fn validation(_: &Oom, log: &Log) -> Option<Cause> {
-    (log.place == Some(Place::Evaluation)).then(|| Cause {
-        kind: Kind::Validation,
+    (log.place == Some(Stage::Evaluation)).then(|| Cause {
+        kind: CauseKind::Validation,
         likely: Likely::Likely,
         why: "it died during evaluation, beside everything that training keeps".into(),
         actions: vec![
@@ -214,7 +216,7 @@ fn validation(_: &Oom, log: &Log) -> Option<Cause> {
 }
 
 fn longest_batch(oom: &Oom, log: &Log) -> Option<Cause> {
-    let late = log.is_late() && log.place != Some(Place::Evaluation) && oom.is_on_card() && !log.grows();
+    let late = log.is_late() && log.place != Some(Stage::Evaluation) && oom.is_on_card() && !log.grows();
     let Log { progress, .. } = log;
     let when = match (progress.epoch, progress.step) {
         (Some(epoch), Some(step)) => format!("epoch {epoch}, step {step}"),
@@ -222,7 +224,7 @@ fn longest_batch(oom: &Oom, log: &Log) -> Option<Cause> {
         (None, step) => format!("step {}", step.unwrap_or(0)),
     };
     late.then(|| Cause {
-        kind: Kind::LongestBatch,
+        kind: CauseKind::LongestBatch,
         likely: Likely::Likely,
         why: format!("it ran until {when}: batches before it fitted, this one was longer, or something was left over"),
         actions: vec![
@@ -274,7 +276,7 @@ fn too_big_words(oom: &Oom, log: &Log) -> String {
 mod tests {
     use super::*;
 
-    fn kinds(text: &str) -> Vec<(Kind, Likely)> {
+    fn kinds(text: &str) -> Vec<(CauseKind, Likely)> {
         let oom = Oom::find(text).expect("a message");
         causes(&oom, &Log::read(text)).iter().map(|c| (c.kind, c.likely)).collect()
     }
@@ -283,31 +285,31 @@ mod tests {
 
     #[test]
     fn the_numbers_decide() {
-        assert_eq!(kinds(CROWDED), [(Kind::AnotherProcess, Likely::Likely)]);
+        assert_eq!(kinds(CROWDED), [(CauseKind::AnotherProcess, Likely::Likely)]);
         let pieces = "CUDA out of memory. Tried to allocate 1.65 GiB (GPU 1; 7.79 GiB total capacity; 3.53 GiB already allocated; 0.40 GiB free; 5.28 GiB reserved in total by PyTorch)";
-        assert_eq!(kinds(pieces)[0].0, Kind::Fragmentation);
+        assert_eq!(kinds(pieces)[0].0, CauseKind::Fragmentation);
         let full = "CUDA out of memory. Tried to allocate 128.00 MiB. GPU 0 has a total capacity of 14.56 GiB of which 111.81 MiB is free. Including non-PyTorch memory, this process has 14.45 GiB memory in use. Of the allocated memory 14.25 GiB is allocated by PyTorch, and 60.81 MiB is reserved by PyTorch but unallocated.";
-        assert_eq!(kinds(full), [(Kind::TooBig, Likely::Likely)]);
+        assert_eq!(kinds(full), [(CauseKind::TooBig, Likely::Likely)]);
         let absurd = full.replace("128.00 MiB", "900.00 GiB");
-        assert_eq!(kinds(&absurd), [(Kind::WrongShape, Likely::Certain)]);
+        assert_eq!(kinds(&absurd), [(CauseKind::WrongShape, Likely::Certain)]);
         let limited = "CUDA out of memory. Tried to allocate 96.00 MiB (GPU 0; 15.78 GiB total capacity; 3.90 GiB already allocated; 11.20 GiB free; 4.00 GiB allowed; 3.95 GiB reserved in total by PyTorch)";
-        assert_eq!(kinds(limited)[0].0, Kind::Limit);
+        assert_eq!(kinds(limited)[0].0, CauseKind::Limit);
         assert_eq!(
             kinds("DataLoader worker (pid 12) is killed by signal: Killed."),
-            [(Kind::HostMemory, Likely::Certain)]
+            [(CauseKind::HostMemory, Likely::Certain)]
         );
-        assert_eq!(kinds("workers are out of shared memory"), [(Kind::SharedMemory, Likely::Certain)]);
+        assert_eq!(kinds("workers are out of shared memory"), [(CauseKind::SharedMemory, Likely::Certain)]);
     }
 
     #[test]
     fn the_log_decides_where_numbers_are_silent() {
         let message = "CUDA out of memory. Tried to allocate 32.00 MiB. GPU 0 has a total capacity of 14.74 GiB of which 4.19 MiB is free";
-        assert_eq!(kinds(message), [(Kind::TooBig, Likely::Likely)]);
-        assert_eq!(kinds(&format!("99%|## | 900/910 [1:00<2:00]\n{message}"))[0].0, Kind::LongestBatch);
-        assert_eq!(kinds(&format!("step 3, during validation\n{message}"))[0].0, Kind::Validation);
+        assert_eq!(kinds(message), [(CauseKind::TooBig, Likely::Likely)]);
+        assert_eq!(kinds(&format!("99%|## | 900/910 [1:00<2:00]\n{message}"))[0].0, CauseKind::LongestBatch);
+        assert_eq!(kinds(&format!("step 3, during validation\n{message}"))[0].0, CauseKind::Validation);
         let rising: String = [4.0, 4.8, 5.5, 6.1].iter().map(|s| format!("step 50 mem {s} GiB\n")).collect();
-        assert_eq!(kinds(&format!("{rising}{message}"))[0].0, Kind::Leak);
-        assert_eq!(kinds("Out of memory in the backward pass of epoch 2 of 20")[0].0, Kind::LongestBatch);
+        assert_eq!(kinds(&format!("{rising}{message}"))[0].0, CauseKind::Leak);
+        assert_eq!(kinds("Out of memory in the backward pass of epoch 2 of 20")[0].0, CauseKind::LongestBatch);
     }
 
     #[test]

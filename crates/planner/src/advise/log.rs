@@ -6,7 +6,7 @@ use serde::Serialize;
 /// What the program was doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Place {
+pub enum Stage {
     Loading,
     Forward,
     Backward,
@@ -14,14 +14,14 @@ pub enum Place {
     Evaluation,
 }
 
-impl Place {
+impl Stage {
     pub fn words(self) -> &'static str {
         match self {
-            Place::Loading => "while the model was being loaded or moved to the card",
-            Place::Forward => "in the forward pass",
-            Place::Backward => "in the backward pass",
-            Place::Optimizer => "in the optimizer's step",
-            Place::Evaluation => "during evaluation",
+            Stage::Loading => "while the model was being loaded or moved to the card",
+            Stage::Forward => "in the forward pass",
+            Stage::Backward => "in the backward pass",
+            Stage::Optimizer => "in the optimizer's step",
+            Stage::Evaluation => "during evaluation",
         }
     }
 }
@@ -36,7 +36,7 @@ pub struct Progress {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Log {
-    pub place: Option<Place>,
+    pub place: Option<Stage>,
     /// The user's own line in the traceback: file, line, function.
     pub line: Option<String>,
     pub progress: Progress,
@@ -67,7 +67,7 @@ impl Log {
     }
 
     /// Well past the first steps: what did not fit then would have died then.
-    pub fn is_late(&self) -> bool {
+    pub(crate) fn is_late(&self) -> bool {
         self.progress.step.is_some_and(|step| step > EARLY_STEPS) || self.progress.epoch.is_some_and(|epoch| epoch > 1)
     }
 }
@@ -98,54 +98,54 @@ impl<'t> Frame<'t> {
         format!("{}:{} in {}", self.file, self.line, self.function)
     }
 
-    fn place(&self) -> Option<Place> {
+    fn place(&self) -> Option<Stage> {
         let named = |names: &[&str]| names.iter().any(|name| self.function.contains(name));
         let evaluation = ["evaluat", "validat", "prediction_step", "eval_step", "eval_epoch"];
         if named(&evaluation) {
-            return Some(Place::Evaluation);
+            return Some(Stage::Evaluation);
         }
         if self.file.contains("/optim/") || named(&["optimizer_step", "clip_grad"]) {
-            return Some(Place::Optimizer);
+            return Some(Stage::Optimizer);
         }
         if named(&["backward"]) || self.file.contains("/autograd/") {
-            return Some(Place::Backward);
+            return Some(Stage::Backward);
         }
         let loading = ["from_pretrained", "load_state_dict", "_apply", "cuda", "_load", "move_to_device"];
         if named(&loading) || self.function == "to" {
-            return Some(Place::Loading);
+            return Some(Stage::Loading);
         }
-        named(&["forward", "_call_impl", "attention", "training_step"]).then_some(Place::Forward)
+        named(&["forward", "_call_impl", "attention", "training_step"]).then_some(Stage::Forward)
     }
 }
 
 /// Evaluation counts wherever it stands (its own forward pass is further in), then a backward pass (checkpointing runs
 /// forward inside of it); of the rest the innermost counts.
-fn place_of(frames: &[Frame<'_>], text: &str) -> Option<Place> {
-    let places: Vec<Place> = frames.iter().filter_map(Frame::place).collect();
-    if places.contains(&Place::Evaluation) {
-        return Some(Place::Evaluation);
+fn place_of(frames: &[Frame<'_>], text: &str) -> Option<Stage> {
+    let places: Vec<Stage> = frames.iter().filter_map(Frame::place).collect();
+    if places.contains(&Stage::Evaluation) {
+        return Some(Stage::Evaluation);
     }
-    if places.contains(&Place::Backward) || !frames.is_empty() && text.contains(".backward(") {
-        return Some(Place::Backward);
+    if places.contains(&Stage::Backward) || !frames.is_empty() && text.contains(".backward(") {
+        return Some(Stage::Backward);
     }
     places.last().copied()
 }
 
 /// Phrases of people who describe what happened.
-const WORDS: [(&str, Place); 10] = [
-    ("backward pass", Place::Backward),
-    ("loss.backward", Place::Backward),
-    ("during validation", Place::Evaluation),
-    ("during evaluation", Place::Evaluation),
-    ("trainer.evaluate", Place::Evaluation),
-    ("optimizer.step", Place::Optimizer),
-    ("start of training", Place::Loading),
-    ("from_pretrained", Place::Loading),
-    ("loading the model", Place::Loading),
-    ("forward pass", Place::Forward),
+const WORDS: [(&str, Stage); 10] = [
+    ("backward pass", Stage::Backward),
+    ("loss.backward", Stage::Backward),
+    ("during validation", Stage::Evaluation),
+    ("during evaluation", Stage::Evaluation),
+    ("trainer.evaluate", Stage::Evaluation),
+    ("optimizer.step", Stage::Optimizer),
+    ("start of training", Stage::Loading),
+    ("from_pretrained", Stage::Loading),
+    ("loading the model", Stage::Loading),
+    ("forward pass", Stage::Forward),
 ];
 
-fn place_in_words(lower: &str) -> Option<Place> {
+fn place_in_words(lower: &str) -> Option<Stage> {
     WORDS.iter().find(|(words, _)| lower.contains(words)).map(|&(_, place)| place)
 }
 
@@ -219,7 +219,7 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB."#;
     #[test]
     fn a_traceback_tells_where_and_a_bar_tells_when() {
         let log = Log::read(BACKWARD);
-        assert_eq!(log.place, Some(Place::Backward));
+        assert_eq!(log.place, Some(Stage::Backward));
         assert_eq!(log.line.as_deref(), Some("/home/a/train.py:88 in main"));
         assert_eq!(log.progress, Progress { step: Some(463), epoch: Some(2) });
         assert!(log.is_late() && !log.grows());
@@ -231,11 +231,11 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB."#;
   File "/a/lib/python3.12/site-packages/transformers/trainer.py", line 1, in evaluation_loop
   File "/a/lib/python3.12/site-packages/torch/nn/modules/module.py", line 2, in _call_impl"#;
         let log = Log::read(text);
-        assert_eq!((log.place, log.progress.step, log.line), (Some(Place::Evaluation), Some(12), None));
+        assert_eq!((log.place, log.progress.step, log.line), (Some(Stage::Evaluation), Some(12), None));
         let step = r#"  File "/x/lib/python3.12/site-packages/torch/optim/adamw.py", line 9, in step"#;
-        assert_eq!(Log::read(step).place, Some(Place::Optimizer));
+        assert_eq!(Log::read(step).place, Some(Stage::Optimizer));
         let load = r#"  File "/x/lib/python3.12/site-packages/torch/nn/modules/module.py", line 9, in _apply"#;
-        assert_eq!(Log::read(load).place, Some(Place::Loading));
+        assert_eq!(Log::read(load).place, Some(Stage::Loading));
     }
 
     #[test]
@@ -250,8 +250,8 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB."#;
     #[test]
     fn words_tell_too() {
         let log = Log::read("Out of memory in the backward pass of epoch 2 of 20 at batch 96");
-        assert_eq!((log.place, log.progress.epoch), (Some(Place::Backward), Some(2)));
-        assert_eq!(Log::read("Out of memory at the start of training.").place, Some(Place::Loading));
+        assert_eq!((log.place, log.progress.epoch), (Some(Stage::Backward), Some(2)));
+        assert_eq!(Log::read("Out of memory at the start of training.").place, Some(Stage::Loading));
         assert_eq!(Log::read("").progress, Progress::default());
     }
 

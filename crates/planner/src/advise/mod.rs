@@ -15,11 +15,11 @@ mod settings;
 mod tensor;
 mod torch;
 
-pub use cause::{Cause, Kind, Likely, causes};
-pub use log::{Log, Place, Progress};
+pub use cause::{Cause, CauseKind, Likely, causes};
+pub use log::{Log, Progress, Stage};
 pub use oom::{Form, Oom, Process};
 pub use remedies::{Remedy, Verdict, mentioned, remedies};
 pub use scan::Amount;
 pub use settings::{Advice, Setting, WayOut, advise};
 pub use tensor::{Candidate, candidates};
-pub use torch::{Attention, Need, Optimizer, Shape, Torch};
+pub use torch::{Attention, Need, Optimizer, Torch, TorchSetup};

@@ -174,7 +174,7 @@ impl Oom {
 
     /// What neither this process nor the free list accounts for. Without the process's own total, PyTorch's share
     /// stands in for it, and the process's context counts as foreign.
-    pub fn foreign_bytes(&self) -> Option<u64> {
+    pub(crate) fn foreign_bytes(&self) -> Option<u64> {
         if !self.others.is_empty() {
             return Some(self.others.iter().fold(0, |sum, p| p.bytes.saturating_add(sum)));
         }

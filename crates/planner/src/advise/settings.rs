@@ -1,6 +1,6 @@
 //! The settings under which a recipe trains in PyTorch on a card, as Hugging Face's TrainingArguments.
 
-use super::torch::{Attention, Need, Optimizer, Shape, Torch};
+use super::torch::{Attention, Need, Optimizer, Torch, TorchSetup};
 use crate::Device;
 use crate::choose;
 use plimsoll_base::batching::Compose;
@@ -85,13 +85,13 @@ struct Case<'r> {
     torch: Torch,
     budget: u64,
     /// The step of the whole effective batch, nothing saved anywhere.
-    plain: Shape,
+    plain: TorchSetup,
 }
 
 impl<'r> Case<'r> {
     fn new(recipe: &'r Recipe, device: &Device) -> Case<'r> {
         let spec = choose::spec(recipe, device);
-        let plain = Shape {
+        let plain = TorchSetup {
             batch: recipe.train.effective_batch,
             length: spec.length,
             target_length: spec.target_length,
@@ -108,8 +108,8 @@ impl<'r> Case<'r> {
         self.plain.batch.div_ceil(batch)
     }
 
-    fn with_batch(&self, batch: usize, checkpointing: bool) -> Shape {
-        Shape { batch, checkpointing, accumulates: batch < self.plain.batch, ..self.plain }
+    fn with_batch(&self, batch: usize, checkpointing: bool) -> TorchSetup {
+        TorchSetup { batch, checkpointing, accumulates: batch < self.plain.batch, ..self.plain }
     }
 
     /// Whether cutting the batch leaves learning alone.
@@ -143,7 +143,7 @@ impl<'r> Case<'r> {
     }
 
     /// What is too large to be counted does not fit.
-    fn fits(&self, shape: &Shape) -> Result<bool, GraphError> {
+    fn fits(&self, shape: &TorchSetup) -> Result<bool, GraphError> {
         match self.torch.need(shape) {
             Ok(need) => Ok(need.card_bytes() <= self.budget),
             Err(GraphError::TooLarge { .. }) => Ok(false),
@@ -153,7 +153,7 @@ impl<'r> Case<'r> {
 
     /// Without checkpointing if that keeps the card busy, else with it if that makes batches larger. Where nothing
     /// fits: the smallest there is.
-    fn choose(&self) -> Result<Shape, GraphError> {
+    fn choose(&self) -> Result<TorchSetup, GraphError> {
         let plain = self.largest(false)?;
         let busy = |batch: usize| batch == self.plain.batch || batch * self.plain.length.max(1) >= BUSY_ROWS;
         let whole_only = !self.splits_freely();
@@ -168,7 +168,7 @@ impl<'r> Case<'r> {
     }
 
     /// How the need changes where one thing is otherwise.
-    fn against(&self, shape: &Shape, other: Shape) -> Result<String, GraphError> {
+    fn against(&self, shape: &TorchSetup, other: TorchSetup) -> Result<String, GraphError> {
         let here = self.torch.need(shape)?.allocated_bytes();
         let there = match self.torch.need(&other) {
             Err(GraphError::TooLarge { .. }) => return Ok("makes it possible".into()),
@@ -181,7 +181,7 @@ impl<'r> Case<'r> {
         })
     }
 
-    fn settings(&self, shape: &Shape) -> Result<Vec<Setting>, GraphError> {
+    fn settings(&self, shape: &TorchSetup) -> Result<Vec<Setting>, GraphError> {
         let mut settings = vec![self.batch_setting(shape)?];
         settings.push(self.checkpointing_setting(shape)?);
         settings.push(self.precision_setting(shape)?);
@@ -222,7 +222,7 @@ impl<'r> Case<'r> {
         Ok(settings)
     }
 
-    fn batch_setting(&self, shape: &Shape) -> Result<Setting, GraphError> {
+    fn batch_setting(&self, shape: &TorchSetup) -> Result<Setting, GraphError> {
         let whole = self.with_batch(self.plain.batch, shape.checkpointing);
         let cut = shape.batch < self.plain.batch;
         let contrastive = self.torch.family().contrast().is_some();
@@ -240,8 +240,8 @@ impl<'r> Case<'r> {
         })
     }
 
-    fn checkpointing_setting(&self, shape: &Shape) -> Result<Setting, GraphError> {
-        let other = Shape { checkpointing: !shape.checkpointing, ..*shape };
+    fn checkpointing_setting(&self, shape: &TorchSetup) -> Result<Setting, GraphError> {
+        let other = TorchSetup { checkpointing: !shape.checkpointing, ..*shape };
         Ok(Setting {
             name: "gradient_checkpointing",
             value: if shape.checkpointing { "True" } else { "False" }.into(),
@@ -255,7 +255,7 @@ impl<'r> Case<'r> {
         })
     }
 
-    fn precision_setting(&self, shape: &Shape) -> Result<Setting, GraphError> {
+    fn precision_setting(&self, shape: &TorchSetup) -> Result<Setting, GraphError> {
         let (name, speed, learning) = match shape.precision {
             Precision::Bf16Mixed => ("bf16", "tensor cores", "rounding only; weights stay f32"),
             Precision::Fp16Mixed => ("fp16", "tensor cores", "rounding and loss scaling; weights stay f32"),
@@ -270,15 +270,15 @@ impl<'r> Case<'r> {
             Precision::F32 => "False",
             _ => "True",
         };
-        let memory = self.against(shape, Shape { precision: Precision::F32, ..*shape })?;
+        let memory = self.against(shape, TorchSetup { precision: Precision::F32, ..*shape })?;
         let memory = if shape.precision == Precision::F32 { memory } else { format!("{memory} against f32") };
         Ok(Setting { name, value: value.into(), memory, speed, learning })
     }
 
-    fn attention_setting(&self, shape: &Shape) -> Result<Setting, GraphError> {
+    fn attention_setting(&self, shape: &TorchSetup) -> Result<Setting, GraphError> {
         let (value, memory, speed) = match shape.attention {
             Attention::Sdpa => {
-                let saved = self.against(shape, Shape { attention: Attention::Eager, ..*shape })?;
+                let saved = self.against(shape, TorchSetup { attention: Attention::Eager, ..*shape })?;
                 ("\"sdpa\"", format!("{saved} against eager"), "fused kernels")
             }
             Attention::Eager => {
@@ -288,7 +288,7 @@ impl<'r> Case<'r> {
         Ok(Setting { name: "attn_implementation", value: value.into(), memory, speed, learning: "none" })
     }
 
-    fn evaluation_setting(&self, shape: &Shape) -> Setting {
+    fn evaluation_setting(&self, shape: &TorchSetup) -> Setting {
         Setting {
             name: "per_device_eval_batch_size",
             value: shape.batch.to_string(),
@@ -298,7 +298,7 @@ impl<'r> Case<'r> {
         }
     }
 
-    fn notes(&self, shape: &Shape) -> Vec<String> {
+    fn notes(&self, shape: &TorchSetup) -> Vec<String> {
         let (micro, whole) = (shape.batch, self.plain.batch);
         let mut notes = vec![
             "an estimate: PyTorch allocates while it runs, so nothing can be promised; weights, gradients and state are exact, activations follow what autograd saves (within 6 % of 27 measured runs)".to_string(),
@@ -322,20 +322,24 @@ impl<'r> Case<'r> {
     }
 
     /// The smallest step under settings that learn differently: offered, never chosen.
-    fn ways_out(&self, smallest: &Shape) -> Result<Vec<WayOut>, GraphError> {
-        let narrow = Shape { precision: Precision::Bf16, ..*smallest };
+    fn ways_out(&self, smallest: &TorchSetup) -> Result<Vec<WayOut>, GraphError> {
+        let narrow = TorchSetup { precision: Precision::Bf16, ..*smallest };
         let ways = [
-            ("optim=\"adamw_bnb_8bit\"", "moments of 8 bits", Shape { optimizer: Optimizer::AdamW8bit, ..*smallest }),
+            (
+                "optim=\"adamw_bnb_8bit\"",
+                "moments of 8 bits",
+                TorchSetup { optimizer: Optimizer::AdamW8bit, ..*smallest },
+            ),
             (
                 "optim=\"adafactor\"",
                 "no first moment, another update",
-                Shape { optimizer: Optimizer::Adafactor, ..*smallest },
+                TorchSetup { optimizer: Optimizer::Adafactor, ..*smallest },
             ),
             ("dtype=torch.bfloat16", "weights and moments round to 8 bits", narrow),
             (
                 "dtype=torch.bfloat16, optim=\"adafactor\"",
                 "both of them",
-                Shape { optimizer: Optimizer::Adafactor, ..narrow },
+                TorchSetup { optimizer: Optimizer::Adafactor, ..narrow },
             ),
         ];
         let mut found = Vec::new();
@@ -355,7 +359,7 @@ fn groups_by_length(recipe: &Recipe) -> bool {
     vary && recipe.data.batching().compose == Compose::Length
 }
 
-fn lengths(shape: &Shape) -> String {
+fn lengths(shape: &TorchSetup) -> String {
     match shape.target_length {
         0 => format!("{} × {}", shape.batch, shape.length),
         target => format!("{} × {} and {target}", shape.batch, shape.length),

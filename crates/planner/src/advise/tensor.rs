@@ -2,7 +2,7 @@
 
 use super::scan::Amount;
 use super::torch::{
-    Attention, MOST_BYTES, Optimizer, Shape, Torch, element_widths, packed, scores_bytes, scores_shape,
+    Attention, MOST_BYTES, Optimizer, Torch, TorchSetup, element_widths, packed, scores_bytes, scores_shape,
 };
 use crate::choose;
 use plimsoll_core::graph::{Graph, GraphError, InputKind, Value, ValueId, without_numbers};
@@ -47,7 +47,7 @@ fn sizes(asked: Amount) -> Option<RangeInclusive<u64>> {
 /// Values that may have been asked for, the likeliest first: the longest batch first, then shorter ones.
 pub fn candidates(recipe: &Recipe, asked: Amount) -> Result<Vec<Candidate>, GraphError> {
     let Some(sizes) = sizes(asked) else { return Ok(Vec::new()) };
-    let search = Search { recipe, torch: Torch::new(recipe), sizes };
+    let search = TensorSearch { recipe, torch: Torch::new(recipe), sizes };
     for length in lengths(recipe) {
         let found = search.at_length(length)?;
         if !found.is_empty() {
@@ -67,13 +67,13 @@ fn lengths(recipe: &Recipe) -> Vec<usize> {
 
 const MOST_LENGTHS: usize = 16;
 
-struct Search<'r> {
+struct TensorSearch<'r> {
     recipe: &'r Recipe,
     torch: Torch,
     sizes: RangeInclusive<u64>,
 }
 
-impl Search<'_> {
+impl TensorSearch<'_> {
     fn at_length(&self, length: usize) -> Result<Vec<Candidate>, GraphError> {
         let mut found = Vec::new();
         for batch in self.batches() {
@@ -99,9 +99,9 @@ impl Search<'_> {
         self.recipe.memory.precision.pinned().map_or(vec![Precision::F32, Precision::Bf16Mixed], |pinned| vec![pinned])
     }
 
-    fn shape(&self, batch: usize, length: usize, precision: Precision) -> Shape {
+    fn shape(&self, batch: usize, length: usize, precision: Precision) -> TorchSetup {
         let target_length = self.recipe.data.longest_target();
-        Shape {
+        TorchSetup {
             batch,
             length,
             target_length,
@@ -113,7 +113,7 @@ impl Search<'_> {
         }
     }
 
-    fn look(&self, shape: &Shape, found: &mut Vec<Candidate>) -> Result<(), GraphError> {
+    fn look(&self, shape: &TorchSetup, found: &mut Vec<Candidate>) -> Result<(), GraphError> {
         let form = match self.torch.family().has_attention_forms() {
             true => AttentionForm::Materialized,
             false => AttentionForm::Fused,
@@ -136,7 +136,7 @@ impl Search<'_> {
     }
 
     /// Values of one size and kind are one candidate.
-    fn add(&self, shape: &Shape, tensor: &Tensor, largest: bool, found: &mut Vec<Candidate>) {
+    fn add(&self, shape: &TorchSetup, tensor: &Tensor, largest: bool, found: &mut Vec<Candidate>) {
         let (batch, length, precision) = (shape.batch, shape.length, shape.precision);
         let same = |c: &&mut Candidate| {
             (c.batch, c.length, c.precision, c.what, c.bytes) == (batch, length, precision, tensor.what, tensor.bytes)
@@ -176,7 +176,7 @@ impl Tensor {
 
 const SCORES: &str = "attention scores";
 
-fn tensors(graph: &Graph, shape: &Shape) -> Vec<Tensor> {
+fn tensors(graph: &Graph, shape: &TorchSetup) -> Vec<Tensor> {
     let widths = element_widths(graph, shape);
     let mut tensors = Vec::new();
     for id in graph.value_ids() {

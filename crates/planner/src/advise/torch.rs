@@ -36,7 +36,7 @@ pub enum Optimizer {
 
 /// One way to run the step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shape {
+pub struct TorchSetup {
     pub batch: usize,
     pub length: usize,
     pub target_length: usize,
@@ -93,7 +93,7 @@ impl Torch {
     }
 
     /// The forward pass of a whole batch, nothing chunked.
-    pub fn graph(&self, shape: &Shape, form: AttentionForm) -> Result<Graph, GraphError> {
+    pub fn graph(&self, shape: &TorchSetup, form: AttentionForm) -> Result<Graph, GraphError> {
         let mut graph = Graph::new("pytorch", DType::F32);
         let build = Build {
             batch: shape.batch,
@@ -110,7 +110,7 @@ impl Torch {
         Ok(graph)
     }
 
-    pub fn need(&self, shape: &Shape) -> Result<Need, GraphError> {
+    pub fn need(&self, shape: &TorchSetup) -> Result<Need, GraphError> {
         Ok(saved::need(&self.graph(shape, AttentionForm::Fused)?, shape))
     }
 }

@@ -160,7 +160,7 @@ fn meant(name: &str) -> Vec<&'static str> {
 }
 
 /// The card that a GPU is, or the one of its generation that comes nearest in memory.
-pub fn nearest_card(compute_capability: (u32, u32), total_bytes: u64) -> &'static Card {
+pub(crate) fn nearest_card(compute_capability: (u32, u32), total_bytes: u64) -> &'static Card {
     let apart = |card: &&Card| {
         let generations = card.compute_capability.0.abs_diff(compute_capability.0);
         (generations, card.total_bytes.abs_diff(total_bytes))

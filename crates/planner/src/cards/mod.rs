@@ -3,4 +3,5 @@
 mod catalog;
 mod profile;
 
-pub use catalog::{Card, UnknownCard, card, catalog, nearest_card};
+pub(crate) use catalog::nearest_card;
+pub use catalog::{Card, UnknownCard, card, catalog};

@@ -1,12 +1,12 @@
 //! Why each decision was taken, and what it saves and costs against its plainest alternative.
 
 use super::levers::{LEVERS, Question};
-use super::search::Search;
+use super::search::PlanSearch;
 use crate::choose::{Choice, Decision};
 use crate::program::Settings;
 use plimsoll_core::plan::PlanError;
 
-pub(super) fn decisions(search: &mut Search<'_>, choice: &Choice) -> Result<Vec<Decision>, PlanError> {
+pub(super) fn decisions(search: &mut PlanSearch<'_>, choice: &Choice) -> Result<Vec<Decision>, PlanError> {
     let here = search.measure(&choice.settings)?;
     let (at, chosen) = (search.place(), &choice.settings);
     let questions = LEVERS.iter().filter_map(|lever| Some((lever.key(), lever.question(&at, chosen)?)));
@@ -16,7 +16,7 @@ pub(super) fn decisions(search: &mut Search<'_>, choice: &Choice) -> Result<Vec<
 fn answer(
     lever: &str,
     question: Question,
-    search: &mut Search<'_>,
+    search: &mut PlanSearch<'_>,
     chosen: &Settings,
     here: (usize, f64),
 ) -> Result<Decision, PlanError> {

@@ -1,8 +1,8 @@
 //! The whole choice: every plan that nothing beats in both memory and time.
 
 use super::levers::offload::offloads;
-use super::levers::{Place, check_pins};
-use super::search::{Candidate, Search};
+use super::levers::{Situation, check_pins};
+use super::search::{Candidate, PlanSearch};
 use crate::choose::{ChooseError, Pins};
 use crate::program::{Settings, StepSpec};
 use plimsoll_core::plan::{LayoutOptions, Profile};
@@ -27,9 +27,9 @@ pub fn frontier(
     options: LayoutOptions,
     profile: &Profile,
 ) -> Result<Vec<FrontierPoint>, ChooseError> {
-    check_pins(&Place { family, spec, pins })?;
+    check_pins(&Situation { family, spec, pins })?;
     let options = LayoutOptions { sharing: options.sharing && !pins.no_sharing, ..options };
-    let mut search = Search::new(family, spec, pins, options, profile, offloads(family, pins, &options)[0]);
+    let mut search = PlanSearch::new(family, spec, pins, options, profile, offloads(family, pins, &options)[0]);
     let mut points: Vec<FrontierPoint> = Vec::new();
     for candidate in candidates(&mut search)? {
         let choice = search.realize(&candidate)?;
@@ -43,7 +43,7 @@ pub fn frontier(
 }
 
 /// The smallest, the fastest, and the fastest of budgets between them, each a constant factor above the one before.
-fn candidates(search: &mut Search<'_>) -> Result<Vec<Candidate>, ChooseError> {
+fn candidates(search: &mut PlanSearch<'_>) -> Result<Vec<Candidate>, ChooseError> {
     let smallest = search.smallest()?;
     let mut found = vec![smallest.clone()];
     let Some(fastest) = search.fastest(usize::MAX)? else { return Ok(found) };

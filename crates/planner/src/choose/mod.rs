@@ -11,9 +11,10 @@ mod use_plan;
 pub use failure::PlanFailure;
 pub use frontier::{FrontierPoint, frontier};
 pub use levers::divisors;
-pub(crate) use levers::{LEVERS, Lever, Move, Place, Target, settings};
+pub(crate) use levers::{LEVERS, Lever, Move, Situation, Target, settings};
+pub(crate) use setup::fused_feed_forward;
 pub use setup::{Planned, budget_bytes, family, length, pins, plan, precision, profile, spec};
-pub use setup::{evaluate_batch, fused_feed_forward, instead_of};
+pub use setup::{evaluate_batch, instead_of};
 pub use use_plan::{EMBEDDINGS, plan_use};
 
 use crate::program::{Settings, StepSpec};
@@ -23,7 +24,7 @@ use plimsoll_core::plan::{Layout, LayoutOptions, Offload, PlanError, Profile, Pr
 use plimsoll_models::families::{AttentionForm, Family};
 use plimsoll_models::recipe::RecomputeLevel;
 use schemars::JsonSchema;
-use search::Search;
+use search::PlanSearch;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -91,13 +92,13 @@ pub fn choose(
     arena_budget: usize,
     profile: &Profile,
 ) -> Result<Choice, ChooseError> {
-    check_pins(&Place { family, spec, pins })?;
+    check_pins(&Situation { family, spec, pins })?;
     let options = LayoutOptions { sharing: options.sharing && !pins.no_sharing, ..options };
     let mut nothing = Err(PlanError::Broken("there is nothing to choose from".into()).into());
     // Host memory is used only where nothing fits without it.
     let mut offloads = offloads(family, pins, &options).into_iter().peekable();
     while let Some(offload) = offloads.next() {
-        let mut search = Search::new(family, spec, pins, options, profile, offload);
+        let mut search = PlanSearch::new(family, spec, pins, options, profile, offload);
         // Without room for what lives over steps there is nothing to search; the last has to say how much it needs.
         let is_last = offloads.peek().is_none();
         if !is_last && search.least_resident_bytes()? > arena_budget {
@@ -121,7 +122,7 @@ pub fn choose(
     nothing
 }
 
-fn explained(search: &mut Search<'_>, mut choice: Choice) -> Result<Choice, ChooseError> {
+fn explained(search: &mut PlanSearch<'_>, mut choice: Choice) -> Result<Choice, ChooseError> {
     choice.decisions = explain::decisions(search, &choice)?;
     Ok(choice)
 }
@@ -131,7 +132,7 @@ const PLACEMENTS: usize = 6;
 
 /// The plan that needs least. The fewest bytes alive need not be the fewest with gaps: what is called smallest has to be,
 /// byte for byte.
-fn smallest_placed(search: &mut Search<'_>) -> Result<Choice, ChooseError> {
+fn smallest_placed(search: &mut PlanSearch<'_>) -> Result<Choice, ChooseError> {
     let smallest = search.smallest()?;
     let mut smallest = search.realize(&smallest)?;
     while let Some(smaller) = placed(search, smallest.layout.arena_bytes - 1)? {
@@ -141,7 +142,7 @@ fn smallest_placed(search: &mut Search<'_>) -> Result<Choice, ChooseError> {
 }
 
 /// The fastest plan that fits with its gaps.
-fn placed(search: &mut Search<'_>, arena_budget: usize) -> Result<Option<Choice>, ChooseError> {
+fn placed(search: &mut PlanSearch<'_>, arena_budget: usize) -> Result<Option<Choice>, ChooseError> {
     let mut budget = arena_budget;
     for _ in 0..PLACEMENTS {
         let Some(candidate) = search.fastest(budget)? else { break };

@@ -5,7 +5,7 @@
 //! dropped unclimbed; and a smaller micro-batch needs less memory, so the first that fits is found by halving.
 
 use super::levers::{
-    LEVERS, Place, even_micro_batches, pinned_recompute, ragged_micro_batches, settings, with_micro_batch,
+    LEVERS, Situation, even_micro_batches, pinned_recompute, ragged_micro_batches, settings, with_micro_batch,
 };
 use crate::choose::{Choice, ChooseError, Pins};
 use crate::program::contrastive::REPLAY;
@@ -25,7 +25,7 @@ const ROUNDS: usize = 3;
 /// Ragged micro-batches tried on either side of the best even one.
 const RAGGED: usize = 4;
 
-pub(super) struct Search<'a> {
+pub(super) struct PlanSearch<'a> {
     pub family: &'a dyn Family,
     pub spec: &'a StepSpec,
     pub pins: &'a Pins,
@@ -88,7 +88,7 @@ impl Candidate {
     }
 }
 
-impl<'a> Search<'a> {
+impl<'a> PlanSearch<'a> {
     pub(super) fn new(
         family: &'a dyn Family,
         spec: &'a StepSpec,
@@ -96,8 +96,8 @@ impl<'a> Search<'a> {
         options: LayoutOptions,
         profile: &'a Profile,
         offload: Offload,
-    ) -> Search<'a> {
-        Search { family, spec, pins, options, profile, offload, bases: HashMap::new(), others: HashMap::new() }
+    ) -> PlanSearch<'a> {
+        PlanSearch { family, spec, pins, options, profile, offload, bases: HashMap::new(), others: HashMap::new() }
     }
 
     /// The fastest candidate whose live peak is at most `budget` bytes.
@@ -180,8 +180,8 @@ impl<'a> Search<'a> {
         self.offload.activation_layers > 0
     }
 
-    pub(super) fn place(&self) -> Place<'a> {
-        Place { family: self.family, spec: self.spec, pins: self.pins }
+    pub(super) fn place(&self) -> Situation<'a> {
+        Situation { family: self.family, spec: self.spec, pins: self.pins }
     }
 
     fn with(&self, like: &Settings, micro_batch: usize) -> Settings {

@@ -149,7 +149,7 @@ pub fn pins(recipe: &Recipe, device: &Device) -> Result<Pins, PlanFailure> {
 
 /// Worth it where tensor cores are far ahead of the others, which tf32 tells: these kernels multiply more than plain ones,
 /// and write less. Not in f32, which they multiply without.
-pub fn fused_feed_forward(recipe: &Recipe, device: &Device) -> bool {
+pub(crate) fn fused_feed_forward(recipe: &Recipe, device: &Device) -> bool {
     let gains = device.target.backend == Backend::Cuda && device.profile.speedups.tf32 > 1.0;
     gains && precision(recipe, device) != Precision::F32
 }

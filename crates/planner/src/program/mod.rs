@@ -7,7 +7,7 @@ mod step;
 mod update;
 
 pub use step::{
-    EVALUATE, MICRO_STEP, NEXT_TOKEN, STEP, Settings, StepSpec, UPDATE, UpdateRule, accumulate, add_metric,
-    apply_offload, apply_recompute, evaluate, micro_step, next_token, other_phases, phase, program, step,
-    training_phases, update_phase,
+    EVALUATE, MICRO_STEP, NEXT_TOKEN, STEP, Settings, StepSpec, UPDATE, UpdateRule, accumulate, evaluate, micro_step,
+    next_token, phase, program, step,
 };
+pub(crate) use step::{other_phases, training_phases};

@@ -37,7 +37,7 @@ pub struct Scaled {
 }
 
 /// Takes the scale back and moves it.
-pub fn unscale(graph: &mut Graph, spec: &StepSpec, grads: &[ValueId]) -> Result<Scaled, GraphError> {
+pub(crate) fn unscale(graph: &mut Graph, spec: &StepSpec, grads: &[ValueId]) -> Result<Scaled, GraphError> {
     let norm = graph.add("norm", ClipNorm { max_norm: None }, grads)?[0];
     let state = [(SCALE, LossScale::FIRST), ("scaling.good", 0.0), ("scaling.taken", 0.0)];
     let mut inputs = vec![norm];

@@ -59,12 +59,12 @@ pub struct StepSpec {
 
 impl StepSpec {
     /// Rows of the loss per sample, where each token is one.
-    pub fn loss_length(&self) -> usize {
+    pub(crate) fn loss_length(&self) -> usize {
         if self.target_length > 0 { self.target_length } else { self.length }
     }
 
     /// Gradients in f16 have so small a range that the loss is scaled, and a step that overflows is skipped.
-    pub fn scales_loss(&self) -> bool {
+    pub(crate) fn scales_loss(&self) -> bool {
         self.float == DType::F16
     }
 }
@@ -101,7 +101,11 @@ pub fn program(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Res
 }
 
 /// The phases of a step.
-pub fn training_phases(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Vec<Phase>, PlanError> {
+pub(crate) fn training_phases(
+    family: &dyn Family,
+    spec: &StepSpec,
+    settings: &Settings,
+) -> Result<Vec<Phase>, PlanError> {
     let mut phases = match (family.contrast(), settings.accumulation) {
         (Some(towers), _) => super::contrastive::phases(family, towers, spec, settings)?,
         (None, 1) => vec![phase(STEP, step(family, spec, settings)?, 1)],
@@ -118,7 +122,7 @@ pub fn training_phases(family: &dyn Family, spec: &StepSpec, settings: &Settings
 }
 
 /// The phases beside a step: evaluation and writing. They do not depend on micro-batch and recompute.
-pub fn other_phases(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Vec<Phase>, PlanError> {
+pub(crate) fn other_phases(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Vec<Phase>, PlanError> {
     let mut phases = Vec::new();
     if let Some(batch) = spec.evaluate_batch {
         phases.push(phase(EVALUATE, evaluate(family, spec, settings, batch)?, 0));
@@ -169,7 +173,7 @@ pub fn accumulate(graph: &mut Graph, parameter: ValueId, grad: ValueId) -> Resul
     })
 }
 
-pub fn apply_recompute(graph: Graph, settings: &Settings) -> Result<Graph, PlanError> {
+pub(crate) fn apply_recompute(graph: Graph, settings: &Settings) -> Result<Graph, PlanError> {
     match &settings.recompute {
         Recompute::None => Ok(graph),
         choice => recompute(&graph, &recomputed_nodes(&graph, choice)),
@@ -177,7 +181,7 @@ pub fn apply_recompute(graph: Graph, settings: &Settings) -> Result<Graph, PlanE
 }
 
 /// Saved values that the settings want in host memory go there.
-pub fn apply_offload(graph: Graph, settings: &Settings) -> Result<Graph, PlanError> {
+pub(crate) fn apply_offload(graph: Graph, settings: &Settings) -> Result<Graph, PlanError> {
     match settings.offload.activation_layers {
         0 => Ok(graph),
         layers => offload(&graph, &offloaded_values(&graph, layers)),
@@ -205,7 +209,7 @@ fn learn(
 }
 
 /// Adds a sum of this batch to a resident that the host clears.
-pub fn add_metric(graph: &mut Graph, name: &str, value: ValueId) -> Result<(), GraphError> {
+pub(crate) fn add_metric(graph: &mut Graph, name: &str, value: ValueId) -> Result<(), GraphError> {
     let total = graph.scalar(name)?;
     graph.add(&format!("{name}.add"), Accumulate, &[value, total])?;
     Ok(())
@@ -217,7 +221,7 @@ fn accumulator(graph: &mut Graph, parameter: ValueId) -> Result<ValueId, GraphEr
 }
 
 /// The update on its own: reads the accumulators that `steps` add to and leaves them zero for the next step.
-pub fn update_phase(steps: &[&Graph], spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
+pub(crate) fn update_phase(steps: &[&Graph], spec: &StepSpec, settings: &Settings) -> Result<Graph, PlanError> {
     let mut graph = Graph::mixed(UPDATE, spec.float, spec.master);
     let (mut parameters, mut grads) = (Vec::new(), Vec::new());
     for (step, id) in steps.iter().flat_map(|step| step.trained().into_iter().map(move |id| (step, id))) {

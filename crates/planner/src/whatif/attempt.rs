@@ -72,7 +72,7 @@ impl Attempt {
     }
 
     /// `micro-batch 4 with recompute "layers" fits with 0.6 GiB headroom`; `None` where it does not fit.
-    pub fn fitting_words(&self) -> Option<String> {
+    pub(crate) fn fitting_words(&self) -> Option<String> {
         let plan = self.plan.as_ref().filter(|_| self.fits)?;
         let headroom = format_bytes(self.budget_bytes.saturating_sub(plan.planned_peak_bytes));
         let (micro, recompute) = (plan.micro_batch, plan.recompute);

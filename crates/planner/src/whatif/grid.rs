@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use thiserror::Error;
 
 /// More than this is a typing error, or a search to be sampled, not tabled.
-pub const MOST_COMBINATIONS: usize = 10_000;
+pub(crate) const MOST_COMBINATIONS: usize = 10_000;
 
 /// Values of a range or product that are read: one too many is enough for the table to be refused.
 const MOST_READ: usize = MOST_COMBINATIONS + 1;

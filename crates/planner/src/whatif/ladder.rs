@@ -3,7 +3,7 @@
 use super::attempt::{Attempt, Outline, attempt};
 use super::cards::{CardAnswer, smallest_card};
 use super::parallel::{Progress, on_all_cores};
-use super::rungs::{Kind, Step, Tier, kinds};
+use super::rungs::{RungKind, Step, Tier, kinds};
 use crate::Device;
 use crate::PlanFailure;
 use crate::choose::Planned;
@@ -30,7 +30,7 @@ pub struct Rung {
 }
 
 impl Rung {
-    fn new(kind: &Kind, step: &Step, attempt: Attempt) -> Rung {
+    fn new(kind: &RungKind, step: &Step, attempt: Attempt) -> Rung {
         Rung {
             kind: kind.name,
             change: step.change.clone(),
@@ -121,7 +121,7 @@ struct Climb<'a> {
 
 impl Climb<'_> {
     /// The steps of one kind up to the first that fits; those that gain next to nothing are left out.
-    fn kind(&self, kind: &Kind) -> Result<Vec<Rung>, PlanFailure> {
+    fn kind(&self, kind: &RungKind) -> Result<Vec<Rung>, PlanFailure> {
         let mut rungs: Vec<Rung> = Vec::new();
         for step in &kind.steps {
             let Some(attempt) = self.attempt(&step.set)? else { continue };
@@ -139,7 +139,7 @@ impl Climb<'_> {
 
     /// Where nothing alone is enough: the largest step of each kind upon the other, and of the last only as much as it
     /// takes.
-    fn together<'k>(&self, kinds: impl Iterator<Item = &'k Kind>) -> Result<Option<Rung>, PlanFailure> {
+    fn together<'k>(&self, kinds: impl Iterator<Item = &'k RungKind>) -> Result<Option<Rung>, PlanFailure> {
         let (mut taken, mut reached) = (Vec::new(), self.start.clone());
         for kind in kinds {
             let Some(largest) = kind.steps.last() else { continue };
@@ -156,7 +156,7 @@ impl Climb<'_> {
     }
 
     /// The first step of a kind that fits upon others.
-    fn enough(&self, taken: &[(&Kind, &Step)], kind: &Kind) -> Result<Option<Rung>, PlanFailure> {
+    fn enough(&self, taken: &[(&RungKind, &Step)], kind: &RungKind) -> Result<Option<Rung>, PlanFailure> {
         for step in &kind.steps {
             if let Some(attempt) = self.attempt(&upon(taken, step))?.filter(|attempt| attempt.fits) {
                 return Ok((!taken.is_empty()).then(|| joined(&[taken, &[(kind, step)]].concat(), attempt)));
@@ -193,11 +193,11 @@ fn gains(attempt: &Attempt, before: &Attempt) -> bool {
     missing(attempt).saturating_add(little) < missing(before)
 }
 
-fn upon(taken: &[(&Kind, &Step)], step: &Step) -> Vec<String> {
+fn upon(taken: &[(&RungKind, &Step)], step: &Step) -> Vec<String> {
     taken.iter().flat_map(|(_, step)| &step.set).chain(&step.set).cloned().collect()
 }
 
-fn joined(taken: &[(&Kind, &Step)], attempt: Attempt) -> Rung {
+fn joined(taken: &[(&RungKind, &Step)], attempt: Attempt) -> Rung {
     let words = |word: fn(&Step) -> &str, between: &str| {
         let parts: Vec<&str> = taken.iter().map(|(_, step)| word(step)).filter(|text| !text.is_empty()).collect();
         parts.join(between)

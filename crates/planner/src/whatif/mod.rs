@@ -15,7 +15,7 @@ mod rungs;
 pub use attempt::{Attempt, Outline, attempt};
 pub use cards::{CardAnswer, CardRow, full_speed_card, holding_card, on_cards, smallest_card};
 pub use frontier::{FrontierPoint, frontier_of};
-pub use grid::{Axis, Grid, GridError, GridRow, MOST_COMBINATIONS, grid};
+pub use grid::{Axis, Grid, GridError, GridRow, grid};
 pub use ladder::{Ladder, Rung, ladder};
 pub use margins::{Margins, margins};
 pub use neighbours::{Neighbour, neighbours};

@@ -3,7 +3,7 @@
 use super::parallel::{Progress, on_all_cores};
 use crate::PlanFailure;
 use crate::choose::{
-    Choice, ChooseError, LEVERS, Lever, Move, Pins, Place, Planned, Target, choose, family, pins, profile, spec,
+    Choice, ChooseError, LEVERS, Lever, Move, Pins, Planned, Situation, Target, choose, family, pins, profile, spec,
 };
 use crate::program::{Settings, StepSpec, program};
 use plimsoll_core::plan::{Profile, lay_out, predicted_ms};
@@ -53,7 +53,7 @@ impl Here<'_> {
     }
 
     fn moves(&self) -> Vec<(&'static str, Move)> {
-        let at = Place { family: self.family.as_ref(), spec: &self.spec, pins: &self.pins };
+        let at = Situation { family: self.family.as_ref(), spec: &self.spec, pins: &self.pins };
         let of = |lever: &&dyn Lever| {
             let (key, moves) = (lever.key(), lever.neighbours(&at, &self.choice().settings));
             moves.into_iter().map(move |step| (key, step)).collect::<Vec<_>>()

@@ -6,11 +6,11 @@ use crate::choose::{length, precision};
 use plimsoll_core::graph::Backend;
 use plimsoll_models::families::sibling_presets;
 use plimsoll_models::recipe::{
-    BatchNormMode, Budget, Kind as DataKind, Memory, Model, OptimizerState, Precision, Recipe, Rule,
+    BatchNormMode, Budget, DataKind, Memory, Model, OptimizerState, Precision, Recipe, Rule,
 };
 
 /// One thing to give up, in ever larger steps.
-pub(super) struct Kind {
+pub(super) struct RungKind {
     pub name: &'static str,
     pub tier: Tier,
     pub steps: Vec<Step>,
@@ -42,7 +42,7 @@ impl Step {
 }
 
 /// In the order in which to try them. A step may be refused by the recipe's own checks: then it is no way out.
-pub(super) fn kinds(recipe: &Recipe, device: &Device) -> Vec<Kind> {
+pub(super) fn kinds(recipe: &Recipe, device: &Device) -> Vec<RungKind> {
     let model = &recipe.model;
     let others = [
         ("budget", Tier::Computing, budget(recipe)),
@@ -58,16 +58,16 @@ pub(super) fn kinds(recipe: &Recipe, device: &Device) -> Vec<Kind> {
         ("width", Tier::Model, widths(model)),
         ("model", Tier::Model, smaller_models(model)),
     ];
-    let others = others.map(|(name, tier, steps)| Kind { name, tier, steps });
+    let others = others.map(|(name, tier, steps)| RungKind { name, tier, steps });
     pins(&recipe.memory).into_iter().chain(others).filter(|kind| !kind.steps.is_empty()).collect()
 }
 
 /// Each by itself: one may be all that stands in the way.
-fn pins(memory: &Memory) -> Vec<Kind> {
+fn pins(memory: &Memory) -> Vec<RungKind> {
     let free = |lever: &&&dyn Lever| {
         let (key, value) = (lever.key(), lever.free());
         let step = Step::new(format!("memory.{key} not pinned"), [format!("memory.{key}={value}")], "");
-        Kind { name: "pin", tier: Tier::Computing, steps: vec![step] }
+        RungKind { name: "pin", tier: Tier::Computing, steps: vec![step] }
     };
     LEVERS.iter().filter(|lever| lever.is_pinned(memory)).map(|lever| free(&lever)).collect()
 }

@@ -311,7 +311,7 @@ fn layers(summary: &Summary, page: &mut Html) {
 }
 
 /// Buffers of one kind: the same value of every layer.
-struct Kind {
+struct BufferKind {
     name: String,
     component: Component,
     /// Of one of them.
@@ -320,13 +320,13 @@ struct Kind {
 }
 
 /// Values that differ by the number of their layer only are one kind; the kinds with most bytes first.
-fn kinds(summary: &Summary) -> Vec<Kind> {
-    let mut kinds: Vec<Kind> = Vec::new();
+fn kinds(summary: &Summary) -> Vec<BufferKind> {
+    let mut kinds: Vec<BufferKind> = Vec::new();
     let mut known: HashMap<(String, Component, usize), usize> = HashMap::new();
     for buffer in &summary.live {
         let key = (without_numbers(&buffer.name), buffer.component, buffer.bytes);
         let at = *known.entry(key).or_insert_with_key(|(name, component, bytes)| {
-            kinds.push(Kind { name: name.clone(), component: *component, bytes: *bytes, count: 0 });
+            kinds.push(BufferKind { name: name.clone(), component: *component, bytes: *bytes, count: 0 });
             kinds.len() - 1
         });
         kinds[at].count += 1;

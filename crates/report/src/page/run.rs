@@ -54,7 +54,7 @@ impl RunStory {
         self.steps.last().map_or(0, |step| step.step)
     }
 
-    pub fn all_steps(&self) -> usize {
+    pub(crate) fn all_steps(&self) -> usize {
         self.started.as_ref().map_or(0, |started| started.steps)
     }
 

@@ -154,13 +154,13 @@ fn checksum(data: &[u8]) -> String {
 }
 
 /// The trained weights (and running statistics) alone, as `model.safetensors`.
-pub fn write_model(path: &Path, program: &Program, executor: &dyn Executor) -> io::Result<u64> {
+pub(crate) fn write_model(path: &Path, program: &Program, executor: &dyn Executor) -> io::Result<u64> {
     let weights: Vec<&Resident> = program.residents.iter().filter(|r| r.component == Component::Weights).collect();
     write_residents(path, &weights, executor, &BTreeMap::from([("format".into(), "pt".into())])).map(|(bytes, _)| bytes)
 }
 
 /// Where a run stood at the checkpoint `step-N`, which must be step N.
-pub fn read_state(path: &Path) -> Result<State, CheckpointError> {
+pub(crate) fn read_state(path: &Path) -> Result<State, CheckpointError> {
     let state = state_of(path)?;
     match step_of(path) {
         Some(named) if named != state.step => {
@@ -209,7 +209,11 @@ pub fn restore(path: &Path, program: &Program, executor: &mut dyn Executor) -> R
 }
 
 /// The weights of a checkpoint alone, for using the model.
-pub fn restore_weights(path: &Path, program: &Program, executor: &mut dyn Executor) -> Result<(), CheckpointError> {
+pub(crate) fn restore_weights(
+    path: &Path,
+    program: &Program,
+    executor: &mut dyn Executor,
+) -> Result<(), CheckpointError> {
     let weights: Vec<&Resident> = program.residents.iter().filter(|r| r.component == Component::Weights).collect();
     let checksums = read_checksums(path)?;
     let path = path.join(TENSORS);
@@ -219,7 +223,7 @@ pub fn restore_weights(path: &Path, program: &Program, executor: &mut dyn Execut
 }
 
 /// Weights from a `model.safetensors`.
-pub fn load_model(path: &Path, program: &Program, executor: &mut dyn Executor) -> Result<(), CheckpointError> {
+pub(crate) fn load_model(path: &Path, program: &Program, executor: &mut dyn Executor) -> Result<(), CheckpointError> {
     let weights: Vec<&Resident> = program.residents.iter().filter(|r| r.component == Component::Weights).collect();
     load(path, &weights, &Checksums::new(), executor)
 }
@@ -284,7 +288,7 @@ fn check_known(file: &TensorFile, residents: &[&Resident]) -> Result<(), String>
 }
 
 /// Removes old checkpoints; the newest `keep` and the best stay. What cannot be removed costs space, nothing else.
-pub fn prune(dir: &Path, keep: usize, best: Option<usize>) {
+pub(crate) fn prune(dir: &Path, keep: usize, best: Option<usize>) {
     let all = list(dir);
     let old = all.len().saturating_sub(keep.max(1));
     for (_, path) in all.iter().take(old).filter(|(step, _)| Some(*step) != best) {

@@ -276,7 +276,7 @@ impl Run {
     }
 
     /// Creates the folder with recipe and plan; a resumed run keeps its own unless it had to be planned anew.
-    pub fn write_start(&self) -> Result<(), RunError> {
+    pub(crate) fn write_start(&self) -> Result<(), RunError> {
         let checkpoints = self.checkpoints();
         self.folder.sweep();
         fs::create_dir_all(&checkpoints).map_err(RunError::io(&checkpoints))?;
@@ -298,7 +298,7 @@ impl Run {
     }
 
     /// The folder `model/`.
-    pub fn write_model(&self, executor: &dyn Executor) -> Result<(), RunError> {
+    pub(crate) fn write_model(&self, executor: &dyn Executor) -> Result<(), RunError> {
         let task = task(&self.recipe);
         let companions = Companions::of_run(&self.recipe, &self.data.extras, task.tokenizer());
         write_folder(&self.out.join("model"), &self.recipe, self.program(), executor, &companions)

@@ -65,7 +65,7 @@ impl RunFolder {
     }
 
     /// Whether there is something to resume.
-    pub fn holds_run(&self) -> bool {
+    pub(crate) fn holds_run(&self) -> bool {
         holds_run(&self.path)
     }
 

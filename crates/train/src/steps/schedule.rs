@@ -1,6 +1,6 @@
 //! The learning rate as a function of the step.
 
-use plimsoll_models::recipe::{Schedule, Shape, Warmup};
+use plimsoll_models::recipe::{Schedule, ScheduleShape, Warmup};
 
 /// The rate of update `step` (counted from 0) of `steps`.
 pub fn learning_rate(schedule: &Schedule, peak: f64, step: usize, steps: usize) -> f64 {
@@ -16,9 +16,9 @@ pub fn learning_rate(schedule: &Schedule, peak: f64, step: usize, steps: usize) 
     let progress = ((done - warmup) / (steps as f64 - warmup).max(1.0)).clamp(0.0, 1.0);
     let floor = schedule.min_lr_fraction;
     let falling = match schedule.name {
-        Shape::Constant => return peak,
-        Shape::Linear => 1.0 - progress,
-        Shape::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()),
+        ScheduleShape::Constant => return peak,
+        ScheduleShape::Linear => 1.0 - progress,
+        ScheduleShape::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()),
     };
     peak * (floor + (1.0 - floor) * falling)
 }
@@ -27,13 +27,13 @@ pub fn learning_rate(schedule: &Schedule, peak: f64, step: usize, steps: usize) 
 mod tests {
     use super::*;
 
-    fn schedule(name: Shape, warmup: Warmup) -> Schedule {
+    fn schedule(name: ScheduleShape, warmup: Warmup) -> Schedule {
         Schedule { name, warmup, min_lr_fraction: 0.0 }
     }
 
     #[test]
     fn warm_up_rises_and_decay_falls() {
-        for shape in [Shape::Linear, Shape::Cosine] {
+        for shape in [ScheduleShape::Linear, ScheduleShape::Cosine] {
             let s = schedule(shape, Warmup::Fraction(0.1));
             let rates: Vec<f64> = (0..100).map(|i| learning_rate(&s, 1.0, i, 100)).collect();
             assert!(rates[..10].windows(2).all(|w| w[0] < w[1]) && rates[10..].windows(2).all(|w| w[0] > w[1]));
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn constant_stays_after_the_warm_up() {
-        let s = schedule(Shape::Constant, Warmup::Steps(3));
+        let s = schedule(ScheduleShape::Constant, Warmup::Steps(3));
         assert_eq!(learning_rate(&s, 2.0, 1, 10), 1.0);
         assert!((3..10).all(|i| learning_rate(&s, 2.0, i, 10) == 2.0));
     }

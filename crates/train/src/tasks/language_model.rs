@@ -59,7 +59,7 @@ impl Task for LanguageModel<'_> {
     fn generate(&self, text: &str, model: &mut dyn Trained, draw: &GenerationOptions) -> Result<String, RunError> {
         let vocabulary = self.vocabulary(model.folder())?;
         let options = GenerationOptions { end: vocabulary.end_of_text(), ..*draw };
-        let written = model.write(&[prompt(&vocabulary, text)?], &options)?;
+        let written = model.write(&[self.prompt(&vocabulary, text)?], &options)?;
         Ok(vocabulary.decode(&written[0])?)
     }
 
@@ -76,7 +76,7 @@ impl Task for LanguageModel<'_> {
             end: vocabulary.end_of_text(),
             ..GenerationOptions::default()
         };
-        let written = generator.generate(run.executor, &[prompt(vocabulary, &sample.prompt)?], &options)?;
+        let written = generator.generate(run.executor, &[self.prompt(vocabulary, &sample.prompt)?], &options)?;
         Ok(Some(Written { prompt: sample.prompt.clone(), text: vocabulary.decode(&written[0])? }))
     }
 
@@ -118,13 +118,13 @@ impl LanguageModel<'_> {
             Some(file) => VocabularyChoice::Tokenizer(self.recipe.resolve_path(file)),
         })?)
     }
-}
 
-/// At least one token: an empty text starts behind the end of another.
-fn prompt(vocabulary: &Vocabulary, text: &str) -> Result<Vec<i32>, RunError> {
-    let mut ids = vocabulary.encode(text)?;
-    if ids.is_empty() {
-        ids.push(vocabulary.end_of_text().unwrap_or(0) as i32);
+    /// Ids that the model knows, at least one: an empty text starts behind the end of another.
+    fn prompt(&self, vocabulary: &Vocabulary, text: &str) -> Result<Vec<i32>, RunError> {
+        let mut ids = vocabulary.encode_prompt(text, vocabulary_size(self.recipe)?)?;
+        if ids.is_empty() {
+            ids.push(vocabulary.end_of_text().unwrap_or(0) as i32);
+        }
+        Ok(ids)
     }
-    Ok(ids)
 }

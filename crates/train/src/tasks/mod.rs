@@ -19,7 +19,7 @@ use plimsoll_core::plan::Program;
 use plimsoll_data::{Dataset, FieldSpec, Normalizer};
 use plimsoll_exec::Executor;
 use plimsoll_models::families::GenerationShape;
-use plimsoll_models::recipe::{Kind, Recipe};
+use plimsoll_models::recipe::{DataKind, Recipe};
 use std::path::Path;
 
 /// One kind of learning: where its samples come from, and what it answers.
@@ -117,11 +117,11 @@ pub struct Written {
 /// The task of a recipe.
 pub fn task(recipe: &Recipe) -> Box<dyn Task + '_> {
     match &recipe.data.kind {
-        Kind::Series(keys) => Box::new(series::Series { recipe, keys }),
-        Kind::Text(keys) => Box::new(language_model::LanguageModel { recipe, keys }),
-        Kind::Labelled(keys) => Box::new(classify::Classify { recipe, keys }),
-        Kind::Pairs(keys) => Box::new(seq2seq::Seq2seq { recipe, keys }),
-        Kind::Captions(keys) => Box::new(contrastive::Contrastive { recipe, keys }),
+        DataKind::Series(keys) => Box::new(series::Series { recipe, keys }),
+        DataKind::Text(keys) => Box::new(language_model::LanguageModel { recipe, keys }),
+        DataKind::Labelled(keys) => Box::new(classify::Classify { recipe, keys }),
+        DataKind::Pairs(keys) => Box::new(seq2seq::Seq2seq { recipe, keys }),
+        DataKind::Captions(keys) => Box::new(contrastive::Contrastive { recipe, keys }),
     }
 }
 

@@ -70,7 +70,7 @@ struct Part<'a> {
 }
 
 /// Whether an export writes files of this name, in whatever family's layout: a folder with nothing else may be replaced.
-pub fn is_exported(name: &str) -> bool {
+pub(crate) fn is_exported(name: &str) -> bool {
     name == WEIGHTS
         || name == INDEX
         || name == CONFIG

@@ -4,6 +4,8 @@ pub(crate) mod export;
 mod load;
 mod model_folder;
 
-pub use export::{Export, SHARD_BYTES, is_exported};
+pub(crate) use export::is_exported;
+pub use export::{Export, SHARD_BYTES};
 pub use load::{LoadReport, load_into};
-pub use model_folder::{Companions, TokenizerSource, load_folder, source_checkpoint, write_folder};
+pub use model_folder::{Companions, TokenizerSource};
+pub(crate) use model_folder::{load_folder, source_checkpoint, write_folder};

@@ -18,13 +18,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Where the weights of a recipe start, if not at random.
-pub fn source_checkpoint(recipe: &Recipe) -> Option<PathBuf> {
+pub(crate) fn source_checkpoint(recipe: &Recipe) -> Option<PathBuf> {
     let folder = recipe.model.origin()?.checkpoint.as_ref()?;
     Some(recipe.resolve_path(folder))
 }
 
 /// Fills the program's weights from a folder in Hugging Face's layout.
-pub fn load_folder(
+pub(crate) fn load_folder(
     dir: &Path,
     names: &HuggingFace,
     program: &Program,
@@ -65,7 +65,7 @@ impl<'a> Companions<'a> {
 }
 
 /// Writes the folder `dir`, whole or not at all.
-pub fn write_folder(
+pub(crate) fn write_folder(
     dir: &Path,
     recipe: &Recipe,
     program: &Program,

@@ -24,7 +24,7 @@ pub struct GenerationOptions {
 
 impl GenerationOptions {
     /// As many tokens and beams as there is room for.
-    pub const AS_PLANNED: GenerationOptions =
+    pub(crate) const AS_PLANNED: GenerationOptions =
         GenerationOptions { max_new_tokens: usize::MAX, beams: usize::MAX, ..GenerationOptions::USUAL };
 
     const USUAL: GenerationOptions = GenerationOptions {

@@ -149,10 +149,10 @@ impl Case {
     fn lengths(&self) -> Vec<Vec<usize>> {
         let longest = |axis: usize, max: usize| FieldSpec::variable("ids", Element::I32, axis, max, 0);
         let fields = match &self.recipe.data.kind {
-            plimsoll_models::recipe::Kind::Pairs(pairs) => {
+            plimsoll_models::recipe::DataKind::Pairs(pairs) => {
                 vec![longest(0, pairs.max_length), longest(1, pairs.max_target_length)]
             }
-            plimsoll_models::recipe::Kind::Labelled(texts) => vec![longest(0, texts.max_length)],
+            plimsoll_models::recipe::DataKind::Labelled(texts) => vec![longest(0, texts.max_length)],
             _ => return vec![Vec::new()],
         };
         let ladders = Ladder::of_fields(&fields, Buckets::Auto);

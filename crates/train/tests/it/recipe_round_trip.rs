@@ -9,9 +9,10 @@ use plimsoll_models::families::{
     MuSota, T5,
 };
 use plimsoll_models::recipe::{
-    BatchNormMode, Budget, Checkpoint, Choice, CudaGraphs, Data, DerivedLabel, Evaluate, Every, Format, Kind, Label,
-    Memory, Model, OffloadLevel, Optimizer, OptimizerState, Origin, Precision, ProblemType, Recipe, RecomputeLevel,
-    Rule, Sample, Schedule, Series, Shape, Source, Synthetic, Task, Text, Train, Validation, Warmup,
+    BatchNormMode, Budget, Checkpoint, Choice, CudaGraphs, Data, DataKind, DerivedLabel, Evaluate, Every, Format,
+    Label, Memory, Model, OffloadLevel, Optimizer, OptimizerState, Origin, Precision, ProblemType, Recipe,
+    RecomputeLevel, Rule, Sample, Schedule, ScheduleShape, Series, Source, Synthetic, Task, Text, Train, Validation,
+    Warmup,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -72,23 +73,23 @@ fn label(classes: usize) -> BoxedStrategy<Label> {
     if classes == 3 { prop_oneof![column, derived].boxed() } else { column.boxed() }
 }
 
-fn series_data(model: &HybridCnnLstm) -> BoxedStrategy<(Source, Kind)> {
+fn series_data(model: &HybridCnnLstm) -> BoxedStrategy<(Source, DataKind)> {
     let columns: Vec<String> = (0..model.features).map(|i| format!("x {i}")).collect();
     let format = select(Format::holding(&[Holds::Rows]).collect::<Vec<_>>());
     let file = (text(), format, label(model.classes), any::<bool>(), option::of(text()), 1usize..100);
     let file = file.prop_map(move |(train, format, label, listed, time, stride)| {
         let columns = listed.then(|| columns.clone());
         let series = Series { columns, time, label: Some(label), stride };
-        (Source::File { train: train.into(), format }, Kind::Series(series))
+        (Source::File { train: train.into(), format }, DataKind::Series(series))
     });
     let made = (1usize..100_000, 0..=i64::MAX as u64, 1usize..100).prop_map(|(samples, seed, stride)| {
         let series = Series { columns: None, time: None, label: None, stride };
-        (Source::Synthetic { name: Synthetic::Regimes, samples, seed }, Kind::Series(series))
+        (Source::Synthetic { name: Synthetic::Regimes, samples, seed }, DataKind::Series(series))
     });
     prop_oneof![file, made].boxed()
 }
 
-fn text_data(model: &MuSota) -> BoxedStrategy<(Source, Kind)> {
+fn text_data(model: &MuSota) -> BoxedStrategy<(Source, DataKind)> {
     let file = (text(), select(Format::holding(&[Holds::Rows, Holds::Document]).collect::<Vec<_>>()))
         .prop_map(|(train, format)| Source::File { train: train.into(), format });
     let made = (1usize..100_000, 0u64..100).prop_map(|(samples, seed)| Source::Synthetic {
@@ -100,7 +101,7 @@ fn text_data(model: &MuSota) -> BoxedStrategy<(Source, Kind)> {
     let data = parts.prop_map(|(source, max_length, text_field, tokenizer)| {
         // What is made by code has a vocabulary of its own.
         let tokenizer = tokenizer.filter(|_| matches!(source, Source::File { .. })).map(PathBuf::from);
-        (source, Kind::Text(Text { max_length, text_field, tokenizer }))
+        (source, DataKind::Text(Text { max_length, text_field, tokenizer }))
     });
     data.boxed()
 }
@@ -121,10 +122,10 @@ fn optimizer() -> impl Strategy<Value = Optimizer> {
 
 fn schedule() -> impl Strategy<Value = Schedule> {
     let warmup = prop_oneof![(0.0..=1.0).prop_map(Warmup::Fraction), (0usize..100_000).prop_map(Warmup::Steps)];
-    (named::<Shape>(), warmup, 0.0..=1.0).prop_map(|(name, warmup, floor)| Schedule {
+    (named::<ScheduleShape>(), warmup, 0.0..=1.0).prop_map(|(name, warmup, floor)| Schedule {
         name,
         warmup,
-        min_lr_fraction: if name == Shape::Constant { 0.0 } else { floor },
+        min_lr_fraction: if name == ScheduleShape::Constant { 0.0 } else { floor },
     })
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use plimsoll_models::families::Input;
-use plimsoll_models::recipe::{Budget, Choice, Every, Kind, Model, Recipe, Rule, Source, Task, Validation, Warmup};
+use plimsoll_models::recipe::{Budget, Choice, DataKind, Every, Model, Recipe, Rule, Source, Task, Validation, Warmup};
 
 fn recipes() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes")
@@ -58,7 +58,7 @@ fn defaults_are_those_of_the_reference() {
     let mu = format!("[model]\nfamily = \"mu-sota\"\n{}", shared.replace("NAME", "grammar"));
     let mu = Recipe::parse(&mu, "m.toml", &[]).unwrap();
     assert_eq!(mu.model, load("mu-sota.toml", &[]).model);
-    assert!(matches!(mu.data.kind, Kind::Text(text) if text.max_length == 512));
+    assert!(matches!(mu.data.kind, DataKind::Text(text) if text.max_length == 512));
 }
 
 #[test]

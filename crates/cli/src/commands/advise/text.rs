@@ -1,10 +1,10 @@
 //! The answer for people.
 
-use super::{Answer, Ours, Reading};
+use super::{Findings, Ours, Reading};
 use crate::printer::{Paint, indented};
 use plimsoll_base::names::Named;
 use plimsoll_base::units::format_bytes;
-use plimsoll_planner::advise::{Advice, Cause, Form, Kind, Likely};
+use plimsoll_planner::advise::{Advice, Cause, CauseKind, Form, Likely};
 use plimsoll_report::{Side, Table};
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use std::fmt::Write;
 const TENSORS_SHOWN: usize = 3;
 const CAUSES_SHOWN: usize = 2;
 
-impl Answer {
+impl Findings {
     pub fn text(&self, explain: bool, paint: Paint) -> String {
         let mut parts = Vec::new();
         if let Some(reading) = &self.error {
@@ -135,16 +135,16 @@ fn cause_text(cause: &Cause, paint: Paint) -> String {
         Likely::Possible => "possible too",
     };
     let name = match cause.kind {
-        Kind::TooBig => "the step is too big",
-        Kind::Fragmentation => "fragmentation",
-        Kind::AnotherProcess => "another process",
-        Kind::LongestBatch => "a late, longer batch",
-        Kind::Validation => "validation",
-        Kind::Leak => "a leak over time",
-        Kind::Limit => "a limit",
-        Kind::WrongShape => "a wrong shape",
-        Kind::HostMemory => "host memory",
-        Kind::SharedMemory => "shared memory",
+        CauseKind::TooBig => "the step is too big",
+        CauseKind::Fragmentation => "fragmentation",
+        CauseKind::AnotherProcess => "another process",
+        CauseKind::LongestBatch => "a late, longer batch",
+        CauseKind::Validation => "validation",
+        CauseKind::Leak => "a leak over time",
+        CauseKind::Limit => "a limit",
+        CauseKind::WrongShape => "a wrong shape",
+        CauseKind::HostMemory => "host memory",
+        CauseKind::SharedMemory => "shared memory",
     };
     let mut text = format!("{}: {}\n  {}\n", paint.bold(heading), paint.red(name), cause.why);
     for (index, action) in cause.actions.iter().enumerate() {

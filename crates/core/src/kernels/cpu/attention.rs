@@ -28,7 +28,7 @@ use tasks::{Backward, Forward};
 
 /// Sizes of one attention call, and all else that its scratch depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct AttentionShape {
     pub batch: usize,
     pub q_len: usize,
     pub k_len: usize,
@@ -83,7 +83,14 @@ pub struct Dropout {
 }
 
 /// Drops from a row of weights that exist as a value: those of one query of one head.
-pub fn drop_weights<T: Float>(stream: Stream, p: f32, sample: u32, head: usize, query: usize, weights: &mut [T]) {
+pub(crate) fn drop_weights<T: Float>(
+    stream: Stream,
+    p: f32,
+    sample: u32,
+    head: usize,
+    query: usize,
+    weights: &mut [T],
+) {
     simd(
         #[inline(always)]
         || {
@@ -116,7 +123,7 @@ const STRIP: usize = 64;
 /// If `scratch` is shorter than [`forward_scratch`] for one thread.
 #[allow(clippy::too_many_arguments)] // the operands of the operation; a struct would only rename them
 pub unsafe fn forward<T: Float>(
-    shape: Shape,
+    shape: AttentionShape,
     q: View<T>,
     k: View<T>,
     v: View<T>,
@@ -150,7 +157,7 @@ pub unsafe fn forward<T: Float>(
 /// If `scratch` is shorter than [`backward_scratch`] for one thread, or a position is given.
 #[allow(clippy::too_many_arguments)] // as above
 pub unsafe fn backward<T: Float>(
-    shape: Shape,
+    shape: AttentionShape,
     q: View<T>,
     k: View<T>,
     v: View<T>,
@@ -192,7 +199,7 @@ pub struct Targets<T> {
 
 /// The operands of a call. `out` and `lse` are written by the forward pass and only read by the backward pass.
 struct Job<T> {
-    shape: Shape,
+    shape: AttentionShape,
     options: Options<T>,
     q: View<T>,
     k: View<T>,
@@ -211,7 +218,7 @@ impl<T: Float> Job<T> {
     /// # Safety
     /// The operands are as [`forward`] demands; `shared` outlives the job, which points into it.
     unsafe fn new(
-        shape: Shape,
+        shape: AttentionShape,
         options: Options<T>,
         [q, k, v]: [View<T>; 3],
         out: ViewMut<T>,
@@ -251,7 +258,7 @@ impl<T: Float> Gradients<T> {
     ///
     /// # Safety
     /// All pairs have written their partial sums, and no task runs any more.
-    unsafe fn add_up(&self, shape: Shape) {
+    unsafe fn add_up(&self, shape: AttentionShape) {
         for n in 0..shape.bias_rows * shape.heads {
             let (row, head) = (n / shape.heads, n % shape.heads);
             // SAFETY: `partials` holds `bias_rows` sums for each of batch × heads pairs.

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::slice::from_raw_parts;
 
 /// Columns summed at a time, in registers.
-pub const LANES: usize = 64;
+pub(crate) const LANES: usize = 64;
 /// Fewest rows of a chunk.
 const CHUNK: usize = 64;
 /// Most chunks; with [`CHUNK`] it fixes the order of summation for a number of rows.
@@ -37,7 +37,7 @@ impl Chunks {
 /// Calls `block(first column, width)` for all columns, with width [`LANES`] wherever it fits. The width is a constant
 /// in the first call, so that loops over it unroll.
 #[inline(always)]
-pub fn column_blocks(cols: usize, mut block: impl FnMut(usize, usize)) {
+pub(crate) fn column_blocks(cols: usize, mut block: impl FnMut(usize, usize)) {
     let whole = cols / LANES * LANES;
     for first in (0..whole).step_by(LANES) {
         block(first, LANES);
@@ -48,7 +48,7 @@ pub fn column_blocks(cols: usize, mut block: impl FnMut(usize, usize)) {
 }
 
 /// Elements of scratch that [`column_sums`] needs.
-pub fn column_sums_scratch(rows: usize, cols: usize) -> usize {
+pub(crate) fn column_sums_scratch(rows: usize, cols: usize) -> usize {
     Chunks::new(rows).count() * cols
 }
 
@@ -56,7 +56,7 @@ pub fn column_sums_scratch(rows: usize, cols: usize) -> usize {
 ///
 /// # Safety
 /// x holds rows·cols values, out `cols`; out overlaps nothing.
-pub unsafe fn column_sums<T: Float>(rows: usize, cols: usize, x: *const T, out: *mut T, scratch: &mut [T]) {
+pub(crate) unsafe fn column_sums<T: Float>(rows: usize, cols: usize, x: *const T, out: *mut T, scratch: &mut [T]) {
     let chunks = Chunks::new(rows);
     // SAFETY: x holds this many values, out is ours alone.
     let (x, out) = unsafe { (from_raw_parts(x, rows * cols), SharedMut::new(out).slice(0, cols)) };
@@ -79,7 +79,7 @@ pub unsafe fn column_sums<T: Float>(rows: usize, cols: usize, x: *const T, out: 
 
 /// The column sums of the rows in `x`, one after the other.
 #[inline(always)]
-pub fn sum_rows<T: Float>(cols: usize, x: &[T], out: &mut [T]) {
+pub(crate) fn sum_rows<T: Float>(cols: usize, x: &[T], out: &mut [T]) {
     column_blocks(
         cols,
         #[inline(always)]

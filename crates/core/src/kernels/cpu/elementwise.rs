@@ -31,7 +31,7 @@ pub fn clear<T: Element + Default>(data: SharedMut<T>, len: usize) {
 }
 
 /// `output 0 [i] = f(input[i])`; in place if the plan put them at the same address.
-pub fn map1<T: Element>(io: &CpuIo<'_>, input: usize, f: impl Fn(T) -> T + Sync) {
+pub(crate) fn map1<T: Element>(io: &CpuIo<'_>, input: usize, f: impl Fn(T) -> T + Sync) {
     let output = io.output::<T>(0);
     if io.is_in_place(0, input) {
         return update(output, f);
@@ -51,7 +51,7 @@ pub fn map1<T: Element>(io: &CpuIo<'_>, input: usize, f: impl Fn(T) -> T + Sync)
 }
 
 /// `output 0 [i] = f(a[i], b[i])`; in place over either.
-pub fn map2<T: Element>(io: &CpuIo<'_>, a: usize, b: usize, f: impl Fn(T, T) -> T + Sync) {
+pub(crate) fn map2<T: Element>(io: &CpuIo<'_>, a: usize, b: usize, f: impl Fn(T, T) -> T + Sync) {
     let (over_a, over_b) = (io.is_in_place(0, a), io.is_in_place(0, b));
     match (over_a, over_b) {
         (true, true) => update(
@@ -118,6 +118,6 @@ pub fn sum(len: usize, partials: &mut [f64], term: impl Fn(std::ops::Range<usize
 }
 
 /// How many partial sums [`sum`] keeps for this length; a function of the length alone, so that bits are too.
-pub fn partial_sums(len: usize) -> usize {
+pub(crate) fn partial_sums(len: usize) -> usize {
     len.div_ceil(TASK).clamp(1, 64)
 }

@@ -51,11 +51,11 @@ impl<'a> CpuIo<'a> {
         CpuIo { inputs, outputs, workspace, workspace_bytes }
     }
 
-    pub fn input_type(&self, index: usize) -> &'a Type {
+    pub(crate) fn input_type(&self, index: usize) -> &'a Type {
         &self.inputs[index].ty
     }
 
-    pub fn output_type(&self, index: usize) -> &'a Type {
+    pub(crate) fn output_type(&self, index: usize) -> &'a Type {
         &self.outputs[index].ty
     }
 
@@ -63,16 +63,16 @@ impl<'a> CpuIo<'a> {
         self.inputs.len()
     }
 
-    pub fn input_ptr(&self, index: usize) -> *const u8 {
+    pub(crate) fn input_ptr(&self, index: usize) -> *const u8 {
         self.inputs[index].ptr
     }
 
-    pub fn output_ptr(&self, index: usize) -> *mut u8 {
+    pub(crate) fn output_ptr(&self, index: usize) -> *mut u8 {
         self.outputs[index].ptr
     }
 
     /// Whether the plan put this output where this input is.
-    pub fn is_in_place(&self, output: usize, input: usize) -> bool {
+    pub(crate) fn is_in_place(&self, output: usize, input: usize) -> bool {
         std::ptr::eq(self.outputs[output].ptr, self.inputs[input].ptr)
     }
 

@@ -9,7 +9,7 @@ use std::ops::Range;
 const LANES: usize = 32;
 
 /// Rows of this width that make a task worth its fork; a function of the width alone.
-pub fn rows_per_task(width: usize) -> usize {
+pub(crate) fn rows_per_task(width: usize) -> usize {
     ((16 << 10) / width.max(1)).max(1)
 }
 
@@ -80,7 +80,7 @@ pub fn sum<T: Float>(row: &[T], term: impl Fn(T) -> T) -> T {
 
 /// Σ term(x, y) over two rows of the same length.
 #[inline(always)]
-pub fn sum2<T: Float>(xs: &[T], ys: &[T], term: impl Fn(T, T) -> T) -> T {
+pub(crate) fn sum2<T: Float>(xs: &[T], ys: &[T], term: impl Fn(T, T) -> T) -> T {
     let mut lanes = [T::ZERO; LANES];
     let (xs, ys) = (xs.chunks_exact(LANES), ys.chunks_exact(LANES));
     for (lane, (&x, &y)) in lanes.iter_mut().zip(xs.remainder().iter().zip(ys.remainder())) {
@@ -124,7 +124,7 @@ pub fn stretch(rows: usize, index: usize) -> Range<usize> {
 
 /// `out = Σ partials[i]`, in index order.
 #[inline(always)]
-pub fn add_up<T: Float>(partials: &[T], out: &mut [T]) {
+pub(crate) fn add_up<T: Float>(partials: &[T], out: &mut [T]) {
     out.fill(T::ZERO);
     for partial in partials.chunks_exact(out.len()) {
         add(out, partial);

@@ -75,7 +75,7 @@ pub fn erf(x: f32) -> f32 {
 }
 
 /// erf in f64 (for gradient tests), by its series below 3 and its continued fraction above; about 1e-15.
-pub fn erf_f64(x: f64) -> f64 {
+pub(crate) fn erf_f64(x: f64) -> f64 {
     let a = x.abs();
     if a < 3.0 {
         let (mut term, mut sum, mut n) = (x, x, 0.0);

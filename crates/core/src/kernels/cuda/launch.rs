@@ -235,7 +235,7 @@ pub struct Launch<'a> {
 
 impl Launch<'_> {
     /// Whether the plan put this output where this input is.
-    pub fn is_in_place(&self, output: usize, input: usize) -> bool {
+    pub(crate) fn is_in_place(&self, output: usize, input: usize) -> bool {
         self.outputs[output].address == self.inputs[input].address
     }
 

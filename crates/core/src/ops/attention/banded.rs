@@ -7,7 +7,7 @@ use super::cuda::{Backward, Call};
 use super::*;
 use crate::kernels::cuda::{Arg, CudaError, Grid, Kernel, Launch, Source};
 use crate::ops::device::{Regions, int, run_over};
-use kernel::Shape;
+use kernel::AttentionShape;
 
 const POSITIONS: Source = Source { name: "attention/positions", text: include_str!("positions.cu") };
 
@@ -30,23 +30,23 @@ const SLOPE_PITCH: usize = 72;
 const SHEARED_PITCH: usize = 80;
 
 /// Whether the kernels of this file compute attention of these sizes; addresses may still forbid it.
-pub(super) fn serves(shape: &Shape, dtype: DType) -> bool {
+pub(super) fn serves(shape: &AttentionShape, dtype: DType) -> bool {
     suits(shape, dtype) && slope_bytes(shape) <= SLOPE_BYTES
 }
 
 /// Whether they would at some length.
-pub(super) fn suits(shape: &Shape, dtype: DType) -> bool {
+pub(super) fn suits(shape: &AttentionShape, dtype: DType) -> bool {
     let width = (16..=WIDEST_HEAD).contains(&shape.head_dim) && shape.head_dim.is_multiple_of(8);
     shape.bias.tables() == 2 && width && dtype.bytes() == 2
 }
 
 /// Of one head of one sample.
-fn slope_bytes(shape: &Shape) -> usize {
+fn slope_bytes(shape: &AttentionShape) -> usize {
     shape.q_len.next_multiple_of(TILE).saturating_mul(shape.k_len.next_multiple_of(TILE)).saturating_mul(2)
 }
 
 /// Tiles of queries and of keys.
-fn tiles(shape: &Shape) -> [usize; 2] {
+fn tiles(shape: &AttentionShape) -> [usize; 2] {
     [shape.q_len, shape.k_len].map(|len| len.div_ceil(TILE))
 }
 
@@ -69,7 +69,7 @@ pub(super) struct BandSpace {
 }
 
 impl BandSpace {
-    pub(super) fn new(start: u64, shape: &Shape, backward: bool) -> BandSpace {
+    pub(super) fn new(start: u64, shape: &AttentionShape, backward: bool) -> BandSpace {
         let mut regions = Regions::new(start);
         let only = |when: bool, bytes: usize| if when { bytes } else { 0 };
         let [q_tiles, k_tiles] = tiles(shape);
@@ -91,7 +91,7 @@ impl BandSpace {
 
     /// Bytes that are enough for any lengths up to the shape's: of shorter samples more heads run at a time, and tables are
     /// summed up in more shares.
-    pub(super) fn bytes_up_to(shape: &Shape, backward: bool) -> usize {
+    pub(super) fn bytes_up_to(shape: &AttentionShape, backward: bool) -> usize {
         let [q_tiles, k_tiles] = tiles(shape);
         let space = BandSpace::new(0, shape, backward);
         if !backward {
@@ -106,27 +106,27 @@ impl BandSpace {
 }
 
 /// In how many shares of the samples the tables' gradients are summed up, where the longer side has so many tiles.
-fn shares(shape: &Shape, tiles: usize) -> usize {
+fn shares(shape: &AttentionShape, tiles: usize) -> usize {
     (TABLE_BLOCKS / (shape.heads * tiles).max(1)).clamp(1, MOST_SHARES.min(shape.batch.max(1)))
 }
 
 /// Gradients of the tables by distance; tiles of both sides together.
-fn part_bytes(shape: &Shape, shares: usize, tiles: usize) -> usize {
+fn part_bytes(shape: &AttentionShape, shares: usize, tiles: usize) -> usize {
     shares * shape.heads * tiles.saturating_sub(1) * 2 * 2 * TILE * shape.head_dim * 4
 }
 
 /// Vectors of 16 bytes that a table takes by distance.
-fn packed_vectors(shape: &Shape) -> usize {
+fn packed_vectors(shape: &AttentionShape) -> usize {
     shape.heads * tiles(shape).iter().sum::<usize>() * 4 * shape.head_dim.div_ceil(16) * 32
 }
 
 /// Dynamic shared memory: tiles of two sides, the next ones besides, and the cells of a tile of scores.
-pub(super) fn shared(shape: &Shape) -> usize {
+pub(super) fn shared(shape: &AttentionShape) -> usize {
     2 * (4 * TILE * pitch(shape) + TILE * CELL_PITCH)
 }
 
 /// Elements between the rows of a tile of queries or keys.
-fn pitch(shape: &Shape) -> usize {
+fn pitch(shape: &AttentionShape) -> usize {
     shape.head_dim.next_multiple_of(16) + 8
 }
 

@@ -7,7 +7,7 @@ use crate::kernels::cuda::{Arg, CudaError, DeviceTensor, Gemm, Grid, Kernel, Lau
 use crate::ops::device::{
     GEMM_BYTES, Regions, add_up, by_columns, by_rows, every, int, multiply, product, refuse_f64, round_to,
 };
-use kernel::Shape;
+use kernel::AttentionShape;
 use plimsoll_base::random::drop_threshold;
 
 macro_rules! source {
@@ -69,7 +69,7 @@ pub(super) fn are_aligned(launch: &Launch<'_>, dtype: DType, bytes: usize) -> bo
 }
 
 impl Form {
-    fn new(op: &Attention, shape: &Shape, dtype: DType, launch: &Launch<'_>) -> Form {
+    fn new(op: &Attention, shape: &AttentionShape, dtype: DType, launch: &Launch<'_>) -> Form {
         if groups::compute(op, shape, dtype, launch) {
             return Form::Groups;
         }
@@ -92,7 +92,7 @@ impl Form {
 
     /// The most queries, or keys, of `len` that a block computes; of a tensor core's 16 to a warp, as the `.cuh` of the
     /// form says.
-    fn most_rows(self, shape: &Shape, len: usize) -> usize {
+    fn most_rows(self, shape: &AttentionShape, len: usize) -> usize {
         match self {
             Form::Narrow => 128 / narrow_lanes(shape, len) * narrow_rows(shape),
             Form::Tiled => 32,
@@ -104,7 +104,7 @@ impl Form {
 
     /// The blocks that `len` queries, or keys, take, and how many threads each has: without a bias, blocks of tensor
     /// cores share the rows evenly.
-    fn blocks(self, shape: &Shape, len: usize) -> (usize, usize) {
+    fn blocks(self, shape: &AttentionShape, len: usize) -> (usize, usize) {
         let blocks = len.div_ceil(self.most_rows(shape, len));
         let warps = match self {
             Form::Half | Form::Tf32 if shape.bias == Bias::None => len.div_ceil(16).div_ceil(blocks.max(1)),
@@ -115,7 +115,7 @@ impl Form {
     }
 
     /// Dynamic shared memory of a block: tiles of rows, and one of scores where several threads read them.
-    fn shared(self, shape: &Shape, backward: bool) -> usize {
+    fn shared(self, shape: &AttentionShape, backward: bool) -> usize {
         let width = |multiple: usize, gap: usize| shape.head_dim.next_multiple_of(multiple) + gap;
         let slopes = if backward && shape.bias != Bias::None { 4 * 68 } else { 0 };
         let stages = if shape.head_dim <= 64 { 2 } else { 1 };
@@ -131,12 +131,12 @@ impl Form {
 }
 
 /// The rows of a thread of the narrow form.
-fn narrow_rows(shape: &Shape) -> usize {
+fn narrow_rows(shape: &AttentionShape) -> usize {
     if shape.head_dim <= NARROW_PAIRS { 2 } else { 1 }
 }
 
 /// How many threads of the narrow form have the same rows, of `len` queries or keys in every head.
-fn narrow_lanes(shape: &Shape, len: usize) -> usize {
+fn narrow_lanes(shape: &AttentionShape, len: usize) -> usize {
     let threads = (shape.batch * shape.heads * len).div_ceil(narrow_rows(shape));
     [8, 4, 2].into_iter().find(|lanes| threads * lanes <= NARROW_THREADS).unwrap_or(1)
 }
@@ -153,7 +153,7 @@ pub(super) struct Heads {
 }
 
 impl Heads {
-    fn new(packing: Packing, tensors: &[DeviceTensor], shape: &Shape) -> Heads {
+    fn new(packing: Packing, tensors: &[DeviceTensor], shape: &AttentionShape) -> Heads {
         let (row, element) = (shape.heads * shape.head_dim, tensors[0].ty.dtype.bytes());
         let part = |tensor: &DeviceTensor, n: usize| tensor.address + (n * row * element) as u64;
         match packing {
@@ -169,7 +169,7 @@ impl Heads {
     }
 
     /// Those from this sample on.
-    fn starting_at(self, sample: usize, shape: &Shape) -> Heads {
+    fn starting_at(self, sample: usize, shape: &AttentionShape) -> Heads {
         let queries = (sample * shape.q_len * self.q_row * self.element) as u64;
         let keys = (sample * shape.k_len * self.kv_row * self.element) as u64;
         Heads { q: self.q + queries, k: self.k + keys, v: self.v + keys, ..self }
@@ -201,14 +201,14 @@ struct Space {
 
 impl Space {
     /// Bytes that are enough for any lengths up to the shape's, whichever form their addresses allow.
-    fn bytes_up_to(shape: &Shape, dtype: DType, backward: bool) -> usize {
+    fn bytes_up_to(shape: &AttentionShape, dtype: DType, backward: bool) -> usize {
         let plain = Space::plain_up_to(shape, dtype, backward);
         let banded = banded::suits(shape, dtype).then(|| BandSpace::bytes_up_to(shape, backward));
         banded.map_or(plain, |banded| banded.max(plain))
     }
 
     /// Of shorter samples more run at a time.
-    fn plain_up_to(shape: &Shape, dtype: DType, backward: bool) -> usize {
+    fn plain_up_to(shape: &AttentionShape, dtype: DType, backward: bool) -> usize {
         let space = Space::new(0, shape, dtype, backward);
         let widths = [dtype.bytes(), if backward { 4 } else { 0 }];
         let of_sample = |len: usize| widths.map(|bytes| shape.heads * len * space.pitch * bytes);
@@ -221,7 +221,7 @@ impl Space {
         space.end as usize - taken + most + rounding
     }
 
-    fn new(start: u64, shape: &Shape, dtype: DType, backward: bool) -> Space {
+    fn new(start: u64, shape: &AttentionShape, dtype: DType, backward: bool) -> Space {
         let (mut regions, distances) = (Regions::new(start), shape.distances());
         let (relative, disentangled) = (shape.bias.tables() == 1, shape.bias.tables() == 2);
         let only = |when: bool, elements: usize| if when { elements } else { 0 };
@@ -253,10 +253,10 @@ impl Space {
     }
 
     /// That of a disentangled bias whose products stay in their tiles: all samples run at a time.
-    fn banded(start: u64, shape: &Shape, backward: bool) -> Space {
+    fn banded(start: u64, shape: &AttentionShape, backward: bool) -> Space {
         let band = BandSpace::new(start, shape, backward);
         let [by_query, by_key] = band.packed;
-        let nothing = Space::new(start, &Shape { bias: Bias::None, ..*shape }, DType::F32, false);
+        let nothing = Space::new(start, &AttentionShape { bias: Bias::None, ..*shape }, DType::F32, false);
         let (rows, delta, end) = (band.rows, band.delta, band.end);
         Space { rows, by_query, by_key, delta, end, banded: Some(band), ..nothing }
     }
@@ -264,14 +264,14 @@ impl Space {
 
 /// What products with the tables may take. Where a band is the rule, they are for addresses that no vector can be read
 /// from.
-fn product_bytes(shape: &Shape, dtype: DType) -> usize {
+fn product_bytes(shape: &AttentionShape, dtype: DType) -> usize {
     if banded::serves(shape, dtype) { 0 } else { PRODUCT_BYTES }
 }
 
 /// One direction of one op on the device.
 pub(super) struct Call<'a> {
     pub op: &'a Attention,
-    pub shape: Shape,
+    pub shape: AttentionShape,
     pub dtype: DType,
     pub heads: Heads,
     space: Space,

@@ -3,7 +3,7 @@
 use super::cuda::{are_aligned, source};
 use super::*;
 use crate::kernels::cuda::{Kernel, Launch, Source};
-use kernel::Shape;
+use kernel::AttentionShape;
 
 const FORWARD: Source = source!("group_forward", "../../kernels/cuda/half", "tiles", "half", "wgmma", "groups");
 const QUERIES: Source = source!("group_queries", "../../kernels/cuda/half", "tiles", "half", "wgmma", "groups");
@@ -26,7 +26,7 @@ struct Cut {
 }
 
 impl Cut {
-    fn new(entry: &str, shape: &Shape, dropped: bool) -> Cut {
+    fn new(entry: &str, shape: &AttentionShape, dropped: bool) -> Cut {
         let (groups, far, resident) = match (entry, shape.head_dim, dropped) {
             ("forward", 64, false) => (1, 64, 4),
             ("backward_keys", 64, true) => (1, 128, 2),
@@ -45,20 +45,20 @@ impl Cut {
 }
 
 /// Whether groups compute this: plain attention in half precision, of which blocks that are mostly full have most.
-pub(super) fn compute(op: &Attention, shape: &Shape, dtype: DType, launch: &Launch<'_>) -> bool {
+pub(super) fn compute(op: &Attention, shape: &AttentionShape, dtype: DType, launch: &Launch<'_>) -> bool {
     let plain = shape.bias == Bias::None && !op.offset && op.scale > 0.0;
     let held = dtype.is_half() && matches!(shape.head_dim, 64 | 128) && are_aligned(launch, dtype, 16);
     launch.queue.arch() == 90 && plain && held && [shape.q_len, shape.k_len].into_iter().all(|len| fills(len, shape))
 }
 
 /// Whether three quarters of the rows of all blocks are there.
-fn fills(len: usize, shape: &Shape) -> bool {
+fn fills(len: usize, shape: &AttentionShape) -> bool {
     let own = Cut::new("backward_keys", shape, false).own();
     len > 0 && 4 * len >= 3 * len.next_multiple_of(own)
 }
 
 /// The file of a kernel, with what it is cut by.
-pub(super) fn kernel(entry: &'static str, shape: &Shape, dropped: bool) -> Kernel {
+pub(super) fn kernel(entry: &'static str, shape: &AttentionShape, dropped: bool) -> Kernel {
     let source = match entry {
         "forward" => FORWARD,
         "backward_queries" => QUERIES,
@@ -70,13 +70,13 @@ pub(super) fn kernel(entry: &'static str, shape: &Shape, dropped: bool) -> Kerne
 }
 
 /// The blocks that `len` rows take, how many threads each has, and its dynamic shared memory.
-pub(super) fn blocks(entry: &str, shape: &Shape, dropped: bool, len: usize) -> (usize, usize, usize) {
+pub(super) fn blocks(entry: &str, shape: &AttentionShape, dropped: bool, len: usize) -> (usize, usize, usize) {
     let cut = Cut::new(entry, shape, dropped);
     (len.div_ceil(cut.own()), 128 * cut.groups, shared(entry, shape, dropped))
 }
 
 /// Tiles of a block's own rows and of the other side's, and what the files call notes.
-fn shared(entry: &str, shape: &Shape, dropped: bool) -> usize {
+fn shared(entry: &str, shape: &AttentionShape, dropped: bool) -> usize {
     let cut = Cut::new(entry, shape, dropped);
     let (far, round_keys) = (cut.far, 64);
     let (own_tiles, far_tiles, notes) = match entry {

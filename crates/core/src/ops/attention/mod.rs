@@ -61,7 +61,7 @@ impl Attention {
         Attention { scale, causal: false, key_mask: false, dropout: None, packing, bias, offset: false }
     }
 
-    fn check(&self, inputs: &[Type]) -> Result<kernel::Shape, OpError> {
+    fn check(&self, inputs: &[Type]) -> Result<kernel::AttentionShape, OpError> {
         if inputs.len() != self.inputs() {
             return OpError::new(format!("{} inputs instead of {}", inputs.len(), self.inputs()));
         }
@@ -79,7 +79,7 @@ impl Attention {
         Ok(shape)
     }
 
-    fn check_table(&self, which: usize, table: &Type, shape: &kernel::Shape) -> Result<(), OpError> {
+    fn check_table(&self, which: usize, table: &Type, shape: &kernel::AttentionShape) -> Result<(), OpError> {
         let own = [shape.bias_rows, shape.heads, shape.head_dim];
         let own = if let Bias::Relative { .. } = self.bias { &own[..2] } else { &own[..] };
         if table.shape[..] != *own {
@@ -88,7 +88,7 @@ impl Attention {
         self.bias.refusal(shape.bias_rows).map_or(Ok(()), OpError::new)
     }
 
-    fn check_state(&self, inputs: &[Type], shape: &kernel::Shape) -> Result<(), OpError> {
+    fn check_state(&self, inputs: &[Type], shape: &kernel::AttentionShape) -> Result<(), OpError> {
         if self.offset {
             let position = &inputs[self.position()];
             if position.dtype != DType::I64 || position.shape[..] != [1] {
@@ -116,7 +116,12 @@ impl Attention {
         matches!(self.bias, Bias::Disentangled { .. })
     }
 
-    fn scratch_bytes(&self, inputs: &[Type], target: &Target, need: fn(kernel::Shape, usize) -> usize) -> usize {
+    fn scratch_bytes(
+        &self,
+        inputs: &[Type],
+        target: &Target,
+        need: fn(kernel::AttentionShape, usize) -> usize,
+    ) -> usize {
         let elements = self.shape(|i| &inputs[i]).map_or(0, |shape| need(shape, target.threads));
         elements * compute_type(inputs[0].dtype).bytes()
     }

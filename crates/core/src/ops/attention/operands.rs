@@ -1,13 +1,13 @@
 //! Where an attention op's inputs stand, and what the kernel sees of them.
 
 use super::*;
-use crate::kernels::cpu::attention::{Dropout, Options, Shape, View};
+use crate::kernels::cpu::attention::{AttentionShape, Dropout, Options, View};
 use plimsoll_base::random::Stream;
 use std::ptr;
 
 /// What both directions read.
 pub(super) struct Operands<T> {
-    pub shape: Shape,
+    pub shape: AttentionShape,
     pub q: View<T>,
     pub k: View<T>,
     pub v: View<T>,
@@ -33,7 +33,7 @@ impl Attention {
     }
 
     /// The sizes, given the type of each input.
-    pub(super) fn shape<'a>(&self, ty: impl Fn(usize) -> &'a Type) -> Result<Shape, OpError> {
+    pub(super) fn shape<'a>(&self, ty: impl Fn(usize) -> &'a Type) -> Result<AttentionShape, OpError> {
         let [batch, q_len, k_len, heads, head_dim] = match self.packing {
             Packing::Qkv => qkv_sizes(ty(0))?,
             Packing::QKv => q_kv_sizes(ty(0), ty(1))?,
@@ -42,7 +42,7 @@ impl Attention {
             Bias::None => 0,
             _ => ty(self.packing.inputs()).shape.first().copied().unwrap_or(0),
         };
-        Ok(Shape { batch, q_len, k_len, heads, head_dim, causal: self.causal, bias: self.bias, bias_rows })
+        Ok(AttentionShape { batch, q_len, k_len, heads, head_dim, causal: self.causal, bias: self.bias, bias_rows })
     }
 
     pub(super) fn operands<T: Float + Element>(&self, io: &CpuIo<'_>) -> Operands<T> {

@@ -22,7 +22,7 @@ pub(crate) fn lowest_order(sketch: &Sketch, known_peak: usize) -> Option<Vec<Nod
     if sketch.nodes.len() > MOST_NODES {
         return None;
     }
-    Search::new(sketch).run(known_peak)
+    OrderSearch::new(sketch).run(known_peak)
 }
 
 /// A stretch of memory that values share whatever the order: through views and updates in place.
@@ -47,7 +47,7 @@ struct Move {
     workspace_bytes: usize,
 }
 
-struct Search {
+struct OrderSearch {
     blocks: Vec<Block>,
     moves: Vec<Move>,
     /// Bytes of inputs, alive before anything has run.
@@ -62,9 +62,10 @@ struct Reached {
     last: u32,
 }
 
-impl Search {
-    fn new(sketch: &Sketch) -> Search {
-        let mut search = Search { blocks: Vec::new(), moves: vec![Move::default(); sketch.nodes.len()], first_live: 0 };
+impl OrderSearch {
+    fn new(sketch: &Sketch) -> OrderSearch {
+        let mut search =
+            OrderSearch { blocks: Vec::new(), moves: vec![Move::default(); sketch.nodes.len()], first_live: 0 };
         let places = search.place(sketch);
         for id in sketch.node_ids() {
             let node = sketch.node(id);

@@ -21,7 +21,7 @@ pub(super) fn within(buffers: &[Lifetime], limit: usize) -> Option<Placement> {
         return None;
     }
     let sized: Vec<usize> = (0..buffers.len()).filter(|&i| buffers[i].bytes > 0).collect();
-    let mut search = Search::new(buffers, sized, limit);
+    let mut search = PlacementSearch::new(buffers, sized, limit);
     let found = search.place_rest(0);
     found.then(|| {
         let end = (0..buffers.len()).map(|i| search.offsets[i] + buffers[i].bytes).max().unwrap_or(0);
@@ -29,7 +29,7 @@ pub(super) fn within(buffers: &[Lifetime], limit: usize) -> Option<Placement> {
     })
 }
 
-struct Search<'b> {
+struct PlacementSearch<'b> {
     buffers: &'b [Lifetime],
     limit: usize,
     /// Buffers still to be dropped, and all offsets given.
@@ -41,15 +41,23 @@ struct Search<'b> {
     steps: usize,
 }
 
-impl<'b> Search<'b> {
-    fn new(buffers: &'b [Lifetime], mut rest: Vec<usize>, limit: usize) -> Search<'b> {
+impl<'b> PlacementSearch<'b> {
+    fn new(buffers: &'b [Lifetime], mut rest: Vec<usize>, limit: usize) -> PlacementSearch<'b> {
         let ticks = buffers.iter().map(|b| b.last + 1).max().unwrap_or(0);
         let mut to_come = vec![0; ticks];
         for b in buffers {
             to_come[b.first..=b.last].iter_mut().for_each(|bytes| *bytes += b.bytes);
         }
         rest.sort_by_key(|&i| std::cmp::Reverse((buffers[i].last - buffers[i].first, buffers[i].bytes)));
-        Search { buffers, limit, rest, offsets: vec![0; buffers.len()], height: vec![0; ticks], to_come, steps: 0 }
+        PlacementSearch {
+            buffers,
+            limit,
+            rest,
+            offsets: vec![0; buffers.len()],
+            height: vec![0; ticks],
+            to_come,
+            steps: 0,
+        }
     }
 
     /// Drops all remaining buffers, none below `floor`: from low to high addresses every layout comes once.

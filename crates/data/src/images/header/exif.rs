@@ -21,7 +21,7 @@ impl Orientation {
     }
 
     /// Which way the *stored* axes run: (columns from right to left, rows from bottom to top).
-    pub fn mirrors(self) -> (bool, bool) {
+    pub(crate) fn mirrors(self) -> (bool, bool) {
         match self.0 {
             2 | 8 => (true, false),
             3 | 7 => (true, true),

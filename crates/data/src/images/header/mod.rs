@@ -47,7 +47,7 @@ impl Header {
     }
 
     /// Reads the header of `file` and the size of the file in bytes.
-    pub fn of_file(file: &Path) -> Result<(Self, u64), ImageFault> {
+    pub(crate) fn of_file(file: &Path) -> Result<(Self, u64), ImageFault> {
         let open = File::open(file)?;
         let metadata = open.metadata()?;
         if !metadata.is_file() {
@@ -86,7 +86,7 @@ impl Header {
     }
 
     /// Width and height as seen.
-    pub fn upright(&self) -> (u32, u32) {
+    pub(crate) fn upright(&self) -> (u32, u32) {
         if self.orientation.transposes() { (self.height, self.width) } else { (self.width, self.height) }
     }
 }

@@ -14,7 +14,8 @@ use crate::series::check_fraction;
 use crate::{DataError, DataReport, Dataset, FieldSpec, RowMut};
 use scene::Scene;
 use std::{collections::HashSet, ops::Range};
-pub use vocabulary::{SHAPES_END, SHAPES_LONGEST, SHAPES_VOCABULARY, shapes_tokenizer};
+pub(crate) use vocabulary::SHAPES_LONGEST;
+pub use vocabulary::{SHAPES_END, SHAPES_VOCABULARY, shapes_tokenizer};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShapesOptions {

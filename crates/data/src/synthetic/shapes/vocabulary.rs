@@ -13,7 +13,7 @@ pub const SHAPES_VOCABULARY: usize = 3 + GRAMMAR.len() + SIZES.len() + COLOURS.l
 pub const SHAPES_END: i32 = SHAPES_VOCABULARY as i32 - 1;
 const SHAPES_START: i32 = SHAPES_END - 1;
 /// Tokens of the longest caption: two objects, the words between, the ground, start and end.
-pub const SHAPES_LONGEST: usize = 2 * 4 + 2 + 4 + 2;
+pub(crate) const SHAPES_LONGEST: usize = 2 * 4 + 2 + 4 + 2;
 
 fn words() -> impl Iterator<Item = &'static str> {
     let names = GRAMMAR.into_iter().chain(SIZES.map(|size| size.0)).chain(COLOURS.map(|colour| colour.0));

@@ -6,7 +6,7 @@ use crate::families::Task;
 use crate::families::counting::{check_divides, sum_of_products};
 use crate::families::{Input, Sizes};
 use crate::reading::about::{About, about};
-use crate::reading::kind::Kind;
+use crate::reading::kind::KeyKind;
 use crate::reading::section::{Range, Section};
 use plimsoll_base::named;
 
@@ -72,7 +72,7 @@ impl HybridCnnLstm {
         Self {
             features: section.size("features", wide.clone()).unwrap_or(usual.features),
             window: section.size("window", 2..=1_048_576).unwrap_or(usual.window),
-            channels: section.list("channels", 1..=64, Kind::integer(&wide), channel).unwrap_or(usual.channels),
+            channels: section.list("channels", 1..=64, KeyKind::integer(&wide), channel).unwrap_or(usual.channels),
             hidden: section.size("hidden", wide.clone()).unwrap_or(usual.hidden),
             heads: section.size("heads", 1..=1024).unwrap_or(usual.heads),
             classes: section.size("classes", 2..=1_000_000).unwrap_or(usual.classes),

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::reading::about::{About, about};
-use crate::reading::kind::Kind;
+use crate::reading::kind::KeyKind;
 use crate::reading::section::Section;
 use crate::reading::tree::Value;
 use plimsoll_base::batching::{Batching, Buckets, Compose};
@@ -35,7 +35,7 @@ pub(super) fn batching(section: &Section<'_>) -> Batching {
 }
 
 fn buckets(section: &Section<'_>) -> Option<Buckets> {
-    section.declare("buckets", || Kind::any([Kind::words(["auto", "off"]), Kind::integer(&PER_OCTAVE)]));
+    section.declare("buckets", || KeyKind::any([KeyKind::words(["auto", "off"]), KeyKind::integer(&PER_OCTAVE)]));
     let node = section.get("buckets")?;
     let words = "\"auto\", \"off\" or ";
     match &node.value {

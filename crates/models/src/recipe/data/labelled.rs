@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Source, batches, refuse_keys, usual_length};
 use crate::families::Input;
 use crate::reading::about::{About, about};
-use crate::reading::kind::Kind;
+use crate::reading::kind::KeyKind;
 use crate::reading::section::Section;
 use crate::reading::tree::Value;
 use plimsoll_base::batching::BadRows;
@@ -113,7 +113,7 @@ impl LabelledColumns {
 
 impl Columns {
     fn read(section: &Section<'_>) -> Option<Self> {
-        section.declare("label", || Kind::any([Kind::Name, Kind::list(Kind::Name, &OUTPUTS)]));
+        section.declare("label", || KeyKind::any([KeyKind::Name, KeyKind::list(KeyKind::Name, &OUTPUTS)]));
         match section.get("label")?.value {
             Value::List(_) => section.names("label", OUTPUTS).map(Self::Many),
             _ => section.name("label").map(Self::One),

@@ -41,16 +41,18 @@ fn every_kind_survives_its_own_file() {
 
 #[test]
 fn defaults_are_those_of_the_kind() {
-    let Kind::Labelled(labelled) = parse(BERT, "train = \"a.jsonl\"").unwrap().data.kind else { panic!("labelled") };
+    let DataKind::Labelled(labelled) = parse(BERT, "train = \"a.jsonl\"").unwrap().data.kind else {
+        panic!("labelled")
+    };
     assert_eq!((labelled.max_length, labelled.batching.compose), (64, Compose::Length));
     let columns = labelled.columns.unwrap();
     assert_eq!((columns.text.as_str(), columns.label.names()), ("text", &["label".to_string()][..]));
-    let Kind::Pairs(pairs) = parse(T5, "train = \"a.jsonl\"").unwrap().data.kind else { panic!("pairs") };
+    let DataKind::Pairs(pairs) = parse(T5, "train = \"a.jsonl\"").unwrap().data.kind else { panic!("pairs") };
     assert_eq!((pairs.max_length, pairs.max_target_length, pairs.batching.buckets), (512, 128, Buckets::Auto));
     let recipe = parse(CLIP, "train = \"folder\"").unwrap();
     assert_eq!(recipe.data.batching(), Batching::EQUAL);
     assert!(matches!(recipe.data.source, Source::File { format: Format::Folder, .. }));
-    let Kind::Captions(captions) = recipe.data.kind else { panic!("captions") };
+    let DataKind::Captions(captions) = recipe.data.kind else { panic!("captions") };
     assert_eq!(captions.max_length, 77);
 }
 

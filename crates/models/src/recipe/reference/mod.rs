@@ -23,7 +23,7 @@ use super::{Recipe, RecipeError, data, memory, optimizer, raw_tree, train};
 use crate::families::{self, FamilyName, Task};
 use crate::reading::about::{About, about};
 use crate::reading::error::Sources;
-use crate::reading::kind::Kind;
+use crate::reading::kind::KeyKind;
 use crate::reading::section::{Issues, Record};
 use plimsoll_base::names::Named;
 
@@ -69,12 +69,12 @@ pub struct Use {
     pub tasks: Vec<&'static str>,
     /// In words.
     #[serde(rename = "type", serialize_with = "in_words")]
-    pub kind: Kind,
+    pub kind: KeyKind,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<Value>,
 }
 
-fn in_words<S: serde::Serializer>(kind: &Kind, serializer: S) -> Result<S::Ok, S::Error> {
+fn in_words<S: serde::Serializer>(kind: &KeyKind, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(kind)
 }
 
@@ -97,8 +97,8 @@ impl Key {
     }
 
     /// Everything it may be, each once.
-    pub fn kinds(&self) -> Vec<&Kind> {
-        let mut kinds: Vec<&Kind> = Vec::new();
+    pub fn kinds(&self) -> Vec<&KeyKind> {
+        let mut kinds: Vec<&KeyKind> = Vec::new();
         for used in &self.uses {
             if !kinds.contains(&&used.kind) {
                 kinds.push(&used.kind);
@@ -154,7 +154,9 @@ pub fn keys() -> Result<Vec<Key>, RecipeError> {
     let mut keys: BTreeMap<(usize, String), Key> = BTreeMap::new();
     for observed in observe_all()? {
         for (path, asked) in &observed.record {
-            let Some(kind) = asked.kind.clone().filter(|kind| !asked.refused && *kind != Kind::Table) else { continue };
+            let Some(kind) = asked.kind.clone().filter(|kind| !asked.refused && *kind != KeyKind::Table) else {
+                continue;
+            };
             let note = observed.about(path);
             let key = keys.entry((table_rank(path), path.clone())).or_insert_with(|| Key {
                 key: path.clone(),
@@ -181,7 +183,7 @@ fn table_rank(path: &str) -> usize {
 
 impl Key {
     /// The first recipe of a family and task to know the key decides; later ones only show other keys.
-    fn add(&mut self, observed: &Observed, kind: Kind, default: Option<Value>) {
+    fn add(&mut self, observed: &Observed, kind: KeyKind, default: Option<Value>) {
         let (family, task) = (observed.recipe.model.name(), observed.recipe.train.task.name());
         if self.uses.iter().any(|used| used.families.contains(&family) && used.tasks.contains(&task)) {
             return;

@@ -8,7 +8,7 @@ fn observations() -> Vec<Observed> {
 
 /// The tables themselves are no keys.
 fn is_table(asked: &crate::reading::section::Asked) -> bool {
-    asked.kind == Some(Kind::Table)
+    asked.kind == Some(KeyKind::Table)
 }
 
 #[test]
@@ -67,26 +67,26 @@ fn every_key_has_a_default_or_says_what_holds_without_it() {
 }
 
 /// Values just inside and just outside of what the reference says, as TOML.
-fn samples(kind: &Kind) -> (Vec<String>, Vec<String>) {
+fn samples(kind: &KeyKind) -> (Vec<String>, Vec<String>) {
     match kind {
-        Kind::Integer { least, most } => {
+        KeyKind::Integer { least, most } => {
             let below = least.checked_sub(1).map_or("-1".into(), |n| n.to_string());
             (vec![least.to_string(), most.to_string()], vec![below, (*most as u128 + 1).to_string()])
         }
-        Kind::Number(range) => number_samples(*range),
-        Kind::Flag => (vec!["true".into(), "false".into()], vec!["1".into(), "\"true\"".into()]),
-        Kind::Text => (vec!["\"\"".into()], vec!["1".into()]),
-        Kind::Name | Kind::Path => (vec!["\"x {}\"".into()], vec!["\"\"".into(), "1".into()]),
-        Kind::Size => (vec!["\"12GiB\"".into(), "\"90%\"".into()], vec!["true".into()]),
-        Kind::Words(words) => (words.iter().map(|w| format!("\"{w}\"")).collect(), vec!["\"zzz\"".into()]),
-        Kind::List { of, least, most } => {
+        KeyKind::Number(range) => number_samples(*range),
+        KeyKind::Flag => (vec!["true".into(), "false".into()], vec!["1".into(), "\"true\"".into()]),
+        KeyKind::Text => (vec!["\"\"".into()], vec!["1".into()]),
+        KeyKind::Name | KeyKind::Path => (vec!["\"x {}\"".into()], vec!["\"\"".into(), "1".into()]),
+        KeyKind::Size => (vec!["\"12GiB\"".into(), "\"90%\"".into()], vec!["true".into()]),
+        KeyKind::Words(words) => (words.iter().map(|w| format!("\"{w}\"")).collect(), vec!["\"zzz\"".into()]),
+        KeyKind::List { of, least, most } => {
             let (inside, outside) = samples(of);
             let list = |item: &String, n: usize| format!("[{}]", vec![item.as_str(); n].join(", "));
             let length = (*least).max(1).min(*most);
             (inside.iter().map(|i| list(i, length)).collect(), outside.iter().map(|i| list(i, length)).collect())
         }
-        Kind::Table => (Vec::new(), vec!["1".into()]),
-        Kind::Any(kinds) => (kinds.iter().flat_map(|kind| samples(kind).0).collect(), vec!["[]".into()]),
+        KeyKind::Table => (Vec::new(), vec!["1".into()]),
+        KeyKind::Any(kinds) => (kinds.iter().flat_map(|kind| samples(kind).0).collect(), vec!["[]".into()]),
     }
 }
 
@@ -271,7 +271,7 @@ fn the_schema_refuses_what_the_reader_refuses_at_one_key() {
     }
 }
 
-fn keys_kinds(path: &str) -> Vec<Kind> {
+fn keys_kinds(path: &str) -> Vec<KeyKind> {
     static KEYS: std::sync::OnceLock<Vec<Key>> = std::sync::OnceLock::new();
     let keys = KEYS.get_or_init(|| keys().unwrap());
     keys.iter().filter(|key| key.key == path).flat_map(|key| key.kinds().into_iter().cloned()).collect()

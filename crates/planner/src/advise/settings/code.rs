@@ -1,6 +1,6 @@
 //! The settings as Python.
 
-use super::super::torch::{Attention, Optimizer, Shape};
+use super::super::torch::{Attention, Optimizer, TorchSetup};
 use plimsoll_base::names::Named;
 use plimsoll_models::recipe::{Every, Precision, Recipe, Task, Warmup};
 use std::fmt::Write;
@@ -17,7 +17,7 @@ pub(super) fn optimizer(optimizer: Optimizer) -> &'static str {
 
 /// A page that can be pasted: environment, model, arguments. Names are those of transformers 5. `exact` says whether
 /// accumulation leaves learning alone.
-pub(super) fn snippet(recipe: &Recipe, shape: &Shape, accumulation: usize, exact: bool) -> String {
+pub(super) fn snippet(recipe: &Recipe, shape: &TorchSetup, accumulation: usize, exact: bool) -> String {
     let mut code = String::from(
         "import os\nos.environ[\"PYTORCH_ALLOC_CONF\"] = \"expandable_segments:True\"  # before torch; PYTORCH_CUDA_ALLOC_CONF before 2.9\n\n",
     );
@@ -36,7 +36,7 @@ pub(super) fn snippet(recipe: &Recipe, shape: &Shape, accumulation: usize, exact
 }
 
 /// How the model is made, with its attention and type.
-fn model(recipe: &Recipe, shape: &Shape) -> String {
+fn model(recipe: &Recipe, shape: &TorchSetup) -> String {
     let Some(class) = recipe.model.family().transformers_class() else { return own_module(shape) };
     let arguments = if recipe.train.task == Task::Seq2seq { "Seq2SeqTrainingArguments" } else { "TrainingArguments" };
     let dtype = if shape.precision == Precision::Bf16 { "torch.bfloat16" } else { "torch.float32" };
@@ -48,7 +48,7 @@ fn model(recipe: &Recipe, shape: &Shape) -> String {
     )
 }
 
-fn own_module(shape: &Shape) -> String {
+fn own_module(shape: &TorchSetup) -> String {
     let note = match shape.attention {
         Attention::Sdpa => "# your own nn.Module: attention through torch.nn.functional.scaled_dot_product_attention",
         Attention::Eager => "# your own nn.Module",
@@ -64,7 +64,7 @@ fn origin(recipe: &Recipe) -> String {
 
 type Argument = (&'static str, String, &'static str);
 
-fn arguments(recipe: &Recipe, shape: &Shape, accumulation: usize, exact: bool) -> Vec<Argument> {
+fn arguments(recipe: &Recipe, shape: &TorchSetup, accumulation: usize, exact: bool) -> Vec<Argument> {
     let train = &recipe.train;
     let kept = match (accumulation, exact) {
         (1, _) => "",
@@ -118,7 +118,7 @@ fn data_arguments(recipe: &Recipe) -> Vec<Argument> {
     list
 }
 
-fn evaluation_arguments(recipe: &Recipe, shape: &Shape) -> Vec<Argument> {
+fn evaluation_arguments(recipe: &Recipe, shape: &TorchSetup) -> Vec<Argument> {
     let (strategy, steps) = match recipe.train.evaluate.every {
         Every::Never => return vec![("eval_strategy", text("no"), "")],
         Every::Epoch => ("epoch", None),

@@ -1,6 +1,6 @@
 //! What autograd saves for each op of a forward pass, as PyTorch and transformers write these modules.
 
-use super::{Attention, MOST_BYTES, Need, Optimizer, Shape};
+use super::{Attention, MOST_BYTES, Need, Optimizer, TorchSetup};
 use plimsoll_core::graph::AliasKind;
 use plimsoll_core::graph::{Graph, InputKind, Node, NodeId, Op, OpRef, Value, ValueId};
 use plimsoll_core::ops::{
@@ -12,14 +12,14 @@ use plimsoll_models::recipe::Precision;
 use std::collections::HashSet;
 
 /// What the step of this forward graph needs.
-pub(super) fn need(graph: &Graph, shape: &Shape) -> Need {
+pub(super) fn need(graph: &Graph, shape: &TorchSetup) -> Need {
     let mut walk = Walk::new(graph, shape);
     graph.node_ids().for_each(|id| walk.visit(id));
     walk.need()
 }
 
 /// Bytes per element of each value of a forward graph, as PyTorch would hold it.
-pub(crate) fn element_widths(graph: &Graph, shape: &Shape) -> Vec<u64> {
+pub(crate) fn element_widths(graph: &Graph, shape: &TorchSetup) -> Vec<u64> {
     let mut walk = Walk::new(graph, shape);
     graph.node_ids().for_each(|id| walk.visit(id));
     walk.width
@@ -162,7 +162,7 @@ struct Layer {
 /// Goes through the forward nodes in order and adds up what autograd saves for each.
 struct Walk<'g> {
     graph: &'g Graph,
-    shape: &'g Shape,
+    shape: &'g TorchSetup,
     widths: Widths,
     /// Bytes per element of each value, as PyTorch would hold it.
     width: Vec<u64>,
@@ -185,7 +185,7 @@ struct Walk<'g> {
 }
 
 impl<'g> Walk<'g> {
-    fn new(graph: &'g Graph, shape: &'g Shape) -> Walk<'g> {
+    fn new(graph: &'g Graph, shape: &'g TorchSetup) -> Walk<'g> {
         let widths = Widths::of(shape.precision);
         Walk {
             graph,
@@ -480,7 +480,7 @@ impl<'g> Walk<'g> {
     }
 
     fn need(&self) -> Need {
-        let Shape { optimizer, checkpointing, accumulates, .. } = *self.shape;
+        let TorchSetup { optimizer, checkpointing, accumulates, .. } = *self.shape;
         let parameters: Vec<&[usize]> = weights(self.graph).map(|(_, shape)| shape).collect();
         let count: u64 = parameters.iter().map(|shape| shape.iter().product::<usize>() as u64).sum();
         let gradients = count * self.widths.master;

@@ -48,7 +48,7 @@ fn recipe(name: &str) -> Recipe {
 
 fn estimate(row: &Row) -> Need {
     let &(name, batch, length, precision, checkpointing, attention, _) = row;
-    let shape = Shape {
+    let shape = TorchSetup {
         batch,
         length,
         target_length: length,
@@ -88,7 +88,7 @@ fn what_the_card_must_have_is_never_below_what_was_used() {
 fn relative_positions_keep_their_scores() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/encoder.toml");
     let recipe = Recipe::load(&path, &["model.preset=deberta-v3-base".into(), "data.max_length=512".into()]).unwrap();
-    let shape = Shape {
+    let shape = TorchSetup {
         batch: 64,
         length: 512,
         target_length: 0,
@@ -110,13 +110,13 @@ fn weights_gradients_and_state_are_exact() {
     assert_eq!(need.parameters, 335_143_938);
     assert_eq!((need.weights_bytes, need.optimizer_bytes), (4 * 335_143_938, 8 * 335_143_938));
     assert_eq!(need.gradients_bytes, 0, "set to none, they come as activations go");
-    let accumulating = Shape { accumulates: true, ..shape_of(row) };
+    let accumulating = TorchSetup { accumulates: true, ..shape_of(row) };
     let more = Torch::new(&recipe("encoder")).need(&accumulating).unwrap();
     assert_eq!(more.allocated_bytes() - need.allocated_bytes(), need.weights_bytes);
 }
 
-fn shape_of(row: &Row) -> Shape {
-    Shape {
+fn shape_of(row: &Row) -> TorchSetup {
+    TorchSetup {
         batch: row.1,
         length: row.2,
         target_length: row.2,
@@ -133,7 +133,7 @@ fn shape_of(row: &Row) -> Shape {
 fn absurd_sizes_are_refused() {
     let recipe = recipe("encoder");
     for batch in [1 << 24, 1 << 32, 1 << 40] {
-        let absurd = Shape { batch, length: 512, ..shape_of(&MEASURED[14]) };
+        let absurd = TorchSetup { batch, length: 512, ..shape_of(&MEASURED[14]) };
         assert!(Torch::new(&recipe).need(&absurd).is_err(), "{batch}");
     }
     assert_eq!(scores_bytes(usize::MAX, usize::MAX, 4), MOST_BYTES);

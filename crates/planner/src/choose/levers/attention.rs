@@ -1,6 +1,6 @@
 //! Whether attention stores its scores, or never does (flash attention).
 
-use super::{Lever, Move, Place, Question};
+use super::{Lever, Move, Question, Situation};
 use crate::choose::ChooseError;
 use crate::program::Settings;
 use plimsoll_base::names::Named;
@@ -18,7 +18,7 @@ impl Lever for Attention {
         memory.attention != Choice::Auto
     }
 
-    fn check(&self, at: &Place<'_>) -> Result<(), ChooseError> {
+    fn check(&self, at: &Situation<'_>) -> Result<(), ChooseError> {
         match at.pins.attention {
             Some(AttentionForm::Materialized) if !at.family.has_attention_forms() => Err(ChooseError::Refused {
                 cause: "memory.attention = \"materialized\" is not available for this family".into(),
@@ -28,11 +28,11 @@ impl Lever for Attention {
         }
     }
 
-    fn start(&self, at: &Place<'_>, settings: &mut Settings) {
+    fn start(&self, at: &Situation<'_>, settings: &mut Settings) {
         settings.attention = at.pins.attention.unwrap_or(AttentionForm::Fused);
     }
 
-    fn candidates(&self, at: &Place<'_>, like: &Settings) -> Vec<Settings> {
+    fn candidates(&self, at: &Situation<'_>, like: &Settings) -> Vec<Settings> {
         if at.pins.attention.is_some() || !at.family.has_attention_forms() {
             return Vec::new();
         }
@@ -40,7 +40,7 @@ impl Lever for Attention {
         forms.into_iter().map(|attention| Settings { attention, ..like.clone() }).collect()
     }
 
-    fn question(&self, at: &Place<'_>, s: &Settings) -> Option<Question> {
+    fn question(&self, at: &Situation<'_>, s: &Settings) -> Option<Question> {
         let reason = match s.attention {
             AttentionForm::Fused => "the scores are never stored",
             AttentionForm::Materialized => "faster, and the scores fit",
@@ -50,7 +50,7 @@ impl Lever for Attention {
         at.family.has_attention_forms().then_some(Question { choice, other, is_pinned, reason })
     }
 
-    fn neighbours(&self, at: &Place<'_>, from: &Settings) -> Vec<Move> {
+    fn neighbours(&self, at: &Situation<'_>, from: &Settings) -> Vec<Move> {
         if !at.family.has_attention_forms() {
             return Vec::new();
         }

@@ -1,6 +1,6 @@
 //! How many blocks of a layer are computed at a time.
 
-use super::{Lever, Move, Place, Question, divisors, steps_beside};
+use super::{Lever, Move, Question, Situation, divisors, steps_beside};
 use crate::program::Settings;
 use plimsoll_models::recipe::{Choice, Memory};
 
@@ -15,12 +15,12 @@ impl Lever for BlockGroup {
         memory.block_group != Choice::Auto
     }
 
-    fn start(&self, at: &Place<'_>, settings: &mut Settings) {
+    fn start(&self, at: &Situation<'_>, settings: &mut Settings) {
         let blocks = at.family.blocks();
         settings.block_group = at.pins.block_group.unwrap_or(blocks).min(blocks);
     }
 
-    fn candidates(&self, at: &Place<'_>, like: &Settings) -> Vec<Settings> {
+    fn candidates(&self, at: &Situation<'_>, like: &Settings) -> Vec<Settings> {
         let blocks = at.family.blocks();
         if at.pins.block_group.is_some() || blocks < 2 {
             return Vec::new();
@@ -28,7 +28,7 @@ impl Lever for BlockGroup {
         divisors(blocks).into_iter().rev().map(|block_group| Settings { block_group, ..like.clone() }).collect()
     }
 
-    fn question(&self, at: &Place<'_>, s: &Settings) -> Option<Question> {
+    fn question(&self, at: &Situation<'_>, s: &Settings) -> Option<Question> {
         let blocks = at.family.blocks();
         let reason = match s.block_group == blocks {
             true => "all blocks in one batched product",
@@ -39,7 +39,7 @@ impl Lever for BlockGroup {
         (blocks > 1).then_some(Question { choice, other, is_pinned, reason })
     }
 
-    fn neighbours(&self, at: &Place<'_>, from: &Settings) -> Vec<Move> {
+    fn neighbours(&self, at: &Situation<'_>, from: &Settings) -> Vec<Move> {
         let step =
             |block_group: usize| Move::to(from.block_group, block_group, Settings { block_group, ..from.clone() });
         steps_beside(&divisors(at.family.blocks()), from.block_group).map(step).collect()

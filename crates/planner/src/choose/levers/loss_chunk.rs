@@ -1,6 +1,6 @@
 //! How many tokens have their logits at a time.
 
-use super::{Lever, Move, Place, Question, loss_rows, steps_beside};
+use super::{Lever, Move, Question, Situation, loss_rows, steps_beside};
 use crate::program::Settings;
 use plimsoll_models::recipe::{Choice, Memory};
 
@@ -21,11 +21,11 @@ impl Lever for LossChunk {
         memory.loss_chunk != Choice::Auto
     }
 
-    fn start(&self, at: &Place<'_>, settings: &mut Settings) {
+    fn start(&self, at: &Situation<'_>, settings: &mut Settings) {
         settings.loss_chunk = at.pins.loss_chunk.unwrap_or(USUAL);
     }
 
-    fn candidates(&self, at: &Place<'_>, like: &Settings) -> Vec<Settings> {
+    fn candidates(&self, at: &Situation<'_>, like: &Settings) -> Vec<Settings> {
         if at.pins.loss_chunk.is_some() || !at.family.has_loss_chunks() {
             return Vec::new();
         }
@@ -35,7 +35,7 @@ impl Lever for LossChunk {
         chunks.map(|loss_chunk| Settings { loss_chunk, ..like.clone() }).collect()
     }
 
-    fn question(&self, at: &Place<'_>, s: &Settings) -> Option<Question> {
+    fn question(&self, at: &Situation<'_>, s: &Settings) -> Option<Question> {
         let rows = loss_rows(at, s.micro_batch);
         let reason = if s.loss_chunk == rows { "all logits at once fit" } else { "logits of one chunk at a time" };
         let other = Settings { loss_chunk: rows, ..s.clone() };
@@ -43,7 +43,7 @@ impl Lever for LossChunk {
         at.family.has_loss_chunks().then_some(Question { choice, other, is_pinned, reason })
     }
 
-    fn neighbours(&self, at: &Place<'_>, from: &Settings) -> Vec<Move> {
+    fn neighbours(&self, at: &Situation<'_>, from: &Settings) -> Vec<Move> {
         if !at.family.has_loss_chunks() {
             return Vec::new();
         }

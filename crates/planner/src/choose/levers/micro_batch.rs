@@ -1,6 +1,6 @@
 //! Gradient accumulation: how many samples of the effective batch are computed at a time.
 
-use super::{Lever, Move, Place, Question, divisors, loss_rows, steps_beside};
+use super::{Lever, Move, Question, Situation, divisors, loss_rows, steps_beside};
 use crate::choose::ChooseError;
 use crate::program::Settings;
 use plimsoll_models::recipe::{Choice, Memory};
@@ -16,7 +16,7 @@ impl Lever for MicroBatch {
         memory.micro_batch != Choice::Auto
     }
 
-    fn check(&self, at: &Place<'_>) -> Result<(), ChooseError> {
+    fn check(&self, at: &Situation<'_>) -> Result<(), ChooseError> {
         let effective = at.spec.effective_batch;
         match at.pins.micro_batch {
             Some(micro) if micro > effective => Err(ChooseError::Refused {
@@ -33,7 +33,7 @@ impl Lever for MicroBatch {
         }
     }
 
-    fn question(&self, at: &Place<'_>, s: &Settings) -> Option<Question> {
+    fn question(&self, at: &Situation<'_>, s: &Settings) -> Option<Question> {
         let by_statistics = at.family.batch_norm().is_some();
         let reason = match (by_statistics, s.accumulation) {
             (true, 1) => "batch statistics: the whole effective batch at once",
@@ -50,7 +50,7 @@ impl Lever for MicroBatch {
         })
     }
 
-    fn neighbours(&self, at: &Place<'_>, from: &Settings) -> Vec<Move> {
+    fn neighbours(&self, at: &Situation<'_>, from: &Settings) -> Vec<Move> {
         if is_whole(at) {
             return Vec::new();
         }
@@ -73,12 +73,12 @@ fn words(micro_batch: usize, accumulation: usize) -> String {
 }
 
 /// Whether the micro-batch has to be the effective batch.
-fn is_whole(at: &Place<'_>) -> bool {
+fn is_whole(at: &Situation<'_>) -> bool {
     at.family.batch_norm().is_some() && !at.pins.micro_statistics
 }
 
 /// Micro-batches without a ragged last one, largest first.
-pub(in crate::choose) fn even_micro_batches(at: &Place<'_>) -> Vec<usize> {
+pub(in crate::choose) fn even_micro_batches(at: &Situation<'_>) -> Vec<usize> {
     let effective = at.spec.effective_batch;
     match at.pins.micro_batch {
         Some(micro) => vec![micro],
@@ -98,7 +98,7 @@ pub(in crate::choose) fn ragged_micro_batches(effective: usize, smaller: usize, 
 }
 
 /// The same with another micro-batch.
-pub(in crate::choose) fn with_micro_batch(at: &Place<'_>, like: &Settings, micro_batch: usize) -> Settings {
+pub(in crate::choose) fn with_micro_batch(at: &Situation<'_>, like: &Settings, micro_batch: usize) -> Settings {
     Settings {
         micro_batch,
         accumulation: at.spec.effective_batch.div_ceil(micro_batch),

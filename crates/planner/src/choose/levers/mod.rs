@@ -22,7 +22,7 @@ use plimsoll_models::recipe::{Memory, RecomputeLevel};
 
 /// What settings are chosen for.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Situation<'a> {
     pub family: &'a dyn Family,
     pub spec: &'a StepSpec,
     pub pins: &'a Pins,
@@ -44,20 +44,20 @@ pub(crate) trait Lever: Sync {
     }
 
     /// Why what is pinned cannot be.
-    fn check(&self, _at: &Place<'_>) -> Result<(), ChooseError> {
+    fn check(&self, _at: &Situation<'_>) -> Result<(), ChooseError> {
         Ok(())
     }
 
     /// What to start from: what is pinned, or the fastest.
-    fn start(&self, _at: &Place<'_>, _settings: &mut Settings) {}
+    fn start(&self, _at: &Situation<'_>, _settings: &mut Settings) {}
 
     /// The settings that differ in it, in the order to climb; none where it is pinned, or found in another way.
-    fn candidates(&self, _at: &Place<'_>, _like: &Settings) -> Vec<Settings> {
+    fn candidates(&self, _at: &Situation<'_>, _like: &Settings) -> Vec<Settings> {
         Vec::new()
     }
 
     /// What was chosen against its plainest alternative; `None` where there was nothing to choose.
-    fn question(&self, _at: &Place<'_>, _chosen: &Settings) -> Option<Question> {
+    fn question(&self, _at: &Situation<'_>, _chosen: &Settings) -> Option<Question> {
         None
     }
 
@@ -67,7 +67,7 @@ pub(crate) trait Lever: Sync {
     }
 
     /// One step up or down.
-    fn neighbours(&self, _at: &Place<'_>, _from: &Settings) -> Vec<Move> {
+    fn neighbours(&self, _at: &Situation<'_>, _from: &Settings) -> Vec<Move> {
         Vec::new()
     }
 }
@@ -124,13 +124,13 @@ pub fn divisors(number: usize) -> Vec<usize> {
 }
 
 /// What the recipe pins must be possible.
-pub(super) fn check_pins(at: &Place<'_>) -> Result<(), ChooseError> {
+pub(super) fn check_pins(at: &Situation<'_>) -> Result<(), ChooseError> {
     LEVERS.iter().try_for_each(|lever| lever.check(at))
 }
 
 /// The settings to start from: what is pinned, and the fastest of what is not.
 pub(crate) fn settings(family: &dyn Family, spec: &StepSpec, pins: &Pins, micro_batch: usize) -> Settings {
-    let at = Place { family, spec, pins };
+    let at = Situation { family, spec, pins };
     let mut settings = Settings {
         micro_batch,
         accumulation: 1,
@@ -156,7 +156,7 @@ pub(super) fn switches(memory: &Memory) -> impl Iterator<Item = Decision> {
 }
 
 /// Rows of the loss head.
-fn loss_rows(at: &Place<'_>, micro_batch: usize) -> usize {
+fn loss_rows(at: &Situation<'_>, micro_batch: usize) -> usize {
     (micro_batch * at.family.rows_per_sample(at.spec.loss_length())).max(1)
 }
 

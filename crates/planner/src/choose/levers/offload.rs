@@ -1,6 +1,6 @@
 //! What lies in host memory. The search is asked once for each rung of what may go there.
 
-use super::{Lever, Place, Question};
+use super::{Lever, Question, Situation};
 use crate::choose::Pins;
 use crate::program::Settings;
 use plimsoll_core::plan::{LayoutOptions, Offload};
@@ -18,7 +18,7 @@ impl Lever for OffloadLever {
         memory.offload != Choice::Auto
     }
 
-    fn question(&self, at: &Place<'_>, s: &Settings) -> Option<Question> {
+    fn question(&self, at: &Situation<'_>, s: &Settings) -> Option<Question> {
         let other = Settings { offload: Offload::NONE, ..s.clone() };
         let (choice, is_pinned) = (s.offload.name().into(), at.pins.offload.is_some());
         let reason = "nothing fits without host memory";

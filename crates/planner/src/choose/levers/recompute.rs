@@ -1,7 +1,7 @@
 //! Activation checkpointing: what is computed again in the backward pass instead of kept. Which values, the search finds
 //! on a ladder of its own.
 
-use super::{Lever, Move, Place, Question, Target};
+use super::{Lever, Move, Question, Situation, Target};
 use crate::choose::Pins;
 use crate::program::Settings;
 use plimsoll_base::names::Named;
@@ -19,7 +19,7 @@ impl Lever for RecomputeLever {
         memory.recompute != Choice::Auto
     }
 
-    fn question(&self, at: &Place<'_>, s: &Settings) -> Option<Question> {
+    fn question(&self, at: &Situation<'_>, s: &Settings) -> Option<Question> {
         Some(Question {
             choice: s.recompute.name().into(),
             other: Settings { recompute: Recompute::None, ..s.clone() },
@@ -31,7 +31,7 @@ impl Lever for RecomputeLever {
         })
     }
 
-    fn neighbours(&self, _at: &Place<'_>, from: &Settings) -> Vec<Move> {
+    fn neighbours(&self, _at: &Situation<'_>, from: &Settings) -> Vec<Move> {
         let (name, levels) = (from.recompute.name(), RecomputeLevel::ALL);
         let at = levels.iter().position(|level| level.name() == name).unwrap_or(0);
         let beside = [at.checked_sub(1), Some(at + 1)].into_iter().flatten().filter_map(|i| levels.get(i));

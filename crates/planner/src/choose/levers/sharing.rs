@@ -1,6 +1,6 @@
 //! Whether buffers that do not live at the same time share memory; switched off only to compare.
 
-use super::{Lever, Place};
+use super::{Lever, Situation};
 use crate::program::Settings;
 use plimsoll_models::recipe::Memory;
 
@@ -19,7 +19,7 @@ impl Lever for Sharing {
         "true"
     }
 
-    fn start(&self, at: &Place<'_>, settings: &mut Settings) {
+    fn start(&self, at: &Situation<'_>, settings: &mut Settings) {
         settings.sharing = !at.pins.no_sharing;
     }
 }

@@ -1,6 +1,6 @@
 //! Scores that depend on where a key stands relative to its query: which row of a table belongs to which distance.
 
-use super::Shape;
+use super::AttentionShape;
 
 /// What is added to the scaled scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ fn log_bucket(distance: i64, buckets: usize, max_distance: usize) -> i64 {
     distance.signum() * ((grown * (middle - 1) as f32).ceil() as i64 + middle)
 }
 
-impl Shape {
+impl AttentionShape {
     /// How many distances from a query to a key there are.
     pub(crate) fn distances(&self) -> usize {
         (self.q_len + self.k_len).saturating_sub(1)
@@ -194,7 +194,7 @@ mod tests {
     fn the_span_holds_every_row_in_use() {
         for (q_len, k_len, causal) in [(5, 5, false), (3, 40, true), (70, 6, false)] {
             let bias = Bias::Disentangled { buckets: 12, max_distance: 30 };
-            let shape = Shape { batch: 1, q_len, k_len, heads: 1, head_dim: 2, causal, bias, bias_rows: 24 };
+            let shape = AttentionShape { batch: 1, q_len, k_len, heads: 1, head_dim: 2, causal, bias, bias_rows: 24 };
             let mut rows = vec![0; shape.distances()];
             shape.write_rows(shape.first_position(), &mut rows);
             let (first, count) = shape.span();

@@ -6,7 +6,7 @@ mod backward;
 
 use std::ops::Range;
 
-use super::{Bias, Shape};
+use super::{AttentionShape, Bias};
 use crate::kernels::cpu::float::Float;
 pub(super) use backward::backward;
 
@@ -16,7 +16,7 @@ const LANES: usize = 16;
 type Lanes<T> = [T; LANES];
 
 /// Whether heads of this shape run here.
-pub(super) fn fits(shape: Shape) -> bool {
+pub(super) fn fits(shape: AttentionShape) -> bool {
     shape.head_dim <= 16 && shape.bias == Bias::None
 }
 
@@ -25,12 +25,12 @@ fn padded(head_dim: usize) -> usize {
 }
 
 /// keys, values, bias; scores and dropout factors of one block of queries.
-pub(super) fn forward_scratch(shape: Shape) -> usize {
+pub(super) fn forward_scratch(shape: AttentionShape) -> usize {
     shape.k_len * (2 * padded(shape.head_dim) + 1 + 2 * LANES) + LANES
 }
 
 /// keys, values, bias; queries, output gradients, lse, delta; dropout factors of one block.
-pub(super) fn backward_scratch(shape: Shape) -> usize {
+pub(super) fn backward_scratch(shape: AttentionShape) -> usize {
     let width = 2 * padded(shape.head_dim) + 1;
     shape.k_len * width + LANES + shape.q_len * (width + 1) + shape.k_len.max(shape.q_len) * LANES
 }

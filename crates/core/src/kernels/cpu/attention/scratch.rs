@@ -2,17 +2,17 @@
 
 use std::ops::Range;
 
-use super::{Bias, Shape, lanes, wide};
+use super::{AttentionShape, Bias, lanes, wide};
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{SharedMut, parallel};
 
 /// Elements of scratch that `forward` needs to run on `threads` threads.
-pub fn forward_scratch(shape: Shape, threads: usize) -> usize {
+pub fn forward_scratch(shape: AttentionShape, threads: usize) -> usize {
     Parts::forward(shape).total(threads)
 }
 
 /// Elements of scratch that `backward` needs to run on `threads` threads.
-pub fn backward_scratch(shape: Shape, threads: usize) -> usize {
+pub fn backward_scratch(shape: AttentionShape, threads: usize) -> usize {
     Parts::backward(shape).total(threads)
 }
 
@@ -25,12 +25,12 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub(super) fn forward(shape: Shape) -> Parts {
+    pub(super) fn forward(shape: AttentionShape) -> Parts {
         let slot = if lanes::fits(shape) { lanes::forward_scratch(shape) } else { wide::forward_scratch(shape) };
         Parts { shared: by_distance(shape), partials: 0, slot: slot.max(1) }
     }
 
-    pub(super) fn backward(shape: Shape) -> Parts {
+    pub(super) fn backward(shape: AttentionShape) -> Parts {
         let slot = if lanes::fits(shape) { lanes::backward_scratch(shape) } else { wide::backward_scratch(shape) };
         let partials = match shape.bias {
             Bias::Relative { .. } => shape.batch * shape.heads * shape.bias_rows,
@@ -45,7 +45,7 @@ impl Parts {
 }
 
 /// The row of each distance; of a relative bias, its values for each head too.
-fn by_distance(shape: Shape) -> usize {
+fn by_distance(shape: AttentionShape) -> usize {
     match shape.bias {
         Bias::None => 0,
         Bias::Relative { .. } => shape.distances() * (1 + shape.heads),

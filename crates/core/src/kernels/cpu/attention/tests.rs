@@ -5,7 +5,7 @@ use plimsoll_base::random::{drop_threshold, site};
 
 /// One call's operands; q, k and v are slices of a packed (batch, time, 3, heads, dim) tensor when lengths allow.
 struct Case {
-    shape: Shape,
+    shape: AttentionShape,
     mask: Option<Vec<i32>>,
     drop: Option<f32>,
     q: Vec<f64>,
@@ -21,13 +21,13 @@ fn noise(seed: u64, len: usize) -> Vec<f64> {
     (0..len).map(|i| stream.word(0, 0, i as u32) as f64 / 2f64.powi(31) - 1.0).collect()
 }
 
-fn contiguous(shape: Shape, len: usize) -> [usize; 4] {
+fn contiguous(shape: AttentionShape, len: usize) -> [usize; 4] {
     [len * shape.heads * shape.head_dim, shape.heads * shape.head_dim, shape.head_dim, 1]
 }
 
 impl Case {
     fn new([batch, q_len, k_len, heads, head_dim]: [usize; 5], causal: bool) -> Self {
-        let shape = Shape { batch, q_len, k_len, heads, head_dim, causal, bias: Bias::None, bias_rows: 0 };
+        let shape = AttentionShape { batch, q_len, k_len, heads, head_dim, causal, bias: Bias::None, bias_rows: 0 };
         let (qs, ks) = (batch * q_len * heads * head_dim, batch * k_len * heads * head_dim);
         let (q, k, v, dout) = (noise(1, qs), noise(2, ks), noise(3, ks), noise(4, qs));
         Case { shape, mask: None, drop: None, q, k, v, dout, tables: [vec![], vec![]], position: None }
@@ -37,7 +37,7 @@ impl Case {
         let width = if let Bias::Disentangled { .. } = bias { self.shape.head_dim } else { 1 };
         let table = |n: usize| noise(5 + n as u64, if n < bias.tables() { rows * self.shape.heads * width } else { 0 });
         self.tables = [table(0), table(1)];
-        self.shape = Shape { bias, bias_rows: rows, ..self.shape };
+        self.shape = AttentionShape { bias, bias_rows: rows, ..self.shape };
         self
     }
 
@@ -65,7 +65,7 @@ impl Case {
 
     /// Probabilities after dropout, and whether anything was visible, for one query.
     fn weights(&self, [q, k, _, key, query]: [&[f64]; 5], b: usize, h: usize, i: usize) -> Vec<f64> {
-        let Shape { q_len, k_len, heads, head_dim, causal, bias, bias_rows, .. } = self.shape;
+        let AttentionShape { q_len, k_len, heads, head_dim, causal, bias, bias_rows, .. } = self.shape;
         let first = self.position.unwrap_or(if causal { k_len as i64 - q_len as i64 } else { 0 });
         let relative = |j: usize| j as i64 - first - i as i64;
         let visible = |j: usize| {
@@ -101,7 +101,7 @@ impl Case {
     }
 
     fn naive(&self, operands: [&[f64]; 5]) -> Vec<f64> {
-        let Shape { batch, q_len, k_len, heads, head_dim, .. } = self.shape;
+        let AttentionShape { batch, q_len, k_len, heads, head_dim, .. } = self.shape;
         let (mut out, v) = (vec![0.0; operands[0].len()], operands[2]);
         for n in 0..batch * q_len * heads {
             let (b, i, h) = (n / heads / q_len, n / heads % q_len, n % heads);
@@ -273,7 +273,7 @@ fn large_scores_neither_overflow_nor_become_nan() {
 fn strides_are_followed() {
     for dim in [2, 20] {
         let case = Case::new([2, 9, 9, 3, dim], true);
-        let Shape { q_len, heads, .. } = case.shape;
+        let AttentionShape { q_len, heads, .. } = case.shape;
         let row = heads * dim;
         let mut packed = vec![f32::NAN; 3 * case.q.len()];
         for (n, row3) in packed.chunks_mut(3 * row).enumerate() {

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::head::{Drop, FACTOR_BLOCK, Head, HeadBias, Rows};
 use super::lanes::take;
-use super::{STRIP, Shape};
+use super::{AttentionShape, STRIP};
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::gemm::{Activation, Dims, Epilogue, Matrix, gemm_serial, serial_scratch_up_to};
 pub(super) use backward::{backward, backward_scratch};
@@ -16,7 +16,7 @@ use disentangled::Positions;
 use plimsoll_base::simd::simd;
 
 /// Scores and output of a strip, mask and dropout factors of a row, what positions give, and what a product wants.
-pub(super) fn forward_scratch(shape: Shape) -> usize {
+pub(super) fn forward_scratch(shape: AttentionShape) -> usize {
     let own = STRIP * (shape.k_len + shape.head_dim) + 2 * row_len(shape.k_len);
     own + disentangled::forward_scratch(shape) + product_scratch(shape)
 }
@@ -26,7 +26,7 @@ fn row_len(keys: usize) -> usize {
     keys.next_multiple_of(FACTOR_BLOCK)
 }
 
-fn product_scratch(shape: Shape) -> usize {
+fn product_scratch(shape: AttentionShape) -> usize {
     let (keys, dim) = (shape.k_len, shape.head_dim);
     let products =
         [Dims { m: STRIP, n: keys, k: dim }, Dims { m: STRIP, n: dim, k: keys }, Dims { m: keys, n: dim, k: STRIP }];

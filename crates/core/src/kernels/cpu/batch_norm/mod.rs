@@ -11,7 +11,7 @@ use plimsoll_base::simd::simd;
 use std::ops::Range;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct BatchNormShape {
     pub rows: usize,
     pub channels: usize,
 }
@@ -54,13 +54,13 @@ pub struct Statistics<'a, T> {
 }
 
 /// Elements of scratch that [`forward`] and [`backward`] need: two partial results per chunk of rows and channel.
-pub fn scratch(shape: Shape) -> usize {
+pub fn scratch(shape: BatchNormShape) -> usize {
     2 * Chunks::new(shape.rows).count() * shape.channels
 }
 
 /// Normalizes with the statistics of the counting rows.
 pub fn forward<T: Float>(
-    shape: Shape,
+    shape: BatchNormShape,
     x: &[T],
     rows: Rows<T>,
     layer: Layer<T>,
@@ -94,7 +94,14 @@ pub fn forward<T: Float>(
 }
 
 /// Normalizes every row with running statistics.
-pub fn evaluate<T: Float>(shape: Shape, x: &[T], layer: Layer<T>, running_mean: &[T], running_var: &[T], y: &mut [T]) {
+pub fn evaluate<T: Float>(
+    shape: BatchNormShape,
+    x: &[T],
+    layer: Layer<T>,
+    running_mean: &[T],
+    running_var: &[T],
+    y: &mut [T],
+) {
     let all = Rows { weights: None, rows_per_weight: 1 };
     normalize(
         shape,
@@ -110,7 +117,7 @@ pub fn evaluate<T: Float>(shape: Shape, x: &[T], layer: Layer<T>, running_mean: 
 
 /// Moves running statistics towards those of a batch with `count` counting rows, as PyTorch does: by the unbiased
 /// variance.
-pub fn update_running<T: Float>(
+pub(crate) fn update_running<T: Float>(
     mean: &[T],
     var: &[T],
     count: usize,
@@ -140,7 +147,7 @@ pub struct Saved<'a, T> {
 
 /// Gradients of [`forward`].
 pub fn backward<T: Float>(
-    shape: Shape,
+    shape: BatchNormShape,
     dy: &[T],
     saved: Saved<T>,
     dx: &mut [T],
@@ -181,7 +188,11 @@ pub fn backward<T: Float>(
 }
 
 /// Runs `chunk(rows, first results, second results)` on every chunk, each with its own pair of rows in the scratch.
-fn per_chunk<T: Float>(shape: Shape, scratch: &mut [T], chunk: impl Fn(Range<usize>, &mut [T], &mut [T]) + Sync) {
+fn per_chunk<T: Float>(
+    shape: BatchNormShape,
+    scratch: &mut [T],
+    chunk: impl Fn(Range<usize>, &mut [T], &mut [T]) + Sync,
+) {
     let (chunks, n) = (Chunks::new(shape.rows), shape.channels);
     let partial = SharedMut::new(scratch[..self::scratch(shape)].as_mut_ptr());
     parallel(chunks.count(), |i| {
@@ -195,7 +206,7 @@ fn per_chunk<T: Float>(shape: Shape, scratch: &mut [T], chunk: impl Fn(Range<usi
 }
 
 /// Runs `row(offset, target)` on every counting row of the target; the others become zero.
-fn per_row<T: Float>(shape: Shape, rows: Rows<T>, target: &mut [T], row: impl Fn(usize, &mut [T]) + Sync) {
+fn per_row<T: Float>(shape: BatchNormShape, rows: Rows<T>, target: &mut [T], row: impl Fn(usize, &mut [T]) + Sync) {
     let (chunks, n) = (Chunks::new(shape.rows), shape.channels);
     let target = SharedMut::new(target[..shape.rows * n].as_mut_ptr());
     parallel(chunks.count(), |i| {
@@ -251,7 +262,7 @@ fn moments<T: Float>(n: usize, x: &[T], rows: Rows<T>, range: Range<usize>, mean
 
 /// Mean and variance over all chunks: squared deviations are moved from the chunk's mean to the common one.
 #[inline(always)]
-fn combine_moments<T: Float>(shape: Shape, rows: Rows<T>, partial: &[T], mean: &mut [T], var: &mut [T]) {
+fn combine_moments<T: Float>(shape: BatchNormShape, rows: Rows<T>, partial: &[T], mean: &mut [T], var: &mut [T]) {
     let (chunks, n) = (Chunks::new(shape.rows), shape.channels);
     let share = T::ONE / T::of(rows.count(0..shape.rows).max(1) as f64);
     let (mean, var) = (&mut mean[..n], &mut var[..n]);
@@ -321,7 +332,7 @@ fn slopes<T: Float>(n: usize, dy: &[T], saved: Saved<T>, range: Range<usize>, su
 
 /// y = (x − mean) · rstd · gamma + beta on the counting rows, `rstd` being computed from the channel's `spread`.
 fn normalize<T: Float>(
-    shape: Shape,
+    shape: BatchNormShape,
     x: &[T],
     rows: Rows<T>,
     layer: Layer<T>,

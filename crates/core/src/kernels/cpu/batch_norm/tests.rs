@@ -21,7 +21,7 @@ struct Outcome<T> {
     dbeta: Vec<T>,
 }
 
-fn inputs(s: Shape, seed: u64, rows_per_weight: Option<usize>) -> Inputs {
+fn inputs(s: BatchNormShape, seed: u64, rows_per_weight: Option<usize>) -> Inputs {
     let weights = rows_per_weight.map(|each| (0..s.rows.div_ceil(each)).map(|i| (i % 3 != 1) as u8 as f64).collect());
     Inputs {
         x: noise(s.rows * s.channels, seed).iter().map(|v| v + 3.0).collect(),
@@ -33,7 +33,7 @@ fn inputs(s: Shape, seed: u64, rows_per_weight: Option<usize>) -> Inputs {
     }
 }
 
-fn run<T: Float>(s: Shape, i: &Inputs) -> Outcome<T> {
+fn run<T: Float>(s: BatchNormShape, i: &Inputs) -> Outcome<T> {
     let (x, gamma, beta, dy) = (cast::<T>(&i.x), cast::<T>(&i.gamma), cast::<T>(&i.beta), cast::<T>(&i.dy));
     let weights = i.weights.as_ref().map(|w| cast::<T>(w));
     let rows = Rows { weights: weights.as_deref(), rows_per_weight: i.rows_per_weight };
@@ -48,7 +48,7 @@ fn run<T: Float>(s: Shape, i: &Inputs) -> Outcome<T> {
 }
 
 /// The definition, one channel at a time; returns y, mean and variance.
-fn naive(s: Shape, i: &Inputs) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
+fn naive(s: BatchNormShape, i: &Inputs) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
     let counts = |row: usize| i.weights.as_ref().is_none_or(|w| w[row / i.rows_per_weight] != 0.0);
     let (mut y, mut means, mut vars) = (vec![0.0; i.x.len()], vec![], vec![]);
     for j in 0..s.channels {
@@ -63,8 +63,8 @@ fn naive(s: Shape, i: &Inputs) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
     (y, means, vars)
 }
 
-fn cases() -> Vec<(Shape, Option<usize>)> {
-    let shape = |rows, channels| Shape { rows, channels };
+fn cases() -> Vec<(BatchNormShape, Option<usize>)> {
+    let shape = |rows, channels| BatchNormShape { rows, channels };
     vec![
         (shape(4, 1), None),
         (shape(9, 5), None),
@@ -114,7 +114,7 @@ fn backward_agrees_with_differences_and_f32_with_f64() {
 
 #[test]
 fn rows_without_weight_are_never_read() {
-    let s = Shape { rows: 12, channels: 3 };
+    let s = BatchNormShape { rows: 12, channels: 3 };
     let clean = inputs(s, 5, Some(4));
     let mut dirty = inputs(s, 5, Some(4));
     dirty.x[4 * 3..8 * 3].fill(f64::NAN);
@@ -126,7 +126,7 @@ fn rows_without_weight_are_never_read() {
 
 #[test]
 fn bits_do_not_depend_on_threads() {
-    let s = Shape { rows: 999, channels: 70 };
+    let s = BatchNormShape { rows: 999, channels: 70 };
     let inputs = inputs(s, 8, Some(9));
     assert_same_bits_on_any_threads(|| {
         let out = run::<f32>(s, &inputs);
@@ -136,7 +136,7 @@ fn bits_do_not_depend_on_threads() {
 
 #[test]
 fn a_batch_without_counting_rows_is_zero() {
-    let s = Shape { rows: 4, channels: 2 };
+    let s = BatchNormShape { rows: 4, channels: 2 };
     let inputs = Inputs { weights: Some(vec![0.0]), rows_per_weight: 4, ..inputs(s, 1, None) };
     let out = run::<f64>(s, &inputs);
     assert_eq!((out.y, out.dx), (vec![0.0; 8], vec![0.0; 8]));
@@ -146,7 +146,7 @@ fn a_batch_without_counting_rows_is_zero() {
 /// torch.nn.BatchNorm1d(2) in f64 over `ramp` numbers, 4 rows, one training step and then evaluation.
 #[test]
 fn matches_pytorch() {
-    let s = Shape { rows: 4, channels: 2 };
+    let s = BatchNormShape { rows: 4, channels: 2 };
     let (x, gamma, beta, dy) = (ramp(8, 7), ramp(2, 5), ramp(2, 6), ramp(8, 8));
     let inputs = Inputs { x: x.clone(), gamma, beta, dy, weights: None, rows_per_weight: 1 };
     let out = run::<f64>(s, &inputs);

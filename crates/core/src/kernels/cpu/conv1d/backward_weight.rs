@@ -1,6 +1,6 @@
 //! The weight gradient: a product over all (sample, output row) pairs, some tiles at a time.
 
-use super::Shape;
+use super::Conv1dShape;
 use super::slide::{Tiles, copy_rows};
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::gemm::{Activation, Dims, Epilogue, Matrix, gemm, scratch_len};
@@ -19,32 +19,32 @@ struct Layout {
 }
 
 impl Layout {
-    fn new(s: &Shape) -> Self {
+    fn new(s: &Conv1dShape) -> Self {
         let tiles = Tiles::new(s.batch, s.time_out());
         let outputs = ((tiles.tile - 1) * s.stride + s.kernel).div_ceil(s.stride);
         Layout { tiles, outputs, group: (DEPTH / outputs).clamp(1, tiles.count.max(1)) }
     }
 
-    fn dims(&self, s: &Shape, tiles: usize) -> Dims {
+    fn dims(&self, s: &Conv1dShape, tiles: usize) -> Dims {
         Dims { m: s.channels_out, n: s.kernel * s.channels_in, k: tiles * self.outputs }
     }
 
-    fn dy_tile(&self, s: &Shape) -> usize {
+    fn dy_tile(&self, s: &Conv1dShape) -> usize {
         self.outputs * s.channels_out
     }
 
-    fn x_tile(&self, s: &Shape) -> usize {
+    fn x_tile(&self, s: &Conv1dShape) -> usize {
         self.outputs * s.stride * s.channels_in
     }
 
     /// The windows of the last tile's zero rows reach this far beyond it.
-    fn overhang(s: &Shape) -> usize {
+    fn overhang(s: &Conv1dShape) -> usize {
         s.kernel * s.channels_in
     }
 }
 
 /// Elements of scratch that [`backward_weight`] needs.
-pub fn backward_weight_scratch(shape: Shape, threads: usize) -> usize {
+pub(crate) fn backward_weight_scratch(shape: Conv1dShape, threads: usize) -> usize {
     let layout = Layout::new(&shape);
     let copies = layout.group * (layout.dy_tile(&shape) + layout.x_tile(&shape)) + Layout::overhang(&shape);
     let last = layout.tiles.count - layout.tiles.count.saturating_sub(1) / layout.group * layout.group;
@@ -56,7 +56,13 @@ pub fn backward_weight_scratch(shape: Shape, threads: usize) -> usize {
 ///
 /// # Safety
 /// x, dy and dw have the sizes of `shape`; dw overlaps nothing.
-pub unsafe fn backward_weight<T: Float>(shape: Shape, x: *const T, dy: *const T, dw: *mut T, scratch: &mut [T]) {
+pub(crate) unsafe fn backward_weight<T: Float>(
+    shape: Conv1dShape,
+    x: *const T,
+    dy: *const T,
+    dw: *mut T,
+    scratch: &mut [T],
+) {
     let layout = Layout::new(&shape);
     let (sums, scratch) = scratch.split_at_mut(shape.weights());
     let (dy_copy, scratch) = scratch.split_at_mut(layout.group * layout.dy_tile(&shape));
@@ -83,7 +89,7 @@ pub unsafe fn backward_weight<T: Float>(shape: Shape, x: *const T, dy: *const T,
 }
 
 /// (output, tap, input) → (output, input, tap).
-fn to_pytorch<T: Float>(s: &Shape, sums: &[T], dw: &mut [T]) {
+fn to_pytorch<T: Float>(s: &Conv1dShape, sums: &[T], dw: &mut [T]) {
     for (i, to) in dw.iter_mut().enumerate() {
         let (o, c, tap) = (i / (s.channels_in * s.kernel), i / s.kernel % s.channels_in, i % s.kernel);
         *to = sums[(o * s.kernel + tap) * s.channels_in + c];
@@ -91,7 +97,7 @@ fn to_pytorch<T: Float>(s: &Shape, sums: &[T], dw: &mut [T]) {
 }
 
 struct Copy<'a, T> {
-    shape: Shape,
+    shape: Conv1dShape,
     layout: &'a Layout,
     x: *const T,
     dy: *const T,

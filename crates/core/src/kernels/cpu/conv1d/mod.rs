@@ -10,14 +10,14 @@ mod slide;
 #[cfg(test)]
 mod tests;
 
-pub use backward_weight::{backward_weight, backward_weight_scratch};
+pub(crate) use backward_weight::{backward_weight, backward_weight_scratch};
 
 use crate::kernels::cpu::float::Float;
 use slide::{Slide, slide, slide_scratch};
 use std::slice::from_raw_parts;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct Conv1dShape {
     pub batch: usize,
     pub time: usize,
     pub channels_in: usize,
@@ -28,9 +28,9 @@ pub struct Shape {
     pub padding: usize,
 }
 
-impl Shape {
+impl Conv1dShape {
     /// Rows of the output; 0 if the padded input is shorter than the kernel.
-    pub fn time_out(&self) -> usize {
+    pub(crate) fn time_out(&self) -> usize {
         (self.time + 2 * self.padding + self.stride).saturating_sub(self.kernel) / self.stride
     }
 
@@ -44,7 +44,7 @@ impl Shape {
     }
 }
 
-fn forward_slide<T>(s: &Shape, x: *const T, bias: Option<*const T>, y: *mut T) -> Slide<T> {
+fn forward_slide<T>(s: &Conv1dShape, x: *const T, bias: Option<*const T>, y: *mut T) -> Slide<T> {
     Slide {
         samples: s.batch,
         source: x,
@@ -63,7 +63,7 @@ fn forward_slide<T>(s: &Shape, x: *const T, bias: Option<*const T>, y: *mut T) -
 }
 
 /// Elements of scratch that [`forward`] needs.
-pub fn forward_scratch(shape: Shape, threads: usize) -> usize {
+pub fn forward_scratch(shape: Conv1dShape, threads: usize) -> usize {
     let null = std::ptr::null_mut::<f32>();
     shape.weights() + slide_scratch(&forward_slide(&shape, null, None, null), threads)
 }
@@ -73,7 +73,7 @@ pub fn forward_scratch(shape: Shape, threads: usize) -> usize {
 /// # Safety
 /// x, w, bias (where given) and y have the sizes of `shape`; y overlaps nothing.
 pub unsafe fn forward<T: Float>(
-    shape: Shape,
+    shape: Conv1dShape,
     x: *const T,
     w: *const T,
     bias: Option<*const T>,
@@ -97,7 +97,7 @@ pub unsafe fn forward<T: Float>(
 
 /// Input rows of one phase are a sliding product over dy with that phase's taps, last tap first. `None` when the input
 /// is too short to have such rows.
-fn input_slide<T>(s: &Shape, phase: usize, dy: *const T, dx: *mut T) -> Option<Slide<T>> {
+fn input_slide<T>(s: &Conv1dShape, phase: usize, dy: *const T, dx: *mut T) -> Option<Slide<T>> {
     // The input row that output row q reaches with tap `phase` is q·stride + phase − padding: start where that is ≥ 0.
     let first_output = s.padding.saturating_sub(phase).div_ceil(s.stride);
     let start = first_output * s.stride + phase - s.padding.min(first_output * s.stride + phase);
@@ -120,7 +120,7 @@ fn input_slide<T>(s: &Shape, phase: usize, dy: *const T, dx: *mut T) -> Option<S
 }
 
 /// Elements of scratch that [`backward_input`] needs.
-pub fn backward_input_scratch(shape: Shape, threads: usize) -> usize {
+pub(crate) fn backward_input_scratch(shape: Conv1dShape, threads: usize) -> usize {
     let null = std::ptr::null_mut::<f32>();
     let slides = (0..shape.stride).filter_map(|phase| input_slide(&shape, phase, null, null));
     shape.weights() + slides.map(|s| slide_scratch(&s, threads)).max().unwrap_or(0)
@@ -130,7 +130,13 @@ pub fn backward_input_scratch(shape: Shape, threads: usize) -> usize {
 ///
 /// # Safety
 /// dy, w and dx have the sizes of `shape`; dx overlaps nothing.
-pub unsafe fn backward_input<T: Float>(shape: Shape, dy: *const T, w: *const T, dx: *mut T, scratch: &mut [T]) {
+pub(crate) unsafe fn backward_input<T: Float>(
+    shape: Conv1dShape,
+    dy: *const T,
+    w: *const T,
+    dx: *mut T,
+    scratch: &mut [T],
+) {
     let (weights, scratch) = scratch.split_at_mut(shape.weights());
     // SAFETY: w has this size.
     let w = unsafe { from_raw_parts(w, shape.weights()) };

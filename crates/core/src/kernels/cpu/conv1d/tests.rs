@@ -2,11 +2,18 @@ use super::*;
 use crate::kernels::cpu::parallel::threads;
 use crate::kernels::cpu::testing::*;
 
-fn shape(batch: usize, time: usize, channels: (usize, usize), kernel: usize, stride: usize, padding: usize) -> Shape {
-    Shape { batch, time, channels_in: channels.0, channels_out: channels.1, kernel, stride, padding }
+fn shape(
+    batch: usize,
+    time: usize,
+    channels: (usize, usize),
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+) -> Conv1dShape {
+    Conv1dShape { batch, time, channels_in: channels.0, channels_out: channels.1, kernel, stride, padding }
 }
 
-fn shapes() -> Vec<Shape> {
+fn shapes() -> Vec<Conv1dShape> {
     vec![
         shape(2, 5, (2, 3), 3, 1, 1),
         shape(3, 7, (1, 1), 1, 1, 0),
@@ -32,7 +39,7 @@ struct Inputs {
     dy: Vec<f64>,
 }
 
-fn inputs(s: Shape, seed: u64) -> Inputs {
+fn inputs(s: Conv1dShape, seed: u64) -> Inputs {
     Inputs {
         x: noise(s.batch * s.time * s.channels_in, seed),
         w: noise(s.weights(), seed + 1),
@@ -41,7 +48,7 @@ fn inputs(s: Shape, seed: u64) -> Inputs {
     }
 }
 
-fn run<T: Float>(s: Shape, inputs: &Inputs) -> Outcome<T> {
+fn run<T: Float>(s: Conv1dShape, inputs: &Inputs) -> Outcome<T> {
     let (x, w, bias, dy) = (cast(&inputs.x), cast(&inputs.w), cast(&inputs.bias), cast(&inputs.dy));
     let (mut y, mut dx, mut dw) = (poisoned::<T>(dy.len()), poisoned(x.len()), poisoned(w.len()));
     let threads = threads();
@@ -58,7 +65,7 @@ fn run<T: Float>(s: Shape, inputs: &Inputs) -> Outcome<T> {
 }
 
 /// Calls `visit(y index, x index, w index)` for every product in the convolution's definition.
-fn products(s: Shape, mut visit: impl FnMut(usize, usize, usize)) {
+fn products(s: Conv1dShape, mut visit: impl FnMut(usize, usize, usize)) {
     for b in 0..s.batch {
         for t in 0..s.time_out() {
             for (o, tap) in (0..s.channels_out).flat_map(|o| (0..s.kernel).map(move |k| (o, k))) {
@@ -76,7 +83,7 @@ fn products(s: Shape, mut visit: impl FnMut(usize, usize, usize)) {
 }
 
 /// The convolution and its gradients straight from the definition, which is linear in x and in w.
-fn naive(s: Shape, i: &Inputs) -> Outcome<f64> {
+fn naive(s: Conv1dShape, i: &Inputs) -> Outcome<f64> {
     let mut y: Vec<f64> = (0..i.dy.len()).map(|k| i.bias[k % s.channels_out]).collect();
     let (mut dx, mut dw) = (vec![0.0; i.x.len()], vec![0.0; i.w.len()]);
     products(s, |to, from, weight| {

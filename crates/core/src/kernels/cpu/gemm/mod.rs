@@ -68,7 +68,7 @@ pub fn scratch_len(dims: Dims, threads: usize) -> usize {
 }
 
 /// Elements of scratch that are enough for [`gemm_serial`] of any shape up to `most` in each direction.
-pub fn serial_scratch_up_to(most: Dims) -> usize {
+pub(crate) fn serial_scratch_up_to(most: Dims) -> usize {
     blocking::serial_scratch_up_to(most)
 }
 
@@ -172,7 +172,7 @@ pub unsafe fn gemm_packed_b<T: Float>(
 }
 
 /// Elements of scratch for [`gemm_batch`] on up to `threads` threads: no fewer for as many products that are larger.
-pub fn batch_scratch_len(count: usize, dims: Dims, threads: usize) -> usize {
+pub(crate) fn batch_scratch_len(count: usize, dims: Dims, threads: usize) -> usize {
     let tasks = blocking::batch_tasks(count, dims, threads);
     if tasks == 1 { scratch_len(dims, threads) } else { tasks * serial_scratch_up_to(dims) }
 }
@@ -183,7 +183,7 @@ pub fn batch_scratch_len(count: usize, dims: Dims, threads: usize) -> usize {
 /// # Safety
 /// As [`gemm`] for each product; the products' parts of `c` are disjoint.
 #[allow(clippy::too_many_arguments)]
-pub unsafe fn gemm_batch<T: Float>(
+pub(crate) unsafe fn gemm_batch<T: Float>(
     count: usize,
     dims: Dims,
     a: Matrix<T>,

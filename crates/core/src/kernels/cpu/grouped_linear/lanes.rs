@@ -1,7 +1,7 @@
 //! Groups as narrow as 1, 2, 4, 8 or 16 values, inputs as wide as outputs: the lanes of a vector hold 16 / width whole
 //! groups. Each value of a group is spread over the group's lanes, so all groups in a vector are multiplied at once.
 
-use super::Shape;
+use super::GroupedShape;
 use crate::kernels::cpu::column_sums::Chunks;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{SharedMut, parallel};
@@ -15,7 +15,7 @@ type Vector<T> = [T; LANES];
 
 /// A shape these loops can do.
 pub(super) struct Narrow {
-    shape: Shape,
+    shape: GroupedShape,
     /// Vectors in a row of x and in one part of a row of y.
     vectors: usize,
 }
@@ -58,7 +58,7 @@ macro_rules! by_width {
 }
 
 impl Narrow {
-    pub(super) fn new(shape: &Shape) -> Option<Self> {
+    pub(super) fn new(shape: &GroupedShape) -> Option<Self> {
         let whole = (shape.groups * shape.inputs).is_multiple_of(LANES);
         let fits = shape.inputs == shape.outputs && matches!(shape.inputs, 1 | 2 | 4 | 8 | 16) && whole;
         fits.then(|| Narrow { shape: *shape, vectors: shape.groups * shape.inputs / LANES })

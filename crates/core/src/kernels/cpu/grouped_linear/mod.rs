@@ -13,7 +13,7 @@ use crate::kernels::cpu::float::Float;
 use lanes::Narrow;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct GroupedShape {
     pub rows: usize,
     pub groups: usize,
     pub parts: usize,
@@ -24,7 +24,7 @@ pub struct Shape {
     pub row_stride: usize,
 }
 
-impl Shape {
+impl GroupedShape {
     /// Values in a row of y.
     fn y_row(&self) -> usize {
         self.parts * self.groups * self.outputs
@@ -40,7 +40,7 @@ impl Shape {
 }
 
 /// Elements of scratch that [`forward`] needs.
-pub fn forward_scratch(shape: Shape, threads: usize) -> usize {
+pub fn forward_scratch(shape: GroupedShape, threads: usize) -> usize {
     match Narrow::new(&shape) {
         Some(narrow) => narrow.scratch(),
         None => products::forward_scratch(&shape, threads),
@@ -52,7 +52,14 @@ pub fn forward_scratch(shape: Shape, threads: usize) -> usize {
 /// # Safety
 /// x has `rows` rows at the stride, w is (groups, parts·outputs, inputs), b (groups, parts·outputs), and y (rows, parts,
 /// groups, outputs) overlaps nothing.
-pub unsafe fn forward<T: Float>(shape: Shape, x: *const T, w: *const T, b: *const T, y: *mut T, scratch: &mut [T]) {
+pub unsafe fn forward<T: Float>(
+    shape: GroupedShape,
+    x: *const T,
+    w: *const T,
+    b: *const T,
+    y: *mut T,
+    scratch: &mut [T],
+) {
     // SAFETY: as the caller promises.
     unsafe {
         match Narrow::new(&shape) {
@@ -63,7 +70,7 @@ pub unsafe fn forward<T: Float>(shape: Shape, x: *const T, w: *const T, b: *cons
 }
 
 /// Elements of scratch that [`backward_input`] needs.
-pub fn backward_input_scratch(shape: Shape, threads: usize) -> usize {
+pub(crate) fn backward_input_scratch(shape: GroupedShape, threads: usize) -> usize {
     match Narrow::new(&shape) {
         Some(narrow) => narrow.scratch(),
         None => products::backward_input_scratch(&shape, threads),
@@ -74,7 +81,13 @@ pub fn backward_input_scratch(shape: Shape, threads: usize) -> usize {
 ///
 /// # Safety
 /// As for [`forward`]; the groups·inputs first values of each row of dx are written and overlap nothing.
-pub unsafe fn backward_input<T: Float>(shape: Shape, dy: *const T, w: *const T, dx: *mut T, scratch: &mut [T]) {
+pub(crate) unsafe fn backward_input<T: Float>(
+    shape: GroupedShape,
+    dy: *const T,
+    w: *const T,
+    dx: *mut T,
+    scratch: &mut [T],
+) {
     // SAFETY: as the caller promises.
     unsafe {
         match Narrow::new(&shape) {
@@ -85,7 +98,7 @@ pub unsafe fn backward_input<T: Float>(shape: Shape, dy: *const T, w: *const T, 
 }
 
 /// Elements of scratch that [`backward_weights`] needs.
-pub fn backward_weights_scratch(shape: Shape, threads: usize) -> usize {
+pub(crate) fn backward_weights_scratch(shape: GroupedShape, threads: usize) -> usize {
     match Narrow::new(&shape) {
         Some(narrow) => narrow.weights_scratch(),
         None => products::backward_weights_scratch(&shape, threads),
@@ -96,8 +109,8 @@ pub fn backward_weights_scratch(shape: Shape, threads: usize) -> usize {
 ///
 /// # Safety
 /// As for [`forward`]; dw and db have the shapes of w and b and overlap nothing.
-pub unsafe fn backward_weights<T: Float>(
-    shape: Shape,
+pub(crate) unsafe fn backward_weights<T: Float>(
+    shape: GroupedShape,
     x: *const T,
     dy: *const T,
     dw: *mut T,

@@ -1,32 +1,32 @@
 //! Groups of any width: one product per group and part.
 
-use super::Shape;
+use super::GroupedShape;
 use crate::kernels::cpu::column_sums::{column_sums, column_sums_scratch};
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::gemm::{Activation, Dims, Epilogue, Matrix, gemm, scratch_len};
 
-fn forward_dims(s: &Shape) -> Dims {
+fn forward_dims(s: &GroupedShape) -> Dims {
     Dims { m: s.rows, n: s.outputs, k: s.inputs }
 }
 
-fn input_dims(s: &Shape) -> Dims {
+fn input_dims(s: &GroupedShape) -> Dims {
     Dims { m: s.rows, n: s.inputs, k: s.outputs }
 }
 
-fn weight_dims(s: &Shape) -> Dims {
+fn weight_dims(s: &GroupedShape) -> Dims {
     Dims { m: s.outputs, n: s.inputs, k: s.rows }
 }
 
-pub(super) fn forward_scratch(s: &Shape, threads: usize) -> usize {
+pub(super) fn forward_scratch(s: &GroupedShape, threads: usize) -> usize {
     scratch_len(forward_dims(s), threads)
 }
 
-pub(super) fn backward_input_scratch(s: &Shape, threads: usize) -> usize {
+pub(super) fn backward_input_scratch(s: &GroupedShape, threads: usize) -> usize {
     scratch_len(input_dims(s), threads)
 }
 
 /// A row of column sums, and what they or the products want.
-pub(super) fn backward_weights_scratch(s: &Shape, threads: usize) -> usize {
+pub(super) fn backward_weights_scratch(s: &GroupedShape, threads: usize) -> usize {
     s.y_row() + scratch_len(weight_dims(s), threads).max(column_sums_scratch(s.rows, s.y_row()))
 }
 
@@ -35,7 +35,7 @@ fn plain<T: Float>(bias: Option<*const T>, accumulate: bool) -> Epilogue<T> {
 }
 
 /// Where a group and part begin: in a row of x, in a row of y, and among the biases.
-fn blocks(s: Shape) -> impl Iterator<Item = (usize, usize, usize)> {
+fn blocks(s: GroupedShape) -> impl Iterator<Item = (usize, usize, usize)> {
     (0..s.groups).flat_map(move |g| {
         (0..s.parts).map(move |p| (g * s.inputs, (p * s.groups + g) * s.outputs, (g * s.parts + p) * s.outputs))
     })
@@ -43,7 +43,14 @@ fn blocks(s: Shape) -> impl Iterator<Item = (usize, usize, usize)> {
 
 /// # Safety
 /// See [`super::forward`].
-pub(super) unsafe fn forward<T: Float>(s: &Shape, x: *const T, w: *const T, b: *const T, y: *mut T, scratch: &mut [T]) {
+pub(super) unsafe fn forward<T: Float>(
+    s: &GroupedShape,
+    x: *const T,
+    w: *const T,
+    b: *const T,
+    y: *mut T,
+    scratch: &mut [T],
+) {
     for (from, to, unit) in blocks(*s) {
         // SAFETY: blocks have disjoint columns of y.
         unsafe {
@@ -56,7 +63,13 @@ pub(super) unsafe fn forward<T: Float>(s: &Shape, x: *const T, w: *const T, b: *
 
 /// # Safety
 /// See [`super::backward_input`].
-pub(super) unsafe fn backward_input<T: Float>(s: &Shape, dy: *const T, w: *const T, dx: *mut T, scratch: &mut [T]) {
+pub(super) unsafe fn backward_input<T: Float>(
+    s: &GroupedShape,
+    dy: *const T,
+    w: *const T,
+    dx: *mut T,
+    scratch: &mut [T],
+) {
     for (from, to, unit) in blocks(*s) {
         // Parts of a group follow each other, from the first on.
         let later_part = to >= s.groups * s.outputs;
@@ -72,7 +85,7 @@ pub(super) unsafe fn backward_input<T: Float>(s: &Shape, dy: *const T, w: *const
 /// # Safety
 /// See [`super::backward_weights`].
 pub(super) unsafe fn backward_weights<T: Float>(
-    s: &Shape,
+    s: &GroupedShape,
     x: *const T,
     dy: *const T,
     dw: *mut T,

@@ -2,8 +2,8 @@ use super::*;
 use crate::kernels::cpu::parallel::threads;
 use crate::kernels::cpu::testing::*;
 
-fn shapes() -> Vec<Shape> {
-    let shape = |rows, groups, parts, (inputs, outputs), extra| Shape {
+fn shapes() -> Vec<GroupedShape> {
+    let shape = |rows, groups, parts, (inputs, outputs), extra| GroupedShape {
         rows,
         groups,
         parts,
@@ -40,7 +40,7 @@ struct Outcome<T> {
     db: Vec<T>,
 }
 
-fn inputs(s: Shape, seed: u64) -> Inputs {
+fn inputs(s: GroupedShape, seed: u64) -> Inputs {
     Inputs {
         x: noise(s.rows * s.row_stride, seed),
         w: noise(s.weights(), seed + 1),
@@ -49,7 +49,7 @@ fn inputs(s: Shape, seed: u64) -> Inputs {
     }
 }
 
-fn run<T: Float>(s: Shape, i: &Inputs) -> Outcome<T> {
+fn run<T: Float>(s: GroupedShape, i: &Inputs) -> Outcome<T> {
     let (x, w, b, dy) = (cast::<T>(&i.x), cast::<T>(&i.w), cast::<T>(&i.b), cast::<T>(&i.dy));
     let (mut y, mut dx) = (poisoned::<T>(dy.len()), poisoned::<T>(x.len()));
     let (mut dw, mut db) = (poisoned::<T>(w.len()), poisoned::<T>(b.len()));
@@ -69,7 +69,7 @@ fn run<T: Float>(s: Shape, i: &Inputs) -> Outcome<T> {
 }
 
 /// The definition and its gradients, which is linear in x and in w.
-fn naive(s: Shape, i: &Inputs) -> Outcome<f64> {
+fn naive(s: GroupedShape, i: &Inputs) -> Outcome<f64> {
     let width = s.groups * s.inputs;
     let (mut y, mut dx) = (vec![0.0; i.dy.len()], vec![0.0; s.rows * width]);
     let (mut dw, mut db) = (vec![0.0; i.w.len()], vec![0.0; i.b.len()]);
@@ -122,7 +122,7 @@ fn gradients_agree_with_differences() {
 
 #[test]
 fn bits_do_not_depend_on_threads() {
-    for s in [Shape { rows: 333, ..shapes()[0] }, Shape { rows: 333, ..shapes()[8] }] {
+    for s in [GroupedShape { rows: 333, ..shapes()[0] }, GroupedShape { rows: 333, ..shapes()[8] }] {
         let inputs = inputs(s, 60);
         assert_same_bits_on_any_threads(|| {
             let out = run::<f32>(s, &inputs);
@@ -133,7 +133,7 @@ fn bits_do_not_depend_on_threads() {
 
 #[test]
 fn without_rows_the_gradients_are_zero() {
-    for s in [Shape { rows: 0, ..shapes()[0] }, Shape { rows: 0, ..shapes()[7] }] {
+    for s in [GroupedShape { rows: 0, ..shapes()[0] }, GroupedShape { rows: 0, ..shapes()[7] }] {
         let out = run::<f64>(s, &inputs(s, 1));
         assert!(out.dw.iter().chain(&out.db).all(|&v| v == 0.0));
     }

@@ -1,6 +1,6 @@
 //! The recurrence backwards: gradients of the gates step by step, then the weight gradient as one product.
 
-use super::{Piece, Shape, share_out};
+use super::{LstmShape, Piece, share_out};
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::gemm::{
     Activation, Dims, Epilogue, Matrix, gemm, gemm_packed_b, pack_b, packed_b_len, scratch_len,
@@ -27,34 +27,34 @@ pub struct Backward<T> {
 }
 
 /// Elements of scratch that [`backward`] needs.
-pub fn backward_scratch(shape: Shape, threads: usize) -> usize {
+pub fn backward_scratch(shape: LstmShape, threads: usize) -> usize {
     let weights = scratch_len(weight_dims(&shape), threads).max(scratch_len(straddle_dims(&shape), threads));
     recurrence_scratch(&shape, threads).max(weights)
 }
 
-fn recurrence_scratch(shape: &Shape, threads: usize) -> usize {
+fn recurrence_scratch(shape: &LstmShape, threads: usize) -> usize {
     shape.dirs * packed_len(shape) + shape.workers(threads) * worker_len(shape)
 }
 
-fn packed_len(shape: &Shape) -> usize {
+fn packed_len(shape: &LstmShape) -> usize {
     packed_b_len(shape.hidden, shape.gates())
 }
 
-fn step_dims(shape: &Shape, rows: usize) -> Dims {
+fn step_dims(shape: &LstmShape, rows: usize) -> Dims {
     Dims { m: rows, n: shape.hidden, k: shape.gates() }
 }
 
 /// All rows (sample, time) after the first against all before the last.
-fn weight_dims(shape: &Shape) -> Dims {
+fn weight_dims(shape: &LstmShape) -> Dims {
     Dims { m: shape.gates(), n: shape.hidden, k: (shape.batch * shape.time).saturating_sub(1) }
 }
 
-fn straddle_dims(shape: &Shape) -> Dims {
+fn straddle_dims(shape: &LstmShape) -> Dims {
     Dims { k: shape.batch.saturating_sub(1), ..weight_dims(shape) }
 }
 
 /// One block of gate gradients, the gradients of both states, and what the product wants.
-fn worker_len(shape: &Shape) -> usize {
+fn worker_len(shape: &LstmShape) -> usize {
     let rows = shape.piece_rows();
     rows * (shape.gates() + 2 * shape.hidden) + scratch_len(step_dims(shape, rows), 1)
 }
@@ -64,7 +64,7 @@ fn worker_len(shape: &Shape) -> usize {
 /// # Safety
 /// The pointers are valid for the sizes stated at [`Backward`]; outputs overlap nothing else, except `dgates` and
 /// `gates` as stated there.
-pub unsafe fn backward<T: Float>(shape: Shape, io: Backward<T>, scratch: &mut [T]) {
+pub unsafe fn backward<T: Float>(shape: LstmShape, io: Backward<T>, scratch: &mut [T]) {
     if shape.is_empty() {
         let len = shape.dirs * shape.gates() * shape.hidden;
         // SAFETY: the whole of `dw_hh`.
@@ -83,7 +83,7 @@ pub unsafe fn backward<T: Float>(shape: Shape, io: Backward<T>, scratch: &mut [T
 }
 
 struct Run<T> {
-    shape: Shape,
+    shape: LstmShape,
     io: Backward<T>,
     packed: SharedMut<T>,
     rest: SharedMut<T>,
@@ -209,7 +209,7 @@ fn through_forget<T: Float>(gates: &[T], c_before: &[T], dc: &mut [T], dz: &mut 
 ///
 /// # Safety
 /// All pieces of the direction are done; `dw_hh` of the direction belongs to the caller alone.
-unsafe fn weight_gradient<T: Float>(shape: &Shape, io: &Backward<T>, dir: usize, scratch: &mut [T]) {
+unsafe fn weight_gradient<T: Float>(shape: &LstmShape, io: &Backward<T>, dir: usize, scratch: &mut [T]) {
     let (n, h) = (shape.gates(), shape.hidden);
     // SAFETY: `dw_hh` holds a matrix for each direction.
     let out = unsafe { io.dw_hh.add(dir * n * h) };

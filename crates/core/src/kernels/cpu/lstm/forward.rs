@@ -1,6 +1,6 @@
 //! The recurrence forwards in its direction of time.
 
-use super::{Piece, Shape, share_out};
+use super::{LstmShape, Piece, share_out};
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::gemm::{Activation, Dims, Epilogue, Matrix, gemm_packed_b, pack_b, packed_b_len, scratch_len};
 use crate::kernels::cpu::parallel::{SharedMut, parallel, threads};
@@ -25,20 +25,20 @@ pub struct Forward<T> {
 }
 
 /// Elements of scratch that [`forward`] needs.
-pub fn forward_scratch(shape: Shape, threads: usize) -> usize {
+pub fn forward_scratch(shape: LstmShape, threads: usize) -> usize {
     shape.dirs * packed_len(&shape) + shape.workers(threads) * worker_len(&shape)
 }
 
-fn packed_len(shape: &Shape) -> usize {
+fn packed_len(shape: &LstmShape) -> usize {
     packed_b_len(shape.gates(), shape.hidden)
 }
 
-fn step_dims(shape: &Shape, rows: usize) -> Dims {
+fn step_dims(shape: &LstmShape, rows: usize) -> Dims {
     Dims { m: rows, n: shape.gates(), k: shape.hidden }
 }
 
 /// One block of gates, the hidden state, and what the product wants.
-fn worker_len(shape: &Shape) -> usize {
+fn worker_len(shape: &LstmShape) -> usize {
     let rows = shape.piece_rows();
     rows * (shape.gates() + shape.hidden) + scratch_len(step_dims(shape, rows), 1)
 }
@@ -48,7 +48,7 @@ fn worker_len(shape: &Shape) -> usize {
 /// # Safety
 /// The pointers are valid for the sizes stated at [`Forward`]; outputs overlap nothing else, except `gates` and
 /// `gates_x` as stated there.
-pub unsafe fn forward<T: Float>(shape: Shape, io: Forward<T>, scratch: &mut [T]) {
+pub unsafe fn forward<T: Float>(shape: LstmShape, io: Forward<T>, scratch: &mut [T]) {
     if shape.is_empty() {
         return;
     }
@@ -64,7 +64,7 @@ pub unsafe fn forward<T: Float>(shape: Shape, io: Forward<T>, scratch: &mut [T])
 }
 
 struct Run<T> {
-    shape: Shape,
+    shape: LstmShape,
     io: Forward<T>,
     packed: SharedMut<T>,
     rest: SharedMut<T>,

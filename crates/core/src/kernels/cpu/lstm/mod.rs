@@ -18,14 +18,14 @@ const PIECE: usize = 32;
 
 /// Sizes of a layer; `dirs` is 1, or 2 when a second set of weights runs backwards in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct LstmShape {
     pub batch: usize,
     pub time: usize,
     pub hidden: usize,
     pub dirs: usize,
 }
 
-impl Shape {
+impl LstmShape {
     fn gates(&self) -> usize {
         4 * self.hidden
     }
@@ -71,19 +71,19 @@ struct Piece {
 }
 
 impl Piece {
-    fn new(shape: &Shape, task: usize) -> Self {
+    fn new(shape: &LstmShape, task: usize) -> Self {
         let (dir, piece) = (task / shape.pieces(), task % shape.pieces());
         let first_row = piece * shape.piece_rows();
         Piece { dir, first_row, rows: shape.piece_rows().min(shape.batch - first_row) }
     }
 
     /// The time index that this direction visits as its `step`-th.
-    fn time(&self, shape: &Shape, step: usize) -> usize {
+    fn time(&self, shape: &LstmShape, step: usize) -> usize {
         if self.dir == 0 { step } else { shape.time - 1 - step }
     }
 
     /// Where the `width` values of a row start in a tensor (batch, time, dirs, width).
-    fn offset(&self, shape: &Shape, row: usize, time: usize, width: usize) -> usize {
+    fn offset(&self, shape: &LstmShape, row: usize, time: usize, width: usize) -> usize {
         (((self.first_row + row) * shape.time + time) * shape.dirs + self.dir) * width
     }
 }

@@ -20,7 +20,7 @@ struct Inputs {
     dh: Vec<f64>,
 }
 
-fn inputs(s: Shape, seed: u64) -> Inputs {
+fn inputs(s: LstmShape, seed: u64) -> Inputs {
     let rows = s.batch * s.time * s.dirs;
     Inputs {
         gates_x: noise(rows * 4 * s.hidden, seed),
@@ -30,7 +30,7 @@ fn inputs(s: Shape, seed: u64) -> Inputs {
     }
 }
 
-fn run<T: Float>(s: Shape, inputs: &Inputs, in_place: bool) -> Outcome<T> {
+fn run<T: Float>(s: LstmShape, inputs: &Inputs, in_place: bool) -> Outcome<T> {
     let cells = s.batch * s.time * s.dirs * s.hidden;
     let (mut gates_x, w_hh, b_hh) = (cast::<T>(&inputs.gates_x), cast::<T>(&inputs.w_hh), cast::<T>(&inputs.b_hh));
     let (mut h, mut c, mut gates) = (poisoned(cells), poisoned(cells), poisoned(4 * cells));
@@ -67,7 +67,7 @@ fn run<T: Float>(s: Shape, inputs: &Inputs, in_place: bool) -> Outcome<T> {
 }
 
 /// The equations as PyTorch documents them, one number at a time; returns h.
-fn naive(s: Shape, inputs: &Inputs) -> Vec<f64> {
+fn naive(s: LstmShape, inputs: &Inputs) -> Vec<f64> {
     let n = s.hidden;
     let mut out = vec![0.0; s.batch * s.time * s.dirs * n];
     let squash = |x: f64| 1.0 / (1.0 + (-x).exp());
@@ -97,13 +97,13 @@ fn naive(s: Shape, inputs: &Inputs) -> Vec<f64> {
     out
 }
 
-const SHAPES: [Shape; 6] = [
-    Shape { batch: 1, time: 1, hidden: 1, dirs: 1 },
-    Shape { batch: 2, time: 1, hidden: 3, dirs: 2 },
-    Shape { batch: 3, time: 4, hidden: 5, dirs: 2 },
-    Shape { batch: 1, time: 6, hidden: 2, dirs: 2 },
-    Shape { batch: 5, time: 2, hidden: 3, dirs: 1 },
-    Shape { batch: 37, time: 3, hidden: 17, dirs: 2 },
+const SHAPES: [LstmShape; 6] = [
+    LstmShape { batch: 1, time: 1, hidden: 1, dirs: 1 },
+    LstmShape { batch: 2, time: 1, hidden: 3, dirs: 2 },
+    LstmShape { batch: 3, time: 4, hidden: 5, dirs: 2 },
+    LstmShape { batch: 1, time: 6, hidden: 2, dirs: 2 },
+    LstmShape { batch: 5, time: 2, hidden: 3, dirs: 1 },
+    LstmShape { batch: 37, time: 3, hidden: 17, dirs: 2 },
 ];
 
 #[test]
@@ -146,7 +146,7 @@ fn f32_agrees_with_f64_and_in_place_with_separate_memory() {
 
 #[test]
 fn bits_do_not_depend_on_threads() {
-    let s = Shape { batch: 70, time: 5, hidden: 24, dirs: 2 };
+    let s = LstmShape { batch: 70, time: 5, hidden: 24, dirs: 2 };
     let inputs = inputs(s, 300);
     assert_same_bits_on_any_threads(|| {
         let out = run::<f32>(s, &inputs, true);
@@ -156,14 +156,14 @@ fn bits_do_not_depend_on_threads() {
 
 #[test]
 fn an_empty_batch_has_zero_weight_gradients() {
-    let s = Shape { batch: 0, time: 4, hidden: 3, dirs: 2 };
+    let s = LstmShape { batch: 0, time: 4, hidden: 3, dirs: 2 };
     assert_eq!(run::<f64>(s, &inputs(s, 1), false).dw_hh, vec![0.0; 72]);
 }
 
 /// torch.nn.LSTM(2, 2, bidirectional, batch_first) in f64 over `ramp` numbers, batch 2, time 3.
 #[test]
 fn a_layer_matches_pytorch() {
-    let s = Shape { batch: 2, time: 3, hidden: 2, dirs: 2 };
+    let s = LstmShape { batch: 2, time: 3, hidden: 2, dirs: 2 };
     let (x, w_ih, b_ih) = (ramp(12, 9), [ramp(16, 1), ramp(16, 5)], [ramp(8, 3), ramp(8, 7)]);
     let project =
         |row: usize, d: usize, unit: usize| b_ih[d][unit] + dot(&x[row * 2..][..2], &w_ih[d][unit * 2..][..2]);

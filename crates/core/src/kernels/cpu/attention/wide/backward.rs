@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::super::head::{BiasGradients, Head, HeadGradients};
 use super::super::lanes::take;
-use super::super::{Bias, STRIP, Shape};
+use super::super::{AttentionShape, Bias, STRIP};
 use super::disentangled::{self, Positions};
 use super::{add_relative, columns, product, product_scratch, put, row_len, rows, target, write_factors};
 use crate::kernels::cpu::float::Float;
@@ -14,7 +14,7 @@ use plimsoll_base::simd::simd;
 
 /// Scores and their gradients, query gradients of a strip, gradients of keys and values, mask and factors of a row,
 /// what a bias keeps, and what a product wants.
-pub(in super::super) fn backward_scratch(shape: Shape) -> usize {
+pub(in super::super) fn backward_scratch(shape: AttentionShape) -> usize {
     let (keys, dim) = (shape.k_len, shape.head_dim);
     let own = STRIP * (2 * keys + dim) + 2 * keys * dim + 2 * row_len(keys);
     let bias = match shape.bias {

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::super::head::{BiasGradients, Head, HeadBias, HeadGradients, Rows};
 use super::super::lanes::take;
-use super::super::{Bias, STRIP, Shape};
+use super::super::{AttentionShape, Bias, STRIP};
 use super::{columns, product, rows};
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::gemm::{Dims, serial_scratch_up_to};
@@ -16,21 +16,21 @@ use crate::kernels::cpu::gemm::{Dims, serial_scratch_up_to};
 /// the same few places of the cache.
 const GAP: usize = 16;
 
-pub(super) fn forward_scratch(shape: Shape) -> usize {
+pub(super) fn forward_scratch(shape: AttentionShape) -> usize {
     match shape.bias {
         Bias::Disentangled { .. } => (shape.k_len + STRIP) * (shape.span().1 + GAP),
         _ => 0,
     }
 }
 
-pub(super) fn backward_scratch(shape: Shape) -> usize {
+pub(super) fn backward_scratch(shape: AttentionShape) -> usize {
     match shape.bias {
         Bias::Disentangled { .. } => shape.k_len * (shape.span().1 + GAP),
         _ => 0,
     }
 }
 
-pub(super) fn product_scratch(shape: Shape) -> usize {
+pub(super) fn product_scratch(shape: AttentionShape) -> usize {
     let Bias::Disentangled { .. } = shape.bias else { return 0 };
     let (n, k, width) = (shape.k_len.max(STRIP), shape.head_dim, shape.span().1);
     let products = [Dims { m: n, n: width, k }, Dims { m: n, n: k, k: width }, Dims { m: width, n: k, k: n }];
