@@ -6,7 +6,7 @@ use super::driver::{DeviceArena, Event, HostRegion};
 use super::landing::Landing;
 use super::readback::Readback;
 use super::reserve::LENGTHS_BYTES;
-use super::staging::{Staging, Way, half_bytes};
+use super::staging::{Staging, Way, staging_half_bytes};
 use super::{Bases, Gpu};
 use plimsoll_core::graph::{InputKind, ValueId};
 use plimsoll_core::kernels::cuda::CudaError;
@@ -111,7 +111,7 @@ impl CudaExecutor {
             phases: Vec::new(),
             residents,
             landing: Landing::new(place)?,
-            staging: Staging::new(half_bytes(program))?,
+            staging: Staging::new(staging_half_bytes(program))?,
             readback: Readback::new()?,
             arena,
             host,

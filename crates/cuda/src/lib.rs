@@ -28,4 +28,4 @@ pub use join::Shares;
 pub use libraries::Library;
 pub use record::{Bases, record_node, record_phase};
 pub use reserve::estimated_reserve_bytes;
-pub use staging::half_bytes as staging_half_bytes;
+pub use staging::staging_half_bytes;

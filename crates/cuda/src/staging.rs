@@ -31,7 +31,7 @@ pub(super) struct Way<'s> {
 
 /// Bytes of one half: all inputs of the phase that has most of them, so that the next micro-step can be made ready as a
 /// whole while the device is busy.
-pub fn half_bytes(program: &Program) -> usize {
+pub fn staging_half_bytes(program: &Program) -> usize {
     let most = program.phases.iter().map(|phase| input_bytes(&phase.graph)).max().unwrap_or(0);
     most.saturating_add(SCALARS_BYTES).clamp(LEAST_HALF_BYTES, MOST_HALF_BYTES).next_multiple_of(ALIGN)
 }
@@ -83,7 +83,7 @@ mod tests {
             let mut graph = Graph::new("step", DType::F32);
             graph.data("pixels", Type::new(DType::F32, &[rows, 1 << 20])).unwrap();
             graph.data("weight", Type::new(DType::F32, &[rows])).unwrap();
-            half_bytes(&Program::new(vec![Phase { name: "step".into(), graph, repeat: 1 }]).unwrap())
+            staging_half_bytes(&Program::new(vec![Phase { name: "step".into(), graph, repeat: 1 }]).unwrap())
         };
         assert_eq!(bytes(1), LEAST_HALF_BYTES);
         assert_eq!(bytes(20), (80 << 20) + 128 + SCALARS_BYTES);

@@ -271,18 +271,17 @@ impl Parser<'_> {
     }
 
     fn escape(&mut self) -> Result<char> {
-        let kind = self.peek().ok_or_else(|| self.unexpected("an escape"))?;
-        self.at += 1;
-        Ok(match kind {
-            b'n' => '\n',
-            b't' => '\t',
-            b'r' => '\r',
-            b'b' => '\u{8}',
-            b'f' => '\u{c}',
-            b'u' => return self.unicode(),
-            b'"' | b'\\' | b'/' => char::from(kind),
+        let character = match self.peek() {
+            Some(b'n') => '\n',
+            Some(b't') => '\t',
+            Some(b'r') => '\r',
+            Some(b'b') => '\u{8}',
+            Some(b'f') => '\u{c}',
+            Some(kind @ (b'u' | b'"' | b'\\' | b'/')) => char::from(kind),
             _ => return Err(self.unexpected("an escape")),
-        })
+        };
+        self.at += 1;
+        if character == 'u' { self.unicode() } else { Ok(character) }
     }
 
     /// Half of a surrogate pair alone is not a character; it is read as the replacement character.
@@ -385,6 +384,13 @@ mod tests {
                 proptest::collection::vec((any::<String>(), inner), 0..5).prop_map(Json::Object),
             ]
         })
+    }
+
+    #[test]
+    fn an_escape_that_is_none_is_refused_where_it_stands() {
+        for text in ["\"\\\u{dca}", "\"\\x\"", "\"\\"] {
+            assert!(Json::parse(text).is_err(), "{text}");
+        }
     }
 
     proptest! {
