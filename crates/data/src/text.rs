@@ -31,7 +31,7 @@ pub(super) fn stream(
     mut take: impl FnMut(&str, bool) -> Result<usize, DataError>,
 ) -> Result<(), DataError> {
     let (mut bytes, mut block) = (Vec::new(), vec![0; BLOCK_BYTES]);
-    let mut place = Spot { byte: 0, line: 1 };
+    let mut place = StreamPlace { byte: 0, line: 1 };
     loop {
         let read = opened.read(&mut block).map_err(|source| DataError::Unreadable { file: file.into(), source })?;
         bytes.extend_from_slice(&block[..read]);
@@ -54,12 +54,12 @@ pub(super) fn stream(
 }
 
 /// Where in a file the bytes in hand begin.
-struct Spot {
+struct StreamPlace {
     byte: usize,
     line: u64,
 }
 
-impl Spot {
+impl StreamPlace {
     /// What of `bytes` is text: all but a character whose end may still come. What is not, by byte and line.
     fn valid<'a>(&self, bytes: &'a [u8], is_last: bool) -> Result<&'a str, (u64, u64)> {
         match std::str::from_utf8(bytes) {

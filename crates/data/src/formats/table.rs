@@ -1,6 +1,6 @@
 //! Columns of a file, chosen by name and checked cell by cell while they are read.
 
-use super::{lines::Lines, words::Words};
+use super::{lines::RowLines, words::WordColumn};
 use crate::{
     DataError, Place,
     formats::{Cell, Columns, Row, RowReader},
@@ -42,7 +42,7 @@ impl Default for MostNumbers {
 pub(crate) enum Values {
     /// None where there were too many to keep.
     Numbers(Vec<f64>),
-    Text(Words),
+    Text(WordColumn),
 }
 
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ struct Column {
     name: String,
     role: Role,
     values: Option<Values>,
-    store: Store,
+    store: Keeping,
     /// Values so far.
     count: usize,
     /// The value before, where values must not go backwards.
@@ -62,7 +62,7 @@ struct Column {
 
 /// Whether values are kept, or only counted and checked.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Store {
+enum Keeping {
     Always,
     /// As long as the table has few numbers.
     WhileFew,
@@ -99,7 +99,7 @@ pub(crate) struct Table {
     /// Columns that may still turn out to be features.
     candidates: usize,
     /// Line of each row, for files that have lines.
-    lines: Lines,
+    lines: RowLines,
     /// As the file was read: to read columns again that were too many to keep.
     pub(super) format: Option<Format>,
     most_numbers: usize,
@@ -198,7 +198,7 @@ impl Table {
             columns,
             index,
             candidates,
-            lines: Lines::default(),
+            lines: RowLines::default(),
             format: None,
             most_numbers: MostNumbers::default().0,
             numbers: 0,
@@ -283,8 +283,8 @@ impl Table {
     /// From now on numbers are counted and checked only, but for those that must be kept.
     fn let_go(&mut self) {
         self.is_whole = false;
-        for column in self.columns.iter_mut().filter(|column| column.store == Store::WhileFew) {
-            column.store = Store::Never;
+        for column in self.columns.iter_mut().filter(|column| column.store == Keeping::WhileFew) {
+            column.store = Keeping::Never;
             if let Some(Values::Numbers(values)) = &mut column.values {
                 *values = Vec::new();
             }
@@ -324,7 +324,7 @@ impl Table {
         if !matches!(cell, Cell::Number(_) | Cell::Missing) && self.columns[column].values.is_none() {
             self.drop_candidate(column);
         }
-        self.numbers += usize::from(self.columns[column].store == Store::WhileFew);
+        self.numbers += usize::from(self.columns[column].store == Keeping::WhileFew);
         if self.is_whole && self.numbers > self.most_numbers {
             self.let_go();
         }
@@ -423,9 +423,9 @@ impl Column {
         let is_ordered = selection.ordered.as_ref() == Some(&name);
         let wanted = selection.others.contains(&name) || selection.kept.contains(&name);
         let store = match role {
-            _ if wanted => Store::Always,
-            Role::Number | Role::Candidate => Store::WhileFew,
-            Role::Other | Role::Ordered | Role::Ignored => Store::Never,
+            _ if wanted => Keeping::Always,
+            Role::Number | Role::Candidate => Keeping::WhileFew,
+            Role::Other | Role::Ordered | Role::Ignored => Keeping::Never,
         };
         Column { name, role, values: None, store, count: 0, before: None, is_ordered, missing: 0 }
     }
@@ -456,7 +456,7 @@ impl Column {
     fn add_number(&mut self, value: f64) -> Result<(), Fault> {
         self.follow(|| Moment::Number(value))?;
         let values = self.values.get_or_insert_with(|| Values::Numbers(Vec::new()));
-        if let (Values::Numbers(values), true) = (values, self.store != Store::Never) {
+        if let (Values::Numbers(values), true) = (values, self.store != Keeping::Never) {
             values.push(value);
         }
         Ok(())
@@ -464,8 +464,8 @@ impl Column {
 
     fn add_text(&mut self, text: &str) -> Result<(), Fault> {
         self.follow(|| Moment::Text(text.into()))?;
-        let values = self.values.get_or_insert_with(|| Values::Text(Words::default()));
-        if let (Values::Text(values), true) = (values, self.store != Store::Never) {
+        let values = self.values.get_or_insert_with(|| Values::Text(WordColumn::default()));
+        if let (Values::Text(values), true) = (values, self.store != Keeping::Never) {
             values.push(text);
         }
         Ok(())

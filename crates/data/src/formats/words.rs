@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Words {
+pub(crate) struct WordColumn {
     names: Vec<String>,
     index: HashMap<String, u32>,
     /// Of each row.
     ids: Vec<u32>,
 }
 
-impl Words {
+impl WordColumn {
     pub(crate) fn push(&mut self, word: &str) {
         let id = match self.index.get(word) {
             Some(&id) => id,
@@ -36,15 +36,15 @@ impl Words {
     }
 }
 
-impl PartialEq for Words {
-    fn eq(&self, other: &Words) -> bool {
+impl PartialEq for WordColumn {
+    fn eq(&self, other: &WordColumn) -> bool {
         self.iter().eq(other.iter())
     }
 }
 
-impl<'a> FromIterator<&'a str> for Words {
-    fn from_iter<T: IntoIterator<Item = &'a str>>(words: T) -> Words {
-        let mut all = Words::default();
+impl<'a> FromIterator<&'a str> for WordColumn {
+    fn from_iter<T: IntoIterator<Item = &'a str>>(words: T) -> WordColumn {
+        let mut all = WordColumn::default();
         words.into_iter().for_each(|word| all.push(word));
         all
     }
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn words_come_back_in_their_rows_and_are_kept_once() {
-        let words: Words = ["up", "down", "up", "", "down"].into_iter().collect();
+        let words: WordColumn = ["up", "down", "up", "", "down"].into_iter().collect();
         assert_eq!(words.iter().collect::<Vec<_>>(), ["up", "down", "up", "", "down"]);
         assert_eq!((words.ids.len(), words.names.len(), words.get(3), words.get(5)), (5, 3, Some(""), None));
     }

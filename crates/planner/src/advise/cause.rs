@@ -57,10 +57,8 @@ pub fn causes(oom: &Oom, log: &Log) -> Vec<Cause> {
     if oom.is_on_card() && !other {
         let likely = if explained { Likely::Possible } else { Likely::Likely };
         let at = if explained { causes.len() } else { 0 };
-        causes.insert(
-            at,
-            Cause { kind: CauseKind::TooBig, likely, why: too_big_words(oom, log), actions: smaller(oom) },
-        );
+        causes
+            .insert(at, Cause { kind: CauseKind::TooBig, likely, why: too_big_words(oom, log), actions: smaller(oom) });
     }
     causes
 }
