@@ -87,7 +87,8 @@ fn open(arguments: &Arguments, draft: &Draft, device: &Device, folder: RunFolder
         (Ok(run), _) => Ok(run),
         (Err(RunError::Planning(PlanFailure::DoesNotFit(planned))), Some(path)) => Err(too_large(path, &planned)),
         (Err(RunError::Planning(PlanFailure::DoesNotFit(smallest))), None) => {
-            let (ladder, hints) = ways_out(draft, device, &smallest)?;
+            // Beside what the data takes, which was loaded by then.
+            let (ladder, hints) = ways_out(draft, &smallest.device, &smallest)?;
             if arguments.common.json {
                 printer::json(&PlanReport::of_smallest(&recipe, &smallest, &hints, ladder))?;
             }

@@ -186,7 +186,7 @@ impl Run {
         // It is written at the end; that it cannot be is said at the start.
         check_replaceable(&out.join("model"), &is_exported).map_err(HfError::from)?;
         let data = load_data(&within_host(&recipe, device))?;
-        let device = &beside_the_run(device, &recipe, Some(ExpectedData::of(&data, &recipe)));
+        let device = &beside_loaded(device, &recipe, &data);
         let stored = out.join("plan.json");
         let (mut planned, products, replanned) = match plan {
             Some(path) => {
@@ -362,14 +362,31 @@ fn within_host(recipe: &Recipe, device: &Device) -> Recipe {
     }
 }
 
+/// The device with room for what is loaded, and for what is not started yet. What a program takes is a constant, so that
+/// plans are the same from run to run; where more is there than that has room for (the tables of a large tokenizer), what
+/// is there counts, in whole MiB.
+fn beside_loaded(device: &Device, recipe: &Recipe, data: &LoadedData) -> Device {
+    let counted = beside_the_run(device, recipe, Some(ExpectedData::of(data, recipe)));
+    if counted.reserve_bytes == device.reserve_bytes {
+        return counted;
+    }
+    let loaded = data.train.resident_bytes() + data.validation.as_ref().map_or(0, |v| v.resident_bytes());
+    let ahead = (counted.reserve_bytes - device.reserve_bytes).saturating_sub(loaded as u64) + STARTING_BYTES;
+    let there = (OwnMemory::now().resident_bytes + ahead).next_multiple_of(1 << 20);
+    Device { reserve_bytes: counted.reserve_bytes.max(there), ..counted }
+}
+
+/// What a run still takes when its data is there: graphs of its lengths, threads, buffers of files.
+const STARTING_BYTES: u64 = 10 << 20;
+
 /// Where reading the data took more than was counted with, that is what the process takes; it must be in the budget too.
 fn count_loading(planned: &mut Planned) -> Result<(), RunError> {
     if !counts_process(planned) {
         return Ok(());
     }
     let arena = planned.choice.layout.arena_bytes as u64;
-    let OwnMemory { resident_bytes, peak_bytes } = OwnMemory::now();
-    let reserve = planned.reserve_bytes.max(resident_bytes).max(peak_bytes.saturating_sub(arena));
+    let peak_bytes = OwnMemory::now().peak_bytes;
+    let reserve = planned.reserve_bytes.max(peak_bytes.saturating_sub(arena));
     match planned.settle_reserve(reserve) {
         true => Ok(()),
         false => Err(PlanFailure::DoesNotFit(Box::new(planned.clone())).into()),
@@ -436,9 +453,11 @@ fn check_same_data(from: &Path, now: &Fingerprint, out: &Path) -> Result<(), Run
     }
 }
 
-/// What the runtime takes is an estimate until everything is loaded: a little more of it makes no other plan.
+/// What a GPU's runtime takes is an estimate until everything is loaded: a little more of it makes no other plan.
 fn fits_its_budget(planned: &Planned) -> bool {
-    planned.headroom_bytes >= -(planned.reserve_bytes.min(RESERVE_SLACK) as i64)
+    let is_estimate = planned.device.target.backend == Backend::Cuda;
+    let slack = if is_estimate { planned.reserve_bytes.min(RESERVE_SLACK) } else { 0 };
+    planned.headroom_bytes >= -(slack as i64)
 }
 
 /// What may differ from the recipe that the run was started with, and does; anything else is refused.
