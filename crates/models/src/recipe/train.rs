@@ -48,7 +48,7 @@ fn clip_norm(section: &Section<'_>) -> Option<f32> {
         Some(0.0) => None,
         Some(norm) => {
             if norm < LEAST_NORM {
-                section.refuse("clip_norm", format!("{norm} leaves nothing of a gradient"), "0 does not clip".into());
+                section.refuse("clip_norm", format!("{norm} leaves nothing of a gradient"), "0 does not clip");
             }
             Some(norm as f32)
         }

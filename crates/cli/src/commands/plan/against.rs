@@ -75,7 +75,7 @@ fn text(sides: &[Configuration; 2]) -> String {
     table.row(bytes_row("reserve", [a, b].map(|plan| plan.reserve_bytes)));
     table.row(bytes_row("all in all", [a, b].map(|plan| plan.arena_bytes + plan.reserve_bytes)));
     let words = |name: &str, word: fn(&PlanReport) -> String| [name.into(), word(a), word(b), String::new()];
-    table.row(words("fits", |plan| if plan.fits { "yes" } else { "no" }.into()));
+    table.row(words("fits", |plan| String::from(if plan.fits { "yes" } else { "no" })));
     table.row(words("effective batch", |plan| plan.effective_batch.to_string()));
     table.row(words("micro-batch", |plan| format!("{} × {}", plan.micro_batch, plan.accumulation)));
     table.row(words("recompute", |plan| plan.recompute.into()));
