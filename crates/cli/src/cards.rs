@@ -39,7 +39,7 @@ fn device_of(name: &str, like: Option<&Device>) -> Result<Device, Failure> {
 /// A size stands for the newest card of the catalog that is sold with so much memory, or is as fast as `like`. Where
 /// no recent card has it, the speed is that of the nearest in memory.
 fn of_size(bytes: u64, like: Option<&Device>) -> Result<Device, Failure> {
-    let distance = |card: &Card| sold_gib(card.total_bytes).abs_diff(sold_gib(bytes));
+    let distance = |card: &Card| box_gib(card.total_bytes).abs_diff(sold_gib(bytes));
     let recent = catalog().iter().filter(|card| card.compute_capability >= (8, 0));
     let nearest = recent.min_by_key(|card| (distance(card), Reverse(card.compute_capability)));
     let base = match (like, nearest) {
@@ -47,14 +47,19 @@ fn of_size(bytes: u64, like: Option<&Device>) -> Result<Device, Failure> {
         (None, card) => Device::from_card(card.unwrap_or(&catalog()[0])),
     };
     let size = format_bytes(bytes);
-    if sold_gib(base.total_bytes) == sold_gib(bytes) {
+    if like.is_none() && box_gib(base.total_bytes) == sold_gib(bytes) {
         return Ok(Device { name: format!("{size} ({})", base.name), ..base });
     }
     let name = format!("{size} (as fast as {})", base.name);
     Ok(Device { name, total_bytes: bytes, free_bytes: bytes, ..base })
 }
 
-/// The number on the box: drivers report a little less.
+/// The number on the box of a card: CUDA reports a little less.
+fn box_gib(bytes: u64) -> u64 {
+    sold_gib(bytes + bytes / 64)
+}
+
+/// Whole GiB.
 fn sold_gib(bytes: u64) -> u64 {
     (bytes as f64 / (1u64 << 30) as f64).round() as u64
 }

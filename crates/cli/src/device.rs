@@ -19,10 +19,18 @@ pub fn to_run_on(machine: &Machine) -> Result<Device, Failure> {
         let hint = format!("plan for it with `plimsoll plan RECIPE --device {name}`; run with --device cuda or cpu");
         return Err(Failure::bad_input(format!("`{name}` is a card of the catalog: it can only be planned for"), hint));
     }
-    if let Some(why) = device.why_no_gpu() {
+    // On a machine without a card there is nothing to explain.
+    if let Some(why) = device.why_no_gpu().filter(|_| has_card()) {
         say(&format!("using the CPU: {why}"));
     }
     Ok(device)
+}
+
+/// Whether there is a card of NVIDIA's in this machine, usable or not.
+fn has_card() -> bool {
+    let vendor = |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path().join("vendor")).unwrap_or_default();
+    let slots = std::fs::read_dir("/sys/bus/pci/devices").into_iter().flatten().flatten();
+    std::path::Path::new("/dev/nvidiactl").exists() || slots.map(vendor).any(|vendor| vendor.trim() == "0x10de")
 }
 
 /// What a plan is made for: a device here, or a card that need not be here. What cannot run can still be planned for.

@@ -41,6 +41,24 @@ pub fn pretty_json(value: &impl Serialize) -> Result<bool, Failure> {
     out(&(text + "\n"))
 }
 
+/// Text from files and models as a terminal may show it: control characters but line ends and tabs become pictures of
+/// themselves, so that no data can move the cursor, change the title or hide a line.
+pub fn plain(text: &str) -> String {
+    let shown = |c: char| match c {
+        '\n' | '\t' => c,
+        '\0'..='\x1f' => char::from_u32(0x2400 + c as u32).unwrap_or('\u{fffd}'),
+        '\x7f' => '\u{2421}',
+        c if c.is_control() => '\u{fffd}',
+        c => c,
+    };
+    text.chars().map(shown).collect()
+}
+
+/// The same for stdout: what goes into a file or another program stays as it is.
+pub fn plain_on_terminal(text: String) -> String {
+    if io::stdout().is_terminal() { plain(&text) } else { text }
+}
+
 /// Talk. Nobody has to listen.
 pub fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
@@ -48,9 +66,9 @@ pub fn say(text: &str) {
 
 pub fn show_failure(failure: &Failure) {
     let paint = Paint::stderr();
-    say(&format!("{} {}", paint.red("error:"), failure.message));
+    say(&format!("{} {}", paint.red("error:"), plain(&failure.message)));
     for hint in &failure.hints {
-        say(&format!("  {} {hint}", paint.cyan("hint:")));
+        say(&format!("  {} {}", paint.cyan("hint:"), plain(hint)));
     }
 }
 
@@ -100,6 +118,13 @@ pub fn indented(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_from_data_reaches_the_terminal_as_a_command() {
+        let nasty = "a\x1b]0;PWNED\x07b\r\n\tc\u{9b}31m\x7f";
+        assert_eq!(plain(nasty), "a␛]0;PWNED␇b␍\n\tc\u{fffd}31m␡");
+        assert_eq!(plain("gewöhnlich 文字"), "gewöhnlich 文字");
+    }
 
     #[test]
     fn no_color_is_respected() {

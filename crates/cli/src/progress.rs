@@ -1,6 +1,6 @@
 //! A run on the screen. It reads events and nothing else: a bar on a terminal, plain lines elsewhere.
 
-use crate::printer::{duration, say};
+use crate::printer::{duration, plain, say};
 use indicatif::{ProgressBar, ProgressStyle};
 use plimsoll_base::units::format_bytes;
 use plimsoll_runs::{Best, Evaluation, Event, Finished, Started, StepEvent};
@@ -17,21 +17,35 @@ pub struct Progress {
     best_accuracy: Option<f64>,
     best_loss: Option<f64>,
     last_line: Option<Instant>,
+    /// Where a resumed run went on.
+    first_step: usize,
+    effective_batch: usize,
 }
 
 impl Progress {
     pub fn new() -> Progress {
         let bar = io::stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template("{bar:20.cyan} {pos}/{len} {wide_msg}");
+            let style = ProgressStyle::with_template("{bar:12.cyan} {pos}/{len} {wide_msg}");
             ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
         });
-        Progress { bar, steps: 0, best_accuracy: None, best_loss: None, last_line: None }
+        Progress {
+            bar,
+            steps: 0,
+            best_accuracy: None,
+            best_loss: None,
+            last_line: None,
+            first_step: 0,
+            effective_batch: 0,
+        }
     }
 
     pub fn show(&mut self, event: &Event) {
         match event {
             Event::Started(started) => self.start(started),
-            Event::Resumed { step, replanned } => self.line(&resumed_line(*step, *replanned)),
+            Event::Resumed { step, replanned } => {
+                self.first_step = *step;
+                self.line(&resumed_line(*step, *replanned));
+            }
             Event::Step(step) => self.step(step),
             Event::Evaluation(evaluation) => self.line(&evaluation_line(evaluation)),
             Event::Checkpoint { path, bytes, best, .. } => {
@@ -40,7 +54,7 @@ impl Progress {
             }
             Event::Sample { prompt, text, .. } => self.line(&format!("sample: {}", one_line(prompt, text))),
             Event::Device { .. } => {}
-            Event::Note { text } => self.line(text),
+            Event::Note { text } => self.line(&plain(text)),
             Event::Finished(_) => self.close(),
         }
     }
@@ -54,6 +68,7 @@ impl Progress {
 
     fn start(&mut self, started: &Started) {
         self.steps = started.steps;
+        self.effective_batch = started.effective_batch;
         (self.best_accuracy, self.best_loss) = (started.best_accuracy, started.best_loss);
         if let Some(bar) = &self.bar {
             bar.set_length(started.steps as u64);
@@ -63,16 +78,25 @@ impl Progress {
     fn step(&mut self, step: &StepEvent) {
         match &self.bar {
             Some(bar) => {
-                bar.set_message(step_words(step));
+                bar.set_message(bar_words(step) + &self.ragged(step));
                 bar.set_position(step.step as u64);
             }
             None => {
                 let due = self.last_line.is_none_or(|last| last.elapsed() >= LINE_EVERY);
                 if due || step.step == self.steps {
                     self.last_line = Some(Instant::now());
-                    say(&format!("step {}/{}  {}", step.step, self.steps, step_words(step)));
+                    say(&format!("step {}/{}  {}{}", step.step, self.steps, step_words(step), self.ragged(step)));
                 }
             }
+        }
+    }
+
+    /// The last batch of an epoch is what is left over: its loss is that of few samples, and says little.
+    fn ragged(&self, step: &StepEvent) -> String {
+        let samples = (step.samples_per_s * step.ms / 1e3).round() as usize;
+        match samples < self.effective_batch {
+            true => format!("  (the epoch's last batch: {samples} of {} samples)", self.effective_batch),
+            false => String::new(),
         }
     }
 
@@ -83,14 +107,14 @@ impl Progress {
         }
     }
 
+    /// Updates of the whole run.
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+
     /// The last lines of a run.
     pub fn summary(&self, finished: &Finished) -> String {
-        let mut text = format!(
-            "{} steps in {}, {:.1} samples/s\n",
-            finished.steps,
-            duration(finished.seconds),
-            finished.samples_per_s
-        );
+        let mut text = self.pace(finished);
         if let Some(best) = finished.best {
             text += &self.reached(best);
         }
@@ -102,6 +126,20 @@ impl Progress {
         text
     }
 
+    /// Of a resumed run only what was done since is timed.
+    fn pace(&self, finished: &Finished) -> String {
+        let (done, all) = (finished.steps.saturating_sub(self.first_step), finished.steps);
+        let time = duration(finished.seconds);
+        match (done, self.first_step) {
+            (0, _) => format!("{all} steps, all of them done before\n"),
+            (_, 0) => format!("{all} steps in {time}, {:.1} samples/s\n", finished.samples_per_s),
+            _ => format!(
+                "{done} steps in {time} after the {} before, {:.1} samples/s\n",
+                self.first_step, finished.samples_per_s
+            ),
+        }
+    }
+
     /// What was reached beside what can be, where the data's source knows that.
     fn reached(&self, best: Best) -> String {
         let accuracy = self.best_accuracy.map(|x| format!("accuracy {:.1} %", 100.0 * x));
@@ -109,6 +147,23 @@ impl Progress {
         let possible = accuracy.or(loss).map_or(String::new(), |x| format!("; best possible {x}"));
         format!("reached {} at step {}{possible}\n", best.scores, best.step)
     }
+}
+
+/// What stands behind the bar: first what must be seen on a narrow terminal.
+fn bar_words(step: &StepEvent) -> String {
+    let [planned, measured] = [step.planned_peak_bytes, step.measured_peak_bytes].map(format_bytes);
+    let norm = match step.scale.filter(|_| step.skipped) {
+        Some(scale) => format!("skipped, loss scale {scale}"),
+        None => format!("norm {:.3}", step.norm),
+    };
+    format!(
+        "{} left  {measured} of {planned}  loss {:.4}  lr {:.2e}  {:.0} samples/s  {norm}  stall {:.1} ms",
+        duration(step.remaining_s),
+        step.loss,
+        step.lr,
+        step.samples_per_s,
+        step.stall_ms,
+    )
 }
 
 fn step_words(step: &StepEvent) -> String {
@@ -158,7 +213,8 @@ mod tests {
     use plimsoll_runs::Scores;
 
     fn progress(best_accuracy: Option<f64>, best_loss: Option<f64>) -> Progress {
-        Progress { bar: None, steps: 9, best_accuracy, best_loss, last_line: None }
+        let (last_line, first_step, effective_batch) = (None, 0, 64);
+        Progress { bar: None, steps: 9, best_accuracy, best_loss, last_line, first_step, effective_batch }
     }
 
     #[test]
@@ -169,6 +225,26 @@ mod tests {
         assert_eq!(line, "reached loss 0.2000, accuracy 92.1 % at step 7; best possible accuracy 93.4 %\n");
         assert!(progress(None, Some(0.25)).reached(best).contains("best possible loss 0.2500"));
         assert!(!progress(None, None).reached(best).contains("possible"));
+    }
+
+    #[test]
+    fn a_terminal_of_80_columns_shows_time_left_memory_and_loss() {
+        let line = r#"{"step":99999,"epoch":1,"loss":1.33353,"norm":8.752,"scale":null,"skipped":false,"lr":0.000274,
+            "ms":1.0,"samples_per_s":95.0,"stall_ms":0.1,"remaining_s":7260.0,"planned_peak_bytes":1234567890,
+            "measured_peak_bytes":1234567890}"#;
+        let step: StepEvent = serde_json::from_str(line).unwrap();
+        let bar = format!("{} 99999/99999 {}", "█".repeat(12), bar_words(&step));
+        let seen: String = bar.chars().take(80).collect();
+        assert!(seen.contains("2 h 1 min left  1.15 GiB of 1.15 GiB  loss 1.3335"), "{seen}");
+    }
+
+    #[test]
+    fn a_batch_of_what_is_left_over_is_called_so() {
+        let line = r#"{"step":9,"epoch":1,"loss":1.3,"norm":8.7,"scale":null,"skipped":false,"lr":0.1,"ms":20.0,
+            "samples_per_s":150.0,"stall_ms":0.1,"remaining_s":0.0,"planned_peak_bytes":1,"measured_peak_bytes":1}"#;
+        let step: StepEvent = serde_json::from_str(line).unwrap();
+        assert_eq!(progress(None, None).ragged(&step), "  (the epoch's last batch: 3 of 64 samples)");
+        assert_eq!(progress(None, None).ragged(&StepEvent { samples_per_s: 3200.0, ..step }), "");
     }
 
     #[test]

@@ -1,17 +1,18 @@
 //! A plan for people; for scripts it is the report.
 
-use crate::printer::{Paint, duration, indented};
+use crate::printer::{Paint, duration, indented, plain};
 use plimsoll::PlanReport;
 use plimsoll_base::units::{format_bytes, grouped};
 use plimsoll_core::plan::Summary;
 use plimsoll_models::recipe::{Budget, Recipe};
 use plimsoll_planner::Device;
-use plimsoll_planner::choose::Planned;
+use plimsoll_planner::choose::{Planned, asked_in_vain};
 use plimsoll_planner::whatif::{Ladder, Outline, holding_card};
 use plimsoll_report::{
-    breakdown_table, decisions_table, frontier_table, ladder_table, layers_table, live_table, margins_text,
-    neighbours_table,
+    all_layers_table, all_live_table, breakdown_table, decisions_table, frontier_table, ladder_table, layers_table,
+    live_table, margins_text, modules_table, neighbours_table,
 };
+use plimsoll_train::tasks::counts_process;
 use std::fmt::Write;
 
 /// Rows of the tables unless everything is asked for.
@@ -26,6 +27,8 @@ pub struct Verdict {
     budget_words: String,
     name: String,
     plan: Outline,
+    /// On a CPU everything is in the budget: there is no other memory beside it.
+    is_whole_process: bool,
     /// The smallest card of the catalog with room for this plan.
     holding_card: Option<String>,
 }
@@ -44,8 +47,9 @@ impl Verdict {
         Verdict {
             report,
             summary: Summary::of(&planned.choice.program, &planned.choice.layout),
-            budget_words: budget_words(recipe),
-            name: recipe.name.clone(),
+            budget_words: budget_words(recipe, planned),
+            name: plain(&recipe.name),
+            is_whole_process: counts_process(planned),
             plan: planned.into(),
             holding_card: holding_card(recipe, planned, &Device::catalog()).map(|card| card.name.clone()),
         }
@@ -110,17 +114,17 @@ impl Verdict {
         };
         row("budget", format_bytes(self.report.budget_bytes), &self.budget_words);
         if self.report.reserve_bytes > 0 {
-            row("reserve", format_bytes(self.report.reserve_bytes), "taken by the device's own runtime");
+            row("reserve", format_bytes(self.report.reserve_bytes), &self.reserve_words());
         }
         let live = format!("live peak {}, fragmentation {share:.1} %", format_bytes(self.report.live_peak_bytes));
         row("arena", format_bytes(self.report.arena_bytes), &live);
         row("headroom", headroom, "");
-        let offloaded = if self.report.offload == "none" { "" } else { ", what is offloaded" };
-        let held = format!("beside the arena: samples, batches ahead, loading{offloaded}");
-        row("host", format_bytes(self.report.host_peak_bytes), &held);
+        if !self.is_whole_process {
+            row("host", format_bytes(self.report.host_peak_bytes), &self.host_words());
+        }
         let batch = format!("{} × {}", self.report.micro_batch, self.report.accumulation);
         row("batch", batch, &format!("micro-batch × accumulation, effective batch {}", self.report.effective_batch));
-        row("step", format!("{:.1} ms", self.report.predicted_step_ms), &self.time_words());
+        row("step", duration(self.report.predicted_step_ms / 1e3), &self.time_words());
         if let Some(card) = self.holding_card.as_ref().filter(|_| self.report.fits) {
             row("card", card.clone(), "the smallest of the catalog with room for this plan; --explain says more");
         }
@@ -133,7 +137,31 @@ impl Verdict {
             (Some(epoch), Some(all)) => {
                 format!("predicted; epoch of {epoch} steps {}, run of {all} steps {}", seconds(epoch), seconds(all))
             }
-            _ => "predicted; epoch and run unknown: the data was not read".into(),
+            _ => format!("predicted; epoch and run unknown: {}", self.unread_words()),
+        }
+    }
+
+    /// Why nothing is known about the data.
+    fn unread_words(&self) -> String {
+        match &self.report.data_problem {
+            Some(problem) => format!("the data cannot be read: {}", plain(problem)),
+            None => "the data was not read".into(),
+        }
+    }
+
+    fn reserve_words(&self) -> String {
+        match (self.is_whole_process, self.report.data_bytes) {
+            (false, _) => "taken by the device's own runtime".into(),
+            (true, Some(_)) => "beside the arena: the program, samples, batches ahead".into(),
+            (true, None) => format!("the program and batches ahead; samples unknown: {}", self.unread_words()),
+        }
+    }
+
+    fn host_words(&self) -> String {
+        let offloaded = if self.report.offload == "none" { "" } else { ", what is offloaded" };
+        match self.report.data_bytes {
+            Some(_) => format!("beside the arena: samples, batches ahead, loading{offloaded}"),
+            None => format!("batches ahead, loading{offloaded}; samples unknown: {}", self.unread_words()),
         }
     }
 
@@ -145,9 +173,18 @@ impl Verdict {
     }
 
     fn memory(&self, explain: bool, paint: Paint) -> String {
-        let (layers, buffers) = if explain { (usize::MAX, usize::MAX) } else { (LAYERS_SHOWN, BUFFERS_SHOWN) };
-        let tables =
-            [breakdown_table(&self.summary), layers_table(&self.summary, layers), live_table(&self.summary, buffers)];
+        let summary = &self.summary;
+        let tables = match explain {
+            true => vec![
+                breakdown_table(summary),
+                modules_table(summary),
+                all_layers_table(summary),
+                all_live_table(summary),
+            ],
+            false => {
+                vec![breakdown_table(summary), layers_table(summary, LAYERS_SHOWN), live_table(summary, BUFFERS_SHOWN)]
+            }
+        };
         let mut text = format!("\n{}\n", paint.bold(&self.peak_line()));
         for (i, table) in tables.iter().enumerate() {
             let gap = if i == 0 { "" } else { "\n" };
@@ -161,10 +198,17 @@ fn section(title: &str, table: &str, paint: Paint) -> String {
     format!("\n{}\n{}", paint.bold(title), indented(table))
 }
 
-fn budget_words(recipe: &Recipe) -> String {
-    match recipe.memory.budget {
-        Budget::Auto => "95 % of what is free".into(),
-        Budget::Percent(percent) => format!("{percent} % of what is free"),
-        Budget::Bytes(_) => "as asked for".into(),
+/// Where the budget comes from. A card of the catalog is taken to be empty.
+pub fn budget_words(recipe: &Recipe, planned: &Planned) -> String {
+    let device = &planned.device;
+    let whole = match device.free_bytes == device.total_bytes {
+        true => format!("the {} of {}", format_bytes(device.total_bytes), device.name),
+        false => format!("the {} that are free", format_bytes(device.free_bytes)),
+    };
+    match (asked_in_vain(recipe, device), recipe.memory.budget) {
+        (Some(asked), _) => format!("95 % of {whole}: the {} asked for are not there", format_bytes(asked)),
+        (None, Budget::Auto) => format!("95 % of {whole}"),
+        (None, Budget::Percent(percent)) => format!("{percent} % of {whole}"),
+        (None, Budget::Bytes(_)) => "as asked for".into(),
     }
 }

@@ -7,7 +7,9 @@ use super::{
     report::{CorpusReport, DataReport},
     series::check_fraction,
 };
+use crate::text;
 use plimsoll_base::formats::Format;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Ids behind the real length of a sequence. The loss gives them no weight.
@@ -204,6 +206,10 @@ impl Stream {
     fn read(file: &Path, options: &CorpusOptions, vocabulary: &Vocabulary) -> Result<Self, DataError> {
         let mut stream = Stream { tokens: Vec::new(), starts: Vec::new() };
         let (field, format) = (&options.text_field, Format::beside(file, &options.train, options.format));
+        if let Some(opened) = formats::document(file, format)? {
+            stream.read_document(file, opened, vocabulary)?;
+            return stream.checked(file);
+        }
         let columns = Columns::new([field.clone()]);
         let opened = formats::open(file, format, Wanted::CORPUS, &columns);
         let mut reader = opened.map_err(|error| error.named_by(&[(field, "text_field")]))?;
@@ -223,10 +229,24 @@ impl Stream {
                 }
             }
         }
-        if stream.tokens.is_empty() {
+        stream.checked(file)
+    }
+
+    fn checked(self, file: &Path) -> Result<Self, DataError> {
+        if self.tokens.is_empty() {
             return Err(DataError::Empty { file: file.into(), what: "text" });
         }
-        Ok(stream)
+        Ok(self)
+    }
+
+    /// One text, piece by piece: neither it nor what a tokenizer makes of it is ever whole in memory.
+    fn read_document(&mut self, file: &Path, opened: File, vocabulary: &Vocabulary) -> Result<(), DataError> {
+        self.starts.push(0);
+        text::stream(file, opened, |text, is_last| {
+            let end = if is_last { text.len() } else { vocabulary.whole_pieces(text) };
+            vocabulary.encode_into(&text[..end], &mut self.tokens)?;
+            Ok(end)
+        })
     }
 
     /// Appends a document; the end-of-text id goes between documents.

@@ -2,6 +2,7 @@
 
 use super::images::{ImageFault, ImagePlace};
 use plimsoll_base::explain::{Explain, Fault};
+use plimsoll_base::units::format_bytes;
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -84,6 +85,8 @@ pub enum DataError {
     NoCaption { file: PathBuf },
     #[error("{}: {cause}", file.display())]
     ImageConfig { file: PathBuf, cause: String },
+    #[error("{}: its {rows} rows take {} in memory, {} are left for them", file.display(), format_bytes(*needed), format_bytes(*most))]
+    DoesNotFit { file: PathBuf, rows: usize, needed: u64, most: u64 },
     #[error("data option `{name}`: {cause}")]
     BadOption { name: &'static str, cause: String },
     #[error("loader worker failed: {cause}")]
@@ -167,6 +170,9 @@ impl DataError {
                 "put it into a folder named after its class, or write a .txt file of the same name beside it".into()
             }
             DataError::ImageConfig { .. } => "correct the file, or take it away to prepare images as CLIP does".into(),
+            DataError::DoesNotFit { .. } => {
+                "give more --memory, choose fewer columns with data.columns, or train on a part of the rows".into()
+            }
             DataError::BadOption { .. } => "correct the value in the recipe".into(),
             DataError::Worker { .. } => "this is a defect of plimsoll: please report it".into(),
         }
@@ -205,7 +211,11 @@ fn edit_distance(a: &str, b: &str) -> usize {
 
 impl Explain for DataError {
     fn fault(&self) -> Fault {
-        if matches!(self, DataError::Worker { .. }) { Fault::Failed } else { Fault::BadInput }
+        match self {
+            DataError::Worker { .. } => Fault::Failed,
+            DataError::DoesNotFit { .. } => Fault::DoesNotFit,
+            _ => Fault::BadInput,
+        }
     }
 
     fn hints(&self) -> Vec<String> {

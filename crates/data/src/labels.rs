@@ -50,7 +50,9 @@ impl LabelRule {
     ) -> Result<Vec<String>, DataError> {
         let names = match (self, table.column(self.column())?) {
             (LabelRule::Return { .. }, _) => ["down", "flat", "up"].map(String::from).to_vec(),
-            (LabelRule::Column(_), Values::Text(words)) => distinct(&words[training]),
+            (LabelRule::Column(_), Values::Text(words)) => {
+                distinct(words.iter().take(training.end).skip(training.start))
+            }
             (LabelRule::Column(_), Values::Numbers(_)) if expected.is_some() => numbered(expected.unwrap_or(0)),
             (LabelRule::Column(_), Values::Numbers(labels)) => numbered(highest(&labels[training])),
         };
@@ -72,17 +74,18 @@ impl LabelRule {
                 rows.map(|row| whole(table, column, row, labels[row], classes.len())).collect()
             }
             (LabelRule::Column(column), Values::Text(words)) => {
-                rows.map(|row| known(table, column, row, &words[row], classes)).collect()
+                let label = |(row, word)| known(table, column, row, word, classes);
+                words.iter().enumerate().take(rows.end).skip(rows.start).map(label).collect()
             }
         }
     }
 }
 
-fn distinct(words: &[String]) -> Vec<String> {
+fn distinct<'a>(words: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for word in words {
-        if let Err(at) = names.binary_search(word) {
-            names.insert(at, word.clone());
+        if let Err(at) = names.binary_search_by(|name| name.as_str().cmp(word)) {
+            names.insert(at, word.into());
         }
     }
     names
@@ -107,13 +110,15 @@ fn whole(table: &Table, column: &str, row: usize, label: f64, classes: usize) ->
     Err(DataError::BadLabel { file, place, column: column.into(), label, classes })
 }
 
-fn known(table: &Table, column: &str, row: usize, word: &String, classes: &[String]) -> Result<i32, DataError> {
-    classes.binary_search(word).map(|class| class as i32).map_err(|_| DataError::UnknownLabel {
-        file: table.file.clone(),
-        place: table.place(row),
-        column: column.into(),
-        label: word.clone(),
-        known: classes.to_vec(),
+fn known(table: &Table, column: &str, row: usize, word: &str, classes: &[String]) -> Result<i32, DataError> {
+    classes.binary_search_by(|name| name.as_str().cmp(word)).map(|class| class as i32).map_err(|_| {
+        DataError::UnknownLabel {
+            file: table.file.clone(),
+            place: table.place(row),
+            column: column.into(),
+            label: word.into(),
+            known: classes.to_vec(),
+        }
     })
 }
 

@@ -38,6 +38,7 @@ pub use corpus::{CorpusData, CorpusOptions, Sequences, load_corpus};
 pub use dataset::{Dataset, FieldMut, RowMut};
 pub use error::{DataError, Place};
 pub use fields::{Element, FieldSpec, Padding};
+pub use formats::table::MostNumbers;
 pub use labels::LabelRule;
 pub use ladder::Ladder;
 #[cfg(test)]

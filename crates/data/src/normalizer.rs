@@ -30,6 +30,13 @@ pub(super) fn moments(values: &[f64]) -> (f64, f64) {
     (mean, if std > 0.0 { std } else { 1.0 })
 }
 
+/// Zeros for so many rows; pages are taken as they are written.
+pub(super) fn room(rows: usize, width: usize) -> Result<Vec<f32>, DataError> {
+    let cells = rows.checked_mul(width).filter(|cells| *cells <= isize::MAX as usize / 4);
+    let cells = cells.ok_or_else(|| DataError::option("features", "rows × features overflow"))?;
+    Ok(vec![0f32; cells])
+}
+
 impl Normalizer {
     pub fn width(&self) -> usize {
         self.features.len()
@@ -37,22 +44,33 @@ impl Normalizer {
 
     /// The rows `rows` of `table` normalized, row after row.
     pub(super) fn apply(&self, table: &Table, rows: std::ops::Range<usize>) -> Result<Vec<f32>, DataError> {
-        let (width, count) = (self.width(), rows.len());
-        let cells = count.checked_mul(width).filter(|cells| *cells <= isize::MAX as usize / 4);
-        let cells = cells.ok_or_else(|| DataError::option("features", "rows × features overflow"))?;
-        let mut values = vec![0f32; cells]; // (rows, features)
-        for (feature, name) in self.features.iter().enumerate() {
-            let column = &table.numbers(name)?[rows.clone()];
-            for (row, &value) in column.iter().enumerate() {
-                let scaled = ((value - self.mean[feature]) / self.std[feature]) as f32;
-                if !scaled.is_finite() {
-                    let (file, place) = (table.file.clone(), table.place(rows.start + row));
-                    return Err(DataError::NotFinite { file, place, column: name.clone(), value: scaled.into() });
-                }
-                values[row * width + feature] = scaled;
-            }
-        }
+        let mut values = room(rows.len(), self.width())?;
+        table.for_each_column(&self.features, |feature, column| {
+            self.put(table, feature, column, rows.clone(), &mut values)
+        })?;
         Ok(values)
+    }
+
+    /// Writes the rows `rows` of one column into `values` (rows, features), normalized.
+    pub(super) fn put(
+        &self,
+        table: &Table,
+        feature: usize,
+        column: &[f64],
+        rows: std::ops::Range<usize>,
+        values: &mut [f32],
+    ) -> Result<(), DataError> {
+        let (width, mean, std) = (self.width(), self.mean[feature], self.std[feature]);
+        for (row, &value) in column[rows.clone()].iter().enumerate() {
+            let scaled = ((value - mean) / std) as f32;
+            if !scaled.is_finite() {
+                let (file, place, column) =
+                    (table.file.clone(), table.place(rows.start + row), self.features[feature].clone());
+                return Err(DataError::NotFinite { file, place, column, value: scaled.into() });
+            }
+            values[row * width + feature] = scaled;
+        }
+        Ok(())
     }
 
     /// A stored normalizer comes from a file: its lists must agree before anything indexes them.

@@ -3,8 +3,8 @@
 use super::{
     DataError, LabelRule, Normalizer, Windows,
     formats::table,
-    formats::table::{Selection, Table, Values},
-    normalizer::moments,
+    formats::table::{MostNumbers, Selection, Table},
+    normalizer::{moments, room},
     report::{DataReport, SeriesReport},
     windows::window_count,
 };
@@ -31,6 +31,10 @@ pub struct SeriesOptions {
     pub validation_fraction: f64,
     /// Classes of the model, to check labels against; `None`: as many as the training rows have.
     pub classes: Option<usize>,
+    /// Numbers of a file that are kept while it is read; of larger ones, columns are read again, some at a time.
+    pub most_numbers: MostNumbers,
+    /// What all rows may take in memory; `None`: whatever they need.
+    pub most_bytes: Option<u64>,
 }
 
 impl SeriesOptions {
@@ -46,6 +50,8 @@ impl SeriesOptions {
             stride: 1,
             validation_fraction: 0.2,
             classes: None,
+            most_numbers: MostNumbers::default(),
+            most_bytes: None,
         }
     }
 }
@@ -65,7 +71,10 @@ pub struct SeriesData {
 /// Reads, splits, normalizes and cuts the files of `options`.
 pub fn load_series(options: &SeriesOptions) -> Result<SeriesData, DataError> {
     check(options)?;
-    let selection = selection(&options.features, Some(&options.label), options.time.as_deref());
+    let selection = Selection {
+        most_numbers: options.most_numbers,
+        ..selection(&options.features, Some(&options.label), options.time.as_deref())
+    };
     let read = table(&options.train, options.format, &selection);
     let table = read.map_err(|error| name_key(error, &options.features, &options.label, options.time.as_deref()))?;
     assemble(&table, options, &selection)
@@ -79,17 +88,22 @@ pub(super) fn check(options: &SeriesOptions) -> Result<(), DataError> {
 
 /// From the training table to windows of both parts.
 pub(super) fn assemble(table: &Table, options: &SeriesOptions, selection: &Selection) -> Result<SeriesData, DataError> {
-    check_time(table, options.time.as_deref())?;
-    let (train_rows, validation_rows) = split_rows(table, options);
-    let normalizer = fit(table, train_rows.clone(), options, selection)?;
-    let train = cut(table, train_rows, &normalizer, Labels::Read, "training")?;
-    let validation = match (&options.validation, validation_rows) {
-        (Some(file), _) => {
+    let (train_rows, held_out) = split_rows(table, options);
+    let mut normalizer = outline(table, train_rows.clone(), options, selection)?;
+    check_room(table, normalizer.width(), options.most_bytes)?;
+    let train_labels = labels_of(table, &train_rows, &normalizer, Labels::Read, "training")?;
+    let held_out_labels = match &held_out {
+        Some(rows) => labels_of(table, rows, &normalizer, Labels::Read, "validation")?,
+        None => Some(Vec::new()),
+    };
+    let [values, held_out_values] = scale(table, [train_rows, held_out.unwrap_or(0..0)], &mut normalizer)?;
+    let train = windows(values, train_labels, &normalizer);
+    let validation = match &options.validation {
+        Some(file) => {
             let format = Format::beside(file, &options.train, options.format);
             read_windows(file, format, &normalizer, Labels::Read)?
         }
-        (None, Some(rows)) => cut(table, rows, &normalizer, Labels::Read, "validation")?,
-        (None, None) => Windows::new(Vec::new(), normalizer.width(), Some(Vec::new()), options.window, options.stride),
+        None => windows(held_out_values, held_out_labels, &normalizer),
     };
     let source = options.train.display().to_string();
     let report = DataReport::Series(SeriesReport::new(source, table.rows, &train, &validation, &normalizer));
@@ -118,8 +132,23 @@ pub fn read_windows(
     let time = normalizer.time.as_deref();
     let table = table(file, format, &selection(&normalizer.features, rule, time))
         .map_err(|error| name_key(error, &normalizer.features, &normalizer.label, time))?;
-    check_time(&table, normalizer.time.as_deref())?;
-    cut(&table, 0..table.rows, normalizer, labels, "windows")
+    let row_labels = labels_of(&table, &(0..table.rows), normalizer, labels, "windows")?;
+    Ok(windows(normalizer.apply(&table, 0..table.rows)?, row_labels, normalizer))
+}
+
+fn windows(values: Vec<f32>, labels: Option<Vec<i32>>, normalizer: &Normalizer) -> Windows {
+    Windows::new(values, normalizer.width(), labels, normalizer.window, normalizer.stride)
+}
+
+/// All rows in the form that training reads must fit before room for them is taken.
+fn check_room(table: &Table, width: usize, most_bytes: Option<u64>) -> Result<(), DataError> {
+    let needed = (table.rows as u64).saturating_mul(4 * (width as u64 + 1));
+    match most_bytes {
+        Some(most) if needed > most => {
+            Err(DataError::DoesNotFit { file: table.file.clone(), rows: table.rows, needed, most })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_cuts(window: usize, stride: usize) -> Result<(), DataError> {
@@ -139,14 +168,18 @@ pub(super) fn check_fraction(fraction: f64) -> Result<(), DataError> {
 
 fn selection(features: &[String], label: Option<&LabelRule>, time: Option<&str>) -> Selection {
     let mut numbers = features.to_vec();
-    let mut others: Vec<String> = time.map(String::from).into_iter().collect();
+    let (mut others, mut kept) = (Vec::new(), Vec::new());
     match label {
         Some(LabelRule::Column(column)) => others.push(column.clone()),
         // The source of a derived label is a number; where features are guessed it is one of them anyway.
-        Some(LabelRule::Return { column, .. }) => numbers.push(column.clone()),
+        Some(LabelRule::Return { column, .. }) => {
+            numbers.push(column.clone());
+            kept.push(column.clone());
+        }
         None => {}
     }
-    Selection { numbers: (!features.is_empty()).then_some(numbers), others }
+    let (numbers, ordered) = ((!features.is_empty()).then_some(numbers), time.map(String::from));
+    Selection { numbers, others, ordered, kept, ..Selection::default() }
 }
 
 /// Says by which key a column is named that is not there.
@@ -160,20 +193,6 @@ fn name_key(error: DataError, features: &[String], label: &LabelRule, time: Opti
     error.named_by(&keys)
 }
 
-fn check_time(table: &Table, time: Option<&str>) -> Result<(), DataError> {
-    let Some(column) = time else { return Ok(()) };
-    let backwards = match table.column(column)? {
-        Values::Numbers(times) => times.windows(2).position(|pair| pair[1] < pair[0]),
-        Values::Text(times) => times.windows(2).position(|pair| pair[1] < pair[0]),
-    };
-    match backwards {
-        None => Ok(()),
-        Some(row) => {
-            Err(DataError::Unsorted { file: table.file.clone(), place: table.place(row + 1), column: column.into() })
-        }
-    }
-}
-
 /// Training rows come first in time. Windows are cut inside each part, so none straddles the split.
 fn split_rows(table: &Table, options: &SeriesOptions) -> (Range<usize>, Option<Range<usize>>) {
     let held_out = match options.validation {
@@ -184,7 +203,8 @@ fn split_rows(table: &Table, options: &SeriesOptions) -> (Range<usize>, Option<R
     (0..split, (held_out > 0).then_some(split..table.rows))
 }
 
-fn fit(
+/// A normalizer whose means and spreads are not known yet.
+fn outline(
     table: &Table,
     training: Range<usize>,
     options: &SeriesOptions,
@@ -198,17 +218,11 @@ fn fit(
     if training.len() < needed {
         return Err(DataError::TooShort { file: table.file.clone(), part: "training", rows: training.len(), needed });
     }
-    let fitted = features.iter().map(|name| Ok(moments(&table.numbers(name)?[training.clone()])));
-    let (mean, std): (Vec<f64>, Vec<f64>) = fitted.collect::<Result<Vec<_>, DataError>>()?.into_iter().unzip();
-    if let Some(at) = mean.iter().zip(&std).position(|(mean, std)| !mean.is_finite() || !std.is_finite()) {
-        let cause = format!("values of column `{}` are too large to normalize", features[at]);
-        return Err(DataError::Malformed { file: table.file.clone(), place: table.place(training.start), cause });
-    }
     Ok(Normalizer {
         classes: options.label.classes(table, training, options.classes)?,
+        mean: vec![0.0; features.len()],
+        std: vec![1.0; features.len()],
         features,
-        mean,
-        std,
         label: options.label.clone(),
         time: options.time.clone(),
         window: options.window,
@@ -216,25 +230,40 @@ fn fit(
     })
 }
 
-/// Windows of the rows `rows`, which see no other row: neither their values nor their labels.
-fn cut(
+/// Fits the normalizer on the first part and normalizes both, column by column.
+fn scale(table: &Table, parts: [Range<usize>; 2], normalizer: &mut Normalizer) -> Result<[Vec<f32>; 2], DataError> {
+    let features = normalizer.features.clone();
+    let [mut train, mut held_out] = [room(parts[0].len(), features.len())?, room(parts[1].len(), features.len())?];
+    table.for_each_column(&features, |feature, column| {
+        let (mean, std) = moments(&column[parts[0].clone()]);
+        if !mean.is_finite() || !std.is_finite() {
+            let cause = format!("values of column `{}` are too large to normalize", features[feature]);
+            return Err(DataError::Malformed { file: table.file.clone(), place: table.place(parts[0].start), cause });
+        }
+        (normalizer.mean[feature], normalizer.std[feature]) = (mean, std);
+        normalizer.put(table, feature, column, parts[0].clone(), &mut train)?;
+        normalizer.put(table, feature, column, parts[1].clone(), &mut held_out)
+    })?;
+    Ok([train, held_out])
+}
+
+/// Labels of the rows `rows`, which see no other row; at least one window must have room in them.
+fn labels_of(
     table: &Table,
-    rows: Range<usize>,
+    rows: &Range<usize>,
     normalizer: &Normalizer,
     labels: Labels,
     part: &'static str,
-) -> Result<Windows, DataError> {
+) -> Result<Option<Vec<i32>>, DataError> {
     let horizon = if labels == Labels::Read { normalizer.label.horizon() } else { 0 };
     if window_count(rows.len().saturating_sub(horizon), normalizer.window, normalizer.stride) == 0 {
         let needed = normalizer.window.saturating_add(horizon);
         return Err(DataError::TooShort { file: table.file.clone(), part, rows: rows.len(), needed });
     }
-    let row_labels = match labels {
-        Labels::Read => Some(normalizer.label.labels(table, rows.clone(), &normalizer.classes)?),
-        Labels::Absent => None,
-    };
-    let values = normalizer.apply(table, rows)?;
-    Ok(Windows::new(values, normalizer.width(), row_labels, normalizer.window, normalizer.stride))
+    match labels {
+        Labels::Read => Ok(Some(normalizer.label.labels(table, rows.clone(), &normalizer.classes)?)),
+        Labels::Absent => Ok(None),
+    }
 }
 
 #[cfg(test)]

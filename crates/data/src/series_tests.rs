@@ -203,3 +203,55 @@ fn wide_series_take_time_in_proportion_to_their_columns() {
     // A walk for each column would take minutes in a build without optimizations.
     assert!(start.elapsed().as_secs() < 40, "{:?}", start.elapsed());
 }
+
+/// A file whose numbers are too many to keep is read a few columns at a time, to the same bits.
+#[test]
+fn however_few_numbers_are_kept_the_windows_are_the_same() {
+    let rows =
+        |row: usize| format!("{row},{},{},{},{}", row * 7 % 13, 1e9 + row as f64 / 3.0, row % 5, row as f64 * 0.1);
+    let text: String = (0..300).map(|row| format!("{},{}\n", rows(row), ["a", "b"][row % 2])).collect();
+    let text = format!("time,w,x,y,z,label\n\n{text}");
+    for label in
+        [LabelRule::Column("label".into()), LabelRule::Return { column: "x".into(), horizon: 3, threshold: 1e-9 }]
+    {
+        for features in [vec![], vec!["z".to_string(), "time".into(), "x".into()]] {
+            let load = |most| {
+                load(&text, |o| {
+                    (o.label, o.features, o.most_numbers) = (label.clone(), features.clone(), MostNumbers(most));
+                })
+            };
+            let whole = load(usize::MAX).unwrap();
+            for most in [0, 1, 299, 301, 700, 1199] {
+                let parts = load(most).unwrap();
+                assert_eq!(parts.normalizer, whole.normalizer, "{most}");
+                assert_eq!(
+                    (bits(&parts.train), bits(&parts.validation)),
+                    (bits(&whole.train), bits(&whole.validation))
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn faults_of_large_files_are_placed_as_those_of_small_ones() {
+    let text = csv(200, |_| 0.0).replace("\n150,", "\n149.5,,").replace(",,", ",");
+    let broken = text.replace("\n120,", "\n120,oops");
+    let backwards = csv(200, |_| 0.0).replace("\n150,", "\n3,");
+    for text in [broken, backwards] {
+        let errors =
+            [usize::MAX, 5].map(|most| load(&text, |o| o.most_numbers = MostNumbers(most)).unwrap_err().to_string());
+        let places = errors.map(|error| error[error.find("a.csv").unwrap()..].to_string());
+        assert_eq!(places[0], places[1]);
+        assert!(places[0].contains("line 1"), "{}", places[0]);
+    }
+}
+
+#[test]
+fn rows_that_would_take_too_much_memory_are_refused_before_they_do() {
+    let load = |most| load(&csv(100, |_| 0.0), |o| o.most_bytes = Some(most));
+    // Two features and a label of four bytes each.
+    assert!(load(1200).is_ok());
+    let error = load(1199).unwrap_err();
+    assert!(matches!(error, DataError::DoesNotFit { needed: 1200, most: 1199, rows: 100, .. }), "{error}");
+}

@@ -9,7 +9,9 @@ const BYTE_END_OF_TEXT: u32 = 256;
 /// Names under which tokenizers know the end of a document.
 const END_OF_TEXT: [&str; 6] = ["<|endoftext|>", "</s>", "<eos>", "<|end_of_text|>", "[SEP]", "[EOS]"];
 /// Text is tokenized in pieces of about this size: an encoding takes far more memory than its text.
-const PIECE_BYTES: usize = 1 << 20;
+const PIECE_BYTES: usize = 1 << 16;
+/// Where no line ends, a piece ends between two words; where there are none either, between two characters.
+const MOST_PIECE_BYTES: usize = 4 * PIECE_BYTES;
 
 /// Which vocabulary to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +94,11 @@ impl Vocabulary {
         Ok(())
     }
 
+    /// How much of a text that goes on can be taken by itself, to the ids of the whole.
+    pub(super) fn whole_pieces(&self, text: &str) -> usize {
+        if let Vocabulary::Bytes = self { text.len() } else { whole_pieces(text) }
+    }
+
     /// Ids that mean nothing are left out; bytes that are not UTF-8 become replacement characters.
     pub fn decode(&self, ids: &[i32]) -> Result<String, DataError> {
         match self {
@@ -146,7 +153,8 @@ impl FileVocabulary {
     }
 }
 
-/// Cuts after line ends between words, where tokenizers cut anyway; a text without such places stays whole.
+/// Cuts after line ends between words, where tokenizers cut anyway; before the space between two words in texts without
+/// lines, and between characters in texts without words.
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -162,7 +170,29 @@ fn piece_end(text: &str) -> usize {
     let between = |&at: &usize| {
         bytes[at - 1] == b'\n' && !bytes[at - 2].is_ascii_whitespace() && !bytes[at].is_ascii_whitespace()
     };
-    (PIECE_BYTES..bytes.len()).find(between).unwrap_or(bytes.len())
+    let most = MOST_PIECE_BYTES.min(bytes.len());
+    let lines = PIECE_BYTES.min(most)..most;
+    if let Some(end) = lines.clone().find(between) {
+        return end;
+    }
+    let before_word = |&at: &usize| {
+        bytes[at] == b' '
+            && !bytes[at - 1].is_ascii_whitespace()
+            && bytes.get(at + 1).is_some_and(|byte| !byte.is_ascii_whitespace())
+    };
+    match bytes.len() <= MOST_PIECE_BYTES {
+        true => bytes.len(),
+        false => lines.rev().find(before_word).unwrap_or_else(|| text.floor_char_boundary(MOST_PIECE_BYTES)),
+    }
+}
+
+/// How much of a text that goes on elsewhere can be tokenized by itself: all but what may belong to its next piece.
+pub(super) fn whole_pieces(text: &str) -> usize {
+    let mut end = 0;
+    while text.len() - end > MOST_PIECE_BYTES {
+        end += piece_end(&text[end..]);
+    }
+    end
 }
 
 #[cfg(test)]
@@ -231,11 +261,43 @@ pub(super) mod tests {
 
     #[test]
     fn long_texts_are_cut_between_words_only() {
-        let text = "äpfel und birnen\n\n  x\n".repeat(100_000);
+        let text = "äpfel und birnen\n\n  x\n".repeat(10_000);
         let cut: Vec<&str> = pieces(&text).collect();
         assert_eq!(cut.concat(), text);
-        assert!(cut.len() == 3, "{} pieces", cut.len());
+        assert!(cut.len() == 4, "{} pieces", cut.len());
         assert!(cut[1..].iter().all(|piece| piece.starts_with('ä')));
         assert_eq!(pieces("").count(), 0);
+    }
+
+    #[test]
+    fn no_piece_is_large_whatever_the_text_has_to_cut_at() {
+        let words = "abc défg ".repeat(200_000);
+        let none = "é".repeat(900_000);
+        for (text, between_words) in [(&words, true), (&none, false)] {
+            let cut: Vec<&str> = pieces(text).collect();
+            assert_eq!(cut.concat(), *text);
+            assert!(cut.iter().all(|piece| piece.len() <= MOST_PIECE_BYTES));
+            assert!(!between_words || cut[1..].iter().all(|piece| piece.starts_with(' ')));
+            // Cut block by block, pieces end at the same places.
+            let (mut rest, mut ends, mut at) = (String::new(), Vec::new(), 0);
+            for block in text.as_bytes().chunks(100_000) {
+                rest += std::str::from_utf8(block).unwrap();
+                let end = whole_pieces(&rest);
+                pieces(&rest[..end]).for_each(|piece| {
+                    at += piece.len();
+                    ends.push(at);
+                });
+                rest.drain(..end);
+            }
+            let expected: Vec<usize> = cut
+                .iter()
+                .scan(0, |at, piece| {
+                    *at += piece.len();
+                    Some(*at)
+                })
+                .collect();
+            assert_eq!(ends, expected[..ends.len()]);
+            assert!(!ends.is_empty());
+        }
     }
 }

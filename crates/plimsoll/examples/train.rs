@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [recipe, out] = &arguments[..] else { return Err("give a recipe and a folder for the run".into()) };
     let recipe = Recipe::load(Path::new(recipe), &[])?;
     // Plans and loads the data. Nothing is trained before everything has its place.
-    let options = RunOptions { out: out.into(), resume: false, plan: None };
+    let options = RunOptions { out: out.into(), resume: false, plan: None, stop_at: None };
     let device = Device::detect()?;
     let mut run = Run::open(recipe, &device, &options)?;
     // Set it from another thread, and the run writes a checkpoint and leaves.

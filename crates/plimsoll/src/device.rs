@@ -30,6 +30,10 @@ pub struct Device {
     why_no_gpu: Option<String>,
 }
 
+/// What this program takes beside data and arena, at most: its code, its graphs, its threads. Every process that trains
+/// is held against it (`tools/memory/within-limit`).
+const PROGRAM_BYTES: u64 = 28 << 20;
+
 /// What the system says about a device of this machine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Facts {
@@ -106,8 +110,12 @@ impl Device {
         let threads = threads.unwrap_or(facts.threads);
         let measured = profiles::of(&Measured::Cpu { name: facts.name.clone(), threads }, &mut notes);
         let profile = measured.unwrap_or_else(|| Profile::cpu(threads));
-        let device =
-            Planned { total_bytes: facts.total_bytes, profile, ..Planned::cpu(threads, facts.available_bytes) };
+        let device = Planned {
+            total_bytes: facts.total_bytes,
+            reserve_bytes: PROGRAM_BYTES,
+            profile,
+            ..Planned::cpu(threads, facts.available_bytes)
+        };
         Device { device, facts: Some(Facts::Cpu(facts)), notes, why_no_gpu: None }
     }
 

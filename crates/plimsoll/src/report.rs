@@ -8,7 +8,7 @@ use plimsoll_models::recipe::{OptimizerState, Recipe};
 use plimsoll_planner::PlanFailure;
 use plimsoll_planner::choose::{self, Decision, Planned, precision};
 use plimsoll_planner::whatif::{FrontierPoint, Ladder, Margins, Neighbour, Rung};
-use plimsoll_train::tasks::{expected_data, host_peak_bytes};
+use plimsoll_train::tasks::{Look, beside_the_run, host_peak_bytes, look_at_data};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub struct PlanReport {
     pub device: String,
     /// What may be taken of the device, all in all.
     pub budget_bytes: u64,
-    /// What the device's own runtime takes beside the arena.
+    /// What is taken beside the arena: by the runtime of a card, or by the program and its data on a CPU.
     pub reserve_bytes: u64,
     /// The one allocation.
     pub arena_bytes: u64,
@@ -38,8 +38,14 @@ pub struct PlanReport {
     pub live_peak_bytes: u64,
     /// Budget less reserve and arena; negative where it does not fit.
     pub headroom_bytes: i64,
-    /// Host memory beside the arena: samples, batches ahead, loading, what is offloaded.
+    /// Host memory beside the arena: samples, batches ahead, loading, what is offloaded. On a CPU it is part of the
+    /// budget, and the same as `reserve_bytes` but for what is offloaded. Without the samples where `data_bytes` is null.
     pub host_peak_bytes: u64,
+    /// Of it, samples; null where the data was not read.
+    pub data_bytes: Option<u64>,
+    /// Why the data cannot be used, where it was looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_problem: Option<String>,
     /// Numbers that are trained, or frozen.
     pub parameters: usize,
     /// Samples to an update: what learning sees.
@@ -70,6 +76,8 @@ pub struct PlanReport {
     pub decisions: Vec<Decision>,
     /// Bytes at the peak by layer.
     pub layers: BTreeMap<String, usize>,
+    /// Bytes at the peak by the parts that layers are made of, over all layers.
+    pub modules: BTreeMap<String, usize>,
     /// The largest buffers at the peak.
     pub live: Vec<LiveBuffer>,
     /// The least memory in which the recipe can be trained, where it does not fit.
@@ -112,7 +120,8 @@ pub struct PlanReport {
 /// # Errors
 /// [`PlanFailure::DoesNotFit`] carries the smallest plan there is.
 pub fn plan(recipe: &Recipe, device: &Device) -> Result<PlanReport, PlanFailure> {
-    choose::plan(recipe, device).map(|planned| PlanReport::of(recipe, &planned))
+    let device = beside_the_run(device, recipe, look_at_data(recipe).known());
+    choose::plan(recipe, &device).map(|planned| PlanReport::of(recipe, &planned))
 }
 
 impl PlanReport {
@@ -139,7 +148,8 @@ impl PlanReport {
 
     fn about(recipe: &Recipe, planned: &Planned, summary: &Summary) -> PlanReport {
         let choice = &planned.choice;
-        let data = expected_data(recipe);
+        let look = look_at_data(recipe);
+        let data = look.known();
         let steps = data.map(|d| d.steps(&recipe.train));
         PlanReport {
             schema: SCHEMA,
@@ -150,7 +160,9 @@ impl PlanReport {
             arena_bytes: choice.layout.arena_bytes as u64,
             live_peak_bytes: choice.layout.live_peak_bytes as u64,
             headroom_bytes: planned.headroom_bytes,
-            host_peak_bytes: host_peak_bytes(recipe, choice, data.map_or(0, |d| d.resident_bytes)),
+            host_peak_bytes: host_peak_bytes(recipe, planned, data.map_or(0, |d| d.resident_bytes)),
+            data_bytes: data.map(|d| d.resident_bytes as u64),
+            data_problem: look.problem(),
             parameters: choice.program.parameters(),
             effective_batch: recipe.train.effective_batch,
             micro_batch: choice.settings.micro_batch,
@@ -166,6 +178,7 @@ impl PlanReport {
             peak: summary.peak.clone(),
             decisions: choice.decisions.clone(),
             layers: summary.layers.clone(),
+            modules: summary.modules().into_iter().map(|(name, module)| (name, module.bytes)).collect(),
             live: summary.live.iter().take(BUFFERS).cloned().collect(),
             smallest_budget_bytes: None,
             hints: None,

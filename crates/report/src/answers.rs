@@ -1,8 +1,10 @@
 //! Tables of many plans.
 
-use super::tables::{Side, Table};
+use super::tables::{Side, Table, signed_seconds};
 use plimsoll_base::units::{format_bytes, format_seconds};
-use plimsoll_planner::whatif::{Attempt, CardAnswer, CardRow, FrontierPoint, Grid, Margins, Neighbour, Outline, Rung};
+use plimsoll_planner::whatif::{
+    Attempt, CardAnswer, CardRow, FrontierPoint, Grid, LargestRow, Margins, Neighbour, Outline, Rung,
+};
 
 /// From the smallest plan to the fastest; the one to take within the budget is marked.
 pub fn frontier_table(points: &[FrontierPoint]) -> String {
@@ -75,17 +77,58 @@ pub fn cards_table(rows: &[CardRow]) -> String {
     table.to_text()
 }
 
-/// Each way out: whether it fits, what it changes, and how to ask for it.
-pub fn ladder_table(rungs: &[Rung]) -> String {
-    let columns = [("change", Side::Left), ("learning", Side::Left)];
-    let ends = [("ask for it with", Side::Left), ("and adjust", Side::Left)];
-    let mut table = Table::new(&[&columns[..], &PLAN_COLUMNS, &ends].concat());
-    for rung in rungs {
-        let learning = if rung.changes_learning { "changes" } else { "the same" };
-        let start = [rung.change.clone(), learning.into()];
-        table.row(start.into_iter().chain(plan_cells(&rung.attempt)).chain([rung.flags(), rung.adjust.clone()]));
+/// The largest batch of each card at once, at full speed and at all.
+pub fn largest_table(rows: &[LargestRow]) -> String {
+    let start = [("card", Side::Left), ("budget", Side::Right), ("precision", Side::Left)];
+    let plain = [("at full speed", Side::Right), ("peak", Side::Right), ("samples/s", Side::Right)];
+    let most = [("at most", Side::Right), ("peak", Side::Right), ("samples/s", Side::Right)];
+    let mut table = Table::new(&[&start[..], &plain, &most].concat());
+    for LargestRow { card, budget_bytes, precision, plain, largest } in rows {
+        let start = [card.clone(), format_bytes(*budget_bytes), precision.to_string()];
+        table.row(start.into_iter().chain(batch_cells(plain.as_ref())).chain(batch_cells(largest.as_ref())));
     }
     table.to_text()
+}
+
+fn batch_cells(plan: Option<&Outline>) -> [String; 3] {
+    let Some(plan) = plan else { return ["none", "-", "-"].map(String::from) };
+    let speed = 1e3 * plan.micro_batch as f64 / plan.predicted_step_ms.max(1e-9);
+    [plan.micro_batch.to_string(), peak(plan), format!("{speed:.1}")]
+}
+
+/// Each way out: whether it fits and what it changes; below it how to ask for it, and what else to adjust. Narrow enough
+/// for a terminal of 80 columns.
+pub fn ladder_table(rungs: &[Rung]) -> String {
+    let columns = [("change", Side::Left), ("learning", Side::Left), ("fits", Side::Left), ("peak", Side::Right)];
+    let mut table = Table::new(&[&columns[..], &[("step", Side::Right)]].concat());
+    for rung in rungs {
+        let learning = if rung.changes_learning { "changes" } else { "the same" };
+        let [fits, peak, _, _, step] = plan_cells(&rung.attempt);
+        table.row([rung.change.clone(), learning.into(), fits, peak, step]);
+    }
+    let text = table.to_text();
+    let mut lines = text.lines();
+    let mut all: Vec<String> = lines.by_ref().take(2).map(String::from).collect();
+    for (line, rung) in lines.zip(rungs) {
+        all.extend([line.to_string(), format!("    {}", rung.flags())]);
+        all.extend(wrapped(&rung.adjust, WORDS_WIDE).into_iter().map(|words| format!("    {words}")));
+    }
+    all.join("\n") + "\n"
+}
+
+/// Characters of a line of words below a row.
+const WORDS_WIDE: usize = 72;
+
+/// Text in lines of at most so many characters, broken between words.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => *line += &format!(" {word}"),
+            _ => lines.push(word.into()),
+        }
+    }
+    lines
 }
 
 /// One step of each lever, against the plan.
@@ -118,7 +161,7 @@ fn another_gib(richer: &Outline, plan: &Outline) -> String {
     if saved < 0.001 * plan.predicted_step_ms {
         return "buys nothing".into();
     }
-    format!("saves {saved:.1} ms a step: {}", plan_words(richer))
+    format!("saves {} a step: {}", format_seconds(saved / 1e3), plan_words(richer))
 }
 
 fn largest_micro_batch(largest: &Outline, plan: &Outline) -> String {
@@ -142,7 +185,7 @@ fn peak(plan: &Outline) -> String {
 }
 
 fn step(plan: &Outline) -> String {
-    format!("{:.1} ms", plan.predicted_step_ms)
+    format_seconds(plan.predicted_step_ms / 1e3)
 }
 
 fn yes_no(yes: bool) -> &'static str {
@@ -150,12 +193,12 @@ fn yes_no(yes: bool) -> &'static str {
 }
 
 fn signed_bytes(bytes: i64) -> String {
-    let sign = if bytes < 0 { "-" } else { "+" };
+    let sign = if bytes < 0 { "−" } else { "+" };
     format!("{sign}{}", format_bytes(bytes.unsigned_abs()))
 }
 
 fn signed_ms(ms: f64) -> String {
-    format!("{ms:+.1} ms")
+    signed_seconds(ms / 1e3)
 }
 
 #[cfg(test)]
@@ -203,8 +246,30 @@ mod tests {
     }
 
     #[test]
+    fn ways_out_are_readable_at_80_columns() {
+        let rung = Rung {
+            kind: "micro",
+            change: "effective batch 256 → 128".into(),
+            set: vec!["train.effective_batch=128".into(), "train.optimizer.lr=7.07e-4".into()],
+            changes_learning: true,
+            adjust: "gradients are noisier: the learning rate by the square root, and an epoch has twice the steps"
+                .into(),
+            attempt: Attempt { fits: true, budget_bytes: 9, plan: Some(plan(3 << 30, 61_000.0)), refused: None },
+        };
+        let text = ladder_table(&[rung.clone(), rung]);
+        assert!(text.lines().all(|line| line.chars().count() <= 78), "{text}");
+        assert_eq!(
+            text.matches("--set train.effective_batch=128 --set train.optimizer.lr=7.07e-4").count(),
+            2,
+            "{text}"
+        );
+        assert!(text.contains("1 min 1 s") && text.contains("twice the steps"), "{text}");
+        assert_eq!(wrapped("", 10), [""; 0]);
+    }
+
+    #[test]
     fn differences_have_a_sign() {
-        assert_eq!((signed_bytes(-1024), signed_bytes(1 << 30)), ("-1 KiB".into(), "+1 GiB".into()));
-        assert_eq!((signed_ms(-1.26), signed_ms(0.0)), ("-1.3 ms".into(), "+0.0 ms".into()));
+        assert_eq!((signed_bytes(-1024), signed_bytes(1 << 30)), ("−1 KiB".into(), "+1 GiB".into()));
+        assert_eq!((signed_ms(-1.26), signed_ms(63_000.0)), ("−1.3 ms".into(), "+1 min 3 s".into()));
     }
 }

@@ -1,8 +1,9 @@
 //! Plain-text tables: aligned columns, no colour codes.
 
-use plimsoll_base::units::format_bytes;
+use crate::kinds::{BufferKind, kinds, layer_kinds};
+use plimsoll_base::units::{format_bytes, format_seconds};
 use plimsoll_core::graph::Component;
-use plimsoll_core::plan::Summary;
+use plimsoll_core::plan::{ModuleBytes, Summary};
 use plimsoll_planner::choose::Decision;
 use std::collections::BTreeMap;
 
@@ -33,6 +34,48 @@ pub fn layers_table(summary: &Summary, top: usize) -> String {
     table.to_text()
 }
 
+/// Every layer, those that are alike in one row.
+pub fn all_layers_table(summary: &Summary) -> String {
+    let total: usize = summary.layers.values().sum();
+    let columns = [("layer", Side::Left), ("each", Side::Right), ("together", Side::Right), ("share", Side::Right)];
+    let mut table = Table::new(&columns);
+    for (name, bytes, count) in layer_kinds(summary) {
+        let together = bytes * count;
+        table.row([name, times(count, bytes), format_bytes(together as u64), percent(together, total)]);
+    }
+    table.to_text()
+}
+
+/// The parts that layers are made of, over all layers.
+pub fn modules_table(summary: &Summary) -> String {
+    let total: usize = summary.layers.values().sum();
+    let columns = [("part", Side::Left), ("a layer", Side::Right), ("together", Side::Right), ("share", Side::Right)];
+    let mut table = Table::new(&columns);
+    let mut rows: Vec<_> = summary.modules().into_iter().collect();
+    rows.sort_by_key(|(_, module)| std::cmp::Reverse(module.bytes));
+    for (name, ModuleBytes { bytes, layers }) in rows {
+        let each = if layers > 1 { format_bytes((bytes / layers) as u64) } else { "·".into() };
+        table.row([name, each, format_bytes(bytes as u64), percent(bytes, total)]);
+    }
+    table.to_text()
+}
+
+/// Every buffer alive at the peak, those of all layers together.
+pub fn all_live_table(summary: &Summary) -> String {
+    let columns = [("alive at the peak", Side::Left), ("component", Side::Left), ("each", Side::Right)];
+    let mut table = Table::new(&[&columns[..], &[("together", Side::Right)]].concat());
+    for BufferKind { name, component, bytes, count } in kinds(summary) {
+        let component = component.name().replace('_', " ");
+        table.row([name, component, times(count, bytes), format_bytes((bytes * count) as u64)]);
+    }
+    table.to_text()
+}
+
+fn times(count: usize, bytes: usize) -> String {
+    let bytes = format_bytes(bytes as u64);
+    if count > 1 { format!("{count} × {bytes}") } else { bytes }
+}
+
 /// The `top` largest buffers alive at the peak, and the rest in one row.
 pub fn live_table(summary: &Summary, top: usize) -> String {
     let mut table = Table::new(&[("alive at the peak", Side::Left), ("component", Side::Left), ("bytes", Side::Right)]);
@@ -48,9 +91,9 @@ pub fn live_table(summary: &Summary, top: usize) -> String {
     table.to_text()
 }
 
-/// What was decided, what it saves, what it is predicted to cost, and why.
+/// What was decided, why, and how memory and predicted time differ from the same plan without it.
 pub fn decisions_table(decisions: &[Decision]) -> String {
-    let columns = [("lever", Side::Left), ("choice", Side::Left), ("saves", Side::Right), ("costs", Side::Right)];
+    let columns = [("lever", Side::Left), ("choice", Side::Left), ("memory", Side::Right), ("time", Side::Right)];
     let mut table = Table::new(&[&columns[..], &[("why", Side::Left)]].concat());
     for decision in decisions {
         let (saves, costs) = (saved(decision.saved_bytes), cost(decision.predicted_ms));
@@ -59,18 +102,24 @@ pub fn decisions_table(decisions: &[Decision]) -> String {
     table.to_text()
 }
 
-/// A choice may cost memory: pinned against the grain, or made for speed.
+/// Less memory has a minus. A choice may take more: pinned against the grain, or made for speed.
 fn saved(bytes: i64) -> String {
     match bytes {
-        0 => "-".into(),
-        1.. => format_bytes(bytes as u64),
-        _ => format!("-{}", format_bytes(bytes.unsigned_abs())),
+        0 => "·".into(),
+        1.. => format!("−{}", format_bytes(bytes as u64)),
+        _ => format!("+{}", format_bytes(bytes.unsigned_abs())),
     }
 }
 
 /// What rounds to nothing is nothing.
 fn cost(ms: f64) -> String {
-    if ms.abs() < 0.05 { "-".into() } else { format!("{ms:.1} ms") }
+    if ms.abs() < 0.05 { "·".into() } else { signed_seconds(ms / 1e3) }
+}
+
+/// `+1.2 ms`, `−1 min 3 s`.
+pub(crate) fn signed_seconds(seconds: f64) -> String {
+    let sign = if seconds < 0.0 { "−" } else { "+" };
+    format!("{sign}{}", format_seconds(seconds.abs()))
 }
 
 fn percent(part: usize, total: usize) -> String {
@@ -183,8 +232,8 @@ total        4 MiB  100.0 %
         };
         let text = decisions_table(&[decision(0), decision(2 << 20), decision(-1024)]);
         let rows: Vec<&str> = text.lines().skip(2).collect();
-        assert_eq!(rows[0], "recompute  cheap        -  1.2 ms  the budget");
-        assert_eq!(rows[1], "recompute  cheap    2 MiB  1.2 ms  the budget");
-        assert_eq!(rows[2], "recompute  cheap   -1 KiB  1.2 ms  the budget");
+        assert_eq!(rows[0], "recompute  cheap        ·  +1.2 ms  the budget");
+        assert_eq!(rows[1], "recompute  cheap   −2 MiB  +1.2 ms  the budget");
+        assert_eq!(rows[2], "recompute  cheap   +1 KiB  +1.2 ms  the budget");
     }
 }

@@ -173,8 +173,8 @@ fn draw_heading(svg: &mut Svg, title: &str, peak: &PeakMark, arena: u64, budget:
     svg.text(PLOT.left, 38.0, bold, title);
     let live = format_bytes(total(&peak.row) as u64);
     let verdict = match budget.checked_sub(arena) {
-        Some(room) => format!("{} below the budget of {}", format_bytes(room), format_bytes(budget)),
-        None => format!("{} above the budget of {}", format_bytes(arena - budget), format_bytes(budget)),
+        Some(room) => format!("{} below its room of {}", format_bytes(room), format_bytes(budget)),
+        None => format!("{} above its room of {}", format_bytes(arena - budget), format_bytes(budget)),
     };
     let line = format!("Live memory over one step: peak {live}, arena {}, {verdict}", format_bytes(arena));
     svg.text(PLOT.left, 62.0, style(14, FAINT, Anchor::Start), &line);
@@ -254,13 +254,13 @@ fn draw_limits(svg: &mut Svg, scale: &Scale, arena: u64, budget: u64) {
     let bold = TextStyle { bold: true, ..style(12, BUDGET, Anchor::End) };
     if scale.shows(budget) {
         svg.line((PLOT.left, budget_y), (PLOT.right, budget_y), BUDGET, 2.0, "");
-        svg.text(PLOT.right - 6.0, budget_y + budget_dy, bold, &format!("budget {}", format_bytes(budget)));
+        svg.text(PLOT.right - 6.0, budget_y + budget_dy, bold, &format!("room for the arena {}", format_bytes(budget)));
     } else {
         svg.text(
             PLOT.right - 6.0,
             PLOT.top - 10.0,
             bold,
-            &format!("budget {} is above this scale ↑", format_bytes(budget)),
+            &format!("room for the arena {} is above this scale ↑", format_bytes(budget)),
         );
     }
 }
@@ -300,7 +300,7 @@ fn draw_legend(svg: &mut Svg, peak: &PeakMark, layout: &Layout, budget: u64) {
     let rows = [
         ("fragmentation", gap_text),
         ("arena", format_bytes(layout.arena_bytes as u64)),
-        ("budget", format_bytes(budget)),
+        ("room for it", format_bytes(budget)),
     ];
     for (index, (name, text)) in rows.into_iter().enumerate() {
         let y = y + 30.0 + 23.0 * index as f64;

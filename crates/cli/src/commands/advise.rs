@@ -14,9 +14,10 @@ use plimsoll_planner::PlanFailure;
 use plimsoll_planner::advise::{
     Advice, Candidate, Cause, Log, Oom, Remedy, advise, candidates, causes, mentioned, remedies,
 };
-use plimsoll_planner::cards::catalog;
+use plimsoll_planner::cards::{Card, catalog};
 use plimsoll_planner::choose::plan;
 use serde::Serialize;
+use std::cmp::Reverse;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -50,6 +51,9 @@ pub struct Arguments {
 struct Findings {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Reading>,
+    /// Why the recipe cannot be the run that died.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mismatch: Option<String>,
     /// Settings for one card.
     #[serde(skip_serializing_if = "Option::is_none")]
     pytorch: Option<Advice>,
@@ -95,7 +99,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             "name a recipe, or give an error with --log FILE or --message \"CUDA out of memory. …\"",
         ));
     }
-    let mut answer = Findings { error: reading, pytorch: None, plimsoll: None, cards: Vec::new() };
+    let mut answer = Findings { error: reading, mismatch: None, pytorch: None, plimsoll: None, cards: Vec::new() };
     if let Some(recipe) = &recipe {
         arguments.settle(recipe, &mut answer)?;
     }
@@ -148,7 +152,9 @@ impl Arguments {
         };
         match device {
             Some(device) => {
-                answer.pytorch = Some(advise(recipe, &device).map_err(refused)?);
+                let advice = advise(recipe, &device).map_err(refused)?;
+                answer.mismatch = answer.error.as_ref().and_then(|reading| mismatch(&reading.oom, &advice));
+                answer.pytorch = Some(advice);
                 answer.plimsoll = ours(recipe, &device);
             }
             None => {
@@ -182,6 +188,23 @@ impl Findings {
     }
 }
 
+/// What the process had beside tensors is not the recipe's; an estimate may be off by a half, not by more.
+fn mismatch(oom: &Oom, advice: &Advice) -> Option<String> {
+    let alive = oom.allocated_bytes.filter(|_| oom.is_on_card())?;
+    let most = advice.plain_bytes;
+    (alive > most.saturating_add(most / 2).saturating_add(SLACK_BYTES)).then(|| {
+        format!(
+            "the recipe cannot be the run that died: {} were in tensors, and the recipe has {} at most; settings below are \
+             for the recipe. Was the model, the length, the batch or the precision another, or was something kept?",
+            format_bytes(alive),
+            format_bytes(most)
+        )
+    })
+}
+
+/// Workspaces and leftovers of any run.
+const SLACK_BYTES: u64 = 512 << 20;
+
 fn refused(error: GraphError) -> Failure {
     PlanError::from(error).into()
 }
@@ -200,8 +223,12 @@ fn named(name: &str) -> Result<Device, Failure> {
 /// The card of the catalog whose memory is nearest to what an error says, with just that memory.
 fn like(total_bytes: u64) -> Result<Device, Failure> {
     let total_bytes = total_bytes.min(ADDRESSABLE_BYTES);
+    // Drivers report a little less than the catalog has, so several cards are near: the newest of them is the likeliest.
+    let distance = |card: &Card| card.total_bytes.abs_diff(total_bytes);
+    let least = catalog().iter().map(distance).min().unwrap_or(0);
+    let near = catalog().iter().filter(|card| distance(card) <= least.max(total_bytes / 32));
     let nearest =
-        catalog().iter().min_by_key(|card| card.total_bytes.abs_diff(total_bytes)).map_or("h200", |card| card.name);
+        near.max_by_key(|card| (card.compute_capability, Reverse(distance(card)))).map_or("h200", |card| card.name);
     let name = format!("a card of {}, like {nearest}", format_bytes(total_bytes));
     Ok(Device { name, total_bytes, free_bytes: total_bytes, ..named(nearest)? })
 }

@@ -80,13 +80,25 @@ fn say_what_is_missing(gpus: &Result<Vec<GpuFacts>, CudaError>) {
     }
 }
 
-/// The device of a run, its memory and who holds it; the start of every run shows it too.
+/// The device of a run, as its start shows it: a CPU in a line, and of those who hold its memory only such that matter.
 pub fn text(facts: &Facts) -> String {
     match facts {
-        Facts::Cpu(facts) => cpu_text(facts),
+        Facts::Cpu(facts) => cpu_line(facts),
         Facts::Gpu(facts) => gpu_text(facts),
     }
 }
+
+fn cpu_line(facts: &CpuFacts) -> String {
+    let CpuFacts { name, threads, total_bytes, available_bytes, .. } = facts;
+    let limit = if facts.limit_bytes.is_some() { " (limit of the container)" } else { "" };
+    let [total, free] = [*total_bytes, *available_bytes].map(format_bytes);
+    let matters = |holder: &&Holder| holder.bytes.saturating_mul(MATTERS) >= *total_bytes;
+    let holders: Vec<Holder> = facts.holders.iter().filter(matters).cloned().collect();
+    format!("cpu: {name}, {threads} threads, {free} of {total}{limit} free\n") + &holders_text(&holders)
+}
+
+/// The part of a machine's memory from which on a process is worth a line: a tenth.
+const MATTERS: u64 = 10;
 
 fn cpu_text(facts: &CpuFacts) -> String {
     let limit = if facts.limit_bytes.is_some() { " (limit of the container)" } else { "" };
@@ -133,6 +145,22 @@ fn card_line(card: &Card) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_start_of_a_run_on_a_cpu_names_only_those_who_hold_much() {
+        let holder = |name: &str, bytes| Holder { pid: 7, name: name.into(), bytes };
+        let facts = CpuFacts {
+            name: "Some CPU".into(),
+            threads: 2,
+            total_bytes: 16 << 30,
+            available_bytes: 8 << 30,
+            limit_bytes: None,
+            holders: vec![holder("browser", 3 << 30), holder("bash", 4 << 20)],
+        };
+        let text = text(&Facts::Cpu(facts.clone()));
+        assert_eq!(text, "cpu: Some CPU, 2 threads, 8 GiB of 16 GiB free\n       3 GiB  browser (pid 7)\n");
+        assert!(cpu_text(&facts).contains("bash"), "`devices` names all");
+    }
 
     #[test]
     fn a_gpu_is_shown_with_what_is_known_about_it() {

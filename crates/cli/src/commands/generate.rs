@@ -71,7 +71,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             planned_peak_bytes: run.planned.planned_peak_bytes(),
             measured_peak_bytes: run.measured_bytes(),
         })?,
-        false => printer::out(&format!("{}{text}\n", if run.continues() { &arguments.prompt } else { "" }))?,
+        false => {
+            let prompt = if run.continues() { &arguments.prompt } else { "" };
+            printer::out(&printer::plain_on_terminal(format!("{prompt}{text}\n")))?
+        }
     };
     Ok(())
 }

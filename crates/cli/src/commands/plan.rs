@@ -1,7 +1,9 @@
 //! `plimsoll plan`: whether it fits, before anything is taken.
 
+mod against;
 mod cards;
 mod grid;
+mod largest;
 
 use crate::advice::ways_out;
 use crate::arguments::RecipeFlags;
@@ -19,6 +21,8 @@ use plimsoll_planner::PlanFailure;
 use plimsoll_planner::choose::{Planned, plan, precision};
 use plimsoll_planner::whatif::{frontier_of, margins, neighbours};
 use plimsoll_report::{frontier_svg, timeline_svg};
+use plimsoll_train::run::random_weights;
+use plimsoll_train::tasks::{beside_the_run, look_at_data};
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
@@ -44,6 +48,12 @@ pub struct Arguments {
     /// The plan for every combination of values: key=1,2,3, key=128..512:32 or key=8,16x1,2 (repeatable)
     #[arg(long, value_name = "KEY=VALUES", conflicts_with_all = SINGLE, conflicts_with = "cards")]
     grid: Vec<String>,
+    /// The largest batch that each card (of --cards, or --device) computes at once, at full speed and at all
+    #[arg(long, conflicts_with_all = SINGLE, conflicts_with = "grid")]
+    largest: bool,
+    /// Beside another configuration, component by component: another recipe, or settings as key=value (repeatable)
+    #[arg(long, value_name = "RECIPE|KEY=VALUE", conflicts_with_all = SINGLE, conflicts_with_all = ["grid", "cards", "largest"])]
+    against: Vec<String>,
     /// Write a page about the plan
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -56,15 +66,24 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let outputs = [&arguments.html, &arguments.timeline, &arguments.picture];
     outputs.into_iter().flatten().try_for_each(|file| refuse_recipe(file, &arguments.common.recipe))?;
     let draft = arguments.common.draft(&[])?;
-    if !arguments.cards.is_empty() {
+    if !arguments.cards.is_empty() && !arguments.largest {
         return cards::run(arguments, &draft);
     }
     let device = device::to_plan_for(&arguments.common.machine)?;
+    let recipe = draft.with(&[])?;
+    let plain = device;
+    let device = beside_the_run(&plain, &recipe, look_at_data(&recipe).known());
+    if arguments.largest {
+        return largest::run(arguments, &draft, &device);
+    }
+    if !arguments.against.is_empty() {
+        return against::run(arguments, &draft, &plain);
+    }
     if !arguments.grid.is_empty() {
         return grid::run(arguments, &draft, &device);
     }
-    let recipe = draft.with(&[])?;
     note_precision(&recipe, &device);
+    random_weights(&recipe).into_iter().for_each(|note| say(&format!("note: {note}")));
     match plan(&recipe, &device) {
         Ok(planned) => show(arguments, &planned, &recipe, Verdict::fits(&recipe, &planned)),
         Err(PlanFailure::DoesNotFit(smallest)) => {
@@ -102,7 +121,8 @@ fn show(arguments: &Arguments, planned: &Planned, recipe: &Recipe, mut verdict: 
         write_timeline(path, planned, recipe)?;
     }
     if let Some(path) = &arguments.html {
-        report::write_plan(path, recipe, planned, &frontier)?;
+        let ways_out = verdict.report.hints.iter().flatten().map(|hint| format!("way out: {hint}")).collect::<Vec<_>>();
+        report::write_plan(path, recipe, planned, &frontier, &ways_out)?;
     }
     if let Some(path) = &arguments.picture {
         write_svg(path, "frontier", &frontier_svg(&frontier, planned.budget_bytes, &title(planned, recipe)))?;

@@ -103,10 +103,16 @@ fn restored(folder: &Path, recipe: &Recipe) -> Result<Planned, Failure> {
     Ok(stored.restore(recipe, &device, &path)?)
 }
 
-/// The page of a plan without a run.
-pub fn write_plan(path: &Path, recipe: &Recipe, planned: &Planned, frontier: &[FrontierPoint]) -> Result<(), Failure> {
+/// The page of a plan without a run; where it does not fit, with the ways out.
+pub fn write_plan(
+    path: &Path,
+    recipe: &Recipe,
+    planned: &Planned,
+    frontier: &[FrontierPoint],
+    ways_out: &[String],
+) -> Result<(), Failure> {
     let train_samples = expected_data(recipe).map(|data| data.train_samples);
-    let page = Page { recipe, planned: Some(planned), frontier, run: None, train_samples, notes: &[] };
+    let page = Page { recipe, planned: Some(planned), frontier, run: None, train_samples, notes: ways_out };
     write_whole(path, page.html().as_bytes()).map_err(|cause| Failure::writing(path, cause))?;
     say(&format!("page: {}", path.display()));
     Ok(())

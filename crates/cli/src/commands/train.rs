@@ -5,9 +5,9 @@ use crate::advice::ways_out;
 use crate::arguments::RecipeFlags;
 use crate::device;
 use crate::failure::{Code, Failure};
-use crate::printer::{self, Paint, indented, say};
+use crate::printer::{self, Paint, indented, plain, say};
 use crate::progress::Progress;
-use crate::verdict::Verdict;
+use crate::verdict::{Verdict, budget_words};
 use clap::Args;
 use plimsoll::PlanReport;
 use plimsoll_base::units::format_bytes;
@@ -34,8 +34,8 @@ pub struct Arguments {
     /// Go on with a run: that of --out, or the latest of this recipe
     #[arg(long)]
     resume: bool,
-    /// Stop after so many updates
-    #[arg(long, value_name = "N")]
+    /// Stop after so many updates for now; --resume goes on, as if it had not stopped (train.steps: a shorter run)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     steps: Option<u64>,
     /// Use this plan.json instead of choosing one
     #[arg(long, value_name = "FILE")]
@@ -59,13 +59,13 @@ struct Outcome<'a> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let steps: Vec<String> = arguments.steps.iter().map(|steps| format!("train.steps={steps}")).collect();
-    let draft = arguments.common.draft(&steps)?;
+    let draft = arguments.common.draft(&[])?;
     let recipe = draft.with(&[])?;
     let folder = folder(arguments, &recipe.name)?;
     let device = device::to_run_on(&arguments.common.machine)?;
     device.facts().into_iter().for_each(|facts| say(devices::text(facts).trim_end()));
     let mut run = open(arguments, &draft, &device, folder)?;
+    run.stop_at = arguments.steps.map(|steps| usize::try_from(steps).unwrap_or(usize::MAX));
     announce(&run, arguments.resume);
     let stop = stop_on_signals()?;
     let mut progress = Progress::new();
@@ -87,7 +87,8 @@ fn open(arguments: &Arguments, draft: &Draft, device: &Device, folder: RunFolder
         (Ok(run), _) => Ok(run),
         (Err(RunError::Planning(PlanFailure::DoesNotFit(planned))), Some(path)) => Err(too_large(path, &planned)),
         (Err(RunError::Planning(PlanFailure::DoesNotFit(smallest))), None) => {
-            let (ladder, hints) = ways_out(draft, device, &smallest)?;
+            // Beside what the data takes, which was loaded by then.
+            let (ladder, hints) = ways_out(draft, &smallest.device, &smallest)?;
             if arguments.common.json {
                 printer::json(&PlanReport::of_smallest(&recipe, &smallest, &hints, ladder))?;
             }
@@ -153,15 +154,16 @@ fn latest_run(runs: &Path, name: &str) -> Option<usize> {
 /// Everything that is known before the first step.
 fn announce(run: &Run, resume: bool) {
     let (paint, planned) = (Paint::stderr(), &run.planned);
-    say(&format!("  budget {}\n", format_bytes(planned.budget_bytes)));
+    say(&format!("  budget {}, {}\n", format_bytes(planned.budget_bytes), budget_words(&run.recipe, planned)));
     say(&Verdict::fits(&run.recipe, planned).short_text(paint));
-    say(&format!("{}\n{}", paint.bold("data"), indented(&run.data.report.to_string())));
+    say(&format!("{}\n{}", paint.bold("data"), indented(&plain(&run.data.report.to_string()))));
     if resume && !run.resumed {
         say(&format!("nothing to go on with in {}: starting from step 0", run.out.display()));
     }
     if run.resumed && run.from.is_none() {
         say(&format!("warning: {}: starting again from step 0", without_checkpoint(&run.out)));
     }
+    run.changes.iter().for_each(|change| say(&format!("note: {change}")));
     let settings = &planned.choice.settings;
     // What a device's runtime takes is known to the byte once kernels are loaded.
     let most = if planned.reserve_bytes > 0 { "at most " } else { "" };
@@ -224,7 +226,13 @@ fn show_outcome(arguments: &Arguments, progress: &Progress, finished: &Finished,
         return Ok(());
     }
     let early = if finished.end == End::Stopped { "stopped early: evaluations did not get better\n" } else { "" };
-    printer::out(&format!("{early}{}run: {}\n", progress.summary(finished), out.display()))?;
+    let paused = match progress.steps() {
+        all if finished.end == End::Completed && finished.steps < all => {
+            format!("stopped after step {} of {all}, as asked: {}\n", finished.steps, resume_hint(out))
+        }
+        _ => String::new(),
+    };
+    printer::out(&format!("{early}{}{paused}run: {}\n", progress.summary(finished), out.display()))?;
     Ok(())
 }
 

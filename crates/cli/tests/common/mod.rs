@@ -2,7 +2,7 @@
 #![allow(dead_code)] // each test file uses its own part
 
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// A classifier so small that a step takes about a millisecond.
@@ -80,7 +80,9 @@ impl Desk {
     }
 
     pub fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.path(name), text).unwrap();
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
@@ -92,6 +94,11 @@ impl Desk {
 
     pub fn run(&self, arguments: &[&str]) -> Answer {
         self.command(arguments).output().unwrap().into()
+    }
+
+    /// The same in another working directory.
+    pub fn run_in(&self, folder: &Path, arguments: &[&str]) -> Answer {
+        self.command(arguments).current_dir(folder).output().unwrap().into()
     }
 
     /// Runs what must succeed and answer with one JSON value.

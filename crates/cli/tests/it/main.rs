@@ -5,9 +5,11 @@ mod common;
 
 mod advise;
 mod answers;
+mod budgets;
 mod calibrate;
 mod families;
 mod files;
+mod going_on;
 mod plan;
 mod report;
 mod robust;

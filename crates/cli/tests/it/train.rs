@@ -16,7 +16,7 @@ fn a_run_trains_and_is_used() {
     assert!(outcome["steps"].as_u64().unwrap() > 10);
     assert!(outcome["final"]["loss"].is_number() && outcome["best"]["accuracy"].is_number());
     let [planned, measured] = ["planned_peak_bytes", "measured_peak_bytes"].map(|key| outcome[key].as_u64().unwrap());
-    assert!(measured <= planned + 4096 && measured * 100 >= planned * 98 - 409_600, "{measured} of {planned}");
+    assert!(measured <= planned && planned - measured <= 24 << 20, "{measured} of {planned}");
     assert_eq!(outcome["run"], "runs/series-1");
     let run = desk.path("runs/series-1");
     for file in ["recipe.toml", "plan.json", "events.jsonl", "model/model.safetensors", "model/config.json"] {

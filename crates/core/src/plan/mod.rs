@@ -27,7 +27,7 @@ pub use offload::{Offload, offload, offloaded_values};
 pub use order::order;
 pub use program::{Phase, Program, Resident};
 pub use recompute::{Ladder, Part, Recompute, Rung, recompute, recomputed_nodes};
-pub use summary::{LiveBuffer, Peak, Summary, live_by_tick};
+pub use summary::{LiveBuffer, ModuleBytes, Peak, Summary, live_by_tick};
 pub use verify::verify;
 
 use crate::graph::GraphError;

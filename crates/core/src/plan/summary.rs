@@ -4,7 +4,7 @@ use super::{Layout, Owner, Program};
 use crate::graph::{Component, Space};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The moment of most memory.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -45,6 +45,40 @@ impl Summary {
             *layers.entry(layer_of(&buffer.name)).or_default() += buffer.bytes;
         }
         Summary { peak: peak(program, layout, phase, tick), breakdown, layers, live }
+    }
+}
+
+/// Bytes alive at the peak for one part of a model, over all of its layers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ModuleBytes {
+    pub bytes: usize,
+    /// Layers that have such a part; 1 where it is not part of a row of layers.
+    pub layers: usize,
+}
+
+impl Summary {
+    /// The same bytes by the parts that layers are made of: `layers.*.ffn`, `bert.encoder.layer.*.attention`, `head`.
+    pub fn modules(&self) -> BTreeMap<String, ModuleBytes> {
+        let mut found: BTreeMap<String, (usize, BTreeSet<String>)> = BTreeMap::new();
+        for buffer in &self.live {
+            let (bytes, layers) = found.entry(module_of(&buffer.name)).or_default();
+            *bytes += buffer.bytes;
+            layers.insert(layer_of(&buffer.name));
+        }
+        found.into_iter().map(|(name, (bytes, layers))| (name, ModuleBytes { bytes, layers: layers.len() })).collect()
+    }
+}
+
+/// `layers.3.ffn.up.grad` → `layers.*.ffn`; `head.weight` → `head`.
+fn module_of(name: &str) -> String {
+    let layer = layer_of(name);
+    let path = RESIDENT_PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
+    let is_number = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+    let Some((stack, _)) = layer.rsplit_once('.').filter(|(_, number)| is_number(number)) else { return layer };
+    let inner = path.get(layer.len() + 1..).and_then(|rest| rest.split(['.', ' ', ':', '#']).next());
+    match inner.filter(|part| !part.is_empty() && !part.starts_with('(')) {
+        Some(part) => format!("{stack}.*.{part}"),
+        None => format!("{stack}.*"),
     }
 }
 
@@ -114,6 +148,25 @@ pub fn live_by_tick(program: &Program, layout: &Layout, phase: usize) -> Vec<[us
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn modules_are_the_parts_of_all_layers_together() {
+        for (name, module) in [
+            ("layers.3.ffn.up.grad", "layers.*.ffn"),
+            ("moment1.bert.encoder.layer.12.attention.self.query", "bert.encoder.layer.*.attention"),
+            ("layers.3", "layers.*"),
+            ("layers.3 (workspace)", "layers.*"),
+            ("head.weight", "head"),
+            ("ids", "ids"),
+        ] {
+            assert_eq!(module_of(name), module, "{name}");
+        }
+        let buffer = |name: &str, bytes| LiveBuffer { name: name.into(), bytes, component: Component::Weights };
+        let live = vec![buffer("layers.0.ffn.up", 5), buffer("layers.1.ffn.up", 5), buffer("layers.1.ffn.down", 2)];
+        let peak = Peak { phase: "step".into(), tick: 0, node: "n".into() };
+        let summary = Summary { peak, breakdown: [].into(), layers: [].into(), live };
+        assert_eq!(summary.modules(), [("layers.*.ffn".to_string(), ModuleBytes { bytes: 12, layers: 2 })].into());
+    }
 
     #[test]
     fn names_fold_to_layers() {

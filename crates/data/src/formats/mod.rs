@@ -9,6 +9,7 @@
 mod csv;
 mod json;
 mod jsonl;
+mod lines;
 mod object;
 mod parquet;
 mod row;
@@ -18,6 +19,7 @@ pub(crate) mod table;
 mod tests;
 mod text;
 mod tsv;
+mod words;
 
 use crate::{
     DataError,
@@ -122,10 +124,21 @@ pub(crate) fn open(
     }
 }
 
+/// The file, where it is one text and not rows of them.
+pub(crate) fn document(file: &Path, format: Option<Format>) -> Result<Option<File>, DataError> {
+    let is_text = format.or_else(|| Format::of(file)).is_none_or(|format| format == Format::Text);
+    if !is_text {
+        return Ok(None);
+    }
+    let (_, opened) = find(file, format, Wanted::CORPUS)?;
+    Ok(Some(opened))
+}
+
 /// Reads the columns of `file`, of which the format may be known.
 pub(crate) fn table(file: &Path, format: Option<Format>, selection: &Selection) -> Result<Table, DataError> {
-    let (format, opened) = find(file, format, Wanted::SERIES)?;
-    let table = format.table(file, opened, selection)?;
+    let (reader, opened) = find(file, format, Wanted::SERIES)?;
+    let mut table = reader.table(file, opened, selection)?;
+    table.format = format;
     if table.rows == 0 {
         return Err(DataError::Empty { file: file.into(), what: "rows" });
     }

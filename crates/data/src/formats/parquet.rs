@@ -361,7 +361,7 @@ mod tests {
 
     fn selection(numbers: Option<&[&str]>, others: &[&str]) -> Selection {
         let names = |list: &[&str]| list.iter().map(|name| name.to_string()).collect::<Vec<_>>();
-        Selection { numbers: numbers.map(names), others: names(others) }
+        Selection { numbers: numbers.map(names), others: names(others), ..Selection::default() }
     }
 
     #[test]
@@ -378,7 +378,7 @@ mod tests {
             assert_eq!(table.numbers("price").unwrap(), [0.25, 1.25, 2.25, 3.25, 4.25, 5.25]);
             assert_eq!(table.numbers("holiday").unwrap(), [1.0, 0.0, 1.0, 1.0, 0.0, 1.0]);
             let Values::Text(words) = table.column("label").unwrap() else { panic!("labels are words") };
-            assert_eq!(words.join(" "), "up down up up down up");
+            assert_eq!(words.iter().collect::<Vec<_>>().join(" "), "up down up up down up");
         }
         let timed = read_table(&path, None, &selection(Some(&["price"]), &["time"])).unwrap();
         assert_eq!(timed.numbers("time").unwrap()[5], 1_700_000_000_005.0);

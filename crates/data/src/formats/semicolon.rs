@@ -20,7 +20,7 @@ mod tests {
         let content = "a,b;c\n1;2\n";
         assert!(matches!(read("a.csv", content, Some(&["c"]), &[]), Err(DataError::MissingColumn { .. })));
         let (_folder, path) = file("a.csv", content);
-        let selection = Selection { numbers: Some(vec!["c".into()]), others: Vec::new() };
+        let selection = Selection { numbers: Some(vec!["c".into()]), ..Selection::default() };
         let table = formats::table(&path, Some(Format::Semicolon), &selection).unwrap();
         assert_eq!(table.numbers("c").unwrap(), [2.0]);
     }

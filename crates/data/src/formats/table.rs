@@ -1,9 +1,11 @@
 //! Columns of a file, chosen by name and checked cell by cell while they are read.
 
+use super::{lines::RowLines, words::WordColumn};
 use crate::{
     DataError, Place,
     formats::{Cell, Columns, Row, RowReader},
 };
+use plimsoll_base::formats::Format;
 use std::{
     borrow::Cow,
     collections::{HashMap, HashSet},
@@ -15,14 +17,32 @@ use std::{
 pub(crate) struct Selection {
     /// Numeric columns in this order; `None`: all numeric columns of the file, in its order, but those in `others`.
     pub numbers: Option<Vec<String>>,
-    /// Columns that may hold numbers or text (labels, time). A column may be in both lists.
+    /// Columns that may hold numbers or text (labels). A column may be in both lists.
     pub others: Vec<String>,
+    /// The column that must not go backwards. It is looked at while it is read, and kept only if it is in a list.
+    pub ordered: Option<String>,
+    /// Numeric columns that are kept however many rows there are, beside those in `others`.
+    pub kept: Vec<String>,
+    /// Numbers that are kept at most. In larger files they are counted and checked, and read again a few columns at a
+    /// time: a series is held once, in the form that training wants.
+    pub most_numbers: MostNumbers,
+}
+
+/// 64 MiB of numbers unless it is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MostNumbers(pub usize);
+
+impl Default for MostNumbers {
+    fn default() -> MostNumbers {
+        MostNumbers(8 << 20)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Values {
+    /// None where there were too many to keep.
     Numbers(Vec<f64>),
-    Text(Vec<String>),
+    Text(WordColumn),
 }
 
 #[derive(Clone, Debug)]
@@ -30,8 +50,30 @@ struct Column {
     name: String,
     role: Role,
     values: Option<Values>,
+    store: Keeping,
+    /// Values so far.
+    count: usize,
+    /// The value before, where values must not go backwards.
+    before: Option<Moment>,
+    is_ordered: bool,
     /// Rows without a value, as long as the column's type is open.
     missing: u64,
+}
+
+/// Whether values are kept, or only counted and checked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Keeping {
+    Always,
+    /// As long as the table has few numbers.
+    WhileFew,
+    Never,
+}
+
+/// A value of a column that is ordered by time.
+#[derive(Clone, Debug, PartialEq, PartialOrd)]
+enum Moment {
+    Number(f64),
+    Text(String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,6 +82,8 @@ enum Role {
     Number,
     /// Numeric or text.
     Other,
+    /// Numeric or text, looked at and not kept.
+    Ordered,
     /// Kept if numeric, dropped if text.
     Candidate,
     Ignored,
@@ -55,7 +99,13 @@ pub(crate) struct Table {
     /// Columns that may still turn out to be features.
     candidates: usize,
     /// Line of each row, for files that have lines.
-    lines: Vec<u64>,
+    lines: RowLines,
+    /// As the file was read: to read columns again that were too many to keep.
+    pub(super) format: Option<Format>,
+    most_numbers: usize,
+    /// Numbers that are kept.
+    numbers: usize,
+    is_whole: bool,
 }
 
 impl Table {
@@ -101,15 +151,15 @@ impl Table {
         // The first of equal names counts, where only one of them is wanted at all.
         let index: HashMap<String, usize> =
             names.iter().cloned().enumerate().rev().map(|(at, name)| (name, at)).collect();
-        let mut wanted = selection.numbers.iter().flatten().chain(&selection.others);
+        let mut wanted = selection.numbers.iter().flatten().chain(&selection.others).chain(&selection.ordered);
         if let Some(column) = wanted.find(|wanted| !index.contains_key(*wanted)) {
             return Err(DataError::missing_column(file, column, &names));
         }
         let roles = Roles::new(selection);
-        let column = |name: String| Column { role: roles.of(&name), name, values: None, missing: 0 };
-        let columns: Vec<Column> = names.into_iter().map(column).collect();
+        let columns: Vec<Column> =
+            names.into_iter().map(|name| Column::new(roles.of(&name), name, selection)).collect();
         let candidates = columns.iter().filter(|column| column.role == Role::Candidate).count();
-        let table = Table { file: file.into(), rows: 0, columns, index, candidates, lines: Vec::new() };
+        let table = Table { most_numbers: selection.most_numbers.0, ..Table::empty(file, columns, index, candidates) };
         table.refuse_twins()?;
         Ok(table)
     }
@@ -132,23 +182,39 @@ impl Table {
     pub(crate) fn made(source: &str, columns: Vec<(String, Vec<f64>)>) -> Table {
         let rows = columns.first().map_or(0, |(_, values)| values.len());
         let index = columns.iter().enumerate().map(|(at, (name, _))| (name.clone(), at)).collect();
-        let columns = columns.into_iter().map(|(name, values)| Column {
-            name,
-            role: Role::Number,
+        let column = |(name, values): (String, Vec<f64>)| Column {
+            count: values.len(),
             values: Some(Values::Numbers(values)),
-            missing: 0,
-        });
-        Table { file: source.into(), rows, columns: columns.collect(), index, candidates: 0, lines: Vec::new() }
+            ..Column::new(Role::Number, name, &Selection::default())
+        };
+        let columns = columns.into_iter().map(column).collect();
+        Table { rows, ..Table::empty(source.as_ref(), columns, index, 0) }
+    }
+
+    fn empty(file: &Path, columns: Vec<Column>, index: HashMap<String, usize>, candidates: usize) -> Table {
+        Table {
+            file: file.into(),
+            rows: 0,
+            columns,
+            index,
+            candidates,
+            lines: RowLines::default(),
+            format: None,
+            most_numbers: MostNumbers::default().0,
+            numbers: 0,
+            is_whole: true,
+        }
     }
 
     pub(crate) fn place(&self, row: usize) -> Place {
-        self.lines.get(row).map_or(Place::Row(row as u64 + 1), |&line| Place::Line(line))
+        self.lines.get(row).map_or(Place::Row(row as u64 + 1), Place::Line)
     }
 
     /// The columns that are features: the list of the selection, or the numeric ones, in file order.
     pub(crate) fn number_names(&self, selection: &Selection) -> Vec<String> {
         let numeric = |column: &&Column| {
-            matches!(column.values, Some(Values::Numbers(_))) && !selection.others.contains(&column.name)
+            let named = selection.others.contains(&column.name) || selection.ordered.as_ref() == Some(&column.name);
+            matches!(column.values, Some(Values::Numbers(_))) && !named
         };
         let found = || self.columns.iter().filter(numeric).map(|column| column.name.clone()).collect();
         selection.numbers.clone().unwrap_or_else(found)
@@ -163,7 +229,7 @@ impl Table {
         })
     }
 
-    /// A numeric column of the selection.
+    /// A numeric column of the selection, where it is kept.
     pub(crate) fn numbers(&self, name: &str) -> Result<&[f64], DataError> {
         match self.column(name)? {
             Values::Numbers(values) => Ok(values),
@@ -171,8 +237,57 @@ impl Table {
                 file: self.file.clone(),
                 place: self.place(0),
                 column: name.into(),
-                content: shorten(values.first().map_or("", String::as_str)),
+                content: shorten(values.get(0).unwrap_or_default()),
             }),
+        }
+    }
+
+    /// Hands out the numeric columns `names` one after the other, with their places among them. Those that are not kept
+    /// are read again, some at a time.
+    pub(crate) fn for_each_column(
+        &self,
+        names: &[String],
+        mut each: impl FnMut(usize, &[f64]) -> Result<(), DataError>,
+    ) -> Result<(), DataError> {
+        let at_once = self.columns_at_once(names.len());
+        for (group, names) in names.chunks(at_once).enumerate() {
+            let part = if self.is_whole { None } else { Some(self.read_again(names)?) };
+            for (at, name) in names.iter().enumerate() {
+                each(group * at_once + at, part.as_ref().unwrap_or(self).numbers(name)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As many as take half the memory of the finished series, or as few bytes as are kept anyway.
+    fn columns_at_once(&self, columns: usize) -> usize {
+        match self.is_whole {
+            true => columns.max(1),
+            false => (self.most_numbers / self.rows.max(1)).max(columns / 4).max(1),
+        }
+    }
+
+    fn read_again(&self, names: &[String]) -> Result<Table, DataError> {
+        let most_numbers = MostNumbers(usize::MAX);
+        let selection = Selection { numbers: Some(names.to_vec()), most_numbers, ..Selection::default() };
+        let table = super::table(&self.file, self.format, &selection)?;
+        match table.rows == self.rows {
+            true => Ok(table),
+            false => Err(DataError::Unreadable {
+                file: self.file.clone(),
+                source: std::io::Error::other("it changed while it was read"),
+            }),
+        }
+    }
+
+    /// From now on numbers are counted and checked only, but for those that must be kept.
+    fn let_go(&mut self) {
+        self.is_whole = false;
+        for column in self.columns.iter_mut().filter(|column| column.store == Keeping::WhileFew) {
+            column.store = Keeping::Never;
+            if let Some(Values::Numbers(values)) = &mut column.values {
+                *values = Vec::new();
+            }
         }
     }
 
@@ -199,11 +314,7 @@ impl Table {
 
     /// A wanted column of a damaged file that has another number of rows than the table, and this number.
     pub(crate) fn uneven(&self) -> Option<(&str, usize)> {
-        let length = |column: &Column| match &column.values {
-            Some(Values::Numbers(values)) => values.len(),
-            Some(Values::Text(values)) => values.len(),
-            None => self.rows,
-        };
+        let length = |column: &Column| if column.values.is_some() { column.count } else { self.rows };
         let wanted = self.columns.iter().filter(|column| column.role != Role::Ignored);
         wanted.map(|column| (column.name.as_str(), length(column))).find(|(_, rows)| *rows != self.rows)
     }
@@ -213,6 +324,10 @@ impl Table {
         if !matches!(cell, Cell::Number(_) | Cell::Missing) && self.columns[column].values.is_none() {
             self.drop_candidate(column);
         }
+        self.numbers += usize::from(self.columns[column].store == Keeping::WhileFew);
+        if self.is_whole && self.numbers > self.most_numbers {
+            self.let_go();
+        }
         let Err(fault) = self.columns[column].push(cell) else { return Ok(()) };
         let (file, first, column) = (self.file.clone(), self.place(0), self.columns[column].name.clone());
         Err(match fault {
@@ -220,18 +335,21 @@ impl Table {
             Fault::NotNumeric(content) => DataError::NotNumeric { file, place, column, content },
             Fault::Missing => DataError::MissingValue { file, place, column },
             Fault::MissingBefore => DataError::MissingValue { file, place: first, column },
+            Fault::Backwards => DataError::Unsorted { file, place, column },
         })
     }
 
     pub(crate) fn end_row(&mut self, line: Option<u64>) {
         self.rows += 1;
-        self.lines.extend(line);
+        line.into_iter().for_each(|line| self.lines.push(line));
     }
 
     /// Columns that were demanded but never had a value are errors; undemanded ones are dropped.
     pub(crate) fn finish(self) -> Result<Table, DataError> {
         let hollow = |column: &&Column| {
-            matches!(column.role, Role::Number | Role::Other) && column.values.is_none() && column.missing > 0
+            matches!(column.role, Role::Number | Role::Other | Role::Ordered)
+                && column.values.is_none()
+                && column.missing > 0
         };
         match self.columns.iter().find(hollow) {
             Some(column) => Err(DataError::MissingValue {
@@ -268,18 +386,21 @@ fn typed(cell: Cell<'_>) -> Cell<'_> {
 struct Roles<'a> {
     numbers: Option<HashSet<&'a str>>,
     others: HashSet<&'a str>,
+    ordered: Option<&'a str>,
 }
 
 impl<'a> Roles<'a> {
     fn new(selection: &'a Selection) -> Self {
         let set = |names: &'a Vec<String>| names.iter().map(String::as_str).collect();
-        Roles { numbers: selection.numbers.as_ref().map(set), others: set(&selection.others) }
+        let ordered = selection.ordered.as_deref();
+        Roles { numbers: selection.numbers.as_ref().map(set), others: set(&selection.others), ordered }
     }
 
     fn of(&self, name: &str) -> Role {
         match &self.numbers {
             Some(numbers) if numbers.contains(name) => Role::Number,
             _ if self.others.contains(name) => Role::Other,
+            _ if self.ordered == Some(name) => Role::Ordered,
             None => Role::Candidate,
             Some(_) => Role::Ignored,
         }
@@ -293,28 +414,72 @@ enum Fault {
     Missing,
     /// All cells before this one, beginning with the first, were missing.
     MissingBefore,
+    /// Less than the value before it.
+    Backwards,
 }
 
 impl Column {
+    fn new(role: Role, name: String, selection: &Selection) -> Column {
+        let is_ordered = selection.ordered.as_ref() == Some(&name);
+        let wanted = selection.others.contains(&name) || selection.kept.contains(&name);
+        let store = match role {
+            _ if wanted => Keeping::Always,
+            Role::Number | Role::Candidate => Keeping::WhileFew,
+            Role::Other | Role::Ordered | Role::Ignored => Keeping::Never,
+        };
+        Column { name, role, values: None, store, count: 0, before: None, is_ordered, missing: 0 }
+    }
+
     /// The first value decides whether a column holds numbers or text.
     fn push(&mut self, cell: Cell<'_>) -> Result<(), Fault> {
-        match (cell, &mut self.values) {
-            _ if self.role == Role::Ignored => {}
-            (Cell::Number(value), _) if !value.is_finite() => return Err(Fault::NotFinite(value)),
-            (Cell::Missing, None) => self.missing += 1,
-            (Cell::Missing, Some(_)) => return Err(Fault::Missing),
-            (Cell::Text(text), Some(Values::Numbers(_))) => return Err(Fault::NotNumeric(shorten(&text))),
-            (Cell::Text(text), Some(Values::Text(values))) => values.push(text.into_owned()),
-            (Cell::Number(value), Some(Values::Numbers(values))) => values.push(value),
+        match (cell, &self.values) {
+            _ if self.role == Role::Ignored => Ok(()),
+            (Cell::Number(value), _) if !value.is_finite() => Err(Fault::NotFinite(value)),
+            (Cell::Missing, None) => {
+                self.missing += 1;
+                Ok(())
+            }
+            (Cell::Missing, Some(_)) => Err(Fault::Missing),
+            (Cell::Text(text), Some(Values::Numbers(_))) => Err(Fault::NotNumeric(shorten(&text))),
+            (Cell::Text(text), None) if self.role == Role::Number => Err(Fault::NotNumeric(shorten(&text))),
+            (Cell::Text(_) | Cell::Number(_), None) if self.missing > 0 => Err(Fault::MissingBefore),
+            (Cell::Text(text), _) => self.add_text(&text),
             // Among words, `7` is a word too.
-            (Cell::Number(value), Some(Values::Text(values))) => values.push(value.to_string()),
-            (Cell::Text(text), None) if self.role == Role::Number => return Err(Fault::NotNumeric(shorten(&text))),
-            (_, None) if self.missing > 0 => return Err(Fault::MissingBefore),
-            (Cell::Text(text), None) => self.values = Some(Values::Text(vec![text.into_owned()])),
-            (Cell::Number(value), None) => self.values = Some(Values::Numbers(vec![value])),
+            (Cell::Number(value), Some(Values::Text(_))) => self.add_text(&value.to_string()),
+            (Cell::Number(value), _) => self.add_number(value),
             // What is neither number nor text is quoted as a text that stands for it.
-            (Cell::List(_), _) => return self.push(Cell::Text("[…]".into())),
-            (Cell::Other(_), _) => return self.push(Cell::Text("{…}".into())),
+            (Cell::List(_), _) => self.push(Cell::Text("[…]".into())),
+            (Cell::Other(_), _) => self.push(Cell::Text("{…}".into())),
+        }
+    }
+
+    fn add_number(&mut self, value: f64) -> Result<(), Fault> {
+        self.follow(|| Moment::Number(value))?;
+        let values = self.values.get_or_insert_with(|| Values::Numbers(Vec::new()));
+        if let (Values::Numbers(values), true) = (values, self.store != Keeping::Never) {
+            values.push(value);
+        }
+        Ok(())
+    }
+
+    fn add_text(&mut self, text: &str) -> Result<(), Fault> {
+        self.follow(|| Moment::Text(text.into()))?;
+        let values = self.values.get_or_insert_with(|| Values::Text(WordColumn::default()));
+        if let (Values::Text(values), true) = (values, self.store != Keeping::Never) {
+            values.push(text);
+        }
+        Ok(())
+    }
+
+    /// Counts a value, which must not lie before the one before it where values are ordered.
+    fn follow(&mut self, moment: impl FnOnce() -> Moment) -> Result<(), Fault> {
+        self.count += 1;
+        if self.is_ordered {
+            let moment = moment();
+            if self.before.as_ref().is_some_and(|before| moment < *before) {
+                return Err(Fault::Backwards);
+            }
+            self.before = Some(moment);
         }
         Ok(())
     }
@@ -364,7 +529,8 @@ pub(crate) mod tests {
     ) -> Result<Table, DataError> {
         let (_folder, path) = file(name, content);
         let names = |list: &[&str]| list.iter().map(|name| name.to_string()).collect::<Vec<_>>();
-        crate::formats::table(&path, None, &Selection { numbers: numbers.map(names), others: names(others) })
+        let selection = Selection { numbers: numbers.map(names), others: names(others), ..Selection::default() };
+        crate::formats::table(&path, None, &selection)
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub fn regimes(options: &RegimesOptions) -> Result<SeriesData, DataError> {
     let model = Model::new(options.seed, options.features);
     let (values, states) = model.generate(options.seed, options.rows);
     let table = table(options.features, &values, &states);
-    let selection = Selection { numbers: None, others: vec![LABEL.into()] };
+    let selection = Selection { others: vec![LABEL.into()], ..Selection::default() };
     let mut data = assemble(&table, &series, &selection)?;
     data.normalizer.classes = NAMES.map(String::from).to_vec();
     let evidence = model.evidence(&values);

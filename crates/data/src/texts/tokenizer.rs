@@ -17,6 +17,20 @@ pub struct TextTokenizer {
     limit: usize,
 }
 
+/// Bytes of a text that are looked at for each token that is kept; most tokens have four or five.
+const BYTES_PER_TOKEN: usize = 32;
+/// Texts up to this size are tokenized whole.
+const LEAST_BYTES: usize = 16 << 10;
+/// Tokens behind those that are kept that must be there where a text is cut.
+const SPARE_TOKENS: usize = 64;
+
+/// The end of a piece of about `bytes` bytes: between two words where there is such a place, or between two characters.
+pub(crate) fn cut_between_words(text: &str, bytes: usize) -> usize {
+    let end = text.floor_char_boundary(bytes);
+    let word = text[..end].rfind(|c: char| c.is_ascii_whitespace());
+    word.filter(|at| 2 * at >= end && *at > 0).unwrap_or(end)
+}
+
 /// What tokenizing a text gave, beside its ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Encoded {
@@ -103,11 +117,34 @@ impl TextTokenizer {
             let length = ids.len() - start;
             return Ok(Encoded { length, split: length, truncated });
         }
+        let text = self.beginning(text)?;
         let input: EncodeInput<'_> = match pair {
-            Some(pair) => (text, pair).into(),
+            Some(pair) => (text, self.beginning(pair)?).into(),
             None => text.into(),
         };
         self.encode(input, true, vocab, ids)
+    }
+
+    /// As much of a text as can have influence on the ids that are kept: tokenizing takes over a hundred times the bytes
+    /// of its text, and of a book with a limit of 512 tokens only the first page is read.
+    fn beginning<'a>(&self, text: &'a str) -> Result<&'a str, DataError> {
+        let mut bytes = self.limit.saturating_mul(BYTES_PER_TOKEN).max(LEAST_BYTES);
+        while bytes < text.len() {
+            let part = &text[..cut_between_words(text, bytes)];
+            let encoding = self.attempt(|| self.tokenizer.encode_fast(part, false))?;
+            // More tokens than are kept, and some to spare: where it was cut is seen by none that are.
+            let spare = encoding.get_overflowing().iter().map(|rest| rest.len()).sum::<usize>();
+            if spare > SPARE_TOKENS {
+                return Ok(part);
+            }
+            bytes = bytes.saturating_mul(2);
+        }
+        Ok(text)
+    }
+
+    fn attempt<T>(&self, work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, DataError> {
+        let refused = |cause: String| DataError::Tokenizer { file: self.file.clone(), cause };
+        guarded(work).map_err(refused)?.map_err(|error| refused(error.to_string()))
     }
 
     #[cfg(test)]
@@ -129,7 +166,7 @@ impl TextTokenizer {
 
     /// Appends the ids of a text without special tokens.
     pub(super) fn encode_plain_into(&self, text: &str, vocab: usize, ids: &mut Vec<u32>) -> Result<Encoded, DataError> {
-        self.encode(text.into(), false, vocab, ids)
+        self.encode(self.beginning(text)?.into(), false, vocab, ids)
     }
 
     fn encode(
@@ -139,10 +176,7 @@ impl TextTokenizer {
         vocab: usize,
         ids: &mut Vec<u32>,
     ) -> Result<Encoded, DataError> {
-        let refused = |cause| DataError::Tokenizer { file: self.file.clone(), cause };
-        let encoding = guarded(|| self.tokenizer.encode_fast(input, special))
-            .map_err(refused)?
-            .map_err(|error| refused(error.to_string()))?;
+        let encoding = self.attempt(|| self.tokenizer.encode_fast(input, special))?;
         let found = encoding.get_ids();
         self.check(found, vocab)?;
         ids.extend_from_slice(found);
@@ -156,8 +190,7 @@ impl TextTokenizer {
     /// Text of ids, without special tokens; ids that mean nothing are left out.
     pub fn decode(&self, ids: &[i32]) -> Result<String, DataError> {
         let known: Vec<u32> = ids.iter().filter_map(|&id| u32::try_from(id).ok()).collect();
-        let refused = |cause| DataError::Tokenizer { file: self.file.clone(), cause };
-        guarded(|| self.tokenizer.decode(&known, true)).map_err(refused)?.map_err(|error| refused(error.to_string()))
+        self.attempt(|| self.tokenizer.decode(&known, true))
     }
 }
 
@@ -194,6 +227,41 @@ pub(crate) mod tests {
         assert_eq!((ids.as_slice(), encoded.truncated), (&[2, 4, 5, 3, 6, 3][..], true));
         assert_eq!(tokenizer.decode(&[2, 4, 5, 3, -1]).unwrap(), "a b");
         assert!(matches!(tokenizer.limit(3, true), Err(DataError::BadOption { .. })));
+    }
+
+    /// Whatever stands behind what is kept has no influence, and is not looked at.
+    #[test]
+    fn long_texts_give_the_ids_of_their_beginning() {
+        let mut tokenizer = encoder();
+        tokenizer.limit(12, false).unwrap();
+        let (mut whole, mut part) = (Vec::new(), Vec::new());
+        for text in ["a b c d ".repeat(200_000), format!("{}{}", " ".repeat(50_000), "d c b a\n".repeat(20_000))] {
+            (whole.clear(), part.clear());
+            let expected = tokenizer.encode(text.as_str().into(), true, 8, &mut whole).unwrap();
+            let found = tokenizer.encode_into(&text, None, 8, &mut part).unwrap();
+            assert_eq!((whole.clone(), expected), (part.clone(), found));
+            assert!(tokenizer.beginning(&text).unwrap().len() < 140_000);
+            let mut plain = Vec::new();
+            tokenizer.encode_plain_into(&text, 8, &mut plain).unwrap();
+            assert_eq!(plain.len(), 12);
+        }
+        // A single word, however long, is one token: all of it is read.
+        let word = "x".repeat(40_000);
+        assert_eq!(tokenizer.beginning(&word).unwrap().len(), word.len());
+    }
+
+    #[test]
+    fn pairs_are_cut_alike_however_long_they_are() {
+        let mut tokenizer = encoder();
+        tokenizer.limit(16, true).unwrap();
+        for (first, second) in [(3, 90_000), (90_000, 3), (90_000, 90_000)] {
+            let [first, second] = [first, second].map(|words| "a b ".repeat(words));
+            let (mut whole, mut part) = (Vec::new(), Vec::new());
+            let input = (first.as_str(), second.as_str()).into();
+            let expected = tokenizer.encode(input, true, 8, &mut whole).unwrap();
+            assert_eq!(tokenizer.encode_into(&first, Some(&second), 8, &mut part).unwrap(), expected);
+            assert_eq!(whole, part);
+        }
     }
 
     #[test]

@@ -71,6 +71,11 @@ impl WordPiece {
         let start = ids.len();
         let mut word = Vec::new();
         for byte in text.bytes() {
+            // What comes after as many ids as there is room for changes none of them.
+            if ids.len() - start > room {
+                word.clear();
+                break;
+            }
             match byte {
                 b' ' | b'\t' | b'\n' | b'\r' => self.take_word(&mut word, ids),
                 _ if byte.is_ascii_control() => {}

@@ -1,8 +1,10 @@
 //! Facts about this machine: its CPU, its memory, and who holds it.
 
 mod cgroup;
+mod own;
 pub mod processes;
 
+pub use own::OwnMemory;
 pub use processes::Holder;
 
 use serde::Serialize;

@@ -134,6 +134,14 @@ impl Recipe {
         Ok(Sha256::digest(canonical).iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
+    /// The same of what a run keeps from its start to its end. Left out as well: the budget, which may change with the
+    /// machine, and how long it trains, so that a finished run can go on.
+    pub fn identity(&self) -> Result<String, RecipeError> {
+        let train = Train { epochs: 1, steps: None, ..self.train.clone() };
+        let memory = Memory { budget: Budget::Auto, ..self.memory.clone() };
+        Recipe { train, memory, ..self.clone() }.hash()
+    }
+
     /// Where a path of this recipe is: in the recipe's folder or, if nothing is there, in the working directory.
     pub fn resolve_path(&self, path: &Path) -> PathBuf {
         resolve_in(&self.dir, path)

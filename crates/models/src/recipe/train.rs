@@ -21,7 +21,8 @@ pub struct Train {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<usize>,
     pub seed: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// `None` where gradients are not clipped.
+    #[serde(serialize_with = "norm_or_zero")]
     pub clip_norm: Option<f32>,
     pub optimizer: Optimizer,
     pub schedule: Schedule,
@@ -30,6 +31,28 @@ pub struct Train {
     /// Text written after each epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<Sample>,
+}
+
+/// As the recipe writes it: no limit is 0.
+fn norm_or_zero<S: Serializer>(norm: &Option<f32>, serializer: S) -> Result<S::Ok, S::Error> {
+    norm.unwrap_or(0.0).serialize(serializer)
+}
+
+/// 1 unless it is said: what most trainings use, and what keeps one bad batch from undoing many good ones.
+const CLIP_NORM: f32 = 1.0;
+const LEAST_NORM: f64 = 1e-6;
+
+fn clip_norm(section: &Section<'_>) -> Option<f32> {
+    match section.number("clip_norm", Range::closed(0.0, 1e6)) {
+        None => Some(CLIP_NORM),
+        Some(0.0) => None,
+        Some(norm) => {
+            if norm < LEAST_NORM {
+                section.refuse("clip_norm", format!("{norm} leaves nothing of a gradient"), "0 does not clip");
+            }
+            Some(norm as f32)
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,8 +121,10 @@ pub(super) const ABOUT: &[About] = &[
     ),
     about("train.steps", "Updates after which the run ends.").unset("as many as the epochs have"),
     about("train.seed", "Decides the first weights, the order of samples and dropout."),
-    about("train.clip_norm", "The largest norm of all gradients together; larger ones are scaled down to it.")
-        .unset("gradients are not clipped"),
+    about(
+        "train.clip_norm",
+        "The largest norm of all gradients together; larger ones are scaled down to it. 0 does not clip, and lets every gradient go as soon as it was used.",
+    ),
     about(
         "train.evaluate.every",
         "When the validation data is scored: after each epoch, after so many steps, or never.",
@@ -151,7 +176,7 @@ impl Train {
             epochs: section.size("epochs", 1..=MOST_EPOCHS).unwrap_or(if steps.is_some() { MOST_EPOCHS } else { 1 }),
             steps,
             seed: section.seed("seed").unwrap_or(1),
-            clip_norm: section.number("clip_norm", Range::closed(1e-6, 1e6)).map(|n| n as f32),
+            clip_norm: clip_norm(section),
             optimizer: Optimizer::read(&section.section_or_empty("optimizer")),
             schedule: Schedule::read(&section.section_or_empty("schedule")),
             evaluate: Evaluate::read(&section.section_or_empty("evaluate")),

@@ -57,10 +57,8 @@ pub fn causes(oom: &Oom, log: &Log) -> Vec<Cause> {
     if oom.is_on_card() && !other {
         let likely = if explained { Likely::Possible } else { Likely::Likely };
         let at = if explained { causes.len() } else { 0 };
-        causes.insert(
-            at,
-            Cause { kind: CauseKind::TooBig, likely, why: too_big_words(oom, log), actions: SMALLER.to_vec() },
-        );
+        causes
+            .insert(at, Cause { kind: CauseKind::TooBig, likely, why: too_big_words(oom, log), actions: smaller(oom) });
     }
     causes
 }
@@ -245,6 +243,19 @@ const SMALLER: [&str; 6] = [
     "a shorter length or a smaller model, last: both change what is learned",
 ];
 
+/// The same in the words of JAX and TensorFlow, which know no Trainer.
+const SMALLER_XLA: [&str; 5] = [
+    "mixed precision: keras.mixed_precision.set_global_policy(\"mixed_bfloat16\"), or bfloat16 activations in JAX",
+    "jax.checkpoint (remat) around each layer, tf.recompute_grad in TensorFlow: only the layers' inputs are kept",
+    "gradients accumulated over smaller batches (optax.MultiSteps), so that the effective batch stays",
+    "XLA takes three quarters of the card at once: XLA_PYTHON_CLIENT_PREALLOCATE=false, or tf.config.experimental.set_memory_growth, where something else needs the rest",
+    "a shorter length or a smaller model, last: both change what is learned",
+];
+
+fn smaller(oom: &Oom) -> Vec<&'static str> {
+    if oom.form == Form::Xla { SMALLER_XLA.to_vec() } else { SMALLER.to_vec() }
+}
+
 fn too_big_words(oom: &Oom, log: &Log) -> String {
     let mut words = match (oom.allocated_bytes, oom.total_bytes) {
         (Some(allocated), Some(total)) => {
@@ -310,6 +321,13 @@ mod tests {
         let rising: String = [4.0, 4.8, 5.5, 6.1].iter().map(|s| format!("step 50 mem {s} GiB\n")).collect();
         assert_eq!(kinds(&format!("{rising}{message}"))[0].0, CauseKind::Leak);
         assert_eq!(kinds("Out of memory in the backward pass of epoch 2 of 20")[0].0, CauseKind::LongestBatch);
+    }
+
+    #[test]
+    fn jax_and_tensorflow_get_no_settings_of_the_trainer() {
+        let text = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.";
+        let actions = causes(&Oom::find(text).unwrap(), &Log::read(text)).remove(0).actions.join(" ");
+        assert!(actions.contains("jax.checkpoint") && !actions.contains("gradient_checkpointing"), "{actions}");
     }
 
     #[test]

@@ -97,11 +97,13 @@ const LONGEST_MESSAGE: usize = 1600;
 impl Oom {
     /// The last out-of-memory message of a text, if there is one.
     pub fn find(text: &str) -> Option<Oom> {
-        let rank = rank(text);
+        let (rank, was_killed) = (rank(text), ends_killed(text));
         let text = flowing(text);
         // Byte for byte as long as the text, so that places in one are places in the other.
         let lower = text.to_ascii_lowercase();
-        let (form, sign) = form_of(&lower)?;
+        let Some((form, sign)) = form_of(&lower) else {
+            return was_killed.then(|| Oom { rank, ..Oom::empty(Form::Host) });
+        };
         let start = lower.rfind(sign)?;
         let messages = lower.matches(sign).count();
         let message = piece(&text, start, LONGEST_MESSAGE);
@@ -153,7 +155,17 @@ impl Oom {
         self.unallocated_bytes =
             before(&["is reserved by PyTorch but unallocated", "is reserved but unallocated", "cached"])
                 .or_else(|| Some(reserved?.saturating_sub(self.allocated_bytes?)));
-        self.process_bytes = after(&["this process has"]).map(|a| a.bytes);
+        // Newer messages speak of "this process"; people and wrappers shorten it.
+        self.process_bytes = after(&[
+            "this process has",
+            "Process has",
+            "process has",
+            "Process using",
+            "process using",
+            "Process is using",
+            "process is using",
+        ])
+        .map(|a| a.bytes);
         self.others = processes(text);
         self.find_myself();
     }
@@ -204,6 +216,20 @@ fn form_of(lower: &str) -> Option<(Form, &'static str)> {
         }
     }
     SIGNS.iter().find(|(sign, _)| lower.contains(sign)).map(|&(sign, form)| (form, sign))
+}
+
+/// Lines at the end of a log in which a shell says that the kernel ended the program.
+const LAST_LINES: usize = 5;
+
+/// `Killed`, or as bash says it in a script: `train.sh: line 3:  4242 Killed                  python train.py`.
+fn ends_killed(text: &str) -> bool {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let is_number = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
+    let by_shell = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.windows(2).any(|pair| is_number(pair[0]) && pair[1] == "Killed")
+    };
+    lines.rev().take(LAST_LINES).any(|line| line == "Killed" || line.ends_with(": Killed") || by_shell(line))
 }
 
 /// At most `bytes` of a text from a place on, whole characters only.

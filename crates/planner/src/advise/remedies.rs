@@ -45,7 +45,7 @@ pub fn mentioned(text: &str) -> Vec<Remedy> {
     REMEDIES.iter().filter(|remedy| remedy.signs.iter().any(|sign| lower.contains(sign))).copied().collect()
 }
 
-const REMEDIES: [Remedy; 13] = [
+const REMEDIES: [Remedy; 15] = [
     Remedy {
         name: "torch.cuda.empty_cache()",
         verdict: Verdict::No,
@@ -87,6 +87,18 @@ const REMEDIES: [Remedy; 13] = [
         verdict: Verdict::Sometimes,
         reason: "the older way against fragmentation: large blocks are not cut up; expandable_segments does it better",
         signs: &["max_split_size"],
+    },
+    Remedy {
+        name: "roundup_power2_divisions",
+        verdict: Verdict::Sometimes,
+        reason: "rounds requests up so that batches of different lengths find each other's blocks again; every block is larger for it (up to 1/16 with 16 divisions). Against fragmentation by lengths only, and moot with expandable_segments",
+        signs: &["roundup_power2_divisions"],
+    },
+    Remedy {
+        name: "garbage_collection_threshold",
+        verdict: Verdict::No,
+        reason: "gives unused blocks back to the driver before they are missed, at the price of asking for them again; PyTorch frees them anyway before it gives up, and it has no effect with expandable_segments",
+        signs: &["garbage_collection_threshold"],
     },
     Remedy {
         name: "set_per_process_memory_fraction",
@@ -142,6 +154,16 @@ mod tests {
                 ("resetting the GPU, rebooting", Verdict::Sometimes)
             ]
         );
+        let allocator = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True,max_split_size_mb:128,\
+                         roundup_power2_divisions:16,garbage_collection_threshold:0.7";
+        let judged: Vec<&str> = names(allocator).into_iter().map(|(name, _)| name).collect();
+        let expected = [
+            "expandable_segments:True",
+            "max_split_size_mb",
+            "roundup_power2_divisions",
+            "garbage_collection_threshold",
+        ];
+        assert_eq!(judged, expected);
         assert!(names("loss 0.3").is_empty());
         assert!(remedies().iter().all(|r| r.signs.iter().all(|s| *s == s.to_ascii_lowercase())));
     }

@@ -46,6 +46,8 @@ pub struct Advice {
     pub need: Need,
     /// Tensors, the allocator's slack and the process's context: what the card must have.
     pub card_bytes: u64,
+    /// Tensors of the recipe as it stands, with its whole batch and nothing saved: no run of it has more.
+    pub plain_bytes: u64,
     pub settings: Vec<Setting>,
     pub code: String,
     pub notes: Vec<String>,
@@ -73,6 +75,7 @@ pub fn advise(recipe: &Recipe, device: &Device) -> Result<Advice, GraphError> {
         optimizer: shape.optimizer,
         need,
         card_bytes: need.card_bytes(),
+        plain_bytes: case.torch.need(&Shape { attention: Attention::Eager, ..case.plain })?.allocated_bytes(),
         settings: case.settings(&shape)?,
         code: code::snippet(recipe, &shape, case.accumulation(shape.batch), case.splits_freely()),
         notes: case.notes(&shape),

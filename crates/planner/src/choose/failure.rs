@@ -32,7 +32,7 @@ impl Explain for PlanFailure {
             PlanFailure::Recipe(error) => error.hints(),
             PlanFailure::Refused { hint, .. } => vec![hint.clone()],
             PlanFailure::DoesNotFit(smallest) => {
-                vec![format!("--memory {} is enough", smallest.planned_peak_bytes())]
+                vec![smallest.enough()]
             }
             PlanFailure::Plan(error) => error.hints(),
         }

@@ -3,10 +3,10 @@
 use super::levers::{offload, switches};
 use crate::Device;
 use crate::PlanFailure;
-use crate::choose::{Choice, ChooseError, Pins, choose};
-use crate::program::{StepSpec, UpdateRule};
+use crate::choose::{Choice, ChooseError, Decision, Pins, choose};
+use crate::program::{EVALUATE, StepSpec, UpdateRule};
 use plimsoll_base::names::Named;
-use plimsoll_base::units::format_bytes;
+use plimsoll_base::units::{ADDRESSABLE_BYTES, format_bytes};
 use plimsoll_core::graph::Backend;
 use plimsoll_core::plan::{LayoutOptions, Profile, Summary};
 use plimsoll_core::types::DType;
@@ -184,6 +184,11 @@ impl Planned {
         self.reserve_bytes + self.choice.layout.arena_bytes as u64
     }
 
+    /// What would be enough for it: never a budget that the device does not have.
+    pub fn enough(&self) -> String {
+        enough(self.planned_peak_bytes(), &self.device)
+    }
+
     /// Counts with what the runtime takes, now that it is known, instead of what was estimated. Whether the plan still
     /// fits its budget.
     pub fn settle_reserve(&mut self, reserve_bytes: u64) -> bool {
@@ -193,18 +198,85 @@ impl Planned {
     }
 }
 
-/// The budget in bytes: what the user says, or 95 % of what is free.
+/// The budget in bytes: what the user says, or 95 % of what is free. More than is free cannot be given: asked for that,
+/// the budget is the same as if nothing had been said.
 pub fn budget_bytes(recipe: &Recipe, device: &Device) -> u64 {
     match recipe.memory.budget {
-        Budget::Bytes(bytes) => bytes,
+        Budget::Bytes(bytes) if is_there(bytes, device) => bytes,
         Budget::Percent(percent) => (device.free_bytes as f64 * percent / 100.0) as u64,
-        Budget::Auto => (device.free_bytes as f64 * 0.95) as u64,
+        Budget::Auto | Budget::Bytes(_) => (device.free_bytes as f64 * 0.95) as u64,
     }
 }
 
-/// Chooses a plan. `DoesNotFit` carries the smallest there is.
+/// A device that does not say what it has free is believed to have it; and a budget beyond all memory asks what would be
+/// without one.
+fn is_there(bytes: u64, device: &Device) -> bool {
+    bytes <= device.free_bytes || device.free_bytes == 0 || bytes >= ADDRESSABLE_BYTES
+}
+
+/// What was asked for in vain, where that is more than the device has free.
+pub fn asked_in_vain(recipe: &Recipe, device: &Device) -> Option<u64> {
+    match recipe.memory.budget {
+        Budget::Bytes(bytes) if !is_there(bytes, device) => Some(bytes),
+        _ => None,
+    }
+}
+
+/// What would be enough for a plan of this size: a budget, or more memory than the device has.
+pub(crate) fn enough(bytes: u64, device: &Device) -> String {
+    let size = format_bytes(bytes);
+    let (name, free, total) = (&device.name, format_bytes(device.free_bytes), format_bytes(device.total_bytes));
+    match bytes {
+        _ if is_there(bytes, device) => format!("--memory {bytes} ({size}) is enough for the smallest plan"),
+        _ if bytes <= device.total_bytes => {
+            format!("the smallest plan needs {size}: {name} has {total}, of which {free} are free now")
+        }
+        _ => format!("the smallest plan needs {size}, more than {name} has ({total})"),
+    }
+}
+
+/// Chooses a plan. `DoesNotFit` carries the smallest there is. How many samples are evaluated at a time has no influence on
+/// any result: unless the recipe says it, an evaluation is never what does not fit.
 pub fn plan(recipe: &Recipe, device: &Device) -> Result<Planned, PlanFailure> {
-    let (family, spec, pins) = (family(&recipe.model), spec(recipe, device), pins(recipe, device)?);
+    let wanted = spec(recipe, device);
+    let may_lower = recipe.train.evaluate.batch.pinned().is_none() && recipe.model.family().contrast().is_none();
+    let mut spec = wanted.clone();
+    loop {
+        let planned = plan_for(recipe, device, &spec);
+        let lower = spec.evaluate_batch.filter(|batch| may_lower && *batch > 1).map(|batch| batch.div_ceil(4));
+        match (planned, lower) {
+            (Err(PlanFailure::DoesNotFit(smallest)), Some(batch)) if peaks_in_evaluation(&smallest) => {
+                spec.evaluate_batch = Some(batch);
+            }
+            (planned, _) => return planned.map(|planned| said_of_evaluation(planned, &wanted)),
+        }
+    }
+}
+
+fn peaks_in_evaluation(planned: &Planned) -> bool {
+    let Choice { program, layout, .. } = &planned.choice;
+    program.phases.get(layout.peak_phase()).is_some_and(|phase| phase.name == EVALUATE)
+}
+
+/// A lowered evaluation is a decision like others.
+fn said_of_evaluation(mut planned: Planned, wanted: &StepSpec) -> Planned {
+    if let (Some(batch), Some(usual)) = (planned.spec.evaluate_batch, wanted.evaluate_batch)
+        && batch < usual
+    {
+        planned.choice.decisions.push(Decision {
+            lever: "evaluate_batch".into(),
+            choice: batch.to_string(),
+            saved_bytes: 0,
+            predicted_ms: 0.0,
+            reason: format!("{usual} samples at a time would not fit; scores are the same"),
+        });
+    }
+    planned
+}
+
+/// The same for samples to an evaluation as `spec` says.
+fn plan_for(recipe: &Recipe, device: &Device, spec: &StepSpec) -> Result<Planned, PlanFailure> {
+    let (family, pins) = (family(&recipe.model), pins(recipe, device)?);
     let budget = budget_bytes(recipe, device);
     let arena_budget = usize::try_from(budget.saturating_sub(device.reserve_bytes)).unwrap_or(usize::MAX);
     let options = LayoutOptions { target: device.target, sharing: true };
@@ -216,7 +288,7 @@ pub fn plan(recipe: &Recipe, device: &Device) -> Result<Planned, PlanFailure> {
         budget_bytes: budget,
         reserve_bytes: device.reserve_bytes,
     };
-    match choose(family.as_ref(), &spec, &pins, options, arena_budget, &profile(recipe, device)) {
+    match choose(family.as_ref(), spec, &pins, options, arena_budget, &profile(recipe, device)) {
         Ok(mut choice) => {
             choice.decisions.extend(switches(&recipe.memory));
             Ok(planned(choice))
@@ -249,6 +321,59 @@ mod tests {
             ..Device::cpu(1, 8 << 30)
         };
         plan(&recipe, &device).unwrap().choice
+    }
+
+    const RECIPES: [&str; 2] =
+        [include_str!("../../tests/recipes/series.toml"), include_str!("../../tests/recipes/text.toml")];
+
+    /// Whatever fits with evaluations of one sample fits with evaluations left to the planner, and scores are the same.
+    #[test]
+    fn an_evaluation_is_never_what_does_not_fit() {
+        for text in RECIPES {
+            let one = ["train.evaluate.batch=1".to_string(), "train.effective_batch=32".into()];
+            let parse = |sets: &[String]| Recipe::parse(text, "drawn.toml", sets).unwrap();
+            let tight = Device::cpu(2, 4096);
+            let Err(PlanFailure::DoesNotFit(smallest)) = plan(&parse(&one), &tight) else { panic!("4 KiB are enough") };
+            let device = Device::cpu(2, smallest.planned_peak_bytes());
+            let all = ["memory.budget=100%".to_string(), one[1].clone()];
+            let planned = plan(&parse(&all), &device).unwrap();
+            assert!(planned.headroom_bytes >= 0);
+            let said = planned.choice.decisions.iter().any(|decision| decision.lever == "evaluate_batch");
+            assert_eq!(said, planned.spec.evaluate_batch < Some(32), "{:?}", planned.spec.evaluate_batch);
+            // What is called smallest is no larger than what the recipe could have asked for.
+            let Err(PlanFailure::DoesNotFit(free)) = plan(&parse(&all[1..]), &tight) else {
+                panic!("4 KiB are enough")
+            };
+            assert!(free.planned_peak_bytes() <= smallest.planned_peak_bytes());
+            // What is pinned stays.
+            let pinned = [all[0].clone(), all[1].clone(), "train.evaluate.batch=32".into()];
+            if let Ok(planned) = plan(&parse(&pinned), &device) {
+                assert_eq!(planned.spec.evaluate_batch, Some(32));
+            }
+        }
+    }
+
+    #[test]
+    fn a_budget_is_never_more_than_there_is() {
+        let recipe =
+            |budget: &str| Recipe::parse(RECIPES[0], "drawn.toml", &[format!("memory.budget={budget}")]).unwrap();
+        let device = Device::cpu(2, 1 << 30);
+        let auto = budget_bytes(&recipe("auto"), &device);
+        for (asked, given, vain) in [
+            ("512MiB", 512 << 20, None),
+            ("1GiB", 1 << 30, None),
+            ("1025MiB", auto, Some(1025 << 20)),
+            ("9TiB", auto, Some(9 << 40)),
+        ] {
+            assert_eq!(budget_bytes(&recipe(asked), &device), given, "{asked}");
+            assert_eq!(asked_in_vain(&recipe(asked), &device), vain, "{asked}");
+        }
+        let unknown = Device::cpu(2, 0);
+        assert_eq!(budget_bytes(&recipe("9TiB"), &unknown), 9 << 40, "a device that does not say is believed");
+        assert!(enough(1 << 20, &device).starts_with("--memory 1048576"));
+        assert!(
+            !enough(2 << 30, &device).contains("--memory") && enough(2 << 30, &device).contains("more than cpu has")
+        );
     }
 
     #[test]

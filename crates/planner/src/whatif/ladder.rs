@@ -7,7 +7,6 @@ use super::rungs::{RungKind, Step, Tier, kinds};
 use crate::Device;
 use crate::PlanFailure;
 use crate::choose::Planned;
-use plimsoll_base::units::format_bytes;
 use plimsoll_models::recipe::Draft;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -72,19 +71,19 @@ pub struct Ladder {
     pub smallest_card: Option<CardAnswer>,
     /// The smallest plan of the recipe as it is.
     pub smallest: Outline,
+    /// What would be enough for that, in words.
+    pub enough: String,
 }
 
 impl Ladder {
-    /// What fits, from the least to the most intrusive. The last is always a budget that is enough.
+    /// What fits, from the least to the most intrusive. The last is always how much memory would be enough.
     pub fn hints(&self) -> Vec<String> {
         let card = self.smallest_card.as_ref().map(|answer| {
             let plan = &answer.plan;
             let (card, ms) = (&answer.card, plan.predicted_step_ms);
             format!("{card} is the smallest card of the catalog that takes it as it is: {} at {ms:.1} ms", plan.batch())
         });
-        let enough = self.smallest.planned_peak_bytes;
-        let budget = format!("--memory {enough} ({}) is enough for the smallest plan", format_bytes(enough));
-        self.rungs.iter().filter_map(Rung::hint).chain(card).chain([budget]).collect()
+        self.rungs.iter().filter_map(Rung::hint).chain(card).chain([self.enough.clone()]).collect()
     }
 }
 
@@ -107,7 +106,12 @@ pub fn ladder(
             rungs.extend(climb.together(kinds.iter().filter(|kind| kind.tier <= tier))?);
         }
     }
-    Ok(Ladder { rungs, smallest_card: smallest_card(&recipe, cards)?, smallest: smallest.into() })
+    Ok(Ladder {
+        rungs,
+        smallest_card: smallest_card(&recipe, cards)?,
+        smallest: smallest.into(),
+        enough: smallest.enough(),
+    })
 }
 
 struct Climb<'a> {

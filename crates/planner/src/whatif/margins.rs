@@ -26,8 +26,10 @@ pub struct Margins {
 /// `cards` by memory.
 pub fn margins(recipe: &Recipe, planned: &Planned, cards: &[Device]) -> Result<Margins, PlanFailure> {
     let richer = with_budget(recipe, planned.budget_bytes.saturating_add(GIB));
+    let device = &planned.device;
+    let larger = Device { free_bytes: device.free_bytes.saturating_add(GIB), ..device.clone() };
     Ok(Margins {
-        another_gib: fitting(attempt(&richer, &planned.device)?),
+        another_gib: fitting(attempt(&richer, &larger)?),
         largest_micro_batch: largest_micro_batch(recipe, planned)?,
         smallest_card: smallest_card(recipe, cards)?,
         full_speed_card: full_speed_card(recipe, cards)?,

@@ -7,6 +7,7 @@ mod cards;
 mod frontier;
 mod grid;
 mod ladder;
+mod largest;
 mod margins;
 mod neighbours;
 mod parallel;
@@ -17,6 +18,7 @@ pub use cards::{CardAnswer, CardRow, full_speed_card, holding_card, on_cards, sm
 pub use frontier::{FrontierPoint, frontier_of};
 pub use grid::{Axis, Grid, GridError, GridRow, grid};
 pub use ladder::{Ladder, Rung, ladder};
+pub use largest::{LargestRow, largest};
 pub use margins::{Margins, margins};
 pub use neighbours::{Neighbour, neighbours};
 pub use parallel::Progress;

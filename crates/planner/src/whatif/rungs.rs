@@ -173,7 +173,11 @@ fn batches(recipe: &Recipe) -> Vec<Step> {
         };
         let rate = format!("train.optimizer.lr={:.2e}", optimizer.lr * factor);
         let times = (100.0 / share).round() / 100.0;
-        let adjust = format!("{rate} ({law}); an epoch has {times} times the steps");
+        let noise = (10.0 / share.sqrt()).round() / 10.0;
+        let adjust = format!(
+            "{rate} ({law}); gradients are {noise} times as noisy, an epoch has {times} times the steps: keep the epochs and \
+             the samples of the warm-up, and compare validation, where smaller batches often do as well"
+        );
         Step::new(format!("batch {whole} → {batch}"), [format!("train.effective_batch={batch}")], adjust)
     };
     smaller(whole, &SHARES, 1).into_iter().map(step).collect()

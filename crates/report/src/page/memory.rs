@@ -2,14 +2,14 @@
 
 use super::chart::{Range, plain};
 use super::html::Html;
+use crate::kinds::kinds;
 use crate::svg::escaped;
 use crate::timeline::{Row, STACK, bytes_of, merged};
 use plimsoll_base::units::{format_bytes, unit_of};
-use plimsoll_core::graph::{Component, without_numbers};
+use plimsoll_core::graph::Component;
 use plimsoll_core::plan::{Summary, live_by_tick};
 use plimsoll_planner::choose::Planned;
 use serde::Serialize;
-use std::collections::HashMap;
 use std::fmt::Write;
 
 const WIDTH: f64 = 1120.0;
@@ -193,7 +193,7 @@ impl Timeline {
             );
         }
         let more = if shown { "" } else { ", above this scale" };
-        let text = format!("budget {}{more}", format_bytes(self.budget));
+        let text = format!("room for the arena {}{more}", format_bytes(self.budget));
         let _ = write!(
             svg,
             "<text class=\"budget halo\" x=\"{}\" y=\"{:.1}\">{text}</text>",
@@ -285,8 +285,8 @@ fn breakdown(planned: &Planned, summary: &Summary, page: &mut Html) {
 /// The cell with a bar, as long as it is large against `most`, and its share of all.
 fn bar(bytes: usize, total: usize, most: usize, class: &str) -> String {
     let share = 100.0 * bytes as f64 / total.max(1) as f64;
-    let width = (100.0 * bytes as f64 / most.max(1) as f64).min(100.0);
-    format!("<td class=\"bar\"><i class=\"{class}\" style=\"width:{width:.2}%\"></i><span>{share:.1} %</span></td>")
+    let width = (bytes as f64 / most.max(1) as f64).min(1.0);
+    format!("<td class=\"bar\"><i class=\"{class}\" style=\"--share:{width:.4}\"></i><span>{share:.1} %</span></td>")
 }
 
 fn layers(summary: &Summary, page: &mut Html) {
@@ -294,10 +294,11 @@ fn layers(summary: &Summary, page: &mut Html) {
     let mut rows: Vec<(&str, usize)> = summary.layers.iter().map(|(name, &bytes)| (name.as_str(), bytes)).collect();
     // Equal sizes in the order of their layers: 2 before 10.
     rows.sort_by_key(|(name, bytes)| (std::cmp::Reverse(*bytes), name.len(), *name));
-    let most = rows.first().map_or(1, |row| row.1);
     // What would read 0.0 % says nothing by itself.
     let telling = rows.iter().filter(|row| 2000 * row.1 >= total).count();
     let rest = rows.split_off(telling.min(LAYERS_SHOWN));
+    let others: usize = rest.iter().map(|row| row.1).sum();
+    let most = rows.first().map_or(1, |row| row.1).max(others);
     page.section("At the peak, by layer", "").raw("<table><tbody>");
     let mut row = |name: &str, bytes: usize| {
         page.raw("<tr><td class=\"name\">").text(name).raw("</td><td class=\"n\">").text(&format_bytes(bytes as u64));
@@ -305,36 +306,9 @@ fn layers(summary: &Summary, page: &mut Html) {
     };
     rows.iter().for_each(|(name, bytes)| row(name, *bytes));
     if !rest.is_empty() {
-        row(&format!("{} more", rest.len()), rest.iter().map(|r| r.1).sum());
+        row(&format!("{} more", rest.len()), others);
     }
     page.raw("</tbody></table>").end_section();
-}
-
-/// Buffers of one kind: the same value of every layer.
-struct BufferKind {
-    name: String,
-    component: Component,
-    /// Of one of them.
-    bytes: usize,
-    count: usize,
-}
-
-/// Values that differ by the number of their layer only are one kind; the kinds with most bytes first.
-fn kinds(summary: &Summary) -> Vec<BufferKind> {
-    let mut kinds: Vec<BufferKind> = Vec::new();
-    let mut known: HashMap<(String, Component, usize), usize> = HashMap::new();
-    for buffer in &summary.live {
-        let key = (without_numbers(&buffer.name), buffer.component, buffer.bytes);
-        let at = *known.entry(key).or_insert_with_key(|(name, component, bytes)| {
-            kinds.push(BufferKind { name: name.clone(), component: *component, bytes: *bytes, count: 0 });
-            kinds.len() - 1
-        });
-        kinds[at].count += 1;
-        // One of its kind keeps its number.
-        kinds[at].name = if kinds[at].count == 1 { buffer.name.clone() } else { without_numbers(&buffer.name) };
-    }
-    kinds.sort_by_key(|kind| std::cmp::Reverse(kind.bytes * kind.count));
-    kinds
 }
 
 fn buffers(summary: &Summary, page: &mut Html) {
@@ -345,31 +319,13 @@ fn buffers(summary: &Summary, page: &mut Html) {
     page.raw("<table><thead><tr><th>buffer</th><th>component</th><th class=\"n\">each</th><th class=\"n\">together</th><th></th></tr></thead><tbody>");
     for kind in kinds.iter().take(BUFFERS_SHOWN) {
         let (class, together) = (class(kind.component), kind.bytes * kind.count);
-        let width = 100.0 * together as f64 / most.max(1) as f64;
+        let width = together as f64 / most.max(1) as f64;
         let times = if kind.count > 1 { format!("{} × ", kind.count) } else { String::new() };
         page.raw("<tr><td class=\"name\"><i class=\"key ").raw(class).raw("\"></i>").text(&kind.name);
         page.raw("</td><td>").text(&label(kind.component)).raw("</td><td class=\"n\">");
         page.text(&format!("{times}{}", format_bytes(kind.bytes as u64))).raw("</td><td class=\"n\">");
         page.text(&format_bytes(together as u64));
-        page.raw(&format!("</td><td class=\"bar\"><i class=\"{class}\" style=\"width:{width:.2}%\"></i></td></tr>"));
+        page.raw(&format!("</td><td class=\"bar\"><i class=\"{class}\" style=\"--share:{width:.4}\"></i></td></tr>"));
     }
     page.raw("</tbody></table>").end_section();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use plimsoll_core::plan::{LiveBuffer, Peak};
-
-    #[test]
-    fn buffers_of_all_layers_are_one_kind() {
-        let buffer =
-            |name: &str, bytes: usize| LiveBuffer { name: name.into(), bytes, component: Component::Activations };
-        let live =
-            vec![buffer("head", 50), buffer("layers.0.up", 30), buffer("layers.1.up", 30), buffer("layers.2.up", 8)];
-        let peak = Peak { phase: "step".into(), tick: 0, node: "head".into() };
-        let summary = Summary { peak, breakdown: [].into(), layers: [].into(), live };
-        let found: Vec<(String, usize)> = kinds(&summary).into_iter().map(|kind| (kind.name, kind.count)).collect();
-        assert_eq!(found, [("layers.*.up".into(), 2), ("head".into(), 1), ("layers.2.up".into(), 1)]);
-    }
 }

@@ -3,7 +3,8 @@
 use crate::arena::take_arena;
 use crate::checkpoints;
 use crate::steps::{Pass, Shapes, evaluate, phase, shapes};
-use crate::tasks::{Each, EachPair, EachRow, Trained, load_data, task};
+use crate::tasks::{Each, EachPair, EachRow, ExpectedData, Trained};
+use crate::tasks::{beside_the_run, counts_process, expected_data, load_data, task};
 use crate::weights::{Companions, TokenizerSource, load_folder, source_checkpoint, write_folder};
 use crate::writing::{GenerationOptions, Generator};
 use crate::{LoadedData, RunError};
@@ -11,13 +12,14 @@ use plimsoll_base::folders::is_same;
 use plimsoll_core::plan::PlanError;
 use plimsoll_data::{Batch, Dataset};
 use plimsoll_exec::Executor;
+use plimsoll_exec::host::OwnMemory;
 use plimsoll_models::families::GenerationShape;
 use plimsoll_models::hf::HfError;
 use plimsoll_models::recipe::Recipe;
-use plimsoll_planner::Device;
 use plimsoll_planner::choose as setup;
 use plimsoll_planner::choose::{Choice, EMBEDDINGS, Planned, plan_use};
 use plimsoll_planner::program::EVALUATE;
+use plimsoll_planner::{Device, PlanFailure};
 use plimsoll_runs::Scores;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,6 +32,8 @@ pub struct TrainedRun {
     pub weights: PathBuf,
     dir: PathBuf,
     executor: Box<dyn Executor>,
+    /// What the program itself takes, where it is counted.
+    own_bytes: u64,
 }
 
 impl TrainedRun {
@@ -61,19 +65,40 @@ impl TrainedRun {
             });
         }
         let recipe = Recipe::load(&recipe_path, &[])?;
+        let own_bytes = device.reserve_bytes;
+        let device = &beside_the_run(device, &recipe, expected_data(&recipe));
         let planned = plan_use(&recipe, device, writes(&recipe))?;
         let mut executor = take_arena(&recipe, &planned)?;
         let weights = load_weights(dir, &recipe, &planned.choice, &mut executor)?;
-        Ok(TrainedRun { recipe, planned, weights, dir: dir.into(), executor })
+        Ok(TrainedRun { recipe, planned, weights, dir: dir.into(), executor, own_bytes })
     }
 
     pub fn measured_bytes(&self) -> u64 {
-        self.executor.measured_bytes()
+        match counts_process(&self.planned) {
+            true => OwnMemory::now().peak_bytes,
+            false => self.executor.measured_bytes(),
+        }
+    }
+
+    /// Counts the data that is loaded beside the arena; it must be in the budget too.
+    fn count_data(&mut self, data: &LoadedData) -> Result<(), RunError> {
+        if !counts_process(&self.planned) {
+            return Ok(());
+        }
+        let plain = Device { reserve_bytes: self.own_bytes, ..self.planned.device.clone() };
+        let counted = beside_the_run(&plain, &self.recipe, Some(ExpectedData::of(data, &self.recipe))).reserve_bytes;
+        let arena = self.planned.choice.layout.arena_bytes as u64;
+        let reserve = counted.max(OwnMemory::now().peak_bytes.saturating_sub(arena));
+        match self.planned.settle_reserve(reserve) {
+            true => Ok(()),
+            false => Err(PlanFailure::DoesNotFit(Box::new(self.planned.clone())).into()),
+        }
     }
 
     /// Scores on the validation data of the recipe.
     pub fn evaluate(&mut self) -> Result<(Scores, LoadedData), RunError> {
         let data = load_data(&self.recipe)?;
+        self.count_data(&data)?;
         let Some(validation) = data.validation.clone() else {
             return Err(RunError::Refused {
                 cause: "the recipe holds no data out for validation".into(),

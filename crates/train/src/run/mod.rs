@@ -6,3 +6,4 @@ mod trainer;
 
 pub use open::{Run, RunOptions, StoredPlan};
 pub use run_folder::RunFolder;
+pub use trainer::random_weights;

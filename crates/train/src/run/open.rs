@@ -5,7 +5,7 @@ use crate::LoadedData;
 use crate::RunError;
 use crate::arena::take_arena_with;
 use crate::checkpoints::{self, Fingerprint};
-use crate::tasks::{host_peak_bytes, load_data, task};
+use crate::tasks::{ExpectedData, beside_the_run, counts_process, host_peak_bytes, load_data, task};
 use crate::weights::{Companions, is_exported, write_folder};
 use plimsoll_base::files::write_inside;
 use plimsoll_base::folders::check_replaceable;
@@ -17,8 +17,9 @@ use plimsoll_cuda::GpuFacts;
 use plimsoll_cuda::opened_bytes;
 use plimsoll_exec::Algorithms;
 use plimsoll_exec::Executor;
+use plimsoll_exec::host::OwnMemory;
 use plimsoll_models::hf::HfError;
-use plimsoll_models::recipe::{Budget, Recipe};
+use plimsoll_models::recipe::{Budget, Memory, Recipe, Shape, Source, Train};
 use plimsoll_planner::choose::{self as setup, Planned};
 use plimsoll_planner::choose::{Choice, Decision};
 use plimsoll_planner::program::{Settings, program};
@@ -36,6 +37,8 @@ pub struct RunOptions {
     pub resume: bool,
     /// Use this plan.json instead of choosing one.
     pub plan: Option<PathBuf>,
+    /// Stop before so many updates are exceeded; the run can go on later as if it had not stopped.
+    pub stop_at: Option<usize>,
 }
 
 /// plan.json: the decisions and the layout of a run.
@@ -46,6 +49,9 @@ pub struct StoredPlan {
     pub recipe_hash: String,
     pub device: String,
     pub settings: Settings,
+    /// Samples to an evaluation; absent where the recipe's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evaluate_batch: Option<usize>,
     pub decisions: Vec<Decision>,
     pub layout: PlanFile,
     /// The library's algorithms behind the products, which the bits depend on too. Absent on a CPU.
@@ -65,6 +71,7 @@ impl StoredPlan {
             recipe_hash,
             device: planned.device.name.clone(),
             settings: settings.clone(),
+            evaluate_batch: planned.spec.evaluate_batch,
             decisions: decisions.clone(),
             layout: PlanFile::new(program, layout, *options),
             products: products.clone(),
@@ -88,12 +95,16 @@ impl StoredPlan {
 
     /// Builds the graphs again and puts the stored layout under them, after checking that they belong together.
     pub fn restore(&self, recipe: &Recipe, device: &Device, path: &Path) -> Result<Planned, RunError> {
-        let (family, spec) = (setup::family(&recipe.model), setup::spec(recipe, device));
+        let (family, mut spec) = (setup::family(&recipe.model), setup::spec(recipe, device));
+        // More than the recipe's own is no plan of ours, whatever it is.
+        let lowered =
+            self.evaluate_batch.filter(|batch| spec.evaluate_batch.is_some_and(|usual| (1..usual).contains(batch)));
+        spec.evaluate_batch = lowered.or(spec.evaluate_batch);
         let refused = |cause: &str| RunError::Refused {
             cause: format!("{}: {cause}", path.display()),
             hint: "use the plan with the recipe it was made for".into(),
         };
-        if self.recipe_hash != recipe.hash()? {
+        if ![recipe.hash()?, recipe.identity()?].contains(&self.recipe_hash) {
             return Err(refused("the plan was made for another recipe"));
         }
         let product = self.settings.micro_batch.checked_mul(self.settings.accumulation);
@@ -148,6 +159,10 @@ pub struct Run {
     /// The checkpoint to go on from.
     pub from: Option<PathBuf>,
     pub resumed: bool,
+    /// Where to stop for now, counted in updates from the start of the run.
+    pub stop_at: Option<usize>,
+    /// What the resumed run does otherwise than before, in words.
+    pub changes: Vec<String>,
     /// The stored plan did not fit this device any more and another was made: bits differ from here on.
     pub replanned: bool,
     /// Nobody else trains in it.
@@ -159,19 +174,21 @@ impl Run {
     /// folder is as it was.
     pub fn open(recipe: Recipe, device: &Device, options: &RunOptions) -> Result<Run, RunError> {
         let folder = RunFolder::claim(&options.out, options.resume)?;
-        Run::open_in(folder, recipe, device, options.plan.as_deref())
+        let mut run = Run::open_in(folder, recipe, device, options.plan.as_deref())?;
+        run.stop_at = options.stop_at;
+        Ok(run)
     }
 
     /// The same in a folder that this process holds already. `plan`: use this plan.json instead of choosing one.
     pub fn open_in(folder: RunFolder, recipe: Recipe, device: &Device, plan: Option<&Path>) -> Result<Run, RunError> {
         let (out, resumed) = (folder.path().to_path_buf(), folder.holds_run());
-        if resumed {
-            check_same_recipe(&recipe, &out)?;
-        }
+        let changes = if resumed { changes_since(&recipe, &out)? } else { Vec::new() };
         // It is written at the end; that it cannot be is said at the start.
         check_replaceable(&out.join("model"), &is_exported).map_err(HfError::from)?;
+        let data = load_data(&within_host(&recipe, device))?;
+        let device = &beside_loaded(device, &recipe, &data);
         let stored = out.join("plan.json");
-        let (planned, products, replanned) = match plan {
+        let (mut planned, products, replanned) = match plan {
             Some(path) => {
                 let plan = StoredPlan::read(path)?;
                 let planned = plan.restore(&recipe, device, path)?;
@@ -183,11 +200,25 @@ impl Run {
             None if resumed && stored.exists() => resume_plan(&recipe, device, &stored)?,
             None => (setup::plan(&recipe, device)?, Algorithms::default(), false),
         };
-        let data = load_data(&recipe)?;
+        count_loading(&mut planned)?;
         let fingerprint = Fingerprint::of(&recipe, &data)?;
         let from = if resumed { last_checkpoint(&folder) } else { None };
         from.as_deref().map_or(Ok(()), |from| check_same_data(from, &fingerprint, &out))?;
-        Ok(Run { recipe, out, planned, products, data, fingerprint, from, resumed, replanned, folder })
+        let stop_at = None;
+        Ok(Run {
+            recipe,
+            out,
+            planned,
+            products,
+            data,
+            fingerprint,
+            from,
+            resumed,
+            stop_at,
+            changes,
+            replanned,
+            folder,
+        })
     }
 
     pub fn program(&self) -> &Program {
@@ -211,7 +242,7 @@ impl Run {
     /// As [`host_peak_bytes`] says, with the data that was loaded.
     pub fn host_peak_bytes(&self) -> u64 {
         let data = self.data.train.resident_bytes() + self.data.validation.as_ref().map_or(0, |v| v.resident_bytes());
-        host_peak_bytes(&self.recipe, &self.planned.choice, data)
+        host_peak_bytes(&self.recipe, &self.planned, data)
     }
 
     /// Takes the arena. Where another process got to the device's memory first, what is left is planned for anew; and so
@@ -238,6 +269,14 @@ impl Run {
                 }
             }
             tries_left -= 1;
+        }
+    }
+
+    /// What the run takes: of the whole process where the plan counts that, otherwise of the arena and its device.
+    pub(super) fn measured_bytes(&self, executor: &dyn Executor) -> u64 {
+        match counts_process(&self.planned) {
+            true => OwnMemory::now().peak_bytes,
+            false => executor.measured_bytes(),
         }
     }
 
@@ -280,18 +319,27 @@ impl Run {
         let checkpoints = self.checkpoints();
         self.folder.sweep();
         fs::create_dir_all(&checkpoints).map_err(RunError::io(&checkpoints))?;
-        if self.resumed && !self.replanned && self.out.join("plan.json").exists() {
+        let keeps_plan = self.resumed && !self.replanned && self.out.join("plan.json").exists();
+        if keeps_plan && self.changes.is_empty() {
             return Ok(());
         }
-        self.write_plan(&self.products)?;
+        if !keeps_plan {
+            self.write_plan(&self.products)?;
+        }
         // The recipe comes last: a folder with a recipe is a run that can be resumed.
+        self.write_recipe()
+    }
+
+    /// With its folder spelled out, so that the run can be used from anywhere.
+    fn write_recipe(&self) -> Result<(), RunError> {
         let path = self.out.join("recipe.toml");
-        write_inside(&path, self.recipe.to_toml()?.as_bytes()).map_err(RunError::io(path))
+        let recipe = Recipe { dir: absolute_folder(&self.recipe), ..self.recipe.clone() };
+        write_inside(&path, recipe.to_toml()?.as_bytes()).map_err(RunError::io(path))
     }
 
     /// Writes plan.json with these products.
     pub(super) fn write_plan(&self, products: &Algorithms) -> Result<(), RunError> {
-        let plan = StoredPlan::new(self.recipe.hash()?, &self.planned, products);
+        let plan = StoredPlan::new(self.recipe.identity()?, &self.planned, products);
         let plan = serde_json::to_vec(&plan).map_err(|e| RunError::Io { path: self.out.clone(), cause: e.into() })?;
         let path = self.out.join("plan.json");
         write_inside(&path, &plan).map_err(RunError::io(path))
@@ -303,6 +351,57 @@ impl Run {
         let companions = Companions::of_run(&self.recipe, &self.data.extras, task.tokenizer());
         write_folder(&self.out.join("model"), &self.recipe, self.program(), executor, &companions)
     }
+}
+
+/// The recipe as its data is loaded by it: on a CPU samples share the budget, beside a GPU they have the host's memory.
+fn within_host(recipe: &Recipe, device: &Device) -> Recipe {
+    let counts = device.target.backend == Backend::Cpu && device.reserve_bytes > 0;
+    match counts {
+        true => within(recipe, setup::budget_bytes(recipe, device).saturating_sub(device.reserve_bytes)),
+        false => Recipe { memory: Memory { budget: Budget::Auto, ..recipe.memory.clone() }, ..recipe.clone() },
+    }
+}
+
+/// The device with room for what is loaded, and for what is not started yet. What a program takes is a constant, so that
+/// plans are the same from run to run; where more is there than that has room for (the tables of a large tokenizer), what
+/// is there counts, in whole MiB.
+fn beside_loaded(device: &Device, recipe: &Recipe, data: &LoadedData) -> Device {
+    let counted = beside_the_run(device, recipe, Some(ExpectedData::of(data, recipe)));
+    if counted.reserve_bytes == device.reserve_bytes {
+        return counted;
+    }
+    let loaded = data.train.resident_bytes() + data.validation.as_ref().map_or(0, |v| v.resident_bytes());
+    let ahead = (counted.reserve_bytes - device.reserve_bytes).saturating_sub(loaded as u64) + STARTING_BYTES;
+    let there = (OwnMemory::now().resident_bytes + ahead).next_multiple_of(1 << 20);
+    Device { reserve_bytes: counted.reserve_bytes.max(there), ..counted }
+}
+
+/// What a run still takes when its data is there: graphs of its lengths, threads, buffers of files.
+const STARTING_BYTES: u64 = 10 << 20;
+
+/// Where reading the data took more than was counted with, that is what the process takes; it must be in the budget too.
+fn count_loading(planned: &mut Planned) -> Result<(), RunError> {
+    if !counts_process(planned) {
+        return Ok(());
+    }
+    let arena = planned.choice.layout.arena_bytes as u64;
+    let peak_bytes = OwnMemory::now().peak_bytes;
+    let reserve = planned.reserve_bytes.max(peak_bytes.saturating_sub(arena));
+    match planned.settle_reserve(reserve) {
+        true => Ok(()),
+        false => Err(PlanFailure::DoesNotFit(Box::new(planned.clone())).into()),
+    }
+}
+
+/// The folder that the recipe's paths are found from: its own, or the working directory where its data is there.
+fn absolute_folder(recipe: &Recipe) -> PathBuf {
+    let here = match &recipe.data.source {
+        Source::File { train, .. } => recipe.resolve_path(train) == *train,
+        Source::Synthetic { .. } => false,
+    };
+    let folder = if here || recipe.dir.as_os_str().is_empty() { Path::new(".") } else { &recipe.dir };
+    // `canonicalize` drops the dot; where it cannot, the path as it is does for as long as nobody moves.
+    folder.canonicalize().or_else(|_| std::path::absolute(folder)).unwrap_or_else(|_| recipe.dir.clone())
 }
 
 /// The same recipe, within a budget of its own.
@@ -354,20 +453,42 @@ fn check_same_data(from: &Path, now: &Fingerprint, out: &Path) -> Result<(), Run
     }
 }
 
-/// What the runtime takes is an estimate until everything is loaded: a little more of it makes no other plan.
+/// What a GPU's runtime takes is an estimate until everything is loaded: a little more of it makes no other plan.
 fn fits_its_budget(planned: &Planned) -> bool {
-    planned.headroom_bytes >= -(planned.reserve_bytes.min(RESERVE_SLACK) as i64)
+    let is_estimate = planned.device.target.backend == Backend::Cuda;
+    let slack = if is_estimate { planned.reserve_bytes.min(RESERVE_SLACK) } else { 0 };
+    planned.headroom_bytes >= -(slack as i64)
 }
 
-fn check_same_recipe(recipe: &Recipe, out: &Path) -> Result<(), RunError> {
+/// What may differ from the recipe that the run was started with, and does; anything else is refused.
+fn changes_since(recipe: &Recipe, out: &Path) -> Result<Vec<String>, RunError> {
     let path = out.join("recipe.toml");
     let stored = Recipe::load(&path, &[])?;
-    match stored.hash()? == recipe.hash()? {
-        true => Ok(()),
-        false => Err(RunError::Refused {
+    if stored.identity()? != recipe.identity()? {
+        return Err(RunError::Refused {
             cause: format!("{} was started with another recipe", out.display()),
-            hint: format!("resume with `plimsoll train {} --resume --out {}`", path.display(), out.display()),
-        }),
+            hint: format!(
+                "resume with `plimsoll train {} --resume --out {}`; train.epochs, train.steps and --memory may change",
+                path.display(),
+                out.display()
+            ),
+        });
+    }
+    let length = |train: &Train| (train.epochs, train.steps);
+    let longer = (length(&stored.train) != length(&recipe.train)).then(|| longer_words(recipe));
+    let budget = (stored.memory.budget != recipe.memory.budget)
+        .then(|| "another budget than before: where it makes another plan, last bits differ from here on".to_string());
+    Ok(longer.into_iter().chain(budget).collect())
+}
+
+fn longer_words(recipe: &Recipe) -> String {
+    let now = match recipe.train.steps {
+        Some(steps) => format!("{steps} steps"),
+        None => format!("{} epochs", recipe.train.epochs),
+    };
+    match recipe.train.schedule.name {
+        Shape::Constant => format!("the run now has {now}"),
+        _ => format!("the run now has {now}, and the learning rate from here on is that of a run of this length"),
     }
 }
 
@@ -387,7 +508,7 @@ mod tests {
         let roomy = Device { target: Target::CUDA, reserve_bytes: 600 << 20, ..Device::cpu(2, 8 << 30) };
         let needed = setup::plan(&recipe, &roomy).unwrap().planned_peak_bytes();
         let recipe = within(&recipe, needed);
-        let options = RunOptions { out: folder.path().join("run"), resume: true, plan: None };
+        let options = RunOptions { out: folder.path().join("run"), resume: true, plan: None, stop_at: None };
         for (more, replanned) in [(0, false), (2 << 20, false), (64 << 20, true)] {
             let device = Device { reserve_bytes: roomy.reserve_bytes + more, ..roomy.clone() };
             match Run::open(recipe.clone(), &device, &options) {
@@ -410,7 +531,7 @@ mod tests {
         let recipe = Recipe::parse(SERIES, "series.toml", &[]).unwrap();
         let cpu = Device::cpu(2, 8 << 30);
         let card = Device { target: Target::CUDA, precision: Precision::Bf16Mixed, ..cpu.clone() };
-        let options = RunOptions { out: folder.path().join("run"), resume: true, plan: None };
+        let options = RunOptions { out: folder.path().join("run"), resume: true, plan: None, stop_at: None };
         for (device, replanned) in [(&card, false), (&card, false), (&cpu, true), (&cpu, false), (&card, true)] {
             let run = Run::open(recipe.clone(), device, &options).unwrap();
             let backend = run.planned.choice.options.target.backend;

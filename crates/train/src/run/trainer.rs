@@ -16,7 +16,7 @@ use plimsoll_cuda::GpuFacts;
 use plimsoll_data::{Loader, Position};
 use plimsoll_exec::Executor;
 use plimsoll_exec::{initialize, initialize_some};
-use plimsoll_models::recipe::Every;
+use plimsoll_models::recipe::{Every, Recipe};
 use plimsoll_planner::choose::family;
 use plimsoll_planner::program::EVALUATE;
 use plimsoll_runs::Best;
@@ -45,7 +45,7 @@ fn start_weights(run: &Run, executor: &mut dyn Executor) -> Result<Option<String
     let names = family(&run.recipe.model).hugging_face();
     let (Some(folder), Some(names), None) = (source_checkpoint(&run.recipe), names, &run.from) else {
         initialize(program, executor, seed)?;
-        return Ok(None);
+        return Ok(random_weights(&run.recipe).filter(|_| run.from.is_none()));
     };
     let report = load_folder(&folder, &names, program, executor)?;
     initialize_some(program, executor, seed, |r| !r.is_parameter || report.fresh.contains(&r.name))?;
@@ -60,6 +60,15 @@ fn start_weights(run: &Run, executor: &mut dyn Executor) -> Result<Option<String
         text += &format!("; {} not used", report.ignored.len());
     }
     Ok(Some(text))
+}
+
+/// A preset gives sizes, not weights: whoever names one may think otherwise.
+pub fn random_weights(recipe: &Recipe) -> Option<String> {
+    let origin = recipe.model.origin().filter(|origin| origin.checkpoint.is_none())?;
+    let preset = origin.preset.as_deref()?;
+    Some(format!(
+        "the weights are random: preset {preset} gives sizes only; name model.checkpoint = \"FOLDER\" to fine-tune"
+    ))
 }
 
 /// Time between two looks at the GPU.
@@ -108,7 +117,7 @@ impl<'r> Trainer<'r> {
             None => State {
                 step: 0,
                 position: Position::default(),
-                recipe_hash: run.recipe.hash()?,
+                recipe_hash: run.recipe.identity()?,
                 samples_seen: 0,
                 best: None,
                 without_improvement: 0,
@@ -117,7 +126,7 @@ impl<'r> Trainer<'r> {
             },
             Some(path) => {
                 let state = checkpoints::read_state(path)?;
-                if state.recipe_hash != run.recipe.hash()? {
+                if ![run.recipe.hash()?, run.recipe.identity()?].contains(&state.recipe_hash) {
                     let (path, cause) = (path.clone(), "it was written by another recipe".into());
                     return Err(checkpoints::CheckpointError::Another { path, cause }.into());
                 }
@@ -160,7 +169,7 @@ impl<'r> Trainer<'r> {
         let mut loader =
             Loader::new(self.run.data.train.clone(), &loader_options(&self.run.recipe), self.state.position)?;
         let mut end = End::Completed;
-        while self.state.step < self.steps {
+        while self.state.step < self.stop() {
             if self.is_exhausted() {
                 end = End::Stopped;
                 break;
@@ -176,6 +185,11 @@ impl<'r> Trainer<'r> {
             self.after_step()?;
         }
         self.finish(end)
+    }
+
+    /// Where to stop: the end of the run, or as soon as was asked for.
+    fn stop(&self) -> usize {
+        self.run.stop_at.map_or(self.steps, |stop| stop.min(self.steps))
     }
 
     /// Evaluations have not got better for as long as the recipe waits. A function of the state, so that a run resumed
@@ -266,7 +280,7 @@ impl<'r> Trainer<'r> {
         }
         let seconds = (now - before).as_secs_f64();
         let per_step = self.began.elapsed().as_secs_f64() / (step - self.first_step).max(1) as f64;
-        self.measured_peak = self.measured_peak.max(self.executor.measured_bytes());
+        self.measured_peak = self.measured_peak.max(self.run.measured_bytes(&self.executor));
         self.tell(Event::Step(StepEvent {
             step,
             epoch: (step - 1) / self.run.steps_per_epoch(),
@@ -278,7 +292,7 @@ impl<'r> Trainer<'r> {
             ms: seconds * 1e3,
             samples_per_s: samples as f64 / seconds.max(1e-9),
             stall_ms,
-            remaining_s: per_step * (self.steps - step) as f64,
+            remaining_s: per_step * self.stop().saturating_sub(step) as f64,
             planned_peak_bytes: self.run.planned.planned_peak_bytes(),
             measured_peak_bytes: self.measured_peak,
         }))
@@ -301,13 +315,16 @@ impl<'r> Trainer<'r> {
     /// Evaluation, text and checkpoint where they are due.
     fn after_step(&mut self) -> Result<(), RunError> {
         let train = &self.run.recipe.train;
-        let (step, last) = (self.state.step, self.state.step == self.steps);
+        let (step, last) = (self.state.step, self.state.step == self.stop());
         let epoch_end = step % self.run.steps_per_epoch() == 0;
         let due = |every: Every| match every {
             Every::Never => false,
             Every::Epoch => epoch_end || last,
             Every::Steps(n) => step % n.max(1) == 0 || last,
         };
+        if last && step < self.steps {
+            return self.pause(epoch_end);
+        }
         let saves = due(train.checkpoint.every);
         if saves || due(train.evaluate.every) || epoch_end || last {
             self.settle()?;
@@ -320,6 +337,26 @@ impl<'r> Trainer<'r> {
             self.save()?;
         }
         Ok(())
+    }
+
+    /// Stops before the end of the run. What is evaluated only because it stops is told, and not remembered: the run
+    /// goes on later as if it had never stopped.
+    fn pause(&mut self, epoch_end: bool) -> Result<(), RunError> {
+        self.settle()?;
+        let (train, step) = (&self.run.recipe.train, self.state.step);
+        let due = match train.evaluate.every {
+            Every::Never => false,
+            Every::Epoch => epoch_end,
+            Every::Steps(n) => step % n.max(1) == 0,
+        };
+        if due {
+            self.evaluate()?;
+        }
+        self.save()?;
+        if !due && train.evaluate.every != Every::Never {
+            self.evaluate()?;
+        }
+        self.write_sample()
     }
 
     /// One pass over the validation data inside the same arena. True if it is the best so far.
@@ -381,7 +418,7 @@ impl<'r> Trainer<'r> {
             last: self.state.last,
             best: self.state.best,
             planned_peak_bytes: self.run.planned.planned_peak_bytes(),
-            measured_peak_bytes: self.measured_peak.max(self.executor.measured_bytes()),
+            measured_peak_bytes: self.measured_peak.max(self.run.measured_bytes(&self.executor)),
             host_peak_bytes: self.run.host_peak_bytes(),
             samples_per_s: (done * self.run.recipe.train.effective_batch) as f64 / seconds.max(1e-9),
             seconds,

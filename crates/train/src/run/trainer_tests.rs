@@ -75,7 +75,7 @@ fn recipe(sets: &[&str]) -> Recipe {
 
 /// What is told of a run, without what a clock says; and how it ended.
 fn told(recipe: &Recipe, out: &Path, late: bool) -> (Vec<String>, Result<Finished, RunError>) {
-    let options = RunOptions { out: out.into(), resume: false, plan: None };
+    let options = RunOptions { out: out.into(), resume: false, plan: None, stop_at: None };
     let run = Run::open(recipe.clone(), &Device::cpu(1, 1 << 32), &options).unwrap();
     let inner = CpuExecutor::new(run.program(), &run.planned.choice.layout, 1).unwrap();
     let executor: Box<dyn Executor> = match late {

@@ -10,8 +10,11 @@ use plimsoll_exec::Executor;
 use plimsoll_models::families::Family;
 use plimsoll_models::recipe::Recipe;
 use plimsoll_planner::choose::{Choice, Planned, family};
-use plimsoll_planner::program::{EVALUATE, MICRO_STEP, STEP, StepSpec, evaluate, micro_step, step};
+use plimsoll_planner::program::{EVALUATE, MICRO_STEP, STEP, Settings, StepSpec, evaluate, micro_step, step};
 use std::collections::HashMap;
+
+/// More tokens than any batch has: the loss is not in parts.
+const MOST_CHUNK: usize = 1 << 40;
 
 /// What a batch is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,19 +97,42 @@ impl Shapes {
         spec: &StepSpec,
     ) -> Result<usize, PlanError> {
         let name = format!("{}@{}x{}", phase_name(choice, pass), spec.length, spec.target_length);
-        let graph = self.graph(choice, pass, spec)?;
-        let program = choice.program.with_phases(vec![Phase { name: name.clone(), graph, repeat: 0 }])?;
-        let Some(layout) = lay_out_within(&program, &choice.layout, longest, choice.options)? else {
-            self.padded += 1;
-            return Ok(longest);
-        };
-        let added = self.feeder.add(&program);
-        self.check_rows(&name, added, longest)?;
-        Ok(executor.add_phases(&program, &layout))
+        for settings in self.settings(choice, spec) {
+            let graph = self.graph(&settings, pass, spec)?;
+            let program = choice.program.with_phases(vec![Phase { name: name.clone(), graph, repeat: 0 }])?;
+            if let Some(layout) = lay_out_within(&program, &choice.layout, longest, choice.options)? {
+                let added = self.feeder.add(&program);
+                self.check_rows(&name, added, longest)?;
+                return Ok(executor.add_phases(&program, &layout));
+            }
+        }
+        self.padded += 1;
+        Ok(longest)
     }
 
-    fn graph(&self, choice: &Choice, pass: Pass, spec: &StepSpec) -> Result<Graph, PlanError> {
-        let (family, settings) = (self.family.as_ref(), &choice.settings);
+    /// How a shorter batch may be computed, in the order to try. A loss in as many tokens at a time as the longest batch
+    /// has fewer parts, so its graph is another one, and packed anew it may need more than it would by parts that shrink
+    /// with it. Which of these it is depends on plan and lengths alone, and so do the bits.
+    fn settings(&self, choice: &Choice, spec: &StepSpec) -> Vec<Settings> {
+        let (settings, longest) = (&choice.settings, &self.spec);
+        let mut all = vec![settings.clone()];
+        if !self.family.has_loss_chunks() || settings.loss_chunk >= MOST_CHUNK {
+            return all;
+        }
+        let [long, short] = [longest, spec].map(|spec| spec.target_length.max(1) * spec.length.max(1));
+        let shrunk = (settings.loss_chunk * spec.target_length.max(1)).div_ceil(longest.target_length.max(1));
+        let by_all = (settings.loss_chunk * short).div_ceil(long);
+        let halves = std::iter::successors(Some(settings.loss_chunk / 2), |chunk| Some(chunk / 2));
+        for loss_chunk in [shrunk, by_all].into_iter().chain(halves.take_while(|chunk| *chunk > 0)) {
+            if (1..settings.loss_chunk).contains(&loss_chunk) && all.iter().all(|s| s.loss_chunk != loss_chunk) {
+                all.push(Settings { loss_chunk, ..settings.clone() });
+            }
+        }
+        all
+    }
+
+    fn graph(&self, settings: &Settings, pass: Pass, spec: &StepSpec) -> Result<Graph, PlanError> {
+        let family = self.family.as_ref();
         match (pass, settings.accumulation) {
             (Pass::Train, 1) => step(family, spec, settings),
             (Pass::Train, _) => micro_step(family, spec, settings),

@@ -1,23 +1,59 @@
 //! What can be said about the data of a recipe without loading it: how many samples, and how much host memory.
 
-use super::{Task, loader_options, task};
+use super::{loader_options, task};
+use crate::RunError;
+use crate::loaded::LoadedData;
+use plimsoll_base::explain::Explain;
 use plimsoll_core::graph::Backend;
 use plimsoll_cuda::staging_half_bytes;
 use plimsoll_models::recipe::{Recipe, Source, Train, Validation};
-use plimsoll_planner::choose::Choice;
+use plimsoll_planner::Device;
+use plimsoll_planner::choose::{Choice, Planned};
 
 /// Files (and texts made by code) up to this size are read to count their samples: a few milliseconds.
 const CHEAP_BYTES: u64 = 1 << 20;
 
-/// Training samples and the host bytes of all samples, where finding out is cheap; `None` where it is not, and where
-/// the data is not here or not sound: that is for training to say.
-pub fn expected_data(recipe: &Recipe) -> Option<ExpectedData> {
+/// What a look at the data gave.
+pub enum Look {
+    /// Training samples and the host bytes of all samples.
+    Known(ExpectedData),
+    /// Finding out would take long, or the data is not on this machine: a plan needs lengths and sizes, not the files.
+    NotRead,
+    /// It is here, and cannot be used.
+    Broken(RunError),
+}
+
+impl Look {
+    pub fn known(&self) -> Option<ExpectedData> {
+        if let Look::Known(data) = self { Some(*data) } else { None }
+    }
+
+    /// Why the data cannot be used.
+    pub fn problem(&self) -> Option<String> {
+        if let Look::Broken(error) = self { Some(error.message()) } else { None }
+    }
+}
+
+/// Looks at the data where that is cheap.
+pub fn look_at_data(recipe: &Recipe) -> Look {
     let task = task(recipe);
-    let counted = || counted(task.as_ref());
-    task.expected().or_else(|| match &recipe.data.source {
-        Source::Synthetic { samples, .. } => (*samples as u64 <= CHEAP_BYTES).then(counted).flatten(),
-        Source::File { train, .. } => is_cheap(recipe, train).then(counted).flatten(),
-    })
+    if let Some(known) = task.expected() {
+        return Look::Known(known);
+    }
+    let cheap = match &recipe.data.source {
+        Source::Synthetic { samples, .. } => *samples as u64 <= CHEAP_BYTES,
+        Source::File { train, .. } => is_cheap(recipe, train),
+    };
+    match cheap.then(|| task.load()) {
+        None => Look::NotRead,
+        Some(Ok(data)) => Look::Known(ExpectedData::of(&data, recipe)),
+        Some(Err(error)) => Look::Broken(error),
+    }
+}
+
+/// The same, where it is known.
+pub fn expected_data(recipe: &Recipe) -> Option<ExpectedData> {
+    look_at_data(recipe).known()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,17 +90,47 @@ fn is_cheap(recipe: &Recipe, train: &std::path::Path) -> bool {
     small(train) && validation && !tokenizer
 }
 
-fn counted(task: &dyn Task) -> Option<ExpectedData> {
-    let data = task.load().ok()?;
-    let validation = data.validation.as_ref().map_or(0, |v| v.resident_bytes());
-    Some(ExpectedData { train_samples: data.train.len(), resident_bytes: data.train.resident_bytes() + validation })
+impl ExpectedData {
+    /// Of what is loaded.
+    pub fn of(data: &LoadedData, recipe: &Recipe) -> ExpectedData {
+        let all = [Some(&data.train), data.validation.as_ref()];
+        let resident_bytes = all.iter().flatten().map(|part| part.resident_bytes()).sum();
+        let decoding = all.iter().flatten().map(|part| part.worker_bytes()).max().unwrap_or(0);
+        let workers = recipe.data.workers.max(1);
+        let resident_bytes = decoding.saturating_mul(workers).saturating_add(resident_bytes);
+        ExpectedData { train_samples: data.train.len(), resident_bytes }
+    }
+}
+
+/// The same device with room for what a run of this recipe has beside its arena. On a CPU that is the same memory, and the
+/// budget covers all of it: the program, samples, batches ahead. A device that counts no memory of its own (as those of
+/// tests) and a GPU, whose memory is another, stay as they are.
+pub fn beside_the_run(device: &Device, recipe: &Recipe, data: Option<ExpectedData>) -> Device {
+    if device.target.backend != Backend::Cpu || device.reserve_bytes == 0 {
+        return device.clone();
+    }
+    let data = data.map_or(0, |data| data.resident_bytes) as u64;
+    let reserve_bytes = device.reserve_bytes.saturating_add(loader_bytes(recipe) as u64).saturating_add(data);
+    Device { reserve_bytes, ..device.clone() }
+}
+
+fn loader_bytes(recipe: &Recipe) -> usize {
+    loader_options(recipe).host_bytes(&task(recipe).fields().unwrap_or_default()).unwrap_or(0)
+}
+
+/// Whether a plan counts the whole process: then nothing of it is beside the plan.
+pub fn counts_process(planned: &Planned) -> bool {
+    planned.device.target.backend == Backend::Cpu && planned.reserve_bytes > 0
 }
 
 /// Host memory beside the arena: the samples, the batches ahead, one tensor while loading or saving, what is offloaded,
-/// and the pinned memory on the way to a GPU.
-pub fn host_peak_bytes(recipe: &Recipe, choice: &Choice, data_bytes: usize) -> u64 {
-    let Choice { program, layout, options, .. } = choice;
-    let loader = loader_options(recipe).host_bytes(&task(recipe).fields().unwrap_or_default()).unwrap_or(0);
+/// and the pinned memory on the way to a GPU. Where the plan counts the process, as it does.
+pub fn host_peak_bytes(recipe: &Recipe, planned: &Planned, data_bytes: usize) -> u64 {
+    let Choice { program, layout, options, .. } = &planned.choice;
+    if counts_process(planned) {
+        return planned.reserve_bytes.saturating_add(layout.host_bytes as u64);
+    }
+    let loader = loader_bytes(recipe);
     let largest = program.residents.iter().map(|r| r.ty.span_bytes()).max().unwrap_or(0);
     let pinned = if options.target.backend == Backend::Cuda { 2 * staging_half_bytes(program) } else { 0 };
     [loader, data_bytes, largest, layout.host_bytes, pinned].into_iter().fold(0, usize::saturating_add) as u64

@@ -1,14 +1,14 @@
 //! Classes of windows of a series.
 
 use super::expect::ExpectedData;
-use super::shared::{damaged, fraction, optional, refused, unsuited, validation_file, wrong_source};
+use super::shared::{damaged, fraction, most_bytes, optional, refused, unsuited, validation_file, wrong_source};
 use super::{Each, Task, Trained};
 use crate::RunError;
 use crate::loaded::{Extras, LoadedData};
 use crate::scoring::{Answer, Prediction};
 use plimsoll_data::{
-    self as data, FieldSpec, LabelRule, Labels, Normalizer, RegimesOptions, SeriesData, SeriesOptions, Windows,
-    read_windows, window_count,
+    self as data, FieldSpec, LabelRule, Labels, MostNumbers, Normalizer, RegimesOptions, SeriesData, SeriesOptions,
+    Windows, read_windows, window_count,
 };
 use plimsoll_models::families::Input;
 use plimsoll_models::recipe::{self, Label, Recipe, Source, Synthetic, Validation};
@@ -19,6 +19,12 @@ use std::sync::Arc;
 pub(super) struct Series<'r> {
     pub recipe: &'r Recipe,
     pub keys: &'r recipe::Series,
+}
+
+/// In a small budget fewer numbers are kept while a file is read: at most a quarter of it.
+fn most_numbers(recipe: &Recipe) -> MostNumbers {
+    let usual = MostNumbers::default();
+    most_bytes(recipe).map_or(usual, |bytes| MostNumbers(usual.0.min(bytes as usize / 32)))
 }
 
 /// What the model takes.
@@ -102,6 +108,8 @@ impl Series<'_> {
                 stride,
                 validation_fraction,
                 classes: Some(classes),
+                most_bytes: most_bytes(self.recipe),
+                most_numbers: most_numbers(self.recipe),
                 ..SeriesOptions::new(self.recipe.resolve_path(train), self.label_rule()?)
             })?),
         }

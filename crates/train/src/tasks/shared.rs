@@ -5,7 +5,7 @@ use crate::RunError;
 use plimsoll_base::formats::Format;
 use plimsoll_data::{Composition, DataError, Dataset, LoaderOptions, TextTokenizer};
 use plimsoll_models::families::{Decoder, Input};
-use plimsoll_models::recipe::{Recipe, Source, Synthetic, Validation};
+use plimsoll_models::recipe::{Budget, Recipe, Source, Synthetic, Validation};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -39,6 +39,11 @@ pub(super) fn validation_file(recipe: &Recipe) -> Option<PathBuf> {
 
 pub(super) fn optional(dataset: impl Dataset + 'static) -> Option<Arc<dyn Dataset>> {
     if dataset.is_empty() { None } else { Some(Arc::new(dataset)) }
+}
+
+/// What samples may take in memory, where the recipe that loads them says so.
+pub(super) fn most_bytes(recipe: &Recipe) -> Option<u64> {
+    if let Budget::Bytes(bytes) = recipe.memory.budget { Some(bytes) } else { None }
 }
 
 /// A source of another kind than the model reads.

@@ -18,6 +18,9 @@ impl Findings {
         if let Some(reading) = &self.error {
             parts.push(reading.text(explain, paint));
         }
+        if let Some(mismatch) = &self.mismatch {
+            parts.push(format!("{}\n{}", paint.bold("not this recipe"), indented(mismatch)));
+        }
         if let Some(advice) = &self.pytorch {
             parts.push(settings_text(advice, self.plimsoll.as_ref(), paint));
         }

@@ -318,3 +318,30 @@ proptest! {
         let _ = Oom::find(&damaged);
     }
 }
+
+#[test]
+fn a_log_that_ends_in_killed_is_about_the_machines_memory() {
+    for text in [
+        "epoch 1 step 30\nKilled\n",
+        "step 3\n./train.sh: line 3:  4242 Killed                  python train.py --epochs 3\n\n",
+        "[1]+  4242 Killed python x.py",
+        "worker: Killed",
+    ] {
+        let oom = Oom::find(text).unwrap_or_else(|| panic!("{text}"));
+        assert_eq!((oom.form, oom.messages), (Form::Host, 1), "{text}");
+    }
+    for text in ["Killed 3 zombies in the game\nstep 1\nstep 2", "the 2 Killers", "loss 0.3"] {
+        assert_eq!(Oom::find(text), None, "{text}");
+    }
+}
+
+#[test]
+fn what_the_process_has_is_read_in_every_wording() {
+    for words in ["Process has 22.72 GiB", "Process using 22.72 GiB", "this process has 22.72 GiB memory in use"] {
+        let text = format!("CUDA out of memory. Tried to allocate 360.00 MiB. GPU total 23.56 GiB. {words}");
+        assert_eq!(Oom::find(&text).unwrap().process_bytes, Some((22.72 * (1u64 << 30) as f64) as u64), "{words}");
+    }
+    let named = "CUDA out of memory. Tried to allocate 1.00 GiB. Process 77 has 3.00 GiB memory in use.";
+    let oom = Oom::find(named).unwrap();
+    assert_eq!((oom.process_bytes, oom.others.len()), (None, 1), "a process with a number is another");
+}

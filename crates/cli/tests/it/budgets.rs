@@ -1,0 +1,132 @@
+//! Budgets from outside: the number is the process's, and never more than there is.
+
+use crate::common::Desk;
+use serde_json::Value;
+use std::fmt::Write;
+use std::os::unix::process::CommandExt;
+
+fn bytes(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or_else(|| panic!("no {key} in {value}"))
+}
+
+/// A series with two features and word labels.
+fn csv(rows: usize) -> String {
+    let mut text = String::from("time,a,b,label\n");
+    for row in 0..rows {
+        let x = (row as f64 * 0.37).sin();
+        let _ = writeln!(text, "{row},{x:.6},{:.6},{}", x * x, if x > 0.0 { "up" } else { "down" });
+    }
+    text
+}
+
+const OWN: &str = r#"
+[model]
+family = "hybrid-cnn-lstm"
+features = 2
+window = 8
+channels = [4]
+hidden = 4
+heads = 2
+classes = 2
+
+[data]
+train = "own.csv"
+label = "label"
+time = "time"
+
+[train]
+effective_batch = 16
+epochs = 1
+"#;
+
+#[test]
+fn what_is_planned_is_never_less_than_what_the_process_takes() {
+    let desk = Desk::new();
+    desk.write("own.toml", OWN);
+    desk.write("own.csv", &csv(40_000));
+    for recipe in ["series.toml", "text.toml", "own.toml"] {
+        let outcome = desk.json(&["train", recipe, "--steps", "6", "--json"]);
+        let [planned, measured] = ["planned_peak_bytes", "measured_peak_bytes"].map(|key| bytes(&outcome, key));
+        assert!(measured <= planned, "{recipe}: {measured} of {planned}");
+        assert!(planned - measured <= 24 << 20, "{recipe}: {measured} of {planned}, far apart");
+        let run = outcome["run"].as_str().unwrap().to_string();
+        let scores = desk.json(&["eval", &run, "--json"]);
+        let [planned, measured] = ["planned_peak_bytes", "measured_peak_bytes"].map(|key| bytes(&scores, key));
+        assert!(measured <= planned, "eval of {recipe}: {measured} of {planned}");
+    }
+}
+
+/// One percent above what was announced is enough, whatever the process does.
+#[test]
+fn a_run_lives_within_a_limit_of_what_it_announced() {
+    let desk = Desk::new();
+    for recipe in ["series.toml", "text.toml"] {
+        let plan = desk.json(&["plan", recipe, "--json"]);
+        let announced = bytes(&plan, "arena_bytes") + bytes(&plan, "reserve_bytes");
+        let limit = announced + announced / 100;
+        let mut command = desk.command(&["train", recipe]);
+        // SAFETY: setrlimit is safe to call between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+                match libc::setrlimit(libc::RLIMIT_DATA, &limit) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                }
+            });
+        }
+        let answer = command.output().unwrap();
+        let said = String::from_utf8_lossy(&answer.stderr).into_owned();
+        assert!(answer.status.success(), "{recipe} in {limit} bytes: {said}");
+    }
+}
+
+#[test]
+fn more_than_there_is_cannot_be_asked_for() {
+    let desk = Desk::new();
+    let free = desk.json(&["plan", "series.toml", "--json"]);
+    let asked = desk.run(&["plan", "series.toml", "--memory", "100TiB"]);
+    asked.must(0, &[]);
+    assert!(asked.stdout.contains("100 TiB asked for are not there"), "{}", asked.stdout);
+    let budget = bytes(&desk.json(&["plan", "series.toml", "--memory", "100TiB", "--json"]), "budget_bytes");
+    assert!(budget <= bytes(&free, "budget_bytes") * 11 / 10, "{budget}");
+    let card = ["plan", "text.toml", "--device", "rtx-2060", "--memory", "32GiB", "--json"];
+    assert!(bytes(&desk.json(&card), "budget_bytes") < 6 << 30);
+    desk.run(&["train", "series.toml", "--steps", "1", "--memory", "100TiB"]).must(0, &["asked for are not there"]);
+    // A budget that is not there is no way out either.
+    let sets = ["--set", "train.effective_batch=65536", "--set", "model.window=4000", "--set", "model.hidden=8192"];
+    let refused = desk.run(&[&["plan", "series.toml", "--device", "rtx-2060"], &sets[..]].concat());
+    refused.must(3, &["more than rtx-2060 has"]);
+    assert!(!refused.stderr.contains("is enough"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_plan_says_what_it_does_not_know_about_the_data() {
+    let desk = Desk::new();
+    desk.write("own.toml", OWN);
+    desk.write("own.csv", &csv(60_000));
+    let answer = desk.run(&["plan", "own.toml"]);
+    assert!(answer.stdout.contains("samples unknown: the data was not read"), "{}", answer.stdout);
+    let plan = desk.json(&["plan", "own.toml", "--json"]);
+    assert!(plan["data_bytes"].is_null() && plan["steps_per_epoch"].is_null());
+    desk.write("own.csv", &csv(500));
+    assert_eq!(bytes(&desk.json(&["plan", "own.toml", "--json"]), "data_bytes"), 500 * 4 * 3);
+    desk.write("own.csv", &csv(500).replace("\n120,", "\n120,oops"));
+    let broken = desk.run(&["plan", "own.toml"]);
+    broken.must(0, &[]);
+    assert!(
+        broken.stdout.contains("the data cannot be read") && broken.stdout.contains("line 122"),
+        "{}",
+        broken.stdout
+    );
+}
+
+/// Samples are part of the budget: what they leave no room for is refused before it is taken.
+#[test]
+fn data_that_does_not_fit_the_budget_is_refused() {
+    let desk = Desk::new();
+    desk.write("own.toml", OWN);
+    desk.write("own.csv", &csv(3_000_000));
+    desk.run(&["train", "own.toml", "--memory", "40MiB"]).must(3, &["own.csv", "take 34.33 MiB", "hint:"]);
+    desk.run(&["train", "own.toml", "--memory", "128MiB", "--steps", "2"]).must(0, &[]);
+}
