@@ -11,4 +11,5 @@ mod files;
 mod plan;
 mod report;
 mod robust;
+mod tracking;
 mod train;

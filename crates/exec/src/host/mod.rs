@@ -1,8 +1,10 @@
 //! Facts about this machine: its CPU, its memory, and who holds it.
 
 mod cgroup;
+mod memory;
 pub mod processes;
 
+pub use memory::{HostMemory, disk_free_bytes};
 pub use processes::Holder;
 
 use serde::Serialize;
