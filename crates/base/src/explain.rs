@@ -22,6 +22,11 @@ pub trait Explain: std::fmt::Display {
     fn message(&self) -> String {
         self.to_string()
     }
+
+    /// Whether memory was what lacked.
+    fn lacks_memory(&self) -> bool {
+        self.fault() == Fault::DoesNotFit
+    }
 }
 
 /// What is nobody's fault but ours.

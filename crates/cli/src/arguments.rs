@@ -1,6 +1,7 @@
 //! Flags that several commands share.
 
 use crate::failure::Failure;
+use crate::flags::UsualFlags;
 use clap::Args;
 use plimsoll_base::units::{SizeError, parse_size};
 use plimsoll_models::recipe::Draft;
@@ -30,6 +31,8 @@ pub struct RecipeFlags {
     /// One JSON value on stdout
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub usual: UsualFlags,
 }
 
 #[derive(Args)]
@@ -43,9 +46,19 @@ pub struct Overrides {
 }
 
 impl RecipeFlags {
-    /// The recipe's text under all settings; `more` come last.
+    /// The recipe's text under all settings, to train by: what it starts from must be here. `more` come last.
     pub fn draft(&self, more: &[String]) -> Result<Draft, Failure> {
-        Ok(Draft::read(&self.recipe, &self.overrides.settings(more))?)
+        self.draft_with(self.usual.settings(true)?, more)
+    }
+
+    /// The same to plan by: sizes are enough.
+    pub fn draft_of_plan(&self, more: &[String]) -> Result<Draft, Failure> {
+        self.draft_with(self.usual.settings(false)?, more)
+    }
+
+    fn draft_with(&self, mut said: Vec<String>, more: &[String]) -> Result<Draft, Failure> {
+        said.extend_from_slice(more);
+        Ok(Draft::read(&self.recipe, &self.overrides.settings(&said))?)
     }
 }
 

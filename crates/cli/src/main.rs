@@ -8,8 +8,10 @@ mod commands;
 mod counter;
 mod device;
 mod failure;
+mod flags;
 mod printer;
 mod progress;
+mod tracking;
 mod verdict;
 
 use clap::Parser;
@@ -29,7 +31,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command.run() {
+    match Cli::parse_from(flags::with_dashes(std::env::args_os())).command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             printer::show_failure(&failure);

@@ -3,7 +3,7 @@
 use crate::printer::{duration, plain, say};
 use indicatif::{ProgressBar, ProgressStyle};
 use plimsoll_base::units::format_bytes;
-use plimsoll_runs::{Best, Evaluation, Event, Finished, Started, StepEvent};
+use plimsoll_runs::{Best, DeviceEvent, End, Evaluation, Event, Finished, Started, StepEvent};
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,8 @@ pub struct Progress {
     /// Where a resumed run went on.
     first_step: usize,
     effective_batch: usize,
+    /// An epoch has just begun: the next facts about the device are said.
+    says_memory: bool,
 }
 
 impl Progress {
@@ -36,6 +38,7 @@ impl Progress {
             last_line: None,
             first_step: 0,
             effective_batch: 0,
+            says_memory: false,
         }
     }
 
@@ -46,6 +49,10 @@ impl Progress {
                 self.first_step = *step;
                 self.line(&resumed_line(*step, *replanned));
             }
+            Event::Epoch { epoch, epochs, .. } => {
+                self.says_memory = true;
+                self.line(&format!("Starting epoch {}/{epochs}", epoch + 1));
+            }
             Event::Step(step) => self.step(step),
             Event::Evaluation(evaluation) => self.line(&evaluation_line(evaluation)),
             Event::Checkpoint { path, bytes, best, .. } => {
@@ -53,9 +60,9 @@ impl Progress {
                 self.line(&format!("checkpoint {path} ({}{best})", format_bytes(*bytes)));
             }
             Event::Sample { prompt, text, .. } => self.line(&format!("sample: {}", one_line(prompt, text))),
-            Event::Device { .. } => {}
+            Event::Device(device) => self.device(device),
             Event::Note { text } => self.line(&plain(text)),
-            Event::Finished(_) => self.close(),
+            Event::Finished(_) | Event::Failed(_) => self.close(),
         }
     }
 
@@ -72,6 +79,14 @@ impl Progress {
         (self.best_accuracy, self.best_loss) = (started.best_accuracy, started.best_loss);
         if let Some(bar) = &self.bar {
             bar.set_length(started.steps as u64);
+        }
+        self.line(&batch_line(started));
+        facts_line(started).iter().for_each(|line| self.line(line));
+    }
+
+    fn device(&mut self, device: &DeviceEvent) {
+        if std::mem::take(&mut self.says_memory) {
+            memory_line(device).iter().for_each(|line| self.line(line));
         }
     }
 
@@ -100,7 +115,8 @@ impl Progress {
         }
     }
 
-    fn line(&self, text: &str) {
+    /// A line of its own, above the bar.
+    pub fn line(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| say(text)),
             None => say(text),
@@ -123,6 +139,7 @@ impl Progress {
             format_bytes(finished.planned_peak_bytes),
             format_bytes(finished.measured_peak_bytes)
         );
+        text += &success_line(finished);
         text
     }
 
@@ -166,21 +183,84 @@ fn bar_words(step: &StepEvent) -> String {
     )
 }
 
+/// What learning sees, and how a step makes it up.
+fn batch_line(started: &Started) -> String {
+    format!(
+        "batch size {} × gradient accumulation {} = effective batch size {}",
+        started.micro_batch, started.accumulation, started.effective_batch
+    )
+}
+
+/// Precision, recompute and attention as facts, where the log has them.
+fn facts_line(started: &Started) -> Option<String> {
+    let attention = match started.attention.as_deref()? {
+        "fused" => "fused attention (flash: scores are never stored)",
+        _ => "attention with stored scores",
+    };
+    let recompute = match started.recompute.as_deref()? {
+        "none" => "nothing recomputed".to_string(),
+        level => format!("activation checkpointing: {level}"),
+    };
+    Some(format!("precision {}, {recompute}, {attention}", started.precision.as_deref()?))
+}
+
+/// `GPU memory: 28.50 GiB / 32.00 GiB (89 %), GPU 97 %, host memory: …`
+fn memory_line(device: &DeviceEvent) -> Option<String> {
+    let of = |name: &str, used: Option<u64>, total: Option<u64>| {
+        let (used, total) = (used?, total.filter(|total| *total > 0)?);
+        let percent = 100.0 * used as f64 / total as f64;
+        Some(format!("{name}: {} / {} ({percent:.0} %)", format_bytes(used), format_bytes(total)))
+    };
+    let is_gpu = device.total_bytes != device.host_total_bytes;
+    let gpu = of("GPU memory", device.used_bytes, device.total_bytes).filter(|_| is_gpu);
+    let load = device.utilization.map(|percent| format!("GPU utilization {percent} %"));
+    let host = of("memory of the machine", device.host_used_bytes, device.host_total_bytes);
+    let process = device.process_bytes.map(|bytes| format!("this process {}", format_bytes(bytes)));
+    let parts: Vec<String> = [gpu, load, host, process].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// Said only of what happened: the run went to its end inside its plan.
+fn success_line(finished: &Finished) -> String {
+    let within = finished.measured_peak_bytes <= finished.planned_peak_bytes;
+    match finished.end {
+        End::Completed if within => {
+            "success: no out-of-memory errors, memory stable within the plan, one copy of the weights, all steps done\n"
+                .into()
+        }
+        End::Stopped if within => "success: no out-of-memory errors, memory stable within the plan\n".into(),
+        _ => String::new(),
+    }
+}
+
 fn step_words(step: &StepEvent) -> String {
     let norm = match step.scale.filter(|_| step.skipped) {
         Some(scale) => format!("skipped: too large for f16, loss scale now {scale}"),
         None => format!("norm {:.3}", step.norm),
     };
     format!(
-        "loss {:.4}  {norm}  lr {:.2e}  {:.0} samples/s  stall {:.1} ms  peak {} planned, {} measured  {} left",
+        "loss {:.4}  {norm}  lr {:.2e}  {}  stall {:.1} ms  peak {} planned, {} measured  {} left",
         step.loss,
         step.lr,
-        step.samples_per_s,
+        speed_words(step),
         step.stall_ms,
         format_bytes(step.planned_peak_bytes),
         format_bytes(step.measured_peak_bytes),
         duration(step.remaining_s)
     )
+}
+
+/// Training speed beside what the loader could deliver.
+fn speed_words(step: &StepEvent) -> String {
+    let tokens = step.tokens_per_s.map_or(String::new(), |speed| format!(" {speed:.0} tokens/s"));
+    let data = step.data_samples_per_s.map_or(String::new(), |speed| format!("  data {speed:.0} samples/s"));
+    format!("{:.0} samples/s ({} batches/s){tokens}{data}", step.samples_per_s, rounded(1e3 / step.ms.max(1e-6)))
+}
+
+/// Two digits that say something: 4.2, 0.031, 420.
+fn rounded(x: f64) -> String {
+    let decimals = if x > 0.0 { (1 - x.log10().floor() as i32).clamp(0, 6) } else { 0 };
+    format!("{x:.*}", decimals as usize)
 }
 
 fn evaluation_line(e: &Evaluation) -> String {
@@ -214,7 +294,8 @@ mod tests {
 
     fn progress(best_accuracy: Option<f64>, best_loss: Option<f64>) -> Progress {
         let (last_line, first_step, effective_batch) = (None, 0, 64);
-        Progress { bar: None, steps: 9, best_accuracy, best_loss, last_line, first_step, effective_batch }
+        let says_memory = false;
+        Progress { bar: None, steps: 9, best_accuracy, best_loss, last_line, first_step, effective_batch, says_memory }
     }
 
     #[test]
@@ -250,5 +331,56 @@ mod tests {
     #[test]
     fn sample_text_cannot_break_the_screen() {
         assert_eq!(one_line("a", "b\n\x1b[31mc\u{7}"), "ab⏎[31mc");
+    }
+
+    fn started() -> Started {
+        let line = r#"{"version":"1","recipe":"r","recipe_hash":"h","device":"cpu","budget_bytes":1,"planned_peak_bytes":1,
+            "parameters":1,"effective_batch":128,"micro_batch":8,"accumulation":16,"precision":"bf16-mixed",
+            "recompute":"layers","attention":"fused","steps":9,"steps_per_epoch":3,"train_samples":1,
+            "validation_samples":0,"best_accuracy":null,"best_loss":null}"#;
+        serde_json::from_str(line).unwrap()
+    }
+
+    #[test]
+    fn the_start_names_batch_precision_recompute_and_attention() {
+        assert_eq!(batch_line(&started()), "batch size 8 × gradient accumulation 16 = effective batch size 128");
+        let facts = facts_line(&started()).unwrap();
+        assert!(facts.starts_with("precision bf16-mixed, activation checkpointing: layers, fused"), "{facts}");
+        assert_eq!(facts_line(&Started { precision: None, ..started() }), None);
+    }
+
+    #[test]
+    fn memory_is_said_with_its_share_and_what_is_not_known_is_left_out() {
+        let gib = |n: u64| Some(n << 30);
+        let gpu = DeviceEvent {
+            used_bytes: gib(24),
+            total_bytes: gib(32),
+            utilization: Some(97),
+            host_used_bytes: gib(8),
+            host_total_bytes: gib(64),
+            ..DeviceEvent::default()
+        };
+        let line = memory_line(&gpu).unwrap();
+        assert!(line.starts_with("GPU memory: 24.00 GiB / 32.00 GiB (75 %), GPU utilization 97 %, memory"), "{line}");
+        let cpu = DeviceEvent { total_bytes: gib(64), used_bytes: gib(8), utilization: None, ..gpu };
+        assert_eq!(memory_line(&cpu).unwrap(), "memory of the machine: 8.00 GiB / 64.00 GiB (12 %)");
+        assert_eq!(memory_line(&DeviceEvent::default()), None);
+    }
+
+    #[test]
+    fn success_is_said_only_of_a_run_that_stayed_within_its_plan() {
+        let line = r#"{"end":"completed","steps":9,"epochs":3,"final":null,"best":null,"planned_peak_bytes":10,
+            "measured_peak_bytes":10,"host_peak_bytes":1,"samples_per_s":1.0,"seconds":1.0}"#;
+        let finished: Finished = serde_json::from_str(line).unwrap();
+        assert!(success_line(&finished).contains("no out-of-memory errors"));
+        assert_eq!(success_line(&Finished { measured_peak_bytes: 11, ..finished.clone() }), "");
+        assert_eq!(success_line(&Finished { end: End::Interrupted, ..finished }), "");
+    }
+
+    #[test]
+    fn speeds_keep_two_digits_that_say_something() {
+        for (x, text) in [(4.21, "4.2"), (0.0312, "0.031"), (420.3, "420"), (0.0, "0")] {
+            assert_eq!(rounded(x), text);
+        }
     }
 }

@@ -46,6 +46,37 @@ impl GpuFacts {
     }
 }
 
+/// How a GPU does at one moment: what can be asked in the middle of a run. Absent is what is not told.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct GpuPulse {
+    pub total_bytes: Option<u64>,
+    pub free_bytes: Option<u64>,
+    pub used_bytes: Option<u64>,
+    pub utilization: Option<u32>,
+    pub watts: Option<f64>,
+    pub celsius: Option<u32>,
+}
+
+impl GpuPulse {
+    /// Without the management library nothing of it is known.
+    pub fn gather(ordinal: usize) -> GpuPulse {
+        let Ok(driver) = DriverFacts::gather(ordinal) else { return GpuPulse::default() };
+        let device = nvml().and_then(|nvml| nvml.device_by_pci_bus_id(driver.pci_bus_id.as_str()).ok());
+        let Some(device) = device else {
+            return GpuPulse { total_bytes: Some(driver.total_bytes), ..GpuPulse::default() };
+        };
+        let memory = device.memory_info().ok();
+        GpuPulse {
+            total_bytes: memory.as_ref().map(|memory| memory.total),
+            free_bytes: memory.as_ref().map(|memory| memory.free),
+            used_bytes: memory.as_ref().map(|memory| memory.used),
+            utilization: device.utilization_rates().ok().map(|rates| rates.gpu),
+            watts: device.power_usage().ok().map(|milliwatts| f64::from(milliwatts) / 1e3),
+            celsius: device.temperature(TemperatureSensor::Gpu).ok(),
+        }
+    }
+}
+
 /// All GPUs, or why there are none.
 pub fn gpus() -> Result<Vec<GpuFacts>, CudaError> {
     (0..device_count()?).map(GpuFacts::gather).collect()

@@ -22,7 +22,7 @@ pub use driver::DriverFacts;
 pub(crate) use driver::device_count;
 pub use executor::{CudaExecutor, CudaOptions};
 pub use gpu::{Gpu, opened_bytes};
-pub use gpus::{GpuFacts, gpus, missing_libraries};
+pub use gpus::{GpuFacts, GpuPulse, gpus, missing_libraries};
 pub(crate) use gpus::{driver_version, gpu_free_bytes};
 pub use join::Shares;
 pub use libraries::Library;

@@ -215,6 +215,15 @@ impl Batch {
     pub fn real(&self) -> &[usize] {
         &self.real
     }
+    /// Tokens of all its texts, padding left out; `None` where it has no texts.
+    pub fn tokens(&self) -> Option<usize> {
+        let ids = self.fields.iter().filter(|field| matches!(&*field.name, "ids" | "decoder_ids"));
+        ids.map(|field| match field.padding {
+            Some(Padding { axis, .. }) => self.real[axis],
+            None => self.len() * field.elements().unwrap_or(0),
+        })
+        .reduce(|source, target| source + target)
+    }
     pub fn field(&self, name: &str) -> Option<usize> {
         self.fields.iter().position(|field| field.name == name)
     }

@@ -10,6 +10,7 @@ use super::{
 use plimsoll_base::batching::{Buckets, Compose};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::{Builder, JoinHandle},
     time::{Duration, Instant},
@@ -83,11 +84,19 @@ pub struct LoaderStats {
     /// Time the consumer spent waiting for batches.
     pub stall: Duration,
     pub elapsed: Duration,
+    /// What the workers filled so far, delivered or not, and the time each of them took for it on average.
+    pub filled: u64,
+    pub filling: Duration,
 }
 
 impl LoaderStats {
     pub fn samples_per_s(&self) -> f64 {
         self.samples as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    /// What the loader delivers when nobody holds it up; `None` before the first batch.
+    pub fn filled_per_s(&self) -> Option<f64> {
+        (self.filled > 0).then(|| self.filled as f64 / self.filling.as_secs_f64().max(1e-9))
     }
 }
 
@@ -96,6 +105,8 @@ struct Source {
     composer: Composer,
     cuts: Cuts,
     epochs: Option<u64>,
+    filled: AtomicU64,
+    filling_ns: AtomicU64,
 }
 
 impl Source {
@@ -106,9 +117,13 @@ impl Source {
     /// Fills `batch` with batch number `ticket`. A panic of the dataset becomes an error: the consumer waits for it.
     fn fill(&self, ticket: u64, batch: &mut Batch) -> Result<(), DataError> {
         (batch.start, batch.end) = self.cuts.batch(ticket);
+        let began = Instant::now();
         let work = || batch.compose(&*self.dataset, &self.composer);
-        catch_unwind(AssertUnwindSafe(work))
-            .unwrap_or_else(|_| Err(DataError::Worker { cause: format!("panic in batch {ticket}") }))
+        let filled = catch_unwind(AssertUnwindSafe(work))
+            .unwrap_or_else(|_| Err(DataError::Worker { cause: format!("panic in batch {ticket}") }));
+        self.filling_ns.fetch_add(began.elapsed().as_nanos() as u64, Relaxed);
+        self.filled.fetch_add(batch.len() as u64, Relaxed);
+        filled
     }
 }
 
@@ -194,7 +209,8 @@ impl Loader {
         };
         let cuts = Cuts::new(dataset.len() as u64, options.batch as u64, start);
         let composer = Composer::new(order, dataset.len(), options.batch, options.compose)?;
-        let source = Source { dataset, composer, cuts, epochs: options.epochs };
+        let (filled, filling_ns) = Default::default();
+        let source = Source { dataset, composer, cuts, epochs: options.epochs, filled, filling_ns };
         let shared =
             Arc::new(Shared { source, queue: Mutex::new(queue), work: Condvar::new(), filled: Condvar::new() });
         let mut loader = Loader {
@@ -248,7 +264,9 @@ impl Loader {
     }
 
     pub fn stats(&self) -> LoaderStats {
-        LoaderStats { elapsed: self.began.elapsed(), ..self.stats }
+        let source = &self.shared.source;
+        let filling = Duration::from_nanos(source.filling_ns.load(Relaxed)) / self.workers.len().max(1) as u32;
+        LoaderStats { elapsed: self.began.elapsed(), filled: source.filled.load(Relaxed), filling, ..self.stats }
     }
 
     fn recycle(&mut self) {

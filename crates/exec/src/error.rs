@@ -67,6 +67,10 @@ impl Explain for ExecError {
             _ => self.to_string(),
         }
     }
+
+    fn lacks_memory(&self) -> bool {
+        matches!(self, ExecError::Device(failure) if failure.lacks_memory())
+    }
 }
 
 #[cfg(test)]

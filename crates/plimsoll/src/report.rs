@@ -8,7 +8,7 @@ use plimsoll_models::recipe::{OptimizerState, Recipe};
 use plimsoll_planner::PlanFailure;
 use plimsoll_planner::choose::{self, Decision, Planned, precision};
 use plimsoll_planner::whatif::{FrontierPoint, Ladder, Margins, Neighbour, Rung};
-use plimsoll_train::tasks::{Look, beside_the_run, host_peak_bytes, look_at_data};
+use plimsoll_train::tasks::{beside_the_run, host_peak_bytes, look_at_data};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;

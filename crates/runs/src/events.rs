@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
@@ -15,6 +16,15 @@ pub enum Event {
     Resumed {
         step: usize,
         replanned: bool,
+    },
+    /// The next pass over the training data begins.
+    Epoch {
+        /// Counted from 0, as in every event.
+        epoch: usize,
+        /// Of the whole run.
+        epochs: usize,
+        /// Updates that are done.
+        step: usize,
     },
     Step(StepEvent),
     Evaluation(Evaluation),
@@ -31,18 +41,35 @@ pub enum Event {
         prompt: String,
         text: String,
     },
-    /// How the GPU does, from time to time.
-    Device {
-        step: usize,
-        free_bytes: u64,
-        utilization: Option<u32>,
-        watts: Option<f64>,
-        celsius: Option<u32>,
-    },
+    /// How device and machine do: at the start, after each epoch, and from time to time.
+    Device(DeviceEvent),
     Note {
         text: String,
     },
     Finished(Finished),
+    /// The run ended in an error. A process that is killed leaves without it.
+    Failed(Failed),
+}
+
+/// An event and when it was written: a line of events.jsonl.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Timed {
+    /// Seconds since 1970 (UTC). Logs of the first versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<f64>,
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+impl Timed {
+    pub fn now(event: Event) -> Timed {
+        Timed { time: Some(unix_seconds(SystemTime::now())), event }
+    }
+}
+
+/// To the millisecond: more says nothing, and makes lines long.
+fn unix_seconds(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_millis() as f64 / 1e3)
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,6 +84,19 @@ pub struct Started {
     pub effective_batch: usize,
     pub micro_batch: usize,
     pub accumulation: usize,
+    /// What the step computes in, recomputes and how it attends; absent in logs of the first versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precision: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recompute: Option<String>,
+    /// Absent where the model has no attention.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attention: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub family: Option<String>,
+    /// Passes over the training data, the last one perhaps not whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epochs: Option<usize>,
     pub steps: usize,
     pub steps_per_epoch: usize,
     pub train_samples: usize,
@@ -84,6 +124,12 @@ pub struct StepEvent {
     pub lr: f64,
     pub ms: f64,
     pub samples_per_s: f64,
+    /// Real tokens, without padding; absent where samples have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens_per_s: Option<f64>,
+    /// What the loader delivers when nothing holds it up, in samples per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_samples_per_s: Option<f64>,
     /// Milliseconds this step waited for the loader.
     pub stall_ms: f64,
     pub remaining_s: f64,
@@ -106,6 +152,46 @@ pub struct Evaluation {
     pub ms: f64,
     /// Better than every one before.
     pub best: bool,
+}
+
+/// Device and machine at one moment. What could not be asked is absent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DeviceEvent {
+    pub step: usize,
+    #[serde(default)]
+    pub epoch: usize,
+    /// Of the device that trains: a GPU's memory, or the machine's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_bytes: Option<u64>,
+    /// Of the machine, or of the container's limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_used_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_total_bytes: Option<u64>,
+    /// What this process holds of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_bytes: Option<u64>,
+    /// Left on the disk of the run's folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_free_bytes: Option<u64>,
+    /// Percent of the last moments in which the GPU was at work.
+    pub utilization: Option<u32>,
+    pub watts: Option<f64>,
+    pub celsius: Option<u32>,
+}
+
+/// Why a run broke off.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Failed {
+    /// Updates that were done.
+    pub step: usize,
+    pub reason: String,
+    /// Memory was what lacked.
+    pub oom: bool,
 }
 
 /// Why a run ended.
@@ -150,10 +236,13 @@ impl EventLog {
         Ok(EventLog { file })
     }
 
-    pub fn write(&mut self, event: &Event) -> io::Result<()> {
-        let mut line = serde_json::to_vec(event).map_err(io::Error::other)?;
+    /// Appends an event, with the time of day.
+    pub fn write(&mut self, event: Event) -> io::Result<Event> {
+        let timed = Timed::now(event);
+        let mut line = serde_json::to_vec(&timed).map_err(io::Error::other)?;
         line.push(b'\n');
-        self.file.write_all(&line)
+        self.file.write_all(&line)?;
+        Ok(timed.event)
     }
 }
 
@@ -177,6 +266,11 @@ fn whole_lines_bytes(file: &mut File) -> io::Result<u64> {
 
 /// The events of a log; lines of another version or torn ones are passed over.
 pub fn read_events(path: &Path) -> io::Result<Vec<Event>> {
+    Ok(read_timed(path)?.into_iter().map(|timed| timed.event).collect())
+}
+
+/// The same, with the time of each.
+pub fn read_timed(path: &Path) -> io::Result<Vec<Timed>> {
     let lines = BufReader::new(File::open(path)?).split(b'\n');
     let mut events = Vec::new();
     for line in lines {
@@ -197,9 +291,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("events.jsonl");
         let note = |text: &str| Event::Note { text: text.into() };
-        EventLog::open(&path).unwrap().write(&note("one")).unwrap();
+        EventLog::open(&path).unwrap().write(note("one")).unwrap();
         OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"event\":\"no").unwrap();
-        EventLog::open(&path).unwrap().write(&note("two")).unwrap();
+        EventLog::open(&path).unwrap().write(note("two")).unwrap();
         assert_eq!(read_events(&path).unwrap(), [note("one"), note("two")]);
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);
     }
@@ -218,12 +312,14 @@ mod tests {
             lr: 1e-3,
             ms: 1.0,
             samples_per_s: 1.0,
+            tokens_per_s: None,
+            data_samples_per_s: None,
             stall_ms: 0.0,
             remaining_s: 0.0,
             planned_peak_bytes: 1,
             measured_peak_bytes: 1,
         };
-        EventLog::open(&path).unwrap().write(&Event::Step(step)).unwrap();
+        EventLog::open(&path).unwrap().write(Event::Step(step)).unwrap();
         let [Event::Step(read)] = &read_events(&path).unwrap()[..] else { panic!("the step is lost") };
         assert!(read.norm.is_nan() && read.skipped && read.scale == Some(32768.0), "{read:?}");
         // Fields that only loss scaling has are not in other runs' lines.
@@ -231,6 +327,21 @@ mod tests {
         let line = serde_json::to_string(&Event::Step(plain.clone())).unwrap();
         assert!(!line.contains("scale") && !line.contains("skipped"), "{line}");
         assert_eq!(serde_json::from_str::<Event>(&line).unwrap(), Event::Step(plain));
+    }
+
+    #[test]
+    fn lines_have_a_time_and_those_of_the_first_version_are_read_without_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.jsonl");
+        let old = r#"{"event":"device","step":4,"free_bytes":9,"utilization":50,"watts":null,"celsius":null}"#;
+        std::fs::write(&path, format!("{old}\n")).unwrap();
+        EventLog::open(&path).unwrap().write(Event::Note { text: "new".into() }).unwrap();
+        let [first, second] = &read_timed(&path).unwrap()[..] else { panic!("two lines") };
+        let Event::Device(device) = &first.event else { panic!("{first:?}") };
+        assert_eq!((first.time, device.free_bytes, device.utilization), (None, Some(9), Some(50)));
+        assert_eq!(device.total_bytes, None, "what was not asked is not zero");
+        let age = unix_seconds(SystemTime::now()) - second.time.unwrap();
+        assert!((0.0..60.0).contains(&age), "{age}");
     }
 
     #[test]

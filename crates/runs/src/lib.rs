@@ -3,5 +3,8 @@
 mod events;
 mod scores;
 
-pub use events::{End, Evaluation, Event, EventLog, Finished, Started, StepEvent, read_events};
+pub use events::{
+    DeviceEvent, End, Evaluation, Event, EventLog, Failed, Finished, Started, StepEvent, Timed, read_events, read_timed,
+};
+pub use plimsoll_base::units::{format_bytes, format_seconds};
 pub use scores::{Best, Scores};

@@ -100,6 +100,15 @@ impl From<RecipeError> for RunError {
 }
 
 impl Explain for RunError {
+    fn lacks_memory(&self) -> bool {
+        match self {
+            RunError::Planning(failure) => failure.lacks_memory(),
+            RunError::Exec(error) => error.lacks_memory(),
+            RunError::Arena { .. } => true,
+            _ => false,
+        }
+    }
+
     fn fault(&self) -> Fault {
         match self {
             RunError::Planning(failure) => failure.fault(),

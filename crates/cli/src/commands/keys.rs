@@ -1,6 +1,7 @@
 //! `plimsoll keys`: every key of a recipe, what it may be, its default and what it means.
 
 use crate::failure::Failure;
+use crate::flags::table;
 use crate::printer::{self, Paint};
 use clap::Args;
 use plimsoll_base::names::nearest;
@@ -19,9 +20,24 @@ pub struct Arguments {
     /// The file recipe.schema.json
     #[arg(long, hide = true, conflicts_with_all = ["json", "prefix"])]
     schema: bool,
+    /// What a setting is called here that other tools call NAME: --from per_device_train_batch_size
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["json", "schema", "markdown", "prefix"])]
+    from: Option<String>,
+    /// The page docs/flags.md
+    #[arg(long, hide = true, conflicts_with_all = ["json", "schema", "markdown", "prefix", "from"])]
+    flags: bool,
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if let Some(name) = &arguments.from {
+        let rows = table::find(name)?;
+        printer::out(&rows.into_iter().map(table::text).collect::<String>())?;
+        return Ok(());
+    }
+    if arguments.flags {
+        printer::out(&table::markdown())?;
+        return Ok(());
+    }
     let keys = reference::keys()?;
     if arguments.markdown {
         printer::out(&reference::markdown(&keys))?;

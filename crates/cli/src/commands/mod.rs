@@ -7,10 +7,13 @@ mod completions;
 mod devices;
 mod eval;
 mod export;
+mod export_events;
+mod follow;
 mod generate;
 mod ghost;
 mod init;
 mod keys;
+mod notify;
 mod plan;
 mod predict;
 mod presets;
@@ -37,6 +40,12 @@ pub enum Command {
     Generate(generate::Arguments),
     /// Write a trained model as a folder, which transformers loads where it knows the family
     Export(export::Arguments),
+    /// A run's events for other trackers: lines of JSON, CSV, OpenMetrics, TensorBoard's files
+    ExportEvents(export_events::Arguments),
+    /// Tell trackers and people about a run: what `train` could not deliver, or a run that goes on
+    Follow(follow::Arguments),
+    /// Try the notifications
+    Notify(notify::Arguments),
     /// A page about a run: memory, learning and time, planned and measured
     Report(report::Arguments),
     /// Advice for a training that stays in PyTorch: settings for a recipe, and what an out-of-memory error means
@@ -72,6 +81,9 @@ impl Command {
             Command::Predict(arguments) => predict::run(arguments),
             Command::Generate(arguments) => generate::run(arguments),
             Command::Export(arguments) => export::run(arguments),
+            Command::ExportEvents(arguments) => export_events::run(arguments),
+            Command::Follow(arguments) => follow::run(arguments),
+            Command::Notify(arguments) => notify::run(arguments),
             Command::Report(arguments) => report::run(arguments),
             Command::Advise(arguments) => advise::run(arguments),
             Command::Ghost(arguments) => ghost::run(arguments),

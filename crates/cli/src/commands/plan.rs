@@ -65,7 +65,7 @@ const SINGLE: [&str; 4] = ["explain", "frontier", "timeline", "html"];
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let outputs = [&arguments.html, &arguments.timeline, &arguments.picture];
     outputs.into_iter().flatten().try_for_each(|file| refuse_recipe(file, &arguments.common.recipe))?;
-    let draft = arguments.common.draft(&[])?;
+    let draft = arguments.common.draft_of_plan(&[])?;
     if !arguments.cards.is_empty() && !arguments.largest {
         return cards::run(arguments, &draft);
     }

@@ -7,16 +7,19 @@ use crate::device;
 use crate::failure::{Code, Failure};
 use crate::printer::{self, Paint, indented, plain, say};
 use crate::progress::Progress;
+use crate::tracking::{self, Beside};
 use crate::verdict::{Verdict, budget_words};
 use clap::Args;
 use plimsoll::PlanReport;
+use plimsoll_base::explain::Explain;
 use plimsoll_base::units::format_bytes;
 use plimsoll_models::hf::HfError;
-use plimsoll_models::recipe::Draft;
+use plimsoll_models::recipe::{Draft, Recipe};
 use plimsoll_planner::Device;
 use plimsoll_planner::PlanFailure;
 use plimsoll_planner::choose::Planned;
 use plimsoll_runs::{Best, End, Event, Finished, Scores, read_events};
+use plimsoll_track::Settings;
 use plimsoll_train::RunError;
 use plimsoll_train::run::{Run, RunFolder};
 use serde::Serialize;
@@ -29,17 +32,23 @@ pub struct Arguments {
     #[command(flatten)]
     common: RecipeFlags,
     /// The run's folder (default: runs/<recipe>-<n>)
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", alias = "output-dir")]
     out: Option<PathBuf>,
+    /// Write the trained model here too, as `plimsoll export` does
+    #[arg(long, value_name = "DIR", alias = "model-dir")]
+    model_output: Option<PathBuf>,
     /// Go on with a run: that of --out, or the latest of this recipe
-    #[arg(long)]
+    #[arg(long, alias = "resume-from-checkpoint")]
     resume: bool,
     /// Stop after so many updates for now; --resume goes on, as if it had not stopped (train.steps: a shorter run)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", alias = "max-steps", value_parser = clap::value_parser!(u64).range(1..))]
     steps: Option<u64>,
     /// Use this plan.json instead of choosing one
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
+    /// Tell nobody about the run: no trackers, no notifications
+    #[arg(long)]
+    no_track: bool,
 }
 
 #[derive(Serialize)]
@@ -64,14 +73,37 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let folder = folder(arguments, &recipe.name)?;
     let device = device::to_run_on(&arguments.common.machine)?;
     device.facts().into_iter().for_each(|facts| say(devices::text(facts).trim_end()));
-    let mut run = open(arguments, &draft, &device, folder)?;
+    arguments.common.usual.notes().iter().for_each(|note| say(note));
+    let mut beside = beside(arguments, &recipe, folder.path())?;
+    let mut run = match open(arguments, &draft, &device, folder) {
+        Ok(run) => run,
+        Err(failure) => {
+            beside.fails(&failure.message, failure.code == Code::DoesNotFit);
+            return Err(failure);
+        }
+    };
     run.stop_at = arguments.steps.map(|steps| usize::try_from(steps).unwrap_or(usize::MAX));
+    arguments.model_output.iter().try_for_each(|dir| run.check_model_output(dir))?;
     announce(&run, arguments.resume);
     let stop = stop_on_signals()?;
     let mut progress = Progress::new();
-    let finished = run.train(&stop, &mut |event| progress.show(event));
+    let finished = run.train(&stop, &mut |event| {
+        progress.show(event);
+        beside.see(event).iter().for_each(|line| progress.line(line));
+    });
     progress.close();
-    let finished = finished.map_err(|error| after_start(error, &run.out))?;
+    let finished = match finished {
+        Ok(finished) => finished,
+        Err(error) => {
+            beside.fails(&error.message(), error.lacks_memory());
+            return Err(after_start(error, &run.out));
+        }
+    };
+    beside.finish();
+    if let Some(dir) = arguments.model_output.as_ref().filter(|_| finished.end != End::Interrupted) {
+        run.copy_model(dir)?;
+        say(&format!("model written to {}", dir.display()));
+    }
     show_outcome(arguments, &progress, &finished, &run.out)?;
     match finished.end {
         End::Interrupted => {
@@ -79,6 +111,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
         End::Completed | End::Stopped => Ok(()),
     }
+}
+
+/// Whoever is to be told; found wrong before anything is planned.
+fn beside(arguments: &Arguments, recipe: &Recipe, out: &Path) -> Result<Beside, Failure> {
+    let settings = if arguments.no_track { Settings::default() } else { tracking::settings(recipe, out)? };
+    Ok(Beside::new(settings, out))
 }
 
 fn open(arguments: &Arguments, draft: &Draft, device: &Device, folder: RunFolder) -> Result<Run, Failure> {

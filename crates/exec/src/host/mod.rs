@@ -1,9 +1,11 @@
 //! Facts about this machine: its CPU, its memory, and who holds it.
 
 mod cgroup;
+mod memory;
 mod own;
 pub mod processes;
 
+pub use memory::{HostMemory, disk_free_bytes};
 pub use own::OwnMemory;
 pub use processes::Holder;
 

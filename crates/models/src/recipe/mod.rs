@@ -9,6 +9,7 @@ mod memory;
 mod optimizer;
 pub mod reference;
 mod relations;
+mod track;
 mod train;
 
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ pub use data::{
 pub use draft::Draft;
 pub use memory::{Budget, Choice, CudaGraphs, Memory, OffloadLevel, OptimizerState, Precision, RecomputeLevel};
 pub use optimizer::{Optimizer, Rule, Schedule, ScheduleShape, Warmup};
+pub use track::{EventFiles, News, NewsEvery, Notify, Track};
 pub use train::{Checkpoint, Evaluate, Every, Sample, Train};
 
 pub use crate::families::{BatchNormMode, FamilyName, Model, Origin, ProblemType, Task};
@@ -45,6 +47,8 @@ pub struct Recipe {
     pub data: Data,
     pub train: Train,
     pub memory: Memory,
+    pub track: Track,
+    pub notify: Notify,
 }
 
 /// A file's name without its extension, as a recipe's name may be.
@@ -86,6 +90,8 @@ impl Recipe {
         let data_section = required_table(&root, "data", "source = \"synthetic:regimes\"");
         let train_section = required_table(&root, "train", "effective_batch = 64");
         let memory_section = root.section_or_empty("memory");
+        let track = Track::read(&root.section_or_empty("track"));
+        let notify = Notify::read(&root.section_or_empty("notify"));
         root.finish();
 
         let model = model_section.and_then(|s| Model::read(&s, &dir));
@@ -94,7 +100,8 @@ impl Recipe {
         let task = Task::read(&train_section, model.as_ref())?;
         let train = Train::read(&train_section, task, model.as_ref());
         let data = Data::read(&data_section, task, model.as_ref());
-        let recipe = Self { name: name.unwrap_or_else(|| stem(file)), dir, model: model?, data: data?, train, memory };
+        let name = name.unwrap_or_else(|| stem(file));
+        let recipe = Self { name, dir, model: model?, data: data?, train, memory, track, notify };
         if issues.count() == 0 {
             relations::check(&recipe, &data_section, &train_section, &memory_section);
         }
@@ -112,6 +119,8 @@ impl Recipe {
             data: &'a Data,
             train: &'a Train,
             memory: &'a Memory,
+            track: &'a Track,
+            notify: &'a Notify,
         }
         toml::to_string(&Stored {
             name: &self.name,
@@ -120,12 +129,14 @@ impl Recipe {
             data: &self.data,
             train: &self.train,
             memory: &self.memory,
+            track: &self.track,
+            notify: &self.notify,
         })
         .map_err(|e| RecipeError::Store(e.to_string()))
     }
 
     /// SHA-256, in hex, of everything that decides the plan or what is learned. Left out: name, folder, loader
-    /// threads and depth, and checkpoints, which may change between a run and its resumption.
+    /// threads and depth, checkpoints, and who is told, which may change between a run and its resumption.
     pub fn hash(&self) -> Result<String, RecipeError> {
         let data = Data { workers: 0, prefetch: 0, ..self.data.clone() };
         let train = Train { checkpoint: Checkpoint { every: Every::Never, keep: 0 }, ..self.train.clone() };
@@ -174,7 +185,19 @@ fn raw_tree(sources: &Sources, sets: usize, issues: &Issues<'_>) -> Option<Table
             issues.report(problem);
         }
     }
+    drop_rivals(&mut root);
     Some(root)
+}
+
+/// Of a preset and a checkpoint, which exclude each other, the one from the command line replaces the file's.
+fn drop_rivals(root: &mut Table) {
+    let Some(tree::Value::Table(model)) = root.entries.get_mut("model").map(|node| &mut node.value) else { return };
+    let [preset, checkpoint] = ["preset", "checkpoint"].map(|key| model.entries.get(key).map(|node| node.place.source));
+    match (preset, checkpoint) {
+        (Some(0), Some(1..)) => drop(model.entries.remove("preset")),
+        (Some(1..), Some(0)) => drop(model.entries.remove("checkpoint")),
+        _ => {}
+    }
 }
 
 fn read_text(path: &Path) -> Result<String, RecipeError> {

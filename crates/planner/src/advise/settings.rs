@@ -75,7 +75,7 @@ pub fn advise(recipe: &Recipe, device: &Device) -> Result<Advice, GraphError> {
         optimizer: shape.optimizer,
         need,
         card_bytes: need.card_bytes(),
-        plain_bytes: case.torch.need(&Shape { attention: Attention::Eager, ..case.plain })?.allocated_bytes(),
+        plain_bytes: case.torch.need(&TorchSetup { attention: Attention::Eager, ..case.plain })?.allocated_bytes(),
         settings: case.settings(&shape)?,
         code: code::snippet(recipe, &shape, case.accumulation(shape.batch), case.splits_freely()),
         notes: case.notes(&shape),

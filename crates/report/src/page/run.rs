@@ -45,7 +45,8 @@ impl RunStory {
             Event::Sample { epoch, prompt, text, .. } => self.samples.push((epoch, prompt, text)),
             Event::Note { text } => self.notes.push(text),
             // What the card did meanwhile stands in the events; the page is about memory and time of the run.
-            Event::Device { .. } => {}
+            Event::Device(_) | Event::Epoch { .. } => {}
+            Event::Failed(failed) => self.notes.push(failed.reason),
             Event::Finished(finished) => self.finished = Some(finished),
         }
     }

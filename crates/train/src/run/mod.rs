@@ -1,6 +1,8 @@
 //! A run: its folder, its plan, the loop of steps.
 
+mod copy_model;
 mod open;
+mod pulse;
 mod run_folder;
 mod trainer;
 

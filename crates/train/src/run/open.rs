@@ -19,7 +19,7 @@ use plimsoll_exec::Algorithms;
 use plimsoll_exec::Executor;
 use plimsoll_exec::host::OwnMemory;
 use plimsoll_models::hf::HfError;
-use plimsoll_models::recipe::{Budget, Memory, Recipe, Shape, Source, Train};
+use plimsoll_models::recipe::{Budget, Memory, Recipe, ScheduleShape, Source, Train};
 use plimsoll_planner::choose::{self as setup, Planned};
 use plimsoll_planner::choose::{Choice, Decision};
 use plimsoll_planner::program::{Settings, program};
@@ -487,7 +487,7 @@ fn longer_words(recipe: &Recipe) -> String {
         None => format!("{} epochs", recipe.train.epochs),
     };
     match recipe.train.schedule.name {
-        Shape::Constant => format!("the run now has {now}"),
+        ScheduleShape::Constant => format!("the run now has {now}"),
         _ => format!("the run now has {now}, and the learning rate from here on is that of a run of this length"),
     }
 }

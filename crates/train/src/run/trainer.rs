@@ -10,17 +10,17 @@ use crate::steps::shapes;
 use crate::steps::{Stepped, Stepper, Underway};
 use crate::tasks::{Midway, Written, loader_options, task};
 use crate::weights::{load_folder, source_checkpoint};
+use plimsoll_base::explain::Explain;
 use plimsoll_base::heap;
-use plimsoll_core::graph::Backend;
-use plimsoll_cuda::GpuFacts;
+use plimsoll_base::names::Named;
 use plimsoll_data::{Loader, Position};
 use plimsoll_exec::Executor;
 use plimsoll_exec::{initialize, initialize_some};
 use plimsoll_models::recipe::{Every, Recipe};
-use plimsoll_planner::choose::family;
+use plimsoll_planner::choose::{family, precision};
 use plimsoll_planner::program::EVALUATE;
 use plimsoll_runs::Best;
-use plimsoll_runs::{End, Evaluation, Event, EventLog, Finished, Started, StepEvent};
+use plimsoll_runs::{DeviceEvent, End, Evaluation, Event, EventLog, Failed, Finished, Started, StepEvent};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -34,8 +34,7 @@ impl Run {
         let log = EventLog::open(&path).map_err(RunError::io(path))?;
         let mut trainer = Trainer::new(self, executor, log, sink)?;
         note.map_or(Ok(()), |text| trainer.tell(Event::Note { text }))?;
-        let finished = trainer.train(stop)?;
-        Ok(finished)
+        trainer.train(stop).inspect_err(|error| trainer.tell_failure(error))
     }
 }
 
@@ -71,8 +70,8 @@ pub fn random_weights(recipe: &Recipe) -> Option<String> {
     ))
 }
 
-/// Time between two looks at the GPU.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// Time between two looks at device and machine.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 struct Trainer<'r> {
     run: &'r Run,
@@ -90,7 +89,9 @@ struct Trainer<'r> {
     open: Option<OpenStep>,
     /// When the last step was seen to end.
     ended: Instant,
-    /// When the GPU was last asked how it does.
+    /// The epoch that was last said to begin.
+    epoch: Option<usize>,
+    /// When device and machine were last asked how they do.
     looked: Instant,
 }
 
@@ -101,8 +102,10 @@ struct OpenStep {
     step: usize,
     lr: f64,
     samples: usize,
+    tokens: Option<usize>,
     began: Instant,
     stall_ms: f64,
+    data_samples_per_s: Option<f64>,
 }
 
 impl<'r> Trainer<'r> {
@@ -151,6 +154,7 @@ impl<'r> Trainer<'r> {
             measured_peak: 0,
             open: None,
             ended: Instant::now(),
+            epoch: None,
             looked: Instant::now(),
         };
         loaded.map_or(Ok(()), |text| trainer.tell(Event::Note { text }))?;
@@ -158,9 +162,15 @@ impl<'r> Trainer<'r> {
     }
 
     fn tell(&mut self, event: Event) -> Result<(), RunError> {
-        self.log.write(&event).map_err(RunError::io(self.run.out.join("events.jsonl")))?;
+        let event = self.log.write(event).map_err(RunError::io(self.run.out.join("events.jsonl")))?;
         (self.sink)(&event);
         Ok(())
+    }
+
+    /// The error itself goes to whoever called; that it cannot be written down changes nothing about it.
+    fn tell_failure(&mut self, error: &RunError) {
+        let (step, reason, oom) = (self.state.step, error.message(), error.lacks_memory());
+        let _ = self.tell(Event::Failed(Failed { step, reason, oom }));
     }
 
     fn train(&mut self, stop: &AtomicBool) -> Result<Finished, RunError> {
@@ -180,8 +190,11 @@ impl<'r> Trainer<'r> {
                 end = End::Interrupted;
                 break;
             }
+            self.begin_epoch()?;
             self.step(&mut loader)?;
-            self.look_at_device()?;
+            if self.looked.elapsed() >= LOOK_EVERY {
+                self.look_at_device()?;
+            }
             self.after_step()?;
         }
         self.finish(end)
@@ -216,6 +229,11 @@ impl<'r> Trainer<'r> {
             effective_batch: run.recipe.train.effective_batch,
             micro_batch: settings.micro_batch,
             accumulation: settings.accumulation,
+            precision: Some(precision(&run.recipe, &run.planned.device).name().into()),
+            recompute: Some(settings.recompute.name().into()),
+            attention: Some(settings.attention.name().into()),
+            family: Some(run.recipe.model.name().into()),
+            epochs: Some(self.epochs()),
             steps: self.steps,
             steps_per_epoch: run.steps_per_epoch(),
             train_samples: run.data.train.len(),
@@ -223,6 +241,20 @@ impl<'r> Trainer<'r> {
             best_accuracy: run.data.best_accuracy,
             best_loss: run.data.best_loss,
         }))
+    }
+
+    fn epochs(&self) -> usize {
+        self.steps.div_ceil(self.run.steps_per_epoch())
+    }
+
+    /// Says that the next pass over the data begins, where it does, and how device and machine are.
+    fn begin_epoch(&mut self) -> Result<(), RunError> {
+        let epoch = self.state.step / self.run.steps_per_epoch();
+        if self.epoch.replace(epoch) == Some(epoch) {
+            return Ok(());
+        }
+        self.tell(Event::Epoch { epoch, epochs: self.epochs(), step: self.state.step })?;
+        self.look_at_device()
     }
 
     /// One update: the effective batch in micro-steps, then the optimizer.
@@ -243,15 +275,17 @@ impl<'r> Trainer<'r> {
             let (choice, step) = (&self.run.planned.choice, self.state.step);
             self.stepper.start(&mut self.executor, choice, &mut self.shapes, batch, step, lr, Executor::run)?
         };
-        let (samples, position) = (batch.len(), batch.end());
-        let stall_ms = (loader.stats().stall - stalled).as_secs_f64() * 1e3;
+        let (samples, tokens, position) = (batch.len(), batch.tokens(), batch.end());
+        let stats = loader.stats();
+        let (stall_ms, data_samples_per_s) = ((stats.stall - stalled).as_secs_f64() * 1e3, stats.filled_per_s());
         self.state.step += 1;
         self.state.position = position;
         self.state.samples_seen += samples as u64;
         self.keep_products()?;
         // A device goes on with this step while the one before it is told and the next is made ready.
         let is_known = underway.is_known();
-        let step = OpenStep { underway, step: self.state.step, lr, samples, began, stall_ms };
+        let step = self.state.step;
+        let step = OpenStep { underway, step, lr, samples, tokens, began, stall_ms, data_samples_per_s };
         let before = self.open.replace(step);
         before.map_or(Ok(()), |before| self.end_step(before))?;
         if is_known { self.settle() } else { Ok(()) }
@@ -268,7 +302,7 @@ impl<'r> Trainer<'r> {
     }
 
     fn end_step(&mut self, open: OpenStep) -> Result<(), RunError> {
-        let OpenStep { underway, step, lr, samples, began, stall_ms } = open;
+        let OpenStep { underway, step, lr, samples, tokens, began, stall_ms, data_samples_per_s } = open;
         let stepped = self.stepper.finish(&self.executor, underway)?;
         let Stepped { loss, norm, scale } = stepped;
         // From the end of the step before, if this one was given to the device earlier.
@@ -291,6 +325,8 @@ impl<'r> Trainer<'r> {
             lr,
             ms: seconds * 1e3,
             samples_per_s: samples as f64 / seconds.max(1e-9),
+            tokens_per_s: tokens.map(|tokens| tokens as f64 / seconds.max(1e-9)),
+            data_samples_per_s,
             stall_ms,
             remaining_s: per_step * self.stop().saturating_sub(step) as f64,
             planned_peak_bytes: self.run.planned.planned_peak_bytes(),
@@ -298,18 +334,12 @@ impl<'r> Trainer<'r> {
         }))
     }
 
-    /// Memory, load, power and temperature of the GPU, now and then.
+    /// Memory of device and machine, load, power and temperature.
     fn look_at_device(&mut self) -> Result<(), RunError> {
-        let device = &self.run.planned.device;
-        if device.target.backend != Backend::Cuda || self.looked.elapsed() < LOOK_EVERY {
-            return Ok(());
-        }
         self.looked = Instant::now();
-        // What cannot be asked is not worth ending a run for.
-        let Ok(GpuFacts { free_bytes, utilization, watts, celsius, .. }) = GpuFacts::gather(device.ordinal) else {
-            return Ok(());
-        };
-        self.tell(Event::Device { step: self.state.step, free_bytes, utilization, watts, celsius })
+        let epoch = self.state.step.saturating_sub(1) / self.run.steps_per_epoch();
+        let pulse = super::pulse::take(&self.run.planned.device, &self.run.out);
+        self.tell(Event::Device(DeviceEvent { step: self.state.step, epoch, ..pulse }))
     }
 
     /// Evaluation, text and checkpoint where they are due.

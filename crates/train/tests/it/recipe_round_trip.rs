@@ -9,10 +9,10 @@ use plimsoll_models::families::{
     MuSota, T5,
 };
 use plimsoll_models::recipe::{
-    BatchNormMode, Budget, Checkpoint, Choice, CudaGraphs, Data, DataKind, DerivedLabel, Evaluate, Every, Format,
-    Label, Memory, Model, OffloadLevel, Optimizer, OptimizerState, Origin, Precision, ProblemType, Recipe,
-    RecomputeLevel, Rule, Sample, Schedule, ScheduleShape, Series, Source, Synthetic, Task, Text, Train, Validation,
-    Warmup,
+    BatchNormMode, Budget, Checkpoint, Choice, CudaGraphs, Data, DataKind, DerivedLabel, Evaluate, EventFiles, Every,
+    Format, Label, Memory, Model, News, NewsEvery, Notify, OffloadLevel, Optimizer, OptimizerState, Origin, Precision,
+    ProblemType, Recipe, RecomputeLevel, Rule, Sample, Schedule, ScheduleShape, Series, Source, Synthetic, Task, Text,
+    Track, Train, Validation, Warmup,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -172,6 +172,31 @@ prop_compose! {
     }
 }
 
+prop_compose! {
+    fn track()(
+        mlflow in option::of(prop_oneof![Just("off".to_string()), "https?://[a-z]{1,9}(:[0-9]{1,4})?(/[a-z]{0,5})?"]),
+        experiment in option::of("[a-zA-Zü \"]{1,9}"), parent in option::of("[a-f0-9]{1,32}"),
+        tensorboard in prop_oneof![
+            Just(EventFiles::Off), Just(EventFiles::InRun), "[a-z/ü]{1,9}".prop_map(|p| EventFiles::Folder(p.into())),
+        ],
+        every in choice(1usize..1_000_000),
+    ) -> Track {
+        Track { mlflow, experiment, parent, tensorboard, every }
+    }
+}
+
+prop_compose! {
+    fn notify()(
+        urls in option::of(vec("env:[A-Z_]{1,9}", 0..4)),
+        every in prop_oneof![
+            Just(NewsEvery::Never), (1usize..1000).prop_map(NewsEvery::Epochs), (1u64..1_000_000).prop_map(NewsEvery::Seconds),
+        ],
+        on in vec(named::<News>(), 0..6),
+    ) -> Notify {
+        Notify { urls, every, on }
+    }
+}
+
 fn at_most(choice: Choice<usize>, most: usize) -> Choice<usize> {
     choice.pinned().map_or(Choice::Auto, |n| Choice::Pinned(n.min(most)))
 }
@@ -198,12 +223,16 @@ fn recipe() -> impl Strategy<Value = Recipe> {
     let hybrid = hybrid().prop_flat_map(|m| (series_data(&m), Just(Model::HybridCnnLstm(m))));
     let mu_sota = mu_sota().prop_flat_map(|m| (text_data(&m), Just(Model::MuSota(m))));
     let loader = (validation(), 0usize..8, 1usize..8);
-    let parts = (prop_oneof![hybrid, mu_sota], loader, train(), memory(), name(), text());
-    parts.prop_map(|(((source, kind), model), (validation, workers, prefetch), mut train, mut memory, name, dir)| {
-        fit(&model, &mut train, &mut memory);
-        let data = Data { source, validation, kind, workers, prefetch };
-        Recipe { name, dir: dir.into(), model, data, train, memory }
-    })
+    let told = (track(), notify());
+    let parts = (prop_oneof![hybrid, mu_sota], loader, train(), memory(), name(), text(), told);
+    parts.prop_map(
+        |(((source, kind), model), (validation, workers, prefetch), mut train, mut memory, name, dir, told)| {
+            let (track, notify) = told;
+            fit(&model, &mut train, &mut memory);
+            let data = Data { source, validation, kind, workers, prefetch };
+            Recipe { name, dir: dir.into(), model, data, train, memory, track, notify }
+        },
+    )
 }
 
 /// Sizes come from a folder that is not there, or from nowhere.

@@ -30,6 +30,10 @@ pub enum CudaError {
 }
 
 impl Explain for CudaError {
+    fn lacks_memory(&self) -> bool {
+        matches!(self, CudaError::OutOfMemory { .. } | CudaError::Full { .. } | CudaError::HostMemory { .. })
+    }
+
     fn fault(&self) -> Fault {
         match self {
             CudaError::Missing { .. } | CudaError::Unusable { .. } => Fault::BadInput,

@@ -15,7 +15,7 @@ value out of range are errors that name the line, what is allowed and the neares
 This page is written by `plimsoll keys --markdown`; a test compares it with the code.
 ";
 
-const TABLES: [(&str, &str); 5] = [
+const TABLES: [(&str, &str); 7] = [
     ("Outside of the tables", ""),
     (
         "`[model]`",
@@ -28,6 +28,8 @@ const TABLES: [(&str, &str); 5] = [
     ),
     ("`[train]`", "What learning sees. Nothing in it is ever changed for memory."),
     ("`[memory]`", "What the planner may choose, and what is pinned. A pinned value is respected or refused."),
+    ("`[track]`", "Who draws curves of it. Nothing here slows a run or ends it; see [tracking](tracking.md)."),
+    ("`[notify]`", "Who gets messages about it. Secrets are named here and stand in the environment."),
 ];
 
 /// The whole page.

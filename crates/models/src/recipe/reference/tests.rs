@@ -132,7 +132,9 @@ fn the_reader_accepts_and_refuses_what_the_reference_says() {
 fn an_unknown_key_of_any_table_is_refused_by_reader_and_reference_alike() {
     let keys = keys().unwrap();
     let text = &scenarios::texts()[0];
-    for table in ["model", "data", "train", "memory", "train.optimizer", "train.schedule", "train.evaluate"] {
+    for table in
+        ["model", "data", "train", "memory", "track", "notify", "train.optimizer", "train.schedule", "train.evaluate"]
+    {
         let path = format!("{table}.zzz");
         assert!(refusal(text, &path, "1").is_some(), "{path}");
         assert!(keys.iter().all(|key| key.key != path));

@@ -1,0 +1,93 @@
+//! `plimsoll export-events`: a run's events for other trackers.
+
+use crate::failure::Failure;
+use crate::printer;
+use crate::tracking::refused;
+use clap::{Args, ValueEnum};
+use plimsoll_runs::{Timed, read_timed};
+use plimsoll_track::{Exposed, FollowOptions, RunFacts, Settings, Watch, follow, metrics_of, openmetrics};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+#[derive(Args)]
+pub struct Arguments {
+    /// The run's folder
+    run: PathBuf,
+    /// What to write
+    #[arg(long, value_enum, default_value_t = Format::Jsonl)]
+    format: Format,
+    /// TensorBoard's: the folder for its event files
+    #[arg(long, value_name = "DIR", required_if_eq("format", "tensorboard"))]
+    out: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// One event per line, as the run wrote them; what tools/track/replay.py reads
+    Jsonl,
+    /// One number per line: time, step, name, value
+    Csv,
+    /// The last of everything, as Prometheus reads it
+    Openmetrics,
+    /// Event files, into --out
+    Tensorboard,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let path = arguments.run.join("events.jsonl");
+    let events = read_timed(&path).map_err(|cause| {
+        Failure::bad_input(
+            format!("{}: {cause}", path.display()),
+            "name the folder of a run, such as runs/quickstart-1",
+        )
+    })?;
+    match arguments.format {
+        Format::Jsonl => jsonl(&events),
+        Format::Csv => csv(&events),
+        Format::Openmetrics => metrics(&arguments.run, &events),
+        Format::Tensorboard => event_files(&events, arguments.out.as_deref().unwrap_or(Path::new("."))),
+    }
+}
+
+fn jsonl(events: &[Timed]) -> Result<(), Failure> {
+    for timed in events {
+        if !printer::json(timed)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn csv(events: &[Timed]) -> Result<(), Failure> {
+    let mut text = String::from("time,step,name,value\n");
+    for metric in events.iter().flat_map(metrics_of) {
+        // Names are ours and hold no comma.
+        text += &format!("{},{},{},{}\n", metric.time, metric.step, metric.tag(), metric.value);
+    }
+    printer::out(&text).map(drop)
+}
+
+fn metrics(run: &Path, events: &[Timed]) -> Result<(), Failure> {
+    let mut facts = RunFacts::default();
+    events.iter().for_each(|timed| facts.add(timed));
+    let name = run.file_name().map_or("run".into(), |name| name.to_string_lossy());
+    printer::out(&openmetrics(&[Exposed { run: &name, facts: &facts, components: &[] }], &[])).map(drop)
+}
+
+/// Through the same follower as a run's own, over a copy: the run's folder stays as it is.
+fn event_files(events: &[Timed], out: &Path) -> Result<(), Failure> {
+    let writing = |cause: std::io::Error| Failure::writing(out, cause);
+    let copy = std::env::temp_dir().join(format!("plimsoll-export-{}", std::process::id()));
+    std::fs::create_dir_all(&copy).map_err(writing)?;
+    let lines: Vec<String> = events.iter().filter_map(|timed| serde_json::to_string(timed).ok()).collect();
+    std::fs::write(copy.join("events.jsonl"), lines.join("\n") + "\n").map_err(writing)?;
+    let settings = Settings { tensorboard: Some(out.into()), every: Some(1), ..Settings::default() };
+    let watch = Watch::new();
+    watch.end();
+    let told = follow(&copy, &settings, &watch, FollowOptions { grace: Duration::ZERO });
+    let _ = std::fs::remove_dir_all(&copy);
+    match told.map_err(|error| refused(&error))?.iter().find(|delivery| !delivery.trouble.is_empty()) {
+        None => Ok(()),
+        Some(delivery) => Err(Failure::failed(delivery.trouble.clone(), "check the folder and the space left")),
+    }
+}

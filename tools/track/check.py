@@ -1,0 +1,215 @@
+"""What tools/track/check runs: see there."""
+
+import json
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BINARY = sys.argv[1]
+STEPS = 12
+QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "WANDB_SILENT": "true", "WANDB_DISABLE_SENTRY": "true"}
+
+
+def environment(**more):
+    """Without the user's own trackers."""
+    mine = ("MLFLOW_", "WANDB_", "APPRISE_", "DISCORD_")
+    return {k: v for k, v in os.environ.items() if not k.startswith(mine)} | QUIET | more
+
+
+def plimsoll(*arguments, **more):
+    done = subprocess.run([BINARY, *map(str, arguments)], env=environment(**more), capture_output=True, text=True, cwd=ROOT)
+    if done.returncode != 0:
+        sys.exit(f"plimsoll {' '.join(map(str, arguments))} failed:\n{done.stderr}")
+    return done.stdout
+
+
+def train_arguments(run, steps, *more):
+    return ["train", "recipes/quickstart.toml", "--device", "cpu", "--steps", steps, "--out", run, "--set", "data.samples=600",
+            "--set", "track.every=1", *more]
+
+
+def events(run, kind=None):
+    lines = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    return [event for event in lines if kind is None or event["event"] == kind]
+
+
+def check(condition, what):
+    if not condition:
+        sys.exit(f"track/check: {what}")
+
+
+def close(a, b):
+    """Equal to the precision of f32, which TensorBoard keeps."""
+    return (math.isnan(a) and math.isnan(b)) or abs(a - b) <= 1e-6 * max(1.0, abs(b))
+
+
+class MlflowServer:
+    def __init__(self, folder):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        store = f"sqlite:///{folder}/mlflow.db"
+        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port),
+                   "--backend-store-uri", store, "--default-artifact-root", f"{folder}/artifacts", "--workers", "1"]
+        self.log = open(folder / "mlflow.log", "w")
+        self.process = subprocess.Popen(command, env=environment(), stdout=self.log, stderr=self.log, start_new_session=True)
+
+    def wait(self):
+        until = time.time() + 120
+        while time.time() < until:
+            try:
+                urllib.request.urlopen(f"{self.url}/health", timeout=2).read()
+                return
+            except OSError:
+                check(self.process.poll() is None, "MLflow's server ended: " + Path(self.log.name).read_text()[-2000:])
+                time.sleep(0.2)
+        sys.exit("track/check: MLflow's server does not answer")
+
+    def stop(self):
+        os.killpg(self.process.pid, signal.SIGTERM)
+        self.process.wait(30)
+
+    def ask(self, path, body=None, **query):
+        url = f"{self.url}/api/2.0/mlflow/{path}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data, {"content-type": "application/json"})
+        return json.loads(urllib.request.urlopen(request, timeout=30).read())
+
+    def runs(self, experiment):
+        found = self.ask("experiments/get-by-name", experiment_name=experiment)["experiment"]["experiment_id"]
+        return self.ask("runs/search", {"experiment_ids": [found]}).get("runs", [])
+
+    def history(self, run, metric):
+        return self.ask("metrics/get-history", run_id=run, metric_key=metric)["metrics"]
+
+
+def check_mlflow(server, run):
+    [found] = server.runs("quickstart")
+    info, data = found["info"], found["data"]
+    check(info["status"] == "FINISHED", f"status {info['status']}")
+    check(info["run_name"] == run.name, f"name {info['run_name']}")
+    params = {p["key"]: p["value"] for p in data["params"]}
+    started = events(run, "started")[0]
+    check(params["train.effective_batch"] == str(started["effective_batch"]), f"parameters {params}")
+    check(params["plan.micro_batch"] == str(started["micro_batch"]), f"parameters {params}")
+    check(not any(key.startswith(("track", "notify")) for key in params), "where it is told is no parameter")
+    losses = {m["step"]: m["value"] for m in server.history(info["run_id"], "train_loss")}
+    for step in events(run, "step"):
+        check(close(losses[step["step"]], step["loss"]), f"loss of step {step['step']}: {losses[step['step']]} for {step['loss']}")
+    check(len(losses) == STEPS, f"{len(losses)} losses")
+    check(server.history(info["run_id"], "system/host_used_bytes"), "no system metrics")
+    [evaluation] = events(run, "evaluation")
+    [accuracy] = server.history(info["run_id"], "eval_accuracy")
+    check(close(accuracy["value"], evaluation["accuracy"]), f"accuracy {accuracy}")
+
+
+def check_killed(server, folder):
+    """A run that is killed without a word is FAILED, told by the process beside it."""
+    run = folder / "killed-1"
+    arguments = [BINARY, *map(str, train_arguments(run, 5000, "--mlflow", server.url, "--set", "track.experiment=killed"))]
+    process = subprocess.Popen(arguments, env=environment(), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until = time.time() + 60
+    while time.time() < until and not (run / "track" / "mlflow.json").exists():
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    while time.time() < until:
+        runs = server.runs("killed")
+        if runs and runs[0]["info"]["status"] == "FAILED":
+            return
+        time.sleep(0.3)
+    sys.exit(f"track/check: the killed run is {[r['info']['status'] for r in server.runs('killed')]}")
+
+
+def check_later(server, run):
+    """Trained while nobody answered; told afterwards."""
+    told = json.loads(plimsoll("follow", run, "--json", MLFLOW_TRACKING_URI=server.url))
+    check(told == [{"sink": "mlflow", "left_bytes": 0, "trouble": ""}], f"{told}")
+    [found] = server.runs("later")
+    check(found["info"]["status"] == "FINISHED", "the late run is not finished")
+    check(len(server.history(found["info"]["run_id"], "train_loss")) == STEPS, "the late run lacks steps")
+
+
+def check_tensorboard(run):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    reader = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0, "tensors": 0})
+    reader.Reload()
+    tags = reader.Tags()
+    losses = {e.step: (e.value, e.wall_time) for e in reader.Scalars("train/loss")}
+    for step in events(run, "step"):
+        value, wall = losses[step["step"]]
+        check(close(value, step["loss"]) and wall == step["time"], f"TensorBoard has {value} at {wall} for {step}")
+    check(len(losses) == STEPS and "eval/loss" in tags["scalars"], f"{tags}")
+    text = reader.Tensors("run")[0].tensor_proto.string_val[0].decode()
+    check("effective_batch" in text, f"text {text!r}")
+
+
+def check_openmetrics(run):
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+    families = {f.name: f for f in text_string_to_metric_families(plimsoll("export-events", run, "--format", "openmetrics"))}
+    last = events(run, "step")[-1]
+    [steps] = families["plimsoll_steps"].samples
+    check(steps.value == last["step"] and steps.labels == {"run": run.name}, f"{steps}")
+    [loss] = families["plimsoll_train_loss"].samples
+    check(loss.value == last["loss"], f"{loss}")
+    count = [s for s in families["plimsoll_step_duration_seconds"].samples if s.name.endswith("_count")]
+    check(count[0].value == STEPS, f"{count}")
+    states = [s.labels["plimsoll_run_state"] for s in families["plimsoll_run_state"].samples if s.value == 1]
+    check(states == ["completed"], f"{states}")
+
+
+def check_wandb(run, folder):
+    exported = plimsoll("export-events", run)
+    replay = [sys.executable, str(ROOT / "tools/track/replay.py"), "wandb", "--project", "p", "--mode", "offline"]
+    done = subprocess.run(replay, input=exported, env=environment(WANDB_DIR=str(folder)), capture_output=True, text=True, timeout=120)
+    check(done.returncode == 0, f"replay: {done.stderr}")
+    [log] = folder.glob("wandb/offline-run-*/run-*.wandb")
+    check(log.stat().st_size > 1000, f"{log} is nearly empty")
+    text = log.read_bytes()
+    for word in [b"train/loss", b"eval/accuracy", b"effective_batch", b"system/host_used_bytes"]:
+        check(word in text, f"{word} is not in wandb's log")
+
+
+def timed(name, function, *arguments):
+    began = time.time()
+    function(*arguments)
+    print(f"{name}: {time.time() - began:.1f} s")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        server = MlflowServer(folder)
+        try:
+            late = folder / "late-1"
+            # Nobody listens on port 9: the run must not mind.
+            plimsoll(*train_arguments(late, STEPS, "--mlflow", "http://127.0.0.1:9", "--set", "track.experiment=later"))
+            (late / "recipe.toml").write_text((late / "recipe.toml").read_text().replace('mlflow = "http://127.0.0.1:9"\n', ""))
+            server.wait()
+            run = folder / "quickstart-1"
+            timed("train", plimsoll, *train_arguments(run, STEPS, "--mlflow", server.url, "--tensorboard"))
+            timed("MLflow", check_mlflow, server, run)
+            timed("MLflow later", check_later, server, late)
+            timed("MLflow of a killed run", check_killed, server, folder)
+        finally:
+            server.stop()
+        timed("TensorBoard", check_tensorboard, run)
+        timed("OpenMetrics", check_openmetrics, run)
+        timed("wandb", check_wandb, run, folder)
+    print("the trackers read what the run wrote")
+
+
+if __name__ == "__main__":
+    main()
