@@ -15,6 +15,7 @@ mod plan;
 mod predict;
 mod presets;
 mod report;
+mod serve;
 mod torch;
 mod train;
 
@@ -37,6 +38,8 @@ pub enum Command {
     Generate(generate::Arguments),
     /// Write a trained model as a folder, which transformers loads where it knows the family
     Export(export::Arguments),
+    /// The page and the API in a browser: plans while sliders move, trainings started, followed and compared
+    Serve(serve::Arguments),
     /// A page about a run: memory, learning and time, planned and measured
     Report(report::Arguments),
     /// Advice for a training that stays in PyTorch: settings for a recipe, and what an out-of-memory error means
@@ -72,6 +75,7 @@ impl Command {
             Command::Predict(arguments) => predict::run(arguments),
             Command::Generate(arguments) => generate::run(arguments),
             Command::Export(arguments) => export::run(arguments),
+            Command::Serve(arguments) => serve::run(arguments),
             Command::Report(arguments) => report::run(arguments),
             Command::Advise(arguments) => advise::run(arguments),
             Command::Ghost(arguments) => ghost::run(arguments),

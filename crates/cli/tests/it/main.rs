@@ -13,4 +13,5 @@ mod going_on;
 mod plan;
 mod report;
 mod robust;
+mod serve;
 mod train;
