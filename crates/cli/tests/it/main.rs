@@ -13,5 +13,6 @@ mod going_on;
 mod plan;
 mod report;
 mod robust;
+mod serve;
 mod tracking;
 mod train;
