@@ -59,7 +59,7 @@ def estimate(row):
     inputs = tuple(batch.values()) if isinstance(batch, dict) else batch if isinstance(batch, tuple) else (batch,)
     optimizer = OPTIMIZERS.get(row["opt"], row["opt"])
     return estimate_module_memory(module, inputs, mode="training", loss_fn=lambda loss: loss, optimizer=optimizer,
-                                  target_device="cuda", target_profile="h200")
+                                  target_device="cuda", target_profile=os.environ.get("PROFILE"))
 
 
 def late(*_):

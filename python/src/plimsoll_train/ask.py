@@ -42,8 +42,10 @@ def write(path, task):
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise PlimsollError(f"this cannot be sent to another process: {error}. Define it in a module, not inside a function "
                             "or a notebook, and pass functions by name") from error
+    preparation = multiprocessing.spawn.get_preparation_data("plimsoll")
+    preparation.pop("authkey", None)  # a secret of this process, and no use to the other
     with open(path, "wb") as file:
-        pickle.dump(dict(preparation=multiprocessing.spawn.get_preparation_data("plimsoll"), task=body), file, protocol=4)
+        pickle.dump(dict(preparation=preparation, task=body), file, protocol=4)
 
 
 def binary():
