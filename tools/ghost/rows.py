@@ -1,10 +1,14 @@
 """Trains what a file of measured trainings names, row by row, and prints what PyTorch's allocator says: to be run by
 `plimsoll ghost --steps 0 -- python rows.py MEASURED.jsonl OUT.jsonl [EVERY [FIRST]]`, on a card that is not there.
 
+With TRACES set to a folder, the allocator's history of every row is left there, for `plimsoll torch replay`.
+
 A row has model, B, T, prec, ckpt, attn, opt, accum, and what a real card said: peak_alloc, peak_reserved.
 """
 import gc
 import json
+import os
+import pickle
 import sys
 import time
 
@@ -132,8 +136,8 @@ MODELS = {
 }
 
 
-def model_of(row):
-    with torch.device("cuda"):
+def model_of(row, device="cuda"):
+    with torch.device(device):
         if row["model"] == "hybrid":
             model = Hybrid(row["attn"] == "sdpa")
         elif row["model"] == "mu-sota":
@@ -210,13 +214,25 @@ def clean():
     torch.cuda.reset_peak_memory_stats()
 
 
+def record(on):
+    if os.environ.get("TRACES"):
+        torch.cuda.memory._record_memory_history(enabled="all" if on else None, context=None, stacks="python")
+
+
+def leave_trace(row):
+    if os.environ.get("TRACES"):
+        with open(os.path.join(os.environ["TRACES"], f"{row['number']}.pickle"), "wb") as file:
+            pickle.dump(torch.cuda.memory._snapshot(), file, protocol=4)
+
+
 def main(measured, out, every=1, first=0):
-    rows = [json.loads(line) for line in open(measured)][int(first) :: int(every)]
+    rows = [dict(json.loads(line), number=number) for number, line in enumerate(open(measured))][int(first) :: int(every)]
     torch.cuda.memory._record_memory_history(enabled=None)
     with open(out, "w") as file:
         for row in rows:
             clean()
             started, found = time.time(), dict(row)
+            record(True)
             try:
                 train(row)
             except Exception as error:
@@ -225,6 +241,8 @@ def main(measured, out, every=1, first=0):
                          ghost_end=torch.cuda.memory_allocated(), seconds=round(time.time() - started, 2))
             file.write(json.dumps(found) + "\n")
             file.flush()
+            leave_trace(row)
+            record(False)
 
 
 if __name__ == "__main__":
