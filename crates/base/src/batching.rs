@@ -52,3 +52,16 @@ named! {
         Skip = "skip",
     }
 }
+
+named! {
+    /// What to do with a row of a series that lacks a value.
+    pub enum Gaps {
+        Error = "error",
+        /// The value before it counts on.
+        Forward = "forward",
+        /// The mean of the training rows.
+        Mean = "mean",
+        /// The row is left out.
+        Drop = "drop",
+    }
+}

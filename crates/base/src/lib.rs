@@ -8,6 +8,7 @@ pub mod files;
 pub mod folders;
 pub mod formats;
 pub mod heap;
+pub mod metric;
 pub mod names;
 pub mod random;
 pub mod safetensors;

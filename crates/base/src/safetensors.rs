@@ -108,8 +108,7 @@ type Header = (BTreeMap<String, TensorInfo>, BTreeMap<String, String>);
 
 /// Every tensor lies inside the data, has as many bytes as its type and shape say, and overlaps no other.
 fn parse_header(header: &[u8], data_bytes: u64) -> Result<Header, String> {
-    let mut entries: BTreeMap<String, serde_json::Value> =
-        serde_json::from_slice(header).map_err(|e| format!("its header is not JSON: {e}"))?;
+    let Entries(mut entries) = serde_json::from_slice(header).map_err(|e| format!("its header is not JSON: {e}"))?;
     let metadata = match entries.remove("__metadata__") {
         None => BTreeMap::new(),
         Some(value) => serde_json::from_value(value).map_err(|e| format!("its metadata is not text: {e}"))?,
@@ -125,6 +124,31 @@ fn parse_header(header: &[u8], data_bytes: u64) -> Result<Header, String> {
     match ranges.windows(2).all(|w| w[0].1 <= w[1].0) {
         true => Ok((tensors, metadata)),
         false => Err("two tensors overlap".into()),
+    }
+}
+
+/// The entries of a header, none named twice: which of two would count?
+struct Entries(BTreeMap<String, serde_json::Value>);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Entries, D::Error> {
+        struct Once;
+        impl<'de> serde::de::Visitor<'de> for Once {
+            type Value = Entries;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object with an entry for each tensor")
+            }
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+                let mut entries = BTreeMap::new();
+                while let Some((name, value)) = map.next_entry::<String, serde_json::Value>()? {
+                    if entries.insert(name.clone(), value).is_some() {
+                        return Err(serde::de::Error::custom(format!("{name:?} is named twice")));
+                    }
+                }
+                Ok(Entries(entries))
+            }
+        }
+        from.deserialize_map(Once)
     }
 }
 

@@ -62,7 +62,7 @@ pub enum DataError {
     Unsorted { file: PathBuf, place: Place, column: String },
     #[error("{}: {place}, column `{column}`: label {label} is not a whole number in 0..{classes}", file.display())]
     BadLabel { file: PathBuf, place: Place, column: String, label: f64, classes: usize },
-    #[error("{}: {place}, column `{column}`: label `{label}` is not among {}", file.display(), list(known))]
+    #[error("{}: {place}, column `{column}`: label `{}` is not among {}", file.display(), short(label), list(known))]
     UnknownLabel { file: PathBuf, place: Place, column: String, label: String, known: Vec<String> },
     #[error("{}: column `{column}` has {} different labels ({}), the model has {classes} classes",
         file.display(), names.len(), list(names))]
@@ -89,6 +89,14 @@ pub enum DataError {
     DoesNotFit { file: PathBuf, rows: usize, needed: u64, most: u64 },
     #[error("data option `{name}`: {cause}")]
     BadOption { name: &'static str, cause: String },
+    #[error("{}: {} places cannot be used\n{}", file.display(), problems.len() + more, lines(problems, *more))]
+    Several {
+        file: PathBuf,
+        /// The first ones, in file order.
+        problems: Vec<DataError>,
+        /// How many there are beside these.
+        more: usize,
+    },
     #[error("loader worker failed: {cause}")]
     Worker { cause: String },
 }
@@ -110,6 +118,47 @@ impl DataError {
         self
     }
 
+    /// The line or row that it is about; 0 where it is about no single one.
+    pub(crate) fn place(&self) -> u64 {
+        use DataError as E;
+        match self {
+            E::NotNumeric { place, .. }
+            | E::NotFinite { place, .. }
+            | E::MissingValue { place, .. }
+            | E::RaggedRow { place, .. }
+            | E::Malformed { place, .. }
+            | E::Unsorted { place, .. }
+            | E::BadLabel { place, .. }
+            | E::UnknownLabel { place, .. }
+            | E::EmptyText { place, .. }
+            | E::WrongCell { place, .. } => match place {
+                Place::Line(at) | Place::Row(at) => *at,
+            },
+            E::BadUtf8 { line, .. } => *line,
+            _ => 0,
+        }
+    }
+
+    /// Whether it is a fault that one row has and the next may not.
+    pub(crate) fn is_of_a_row(&self) -> bool {
+        use DataError as E;
+        matches!(
+            self,
+            E::Malformed { .. }
+                | E::RaggedRow { .. }
+                | E::BadUtf8 { .. }
+                | E::EmptyText { .. }
+                | E::WrongCell { .. }
+                | E::NotNumeric { .. }
+                | E::MissingValue { .. }
+                | E::NotFinite { .. }
+                | E::UnknownLabel { .. }
+                | E::BadLabel { .. }
+                | E::NoCaption { .. }
+                | E::Image { .. }
+        )
+    }
+
     /// What to try.
     pub fn hint(&self) -> String {
         match self {
@@ -128,7 +177,9 @@ impl DataError {
                 "features must be numbers: correct the cell, or list the feature columns without this one".into()
             }
             DataError::NotFinite { .. } | DataError::MissingValue { .. } => {
-                "fill the gap or drop the row: it would spoil the normalization and the loss".into()
+                "say what to do about gaps with data.gaps = \"forward\", \"mean\" or \"drop\" (series), or leave such rows out with \
+                 data.on_bad_row = \"skip\" (texts)"
+                    .into()
             }
             DataError::RaggedRow { .. } => "quote cells that contain a comma or a line break".into(),
             DataError::Malformed { .. } => {
@@ -174,14 +225,35 @@ impl DataError {
                 "give more --memory, choose fewer columns with data.columns, or train on a part of the rows".into()
             }
             DataError::BadOption { .. } => "correct the value in the recipe".into(),
+            DataError::Several { problems, .. } => problems.first().map_or(String::new(), DataError::hint),
             DataError::Worker { .. } => "this is a defect of plimsoll: please report it".into(),
         }
     }
 }
 
+/// One problem a line, without the name of the file that all share.
+fn lines(problems: &[DataError], more: usize) -> String {
+    let line = |problem: &DataError| {
+        let text = problem.to_string();
+        let place = text.split_once(": ").map_or(text.as_str(), |(_, place)| place);
+        format!("  {place}")
+    };
+    let mut lines: Vec<String> = problems.iter().map(line).collect();
+    if more > 0 {
+        lines.push(format!("  and {more} more"));
+    }
+    lines.join("\n")
+}
+
+/// Cells are quoted in messages: the first characters are enough to find them.
+fn short(text: &str) -> String {
+    const SHOWN: usize = 60;
+    if text.chars().count() <= SHOWN { text.into() } else { text.chars().take(SHOWN).chain(['…']).collect() }
+}
+
 fn list(names: &[String]) -> String {
     const SHOWN: usize = 20;
-    let mut text = names.iter().take(SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let mut text = names.iter().take(SHOWN).map(|name| format!("`{}`", short(name))).collect::<Vec<_>>().join(", ");
     if names.len() > SHOWN {
         text += &format!(" and {} more", names.len() - SHOWN);
     }
@@ -218,8 +290,16 @@ impl Explain for DataError {
         }
     }
 
+    /// Of several problems, each different one once.
     fn hints(&self) -> Vec<String> {
-        vec![self.hint()]
+        let DataError::Several { problems, .. } = self else { return vec![self.hint()] };
+        let mut hints = Vec::new();
+        for hint in problems.iter().map(DataError::hint) {
+            if !hints.contains(&hint) {
+                hints.push(hint);
+            }
+        }
+        hints
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{
     DataError,
     formats::table::{Table, Values},
+    windows::NO_LABEL,
 };
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -83,7 +84,7 @@ impl LabelRule {
 
 fn distinct<'a>(words: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for word in words {
+    for word in words.filter(|word| !word.is_empty()) {
         if let Err(at) = names.binary_search_by(|name| name.as_str().cmp(word)) {
             names.insert(at, word.into());
         }
@@ -103,6 +104,9 @@ fn highest(labels: &[f64]) -> usize {
 }
 
 fn whole(table: &Table, column: &str, row: usize, label: f64, classes: usize) -> Result<i32, DataError> {
+    if label.is_nan() {
+        return Ok(NO_LABEL);
+    }
     if label.fract() == 0.0 && label >= 0.0 && label < classes as f64 {
         return Ok(label as i32);
     }
@@ -111,6 +115,9 @@ fn whole(table: &Table, column: &str, row: usize, label: f64, classes: usize) ->
 }
 
 fn known(table: &Table, column: &str, row: usize, word: &str, classes: &[String]) -> Result<i32, DataError> {
+    if word.is_empty() {
+        return Ok(NO_LABEL);
+    }
     classes.binary_search_by(|name| name.as_str().cmp(word)).map(|class| class as i32).map_err(|_| {
         DataError::UnknownLabel {
             file: table.file.clone(),
@@ -132,6 +139,10 @@ fn returns(
     let values = &table.numbers(column)?[rows.clone()];
     let pairs = values.iter().zip(values.get(horizon..).unwrap_or(&[]));
     let label = |(row, (now, then)): (usize, (&f64, &f64))| {
+        // What was filled in is no truth.
+        if now.is_nan() || then.is_nan() {
+            return Ok(NO_LABEL);
+        }
         let change = (then - now) / now.abs();
         if !change.is_finite() {
             let (file, place) = (table.file.clone(), table.place(rows.start + row));

@@ -9,6 +9,7 @@
 //! Everything from outside is checked before memory is taken for it; whatever is wrong is a [`DataError`] with file,
 //! place, cause and hint.
 
+mod asked;
 mod batch;
 mod compose;
 mod corpus;
@@ -23,6 +24,7 @@ mod ladder;
 mod loader;
 mod normalizer;
 mod order;
+mod problems;
 mod report;
 mod series;
 mod survey;
@@ -30,14 +32,17 @@ mod synthetic;
 mod text;
 mod texts;
 mod vocabulary;
+mod weighted;
 mod windows;
 
+pub use asked::{Asked, Unanswered};
 pub(crate) use batch::batch_bytes;
 pub use batch::{Batch, Position};
 pub use corpus::{CorpusData, CorpusOptions, Sequences, load_corpus};
 pub use dataset::{Dataset, FieldMut, RowMut};
 pub use error::{DataError, Place};
 pub use fields::{Element, FieldSpec, Padding};
+pub use formats::column_names;
 pub use formats::table::MostNumbers;
 pub use labels::LabelRule;
 pub use ladder::Ladder;
@@ -46,8 +51,10 @@ use loader::WORKER_STACK_BYTES;
 pub use loader::{Loader, LoaderOptions, LoaderStats};
 pub use normalizer::Normalizer;
 pub use order::Order;
-pub use report::{ClassReport, CorpusReport, DataReport, FeatureReport, SeriesReport, TextsReport};
-pub use series::{Labels, SeriesData, SeriesOptions, load_series, read_windows};
+pub use report::{ClassReport, CorpusReport, DataReport, FeatureReport, GapReport, SeriesReport, TextsReport};
+pub use series::{
+    AskedWindows, Labels, SeriesData, SeriesOptions, UnansweredWindow, ask_windows, load_series, read_windows,
+};
 pub use survey::{Survey, SurveyedColumn, survey};
 pub use synthetic::{GrammarOptions, RegimesOptions, WordStyle, grammar, recipes, regimes, sentiment};
 pub use synthetic::{SHAPES_END, SHAPES_VOCABULARY, Shapes, ShapesData, ShapesOptions, shapes, shapes_tokenizer};
@@ -56,6 +63,7 @@ pub use texts::{
     PairsOptions, Reading, TextTokenizer, Texts, encode_source, load_labelled, load_pairs, read_sources, read_texts,
 };
 pub use vocabulary::{FileVocabulary, Vocabulary, VocabularyChoice};
+pub use weighted::Weighted;
 pub use windows::{Windows, window_count};
 
 use guard::guarded;

@@ -1,6 +1,7 @@
 //! Mean and standard deviation per feature, fitted on training rows only, with the names that later files must match.
 
 use super::{DataError, LabelRule, formats::table::Table};
+use plimsoll_base::batching::Gaps;
 use serde::{Deserialize, Serialize};
 
 /// What evaluation and prediction need to read other files the way the training file was read.
@@ -15,18 +16,22 @@ pub struct Normalizer {
     pub time: Option<String>,
     pub window: usize,
     pub stride: usize,
+    /// What becomes of rows that lack a value.
+    #[serde(default = "Normalizer::usual_gaps")]
+    pub gaps: Gaps,
 }
 
-/// Mean and standard deviation of the population, in two passes and in row order.
+/// Mean and standard deviation of the population, in two passes and in row order. Gaps do not count.
 pub(super) fn moments(values: &[f64]) -> (f64, f64) {
-    let n = values.len().max(1) as f64;
-    let first = values.first().copied().unwrap_or(0.0);
+    let there = || values.iter().copied().filter(|value| !value.is_nan());
+    let n = there().count().max(1) as f64;
+    let first = there().next().unwrap_or(0.0);
     // Exactly constant columns: rounding in the mean would otherwise leave a tiny spread to divide by.
-    if values.iter().all(|&value| value == first) {
+    if there().all(|value| value == first) {
         return (first, 1.0);
     }
-    let mean = values.iter().sum::<f64>() / n;
-    let std = (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / n).sqrt();
+    let mean = there().sum::<f64>() / n;
+    let std = (there().map(|value| (value - mean).powi(2)).sum::<f64>() / n).sqrt();
     (mean, if std > 0.0 { std } else { 1.0 })
 }
 
@@ -42,7 +47,12 @@ impl Normalizer {
         self.features.len()
     }
 
-    /// The rows `rows` of `table` normalized, row after row.
+    /// Runs from before there was a choice had none.
+    fn usual_gaps() -> Gaps {
+        Gaps::Error
+    }
+
+    /// The rows `rows` of `table` normalized, row after row. Gaps are the value before them, or the mean, which is 0.
     pub(super) fn apply(&self, table: &Table, rows: std::ops::Range<usize>) -> Result<Vec<f32>, DataError> {
         let mut values = room(rows.len(), self.width())?;
         table.for_each_column(&self.features, |feature, column| {
@@ -61,7 +71,15 @@ impl Normalizer {
         values: &mut [f32],
     ) -> Result<(), DataError> {
         let (width, mean, std) = (self.width(), self.mean[feature], self.std[feature]);
+        let before = column[..rows.start].iter().rev().copied().find(|value| !value.is_nan());
+        let mut last = before.unwrap_or(mean);
         for (row, &value) in column[rows.clone()].iter().enumerate() {
+            let value = match (value.is_nan(), self.gaps) {
+                (false, _) => value,
+                (true, Gaps::Forward) => last,
+                (true, _) => mean,
+            };
+            last = value;
             let scaled = ((value - mean) / std) as f32;
             if !scaled.is_finite() {
                 let (file, place, column) =
@@ -95,6 +113,8 @@ mod tests {
     fn moments_of_small_columns() {
         assert_eq!(moments(&[1.0, 3.0]), (2.0, 1.0));
         assert_eq!(moments(&[5.0; 7]), (5.0, 1.0));
+        assert_eq!(moments(&[f64::NAN, 1.0, f64::NAN, 3.0]), (2.0, 1.0));
+        assert_eq!(moments(&[f64::NAN; 3]), (0.0, 1.0));
         assert_eq!(moments(&[0.1; 1_000_003]), (0.1, 1.0), "rounding must not make a constant column vary");
     }
 }

@@ -1,8 +1,10 @@
 //! What was read, in numbers: for the screen and for the run's events.
 
 use super::images::CaptionReport;
-use super::{Dataset, LengthReport, Normalizer, Reading, Windows};
+use super::{Dataset, LengthReport, Normalizer, Reading, Windows, formats::table::Table};
+use plimsoll_base::batching::Gaps;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,6 +52,50 @@ pub struct SeriesReport {
     pub validation_windows: usize,
     pub resident_bytes: usize,
     pub best_accuracy: Option<f64>,
+    /// Cells without a value, and what became of their rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gaps: Option<GapReport>,
+    /// Columns that are no features because they hold no numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GapReport {
+    pub rule: Gaps,
+    /// Of each column that has some, how many.
+    pub columns: Vec<(String, usize)>,
+    /// Rows with at least one.
+    pub rows: usize,
+}
+
+impl GapReport {
+    pub(super) fn of(table: &Table, normalizer: &Normalizer) -> Option<Self> {
+        let label = normalizer.label.column().to_string();
+        let names: BTreeSet<&String> = normalizer.features.iter().chain([&label]).collect();
+        let counted = |name: &&String| Some((name.to_string(), table.gaps(name).len())).filter(|(_, count)| *count > 0);
+        let columns: Vec<(String, usize)> = names.iter().filter_map(counted).collect();
+        let rows = names.iter().flat_map(|name| table.gaps(name)).collect::<BTreeSet<_>>().len();
+        (!columns.is_empty()).then_some(GapReport { rule: normalizer.gaps, columns, rows })
+    }
+}
+
+impl fmt::Display for GapReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let done = match self.rule {
+            Gaps::Forward => "filled with the value before",
+            Gaps::Mean => "filled with the mean",
+            Gaps::Drop => "left out",
+            Gaps::Error => "refused",
+        };
+        const SHOWN: usize = 8;
+        let columns = self.columns.iter().take(SHOWN).map(|(name, count)| format!("{count} in `{name}`"));
+        write!(f, "gaps in {} rows, {done}: {}", self.rows, columns.collect::<Vec<_>>().join(", "))?;
+        match self.columns.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more columns"),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,6 +111,9 @@ pub struct ClassReport {
     pub name: String,
     pub train: u64,
     pub validation: u64,
+    /// How much each counts, where classes are weighed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -103,12 +152,14 @@ impl SeriesReport {
                 .map(|(name, (&mean, &std))| FeatureReport { name: name.clone(), mean, std })
                 .collect(),
             classes: (normalizer.classes.iter().zip(counts))
-                .map(|(name, (train, validation))| ClassReport { name: name.clone(), train, validation })
+                .map(|(name, (train, validation))| ClassReport { name: name.clone(), train, validation, weight: None })
                 .collect(),
             train_windows: train.len(),
             validation_windows: validation.len(),
             resident_bytes: train.resident_bytes() + validation.resident_bytes(),
             best_accuracy: None,
+            gaps: None,
+            left_out: Vec::new(),
         }
     }
 }
@@ -137,8 +188,12 @@ impl fmt::Display for SeriesReport {
             mebibytes(self.resident_bytes)
         )?;
         write!(f, "  classes (train/validation):")?;
-        for class in &self.classes {
-            write!(f, " {} {}/{}", class.name, class.train, class.validation)?;
+        write_classes(f, &self.classes)?;
+        if let Some(gaps) = &self.gaps {
+            write!(f, "\n  {gaps}")?;
+        }
+        if !self.left_out.is_empty() {
+            write!(f, "\n  no features, because they hold no numbers: {}", listed(&self.left_out))?;
         }
         const SHOWN: usize = 8;
         for feature in self.features.iter().take(SHOWN) {
@@ -188,9 +243,7 @@ impl fmt::Display for TextsReport {
         }
         if !self.classes.is_empty() {
             write!(f, "\n  labels (train/validation):")?;
-            for class in &self.classes {
-                write!(f, " {} {}/{}", class.name, class.train, class.validation)?;
-            }
+            write_classes(f, &self.classes)?;
         }
         if let Some(cut @ 1..) = self.truncated {
             let most = self.max_length.iter().map(usize::to_string).collect::<Vec<_>>().join(" and ");
@@ -207,6 +260,24 @@ impl fmt::Display for TextsReport {
             None => Ok(()),
         }
     }
+}
+
+/// Classes with their samples, and what each counts where that is not the same.
+fn write_classes(f: &mut fmt::Formatter<'_>, classes: &[ClassReport]) -> fmt::Result {
+    for class in classes {
+        write!(f, " {} {}/{}", class.name, class.train, class.validation)?;
+        class.weight.map_or(Ok(()), |weight| write!(f, " (weight {weight:.4})"))?;
+    }
+    Ok(())
+}
+
+fn listed(names: &[String]) -> String {
+    const SHOWN: usize = 8;
+    let mut text = names.iter().take(SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN {
+        text += &format!(" and {} more", names.len() - SHOWN);
+    }
+    text
 }
 
 fn mebibytes(bytes: usize) -> String {

@@ -1,15 +1,19 @@
 //! A series file becomes windows: columns chosen, split by time, normalized by what the training rows show, cut.
 
 use super::{
-    DataError, LabelRule, Normalizer, Windows,
-    formats::table,
-    formats::table::{MostNumbers, Selection, Table},
+    DataError, Dataset, LabelRule, Normalizer, Windows,
+    asked::id_of,
+    formats::table::{Keeps, MostNumbers, Selection, Table, Values},
+    formats::{Cell, table},
     normalizer::{moments, room},
-    report::{DataReport, SeriesReport},
-    windows::window_count,
+    report::{DataReport, GapReport, SeriesReport},
+    windows::{NO_LABEL, window_count},
 };
+use plimsoll_base::batching::Gaps;
 use plimsoll_base::formats::Format;
+use serde_json::Value;
 use std::{
+    collections::{BTreeMap, BTreeSet},
     ops::Range,
     path::{Path, PathBuf},
 };
@@ -35,6 +39,8 @@ pub struct SeriesOptions {
     pub most_numbers: MostNumbers,
     /// What all rows may take in memory; `None`: whatever they need.
     pub most_bytes: Option<u64>,
+    /// What becomes of rows that lack a value.
+    pub gaps: Gaps,
 }
 
 impl SeriesOptions {
@@ -52,6 +58,7 @@ impl SeriesOptions {
             classes: None,
             most_numbers: MostNumbers::default(),
             most_bytes: None,
+            gaps: Gaps::Error,
         }
     }
 }
@@ -73,6 +80,7 @@ pub fn load_series(options: &SeriesOptions) -> Result<SeriesData, DataError> {
     check(options)?;
     let selection = Selection {
         most_numbers: options.most_numbers,
+        keeps: if options.gaps == Gaps::Error { Keeps::Nothing } else { Keeps::Gaps },
         ..selection(&options.features, Some(&options.label), options.time.as_deref())
     };
     let read = table(&options.train, options.format, &selection);
@@ -96,17 +104,25 @@ pub(super) fn assemble(table: &Table, options: &SeriesOptions, selection: &Selec
         Some(rows) => labels_of(table, rows, &normalizer, Labels::Read, "validation")?,
         None => Some(Vec::new()),
     };
-    let [values, held_out_values] = scale(table, [train_rows, held_out.unwrap_or(0..0)], &mut normalizer)?;
-    let train = windows(values, train_labels, &normalizer);
+    let parts = [train_rows, held_out.clone().unwrap_or(0..0)];
+    let [values, held_out_values] = scale(table, parts.clone(), &mut normalizer)?;
+    let part = |values, labels, at: usize| Whole { values, labels, rows: parts[at].clone() };
+    let train = part(values, train_labels, 0).windows_of(table, &normalizer, Labels::Read, "training")?;
     let validation = match &options.validation {
         Some(file) => {
             let format = Format::beside(file, &options.train, options.format);
             read_windows(file, format, &normalizer, Labels::Read)?
         }
-        None => windows(held_out_values, held_out_labels, &normalizer),
+        None if held_out.is_none() => part(held_out_values, held_out_labels, 1).windows(&normalizer),
+        None => part(held_out_values, held_out_labels, 1).windows_of(table, &normalizer, Labels::Read, "validation")?,
     };
     let source = options.train.display().to_string();
-    let report = DataReport::Series(SeriesReport::new(source, table.rows, &train, &validation, &normalizer));
+    let mut report = SeriesReport::new(source, table.rows, &train, &validation, &normalizer);
+    report.gaps = GapReport::of(table, &normalizer);
+    if options.features.is_empty() {
+        report.left_out = table.left_out();
+    }
+    let report = DataReport::Series(report);
     Ok(SeriesData { train, validation, normalizer, best_accuracy: None, report })
 }
 
@@ -118,26 +134,199 @@ pub enum Labels {
     Absent,
 }
 
-/// All windows of another file (evaluation, prediction), read and normalized as the training file was.
+/// All windows of another file, read and normalized as the training file was.
 pub fn read_windows(
     file: &Path,
     format: Option<Format>,
     normalizer: &Normalizer,
     labels: Labels,
 ) -> Result<Windows, DataError> {
+    let keeps = if normalizer.gaps == Gaps::Error { Keeps::Nothing } else { Keeps::Gaps };
+    let table = read_as(file, format, normalizer, labels, None, keeps)?;
+    cut(&table, normalizer, labels)
+}
+
+/// All windows of a table.
+fn cut(table: &Table, normalizer: &Normalizer, labels: Labels) -> Result<Windows, DataError> {
+    let rows = 0..table.rows;
+    let row_labels = labels_of(table, &rows, normalizer, labels, "windows")?;
+    let whole = Whole { values: normalizer.apply(table, rows.clone())?, labels: row_labels, rows };
+    whole.windows_of(table, normalizer, labels, "windows")
+}
+
+/// Windows of a file that a model is asked about, and those that have no answer.
+pub struct AskedWindows {
+    pub windows: Windows,
+    pub unanswered: Vec<UnansweredWindow>,
+    /// What rows are called, where the file says it.
+    ids: Vec<Value>,
+}
+
+/// A window that holds something that cannot be used, or a row that is left out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnansweredWindow {
+    pub window: Option<usize>,
+    /// Its last row, from 0.
+    pub row: usize,
+    pub cause: String,
+}
+
+impl AskedWindows {
+    /// What a row of the file is called.
+    pub fn id(&self, row: usize) -> Option<&Value> {
+        self.ids.get(row).filter(|id| !id.is_null())
+    }
+}
+
+/// The windows of a file to predict on. Where gaps are neither filled nor left out, the windows that hold one have no
+/// answer; the others have.
+pub fn ask_windows(
+    file: &Path,
+    format: Option<Format>,
+    normalizer: &Normalizer,
+    id: Option<&str>,
+) -> Result<AskedWindows, DataError> {
+    let keeps = if normalizer.gaps == Gaps::Error { Keeps::Faults } else { Keeps::Gaps };
+    let table = read_as(file, format, normalizer, Labels::Absent, id, keeps)?;
+    let windows = cut(&table, normalizer, Labels::Absent)?;
+    let faults = Faults::of(&table, normalizer);
+    let (windows, unanswered) = match normalizer.gaps {
+        Gaps::Error => faults.without_windows(windows, normalizer),
+        Gaps::Drop => (windows, faults.rows()),
+        Gaps::Forward | Gaps::Mean => (windows, Vec::new()),
+    };
+    let ids = id.map_or(Ok(Vec::new()), |id| ids(&table, id))?;
+    Ok(AskedWindows { windows, unanswered, ids })
+}
+
+fn ids(table: &Table, column: &str) -> Result<Vec<Value>, DataError> {
+    let number = |&x: &f64| id_of(Cell::Number(x)).filter(|_| x.is_finite()).unwrap_or_default();
+    Ok(match table.column(column)? {
+        Values::Numbers(numbers) => numbers.iter().map(number).collect(),
+        Values::Text(words) => words.iter().map(|word| Value::from(word)).collect(),
+    })
+}
+
+/// Rows with a cell that cannot be used, in order, and the first such column of each.
+struct Faults<'a> {
+    table: &'a Table,
+    rows: BTreeMap<usize, &'a str>,
+}
+
+impl<'a> Faults<'a> {
+    fn of(table: &'a Table, normalizer: &'a Normalizer) -> Faults<'a> {
+        let mut rows = BTreeMap::new();
+        for name in &normalizer.features {
+            for &row in table.gaps(name) {
+                rows.entry(row as usize).or_insert(name.as_str());
+            }
+        }
+        Faults { table, rows }
+    }
+
+    fn cause(&self, row: usize, column: &str) -> String {
+        let (file, place, column) = (self.table.file.clone(), self.table.place(row), column.to_string());
+        DataError::MissingValue { file, place, column }.to_string()
+    }
+
+    fn without_windows(&self, windows: Windows, normalizer: &Normalizer) -> (Windows, Vec<UnansweredWindow>) {
+        let (window, stride) = (normalizer.window, normalizer.stride);
+        let mut unanswered = Vec::new();
+        for number in 0..windows.len() {
+            let rows = number * stride..number * stride + window;
+            if let Some((&row, column)) = self.rows.range(rows.clone()).next() {
+                let cause = self.cause(row, column);
+                unanswered.push(UnansweredWindow { window: Some(number), row: rows.end - 1, cause });
+            }
+        }
+        (windows.only(|rows| self.rows.range(rows).next().is_none()), unanswered)
+    }
+
+    fn rows(&self) -> Vec<UnansweredWindow> {
+        let told =
+            |(&row, column): (&usize, &&str)| UnansweredWindow { window: None, row, cause: self.cause(row, column) };
+        self.rows.iter().map(told).collect()
+    }
+}
+
+fn read_as(
+    file: &Path,
+    format: Option<Format>,
+    normalizer: &Normalizer,
+    labels: Labels,
+    id: Option<&str>,
+    keeps: Keeps,
+) -> Result<Table, DataError> {
     normalizer.check()?;
     check_cuts(normalizer.window, normalizer.stride)?;
     normalizer.label.check()?;
     let rule = (labels == Labels::Read).then_some(&normalizer.label);
     let time = normalizer.time.as_deref();
-    let table = table(file, format, &selection(&normalizer.features, rule, time))
+    let mut selection = Selection { keeps, ..selection(&normalizer.features, rule, time) };
+    selection.others.extend(id.map(String::from));
+    let table = table(file, format, &selection)
         .map_err(|error| name_key(error, &normalizer.features, &normalizer.label, time))?;
-    let row_labels = labels_of(&table, &(0..table.rows), normalizer, labels, "windows")?;
-    Ok(windows(normalizer.apply(&table, 0..table.rows)?, row_labels, normalizer))
+    Ok(table)
 }
 
-fn windows(values: Vec<f32>, labels: Option<Vec<i32>>, normalizer: &Normalizer) -> Windows {
-    Windows::new(values, normalizer.width(), labels, normalizer.window, normalizer.stride)
+/// Rows that lack a value in any column that counts.
+fn incomplete(table: &Table, normalizer: &Normalizer, labels: Labels) -> BTreeSet<u32> {
+    let label = (labels == Labels::Read).then(|| normalizer.label.column());
+    let names = normalizer.features.iter().map(String::as_str).chain(label);
+    names.flat_map(|name| table.gaps(name).iter().copied()).collect()
+}
+
+/// A stretch of rows, normalized.
+struct Whole {
+    /// (rows, width)
+    values: Vec<f32>,
+    labels: Option<Vec<i32>>,
+    /// The rows of the table that they are.
+    rows: Range<usize>,
+}
+
+impl Whole {
+    /// Windows as the rule about gaps has them; an error if there are none.
+    fn windows_of(
+        self,
+        table: &Table,
+        normalizer: &Normalizer,
+        labels: Labels,
+        part: &'static str,
+    ) -> Result<Windows, DataError> {
+        let rows = self.rows.len();
+        let found = match normalizer.gaps {
+            Gaps::Drop => self.without(&incomplete(table, normalizer, labels), normalizer),
+            _ => self.windows(normalizer),
+        };
+        match found.is_empty() {
+            false => Ok(found),
+            true => Err(DataError::TooShort { file: table.file.clone(), part, rows, needed: normalizer.window }),
+        }
+    }
+
+    /// All windows but those that end in a row whose label is not known.
+    fn windows(self, normalizer: &Normalizer) -> Windows {
+        let known = self.labels.as_ref().filter(|labels| labels.contains(&NO_LABEL)).cloned();
+        let windows = Windows::new(self.values, normalizer.width(), self.labels, normalizer.window, normalizer.stride);
+        match known {
+            Some(labels) => windows.only(|rows| labels[rows.end - 1] != NO_LABEL),
+            None => windows,
+        }
+    }
+
+    /// The same with some rows of the table left out: what stood around them is now side by side.
+    fn without(mut self, rows: &BTreeSet<u32>, normalizer: &Normalizer) -> Windows {
+        let (width, first) = (normalizer.width(), self.rows.start as u32);
+        let kept: Vec<u32> = (0..self.rows.len() as u32).filter(|row| !rows.contains(&(row + first))).collect();
+        for (to, &from) in kept.iter().enumerate() {
+            self.values.copy_within(from as usize * width..(from as usize + 1) * width, to * width);
+        }
+        self.values.truncate(kept.len() * width);
+        let of_kept = |labels: Vec<i32>| kept.iter().filter_map(|&row| labels.get(row as usize).copied()).collect();
+        self.labels = self.labels.map(of_kept);
+        self.windows(normalizer).of_rows(kept)
+    }
 }
 
 /// All rows in the form that training reads must fit before room for them is taken.
@@ -227,6 +416,7 @@ fn outline(
         time: options.time.clone(),
         window: options.window,
         stride: options.stride,
+        gaps: options.gaps,
     })
 }
 

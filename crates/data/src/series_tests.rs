@@ -171,6 +171,103 @@ fn bad_series_are_refused_with_place_and_hint() {
     assert!(matches!(refuse(&huge, &|o| o.time = None), E::Malformed { .. }));
 }
 
+/// Ten rows of a feature and a label; `-` is nothing.
+const GAPPY: &str =
+    "id,x,y,label\n0,1,5,a\n1,NaN,5,b\n2,3,,a\n3,4,6,\n4,N/A,6,b\n5,inf,6,a\n6,7,6,b\n7,8,6,a\n8,9,7,b\n9,10,7,a\n";
+
+fn gappy(gaps: Gaps, adjust: impl Fn(&mut SeriesOptions)) -> Result<SeriesData, DataError> {
+    load(GAPPY, |o| {
+        (o.gaps, o.time, o.window, o.validation_fraction) = (gaps, None, 2, 0.0);
+        o.features = vec!["x".into(), "y".into()];
+        adjust(o);
+    })
+}
+
+#[test]
+fn everything_that_is_wrong_with_a_series_is_told_at_once() {
+    let text = gappy(Gaps::Error, |_| {}).unwrap_err().to_string();
+    assert!(text.contains("5 places cannot be used"), "{text}");
+    let places: Vec<&str> = text.lines().skip(1).map(|line| line.trim().split(',').next().unwrap()).collect();
+    assert_eq!(places, ["line 3", "line 4", "line 5", "line 6", "line 7"], "in file order");
+    assert!(text.contains("line 7, column `x`: inf is not a finite number"), "{text}");
+    let crlf = GAPPY.replace('\n', "\r\n");
+    let error = load(&crlf, |o| (o.time, o.features) = (None, vec!["x".into()])).unwrap_err().to_string();
+    assert!(error.contains("line 3, column `x`") && error.contains("line 6, column `x`"), "{error}");
+}
+
+/// `inf` is no gap: nothing stands for it.
+#[test]
+fn gaps_are_filled_or_left_out_and_counted() {
+    let whole = GAPPY.replace("5,inf", "5,6");
+    let load = |gaps: Gaps| {
+        load(&whole, |o| {
+            (o.gaps, o.time, o.window, o.validation_fraction) = (gaps, None, 2, 0.0);
+            o.features = vec!["x".into(), "y".into()];
+        })
+        .unwrap()
+    };
+    let raw = |data: &SeriesData, sample: usize, at: usize| {
+        let mut batch = Batch::new(data.train.fields(), 1).unwrap();
+        batch.fill(&data.train, [sample].into_iter()).unwrap();
+        let (mean, std) = (data.normalizer.mean[at % 2], data.normalizer.std[at % 2]);
+        (f64::from(batch.f32(0, 0..1)[at]) * std + mean, mean)
+    };
+    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-4, "{a}, not {b}");
+    // Windows of two rows; the one that ends in row 3 has no label.
+    let forward = load(Gaps::Forward);
+    assert_eq!((forward.train.len(), [0, 1, 2].map(|s| forward.train.last_row(s))), (8, [1, 2, 4]));
+    near(raw(&forward, 0, 2).0, 1.0);
+    near(raw(&forward, 1, 3).0, 5.0);
+    near(raw(&forward, 2, 2).0, 4.0);
+    let mean = load(Gaps::Mean);
+    let (filled, own_mean) = raw(&mean, 0, 2);
+    near(filled, own_mean);
+    near(own_mean, (1.0 + 3.0 + 4.0 + 6.0 + 7.0 + 8.0 + 9.0 + 10.0) / 8.0);
+    let dropped = load(Gaps::Drop);
+    assert_eq!((dropped.train.len(), [0, 1].map(|s| dropped.train.last_row(s))), (5, [5, 6]));
+    near(raw(&dropped, 0, 0).0, 1.0);
+    near(raw(&dropped, 0, 2).0, 6.0);
+    let text = dropped.report.to_string();
+    assert!(text.contains("gaps in 4 rows, left out: 1 in `label`, 2 in `x`, 1 in `y`"), "{text}");
+    assert!(gappy(Gaps::Forward, |_| {}).unwrap_err().to_string().contains("inf is not a finite number"));
+}
+
+/// What a model is asked about: windows over a gap have no answer unless gaps are filled, and no other window moves.
+#[test]
+fn windows_over_a_gap_have_no_answer_and_keep_their_rows() {
+    let train = load(&csv(40, |_| 0.0), |o| (o.window, o.time) = (3, None)).unwrap();
+    let (_folder, path) = file("ask.csv", "id,price,volume\na,1,2\nb,2,3\nc,,4\nd,4,5\ne,5,6\nf,6,oops\ng,7,8\n");
+    let ask = |gaps: Gaps| {
+        let normalizer = Normalizer {
+            gaps,
+            features: vec!["price".into(), "volume".into()],
+            mean: vec![0.0; 2],
+            std: vec![1.0; 2],
+            ..train.normalizer.clone()
+        };
+        ask_windows(&path, None, &normalizer, Some("id"))
+    };
+    let asked = ask(Gaps::Error).unwrap();
+    assert_eq!((asked.windows.len(), asked.unanswered.len()), (0, 5), "every window of three touches c or f");
+    assert_eq!(asked.unanswered[0].window.zip(Some(asked.unanswered[0].row)), Some((0, 2)));
+    assert!(asked.unanswered[0].cause.contains("line 4, column `price`"), "{:?}", asked.unanswered[0]);
+    assert_eq!(asked.id(6).and_then(Value::as_str), Some("g"));
+    assert!(matches!(ask(Gaps::Forward), Err(DataError::NotNumeric { .. })), "a word is no gap");
+}
+
+#[test]
+fn columns_that_hold_no_numbers_are_named() {
+    let data = load(&csv(40, |_| 0.0).replace("time,", "line,").replace(",hold", ",hold"), |o| o.time = None).unwrap();
+    assert!(!data.report.to_string().contains("no features"), "{}", data.report);
+    let text: String = csv(40, |_| 0.0)
+        .lines()
+        .enumerate()
+        .map(|(i, l)| format!("{l},{}\n", if i == 0 { "site" } else { "north" }))
+        .collect();
+    let data = load(&text, |_| {}).unwrap();
+    assert!(data.report.to_string().contains("no features, because they hold no numbers: `site`"), "{}", data.report);
+}
+
 /// Damage gives an error or another series, never a panic.
 #[test]
 fn mutated_files_do_not_panic() {
@@ -180,7 +277,8 @@ fn mutated_files_do_not_panic() {
         let (_folder, path) = file(name, "");
         for seed in 0..1000 {
             std::fs::write(&path, mutated(&text, seed)).unwrap();
-            match load_series(&options(&path)) {
+            let gaps = [Gaps::Error, Gaps::Forward, Gaps::Mean, Gaps::Drop][seed as usize % 4];
+            match load_series(&SeriesOptions { gaps, ..options(&path) }) {
                 Ok(data) => assert!(!bits(&data.train).is_empty()),
                 Err(error) => assert!(error.to_string().contains(name) && !error.hint().is_empty(), "{error}"),
             }

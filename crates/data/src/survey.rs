@@ -74,6 +74,7 @@ impl SurveyedColumn {
                 Ok(number) => self.take_number(number),
                 Err(_) => self.take_text(text),
             },
+            Cell::Exact(value) => self.take_number(value.as_f64().unwrap_or(f64::NAN)),
             Cell::List(_) | Cell::Other(_) => self.lists += 1,
         }
     }

@@ -1,6 +1,7 @@
 //! Windows over a normalized series: the rows are stored once, a sample is a slice of them.
 
 use super::{DataError, Dataset, Element, FieldSpec, RowMut};
+use std::ops::Range;
 
 /// The label of windows that have none (prediction).
 pub(crate) const NO_LABEL: i32 = -1;
@@ -16,6 +17,10 @@ pub struct Windows {
     window: usize,
     stride: usize,
     count: usize,
+    /// The numbers of the windows that are left, where some are not.
+    left: Option<Vec<u32>>,
+    /// The rows of the file, where some were left out.
+    origins: Option<Vec<u32>>,
     fields: [FieldSpec; 3],
 }
 
@@ -30,6 +35,8 @@ impl Windows {
         let ends = labels.as_ref().map_or(values.len() / width.max(1), Vec::len);
         Windows {
             count: window_count(ends, window, stride),
+            left: None,
+            origins: None,
             fields: Windows::sample_fields(window, width),
             labels: labels.unwrap_or_default(),
             values,
@@ -48,13 +55,40 @@ impl Windows {
         ]
     }
 
-    /// The row (of this part) that ends window `sample`.
+    /// Without the windows that `keeps` does not want; it is asked about the rows of each.
+    pub(super) fn only(mut self, keeps: impl Fn(Range<usize>) -> bool) -> Self {
+        let kept: Vec<u32> =
+            (0..self.count).filter(|&sample| keeps(self.rows(sample))).map(|sample| sample as u32).collect();
+        if kept.len() < self.count {
+            self.count = kept.len();
+            self.left = Some(kept);
+        }
+        self
+    }
+
+    /// With the row of the file that each row is.
+    pub(super) fn of_rows(self, origins: Vec<u32>) -> Self {
+        Windows { origins: Some(origins), ..self }
+    }
+
+    /// Which of all windows a sample is.
+    pub fn number(&self, sample: usize) -> usize {
+        self.left.as_ref().map_or(sample, |left| left[sample] as usize)
+    }
+
+    fn rows(&self, sample: usize) -> Range<usize> {
+        let start = self.number(sample) * self.stride;
+        start..start + self.window
+    }
+
+    /// The row of the file (of this part of it, where it was split) that ends window `sample`.
     pub fn last_row(&self, sample: usize) -> usize {
-        sample * self.stride + self.window - 1
+        let row = self.rows(sample).end - 1;
+        self.origins.as_ref().map_or(row, |origins| origins[row] as usize)
     }
 
     pub fn label(&self, sample: usize) -> i32 {
-        self.labels.get(self.last_row(sample)).copied().unwrap_or(NO_LABEL)
+        self.labels.get(self.rows(sample).end - 1).copied().unwrap_or(NO_LABEL)
     }
 
     /// How many windows have each label.
@@ -79,7 +113,7 @@ impl Dataset for Windows {
     }
 
     fn fill(&self, sample: usize, row: &mut RowMut<'_>) -> Result<(), DataError> {
-        let start = sample * self.stride * self.width;
+        let start = self.rows(sample).start * self.width;
         row.f32(0).copy_from_slice(&self.values[start..start + self.window * self.width]);
         let label = self.label(sample);
         row.i32(1)[0] = label.max(0);
@@ -88,7 +122,8 @@ impl Dataset for Windows {
     }
 
     fn resident_bytes(&self) -> usize {
-        4 * (self.values.len() + self.labels.len())
+        let indices = self.left.iter().chain(&self.origins).map(Vec::len).sum::<usize>();
+        4 * (self.values.len() + self.labels.len() + indices)
     }
 }
 
@@ -117,6 +152,17 @@ mod tests {
                 prop_assert_eq!(batch.i32(1, 0..1), &[(first + window - 1) as i32]);
             }
         }
+    }
+
+    #[test]
+    fn windows_that_are_left_keep_their_numbers_and_rows() {
+        let windows = Windows::new((0..6).map(|i| i as f32).collect(), 1, None, 2, 1).only(|rows| !rows.contains(&2));
+        assert_eq!((windows.len(), [0, 1, 2].map(|s| windows.number(s))), (3, [0, 3, 4]));
+        let moved = windows.of_rows(vec![0, 1, 5, 6, 7, 9]);
+        assert_eq!([0, 1, 2].map(|s| moved.last_row(s)), [1, 7, 9]);
+        let mut batch = Batch::new(moved.fields(), 3).unwrap();
+        batch.fill(&moved, 0..3).unwrap();
+        assert_eq!(batch.f32(0, 0..3), [0.0, 1.0, 3.0, 4.0, 4.0, 5.0]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub struct Arguments {
     #[arg(long, value_name = "K", default_value_t = 0)]
     top_k: usize,
     /// Draw from the likeliest tokens that make up this share
-    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    #[arg(long, value_name = "P", default_value_t = 1.0, value_parser = share)]
     top_p: f64,
     /// 0 always takes the likeliest token (default: 0.8, with beams 0)
     #[arg(long, value_name = "T", value_parser = temperature)]
@@ -77,6 +77,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
     };
     Ok(())
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
+        _ => Err("a number above 0, at most 1".into()),
+    }
 }
 
 fn temperature(text: &str) -> Result<f64, String> {

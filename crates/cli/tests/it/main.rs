@@ -13,6 +13,7 @@ mod going_on;
 mod plan;
 mod report;
 mod robust;
+mod scores;
 mod serve;
 mod tracking;
 mod train;

@@ -5,3 +5,4 @@ mod common;
 mod init;
 mod shells;
 mod snapshots;
+mod walks;

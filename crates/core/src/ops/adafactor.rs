@@ -1,4 +1,6 @@
-//! Adafactor as PyTorch computes it: for matrices the second moment is kept as one number per row and per column.
+//! Adafactor as PyTorch computes it: for matrices the second moment is kept as one number per row and per column. A
+//! parameter that packs several tensors is updated as these would be, each by itself: what a step is relative to is the
+//! size of one tensor.
 
 use super::adafactor_passes::{Passes, Sizes};
 use super::cuda::refuse_f64;
@@ -8,6 +10,7 @@ use crate::kernels::cpu::elementwise::{self, clear, ranges};
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{SharedMut, parallel, parallel_chunks};
 use crate::kernels::cpu::rows;
+use crate::kernels::cuda::DeviceTensor;
 use crate::with_float;
 use plimsoll_base::simd::simd;
 use std::convert::identity;
@@ -28,6 +31,8 @@ pub struct Adafactor {
     /// Root mean square that an update is cut down to.
     pub limit: f64,
     pub weight_decay: f64,
+    /// Tensors of equal size that the weight packs along its first dimension.
+    pub parts: usize,
     pub zero_gradient: bool,
     pub rounding: Option<Rounding>,
 }
@@ -40,16 +45,23 @@ impl Adafactor {
         eps_weight: 1e-3,
         limit: 1.0,
         weight_decay: 0.0,
+        parts: 1,
         zero_gradient: false,
         rounding: None,
     };
 
     pub fn samples(rng: &mut SampleRng) -> Vec<Sample> {
-        let shapes = [vec![rng.size(1, 90)], vec![rng.size(1, 40), rng.size(1, 150)], vec![2, 3, rng.size(1, 9)]];
-        let sample = |shape: Vec<usize>| {
-            let op = Adafactor { weight_decay: 0.1, zero_gradient: true, ..Adafactor::DEFAULT };
+        let shapes = [
+            (1, vec![rng.size(1, 90)]),
+            (1, vec![rng.size(1, 40), rng.size(1, 150)]),
+            (1, vec![2, 3, rng.size(1, 9)]),
+            (2, vec![2 * rng.size(1, 40)]),
+            (3, vec![3 * rng.size(1, 20), rng.size(1, 90)]),
+        ];
+        let sample = |(parts, shape): (usize, Vec<usize>)| {
+            let op = Adafactor { weight_decay: 0.1, parts, zero_gradient: true, ..Adafactor::DEFAULT };
             let weight = SampleInput::constant(&shape, Fill::Normal);
-            let moments = Adafactor::state_shapes(&shape);
+            let moments = Adafactor::packed_shapes(&shape, parts);
             let moments = moments.iter().map(|shape| SampleInput::constant(shape, Fill::Uniform(0.1, 2.0)));
             let scalars = [0.01, 3.0, 0.5].map(|x| SampleInput::constant(&[1], Fill::Value(x)));
             Sample::plain(op, [weight.clone()].into_iter().chain(moments).chain([weight]).chain(scalars).collect())
@@ -66,6 +78,24 @@ impl Adafactor {
             shape
         };
         if rank > 1 { vec![without(rank - 1), without(rank - 2)] } else { vec![weight.to_vec()] }
+    }
+
+    /// The same for a weight that packs `parts` tensors: each of its matrices has columns of its own.
+    pub fn packed_shapes(weight: &[usize], parts: usize) -> Vec<Vec<usize>> {
+        let mut shapes = Adafactor::state_shapes(weight);
+        if let (2, [_, columns]) = (weight.len(), &mut shapes[..]) {
+            columns[0] = parts;
+        }
+        shapes
+    }
+
+    /// The type of one of the tensors that a weight packs.
+    pub(super) fn part_of(&self, weight: &Type) -> Type {
+        let mut shape = weight.shape.to_vec();
+        if let Some(first) = shape.first_mut() {
+            *first /= self.parts;
+        }
+        Type::new(weight.dtype, &shape)
     }
 
     /// The index of the gradient among the inputs, for a weight of this type.
@@ -87,7 +117,10 @@ impl Op for Adafactor {
     fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
         let Some(w) = inputs.first() else { return OpError::new("needs a weight") };
         let gradient = Adafactor::gradient(w);
-        let moments = Adafactor::state_shapes(&w.shape)
+        if self.parts == 0 || w.shape.first().is_none_or(|first| first % self.parts != 0) {
+            return OpError::new(format!("{} equal parts do not make up {w}", self.parts));
+        }
+        let moments = Adafactor::packed_shapes(&w.shape, self.parts)
             .into_iter()
             .map(|shape| Type::new(inputs.get(1).map_or(w.dtype, |m| m.dtype), &shape));
         let expected: Vec<Type> = [w.clone()].into_iter().chain(moments).collect();
@@ -102,9 +135,10 @@ impl Op for Adafactor {
         (0..self.overwritten(&inputs[0])).map(|i| Alias::must(i, i)).collect()
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
+        let part = self.part_of(&inputs[0]);
         match target.backend {
-            Backend::Cpu => 8 * (elementwise::partial_sums(inputs[0].elements()) + Adafactor::matrices(&inputs[0])),
-            Backend::Cuda => Sizes::new(&inputs[0]).workspace_bytes(),
+            Backend::Cpu => 8 * (elementwise::partial_sums(part.elements()) + Adafactor::matrices(&part)),
+            Backend::Cuda => Sizes::new(&part).workspace_bytes(),
         }
     }
     fn class(&self) -> Class {
@@ -119,10 +153,30 @@ impl Op for Adafactor {
     }
     fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         refuse_f64(self, launch)?;
-        match launch.inputs[0].ty.elements() {
-            0 => Ok(()),
-            _ => Passes::new(self, launch.inputs, launch.workspace).put(launch),
+        if launch.inputs[0].ty.elements() == 0 {
+            return Ok(());
         }
+        (0..self.parts).try_for_each(|part| {
+            let (op, inputs) = self.part_on_device(launch.inputs, part);
+            Passes::new(&op, &inputs, launch.workspace).put(launch)
+        })
+    }
+}
+
+impl Adafactor {
+    /// One of the packed tensors by itself. Its elements are rounded by words of their own.
+    fn part_on_device(&self, inputs: &[DeviceTensor], part: usize) -> (Adafactor, Vec<DeviceTensor>) {
+        let ty = self.part_of(&inputs[0].ty);
+        let gradient = Adafactor::gradient(&ty);
+        let shapes =
+            [ty.shape.to_vec()].into_iter().chain(Adafactor::packed_shapes(&ty.shape, 1)).chain([ty.shape.to_vec()]);
+        let cut = |(tensor, shape): (&DeviceTensor, Vec<usize>)| {
+            let ty = Type::new(tensor.ty.dtype, &shape);
+            DeviceTensor { address: tensor.address + (part * ty.elements() * ty.dtype.bytes()) as u64, ty }
+        };
+        let tensors: Vec<DeviceTensor> = inputs[..=gradient].iter().zip(shapes).map(cut).collect();
+        let rounding = self.rounding.map(|r| r.starting_at(r.first + part * ty.elements().next_multiple_of(8)));
+        (Adafactor { parts: 1, rounding, ..self.clone() }, [&tensors, &inputs[gradient + 1..]].concat())
     }
 }
 
@@ -140,31 +194,69 @@ impl Adafactor {
                 clear(g, elements)
             };
         }
-        let (scales, partials) = io.workspace::<f64>().split_at_mut(Adafactor::matrices(ty));
-        let w = SharedMut::new(io.output_ptr(0).cast::<T>());
+        (0..self.parts).for_each(|part| self.run_part(Part::<T>::new(self, io, part), io, [lr, step, clip]));
+    }
+
+    fn run_part<T: Float + Element>(&self, part: Part<'_, T>, io: &CpuIo<'_>, [lr, step, clip]: [f64; 3]) {
+        let elements = part.ty.elements();
+        let (scales, partials) = io.workspace::<f64>().split_at_mut(Adafactor::matrices(&part.ty));
+        let w = part.w;
         // SAFETY: the range lies inside w, which is not written before the norm is known.
         let squares_of = |range: Range<usize>| squares(unsafe { &*w.slice(range.start, range.len()) });
         let weight_rms = root_mean_square(elements, partials, squares_of);
         let alpha = weight_rms.max(self.eps_weight) * lr.min(1.0 / step.sqrt());
-        self.update_moments::<T>(io, T::of(step.powf(self.beta2_decay)), T::of(clip));
-        let update = Update::<T>::new(io, clip, self.eps_moment, scales);
+        let Part { ty, g, rows, columns, .. } = part;
+        update_moments(&ty, g, rows, columns, T::of(step.powf(self.beta2_decay)), T::of(clip));
+        let update = Update::<T>::new(&ty, g, (rows, columns), clip, self.eps_moment, scales);
         let update_rms = root_mean_square(elements, partials, |range| update.squares(range));
         let factor = alpha / (update_rms / self.limit).max(1.0);
         update.apply(w, T::of(1.0 - lr * self.weight_decay), T::of(factor), self.zero_gradient);
     }
+}
 
-    /// Moves the moments towards the squares of the clipped gradient by `rate`.
-    fn update_moments<T: Float + Element>(&self, io: &CpuIo<'_>, rate: T, clip: T) {
-        let ty = io.input_type(0);
-        // SAFETY: nothing writes the gradient here.
-        let g = unsafe { SharedMut::new(io.input_ptr(Adafactor::gradient(ty)) as *mut T).slice(0, ty.elements()) };
-        match ty.shape[..] {
-            [.., rows, columns] => {
-                row_moments(g, columns, io.output(1), rate, clip);
-                column_moments(g, rows, columns, io.output(2), rate, clip);
-            }
-            _ => elementwise::combine(io.output(1), g, |moment, g| lerp(moment, g * clip * (g * clip), rate)),
+/// One of the packed tensors, with what belongs to it.
+struct Part<'a, T> {
+    ty: Type,
+    w: SharedMut<T>,
+    g: SharedMut<T>,
+    /// Moments of rows; none for a vector, whose columns are its own second moment.
+    rows: &'a mut [T],
+    columns: &'a mut [T],
+}
+
+impl<'a, T: Float + Element> Part<'a, T> {
+    fn new(op: &Adafactor, io: &CpuIo<'a>, part: usize) -> Self {
+        let ty = op.part_of(io.input_type(0));
+        let (gradient, first) = (Adafactor::gradient(&ty), part * ty.elements());
+        let moments = |index: usize| {
+            let all = io.output::<T>(index);
+            let len = all.len() / op.parts;
+            &mut all[part * len..][..len]
+        };
+        let is_matrix = gradient == 3;
+        // SAFETY: parts lie one after the other inside weight and gradient.
+        let [w, g] =
+            [io.output_ptr(0).cast::<T>(), io.input_ptr(gradient) as *mut T].map(|start| unsafe { start.add(first) });
+        Part {
+            rows: if is_matrix { moments(1) } else { &mut [] },
+            columns: moments(gradient - 1),
+            w: SharedMut::new(w),
+            g: SharedMut::new(g),
+            ty,
         }
+    }
+}
+
+/// Moves the moments towards the squares of the clipped gradient by `rate`.
+fn update_moments<T: Float + Element>(ty: &Type, g: SharedMut<T>, rows: &mut [T], columns: &mut [T], rate: T, clip: T) {
+    // SAFETY: nothing writes the gradient here.
+    let g = unsafe { &*g.slice(0, ty.elements()) };
+    match ty.shape[..] {
+        [.., height, width] => {
+            row_moments(g, width, rows, rate, clip);
+            column_moments(g, height, width, columns, rate, clip);
+        }
+        _ => elementwise::combine(columns, g, |moment, g| lerp(moment, g * clip * (g * clip), rate)),
     }
 }
 
@@ -274,23 +366,24 @@ struct Update<'a, T> {
 
 impl<'a, T: Float + Element> Update<'a, T> {
     /// `scales` is scratch for one number per matrix.
-    fn new(io: &CpuIo<'a>, clip: f64, eps: f64, scales: &'a mut [f64]) -> Self {
-        let ty = io.input_type(0);
+    fn new(
+        ty: &Type,
+        g: SharedMut<T>,
+        (rows, columns): (&'a [T], &'a [T]),
+        clip: f64,
+        eps: f64,
+        scales: &'a mut [f64],
+    ) -> Self {
         let matrix = ty.rank() > 1;
-        // SAFETY: the moments are not written any more.
-        let moments =
-            |i: usize| unsafe { &*SharedMut::new(io.output_ptr(i).cast::<T>()).slice(0, io.output_type(i).elements()) };
         let rows_per_matrix = if matrix { ty.shape[ty.rank() - 2] } else { 1 };
-        if matrix {
-            for (scale, rows) in scales.iter_mut().zip(moments(1).chunks_exact(rows_per_matrix)) {
-                let mean = rows::sum(rows, identity).to_f64() / rows_per_matrix as f64;
-                *scale = 1.0 / mean.max(eps);
-            }
+        for (scale, rows) in scales.iter_mut().zip(rows.chunks_exact(rows_per_matrix)) {
+            let mean = rows::sum(rows, identity).to_f64() / rows_per_matrix as f64;
+            *scale = 1.0 / mean.max(eps);
         }
         Update {
-            rows: matrix.then(|| (moments(1), &*scales)),
-            columns: moments(if matrix { 2 } else { 1 }),
-            g: SharedMut::new(io.input_ptr(Adafactor::gradient(ty)) as *mut T),
+            rows: matrix.then_some((rows, &*scales)),
+            columns,
+            g,
             elements: ty.elements(),
             rows_per_matrix,
             width: ty.shape.last().copied().unwrap_or(1),

@@ -134,6 +134,12 @@ pub(crate) fn document(file: &Path, format: Option<Format>) -> Result<Option<Fil
     Ok(Some(opened))
 }
 
+/// The names of a table's columns, in file order; none where its first row cannot be read.
+pub fn column_names(file: &Path, format: Option<Format>) -> Result<Vec<String>, DataError> {
+    let (format, opened) = find(file, format, Wanted::TEXTS)?;
+    Ok(format.open(file, opened)?.names().to_vec())
+}
+
 /// Reads the columns of `file`, of which the format may be known.
 pub(crate) fn table(file: &Path, format: Option<Format>, selection: &Selection) -> Result<Table, DataError> {
     let (reader, opened) = find(file, format, Wanted::SERIES)?;

@@ -55,12 +55,20 @@ impl<'de> Visitor<'de> for Wanted<'_, 'de> {
         let mut position = 0;
         while let Some(Name(key)) = map.next_key()? {
             match self.columns.find(&key, position) {
+                Some(at) if self.columns.is_exact(at) => self.cells[at] = exact(map.next_value()?),
                 Some(at) => self.cells[at] = map.next_value()?,
                 None => drop(map.next_value::<IgnoredAny>()?),
             }
             position += 1;
         }
         Ok(())
+    }
+}
+
+fn exact(value: serde_json::Value) -> Cell<'static> {
+    match value {
+        serde_json::Value::Null => Cell::Missing,
+        value => Cell::Exact(value),
     }
 }
 

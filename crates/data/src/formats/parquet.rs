@@ -113,10 +113,13 @@ fn cell(field: &Field) -> Cell<'static> {
         Field::Byte(n) => Cell::Number(f64::from(*n)),
         Field::Short(n) => Cell::Number(f64::from(*n)),
         Field::Int(n) => Cell::Number(f64::from(*n)),
+        // Beyond 2^53 a float has not every digit: such numbers are names, not amounts.
+        Field::Long(n) if n.unsigned_abs() >> 53 != 0 => Cell::Exact((*n).into()),
         Field::Long(n) => Cell::Number(*n as f64),
         Field::UByte(n) => Cell::Number(f64::from(*n)),
         Field::UShort(n) => Cell::Number(f64::from(*n)),
         Field::UInt(n) => Cell::Number(f64::from(*n)),
+        Field::ULong(n) if n >> 53 != 0 => Cell::Exact((*n).into()),
         Field::ULong(n) => Cell::Number(*n as f64),
         Field::Float(x) => Cell::Number(f64::from(*x)),
         Field::Double(x) => Cell::Number(*x),

@@ -2,6 +2,7 @@
 
 use super::object;
 use crate::{DataError, Place};
+use serde_json::Value;
 use std::{borrow::Cow, collections::HashMap, path::Path};
 
 /// A cell. Formats without types (CSV) know texts only, and nothing.
@@ -11,6 +12,8 @@ pub(crate) enum Cell<'a> {
     Text(Cow<'a, str>),
     Number(f64),
     List(Vec<Cell<'a>>),
+    /// A number to its last digit, of a column that is only carried along.
+    Exact(Value),
     Other(&'static str),
 }
 
@@ -21,6 +24,7 @@ impl Cell<'_> {
             Cell::Text(_) => "a text",
             Cell::Number(_) => "a number",
             Cell::List(_) => "a list",
+            Cell::Exact(_) => "a value",
             Cell::Other(kind) => kind,
         }
     }
@@ -31,6 +35,7 @@ impl Cell<'_> {
             Cell::Text(text) => Cell::Text(Cow::Owned(text.into_owned())),
             Cell::Number(number) => Cell::Number(number),
             Cell::List(items) => Cell::List(items.into_iter().map(Cell::into_owned).collect()),
+            Cell::Exact(value) => Cell::Exact(value),
             Cell::Other(kind) => Cell::Other(kind),
         }
     }
@@ -88,6 +93,8 @@ pub(crate) struct Columns {
     index: HashMap<String, usize>,
     /// Places that ask for a column again: (where it is asked for first, where again).
     repeated: Vec<(usize, usize)>,
+    /// A column whose numbers keep every digit.
+    exact: Option<usize>,
 }
 
 impl Columns {
@@ -102,7 +109,20 @@ impl Columns {
                 }
             }
         }
-        Columns { names, index, repeated }
+        Columns { names, index, repeated, exact: None }
+    }
+
+    /// The same, with the numbers of the last column to their last digit.
+    pub(crate) fn with_exact_last(self) -> Self {
+        let last = self.names.len().checked_sub(1);
+        // A column that is asked for twice has one kind of cells.
+        let exact = last.filter(|last| self.repeated.iter().all(|(_, again)| again != last));
+        Columns { exact, ..self }
+    }
+
+    /// Whether the numbers of a column keep every digit.
+    pub(super) fn is_exact(&self, column: usize) -> bool {
+        self.exact == Some(column)
     }
 
     pub(crate) fn names(&self) -> &[String] {

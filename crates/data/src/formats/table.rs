@@ -4,6 +4,7 @@ use super::{lines::RowLines, words::WordColumn};
 use crate::{
     DataError, Place,
     formats::{Cell, Columns, Row, RowReader},
+    problems::Problems,
 };
 use plimsoll_base::formats::Format;
 use std::{
@@ -26,6 +27,19 @@ pub(crate) struct Selection {
     /// Numbers that are kept at most. In larger files they are counted and checked, and read again a few columns at a
     /// time: a series is held once, in the form that training wants.
     pub most_numbers: MostNumbers,
+    /// Which rows are kept though they lack something: as NaN, or as an empty text.
+    pub keeps: Keeps,
+}
+
+/// What may be wrong with a cell of a row that is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Keeps {
+    #[default]
+    Nothing,
+    /// There is no value.
+    Gaps,
+    /// There is none that can be used.
+    Faults,
 }
 
 /// 64 MiB of numbers unless it is said.
@@ -58,6 +72,8 @@ struct Column {
     is_ordered: bool,
     /// Rows without a value, as long as the column's type is open.
     missing: u64,
+    /// Rows without a value, in order.
+    gaps: Vec<u32>,
 }
 
 /// Whether values are kept, or only counted and checked.
@@ -106,6 +122,9 @@ pub(crate) struct Table {
     /// Numbers that are kept.
     numbers: usize,
     is_whole: bool,
+    keeps: Keeps,
+    /// What is wrong with rows: all of it is told at once.
+    problems: Problems,
 }
 
 impl Table {
@@ -138,7 +157,10 @@ impl Table {
 
     fn take(&mut self, row: &mut Row<'_>, choice: &Choice) -> Result<(), DataError> {
         let place = row.place;
-        let cells = row.cells(&self.file, &choice.columns)?;
+        let cells = match row.cells(&self.file, &choice.columns) {
+            Ok(cells) => cells,
+            Err(error) => return self.problems.note(error),
+        };
         for (&column, cell) in choice.positions.iter().zip(cells) {
             self.push(column, place, if choice.typed { cell } else { typed(cell) })?;
         }
@@ -159,7 +181,8 @@ impl Table {
         let columns: Vec<Column> =
             names.into_iter().map(|name| Column::new(roles.of(&name), name, selection)).collect();
         let candidates = columns.iter().filter(|column| column.role == Role::Candidate).count();
-        let table = Table { most_numbers: selection.most_numbers.0, ..Table::empty(file, columns, index, candidates) };
+        let (most_numbers, keeps) = (selection.most_numbers.0, selection.keeps);
+        let table = Table { most_numbers, keeps, ..Table::empty(file, columns, index, candidates) };
         table.refuse_twins()?;
         Ok(table)
     }
@@ -203,6 +226,8 @@ impl Table {
             most_numbers: MostNumbers::default().0,
             numbers: 0,
             is_whole: true,
+            keeps: Keeps::Nothing,
+            problems: Problems::default(),
         }
     }
 
@@ -269,7 +294,8 @@ impl Table {
 
     fn read_again(&self, names: &[String]) -> Result<Table, DataError> {
         let most_numbers = MostNumbers(usize::MAX);
-        let selection = Selection { numbers: Some(names.to_vec()), most_numbers, ..Selection::default() };
+        let (numbers, keeps) = (Some(names.to_vec()), self.keeps);
+        let selection = Selection { numbers, most_numbers, keeps, ..Selection::default() };
         let table = super::table(&self.file, self.format, &selection)?;
         match table.rows == self.rows {
             true => Ok(table),
@@ -289,6 +315,17 @@ impl Table {
                 *values = Vec::new();
             }
         }
+    }
+
+    /// Rows that lack a value in a column of the selection, in order.
+    pub(crate) fn gaps(&self, name: &str) -> &[u32] {
+        self.index.get(name).map_or(&[], |&at| &self.columns[at].gaps)
+    }
+
+    /// Columns that nobody named and that hold no numbers.
+    pub(crate) fn left_out(&self) -> Vec<String> {
+        let is_left_out = |column: &&Column| column.role == Role::Ignored || column.values.is_none();
+        self.columns.iter().filter(is_left_out).map(|column| column.name.clone()).collect()
     }
 
     /// Columns of the file, wanted or not.
@@ -319,8 +356,9 @@ impl Table {
         wanted.map(|column| (column.name.as_str(), length(column))).find(|(_, rows)| *rows != self.rows)
     }
 
-    /// Takes the cell of `column` in the row at `place`.
+    /// Takes the cell of `column` in the row at `place`. What is wrong with it is remembered: all is told at the end.
     pub(crate) fn push(&mut self, column: usize, place: Place, cell: Cell<'_>) -> Result<(), DataError> {
+        let cell = self.columns[column].meant(cell);
         if !matches!(cell, Cell::Number(_) | Cell::Missing) && self.columns[column].values.is_none() {
             self.drop_candidate(column);
         }
@@ -329,12 +367,15 @@ impl Table {
             self.let_go();
         }
         let Err(fault) = self.columns[column].push(cell) else { return Ok(()) };
-        let (file, first, column) = (self.file.clone(), self.place(0), self.columns[column].name.clone());
-        Err(match fault {
+        if self.keeps == Keeps::Faults && !matches!(fault, Fault::Backwards) {
+            self.columns[column].push_gap();
+            return Ok(());
+        }
+        self.columns[column].push_nothing();
+        let (file, column) = (self.file.clone(), self.columns[column].name.clone());
+        self.problems.note(match fault {
             Fault::NotFinite(value) => DataError::NotFinite { file, place, column, value },
             Fault::NotNumeric(content) => DataError::NotNumeric { file, place, column, content },
-            Fault::Missing => DataError::MissingValue { file, place, column },
-            Fault::MissingBefore => DataError::MissingValue { file, place: first, column },
             Fault::Backwards => DataError::Unsorted { file, place, column },
         })
     }
@@ -344,21 +385,28 @@ impl Table {
         line.into_iter().for_each(|line| self.lines.push(line));
     }
 
-    /// Columns that were demanded but never had a value are errors; undemanded ones are dropped.
-    pub(crate) fn finish(self) -> Result<Table, DataError> {
-        let hollow = |column: &&Column| {
-            matches!(column.role, Role::Number | Role::Other | Role::Ordered)
-                && column.values.is_none()
-                && column.missing > 0
+    /// What is wrong with rows is told; columns that were demanded but never had a value are errors, undemanded ones are
+    /// dropped.
+    pub(crate) fn finish(mut self) -> Result<Table, DataError> {
+        let mut problems = std::mem::take(&mut self.problems);
+        let missing = |row: u32, column: &Column| DataError::MissingValue {
+            file: self.file.clone(),
+            place: self.place(row as usize),
+            column: column.name.clone(),
         };
-        match self.columns.iter().find(hollow) {
-            Some(column) => Err(DataError::MissingValue {
-                file: self.file.clone(),
-                place: self.place(0),
-                column: column.name.clone(),
-            }),
-            None => Ok(self),
+        let demanded = |column: &&Column| matches!(column.role, Role::Number | Role::Other | Role::Ordered);
+        let is_used =
+            |column: &&Column| demanded(column) || (column.role == Role::Candidate && column.values.is_some());
+        if self.keeps == Keeps::Nothing {
+            for column in self.columns.iter().filter(is_used) {
+                column.gaps.iter().try_for_each(|&row| problems.note(missing(row, column)))?;
+            }
+        } else if let Some(column) = self.columns.iter().filter(demanded).find(|c| c.values.is_none() && c.missing > 0)
+        {
+            problems.note(missing(0, column))?;
         }
+        problems.none_of(&self.file)?;
+        Ok(self)
     }
 }
 
@@ -411,12 +459,12 @@ impl<'a> Roles<'a> {
 enum Fault {
     NotFinite(f64),
     NotNumeric(String),
-    Missing,
-    /// All cells before this one, beginning with the first, were missing.
-    MissingBefore,
     /// Less than the value before it.
     Backwards,
 }
+
+/// What people and programs write where there is no number.
+const NOTHING: [&str; 12] = ["", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "nil", "?", "-", "#n/a n/a"];
 
 impl Column {
     fn new(role: Role, name: String, selection: &Selection) -> Column {
@@ -427,7 +475,21 @@ impl Column {
             Role::Number | Role::Candidate => Keeping::WhileFew,
             Role::Other | Role::Ordered | Role::Ignored => Keeping::Never,
         };
-        Column { name, role, values: None, store, count: 0, before: None, is_ordered, missing: 0 }
+        Column { name, role, values: None, store, count: 0, before: None, is_ordered, missing: 0, gaps: Vec::new() }
+    }
+
+    /// The cell without what only stands for nothing. Among words, `none` is a word.
+    fn meant<'a>(&self, cell: Cell<'a>) -> Cell<'a> {
+        let is_number =
+            matches!(self.role, Role::Number | Role::Candidate) && !matches!(self.values, Some(Values::Text(_)));
+        match &cell {
+            Cell::Number(value) if value.is_nan() => Cell::Missing,
+            Cell::Text(text) if is_number && NOTHING.contains(&text.trim().to_ascii_lowercase().as_str()) => {
+                Cell::Missing
+            }
+            Cell::Text(text) if text.trim().is_empty() => Cell::Missing,
+            _ => cell,
+        }
     }
 
     /// The first value decides whether a column holds numbers or text.
@@ -435,27 +497,27 @@ impl Column {
         match (cell, &self.values) {
             _ if self.role == Role::Ignored => Ok(()),
             (Cell::Number(value), _) if !value.is_finite() => Err(Fault::NotFinite(value)),
-            (Cell::Missing, None) => {
-                self.missing += 1;
+            (Cell::Missing, _) => {
+                self.push_gap();
                 Ok(())
             }
-            (Cell::Missing, Some(_)) => Err(Fault::Missing),
             (Cell::Text(text), Some(Values::Numbers(_))) => Err(Fault::NotNumeric(shorten(&text))),
             (Cell::Text(text), None) if self.role == Role::Number => Err(Fault::NotNumeric(shorten(&text))),
-            (Cell::Text(_) | Cell::Number(_), None) if self.missing > 0 => Err(Fault::MissingBefore),
             (Cell::Text(text), _) => self.add_text(&text),
             // Among words, `7` is a word too.
             (Cell::Number(value), Some(Values::Text(_))) => self.add_text(&value.to_string()),
             (Cell::Number(value), _) => self.add_number(value),
             // What is neither number nor text is quoted as a text that stands for it.
             (Cell::List(_), _) => self.push(Cell::Text("[…]".into())),
+            (Cell::Exact(value), _) => self.push(value.as_f64().map_or(Cell::Missing, Cell::Number)),
             (Cell::Other(_), _) => self.push(Cell::Text("{…}".into())),
         }
     }
 
     fn add_number(&mut self, value: f64) -> Result<(), Fault> {
         self.follow(|| Moment::Number(value))?;
-        let values = self.values.get_or_insert_with(|| Values::Numbers(Vec::new()));
+        let before = self.rows_before();
+        let values = self.values.get_or_insert_with(|| Values::Numbers(vec![f64::NAN; before]));
         if let (Values::Numbers(values), true) = (values, self.store != Keeping::Never) {
             values.push(value);
         }
@@ -464,11 +526,47 @@ impl Column {
 
     fn add_text(&mut self, text: &str) -> Result<(), Fault> {
         self.follow(|| Moment::Text(text.into()))?;
-        let values = self.values.get_or_insert_with(|| Values::Text(WordColumn::default()));
+        let before = self.rows_before();
+        let values = self.values.get_or_insert_with(|| {
+            let mut words = WordColumn::default();
+            (0..before).for_each(|_| words.push(""));
+            Values::Text(words)
+        });
         if let (Values::Text(values), true) = (values, self.store != Keeping::Never) {
             values.push(text);
         }
         Ok(())
+    }
+
+    /// Rows without a value before the first one, which are kept with it.
+    fn rows_before(&mut self) -> usize {
+        if self.values.is_some() {
+            return 0;
+        }
+        self.count += self.missing as usize;
+        if self.store == Keeping::Never { 0 } else { self.missing as usize }
+    }
+
+    /// A row without a value keeps its place.
+    fn push_nothing(&mut self) {
+        let is_stored = self.store != Keeping::Never;
+        match &mut self.values {
+            _ if self.role == Role::Ignored => return,
+            None => return self.missing += 1,
+            Some(Values::Numbers(values)) if is_stored => values.push(f64::NAN),
+            Some(Values::Text(values)) if is_stored => values.push(""),
+            Some(_) => {}
+        }
+        self.count += 1;
+    }
+
+    /// The same, and that there is none is remembered.
+    fn push_gap(&mut self) {
+        self.push_nothing();
+        let rows = if self.values.is_some() { self.count } else { self.missing as usize };
+        if self.role != Role::Ignored {
+            self.gaps.push(rows as u32 - 1);
+        }
     }
 
     /// Counts a value, which must not lie before the one before it where values are ordered.

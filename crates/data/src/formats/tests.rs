@@ -1,8 +1,11 @@
 use super::*;
 use crate::{
     Batch, Composition, CorpusOptions, Dataset, LabelRule, LabelledOptions, PairsOptions, Place, SeriesOptions,
-    WordStyle, formats::table::tests::file, images::list::of_table, load_corpus, load_labelled, load_pairs,
-    load_series, synthetic::word_tokenizer,
+    WordStyle,
+    formats::table::tests::file,
+    images::list::{TableColumns, of_table},
+    load_corpus, load_labelled, load_pairs, load_series,
+    synthetic::word_tokenizer,
 };
 use plimsoll_base::batching::{Batching, Buckets, Compose};
 use proptest::{collection::vec, prelude::*};
@@ -182,8 +185,9 @@ proptest! {
             load_corpus(&options).unwrap().train.tokens().to_vec()
         })?;
         same_in_every_format(&["text", "label"], &cells, |path| {
-            let listed = of_table(path, None, "text", "label").unwrap();
-            listed.into_iter().map(|row| (row.image.file_name().map(|name| name.to_os_string()), row.caption)).collect::<Vec<_>>()
+            let columns = TableColumns { image: Some("text"), caption: Some("label"), id: None };
+            let listed = of_table(path, None, columns).unwrap().into_iter().map(|row| row.unwrap());
+            listed.map(|row| (row.image.unwrap().file_name().map(|name| name.to_os_string()), row.caption)).collect::<Vec<_>>()
         })?;
     }
 }

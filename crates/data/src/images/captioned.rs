@@ -4,13 +4,17 @@
 use super::{
     fault::ImageFault,
     header::Header,
-    list::{ImagePlace, Listed, of_folder, of_table},
+    list::{ImagePlace, Listed, TableColumns, of_folder, of_table},
     prepare::{Preparation, Studio},
 };
-use crate::{CaptionTokenizer, DataError, DataReport, Dataset, Element, FieldSpec, Order, RowMut, TextTokenizer};
+use crate::{
+    Asked, CaptionTokenizer, DataError, DataReport, Dataset, Element, FieldSpec, Order, RowMut, TextTokenizer,
+    asked::Named, problems::Problems,
+};
 use plimsoll_base::{batching::BadRows, formats::Format};
 use serde::{Deserialize, Serialize};
 use std::{
+    collections::BTreeMap,
     fmt,
     path::{Path, PathBuf},
     sync::{
@@ -85,10 +89,14 @@ struct Shared {
     studios: Mutex<Vec<Studio>>,
     /// Images that turned out to be unusable while they were decoded.
     unusable: AtomicU64,
+    /// Why, for each of them.
+    faults: Mutex<BTreeMap<usize, String>>,
 }
 
 struct Sample {
-    image: PathBuf,
+    /// None: there is only a caption.
+    image: Option<PathBuf>,
+    has_caption: bool,
     row: Option<crate::Place>,
     /// Up to the one that is read out.
     ids: Box<[i32]>,
@@ -147,11 +155,48 @@ pub fn load_captions(options: &CaptionOptions) -> Result<CaptionData, DataError>
     Ok(CaptionData { train, validation, report: DataReport::Captions(report) })
 }
 
-/// All images of another table or folder, for evaluation.
-pub fn read_captions(file: &Path, options: &CaptionOptions) -> Result<Captioned, DataError> {
+/// All images of another table or folder, for prediction; `id` is the column with what rows are called. A table may lack
+/// the column of the images or that of the captions, and images in a folder need no captions. What cannot be used is
+/// told beside.
+pub fn read_captions(file: &Path, options: &CaptionOptions, id: Option<&str>) -> Result<(Captioned, Asked), DataError> {
     check(options)?;
-    let tokenizer = tokenizer(options)?;
-    Ok(Part::read(file, options, &tokenizer)?.dataset(options))
+    // What turns out to be unusable when it is decoded has no answer; the others have.
+    let options = CaptionOptions { on_bad_row: BadRows::Skip, ..options.clone() };
+    let tokenizer = tokenizer(&options)?;
+    let (listed, table) = list_asked(file, &options, id)?;
+    let (mut part, mut asked) = (Part { table, ..Part::default() }, Asked::default());
+    let (ids, listed): (Vec<_>, Vec<_>) =
+        listed.into_iter().map(|row| (row.as_ref().ok().and_then(|l| l.id.clone()), row)).unzip();
+    let results = in_parallel(listed, |row| Checked::new(row, &options, &tokenizer, Captions::Optional));
+    for ((row, id), result) in ids.into_iter().enumerate().zip(results) {
+        let outcome = part.located(result, &options);
+        asked.take(row, Ok(Named { id, outcome }), |checked| {
+            part.push(checked);
+            Ok(())
+        })?;
+    }
+    Ok((part.dataset(&options), asked))
+}
+
+/// The rows of a table that may lack a column, or the images of a folder.
+fn list_asked(
+    file: &Path,
+    options: &CaptionOptions,
+    id: Option<&str>,
+) -> Result<(Vec<Result<Listed, DataError>>, Option<PathBuf>), DataError> {
+    if file.is_dir() {
+        return Ok((of_folder(file, &options.template)?, None));
+    }
+    let format = table_format(file, options);
+    let names = crate::column_names(file, format)?;
+    let there = |column: &'_ str| names.iter().any(|name| name == column);
+    let image = Some(options.image.as_str()).filter(|column| there(column) || !there(&options.caption));
+    let caption = Some(options.caption.as_str()).filter(|column| there(column));
+    Ok((of_table(file, format, TableColumns { image, caption, id })?, Some(file.to_path_buf())))
+}
+
+fn table_format(file: &Path, options: &CaptionOptions) -> Option<Format> {
+    Format::beside(file, &options.train, options.format.filter(|&f| f != Format::Folder))
 }
 
 fn tokenizer(options: &CaptionOptions) -> Result<CaptionTokenizer, DataError> {
@@ -170,7 +215,15 @@ fn check(options: &CaptionOptions) -> Result<(), DataError> {
     }
 }
 
+/// Whether an image needs a caption.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Captions {
+    Required,
+    Optional,
+}
+
 /// The usable samples of one table or folder.
+#[derive(Default)]
 struct Part {
     table: Option<PathBuf>,
     samples: Vec<Sample>,
@@ -181,21 +234,23 @@ struct Part {
 
 impl Part {
     fn read(source: &Path, options: &CaptionOptions, tokenizer: &CaptionTokenizer) -> Result<Self, DataError> {
+        let (image, caption) = (Some(options.image.as_str()), Some(options.caption.as_str()));
         let (listed, table) = match source.is_dir() {
             true => (of_folder(source, &options.template)?, None),
             false => {
-                let format = Format::beside(source, &options.train, options.format.filter(|&f| f != Format::Folder));
-                (of_table(source, format, &options.image, &options.caption)?, Some(source.to_path_buf()))
+                let columns = TableColumns { image, caption, id: None };
+                (of_table(source, table_format(source, options), columns)?, Some(source.to_path_buf()))
             }
         };
-        let mut part = Part { table, samples: Vec::with_capacity(listed.len()), skipped: 0, truncated: 0, longest: 0 };
-        for result in in_parallel(listed, |listed| Checked::new(listed, options, tokenizer)) {
+        let (mut part, mut problems) = (Part { table, ..Part::default() }, Problems::default());
+        for result in in_parallel(listed, |row| Checked::new(row, options, tokenizer, Captions::Required)) {
             match part.located(result, options) {
                 Ok(checked) => part.push(checked),
                 Err(_) if options.on_bad_row == BadRows::Skip => part.skipped += 1,
-                Err(error) => return Err(error),
+                Err(error) => problems.note(error)?,
             }
         }
+        problems.none_of(source)?;
         if part.samples.is_empty() {
             return Err(DataError::Empty { file: source.into(), what: "images that can be used" });
         }
@@ -206,13 +261,13 @@ impl Part {
         result.map_err(|refused| match refused {
             Refused::Image(sample, fault) => {
                 let row = self.table.as_ref().zip(sample.row).map(|(t, row)| (t.clone(), row, options.image.clone()));
-                DataError::Image { place: ImagePlace { image: sample.image, row }, fault }
+                DataError::Image { place: ImagePlace { image: sample.image.unwrap_or_default(), row }, fault }
             }
             Refused::NoCaption(sample) => match self.table.as_ref().zip(sample.row) {
                 Some((file, place)) => {
                     DataError::MissingValue { file: file.clone(), place, column: options.caption.clone() }
                 }
-                None => DataError::NoCaption { file: sample.image },
+                None => DataError::NoCaption { file: sample.image.unwrap_or_default() },
             },
             Refused::Other(error) => error,
         })
@@ -247,6 +302,7 @@ impl Part {
             on_bad_row: options.on_bad_row,
             studios: Mutex::default(),
             unusable: AtomicU64::new(0),
+            faults: Mutex::default(),
         };
         let fields = fields(options.preparation.side, options.sizes.max_length);
         Captioned { samples: self.samples, shared: Arc::new(shared), fields }
@@ -265,18 +321,28 @@ enum Refused {
 }
 
 impl Checked {
-    fn new(listed: Listed, options: &CaptionOptions, tokenizer: &CaptionTokenizer) -> Result<Self, Refused> {
-        if listed.caption.trim().is_empty() {
+    fn new(
+        listed: Result<Listed, DataError>,
+        options: &CaptionOptions,
+        tokenizer: &CaptionTokenizer,
+        captions: Captions,
+    ) -> Result<Self, Refused> {
+        let listed = listed.map_err(Refused::Other)?;
+        let has_caption = !listed.caption.trim().is_empty();
+        // Of a row that has neither, there is nothing to answer.
+        if !has_caption && (captions == Captions::Required || listed.image.is_none()) {
             return Err(Refused::NoCaption(listed));
         }
         let mut ids = Vec::new();
         let (end, truncated) = tokenizer.encode(&listed.caption, &mut ids).map_err(Refused::Other)?;
         ids.truncate(end + 1);
-        let bytes_needed = match Header::of_file(&listed.image) {
-            Ok((header, bytes)) => options.preparation.bytes_needed(&header, bytes),
-            Err(fault) => return Err(Refused::Image(listed, fault)),
+        let bytes_needed = match listed.image.as_deref().map(Header::of_file) {
+            Some(Ok((header, bytes))) => options.preparation.bytes_needed(&header, bytes),
+            Some(Err(fault)) => return Err(Refused::Image(listed, fault)),
+            None => 0,
         };
-        let sample = Sample { image: listed.image, row: listed.row, ids: ids.into_boxed_slice(), bytes_needed };
+        let (image, row) = (listed.image, listed.row);
+        let sample = Sample { image, has_caption, row, ids: ids.into_boxed_slice(), bytes_needed };
         Ok(Checked { sample, truncated })
     }
 }
@@ -313,18 +379,36 @@ impl Captioned {
         self.shared.unusable.load(Ordering::Relaxed)
     }
 
-    pub fn image(&self, sample: usize) -> &Path {
-        &self.samples[sample].image
+    /// None for a caption without an image.
+    pub fn image(&self, sample: usize) -> Option<&Path> {
+        self.samples[sample].image.as_deref()
+    }
+
+    pub fn has_caption(&self, sample: usize) -> bool {
+        self.samples[sample].has_caption
+    }
+
+    /// What is wrong with an image that was left out while it was decoded.
+    pub fn fault(&self, sample: usize) -> Option<String> {
+        self.faults().get(&sample).cloned()
+    }
+
+    fn faults(&self) -> std::sync::MutexGuard<'_, BTreeMap<usize, String>> {
+        self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn prepare(&self, sample: &Sample, pixels: &mut [f32]) -> Result<(), DataError> {
+        let Some(image) = &sample.image else {
+            pixels.fill(0.0);
+            return Ok(());
+        };
         let lock = || self.shared.studios.lock().unwrap_or_else(PoisonError::into_inner);
         let mut studio = lock().pop().unwrap_or_default();
-        let result = studio.open(&sample.image, &self.shared.preparation, pixels);
+        let result = studio.open(image, &self.shared.preparation, pixels);
         lock().push(studio);
         result.map_err(|fault| {
             let row = self.shared.table.clone().zip(sample.row).map(|((table, column), row)| (table, row, column));
-            DataError::Image { place: ImagePlace { image: sample.image.clone(), row }, fault }
+            DataError::Image { place: ImagePlace { image: image.clone(), row }, fault }
         })
     }
 }
@@ -338,14 +422,15 @@ impl Dataset for Captioned {
         &self.fields
     }
 
-    fn fill(&self, sample: usize, row: &mut RowMut<'_>) -> Result<(), DataError> {
-        let sample = &self.samples[sample];
+    fn fill(&self, at: usize, row: &mut RowMut<'_>) -> Result<(), DataError> {
+        let sample = &self.samples[at];
         let usable = self.prepare(sample, row.f32(PIXELS));
         if let Err(error) = usable {
             if self.shared.on_bad_row == BadRows::Error {
                 return Err(error);
             }
             self.shared.unusable.fetch_add(1, Ordering::Relaxed);
+            self.faults().insert(at, error.to_string());
             row.f32(PIXELS).fill(0.0);
             row.f32(WEIGHT)[0] = 0.0;
         } else {
@@ -357,7 +442,9 @@ impl Dataset for Captioned {
 
     fn resident_bytes(&self) -> usize {
         let sample = |sample: &Sample| {
-            size_of::<Sample>() + sample.image.as_os_str().len() + sample.ids.len() * size_of::<i32>()
+            size_of::<Sample>()
+                + sample.image.as_ref().map_or(0, |image| image.as_os_str().len())
+                + sample.ids.len() * size_of::<i32>()
         };
         self.samples.iter().map(sample).sum()
     }

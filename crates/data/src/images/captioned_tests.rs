@@ -93,7 +93,7 @@ fn folders_give_captions_by_class_or_by_the_text_beside() {
     write(folder.path(), "set/ring/c.png", golden("plain.png"));
     write(folder.path(), "set/ring/c.txt", "  a small green ring\n");
     let listed = of_folder(&folder.path().join("set"), "a {} here").unwrap();
-    let captions: Vec<&str> = listed.iter().map(|listed| listed.caption.as_str()).collect();
+    let captions: Vec<&str> = listed.iter().map(|listed| listed.as_ref().unwrap().caption.as_str()).collect();
     assert_eq!(captions, ["a small green ring", "a star here", "a star here"]);
     let data = load_captions(&options(folder.path(), "set")).unwrap();
     assert_eq!(data.train.len(), 3);
@@ -149,6 +149,43 @@ fn images_broken_behind_their_header_are_errors_or_weigh_nothing() {
     assert_eq!(data.unusable(), 1);
 }
 
+/// What a model is asked about may be images alone, captions alone, and unusable in part.
+#[test]
+fn images_alone_and_captions_alone_can_be_asked_about() {
+    let folder = gallery();
+    write(folder.path(), "flat/a.png", golden("plain.png"));
+    write(folder.path(), "flat/b.png", "no image");
+    write(folder.path(), "flat/c.png", golden("plain.png"));
+    let options = options(folder.path(), "train.jsonl");
+    let (images, asked) = read_captions(&folder.path().join("flat"), &options, None).unwrap();
+    assert_eq!((images.len(), asked.row(1), asked.unanswered().len()), (2, 2, 1));
+    assert!(!images.has_caption(0) && images.image(1).unwrap().ends_with("c.png"));
+    assert!(asked.unanswered()[0].row == 1 && asked.unanswered()[0].cause.contains("b.png"), "{asked:?}");
+    write(folder.path(), "words.csv", "id,caption\n1,a star\n2,\n3,a ring\n");
+    let (texts, asked) = read_captions(&folder.path().join("words.csv"), &options, Some("id")).unwrap();
+    assert_eq!((texts.len(), texts.image(0), texts.has_caption(1)), (2, None, true));
+    assert_eq!((asked.id(1), asked.unanswered()[0].row), (Some(&"3".into()), 1));
+    let mut batch = Batch::new(texts.fields(), 2).unwrap();
+    batch.fill(&texts, 0..2).unwrap();
+    write(folder.path(), "none.csv", "a,b\n1,2\n");
+    let error = read_captions(&folder.path().join("none.csv"), &options, None).err().unwrap();
+    assert!(matches!(error, DataError::MissingColumn { .. }), "{error}");
+}
+
+#[test]
+fn an_image_that_breaks_while_it_is_decoded_is_told_to_who_asked() {
+    let folder = gallery();
+    let whole = golden("photo.jpg");
+    write(folder.path(), "pics/photo.jpg", &whole[..whole.len() - 700]);
+    let options = options(folder.path(), "train.jsonl");
+    let (images, _) = read_captions(&options.train, &options, None).unwrap();
+    let mut batch = Batch::new(images.fields(), 3).unwrap();
+    batch.fill(&images, 0..3).unwrap();
+    let faults = [0, 1, 2].map(|sample| images.fault(sample).is_some());
+    assert_eq!(faults, [true, false, false]);
+    assert!(images.fault(0).unwrap().contains("photo.jpg"));
+}
+
 #[test]
 fn a_part_is_split_off_for_validation() {
     let folder = tempfile::tempdir().unwrap();
@@ -158,11 +195,11 @@ fn a_part_is_split_off_for_validation() {
     let options = CaptionOptions { validation_fraction: 0.2, ..options(folder.path(), "set") };
     let data = load_captions(&options).unwrap();
     assert_eq!((data.train.len(), data.validation.len()), (16, 4));
-    let names = |data: &Captioned| (0..data.len()).map(|at| data.image(at).to_path_buf()).collect::<Vec<_>>();
+    let names = |data: &Captioned| (0..data.len()).map(|at| data.image(at).unwrap().to_path_buf()).collect::<Vec<_>>();
     let (train, validation) = (names(&data.train), names(&data.validation));
     assert!(validation.iter().all(|image| !train.contains(image)));
     assert_eq!(names(&load_captions(&options).unwrap().validation), validation, "always the same");
-    assert_ne!(validation, names(&read_captions(&options.train, &options).unwrap())[..4], "shuffled");
+    assert_ne!(validation, names(&read_captions(&options.train, &options, None).unwrap().0)[..4], "shuffled");
 }
 
 #[test]

@@ -2,21 +2,24 @@
 
 use crate::{
     DataError, Place,
+    asked::id_of,
     formats::{self, Cell, Columns, Wanted},
     text,
 };
 use plimsoll_base::formats::Format;
+use serde_json::Value;
 use std::{
     fmt,
     path::{Path, PathBuf},
 };
 
-/// One image with its caption, and where it is listed.
+/// One image with its caption, and where it is listed. Those that a model is asked about may lack one of the two.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Listed {
-    pub image: PathBuf,
+    pub image: Option<PathBuf>,
     pub caption: String,
     pub row: Option<Place>,
+    pub id: Option<Value>,
 }
 
 /// Where an image was found: shown before what is wrong with it.
@@ -36,25 +39,52 @@ impl fmt::Display for ImagePlace {
     }
 }
 
-/// The images of a table; paths are relative to its folder.
+/// The columns of a table of images.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TableColumns<'a> {
+    pub image: Option<&'a str>,
+    pub caption: Option<&'a str>,
+    /// What rows are called.
+    pub id: Option<&'a str>,
+}
+
+impl TableColumns<'_> {
+    fn columns(&self) -> Columns {
+        let names = [self.image, self.caption, self.id].into_iter().flatten().map(String::from);
+        let columns = Columns::new(names);
+        if self.id.is_some() { columns.with_exact_last() } else { columns }
+    }
+
+    fn listed(&self, file: &Path, place: Place, mut cells: Vec<Cell<'_>>, typed: bool) -> Result<Listed, DataError> {
+        let id = if self.id.is_some() { cells.pop().and_then(id_of) } else { None };
+        let mut words = cells.into_iter().map(|cell| word(cell, typed));
+        let mut next = |column: Option<&str>| column.and_then(|_| words.next()).unwrap_or_default();
+        let (image, caption) = (next(self.image), next(self.caption));
+        let image = match self.image {
+            Some(column) if image.is_empty() => {
+                return Err(DataError::MissingValue { file: file.into(), place, column: column.into() });
+            }
+            Some(_) => Some(file.parent().unwrap_or(Path::new("")).join(image)),
+            None => None,
+        };
+        Ok(Listed { image, caption, row: Some(place), id })
+    }
+}
+
+/// The images of a table, each or what is wrong with its row; paths are relative to its folder.
 pub(crate) fn of_table(
     file: &Path,
     format: Option<Format>,
-    image: &str,
-    caption: &str,
-) -> Result<Vec<Listed>, DataError> {
-    let columns = Columns::new([image.to_string(), caption.to_string()]);
+    names: TableColumns<'_>,
+) -> Result<Vec<Result<Listed, DataError>>, DataError> {
+    let columns = names.columns();
+    let keys = [(names.image.unwrap_or_default(), "image"), (names.caption.unwrap_or_default(), "caption")];
     let opened = formats::open(file, format, Wanted::CAPTIONS, &columns);
-    let mut reader = opened.map_err(|error| error.named_by(&[(image, "image"), (caption, "caption")]))?;
-    let (folder, typed) = (file.parent().unwrap_or(Path::new("")), reader.typed());
-    let mut listed = Vec::new();
+    let mut reader = opened.map_err(|error| error.named_by(&keys))?;
+    let (mut listed, typed) = (Vec::new(), reader.typed());
     while let Some(mut row) = reader.next()? {
         let place = row.place;
-        let mut cells = row.cells(file, &columns)?.into_iter().map(|cell| word(cell, typed));
-        let mut next = || cells.next().unwrap_or_default();
-        let missing = || DataError::MissingValue { file: file.into(), place, column: image.into() };
-        let image = folder.join(Some(next()).filter(|image| !image.is_empty()).ok_or_else(missing)?);
-        listed.push(Listed { image, caption: next(), row: Some(place) });
+        listed.push(row.cells(file, &columns).and_then(|cells| names.listed(file, place, cells, typed)));
     }
     match listed.is_empty() {
         true => Err(DataError::Empty { file: file.into(), what: "rows" }),
@@ -70,6 +100,7 @@ fn word(cell: Cell<'_>, typed: bool) -> String {
         Cell::Number(number) => number.to_string(),
         Cell::Missing => String::new(),
         Cell::List(_) => "[…]".into(),
+        Cell::Exact(value) => value.to_string(),
         Cell::Other(_) => "{…}".into(),
     }
 }
@@ -78,11 +109,11 @@ const EXTENSIONS: [&str; 6] = ["jpg", "jpeg", "png", "webp", "gif", "bmp"];
 
 /// The images below `folder`, in the order of their paths. A text file of the same stem is the caption; otherwise the
 /// folder that an image lies in is its class, put into `template` for `{}`.
-pub(super) fn of_folder(folder: &Path, template: &str) -> Result<Vec<Listed>, DataError> {
+pub(super) fn of_folder(folder: &Path, template: &str) -> Result<Vec<Result<Listed, DataError>>, DataError> {
     let mut images = Vec::new();
     collect(folder, 0, &mut images)?;
     images.sort();
-    images.into_iter().map(|image| captioned(folder, image, template)).collect()
+    Ok(images.into_iter().map(|image| captioned(folder, image, template)).collect())
 }
 
 /// Folders nested deeper are a loop of links.
@@ -109,18 +140,16 @@ fn collect(folder: &Path, depth: usize, images: &mut Vec<PathBuf>) -> Result<(),
     Ok(())
 }
 
+/// With its caption; an empty one where nothing says it.
 fn captioned(folder: &Path, image: PathBuf, template: &str) -> Result<Listed, DataError> {
     let beside = image.with_extension("txt");
-    if beside.is_file() {
-        let caption = text::read(&beside)?.trim().to_string();
-        return Ok(Listed { image, caption, row: None });
-    }
-    let class = image.parent().filter(|&parent| parent != folder).and_then(Path::file_name);
-    match class {
-        None => Err(DataError::NoCaption { file: image }),
-        Some(class) => {
-            let name = class.to_string_lossy().replace('_', " ");
-            Ok(Listed { image, caption: template.replace("{}", &name), row: None })
+    let caption = match beside.is_file() {
+        true => text::read(&beside)?.trim().to_string(),
+        false => {
+            let class = image.parent().filter(|&parent| parent != folder).and_then(Path::file_name);
+            let words = class.map(|class| template.replace("{}", &class.to_string_lossy().replace('_', " ")));
+            words.unwrap_or_default()
         }
-    }
+    };
+    Ok(Listed { image: Some(image), caption, row: None, id: None })
 }

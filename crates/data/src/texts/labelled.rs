@@ -11,7 +11,8 @@ use super::{
     tokenizer::Encoded,
 };
 use crate::{
-    ClassReport, DataError, DataReport, Dataset, Element, FieldSpec, Place, RowMut, TextsReport,
+    Asked, ClassReport, DataError, DataReport, Dataset, Element, FieldSpec, Place, RowMut, TextsReport,
+    asked::{Named, id_of},
     formats::{Cell, Columns, Row},
 };
 use plimsoll_base::formats::Format;
@@ -61,6 +62,8 @@ struct Encode {
     columns: Columns,
     pair: bool,
     vocab: usize,
+    /// The token that no text may hold, where there is one.
+    no_place: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -89,11 +92,6 @@ impl Texts {
 
     fn row(&self, sample: usize) -> usize {
         self.rows[sample] as usize
-    }
-
-    /// The row of the file that a sample is, from 0, rows left out not counted.
-    pub fn file_row(&self, sample: usize) -> usize {
-        self.row(sample)
     }
 
     /// The class of a sample, of those that have one.
@@ -149,6 +147,7 @@ impl Dataset for Texts {
                 let (place, cells) = stream.cells(at)?;
                 let mut ids = Vec::new();
                 let encoded = self.shared.encode.row(stream.path(), place, cells, &mut ids)?;
+                self.shared.encode.refuse_padding(stream.path(), place, &ids)?;
                 self.fill_tokens(row, &ids, encoded.split);
             }
         }
@@ -181,7 +180,20 @@ impl Dataset for Texts {
 
 impl Encode {
     fn new(options: &LabelledOptions, tokenizer: Arc<TextTokenizer>) -> Self {
-        Encode { tokenizer, columns: options.columns(), pair: options.text_pair.is_some(), vocab: options.vocab }
+        let no_place = u32::try_from(options.pad).ok().filter(|_| options.pad_has_no_place);
+        let (columns, pair, vocab) = (options.columns(), options.text_pair.is_some(), options.vocab);
+        Encode { tokenizer, columns, pair, vocab, no_place }
+    }
+
+    /// Texts that spell out the padding token: behind it every position would be off by one.
+    fn refuse_padding(&self, file: &Path, place: Place, ids: &[u32]) -> Result<(), DataError> {
+        match self.no_place.filter(|pad| ids.contains(pad)) {
+            None => Ok(()),
+            Some(_) => {
+                let cause = "the text spells out the padding token, which the model cannot read as a word".into();
+                Err(DataError::Malformed { file: file.into(), place, cause })
+            }
+        }
     }
 
     /// Appends the ids of a row's texts.
@@ -201,15 +213,30 @@ pub fn load_labelled(options: &LabelledOptions, tokenizer: TextTokenizer) -> Res
     assemble_labelled(options, tokenizer, || reader.next_owned(), None)
 }
 
-/// The texts of a file without labels, in file order, for prediction.
-pub fn read_texts(file: &Path, options: &LabelledOptions, tokenizer: Arc<TextTokenizer>) -> Result<Texts, DataError> {
+/// The texts of a file without labels, in file order, for prediction; `id` is the column with what rows are called. Rows
+/// that cannot be used are told beside.
+pub fn read_texts(
+    file: &Path,
+    options: &LabelledOptions,
+    id: Option<&str>,
+    tokenizer: Arc<TextTokenizer>,
+) -> Result<(Texts, Asked), DataError> {
     let format = Format::beside(file, &options.train, options.format);
     let options = LabelledOptions { train: file.into(), format, label: Vec::new(), ..options.clone() };
-    let mut reader = options.open(file)?;
-    let names = Some(Vec::new());
-    let part = read_part(&options, file, &tokenizer, names.as_deref(), &mut || reader.next_owned())?;
-    let rows = (0..part.reading.rows as u32).collect();
-    Ok(part.texts(&options, tokenizer).part(rows, true))
+    let columns = options.asked_columns(id);
+    let mut reader = options.open_for(file, &columns)?;
+    let mut part = Building::new(&options, file, &tokenizer, Some(&[]))?;
+    let (row, mut asked) = (part.rows(), Asked::default());
+    let job = Job { file, columns: &columns, threads: options.threads, skip: false };
+    let work = |place: Place, mut cells: Vec<Cell<'_>>| {
+        let id = if id.is_some() { cells.pop().and_then(id_of) } else { None };
+        Ok(Named { id, outcome: row.read(place, cells) })
+    };
+    let next = || reader.next_owned();
+    job.each_row(next, work, |at, spot, worked| asked.take(at, worked, |read| part.keep(spot, read)))?;
+    let part = part.finish(Reading::default())?;
+    let rows = (0..part.targets.rows() as u32).collect();
+    Ok((part.texts(&options, tokenizer).part(rows, true), asked))
 }
 
 /// As [`load_labelled`], for training rows from anywhere.
@@ -291,47 +318,102 @@ fn read_part(
     next: &mut dyn FnMut() -> Result<Option<Row<'static>>, DataError>,
 ) -> Result<Part, DataError> {
     let columns = options.columns();
-    let to_ids = Encode::new(options, Arc::clone(tokenizer));
-    let texts = columns.len() - options.label.len();
-    let stream = Stream::of_large(file, options.memory_bytes, &columns, || options.open(file))?;
-    let stays = stream.is_some();
-    let in_memory = || Store::Tokens { tokens: Tokens::default(), splits: Vec::new() };
-    let mut store = stream.map_or_else(in_memory, Store::Stream);
-    let mut labels = LabelSet::new(options.kind, options.num_labels, names);
-    let mut truncated = 0;
+    let mut part = Building::new(options, file, tokenizer, names)?;
+    let rows = part.rows();
     let job = Job { file, columns: &columns, threads: options.threads, skip: options.skip_bad_rows };
-    let at = |place| At { file, place, columns: &columns.names()[texts..] };
-    let work = |place: Place, mut cells: Vec<Cell<'_>>| -> Result<(Label, Vec<u32>, Encoded), DataError> {
-        let label = at(place).label(options.kind, &cells.split_off(texts))?;
-        let mut ids = Vec::new();
-        if stays {
-            for (column, cell) in columns.names().iter().zip(cells) {
-                text_of(file, place, column, cell)?;
-            }
-            return Ok((label, ids, Encoded { length: 0, split: 0, truncated: false }));
-        }
-        let encoded = to_ids.row(file, place, cells, &mut ids)?;
-        Ok((label, ids, encoded))
-    };
-    let reading = job.run(next, work, |spot: Spot, (label, ids, encoded)| {
-        labels.push(label, &at(spot.place))?;
-        truncated += usize::from(encoded.truncated);
-        match &mut store {
+    let reading = job.run(next, |place, cells| rows.read(place, cells), |spot, read| part.keep(spot, read))?;
+    part.finish(reading)
+}
+
+/// A file on its way to a [`Part`].
+struct Building<'a> {
+    options: &'a LabelledOptions,
+    file: &'a Path,
+    encode: Arc<Encode>,
+    store: Store,
+    labels: LabelSet,
+    truncated: usize,
+}
+
+/// What workers need to read a row.
+struct Rows<'a> {
+    options: &'a LabelledOptions,
+    file: &'a Path,
+    encode: Arc<Encode>,
+    /// Texts stay in their file.
+    stays: bool,
+}
+
+impl<'a> Building<'a> {
+    fn new(
+        options: &'a LabelledOptions,
+        file: &'a Path,
+        tokenizer: &Arc<TextTokenizer>,
+        names: Option<&[String]>,
+    ) -> Result<Self, DataError> {
+        let stream = Stream::of_large(file, options.memory_bytes, &options.columns(), || options.open(file))?;
+        let in_memory = || Store::Tokens { tokens: Tokens::default(), splits: Vec::new() };
+        Ok(Building {
+            options,
+            file,
+            encode: Arc::new(Encode::new(options, Arc::clone(tokenizer))),
+            store: stream.map_or_else(in_memory, Store::Stream),
+            labels: LabelSet::new(options.kind, options.num_labels, names).preferring(options.known_labels.as_deref()),
+            truncated: 0,
+        })
+    }
+
+    fn stays(&self) -> bool {
+        matches!(self.store, Store::Stream(_))
+    }
+
+    fn rows(&self) -> Rows<'a> {
+        Rows { options: self.options, file: self.file, encode: Arc::clone(&self.encode), stays: self.stays() }
+    }
+
+    fn keep(&mut self, spot: Spot, (label, ids, encoded): (Label, Vec<u32>, Encoded)) -> Result<(), DataError> {
+        let at = At { file: self.file, place: spot.place, columns: &self.options.label };
+        self.labels.push(label, &at)?;
+        self.truncated += usize::from(encoded.truncated);
+        match &mut self.store {
             Store::Stream(stream) => stream.push(spot.offset, spot.bytes),
             Store::Tokens { tokens, splits } => {
                 tokens.push(&ids);
-                if options.types && texts > 1 {
+                if self.options.types && self.options.text_pair.is_some() {
                     splits.push(encoded.split as u32);
                 }
             }
         }
         Ok(())
-    })?;
-    if let Store::Tokens { tokens, .. } = &mut store {
-        tokens.shrink();
     }
-    let (targets, classes) = labels.finish(file, &columns.names()[texts..])?;
-    Ok(Part { store, targets, classes, reading, truncated: (!stays).then_some(truncated) })
+
+    fn finish(mut self, reading: Reading) -> Result<Part, DataError> {
+        if let Store::Tokens { tokens, .. } = &mut self.store {
+            tokens.shrink();
+        }
+        let truncated = (!self.stays()).then_some(self.truncated);
+        let (targets, classes) = self.labels.finish(self.file, &self.options.label)?;
+        Ok(Part { store: self.store, targets, classes, reading, truncated })
+    }
+}
+
+impl Rows<'_> {
+    /// The label and the tokens of a row; of texts that stay in their file it is only made sure that they are there.
+    fn read(&self, place: Place, mut cells: Vec<Cell<'_>>) -> Result<(Label, Vec<u32>, Encoded), DataError> {
+        let texts = if self.options.text_pair.is_some() { 2 } else { 1 };
+        let labels = cells.split_off(texts.min(cells.len()));
+        let label = At { file: self.file, place, columns: &self.options.label }.label(self.options.kind, &labels)?;
+        let mut ids = Vec::new();
+        if self.stays {
+            for (column, cell) in self.encode.columns.names().iter().zip(cells) {
+                text_of(self.file, place, column, cell)?;
+            }
+            return Ok((label, ids, Encoded { length: 0, split: 0, truncated: false }));
+        }
+        let encoded = self.encode.row(self.file, place, cells, &mut ids)?;
+        self.encode.refuse_padding(self.file, place, &ids)?;
+        Ok((label, ids, encoded))
+    }
 }
 
 fn report(
@@ -354,6 +436,7 @@ fn report(
         name: name.clone(),
         train: count(train, class),
         validation: count(validation, class),
+        weight: None,
     };
     Ok(TextsReport {
         source: options.train.display().to_string(),

@@ -192,10 +192,55 @@ fn validation_files_use_the_classes_of_the_training_file() {
 #[test]
 fn texts_to_predict_have_no_weight() {
     let (_folder, path) = file("a.jsonl", "{\"text\": \"d\"}\n{\"text\": \"a b\"}\n");
-    let texts = read_texts(&path, &options(&path), Arc::new(encoder())).unwrap();
+    let (texts, asked) = read_texts(&path, &options(&path), None, Arc::new(encoder())).unwrap();
     let batch = batch(&texts);
     assert_eq!(batch.f32(batch.field("weight").unwrap(), 0..2), [0.0, 0.0]);
-    assert_eq!((texts.len(), texts.file_row(1)), (2, 1));
+    assert_eq!((texts.len(), asked.row(1), asked.id(1)), (2, 1, None));
+}
+
+/// Rows without an answer lie between the others; nothing moves up.
+#[test]
+fn rows_to_predict_keep_their_number_and_their_name() {
+    let jsonl = "{\"text\": \"a\", \"id\": 12345678901234567891}\n{\"text\": \"  \", \"id\": \"x\"}\n{\"text\": \"b c\", \"id\": null}\n\
+                 {\"text\"\n{\"text\": \"d\", \"id\": 0.5}\n";
+    let csv = "id,text\n007,a\nx,\n,\"b\nc\"\n9,a,b\n12,d\n";
+    for memory_bytes in [u64::MAX, 0] {
+        for (name, content, ids) in
+            [("a.jsonl", jsonl, ["12345678901234567891", "", "0.5"]), ("a.csv", csv, ["007", "", "12"])]
+        {
+            let (_folder, path) = file(name, content);
+            let options = LabelledOptions { memory_bytes, ..options(&path) };
+            let (texts, asked) = read_texts(&path, &options, Some("id"), Arc::new(encoder())).unwrap();
+            assert_eq!((texts.len(), [0, 1, 2].map(|s| asked.row(s))), (3, [0, 2, 4]), "{name}");
+            let id =
+                |s: usize| asked.id(s).map_or(String::new(), |id| id.as_str().map_or(id.to_string(), String::from));
+            assert_eq!([0, 1, 2].map(id), ids, "{name}");
+            let missing: Vec<_> = asked.unanswered().iter().map(|row| (row.row, row.id.clone())).collect();
+            assert_eq!(missing, [(1, Some("x".into())), (3, None)], "{name}");
+            assert!(
+                asked.unanswered()[0].cause.contains("the text is empty") || name == "a.csv",
+                "{:?}",
+                asked.unanswered()
+            );
+        }
+    }
+}
+
+#[test]
+fn all_rows_that_cannot_be_used_are_told_at_once() {
+    let rows = "text,label\na,pos\n,neg\nb,\nc,pos\n  ,pos\n";
+    let error = load("a.csv", rows, |_| {}).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(&error, DataError::Several { problems, more: 0, .. } if problems.len() == 3), "{text}");
+    assert!(text.contains("3 places") && ["line 3", "line 4", "line 6"].iter().all(|l| text.contains(l)), "{text}");
+}
+
+#[test]
+fn a_text_that_spells_out_padding_is_refused_where_it_has_no_place() {
+    let rows = "{\"text\": \"a\", \"label\": 0}\n{\"text\": \"a [PAD] b\", \"label\": 1}\n";
+    assert_eq!(load("a.jsonl", rows, |_| {}).unwrap().train.len(), 2);
+    let error = load("a.jsonl", rows, |o| o.pad_has_no_place = true).unwrap_err();
+    assert!(error.to_string().contains("line 2: the text spells out the padding token"), "{error}");
 }
 
 #[test]

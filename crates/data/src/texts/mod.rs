@@ -6,6 +6,7 @@
 //! A file of ordinary size is tokenized once, before training; of a larger one only the places of the rows are kept,
 //! and the loader's workers read and tokenize what they need.
 
+mod beside;
 mod captions;
 mod composition;
 mod labelled;

@@ -25,6 +25,8 @@ pub struct LabelledOptions {
     pub label: Vec<String>,
     /// Names of the classes in order; `None`: those of the training file, sorted.
     pub labels: Option<Vec<String>>,
+    /// What the model calls its classes already; they count where the file's labels are among them.
+    pub known_labels: Option<Vec<String>>,
     pub kind: LabelKind,
     /// Outputs of the model.
     pub num_labels: usize,
@@ -34,6 +36,8 @@ pub struct LabelledOptions {
     pub vocab: usize,
     /// The id behind a text.
     pub pad: i32,
+    /// Whether that token stands at no position of its own, so that the model cannot read it within a text.
+    pub pad_has_no_place: bool,
     /// Whether the model tells segments apart.
     pub types: bool,
     /// Leave out rows that cannot be used.
@@ -72,11 +76,13 @@ impl LabelledOptions {
             text_pair: None,
             label: vec!["label".into()],
             labels: None,
+            known_labels: None,
             kind: LabelKind::Single,
             num_labels,
             max_length,
             vocab,
             pad: 0,
+            pad_has_no_place: false,
             types: false,
             skip_bad_rows: false,
             threads: all_threads(),
@@ -90,13 +96,23 @@ impl LabelledOptions {
         Columns::new([&self.text].into_iter().chain(&self.text_pair).chain(&self.label).cloned())
     }
 
+    /// Columns of the texts, then what rows are called.
+    pub(super) fn asked_columns(&self, id: Option<&str>) -> Columns {
+        let texts = [&self.text].into_iter().chain(&self.text_pair).cloned();
+        with_id(texts.collect(), id)
+    }
+
     /// Opens a file that is read as the training file is.
     pub(super) fn open(&self, file: &Path) -> Result<Box<dyn RowReader>, DataError> {
+        self.open_for(file, &self.columns())
+    }
+
+    pub(super) fn open_for(&self, file: &Path, columns: &Columns) -> Result<Box<dyn RowReader>, DataError> {
         let format = Format::beside(file, &self.train, self.format);
         let pair = self.text_pair.iter().map(|name| (name.as_str(), "text_pair"));
         let label = self.label.iter().map(|name| (name.as_str(), "label"));
         let keys: Vec<_> = [(self.text.as_str(), "text")].into_iter().chain(pair).chain(label).collect();
-        formats::open(file, format, Wanted::TEXTS, &self.columns()).map_err(|error| error.named_by(&keys))
+        formats::open(file, format, Wanted::TEXTS, columns).map_err(|error| error.named_by(&keys))
     }
 
     pub(super) fn check(&self) -> Result<(), DataError> {
@@ -109,6 +125,17 @@ impl LabelledOptions {
                 named(format!("{columns} columns are named, the model has {outputs} outputs"))
             }
             _ => Ok(()),
+        }
+    }
+}
+
+/// Columns, and last the one with what rows are called.
+pub(super) fn with_id(mut names: Vec<String>, id: Option<&str>) -> Columns {
+    match id {
+        None => Columns::new(names),
+        Some(id) => {
+            names.push(id.into());
+            Columns::new(names).with_exact_last()
         }
     }
 }

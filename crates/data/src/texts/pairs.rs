@@ -3,13 +3,14 @@
 use super::{
     LengthReport, Reading, TextTokenizer,
     composition::padding_cost,
-    options::PairsOptions,
+    options::{PairsOptions, with_id},
     read::{Job, Spot, text_of},
     split::hold_out,
     store::{Stream, Tokens},
 };
 use crate::{
-    DataError, DataReport, Dataset, Element, FieldSpec, Ladder, Place, RowMut, TextsReport,
+    Asked, DataError, DataReport, Dataset, Element, FieldSpec, Ladder, Place, RowMut, TextsReport,
+    asked::{Named, id_of},
     formats::{Cell, Columns, Row},
 };
 use std::{path::Path, sync::Arc};
@@ -94,7 +95,10 @@ impl Encode {
         let mut ids = Vec::new();
         self.tokenizer.encode_plain_into(text, self.vocab, &mut ids)?;
         let truncated = ids.len() + 1 > most;
-        ids.truncate(most - 1);
+        match self.tokenizer.cuts_left() {
+            true => drop(ids.drain(..ids.len().saturating_sub(most - 1))),
+            false => ids.truncate(most - 1),
+        }
         ids.push(self.eos);
         Ok((ids, truncated))
     }
@@ -204,30 +208,33 @@ pub fn load_pairs(options: &PairsOptions, tokenizer: TextTokenizer) -> Result<Pa
     assemble_pairs(options, tokenizer, || reader.next_owned())
 }
 
-/// The sources of a file, in file order, as ids: what a trained model answers.
+/// The sources of a file, in file order, as ids: what a trained model answers. `id` is the column with what rows are
+/// called. Rows that cannot be used are told beside.
 pub fn read_sources(
     file: &Path,
     options: &PairsOptions,
+    id: Option<&str>,
     tokenizer: Arc<TextTokenizer>,
-) -> Result<Vec<Vec<i32>>, DataError> {
-    let columns = Columns::new([options.source.clone()]);
+) -> Result<(Vec<Vec<i32>>, Asked), DataError> {
+    let columns = with_id(vec![options.source.clone()], id);
     let encode = Encode::new(options, tokenizer);
     let mut reader = options.open(file, &columns)?;
-    let job = Job { file, columns: &columns, threads: options.threads, skip: options.skip_bad_rows };
-    let mut sources = Vec::new();
-    let work = |place, cells: Vec<Cell<'_>>| {
-        let text = text_of(file, place, &columns.names()[0], cells.into_iter().next().unwrap_or(Cell::Missing))?;
-        encode.text(&format!("{}{text}", encode.prefix), encode.limits[0])
+    let job = Job { file, columns: &columns, threads: options.threads, skip: false };
+    let (mut sources, mut asked) = (Vec::new(), Asked::default());
+    let work = |place, mut cells: Vec<Cell<'_>>| {
+        let id = if id.is_some() { cells.pop().and_then(id_of) } else { None };
+        let text = text_of(file, place, &options.source, cells.pop().unwrap_or(Cell::Missing));
+        let outcome = text.and_then(|text| encode.text(&format!("{}{text}", encode.prefix), encode.limits[0]));
+        Ok(Named { id, outcome })
     };
-    job.run(
-        || reader.next_owned(),
-        work,
-        |_, (ids, _)| {
+    let next = || reader.next_owned();
+    job.each_row(next, work, |at, _, worked| {
+        asked.take(at, worked, |(ids, _)| {
             sources.push(ids.into_iter().map(|id| id as i32).collect());
             Ok(())
-        },
-    )?;
-    Ok(sources)
+        })
+    })?;
+    Ok((sources, asked))
 }
 
 /// One source as ids.

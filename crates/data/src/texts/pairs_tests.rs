@@ -40,8 +40,17 @@ fn targets_are_shifted_right_and_padding_counts_nothing() {
     let DataReport::Texts(report) = &data.report else { panic!("a report of texts") };
     assert_eq!((report.truncated, report.lengths.len()), (Some(1), 2));
     assert_eq!(data.train.fields(), PairedTexts::sample_fields(5, 4, 0));
-    let sources = read_sources(&path, &options(&path), data.tokenizer).unwrap();
-    assert_eq!(sources, [vec![6, 3, 4, 1], vec![6, 5, 1]]);
+    let (sources, asked) = read_sources(&path, &options(&path), None, data.tokenizer).unwrap();
+    assert_eq!((sources, asked.row(1)), (vec![vec![6, 3, 4, 1], vec![6, 5, 1]], 1));
+}
+
+#[test]
+fn sources_without_a_text_are_told_and_move_nothing() {
+    let (_folder, path) =
+        file("q.jsonl", "{\"source\": \"a\", \"n\": 7}\n{\"source\": \"\", \"n\": 8}\n{\"source\": \"b\"}\n");
+    let (sources, asked) = read_sources(&path, &options(&path), Some("n"), Arc::new(tokenizer())).unwrap();
+    assert_eq!((sources.len(), asked.row(1), asked.id(0)), (2, 2, Some(&7.into())));
+    assert_eq!(asked.unanswered().iter().map(|u| (u.row, u.id.clone())).collect::<Vec<_>>(), [(1, Some(8.into()))]);
 }
 
 #[test]

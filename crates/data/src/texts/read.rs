@@ -3,6 +3,7 @@
 use crate::{
     DataError, Place,
     formats::{Cell, Columns, Row},
+    problems::Problems,
 };
 use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, path::Path};
@@ -43,33 +44,50 @@ pub(super) struct Spot {
 type Worked<O> = (Spot, Result<O, DataError>);
 
 impl Job<'_> {
-    /// Passes every row that `next` gives through `work`, on worker threads, and the results to `keep`, in order.
+    /// Passes every row that `next` gives through `work`, on worker threads, and the results to `keep`, in order. Rows that
+    /// cannot be used are left out, or end the reading all together.
     pub(super) fn run<O: Send>(
         &self,
-        mut next: impl FnMut() -> Result<Option<Row<'static>>, DataError>,
+        next: impl FnMut() -> Result<Option<Row<'static>>, DataError>,
         work: impl Fn(Place, Vec<Cell<'_>>) -> Result<O, DataError> + Sync,
         mut keep: impl FnMut(Spot, O) -> Result<(), DataError>,
     ) -> Result<Reading, DataError> {
-        let mut reading = Reading::default();
-        let mut rows = chunk(&mut next)?;
-        while !rows.is_empty() {
-            let (done, ahead) = self.work_while(rows, &work, || chunk(&mut next));
-            for (spot, result) in done {
-                match result.and_then(|output| keep(spot, output)) {
-                    Ok(()) => reading.rows += 1,
-                    Err(error) if self.skip && is_of_a_row(&error) => {
-                        reading.skipped += 1;
-                        reading.first_skipped.get_or_insert_with(|| error.to_string());
-                    }
-                    Err(error) => return Err(error),
+        let (mut reading, mut problems) = (Reading::default(), Problems::default());
+        self.each_row(next, work, |_, spot, result| {
+            match result.and_then(|output| keep(spot, output)) {
+                Ok(()) => reading.rows += 1,
+                Err(error) if self.skip && error.is_of_a_row() => {
+                    reading.skipped += 1;
+                    reading.first_skipped.get_or_insert_with(|| error.to_string());
                 }
+                Err(error) => problems.note(error)?,
             }
-            rows = ahead?;
-        }
+            Ok(())
+        })?;
+        problems.none_of(self.file)?;
         if reading.rows == 0 {
             return Err(DataError::Empty { file: self.file.into(), what: "rows that can be used" });
         }
         Ok(reading)
+    }
+
+    /// The same with nothing left out: `take` gets the number of each row, from 0, and what became of it.
+    pub(super) fn each_row<O: Send>(
+        &self,
+        mut next: impl FnMut() -> Result<Option<Row<'static>>, DataError>,
+        work: impl Fn(Place, Vec<Cell<'_>>) -> Result<O, DataError> + Sync,
+        mut take: impl FnMut(usize, Spot, Result<O, DataError>) -> Result<(), DataError>,
+    ) -> Result<(), DataError> {
+        let (mut rows, mut count) = (chunk(&mut next)?, 0);
+        while !rows.is_empty() {
+            let (done, ahead) = self.work_while(rows, &work, || chunk(&mut next));
+            for (spot, result) in done {
+                take(count, spot, result)?;
+                count += 1;
+            }
+            rows = ahead?;
+        }
+        Ok(())
     }
 
     /// Works on `rows` while the caller's thread does something else.
@@ -122,23 +140,6 @@ fn chunk(next: &mut impl FnMut() -> Result<Option<Row<'static>>, DataError>) -> 
     Ok(rows)
 }
 
-/// Faults that one row has and the next may not.
-fn is_of_a_row(error: &DataError) -> bool {
-    use DataError as E;
-    matches!(
-        error,
-        E::Malformed { .. }
-            | E::RaggedRow { .. }
-            | E::BadUtf8 { .. }
-            | E::EmptyText { .. }
-            | E::WrongCell { .. }
-            | E::MissingValue { .. }
-            | E::NotFinite { .. }
-            | E::UnknownLabel { .. }
-            | E::BadLabel { .. }
-    )
-}
-
 /// The text of a cell, which must have some.
 pub(super) fn text_of<'a>(file: &Path, place: Place, column: &str, cell: Cell<'a>) -> Result<Cow<'a, str>, DataError> {
     let (file, column) = (file.into(), column.to_string());
@@ -146,6 +147,7 @@ pub(super) fn text_of<'a>(file: &Path, place: Place, column: &str, cell: Cell<'a
         Cell::Text(text) if text.trim().is_empty() => Err(DataError::EmptyText { file, place, column }),
         Cell::Text(text) => Ok(text),
         Cell::Number(number) => Ok(Cow::Owned(number.to_string())),
+        Cell::Exact(number) => Ok(Cow::Owned(number.to_string())),
         Cell::Missing => Err(DataError::MissingValue { file, place, column }),
         other => Err(DataError::WrongCell { file, place, column, found: other.kind(), wanted: "a text".into() }),
     }

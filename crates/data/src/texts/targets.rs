@@ -25,6 +25,13 @@ pub(super) enum Targets {
 }
 
 impl Targets {
+    pub(super) fn rows(&self) -> usize {
+        match self {
+            Targets::Classes(classes) => classes.len(),
+            Targets::Values { width, values } => values.len() / (*width).max(1),
+        }
+    }
+
     pub(super) fn resident_bytes(&self) -> usize {
         match self {
             Targets::Classes(classes) => 4 * classes.len(),
@@ -63,6 +70,7 @@ impl At<'_> {
     fn number(&self, column: usize, cell: &Cell<'_>) -> Result<f64, DataError> {
         let number = match cell {
             Cell::Number(number) => Some(*number),
+            Cell::Exact(number) => number.as_f64(),
             Cell::Text(text) => text.trim().parse().ok(),
             _ => None,
         };
@@ -107,6 +115,8 @@ pub(super) struct LabelSet {
     met: Vec<Place>,
     /// New words may still become classes.
     open: bool,
+    /// What the model calls its classes already.
+    known: Option<Vec<String>>,
     targets: Targets,
 }
 
@@ -120,7 +130,13 @@ impl LabelSet {
         let open = names.is_none();
         let names = names.unwrap_or_default().to_vec();
         let index = names.iter().cloned().zip(0..).collect();
-        LabelSet { kind, outputs, names, index, met: Vec::new(), open, targets }
+        LabelSet { kind, outputs, names, index, met: Vec::new(), open, known: None, targets }
+    }
+
+    /// With the names that a model has for its classes already: where all labels of the file are among them, they stand
+    /// for the classes that the model has learned.
+    pub(super) fn preferring(self, known: Option<&[String]>) -> Self {
+        LabelSet { known: known.map(<[String]>::to_vec), ..self }
     }
 
     pub(super) fn push(&mut self, label: Label, at: &At<'_>) -> Result<(), DataError> {
@@ -222,7 +238,12 @@ impl LabelSet {
 
     fn settle(&mut self, file: &Path, columns: &[String]) -> Result<(), DataError> {
         if self.names.is_empty() {
-            self.names = if columns.len() == self.outputs { columns.to_vec() } else { numbers(self.outputs) };
+            self.names = if columns.len() == self.outputs { columns.to_vec() } else { self.numbered_names() };
+            return Ok(());
+        }
+        if let Some(classes) = self.known_classes() {
+            self.names = self.known.take().unwrap_or_default();
+            self.renumber(&classes);
             return Ok(());
         }
         let whole: Option<Vec<u32>> = self.names.iter().map(|name| name.parse().ok()).collect();
@@ -240,7 +261,7 @@ impl LabelSet {
                     self.names.sort_by_key(|name| name.parse::<u32>().unwrap_or(u32::MAX));
                     return Ok(());
                 }
-                self.names = numbers(self.outputs);
+                self.names = self.numbered_names();
                 classes
             }
             _ => {
@@ -254,6 +275,17 @@ impl LabelSet {
         };
         self.renumber(&new);
         Ok(())
+    }
+
+    /// The classes of the words in the file, if the model knows them all by name.
+    fn known_classes(&self) -> Option<Vec<u32>> {
+        let known = self.known.as_ref()?;
+        self.names.iter().map(|name| known.iter().position(|k| k == name).map(|at| at as u32)).collect()
+    }
+
+    /// Classes that the file tells by number.
+    fn numbered_names(&self) -> Vec<String> {
+        self.known.clone().filter(|known| known.len() == self.outputs).unwrap_or_else(|| numbers(self.outputs))
     }
 
     fn renumber(&mut self, new: &[u32]) {
@@ -323,6 +355,29 @@ mod tests {
         }
         let (targets, _) = resolve(LabelKind::Single, 2, Some(&["1", "5"]), &[vec![Cell::Number(5.0)]]).unwrap();
         assert_eq!(classes(targets), [1], "a name that is a number counts as a name");
+    }
+
+    #[test]
+    fn a_model_that_has_names_for_its_classes_keeps_their_order() {
+        let known: Vec<String> = ["positive", "neutral", "negative"].map(String::from).into();
+        let columns = vec!["y".to_string()];
+        let settle = |cells: &[Cell<'static>]| {
+            let mut set = LabelSet::new(LabelKind::Single, 3, None).preferring(Some(&known));
+            for cell in cells {
+                let at = At { file: Path::new("a.csv"), place: Place::Line(2), columns: &columns };
+                set.push(at.label(LabelKind::Single, std::slice::from_ref(cell)).unwrap(), &at).unwrap();
+            }
+            let (targets, names) = set.finish(Path::new("a.csv"), &columns).unwrap();
+            (classes(targets), names)
+        };
+        assert_eq!(settle(&[word("negative"), word("positive")]), (vec![2, 0], known.clone()));
+        assert_eq!(
+            settle(&[Cell::Number(1.0), Cell::Number(2.0)]),
+            (vec![1, 2], known.clone()),
+            "numbers are its classes"
+        );
+        let (other, names) = settle(&[word("spam"), word("ham")]);
+        assert_eq!((other, names), (vec![1, 0], vec!["ham".to_string(), "spam".into()]), "words of another task");
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! A `tokenizer.json` with its special tokens: [CLS] and [SEP], or the end of a text.
 
+use super::beside::Beside;
 use super::wordpiece::WordPiece;
 use crate::vocabulary::parse_tokenizer;
 use crate::{DataError, guarded};
 use std::path::{Path, PathBuf};
-use tokenizers::{EncodeInput, PostProcessor, Tokenizer, TruncationParams, TruncationStrategy};
+use tokenizers::{Encoding, PostProcessor, Tokenizer, TruncationDirection, TruncationParams, TruncationStrategy};
 
 pub struct TextTokenizer {
     file: PathBuf,
@@ -15,6 +16,8 @@ pub struct TextTokenizer {
     short: Option<WordPiece>,
     /// Tokens of a text at most.
     limit: usize,
+    /// Texts that are too long lose their beginning.
+    cuts_left: bool,
 }
 
 /// Bytes of a text that are looked at for each token that is kept; most tokens have four or five.
@@ -30,6 +33,9 @@ pub(crate) fn cut_between_words(text: &str, bytes: usize) -> usize {
     let word = text[..end].rfind(|c: char| c.is_ascii_whitespace());
     word.filter(|at| 2 * at >= end && *at > 0).unwrap_or(end)
 }
+
+/// The largest vocabularies that exist take some tens of MiB.
+const MOST_BYTES: u64 = 1 << 30;
 
 /// What tokenizing a text gave, beside its ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,15 +62,34 @@ impl TextTokenizer {
             }
             _ => DataError::Unreadable { file: file.into(), source },
         };
+        // A pipe would wait for a writer for ever, and a device never end.
+        let metadata = std::fs::metadata(file).map_err(unreadable)?;
+        if !metadata.is_file() || metadata.len() > MOST_BYTES {
+            let cause = format!("it is no file of at most {} MiB", MOST_BYTES >> 20);
+            return Err(DataError::Tokenizer { file: file.into(), cause });
+        }
         let json = std::fs::read_to_string(file).map_err(unreadable)?;
-        Self::from_json(file, json)
+        Self::with_beside(file, json, &Beside::read(file)?)
     }
 
     /// `name` is what messages call it.
     pub fn from_json(name: &Path, json: String) -> Result<Self, DataError> {
-        let (tokenizer, size) = parse_tokenizer(name, json.as_bytes())?;
-        let short = WordPiece::new(&json, &tokenizer);
-        Ok(TextTokenizer { file: name.into(), tokenizer, json, size, short, limit: usize::MAX })
+        Self::with_beside(name, json, &Beside::default())
+    }
+
+    fn with_beside(name: &Path, json: String, beside: &Beside) -> Result<Self, DataError> {
+        let used = beside.applied(&json);
+        let used = used.as_deref().unwrap_or(&json);
+        let (tokenizer, size) = parse_tokenizer(name, used.as_bytes())?;
+        let cuts_left = beside.cuts_left(used);
+        // The short way cuts at the end.
+        let short = WordPiece::new(used, &tokenizer).filter(|_| !cuts_left);
+        Ok(TextTokenizer { file: name.into(), tokenizer, json, size, short, limit: usize::MAX, cuts_left })
+    }
+
+    /// Whether texts that are too long lose their beginning, not their end.
+    pub(crate) fn cuts_left(&self) -> bool {
+        self.cuts_left
     }
 
     /// Its file, as it was read: belongs into the folder of what was trained with it.
@@ -93,12 +118,20 @@ impl TextTokenizer {
             let cause = format!("{max_length} leaves no room beside the {added} special tokens of {}", self.name());
             return Err(DataError::option("max_length", cause));
         }
-        let strategy = TruncationStrategy::LongestFirst;
-        let limit = TruncationParams { max_length, strategy, stride: 0, ..TruncationParams::default() };
-        let refused = |e: tokenizers::Error| DataError::Tokenizer { file: self.file.clone(), cause: e.to_string() };
-        self.tokenizer.with_truncation(Some(limit)).map(|_| ()).map_err(refused)?;
         self.limit = max_length;
-        Ok(())
+        // Pairs are cut here: the library would cut each text to the limit first, and forget which was the longer one.
+        let limit = (!pair).then(|| TruncationParams {
+            max_length,
+            strategy: TruncationStrategy::LongestFirst,
+            stride: 0,
+            direction: self.direction(),
+        });
+        let refused = |e: tokenizers::Error| DataError::Tokenizer { file: self.file.clone(), cause: e.to_string() };
+        self.tokenizer.with_truncation(limit).map(|_| ()).map_err(refused)
+    }
+
+    fn direction(&self) -> TruncationDirection {
+        if self.cuts_left { TruncationDirection::Left } else { TruncationDirection::Right }
     }
 
     /// Appends the ids of a text or a pair, with special tokens. `vocab`: ids that the model knows.
@@ -118,23 +151,41 @@ impl TextTokenizer {
             return Ok(Encoded { length, split: length, truncated });
         }
         let text = self.beginning(text)?;
-        let input: EncodeInput<'_> = match pair {
-            Some(pair) => (text, self.beginning(pair)?).into(),
-            None => text.into(),
+        let pair = pair.map(|pair| self.beginning(pair)).transpose()?;
+        let encoding = match pair {
+            Some(pair) => guarded(|| self.encode_pair(text, pair)),
+            None => guarded(|| self.tokenizer.encode_fast(text, true)),
         };
-        self.encode(input, true, vocab, ids)
+        self.take(encoding, vocab, ids)
+    }
+
+    /// Both texts with special tokens, the longer one cut first until they fit.
+    fn encode_pair(&self, text: &str, pair: &str) -> tokenizers::Result<Encoding> {
+        let mut texts = [self.tokenizer.encode_fast(text, false)?, self.tokenizer.encode_fast(pair, false)?];
+        let added = self.tokenizer.get_post_processor().map_or(0, |p| p.added_tokens(true));
+        let lengths = texts.each_ref().map(|text| text.len());
+        for (text, keep) in texts.iter_mut().zip(cut(lengths, self.limit.saturating_sub(added))) {
+            text.truncate(keep, 0, self.direction());
+        }
+        let [text, mut pair] = texts;
+        pair.set_type_ids(vec![1; pair.len()]);
+        self.tokenizer.post_process(text, Some(pair), true)
     }
 
     /// As much of a text as can have influence on the ids that are kept: tokenizing takes over a hundred times the bytes
     /// of its text, and of a book with a limit of 512 tokens only the first page is read.
     fn beginning<'a>(&self, text: &'a str) -> Result<&'a str, DataError> {
+        // What loses its beginning is looked at whole.
+        if self.cuts_left {
+            return Ok(text);
+        }
         let mut bytes = self.limit.saturating_mul(BYTES_PER_TOKEN).max(LEAST_BYTES);
         while bytes < text.len() {
             let part = &text[..cut_between_words(text, bytes)];
             let encoding = self.attempt(|| self.tokenizer.encode_fast(part, false))?;
             // More tokens than are kept, and some to spare: where it was cut is seen by none that are.
-            let spare = encoding.get_overflowing().iter().map(|rest| rest.len()).sum::<usize>();
-            if spare > SPARE_TOKENS {
+            let beyond = encoding.get_overflowing().iter().map(|rest| rest.len()).sum::<usize>();
+            if encoding.len() + beyond > self.limit.saturating_add(SPARE_TOKENS) {
                 return Ok(part);
             }
             bytes = bytes.saturating_mul(2);
@@ -154,7 +205,7 @@ impl TextTokenizer {
 
     #[cfg(test)]
     pub(super) fn encode_long_into(&self, text: &str, vocab: usize, ids: &mut Vec<u32>) -> Result<Encoded, DataError> {
-        self.encode(text.into(), true, vocab, ids)
+        self.take(guarded(|| self.tokenizer.encode_fast(text, true)), vocab, ids)
     }
 
     /// Refuses ids that the model does not know.
@@ -166,17 +217,18 @@ impl TextTokenizer {
 
     /// Appends the ids of a text without special tokens.
     pub(super) fn encode_plain_into(&self, text: &str, vocab: usize, ids: &mut Vec<u32>) -> Result<Encoded, DataError> {
-        self.encode(self.beginning(text)?.into(), false, vocab, ids)
+        let text = self.beginning(text)?;
+        self.take(guarded(|| self.tokenizer.encode_fast(text, false)), vocab, ids)
     }
 
-    fn encode(
+    fn take(
         &self,
-        input: EncodeInput<'_>,
-        special: bool,
+        encoding: Result<tokenizers::Result<Encoding>, String>,
         vocab: usize,
         ids: &mut Vec<u32>,
     ) -> Result<Encoded, DataError> {
-        let encoding = self.attempt(|| self.tokenizer.encode_fast(input, special))?;
+        let refused = |cause| DataError::Tokenizer { file: self.file.clone(), cause };
+        let encoding = encoding.map_err(refused)?.map_err(|error| refused(error.to_string()))?;
         let found = encoding.get_ids();
         self.check(found, vocab)?;
         ids.extend_from_slice(found);
@@ -194,9 +246,46 @@ impl TextTokenizer {
     }
 }
 
+/// Tokens that each of two texts keeps: the longer one is cut to the shorter, then both alike, and of an odd rest the one
+/// that was longer has one more (the second, where both were equal). As transformers cuts.
+fn cut([first, second]: [usize; 2], room: usize) -> [usize; 2] {
+    let (short, long) = (first.min(second), first.max(second));
+    let kept = match (short + long <= room, short <= room / 2) {
+        (true, _) => [short, long],
+        (false, true) => [short, room - short],
+        (false, false) => [room / 2, room - room / 2],
+    };
+    if first > second { [kept[1], kept[0]] } else { kept }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// One token at a time from the longer text is the definition.
+        #[test]
+        fn pairs_are_cut_from_the_longer_text(first in 0usize..60, second in 0usize..60, room in 0usize..60) {
+            let [a, b] = cut([first, second], room);
+            prop_assert!(a <= first && b <= second && a + b == room.min(first + second));
+            prop_assert!(a.abs_diff(b) <= 1 || (a < b && a == first) || (b < a && b == second), "{a} + {b}");
+            // Where both are cut to an odd rest, the longer one keeps one more.
+            if a < first && b < second && a != b {
+                prop_assert_eq!(a > b, first > second);
+            }
+        }
+    }
+
+    #[test]
+    fn of_an_odd_rest_the_longer_text_keeps_one_more() {
+        assert_eq!((cut([30, 25], 21), cut([25, 30], 21), cut([30, 30], 21)), ([11, 10], [10, 11], [10, 11]));
+        let mut tokenizer = encoder();
+        tokenizer.limit(6, true).unwrap();
+        let mut ids = Vec::new();
+        let encoded = tokenizer.encode_into("a a a a a a a a a", Some("b b b b b b b b"), 8, &mut ids).unwrap();
+        assert_eq!((ids.as_slice(), encoded.split, encoded.truncated), (&[2, 4, 4, 3, 5, 3][..], 4, true));
+    }
 
     /// Words with [CLS] and [SEP], as BERT's.
     pub(crate) const ENCODER: &str = r#"{

@@ -23,6 +23,8 @@ pub struct Classifier {
     pub padding: usize,
     /// Kinds of segments that it tells apart; texts of a pair are of two.
     pub segments: usize,
+    /// Whether the padding token stands at a position like any other, should a text spell it out.
+    pub padding_has_a_place: bool,
 }
 
 /// Two towers whose embeddings are compared.

@@ -82,8 +82,21 @@ fn preset<S: HubSizes>(default: &S, name: &str, section: &Section<'_>) -> Option
     found
 }
 
+/// Names that people know and that no family here goes by.
+fn is_decoder_only(name: &str) -> bool {
+    const NAMES: [&str; 14] = [
+        "gpt", "llama", "mistral", "mixtral", "qwen", "phi-", "gemma", "falcon", "opt-", "bloom", "pythia", "deepseek",
+        "olmo", "smollm",
+    ];
+    let name = presets::short(name).to_ascii_lowercase();
+    NAMES.iter().any(|known| name.starts_with(known) || name.starts_with(&format!("distil{known}")))
+}
+
 /// The nearest preset of any family.
 fn similar(name: &str) -> Option<String> {
+    if is_decoder_only(name) {
+        return Some("decoder-only models are not supported: mu-sota is the family of language models here".into());
+    }
     let all = FamilyName::ALL.iter().flat_map(|&family| presets::of_family(family));
     let near = nearest(presets::short(name), all)?;
     let family = presets::family_of(near)?;
@@ -106,6 +119,7 @@ fn checkpoint<S: HubSizes>(default: &S, dir: &Path, section: &Section<'_>) -> Op
 fn config_sizes<S: HubSizes>(default: &S, dir: &Path) -> Result<S, HfError> {
     let config = Config::open(dir)?;
     check_family(default.family(), &config)?;
+    refuse_quantized(&config)?;
     let weights = match Checkpoint::open(dir) {
         Ok(checkpoint) => Some(checkpoint),
         // A plan needs only the sizes.
@@ -135,6 +149,16 @@ pub fn family_in(config: &Config) -> Result<FamilyName, HfError> {
         let written: String = written.chars().take(60).collect();
         config.refused(format!("model_type {written:?} is not supported, only {}", supported.join(", ")))
     })
+}
+
+/// Packed weights are other numbers than they look like.
+fn refuse_quantized(config: &Config) -> Result<(), HfError> {
+    match config.keys().get("quantization_config").filter(|value| !value.is_null()) {
+        None => Ok(()),
+        Some(_) => Err(config.refused(
+            "quantization_config: quantized weights are not supported; use the checkpoint they were made from".into(),
+        )),
+    }
 }
 
 fn check_family(family: FamilyName, config: &Config) -> Result<(), HfError> {

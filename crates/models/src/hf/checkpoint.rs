@@ -13,6 +13,9 @@ pub const INDEX: &str = "model.safetensors.index.json";
 /// An index names each tensor once: some hundred bytes for each of some ten thousand.
 const MOST_INDEX_BYTES: u64 = 64 << 20;
 
+/// Bytes of two tensors that are compared at a time.
+const COMPARED_BYTES: usize = 1 << 20;
+
 /// An open checkpoint: which tensors there are, and where.
 #[derive(Debug)]
 pub struct Checkpoint {
@@ -89,6 +92,26 @@ impl Checkpoint {
 
     pub fn info(&self, name: &str) -> Option<&TensorInfo> {
         self.files[*self.tensors.get(name)?].tensors().get(name)
+    }
+
+    /// Whether two tensors hold the same numbers in the same type. Reads until they differ.
+    pub fn is_same(&self, one: &str, other: &str) -> Result<bool, HfError> {
+        let (Some(a), Some(b)) = (self.info(one), self.info(other)) else { return Ok(false) };
+        if a.dtype != b.dtype || a.shape != b.shape {
+            return Ok(false);
+        }
+        let mut pieces = [vec![0; COMPARED_BYTES], vec![0; COMPARED_BYTES]];
+        let bytes = a.data_offsets.1 - a.data_offsets.0;
+        for start in (0..bytes).step_by(COMPARED_BYTES) {
+            let len = (bytes - start).min(COMPARED_BYTES as u64) as usize;
+            for (name, piece) in [one, other].into_iter().zip(&mut pieces) {
+                self.read_part(name, start, &mut piece[..len])?;
+            }
+            if pieces[0][..len] != pieces[1][..len] {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Fills `data` with the bytes of a tensor from `offset` on.

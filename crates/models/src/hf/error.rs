@@ -30,6 +30,8 @@ pub enum HfError {
     Mismatch(Box<Mismatch>),
     #[error("{}: {cause}\n  = hint: {}", dir.display(), hint(self))]
     NotFinite { dir: PathBuf, cause: String },
+    #[error("{}: {cause}\n  = hint: {}", dir.display(), hint(self))]
+    Copies { dir: PathBuf, cause: String },
     #[error("cannot write {}: {cause}\n  = hint: {}", path.display(), hint(self))]
     Write { path: PathBuf, cause: io::Error },
     #[error("{}: {cause}\n  = hint: {}", path.display(), hint(self))]
@@ -81,6 +83,16 @@ impl fmt::Display for Mismatch {
 
 fn hint(error: &HfError) -> String {
     match error {
+        HfError::NoConfig { dir } if !dir.exists() => match hub_name(dir) {
+            Some(name) => {
+                let folder = name.rsplit('/').next().unwrap_or(&name).to_string();
+                format!(
+                    "a checkpoint is a folder on this machine, and plimsoll downloads nothing; if {name} is meant as on the \
+                     Hugging Face hub, fetch it once: hf download {name} --local-dir {folder}; then checkpoint = \"{folder}\""
+                )
+            }
+            None => "there is no such folder: give that of a Hugging Face model, with config.json in it".into(),
+        },
         HfError::NoConfig { .. } => "give the folder of a Hugging Face model, with config.json in it".into(),
         HfError::NoWeights { .. } => {
             "it must hold model.safetensors, or model.safetensors.index.json and its parts".into()
@@ -97,10 +109,28 @@ fn hint(error: &HfError) -> String {
         HfError::NotFinite { .. } => {
             "nothing can be learned from or answered with it: use weights from before they went wrong".into()
         }
+        HfError::Copies { .. } => "save the checkpoint with its embeddings tied, or use another".into(),
         HfError::Write { .. } => "is there space on the disk, and may the folder be written?".into(),
         HfError::Occupied { .. } => {
             "name a folder that is new or empty, or one that holds an export and nothing else: it is replaced".into()
         }
+    }
+}
+
+/// What a path says that is meant as a name on the hub: its last part, and the one before it that is no folder here.
+fn hub_name(dir: &std::path::Path) -> Option<String> {
+    let plain = |part: &str| {
+        let sound = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        !part.is_empty() && !part.starts_with('.') && part.chars().all(sound)
+    };
+    let name = dir.file_name()?.to_str().filter(|name| plain(name))?;
+    let owner = dir.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.exists());
+    match owner.map(|owner| owner.file_name().and_then(|o| o.to_str()).filter(|o| plain(o))) {
+        None => Some(name.into()),
+        Some(Some(owner)) if dir.parent()?.parent().is_none_or(|up| up.as_os_str().is_empty() || up.exists()) => {
+            Some(format!("{owner}/{name}"))
+        }
+        Some(_) => None,
     }
 }
 
@@ -153,6 +183,18 @@ mod tests {
             "m: these tensors are not those of the model\n  7 missing: t0, t1, t2, t3, t4, and 2 more\n  1 unexpected: t0"
         );
         assert!(hint.contains("family"), "{hint}");
+    }
+
+    #[test]
+    fn a_name_of_the_hub_is_answered_with_how_to_get_its_folder() {
+        let hint = |dir: &str| HfError::NoConfig { dir: dir.into() }.cause_and_hint().1;
+        assert!(hint("bert-base-uncased").contains("hf download bert-base-uncased --local-dir bert-base-uncased;"));
+        let owned = hint("/tmp/google/flan-t5-small");
+        assert!(owned.contains("hf download google/flan-t5-small --local-dir flan-t5-small;"), "{owned}");
+        for path in ["/nowhere/at/all/model", "models/a model"] {
+            assert!(hint(path).contains("no such folder") || hint(path).contains("hub"), "{path}");
+        }
+        assert!(!hint("/tmp").contains("hub"), "a folder that is there is no name");
     }
 
     #[test]

@@ -12,6 +12,8 @@ mod relations;
 mod track;
 mod train;
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -26,7 +28,7 @@ pub use draft::Draft;
 pub use memory::{Budget, Choice, CudaGraphs, Memory, OffloadLevel, OptimizerState, Precision, RecomputeLevel};
 pub use optimizer::{Optimizer, Rule, Schedule, ScheduleShape, Warmup};
 pub use track::{EventFiles, News, NewsEvery, Notify, Track};
-pub use train::{Checkpoint, Evaluate, Every, Sample, Train};
+pub use train::{Checkpoint, ClassWeights, Evaluate, Every, Sample, Train};
 
 pub use crate::families::{BatchNormMode, FamilyName, Model, Origin, ProblemType, Task};
 pub use crate::reading::{Finding, Problems, RecipeError};
@@ -208,7 +210,14 @@ fn read_text(path: &Path) -> Result<String, RecipeError> {
             std::io::Error::other(format!("{} are too many for a recipe", plimsoll_base::units::format_bytes(size)));
         return Err(refuse(cause, "a recipe is a short TOML file; is this the right one?"));
     }
-    let bytes = std::fs::read(path).map_err(|e| refuse(e, "is it a readable file?"))?;
+    // A pipe or a device has no size to ask for: reading stops where a recipe would have ended long ago.
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MOST_FILE_BYTES + 1).read_to_end(&mut bytes));
+    read.map_err(|e| refuse(e, "is it a readable file?"))?;
+    if bytes.len() as u64 > MOST_FILE_BYTES {
+        let cause = std::io::Error::other("it is too long for a recipe");
+        return Err(refuse(cause, "a recipe is a short TOML file; is this the right one?"));
+    }
     String::from_utf8(bytes).map_err(|e| {
         let cause = std::io::Error::other(format!("byte {} is not UTF-8", e.utf8_error().valid_up_to()));
         refuse(cause, "save the file as UTF-8")

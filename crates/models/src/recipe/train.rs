@@ -4,11 +4,12 @@ use serde::{Serialize, Serializer};
 
 use super::memory::Choice;
 use super::optimizer::{Optimizer, Schedule};
-use crate::families::{Input, Model, Task};
+use crate::families::{Input, Model, ProblemType, Task};
 use crate::reading::about::{About, about};
 use crate::reading::kind::KeyKind;
 use crate::reading::section::{Range, Section};
 use crate::reading::tree::Value;
+use plimsoll_base::metric::Metric;
 use plimsoll_base::names::{Named, nearest};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -24,6 +25,8 @@ pub struct Train {
     /// `None` where gradients are not clipped.
     #[serde(serialize_with = "norm_or_zero")]
     pub clip_norm: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class_weights: Option<ClassWeights>,
     pub optimizer: Optimizer,
     pub schedule: Schedule,
     pub evaluate: Evaluate,
@@ -55,6 +58,26 @@ fn clip_norm(section: &Section<'_>) -> Option<f32> {
     }
 }
 
+/// How much a sample counts in the loss, by its class.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClassWeights {
+    /// All classes together alike: samples ÷ (classes × samples of the class).
+    Balanced,
+    /// In the order of the classes.
+    List(Vec<f64>),
+}
+
+impl Serialize for ClassWeights {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Balanced => serializer.serialize_str(BALANCED),
+            Self::List(weights) => weights.serialize(serializer),
+        }
+    }
+}
+
+const BALANCED: &str = "balanced";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
     Epoch,
@@ -78,8 +101,10 @@ pub struct Evaluate {
     /// Evaluations without improvement before the run stops early.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patience: Option<usize>,
-    /// Samples evaluated at a time; has no influence on the result, except with a contrastive loss, where it is the number
-    /// of pairs that each is sought among.
+    /// Which number says that a model is the best so far; none given: the loss.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metric: Option<Metric>,
+    /// Samples evaluated at a time; has no influence on the result.
     pub batch: Choice<usize>,
 }
 
@@ -106,6 +131,8 @@ fn is_one(beams: &usize) -> bool {
     *beams == 1
 }
 
+/// Of a class in the loss.
+const WEIGHT: Range = Range::above(0.0, 1e6);
 const MOST_EPOCHS: usize = 1_000_000;
 const MOST_STEPS: usize = 1_000_000_000_000;
 const MOST_SAMPLES: usize = 1 << 24;
@@ -126,11 +153,18 @@ pub(super) const ABOUT: &[About] = &[
         "The largest norm of all gradients together; larger ones are scaled down to it. 0 does not clip, and lets every gradient go as soon as it was used.",
     ),
     about(
+        "train.class_weights",
+        "How much samples count in the loss, by class: \"balanced\" makes all classes count alike however frequent they are, or a list in the order of the classes. As weight of PyTorch's CrossEntropyLoss.",
+    )
+    .unset("every sample counts alike"),
+    about(
         "train.evaluate.every",
         "When the validation data is scored: after each epoch, after so many steps, or never.",
     ),
     about("train.evaluate.patience", "Evaluations without improvement after which the run stops early.")
         .unset("the run never stops early"),
+    about("train.evaluate.metric", "Which number of an evaluation chooses the best checkpoint and counts for `patience`.")
+        .unset("the loss"),
     about("train.evaluate.batch", "Samples evaluated at a time; has no influence on the result."),
     about("train.checkpoint.every", "When a checkpoint is written: after each epoch, after so many steps, or never."),
     about("train.checkpoint.keep", "How many of the latest checkpoints stay on disk, beside the best."),
@@ -177,9 +211,10 @@ impl Train {
             steps,
             seed: section.seed("seed").unwrap_or(1),
             clip_norm: clip_norm(section),
+            class_weights: ClassWeights::read(section, task, model),
             optimizer: Optimizer::read(&section.section_or_empty("optimizer")),
             schedule: Schedule::read(&section.section_or_empty("schedule")),
-            evaluate: Evaluate::read(&section.section_or_empty("evaluate")),
+            evaluate: Evaluate::read(&section.section_or_empty("evaluate"), task, model),
             checkpoint: Checkpoint::read(&section.section_or_empty("checkpoint")),
             sample: Sample::read(section, task, model),
         };
@@ -208,15 +243,77 @@ impl Every {
     }
 }
 
+impl ClassWeights {
+    fn read(section: &Section<'_>, task: Task, model: Option<&Model>) -> Option<Self> {
+        let length = 2..=1_000_000;
+        section.declare("class_weights", || {
+            KeyKind::any([KeyKind::words([BALANCED]), KeyKind::list(KeyKind::Number(WEIGHT), &length)])
+        });
+        let classes = match model.map(Model::family) {
+            _ if !matches!(task, Task::Series | Task::Classify) => {
+                section.not_with("class_weights", format!("task `{task}`"));
+                return None;
+            }
+            Some(family) if family.classifier().is_some_and(|c| c.problem != ProblemType::Single) => {
+                section.not_with("class_weights", "anything but one class per text");
+                return None;
+            }
+            Some(family) => match (family.classifier(), family.input()) {
+                (Some(classifier), _) => Some(classifier.labels),
+                (None, Input::Series { classes, .. }) => Some(classes),
+                _ => None,
+            },
+            None => None,
+        };
+        let node = section.get("class_weights")?;
+        let Value::Text(word) = &node.value else {
+            let weight = |node: &_| section.number_of("class_weights", node, WEIGHT);
+            let weights = section.list("class_weights", length, KeyKind::Number(WEIGHT), weight)?;
+            if let Some(classes) = classes.filter(|&classes| classes != weights.len()) {
+                let cause = format!("{} weights are listed, the model has {classes} classes", weights.len());
+                section.refuse("class_weights", cause, "one weight for each class, in their order");
+            }
+            return Some(Self::List(weights));
+        };
+        if word != BALANCED {
+            let hint = nearest(word, [BALANCED]).map(|n| format!("did you mean \"{n}\"?"));
+            section.unknown_value("class_weights", node, "\"balanced\" or a list of numbers", hint);
+            return None;
+        }
+        Some(Self::Balanced)
+    }
+}
+
+/// The measures that evaluations of a task have.
+fn metrics(task: Task, model: Option<&Model>) -> &'static [Metric] {
+    use Metric as M;
+    let problem = model.and_then(|model| model.family().classifier()).map(|classifier| classifier.problem);
+    match task {
+        Task::Classify if problem == Some(ProblemType::Regression) => &[M::Loss, M::Pearson, M::Spearman],
+        Task::Series | Task::Classify => &[M::Loss, M::Accuracy, M::F1],
+        Task::LanguageModel => &[M::Loss, M::Perplexity, M::Accuracy],
+        Task::Seq2seq => &[M::Loss, M::Accuracy, M::ExactMatch, M::Rouge1, M::Rouge2, M::RougeL],
+        Task::Contrastive => &[M::Loss, M::Accuracy, M::RecallAt1, M::RecallAt5, M::RecallAt10, M::ZeroShot],
+    }
+}
+
 impl Evaluate {
-    fn read(section: &Section<'_>) -> Self {
+    fn read(section: &Section<'_>, task: Task, model: Option<&Model>) -> Self {
         let evaluate = Self {
             every: Every::read(section, Every::Epoch),
             patience: section.size("patience", 1..=1_000_000),
+            metric: section.choice("metric"),
             batch: Choice::size(section, "batch", 1..=MOST_SAMPLES),
         };
         if evaluate.every == Every::Never {
             section.not_with("patience", "a run that never evaluates");
+            section.not_with("metric", "a run that never evaluates");
+        }
+        let known = metrics(task, model);
+        if let Some(metric) = evaluate.metric.filter(|metric| !known.contains(metric)) {
+            let names: Vec<&str> = known.iter().map(|m| m.name()).collect();
+            let cause = format!("evaluations of task `{task}` have no {metric}");
+            section.refuse("metric", cause, format!("one of {}", names.join(", ")));
         }
         section.finish();
         evaluate

@@ -14,7 +14,7 @@ pub use levers::divisors;
 pub(crate) use levers::{LEVERS, Lever, Move, Situation, Target, settings};
 pub(crate) use setup::fused_feed_forward;
 pub use setup::{Planned, budget_bytes, family, length, pins, plan, precision, profile, spec};
-pub use setup::{asked_in_vain, evaluate_batch, instead_of};
+pub use setup::{asked_in_vain, evaluate_batch, instead_of, writes_to_evaluate};
 pub use use_plan::{EMBEDDINGS, plan_use};
 
 use crate::program::{Settings, StepSpec};

@@ -5,6 +5,7 @@ use crate::Device;
 use crate::PlanFailure;
 use crate::choose::{Choice, ChooseError, Decision, Pins, choose};
 use crate::program::{EVALUATE, StepSpec, UpdateRule};
+use plimsoll_base::metric::Metric;
 use plimsoll_base::names::Named;
 use plimsoll_base::units::{ADDRESSABLE_BYTES, format_bytes};
 use plimsoll_core::graph::Backend;
@@ -36,14 +37,26 @@ fn target_length(recipe: &Recipe) -> usize {
 fn generation(recipe: &Recipe) -> Option<GenerationShape> {
     let decoder = recipe.model.family().decoder().filter(|decoder| !decoder.reads_itself());
     let (Some(_), Some(sample)) = (decoder, &recipe.train.sample) else { return None };
+    // An evaluation that is judged by texts writes all of them, several at a time.
+    let judged = writes_to_evaluate(recipe);
+    let longest = if judged { target_length(recipe).max(sample.length) } else { sample.length };
     let shape = GenerationShape {
-        sources: 1,
+        sources: if judged { recipe.train.effective_batch.min(EVALUATED_SOURCES) } else { 1 },
         beams: sample.beams,
         source_length: length(recipe),
-        max_new_tokens: sample.length,
+        max_new_tokens: longest,
     };
-    (sample.length > 0).then_some(shape)
+    (longest > 0).then_some(shape)
 }
+
+/// Whether evaluations in the midst of training write texts: only where the best model is chosen by them, for keys and
+/// values of what is written take memory beside every step.
+pub fn writes_to_evaluate(recipe: &Recipe) -> bool {
+    recipe.train.evaluate.metric.is_some_and(Metric::needs_writing)
+}
+
+/// Sources answered at a time while evaluating.
+const EVALUATED_SOURCES: usize = 4;
 
 /// Samples evaluated at a time unless the recipe says: no more than a step sees, and never what sets the peak.
 pub fn evaluate_batch(recipe: &Recipe) -> Option<usize> {

@@ -24,7 +24,6 @@ pub fn plan_use(recipe: &Recipe, device: &Device, writes: Option<GenerationShape
         (setup::family(&recipe.model), setup::spec(recipe, device), setup::pins(recipe, device)?);
     let options = LayoutOptions { target: device.target, sharing: true };
     let budget = budget_bytes(recipe, device);
-    let compares = family.contrast().is_some() && evaluate_batch(recipe).is_some();
     let mut batch = evaluate_batch(recipe).unwrap_or(recipe.train.effective_batch.min(USUAL_BATCH));
     loop {
         let spec = StepSpec { evaluate_batch: Some(batch), generation: writes, ..spec.clone() };
@@ -41,11 +40,9 @@ pub fn plan_use(recipe: &Recipe, device: &Device, writes: Option<GenerationShape
             reserve_bytes: device.reserve_bytes,
             headroom_bytes: budget as i64 - peak as i64,
         };
-        // The number of samples at a time has no influence on the answers, unless they are compared with one another, as
-        // many as during training.
+        // The number of samples at a time has no influence on the answers.
         match (peak <= budget, batch) {
             (true, _) => return Ok(planned),
-            (false, _) if compares => return Err(PlanFailure::DoesNotFit(Box::new(planned))),
             (false, 1) => return Err(PlanFailure::DoesNotFit(Box::new(planned))),
             _ => batch = batch.div_ceil(2),
         }

@@ -9,9 +9,9 @@ use plimsoll_core::ops::{Accumulate, AccumulateStochastic, Rounding};
 use plimsoll_core::plan::{
     Offload, Phase, PlanError, Program, Recompute, add_landing, offload, offloaded_values, recompute, recomputed_nodes,
 };
-use plimsoll_core::types::DType;
+use plimsoll_core::types::{DType, Type};
 use plimsoll_models::families::layers::rng;
-use plimsoll_models::families::{AttentionForm, Build, Family, FeedForwardForm, GenerationShape};
+use plimsoll_models::families::{AttentionForm, Build, Contrast, Family, FeedForwardForm, GenerationShape, Outputs};
 use serde::{Deserialize, Serialize};
 
 /// Phase names.
@@ -242,13 +242,30 @@ pub(crate) fn update_phase(steps: &[&Graph], spec: &StepSpec, settings: &Setting
 /// The forward pass alone, with its own batch, adding to the same metrics.
 pub fn evaluate(family: &dyn Family, spec: &StepSpec, settings: &Settings, batch: usize) -> Result<Graph, PlanError> {
     let mut graph = Graph::mixed(EVALUATE, spec.float, spec.master);
-    let outputs = family.forward(&mut graph, &settings.build(batch, spec, false))?;
+    let build = settings.build(batch, spec, false);
+    let (outputs, kept) = match family.contrast() {
+        Some(towers) => compared(&mut graph, towers, &build)?,
+        None => {
+            let outputs = family.forward(&mut graph, &build)?;
+            let kept = outputs.logits.into_iter().collect();
+            (outputs, kept)
+        }
+    };
     add_metric(&mut graph, "metrics.loss", outputs.loss)?;
     if let Some(correct) = outputs.correct {
         add_metric(&mut graph, "metrics.correct", correct)?;
     }
-    outputs.logits.into_iter().for_each(|logits| graph.keep(logits));
+    kept.into_iter().for_each(|value| graph.keep(value));
     Ok(graph)
+}
+
+/// Images and texts are compared by the host, which has the embeddings of more than one batch: how many are evaluated at
+/// a time must not change what each is sought among.
+fn compared(graph: &mut Graph, towers: &dyn Contrast, build: &Build) -> Result<(Outputs, Vec<ValueId>), PlanError> {
+    let (image, text) = towers.embed(graph, build)?;
+    let weight = graph.data("weight", Type::new(graph.float.wide(), &[build.batch]))?;
+    let outputs = towers.contrast(graph, image, text, weight)?;
+    Ok((outputs, vec![image, text]))
 }
 
 pub fn next_token(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Option<Result<Graph, PlanError>> {

@@ -13,6 +13,7 @@ use plimsoll_core::graph::{Component, Graph, GraphError, Init, InputKind, OpRef,
 use plimsoll_core::ops::{Accumulate, Adafactor, AdamW, ClipNorm, FromHost, Rounding, Sgd, StoreToHost, Window};
 use plimsoll_core::types::{DType, Type};
 use plimsoll_models::families::layers::rng;
+use plimsoll_models::hf::names::expand;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -61,6 +62,8 @@ impl Factor {
 struct Rule {
     rule: UpdateRule,
     weight_decay: f64,
+    /// Tensors that the parameter packs.
+    parts: usize,
     zero_gradient: bool,
     rounding: Option<Rounding>,
     w: ValueId,
@@ -75,7 +78,7 @@ struct Rule {
 impl Rule {
     /// The op, for elements from `first` on.
     fn op(&self, first: usize) -> Arc<dyn Op> {
-        let &Rule { weight_decay, zero_gradient, .. } = self;
+        let &Rule { weight_decay, parts, zero_gradient, .. } = self;
         let rounding = self.rounding.map(|rounding| rounding.starting_at(first));
         match self.rule {
             UpdateRule::AdamW { beta1, beta2, eps } => {
@@ -83,7 +86,7 @@ impl Rule {
             }
             UpdateRule::Sgd { momentum } => Arc::new(Sgd { momentum, weight_decay, zero_gradient, rounding }),
             UpdateRule::Adafactor => {
-                Arc::new(Adafactor { weight_decay, zero_gradient, rounding, ..Adafactor::DEFAULT })
+                Arc::new(Adafactor { weight_decay, parts, zero_gradient, rounding, ..Adafactor::DEFAULT })
             }
         }
     }
@@ -164,6 +167,7 @@ impl Update<'_> {
         let decayed = spec.decay_all || matches!(graph.value(w).input, Some(InputKind::Parameter { decay: true, .. }));
         let weight_decay = if decayed { spec.weight_decay } else { 0.0 };
         let (lr, clip) = (graph.scalar("lr")?, factor.clip);
+        let parts = expand(&graph.value(w).name).len();
         let (shapes, mut scalars) = match spec.rule {
             UpdateRule::AdamW { .. } => {
                 let [one, two] = factor.corrections(graph)?;
@@ -171,7 +175,7 @@ impl Update<'_> {
             }
             UpdateRule::Sgd { momentum } if momentum != 0.0 => (vec![shape], vec![lr, clip]),
             UpdateRule::Sgd { .. } => (Vec::new(), vec![lr, clip]),
-            UpdateRule::Adafactor => (Adafactor::state_shapes(&shape), vec![lr, factor.number(graph)?, clip]),
+            UpdateRule::Adafactor => (Adafactor::packed_shapes(&shape, parts), vec![lr, factor.number(graph)?, clip]),
         };
         let moments = self.moments(graph, w, &shapes)?;
         let names = moments.iter().map(|&moment| graph.value(moment).name.clone()).collect();
@@ -180,7 +184,7 @@ impl Update<'_> {
         if rounding.is_some() {
             scalars.push(rng(graph)?);
         }
-        Ok(Rule { rule: spec.rule, weight_decay, zero_gradient, rounding, w, moments, names, grad, scalars })
+        Ok(Rule { rule: spec.rule, weight_decay, parts, zero_gradient, rounding, w, moments, names, grad, scalars })
     }
 
     /// `moment1.<parameter>`, `moment2.<parameter>`, …
@@ -432,6 +436,48 @@ mod tests {
                     assert!(on_device <= moments * (4 * elements + 64), "{on_device} bytes of {elements} elements");
                 }
             }
+        }
+    }
+
+    /// Two updates of parameters of (rows, 7), or of rows alone, that start as `start` says for each element of all.
+    fn adafactor_of(parameters: &[(&str, usize)], matrix: bool) -> Vec<f32> {
+        let (mut graph, spec) = (Graph::new("update", DType::F32), spec(UpdateRule::Adafactor));
+        let clip = Factor::clip(graph.scalar("clip").unwrap());
+        let update = Update { spec: &spec, zero_gradient: false, from_host: false };
+        for (name, rows) in parameters {
+            let shape = if matrix { vec![*rows, 7] } else { vec![7 * rows] };
+            let w = graph.parameter(name, &shape, Init::Zeros, true).unwrap();
+            let ty = graph.ty(w).clone();
+            let grad = graph.resident(&format!("gradient.{name}"), ty, Component::Gradients, Init::Zeros).unwrap();
+            graph.with_role(Role::Update, |graph| update.add_one(graph, w, grad, clip)).unwrap();
+        }
+        let program = Program::new(vec![Phase { name: "update".into(), graph, repeat: 1 }]).unwrap();
+        let (mut executor, _) = executor(&program, 0.5);
+        let mut first = 0;
+        for (name, rows) in parameters {
+            // The first tensor is eight times smaller, as queries of T5 are.
+            let weight = |i: usize| (i as f32).sin() * if i < 35 { 0.125 } else { 1.0 };
+            let bytes = |f: &dyn Fn(usize) -> f32| {
+                (first..first + 7 * rows).flat_map(|i| f(i).to_le_bytes()).collect::<Vec<u8>>()
+            };
+            executor.write_resident(name, &bytes(&weight)).unwrap();
+            executor.write_resident(&format!("gradient.{name}"), &bytes(&|i| (3.0 * i as f32).cos())).unwrap();
+            first += 7 * rows;
+        }
+        for step in [1.0, 2.0] {
+            set(&mut executor, &[("adafactor.step", step)]);
+            executor.run(0);
+        }
+        let residents = residents(&program, &executor);
+        parameters.iter().flat_map(|(name, _)| floats(DType::F32, &residents[*name])).collect()
+    }
+
+    #[test]
+    fn adafactor_updates_packed_tensors_each_by_itself() {
+        for matrix in [true, false] {
+            let alone = adafactor_of(&[("a.q.weight", 5), ("a.k.weight", 5), ("a.v.weight", 5)], matrix);
+            assert_eq!(adafactor_of(&[("a.{q,k,v}.weight", 15)], matrix), alone, "matrix: {matrix}");
+            assert_ne!(adafactor_of(&[("a.weight", 15)], matrix), alone, "as one tensor the steps are others");
         }
     }
 

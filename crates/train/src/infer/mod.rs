@@ -2,4 +2,5 @@
 
 mod use_model;
 
-pub use use_model::TrainedRun;
+pub use crate::tasks::Question;
+pub use use_model::{Evaluated, TrainedRun};

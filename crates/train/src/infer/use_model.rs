@@ -2,8 +2,9 @@
 
 use crate::arena::take_arena;
 use crate::checkpoints;
+use crate::scoring::{Classes, Retrieved};
 use crate::steps::{Pass, Shapes, evaluate, phase, shapes};
-use crate::tasks::{Each, EachPair, EachRow, ExpectedData, Trained};
+use crate::tasks::{Each, EachPair, EachRow, ExpectedData, Midway, Question, Trained};
 use crate::tasks::{beside_the_run, counts_process, expected_data, load_data, task};
 use crate::weights::{Companions, TokenizerSource, load_folder, source_checkpoint, write_folder};
 use crate::writing::{GenerationOptions, Generator};
@@ -21,8 +22,31 @@ use plimsoll_planner::choose::{Choice, EMBEDDINGS, Planned, plan_use};
 use plimsoll_planner::program::EVALUATE;
 use plimsoll_planner::{Device, PlanFailure};
 use plimsoll_runs::Scores;
+use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// What an evaluation found, as a whole and in detail.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Evaluated {
+    #[serde(flatten)]
+    pub scores: Scores,
+    /// How many texts were written and compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub texts: Option<usize>,
+    #[serde(flatten)]
+    pub classes: Option<Classes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retrieval: Option<Retrieved>,
+}
+
+/// The names of the classes, in the order of the model's outputs.
+fn class_names(data: &LoadedData) -> Vec<String> {
+    match &data.extras.normalizer {
+        Some(normalizer) => normalizer.classes.clone(),
+        None => data.extras.classes.clone(),
+    }
+}
 
 /// A run's model in its arena.
 pub struct TrainedRun {
@@ -95,8 +119,9 @@ impl TrainedRun {
         }
     }
 
-    /// Scores on the validation data of the recipe.
-    pub fn evaluate(&mut self) -> Result<(Scores, LoadedData), RunError> {
+    /// Scores on the validation data of the recipe. Of models that write, as many texts are written and compared as
+    /// `texts` says, where the run was opened to write.
+    pub fn evaluate(&mut self, texts: usize) -> Result<(Evaluated, LoadedData), RunError> {
         let data = load_data(&self.recipe)?;
         self.count_data(&data)?;
         let Some(validation) = data.validation.clone() else {
@@ -106,14 +131,29 @@ impl TrainedRun {
             });
         };
         let mut shapes = shapes(&self.recipe, &self.planned);
-        let scores = evaluate(&mut self.executor, &self.recipe, &self.planned.choice, &mut shapes, validation)?;
-        Ok((scores, data))
+        let choice = &self.planned.choice;
+        let judged = evaluate(&mut self.executor, &self.recipe, choice, &mut shapes, validation)?;
+        let midway = Midway { data: &data, program: &choice.program, executor: &mut self.executor, step: 0 };
+        let written = task(&self.recipe).judge(midway, texts)?.filter(|written| written.count() > 0);
+        let classes = class_names(&data);
+        let evaluated = Evaluated {
+            scores: written.as_ref().map_or(judged.scores, |written| written.lay_over(judged.scores)),
+            texts: written.map(|written| written.count()),
+            classes: judged.answers.and_then(|answers| answers.by_class(&classes)),
+            retrieval: judged.retrieved,
+        };
+        Ok((evaluated, data))
     }
 
-    /// Answers every row of a file, in order. `each` says whether to go on.
-    pub fn predict(&mut self, file: &Path, each: Each<'_>) -> Result<(), RunError> {
+    /// Whether rows that cannot be used may be left out.
+    pub fn leaves_out_bad_rows(&self) -> bool {
+        task(&self.recipe).leaves_out_bad_rows()
+    }
+
+    /// Answers every row of a file, in order, or says why it has no answer. `each` says whether to go on.
+    pub fn predict(&mut self, asked: &Question<'_>, each: Each<'_>) -> Result<(), RunError> {
         let recipe = self.recipe.clone();
-        task(&recipe).predict(file, self, each)
+        task(&recipe).predict(asked, self, each)
     }
 
     /// Whether what it writes goes on where the prompt ends.

@@ -9,17 +9,18 @@ use crate::steps::learning_rate;
 use crate::steps::shapes;
 use crate::steps::{Stepped, Stepper, Underway};
 use crate::tasks::{Midway, Written, loader_options, task};
-use crate::weights::{load_folder, source_checkpoint};
+use crate::weights::{load_folder, source_checkpoint, unfollowed};
 use plimsoll_base::explain::Explain;
 use plimsoll_base::heap;
+use plimsoll_base::metric::Metric;
 use plimsoll_base::names::Named;
 use plimsoll_data::{Loader, Position};
 use plimsoll_exec::Executor;
 use plimsoll_exec::{initialize, initialize_some};
-use plimsoll_models::recipe::{Every, Recipe};
-use plimsoll_planner::choose::{family, precision};
+use plimsoll_models::recipe::{Every, Recipe, Task};
+use plimsoll_planner::choose::{family, precision, writes_to_evaluate};
 use plimsoll_planner::program::EVALUATE;
-use plimsoll_runs::Best;
+use plimsoll_runs::{Best, Scores};
 use plimsoll_runs::{DeviceEvent, End, Evaluation, Event, EventLog, Failed, Finished, Started, StepEvent};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -57,6 +58,11 @@ fn start_weights(run: &Run, executor: &mut dyn Executor) -> Result<Option<String
     }
     if !report.ignored.is_empty() {
         text += &format!("; {} not used", report.ignored.len());
+    }
+    let unfollowed = if run.recipe.train.task == Task::Seq2seq { unfollowed(&folder) } else { Vec::new() };
+    if !unfollowed.is_empty() {
+        text +=
+            &format!("; generation_config.json says {}, which texts written here do not follow", unfollowed.join(", "));
     }
     Ok(Some(text))
 }
@@ -398,9 +404,11 @@ impl<'r> Trainer<'r> {
         let samples = dataset.len();
         let scores = {
             let (recipe, choice) = (&self.run.recipe, &self.run.planned.choice);
-            evaluate(&mut self.executor, recipe, choice, &mut self.shapes, dataset)?
+            evaluate(&mut self.executor, recipe, choice, &mut self.shapes, dataset)?.scores
         };
-        let best = self.state.best.is_none_or(|best| scores.loss < best.scores.loss);
+        let scores = self.judge_texts(scores)?;
+        let metric = self.run.recipe.train.evaluate.metric.unwrap_or(Metric::Loss);
+        let best = self.state.best.is_none_or(|best| scores.is_better(&best.scores, metric));
         match best {
             true => {
                 self.state.best = Some(Best { step: self.state.step, scores });
@@ -413,6 +421,17 @@ impl<'r> Trainer<'r> {
         let ms = began.elapsed().as_secs_f64() * 1e3;
         self.tell(Event::Evaluation(Evaluation { step: self.state.step, epoch, scores, samples, ms, best }))?;
         Ok(best)
+    }
+
+    /// With what written texts are worth, where the best model is chosen by that.
+    fn judge_texts(&mut self, scores: Scores) -> Result<Scores, RunError> {
+        let (run, step) = (self.run, self.state.step);
+        if !writes_to_evaluate(&run.recipe) {
+            return Ok(scores);
+        }
+        let midway = Midway { data: &run.data, program: run.program(), executor: &mut self.executor, step };
+        let written = task(&run.recipe).judge(midway, usize::MAX)?;
+        Ok(written.map_or(scores, |written| written.lay_over(scores)))
     }
 
     /// Lets the model write a little, if it writes text.

@@ -10,8 +10,14 @@ pub struct Prediction {
     /// Which window of a series.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<usize>,
-    /// The row of the file, from 0; of a window its last.
+    /// The row of the file, from 0, whatever becomes of the rows before it; of a window its last.
     pub row: usize,
+    /// What the row is called in its file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<serde_json::Value>,
+    /// The image's file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
     #[serde(flatten)]
     pub answer: Answer,
 }
@@ -36,25 +42,47 @@ pub enum Answer {
     Text {
         text: String,
     },
-    /// Of length 1; similarity is their product.
+    /// Of length 1; similarity is their product. Of an image alone or a text alone there is but one.
     Embeddings {
-        similarity: f64,
-        image_embedding: Vec<f32>,
-        text_embedding: Vec<f32>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        similarity: Option<f64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        image_embedding: Option<Vec<f32>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        text_embedding: Option<Vec<f32>>,
+    },
+    /// There is none, and this is why.
+    None {
+        error: String,
     },
 }
+
+/// What is said where a model's numbers are none.
+const NOT_FINITE: &str = "the model's answer is no finite number";
 
 impl Answer {
     pub fn of(problem: ProblemType, logits: &[f32], names: &[String]) -> Answer {
         match problem {
             ProblemType::Single => Answer::class(logits, names),
-            ProblemType::Multi => Answer::labels(logits, names),
-            ProblemType::Regression => Answer::Numbers { values: logits.to_vec() },
+            ProblemType::Multi if is_finite(logits) => Answer::labels(logits, names),
+            ProblemType::Regression if is_finite(logits) => Answer::Numbers { values: logits.to_vec() },
+            _ => Answer::none(NOT_FINITE),
         }
+    }
+
+    pub fn none(error: impl Into<String>) -> Answer {
+        Answer::None { error: error.into() }
+    }
+
+    pub fn is_none(&self) -> bool {
+        matches!(self, Answer::None { .. })
     }
 
     /// Classes without a name are no answers: the training data never had them.
     pub fn class(logits: &[f32], names: &[String]) -> Answer {
+        if !is_finite(logits) {
+            return Answer::none(NOT_FINITE);
+        }
         let all: Vec<f64> = softmax(logits).collect();
         let probabilities = all[..all.len().min(names.len())].to_vec();
         let class = likeliest(&logits[..probabilities.len()]);
@@ -67,10 +95,24 @@ impl Answer {
         Answer::Labels { labels: likely.map(|(name, _)| name.clone()).collect(), probabilities }
     }
 
-    pub fn embeddings(image: Vec<f32>, text: Vec<f32>) -> Answer {
-        let similarity = image.iter().zip(&text).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
-        Answer::Embeddings { similarity, image_embedding: image, text_embedding: text }
+    /// Those that there are.
+    pub fn embeddings(image: Option<&[f32]>, text: Option<&[f32]>) -> Answer {
+        if ![image, text].into_iter().flatten().all(is_finite) {
+            return Answer::none(NOT_FINITE);
+        }
+        let product =
+            |(image, text): (&[f32], &[f32])| image.iter().zip(text).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
+        let own = |embedding: Option<&[f32]>| embedding.map(<[f32]>::to_vec);
+        Answer::Embeddings {
+            similarity: image.zip(text).map(product),
+            image_embedding: own(image),
+            text_embedding: own(text),
+        }
     }
+}
+
+fn is_finite(values: &[f32]) -> bool {
+    values.iter().all(|x| x.is_finite())
 }
 
 fn softmax(logits: &[f32]) -> impl Iterator<Item = f64> + '_ {
@@ -100,6 +142,19 @@ mod tests {
             panic!("not a class")
         };
         assert_eq!((label.as_str(), class, probabilities.len()), ("c1", 1, 2));
+    }
+
+    #[test]
+    fn what_is_no_number_is_no_answer() {
+        for problem in [ProblemType::Single, ProblemType::Multi, ProblemType::Regression] {
+            let answer = Answer::of(problem, &[0.1, f32::NAN], &names(2));
+            assert!(
+                answer.is_none() && serde_json::to_string(&answer).unwrap().starts_with("{\"error\":"),
+                "{answer:?}"
+            );
+        }
+        assert!(Answer::embeddings(Some(&[f32::INFINITY]), None).is_none());
+        assert!(!Answer::embeddings(Some(&[1.0]), None).is_none());
     }
 
     #[test]

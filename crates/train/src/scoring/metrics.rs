@@ -1,5 +1,6 @@
 //! How good answers are: accuracy and F1 for labels, correlation for numbers. Gathered over a whole evaluation.
 
+use super::classes::{ClassScore, Classes};
 use plimsoll_models::recipe::ProblemType;
 use plimsoll_runs::Scores;
 
@@ -12,11 +13,18 @@ pub struct Answers {
     rows: [u64; 2],
     /// Predicted and true numbers.
     numbers: Vec<(f64, f64)>,
+    /// Of one class of several, how often each (row) was taken for each (column); empty for more than anyone reads.
+    confusion: Vec<u64>,
 }
+
+/// Classes whose confusion is counted.
+const MOST_CONFUSED: usize = 200;
 
 impl Answers {
     pub fn new(problem: ProblemType, labels: usize) -> Answers {
-        Answers { problem, classes: vec![[0; 3]; labels], rows: [0; 2], numbers: Vec::new() }
+        let confused = problem == ProblemType::Single && labels <= MOST_CONFUSED;
+        let confusion = vec![0; if confused { labels * labels } else { 0 }];
+        Answers { problem, classes: vec![[0; 3]; labels], rows: [0; 2], numbers: Vec::new(), confusion }
     }
 
     /// Logits of a row.
@@ -40,6 +48,9 @@ impl Answers {
     fn add_class(&mut self, logits: &[f32], truth: usize) {
         let best = likeliest(logits);
         self.rows[1] += u64::from(best == truth);
+        if let Some(count) = self.confusion.get_mut(truth * self.classes.len() + best) {
+            *count += 1;
+        }
         for (class, counts) in self.classes.iter_mut().enumerate() {
             count(counts, class == best, class == truth);
         }
@@ -70,11 +81,24 @@ impl Answers {
         Scores { loss, accuracy, f1: self.macro_f1(), ..Scores::default() }
     }
 
-    /// Over the classes that occur, in the truth or among the answers.
+    /// Of one class of several over those that occur, in the truth or among the answers; of several labels over all. What
+    /// never occurs counts as 0 there, as in scikit-learn.
     fn macro_f1(&self) -> Option<f64> {
-        let f1 = |&[right, claimed, truth]: &[u64; 3]| 2.0 * right as f64 / (claimed + truth) as f64;
-        let found: Vec<f64> = self.classes.iter().filter(|c| c[1] + c[2] > 0).map(f1).collect();
-        (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)
+        let f1 = |&[right, claimed, truth]: &[u64; 3]| 2.0 * right as f64 / (claimed + truth).max(1) as f64;
+        let counts = |c: &&[u64; 3]| self.problem == ProblemType::Multi || c[1] + c[2] > 0;
+        let found: Vec<f64> = self.classes.iter().filter(counts).map(f1).collect();
+        (self.rows[0] > 0 && !found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)
+    }
+
+    /// Each class by itself; `None` where answers are numbers.
+    pub fn by_class(&self, names: &[String]) -> Option<Classes> {
+        if self.problem == ProblemType::Regression {
+            return None;
+        }
+        let name = |class: usize| names.get(class).cloned().unwrap_or_else(|| class.to_string());
+        let classes = self.classes.iter().enumerate().map(|(class, &counts)| ClassScore::new(name(class), counts));
+        let rows = self.confusion.chunks(self.classes.len().max(1)).map(<[u64]>::to_vec);
+        Some(Classes { classes: classes.collect(), confusion: (!self.confusion.is_empty()).then(|| rows.collect()) })
     }
 }
 
@@ -149,6 +173,58 @@ mod tests {
         assert_eq!(scores.accuracy, Some(0.6));
         // F1: 2·1/(2+2), 2·2/(3+2), 0.
         assert!((scores.f1.unwrap() - (0.5 + 0.8 + 0.0) / 3.0).abs() < 1e-12);
+    }
+
+    /// What scikit-learn 1.9 says (`tools/reference/metrics.py`).
+    const GOLDENS: &str = include_str!("../../tests/goldens/classes.jsonl");
+
+    fn numbers(value: &serde_json::Value) -> Vec<f64> {
+        value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
+    }
+
+    fn close(found: Option<f64>, expected: &serde_json::Value, what: &str) {
+        assert!((found.unwrap() - expected.as_f64().unwrap()).abs() < 1e-12, "{what}: {found:?}, not {expected}");
+    }
+
+    fn golden_answers(golden: &serde_json::Value) -> Answers {
+        let classes = golden["classes"].as_u64().unwrap() as usize;
+        let is_single = golden["kind"] == "single";
+        let mut answers = Answers::new(if is_single { ProblemType::Single } else { ProblemType::Multi }, classes);
+        let rows = golden["truth"].as_array().unwrap().iter().zip(golden["claimed"].as_array().unwrap());
+        for (truth, claimed) in rows {
+            if is_single {
+                let claimed = claimed.as_u64().unwrap() as usize;
+                let logits: Vec<f32> = (0..classes).map(|c| if c == claimed { 1.0 } else { 0.0 }).collect();
+                answers.add(&logits, Truth::Class(truth.as_u64().unwrap() as usize));
+            } else {
+                let logits: Vec<f32> = numbers(claimed).iter().map(|x| *x as f32 - 0.5).collect();
+                let truth: Vec<f32> = numbers(truth).iter().map(|x| *x as f32).collect();
+                answers.add(&logits, Truth::Numbers(&truth));
+            }
+        }
+        answers
+    }
+
+    #[test]
+    fn classes_are_scored_as_scikit_learn_scores_them() {
+        for line in GOLDENS.lines() {
+            let golden: serde_json::Value = serde_json::from_str(line).unwrap();
+            let answers = golden_answers(&golden);
+            let scores = answers.scores(0.0);
+            close(scores.accuracy, &golden["accuracy"], "accuracy");
+            close(scores.f1, &golden["f1"], "macro F1");
+            if golden["kind"] == "multi" {
+                continue;
+            }
+            let found = answers.by_class(&[]).unwrap();
+            for (class, score) in found.classes.iter().enumerate() {
+                close(Some(score.precision), &golden["precision"][class], "precision");
+                close(Some(score.recall), &golden["recall"][class], "recall");
+                close(Some(score.f1), &golden["class_f1"][class], "F1 of a class");
+                assert_eq!(Some(score.support), golden["support"][class].as_u64());
+            }
+            assert_eq!(serde_json::to_value(found.confusion.unwrap()).unwrap(), golden["confusion"]);
+        }
     }
 
     #[test]

@@ -5,15 +5,26 @@ use super::shapes::{Pass, Shapes};
 use super::stepper::phase;
 use super::told::Metrics;
 use crate::RunError;
-use crate::scoring::{Answers, Truth};
+use crate::scoring::{Answers, Retrieval, Retrieved, Truth};
+use plimsoll_core::plan::PlanError;
+use plimsoll_core::types::DType;
 use plimsoll_data::{Batch, Dataset, Loader, LoaderOptions, Position};
-use plimsoll_exec::{Executor, Scalars};
-use plimsoll_models::families::{Input, ProblemType};
+use plimsoll_exec::{Executor, Scalars, floats};
+use plimsoll_models::families::{Input, ProblemType, Task};
 use plimsoll_models::recipe::Recipe;
 use plimsoll_planner::choose::Choice;
 use plimsoll_planner::program::EVALUATE;
 use plimsoll_runs::Scores;
 use std::sync::Arc;
+
+/// What an evaluation found, as a whole and in detail.
+pub struct Judgement {
+    pub scores: Scores,
+    /// Of families with a classifier head.
+    pub answers: Option<Answers>,
+    /// Of images and texts.
+    pub retrieved: Option<Retrieved>,
+}
 
 pub fn evaluate(
     executor: &mut dyn Executor,
@@ -21,10 +32,10 @@ pub fn evaluate(
     choice: &Choice,
     shapes: &mut Shapes,
     dataset: Arc<dyn Dataset>,
-) -> Result<Scores, RunError> {
+) -> Result<Judgement, RunError> {
     let rows = shapes.rows(phase(&choice.program, EVALUATE)?);
     let mut loader = Loader::new(dataset, &options(recipe, rows), Position::default())?;
-    let mut answers = answers(recipe);
+    let (mut answers, mut retrieval) = (answers(recipe), retrieval(executor, recipe)?);
     let metrics = Metrics::of(&choice.program);
     let (mut sums, mut weight, mut open) = ([0.0; 2], 0.0, None);
     while let Some(batch) = loader.next() {
@@ -40,16 +51,66 @@ pub fn evaluate(
         if let (Some(answers), Some(logits)) = (&mut answers, kept(executor, choice, phase)) {
             add_answers(answers, &logits, batch);
         }
+        if let Some(retrieval) = &mut retrieval {
+            let [image, text] = [0, 1].map(|which| kept_value(executor, choice, phase, which).unwrap_or_default());
+            add_pairs(retrieval, &image, &text, rows, batch);
+        }
     }
     open.iter().for_each(|last| add(&mut sums, executor.answer(last)));
     metrics.clear(executor)?;
     executor.check()?;
+    if let Some(retrieval) = retrieval {
+        let (scores, retrieved) = retrieval.finish();
+        return Ok(Judgement { scores, answers: None, retrieved: Some(retrieved) });
+    }
     let [loss, correct] = sums;
     let weight = if weight > 0.0 { weight } else { 1.0 };
-    Ok(match answers {
+    let scores = match &answers {
         Some(answers) => answers.scores(loss / weight),
-        None => Scores { loss: loss / weight, accuracy: Some(correct / weight), ..Scores::default() },
-    })
+        None => by_tokens(recipe, loss / weight, correct / weight),
+    };
+    Ok(Judgement { scores, answers, retrieved: None })
+}
+
+/// Of models that say one token after the other.
+fn by_tokens(recipe: &Recipe, loss: f64, accuracy: f64) -> Scores {
+    let perplexity = (recipe.train.task == Task::LanguageModel).then(|| loss.exp());
+    Scores { loss, accuracy: Some(accuracy), perplexity, ..Scores::default() }
+}
+
+/// Families of two towers are judged by what finds what.
+fn retrieval(executor: &dyn Executor, recipe: &Recipe) -> Result<Option<Retrieval>, RunError> {
+    if recipe.model.family().contrast().is_none() {
+        return Ok(None);
+    }
+    let missing = || PlanError::Broken("the model has no logit_scale".into());
+    let bytes = executor.read_resident(LOGIT_SCALE).ok_or_else(missing)?;
+    let dtype = if bytes.len() == 2 { DType::Bf16 } else { DType::F32 };
+    let scale = floats(dtype, &bytes).first().copied().ok_or_else(missing)?;
+    Ok(Some(Retrieval::new(f64::from(scale).exp(), recipe.train.effective_batch)))
+}
+
+/// The parameter whose exponential similarities are multiplied by.
+const LOGIT_SCALE: &str = "logit_scale";
+
+fn add_pairs(retrieval: &mut Retrieval, images: &[f32], texts: &[f32], rows: usize, batch: &Batch) {
+    let width = images.len() / rows.max(1);
+    let (ids, weight) = (batch.field("ids"), batch.field("weight"));
+    for row in 0..batch.len() {
+        let counts = weight.is_none_or(|field| batch.f32(field, row..row + 1)[0] > 0.0);
+        let caption = ids.map_or(row as u64, |field| hash_of(batch.i32(field, row..row + 1)));
+        if counts {
+            let [image, text] = [images, texts].map(|all| &all[row * width..][..width]);
+            retrieval.add(image, text, caption);
+        }
+    }
+}
+
+fn hash_of(ids: &[i32]) -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    ids.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Summed in f64: a long evaluation must not lose digits.
@@ -75,8 +136,12 @@ fn answers(recipe: &Recipe) -> Option<Answers> {
 
 /// What the evaluation keeps for the host: the logits, one row per sample.
 pub fn kept(executor: &dyn Executor, choice: &Choice, phase: usize) -> Option<Vec<f32>> {
+    kept_value(executor, choice, phase, 0)
+}
+
+fn kept_value(executor: &dyn Executor, choice: &Choice, phase: usize, which: usize) -> Option<Vec<f32>> {
     let graph = &choice.program.phases[choice.program.phase(EVALUATE)?].graph;
-    let name = &graph.value(*graph.kept().first()?).name;
+    let name = &graph.value(*graph.kept().get(which)?).name;
     executor.read_floats(phase, name)
 }
 

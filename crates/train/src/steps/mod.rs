@@ -7,7 +7,7 @@ mod shapes;
 mod stepper;
 mod told;
 
-pub use evaluate::{evaluate, kept};
+pub use evaluate::{Judgement, evaluate, kept};
 pub use feed::Feeder;
 pub use schedule::learning_rate;
 pub use shapes::{Pass, Shapes, shapes};

@@ -1,5 +1,6 @@
 //! Classes, labels or numbers of texts.
 
+use super::asking::{Answering, Question};
 use super::shared::{
     composition, damaged, file, fraction, optional, refused, tokenizer, tokenizer_of_run, unsuited, validation_file,
     vocabulary_size, wrong_source,
@@ -7,10 +8,11 @@ use super::shared::{
 use super::{Each, Task, Trained};
 use crate::RunError;
 use crate::loaded::{Extras, LoadedData};
-use crate::scoring::{Answer, Prediction};
+use crate::scoring::Answer;
 use plimsoll_base::batching::BadRows;
 use plimsoll_data::{self as data, FieldSpec, LabelKind, LabelledData, LabelledOptions, Texts, read_texts};
 use plimsoll_models::families::{Classifier, ProblemType};
+use plimsoll_models::hf::Config;
 use plimsoll_models::recipe::{Labelled, Recipe, Source, Synthetic};
 use std::fs;
 use std::path::Path;
@@ -43,20 +45,28 @@ impl Task for Classify<'_> {
         self.keys.tokenizer.as_deref()
     }
 
-    fn predict(&self, file: &Path, model: &mut dyn Trained, each: Each<'_>) -> Result<(), RunError> {
+    fn predict(&self, asked: &Question<'_>, model: &mut dyn Trained, each: Each<'_>) -> Result<(), RunError> {
         let mut options = self.options()?;
         if self.keys.columns.is_none() {
             options.text = "text".into();
         }
         let mut tokenizer = tokenizer_of_run(self, model.folder())?;
         tokenizer.limit(options.max_length, options.text_pair.is_some())?;
-        let rows = read_texts(file, &options, Arc::new(tokenizer))?;
+        let used: Vec<&str> = [&options.text].into_iter().chain(&options.text_pair).map(String::as_str).collect();
+        let id = asked.id_column(self.recipe, &used)?;
+        let (rows, asked) = read_texts(asked.file, &options, id.as_deref(), Arc::new(tokenizer))?;
         let Classifier { labels, problem, .. } = self.classifier()?;
         let classes = self.classes(model.folder(), labels)?;
+        let mut answering = Answering::new(&asked, each);
         model.logits(&rows, &mut |sample, logits| {
-            let answer = Answer::of(problem, logits, &classes);
-            each(&Prediction { row: rows.file_row(sample), window: None, answer })
-        })
+            answering.answer(sample, None, Answer::of(problem, logits, &classes))
+        })?;
+        answering.finish();
+        Ok(())
+    }
+
+    fn leaves_out_bad_rows(&self) -> bool {
+        self.keys.columns.as_ref().is_some_and(|columns| columns.on_bad_row == BadRows::Skip)
     }
 
     fn recipe(&self) -> &Recipe {
@@ -84,12 +94,26 @@ impl Classify<'_> {
             text_pair: columns.and_then(|c| c.text_pair.clone()),
             label: columns.map_or(options.label, |c| c.label.names().to_vec()),
             labels: columns.and_then(|c| c.labels.clone()),
+            known_labels: self.names_of_checkpoint(classifier.labels),
+            pad_has_no_place: !classifier.padding_has_a_place,
             kind: kind(classifier.problem),
             pad: classifier.padding as i32,
             types: classifier.segments > 1,
             skip_bad_rows: columns.is_some_and(|c| c.on_bad_row == BadRows::Skip),
             ..options
         })
+    }
+
+    /// What the checkpoint calls its classes, where these are as many as the model has and have names at all: its head
+    /// answers in this order.
+    fn names_of_checkpoint(&self, labels: usize) -> Option<Vec<String>> {
+        let folder = self.recipe.model.origin()?.checkpoint.as_ref()?;
+        let config = Config::open(&self.recipe.resolve_path(folder)).ok()?;
+        let listed = config.keys().get("id2label")?.as_object().filter(|listed| listed.len() == labels)?;
+        let name = |class: usize| Some(listed.get(&class.to_string())?.as_str()?.to_string());
+        let names: Vec<String> = (0..labels).map(name).collect::<Option<_>>()?;
+        let is_given = names.iter().enumerate().any(|(class, name)| *name != format!("LABEL_{class}"));
+        is_given.then_some(names)
     }
 
     fn read(&self) -> Result<LabelledData, RunError> {

@@ -1,10 +1,12 @@
 //! Images and the texts that belong to them.
 
+use super::asking::{Answering, Question};
 use super::shared::{file, fraction, optional, refused, tokenizer_file, unsuited, validation_file, wrong_source};
 use super::{Each, Task, Trained};
 use crate::RunError;
 use crate::loaded::{Extras, LoadedData};
-use crate::scoring::{Answer, Prediction};
+use crate::scoring::Answer;
+use plimsoll_base::batching::BadRows;
 use plimsoll_data::images::{self, CaptionOptions, CaptionSizes, Captioned, Preparation, read_captions};
 use plimsoll_data::{self as data, DataReport, FieldSpec, ShapesOptions};
 use plimsoll_models::families::{Contrast, Images};
@@ -39,13 +41,32 @@ impl Task for Contrastive<'_> {
         self.keys.tokenizer.as_deref()
     }
 
-    fn predict(&self, file: &Path, model: &mut dyn Trained, each: Each<'_>) -> Result<(), RunError> {
+    fn predict(&self, asked: &Question<'_>, model: &mut dyn Trained, each: Each<'_>) -> Result<(), RunError> {
         let options = self.options(model.folder().join("model/tokenizer.json"))?;
-        let images = read_captions(file, &options)?;
-        model.embeddings(&images, &mut |row, [image, text]| {
-            let answer = Answer::embeddings(image.to_vec(), text.to_vec());
-            each(&Prediction { row, window: None, answer })
-        })
+        let id = asked.id_column(self.recipe, &[&options.image, &options.caption])?;
+        let folder = if asked.file.is_dir() { Some(asked.file) } else { asked.file.parent() };
+        let (images, asked) = read_captions(asked.file, &options, id.as_deref())?;
+        let mut answering = Answering::new(&asked, each);
+        model.embeddings(&images, &mut |sample, [image, text]| {
+            let name = images.image(sample).map(|path| {
+                let below = folder.and_then(|folder| path.strip_prefix(folder).ok()).unwrap_or(path);
+                below.display().to_string()
+            });
+            let answer = match images.fault(sample) {
+                Some(fault) => Answer::none(fault),
+                None => {
+                    let image = Some(image).filter(|_| name.is_some());
+                    Answer::embeddings(image, Some(text).filter(|_| images.has_caption(sample)))
+                }
+            };
+            answering.answer(sample, name, answer)
+        })?;
+        answering.finish();
+        Ok(())
+    }
+
+    fn leaves_out_bad_rows(&self) -> bool {
+        self.keys.on_bad_row == BadRows::Skip
     }
 
     fn recipe(&self) -> &Recipe {
@@ -94,7 +115,7 @@ impl Contrastive<'_> {
             max_length: self.keys.max_length,
             vocab: images.vocab,
             preparation: self.preparation(images.side)?,
-            batch: plimsoll_planner::choose::evaluate_batch(self.recipe).unwrap_or(1),
+            batch: self.recipe.train.effective_batch,
         })?;
         let best_accuracy = match &data.report {
             DataReport::Captions(report) => report.best_accuracy,

@@ -1,7 +1,7 @@
 //! The next token of a text.
 
 use super::shared::{fraction, optional, validation_file, vocabulary_size, wrong_source};
-use super::{Each, Midway, Task, Trained, Written};
+use super::{Each, Midway, Question, Task, Trained, Written};
 use crate::RunError;
 use crate::loaded::{Extras, LoadedData};
 use crate::writing::{GenerationOptions, Generator};
@@ -39,7 +39,7 @@ impl Task for LanguageModel<'_> {
         self.keys.tokenizer.as_deref()
     }
 
-    fn predict(&self, _: &Path, _: &mut dyn Trained, _: Each<'_>) -> Result<(), RunError> {
+    fn predict(&self, _: &Question<'_>, _: &mut dyn Trained, _: Each<'_>) -> Result<(), RunError> {
         Err(RunError::Refused {
             cause: format!("{} is a language model: there is nothing to predict", self.recipe.model.name()),
             hint: "let it write text with `plimsoll generate`".into(),

@@ -1,5 +1,6 @@
 //! What a model learns: one file for each task, behind one trait and one line in [`task`].
 
+mod asking;
 mod classify;
 mod contrastive;
 mod expect;
@@ -7,14 +8,16 @@ mod language_model;
 mod seq2seq;
 mod series;
 mod shared;
+mod weighing;
 
+pub use asking::Question;
 pub use expect::look_at_data;
 pub use expect::{ExpectedData, ExpectedSteps, Look, beside_the_run, counts_process, expected_data, host_peak_bytes};
 pub use shared::loader_options;
 
 use crate::RunError;
 use crate::loaded::LoadedData;
-use crate::scoring::Prediction;
+use crate::scoring::{Prediction, WrittenTexts};
 use crate::writing::GenerationOptions;
 use plimsoll_core::plan::Program;
 use plimsoll_data::{Dataset, FieldSpec, Normalizer};
@@ -41,8 +44,19 @@ pub trait Task {
         None
     }
 
-    /// Answers every row of a file, in order. `each` says whether to go on.
-    fn predict(&self, file: &Path, model: &mut dyn Trained, each: Each<'_>) -> Result<(), RunError>;
+    /// Answers every row of a file, in order, or says why it has no answer. `each` says whether to go on.
+    fn predict(&self, asked: &Question<'_>, model: &mut dyn Trained, each: Each<'_>) -> Result<(), RunError>;
+
+    /// Lets the model write to the first `most` held-out sources and compares that with what was to be written; `None` if
+    /// it writes no text, or there is no room to.
+    fn judge(&self, _: Midway<'_>, _most: usize) -> Result<Option<WrittenTexts>, RunError> {
+        Ok(None)
+    }
+
+    /// Whether rows that cannot be used may be left out.
+    fn leaves_out_bad_rows(&self) -> bool {
+        false
+    }
 
     /// The room that writing up to so many tokens takes; `None` if it writes no text.
     fn room(&self, _tokens: Option<usize>, _beams: usize) -> Option<GenerationShape> {
@@ -128,5 +142,6 @@ pub fn task(recipe: &Recipe) -> Box<dyn Task + '_> {
 
 /// Reads (or makes) the data that the recipe names.
 pub fn load_data(recipe: &Recipe) -> Result<LoadedData, RunError> {
-    task(recipe).load()
+    let data = task(recipe).load()?;
+    weighing::weigh(recipe, data)
 }

@@ -1,12 +1,13 @@
 //! A text in answer to a text.
 
+use super::asking::{Answering, Question};
 use super::shared::{
     composition, decoder, file, fraction, optional, refused, tokenizer, tokenizer_of_run, validation_file, wrong_source,
 };
 use super::{Each, Midway, Task, Trained, Written};
 use crate::RunError;
 use crate::loaded::{Extras, LoadedData};
-use crate::scoring::{Answer, Prediction};
+use crate::scoring::{Answer, WrittenTexts};
 use crate::writing::{GenerationOptions, Generator};
 use plimsoll_base::batching::BadRows;
 use plimsoll_data::{
@@ -47,19 +48,44 @@ impl Task for Seq2seq<'_> {
         self.keys.tokenizer.as_deref()
     }
 
-    fn predict(&self, file: &Path, model: &mut dyn Trained, each: Each<'_>) -> Result<(), RunError> {
-        let tokenizer = Arc::new(tokenizer_of_run(self, model.folder())?);
-        let sources = read_sources(file, &self.options()?, tokenizer.clone())?;
+    fn predict(&self, asked: &Question<'_>, model: &mut dyn Trained, each: Each<'_>) -> Result<(), RunError> {
+        let (options, tokenizer) = (self.options()?, Arc::new(tokenizer_of_run(self, model.folder())?));
+        let id = asked.id_column(self.recipe, &[&options.source])?;
+        let (sources, asked) = read_sources(asked.file, &options, id.as_deref(), tokenizer.clone())?;
+        let mut answering = Answering::new(&asked, each);
         for (group, sources) in sources.chunks(SOURCES).enumerate() {
             let written = model.write(sources, &GenerationOptions::AS_PLANNED)?;
             for (i, ids) in written.iter().enumerate() {
                 let answer = Answer::Text { text: tokenizer.decode(ids)? };
-                if !each(&Prediction { row: group * SOURCES + i, window: None, answer }) {
+                if !answering.answer(group * SOURCES + i, None, answer) {
                     return Ok(());
                 }
             }
         }
+        answering.finish();
         Ok(())
+    }
+
+    fn leaves_out_bad_rows(&self) -> bool {
+        self.keys.columns.as_ref().is_some_and(|columns| columns.on_bad_row == BadRows::Skip)
+    }
+
+    fn judge(&self, run: Midway<'_>, most: usize) -> Result<Option<WrittenTexts>, RunError> {
+        let (Some(tokenizer), Some(held_out)) = (&run.data.extras.tokenizer, &run.data.validation) else {
+            return Ok(None);
+        };
+        let Some(generator) = Generator::find(run.program, decoder(self.recipe)?) else { return Ok(None) };
+        let (count, group) = (held_out.len().min(most), generator.shape().sources.max(1));
+        let (mut batch, mut texts) = (Batch::new(held_out.fields(), group)?, WrittenTexts::default());
+        for first in (0..count).step_by(group) {
+            batch.fill(held_out.as_ref(), first..count.min(first + group))?;
+            let sources: Vec<Vec<i32>> = (0..batch.len()).map(|row| source(&batch, row)).collect();
+            let written = generator.generate(run.executor, &sources, &GenerationOptions::AS_PLANNED)?;
+            for (row, written) in written.iter().enumerate() {
+                texts.add(&tokenizer.decode(written)?, &tokenizer.decode(&target(&batch, row))?);
+            }
+        }
+        Ok(Some(texts))
     }
 
     fn room(&self, tokens: Option<usize>, beams: usize) -> Option<GenerationShape> {
@@ -79,7 +105,9 @@ impl Task for Seq2seq<'_> {
         let (Some(tokenizer), Some(sample)) = (&run.data.extras.tokenizer, &self.recipe.train.sample) else {
             return Ok(None);
         };
-        let Some(generator) = Generator::find(run.program, decoder(self.recipe)?) else { return Ok(None) };
+        // There may be room to write for evaluations alone.
+        let found = Generator::find(run.program, decoder(self.recipe)?).filter(|_| sample.length > 0);
+        let Some(generator) = found else { return Ok(None) };
         let source = match (sample.prompt.is_empty(), &run.data.validation) {
             (true, Some(held_out)) => first_source(held_out.as_ref())?,
             _ => encode_source(&sample.prompt, &self.options()?, tokenizer.clone())?,
@@ -141,5 +169,21 @@ impl Seq2seq<'_> {
 fn first_source(dataset: &dyn Dataset) -> Result<Vec<i32>, RunError> {
     let mut batch = Batch::new(dataset.fields(), 1)?;
     batch.fill(dataset, 0..1)?;
-    Ok(batch.field("ids").map_or(Vec::new(), |field| batch.i32(field, 0..1).to_vec()))
+    Ok(source(&batch, 0))
+}
+
+/// The ids of a row's source, without what fills it up.
+fn source(batch: &Batch, row: usize) -> Vec<i32> {
+    let (Some(ids), Some(mask)) = (batch.field("ids"), batch.field("mask")) else { return Vec::new() };
+    let rows = row..row + 1;
+    let real = batch.i32(ids, rows.clone()).iter().zip(batch.i32(mask, rows)).filter(|(_, mask)| **mask != 0);
+    real.map(|(&id, _)| id).collect()
+}
+
+/// The same of what was to be written.
+fn target(batch: &Batch, row: usize) -> Vec<i32> {
+    let (Some(ids), Some(weights)) = (batch.field("targets"), batch.field("weights")) else { return Vec::new() };
+    let rows = row..row + 1;
+    let real = batch.i32(ids, rows.clone()).iter().zip(batch.f32(weights, rows)).filter(|(_, weight)| **weight > 0.0);
+    real.map(|(&id, _)| id).collect()
 }

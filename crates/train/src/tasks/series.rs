@@ -2,13 +2,14 @@
 
 use super::expect::ExpectedData;
 use super::shared::{damaged, fraction, most_bytes, optional, refused, unsuited, validation_file, wrong_source};
-use super::{Each, Task, Trained};
+use super::{Each, Question, Task, Trained};
 use crate::RunError;
 use crate::loaded::{Extras, LoadedData};
 use crate::scoring::{Answer, Prediction};
+use plimsoll_base::batching::Gaps;
 use plimsoll_data::{
-    self as data, FieldSpec, LabelRule, Labels, MostNumbers, Normalizer, RegimesOptions, SeriesData, SeriesOptions,
-    Windows, read_windows, window_count,
+    self as data, FieldSpec, LabelRule, MostNumbers, Normalizer, RegimesOptions, SeriesData, SeriesOptions, Windows,
+    ask_windows, window_count,
 };
 use plimsoll_models::families::Input;
 use plimsoll_models::recipe::{self, Label, Recipe, Source, Synthetic, Validation};
@@ -64,13 +65,32 @@ impl Task for Series<'_> {
         Some(ExpectedData { train_samples, resident_bytes: samples.checked_mul(features + 1)?.checked_mul(4)? })
     }
 
-    fn predict(&self, file: &Path, model: &mut dyn Trained, each: Each<'_>) -> Result<(), RunError> {
+    fn predict(&self, asked: &Question<'_>, model: &mut dyn Trained, each: Each<'_>) -> Result<(), RunError> {
         let normalizer = self.scales(model.folder())?;
-        let windows = read_windows(file, self.recipe.data.source.format_of(file), &normalizer, Labels::Absent)?;
-        model.logits(&windows, &mut |sample, logits| {
-            let answer = Answer::class(logits, &normalizer.classes);
-            each(&Prediction { row: windows.last_row(sample), window: Some(sample), answer })
-        })
+        let used: Vec<&str> = normalizer.features.iter().chain(&normalizer.time).map(String::as_str).collect();
+        let id = asked.id_column(self.recipe, &used)?;
+        let format = self.recipe.data.source.format_of(asked.file);
+        let found = ask_windows(asked.file, format, &normalizer, id.as_deref())?;
+        let (windows, unanswered) = (&found.windows, &found.unanswered);
+        let mut untold = unanswered.iter().peekable();
+        let mut tell = |window: Option<usize>, row: usize, answer: Answer| {
+            each(&Prediction { window, row, id: found.id(row).cloned(), image: None, answer })
+        };
+        model.logits(windows, &mut |sample, logits| {
+            let row = windows.last_row(sample);
+            while let Some(next) = untold.next_if(|next| next.row < row) {
+                if !tell(next.window, next.row, Answer::none(&next.cause)) {
+                    return false;
+                }
+            }
+            tell(Some(windows.number(sample)), row, Answer::class(logits, &normalizer.classes))
+        })?;
+        untold.all(|rest| tell(rest.window, rest.row, Answer::none(&rest.cause)));
+        Ok(())
+    }
+
+    fn leaves_out_bad_rows(&self) -> bool {
+        self.keys.gaps == Gaps::Drop
     }
 
     fn normalizer(&self, run: &Path) -> Result<Option<Normalizer>, RunError> {
@@ -110,6 +130,7 @@ impl Series<'_> {
                 classes: Some(classes),
                 most_bytes: most_bytes(self.recipe),
                 most_numbers: most_numbers(self.recipe),
+                gaps: self.keys.gaps,
                 ..SeriesOptions::new(self.recipe.resolve_path(train), self.label_rule()?)
             })?),
         }

@@ -54,6 +54,7 @@ pub fn load_into(
         return Err(HfError::Mismatch(Box::new(matching.wrong)).into());
     }
     let Matching { copies, fresh, .. } = matching;
+    refuse_other_copies(checkpoint, names, &copies)?;
     let mut pieces = Pieces::default();
     for copy in &copies {
         pieces.stream(checkpoint, copy, executor)?;
@@ -61,6 +62,20 @@ pub fn load_into(
     let converted: BTreeSet<&str> = copies.iter().filter(|c| c.from != c.to).map(|c| names_of(c.from).0).collect();
     let converted_from = converted.into_iter().map(String::from).collect();
     Ok(LoadReport { loaded: copies.len(), fresh, ignored, converted_from })
+}
+
+/// A tensor that a file holds twice is one parameter here: the second must not say something else.
+fn refuse_other_copies(checkpoint: &Checkpoint, names: &HuggingFace, copies: &[Copy]) -> Result<(), RunError> {
+    for (other, ours) in names.aliases.iter().filter(|(other, _)| checkpoint.has(other)) {
+        let taken = copies.iter().find(|copy| copy.resident == *ours && copy.tensor != *other);
+        let Some(taken) = taken else { continue };
+        if !checkpoint.is_same(other, &taken.tensor)? {
+            let cause =
+                format!("{other} holds other numbers than {}: models that keep both are not supported", taken.tensor);
+            return Err(HfError::Copies { dir: checkpoint.dir().into(), cause }.into());
+        }
+    }
+    Ok(())
 }
 
 /// Pairs parameters with tensors and notes what does not fit.

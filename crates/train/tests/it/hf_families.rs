@@ -276,3 +276,133 @@ fn a_stored_recipe_reads_back_without_the_folder() {
         assert_eq!(again.hash().unwrap(), recipe.hash().unwrap());
     }
 }
+
+/// A folder of the goldens with another config.json and other tensors.
+fn changed(name: &str, config: impl Fn(&mut serde_json::Value), tensors: impl Fn(&mut Tensors)) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let mut keys = serde_json::from_slice(&std::fs::read(golden(name).join("config.json")).unwrap()).unwrap();
+    config(&mut keys);
+    std::fs::write(dir.path().join("config.json"), keys.to_string()).unwrap();
+    let bytes = std::fs::read(golden(name).join("model.safetensors")).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let mut held: Tensors =
+        file.iter().map(|(n, t)| (n.to_string(), (t.dtype(), t.shape().to_vec(), t.data().to_vec()))).collect();
+    tensors(&mut held);
+    let views = held.iter().map(|(name, (dtype, shape, data))| {
+        (name.clone(), safetensors::tensor::TensorView::new(*dtype, shape.clone(), data).unwrap())
+    });
+    safetensors::serialize_to_file(views.collect::<Vec<_>>(), None, &dir.path().join("model.safetensors")).unwrap();
+    dir
+}
+
+type Tensors = std::collections::BTreeMap<String, (safetensors::Dtype, Vec<usize>, Vec<u8>)>;
+
+fn sized(family: &str, dir: &Path) -> Model {
+    Recipe::parse(&recipe(family, dir, ""), "recipe.toml", &[]).unwrap_or_else(|error| panic!("{error}")).model
+}
+
+/// Other tools write the head of a tied model out as a copy of its embedding: transformers ties it all the same.
+#[test]
+fn a_copy_of_the_embedding_is_no_head_of_its_own() {
+    let copy = |tensors: &mut Tensors| {
+        let shared = tensors["shared.weight"].clone();
+        tensors.insert("lm_head.weight".into(), shared);
+    };
+    let dir = changed("t5-tied", |_| {}, copy);
+    let model = sized("t5", dir.path());
+    let Model::T5(t5) = &model else { panic!() };
+    assert!(t5.tie_word_embeddings && t5.scale_decoder_outputs);
+    let (program, names) = forward(&model);
+    let (report, _) = load(dir.path(), &program, &names);
+    assert_eq!(report.ignored, ["lm_head.weight"]);
+    // One that differs by a bit is one.
+    let other = |tensors: &mut Tensors| {
+        copy(tensors);
+        tensors.get_mut("lm_head.weight").unwrap().2[0] ^= 1;
+    };
+    let dir = changed("t5-tied", |_| {}, other);
+    let Model::T5(t5) = sized("t5", dir.path()) else { panic!() };
+    assert!(!t5.tie_word_embeddings);
+    // And where the file says that it is not tied, it is not.
+    let dir = changed("t5-tied", |config| config["tie_word_embeddings"] = false.into(), copy);
+    let Model::T5(t5) = sized("t5", dir.path()) else { panic!() };
+    assert!(!t5.tie_word_embeddings);
+}
+
+/// transformers keeps embeddings of their own, which the family does not have.
+#[test]
+fn embeddings_that_are_not_shared_are_refused() {
+    for (bit, sound) in [(0, true), (1, false)] {
+        let own = |tensors: &mut Tensors| {
+            let mut copy = tensors["shared.weight"].clone();
+            copy.2[5] ^= bit;
+            tensors.insert("encoder.embed_tokens.weight".into(), copy);
+        };
+        let dir = changed("t5-tied", |_| {}, own);
+        let model = sized("t5", dir.path());
+        let (program, names) = forward(&model);
+        let options = LayoutOptions { target: Target::cpu(1), sharing: true };
+        let mut executor = CpuExecutor::new(&program, &lay_out(&program, options).unwrap(), 1).unwrap();
+        let loaded = load_into(&Checkpoint::open(dir.path()).unwrap(), &program, &names, &mut executor);
+        assert_eq!(loaded.is_ok(), sound, "{loaded:?}");
+        if let Err(error) = loaded {
+            assert!(error.to_string().contains("encoder.embed_tokens.weight holds other numbers"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn what_a_config_says_against_itself_is_refused() {
+    let refused = |family: &str, name: &str, key: &str, value: serde_json::Value| {
+        let dir = changed(name, |config| config[key] = value.clone(), |_| {});
+        let text = refusal(family, dir.path(), "");
+        assert!(text.contains(key), "{key}: {text}");
+    };
+    refused("t5", "t5-tied", "dense_act_fn", "gelu_new".into());
+    refused("t5", "t5-tied", "is_gated_act", true.into());
+    refused("t5", "t5-gated-tied", "dense_act_fn", "relu".into());
+    refused("t5", "t5-tied", "eos_token_id", serde_json::json!([1, 2]));
+    refused("bert", "bert", "quantization_config", serde_json::json!({"load_in_8bit": true}));
+    let spelled = changed("t5-gated-tied", |config| config["dense_act_fn"] = "gelu_pytorch_tanh".into(), |_| {});
+    sized("t5", spelled.path());
+}
+
+/// The words of DeBERTa's own files; `classifier_dropout` means nothing there.
+#[test]
+fn deberta_reads_and_writes_its_own_dropouts() {
+    let dir = changed(
+        "deberta-v3",
+        |config| {
+            config["cls_dropout"] = 0.5.into();
+            config["pooler_dropout"] = 0.25.into();
+            config["classifier_dropout"] = 0.75.into();
+        },
+        |_| {},
+    );
+    let Model::DebertaV3(deberta) = sized("deberta-v3", dir.path()) else { panic!() };
+    assert_eq!((deberta.classifier_dropout, deberta.pooler_dropout), (Some(0.5), Some(0.25)));
+    let mut config = serde_json::Map::new();
+    sized("deberta-v3", dir.path()).family().config_json(&mut config, &[]);
+    assert_eq!((config["cls_dropout"].as_f64(), config["pooler_dropout"].as_f64()), (Some(0.5), Some(0.25)));
+    assert!(!config.contains_key("classifier_dropout"));
+    // Both are in the graph of a training step, and neither in that of an answer.
+    let dropouts = |training: bool| {
+        let family = family(&Model::DebertaV3(deberta.clone()));
+        let mut graph = Graph::new("forward", DType::F32);
+        let build = Build {
+            batch: 2,
+            length: 5,
+            target_length: 3,
+            training,
+            attention: AttentionForm::Fused,
+            block_group: 1,
+            loss_chunk: 1 << 20,
+            feed_forward: FeedForwardForm::Plain,
+        };
+        family.forward(&mut graph, &build).unwrap();
+        let text = format!("{:?}", graph.nodes().iter().map(|node| node.name.clone()).collect::<Vec<_>>());
+        text.matches("dropout").count()
+    };
+    let without = Model::DebertaV3(deberta.clone());
+    assert!(dropouts(true) > dropouts(false), "{without:?}");
+}

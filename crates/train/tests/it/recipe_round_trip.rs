@@ -2,17 +2,19 @@
 
 use std::path::PathBuf;
 
+use plimsoll_base::batching::Gaps;
 use plimsoll_base::formats::Holds;
+use plimsoll_base::metric::Metric;
 use plimsoll_base::names::Named;
 use plimsoll_models::families::{
     AttentionForm, Clip, ClipText, ClipVision, DistilBert, Encoder, EncoderKind, FeedForward, HiddenAct, HybridCnnLstm,
     MuSota, T5,
 };
 use plimsoll_models::recipe::{
-    BatchNormMode, Budget, Checkpoint, Choice, CudaGraphs, Data, DataKind, DerivedLabel, Evaluate, EventFiles, Every,
-    Format, Label, Memory, Model, News, NewsEvery, Notify, OffloadLevel, Optimizer, OptimizerState, Origin, Precision,
-    ProblemType, Recipe, RecomputeLevel, Rule, Sample, Schedule, ScheduleShape, Series, Source, Synthetic, Task, Text,
-    Track, Train, Validation, Warmup,
+    BatchNormMode, Budget, Checkpoint, Choice, ClassWeights, CudaGraphs, Data, DataKind, DerivedLabel, Evaluate,
+    EventFiles, Every, Format, Label, Memory, Model, News, NewsEvery, Notify, OffloadLevel, Optimizer, OptimizerState,
+    Origin, Precision, ProblemType, Recipe, RecomputeLevel, Rule, Sample, Schedule, ScheduleShape, Series, Source,
+    Synthetic, Task, Text, Track, Train, Validation, Warmup,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -76,14 +78,14 @@ fn label(classes: usize) -> BoxedStrategy<Label> {
 fn series_data(model: &HybridCnnLstm) -> BoxedStrategy<(Source, DataKind)> {
     let columns: Vec<String> = (0..model.features).map(|i| format!("x {i}")).collect();
     let format = select(Format::holding(&[Holds::Rows]).collect::<Vec<_>>());
-    let file = (text(), format, label(model.classes), any::<bool>(), option::of(text()), 1usize..100);
-    let file = file.prop_map(move |(train, format, label, listed, time, stride)| {
+    let file = (text(), format, label(model.classes), any::<bool>(), option::of(text()), 1usize..100, named::<Gaps>());
+    let file = file.prop_map(move |(train, format, label, listed, time, stride, gaps)| {
         let columns = listed.then(|| columns.clone());
-        let series = Series { columns, time, label: Some(label), stride };
+        let series = Series { columns, time, label: Some(label), stride, gaps };
         (Source::File { train: train.into(), format }, DataKind::Series(series))
     });
     let made = (1usize..100_000, 0..=i64::MAX as u64, 1usize..100).prop_map(|(samples, seed, stride)| {
-        let series = Series { columns: None, time: None, label: None, stride };
+        let series = Series { columns: None, time: None, label: None, stride, gaps: Gaps::Error };
         (Source::Synthetic { name: Synthetic::Regimes, samples, seed }, DataKind::Series(series))
     });
     prop_oneof![file, made].boxed()
@@ -130,11 +132,19 @@ fn schedule() -> impl Strategy<Value = Schedule> {
 }
 
 fn evaluate() -> impl Strategy<Value = Evaluate> {
-    (every(), option::of(1usize..50), choice(1usize..512)).prop_map(|(every, patience, batch)| Evaluate {
+    let parts = (every(), option::of(1usize..50), choice(1usize..512), option::of(named::<Metric>()));
+    parts.prop_map(|(every, patience, batch, metric)| Evaluate {
         every,
         patience: patience.filter(|_| every != Every::Never),
+        metric: metric.filter(|_| every != Every::Never),
         batch,
     })
+}
+
+/// As many as any model here has classes; `fit` takes those that it needs.
+fn class_weights() -> impl Strategy<Value = ClassWeights> {
+    let list = vec(1e-3..1e6, 10).prop_map(ClassWeights::List);
+    prop_oneof![Just(ClassWeights::Balanced), list]
 }
 
 prop_compose! {
@@ -142,14 +152,15 @@ prop_compose! {
         effective_batch in 1usize..512, epochs in 1usize..100, steps in option::of(1usize..1_000_000),
         seed in 0..=i64::MAX as u64, clip_norm in option::of(1e-5f32..1e6), optimizer in optimizer(),
         schedule in schedule(), evaluate in evaluate(), every in every(), keep in 1usize..10,
-        sample in (0.0..=1.0, 0.0..100.0, text()),
+        sample in (0.0..=1.0, 0.0..100.0, text()), class_weights in option::of(class_weights()),
     ) -> Train {
         let (part, temperature, prompt) = sample;
         // A length as a part of the model's, which `finish` knows.
         let sample = Some(Sample { length: (part * 1000.0) as usize, temperature, prompt, beams: 1 });
         let checkpoint = Checkpoint { every, keep };
         Train {
-            task: Task::Series, effective_batch, epochs, steps, seed, clip_norm, optimizer, schedule, evaluate, checkpoint, sample,
+            task: Task::Series, effective_batch, epochs, steps, seed, clip_norm, class_weights, optimizer, schedule, evaluate,
+            checkpoint, sample,
         }
     }
 }
@@ -210,12 +221,25 @@ fn fit(model: &Model, train: &mut Train, memory: &mut Memory) {
     }
     train.task = model.family().tasks()[0];
     match model {
-        Model::HybridCnnLstm(_) => {
+        Model::HybridCnnLstm(m) => {
             train.sample = None;
             memory.loss_chunk = Choice::Auto;
+            let known = [Metric::Loss, Metric::Accuracy, Metric::F1];
+            train.evaluate.metric = train.evaluate.metric.filter(|metric| known.contains(metric));
+            if let Some(ClassWeights::List(weights)) = &mut train.class_weights {
+                weights.truncate(m.classes);
+            }
         }
-        Model::MuSota(m) => train.sample.iter_mut().for_each(|s| s.length = s.length.min(m.max_length)),
+        Model::MuSota(_) => {
+            train.class_weights = None;
+            let known = [Metric::Loss, Metric::Perplexity, Metric::Accuracy];
+            train.evaluate.metric = train.evaluate.metric.filter(|metric| known.contains(metric));
+        }
         other => unreachable!("{} has its own property below", other.name()),
+    }
+    match model {
+        Model::MuSota(m) => train.sample.iter_mut().for_each(|s| s.length = s.length.min(m.max_length)),
+        _ => {}
     }
 }
 
@@ -257,7 +281,7 @@ prop_compose! {
         let sizes = Encoder {
             kind, origin, vocab_size, hidden_size: num_attention_heads * head_width, num_hidden_layers,
             num_attention_heads, intermediate_size, max_position_embeddings, type_vocab_size, hidden_act,
-            layer_norm_eps, hidden_dropout_prob, attention_probs_dropout_prob, classifier_dropout, pad_token_id,
+            layer_norm_eps, hidden_dropout_prob, attention_probs_dropout_prob, classifier_dropout, pooler_dropout: None, pad_token_id,
             initializer_range, num_labels, problem_type, position_buckets: relative.then_some(position_buckets),
             max_relative_positions: buckets.1.filter(|_| relative),
         };

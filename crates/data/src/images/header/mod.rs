@@ -48,11 +48,13 @@ impl Header {
 
     /// Reads the header of `file` and the size of the file in bytes.
     pub(crate) fn of_file(file: &Path) -> Result<(Self, u64), ImageFault> {
-        let open = File::open(file)?;
-        let metadata = open.metadata()?;
-        if !metadata.is_file() {
+        // Before it is opened: a pipe would wait for a writer for ever.
+        let metadata = std::fs::metadata(file)?;
+        let open = if metadata.is_file() {
+            File::open(file)?
+        } else {
             return Err(ImageFault::Unreadable("it is not a file".into()));
-        }
+        };
         // Small, because most of what follows the header is skipped.
         let header = Self::read(&mut BufReader::with_capacity(4096, open))?;
         Ok((header, metadata.len()))

@@ -53,7 +53,8 @@ impl Family for DistilBert {
 
     fn classifier(&self) -> Option<Classifier> {
         let (labels, problem) = (self.num_labels, self.problem_type);
-        Some(Classifier { labels, problem, padding: self.pad_token_id, segments: 0 })
+        let padding = self.pad_token_id;
+        Some(Classifier { labels, problem, padding, segments: 0, padding_has_a_place: true })
     }
 
     fn hugging_face(&self) -> Option<HuggingFace> {

@@ -68,7 +68,14 @@ pub(super) fn hugging_face(kind: EncoderKind) -> HuggingFace {
 pub(super) fn config_json(sizes: &Encoder, config: &mut Map<String, Value>, labels: &[String]) {
     lay_over(config, keys_of(sizes));
     config.remove("num_labels");
-    lay_over(config, json!({ "classifier_dropout": sizes.classifier_dropout.map(shortest) }));
+    let classifier_dropout = sizes.classifier_dropout.map(shortest);
+    match sizes.kind {
+        EncoderKind::DebertaV3 => {
+            config.remove("classifier_dropout");
+            lay_over(config, json!({ "cls_dropout": classifier_dropout }));
+        }
+        _ => lay_over(config, json!({ "classifier_dropout": classifier_dropout })),
+    }
     write_labels(config, sizes.num_labels, labels);
     match sizes.kind {
         EncoderKind::Bert => {}
@@ -88,7 +95,7 @@ pub(super) fn config_json(sizes: &Encoder, config: &mut Map<String, Value>, labe
                 "max_relative_positions": furthest,
             });
             lay_over(config, fixed);
-            fill_in(config, json!({ "pooler_dropout": 0.0 }));
+            lay_over(config, json!({ "pooler_dropout": shortest(sizes.pooler_dropout.unwrap_or(0.0)) }));
         }
     }
 }

@@ -28,8 +28,9 @@ impl Encoder {
                 let x = drop(g, "dropout.2", x)?;
                 dense(g, "out_proj", x, labels, start)
             }),
-            // The pooler of DeBERTa-v3's checkpoints drops nothing in front of it.
             EncoderKind::DebertaV3 => {
+                let before = self.pooler_dropout.unwrap_or(0.0);
+                let x = dropout(g, "pooler.dropout", x, before, batch, build.training)?;
                 let x = pool(g, "pooler.dense", x, Activation::Gelu)?;
                 let x = drop(g, "dropout", x)?;
                 dense(g, "classifier", x, labels, start)

@@ -61,7 +61,10 @@ impl Family for Encoder {
 
     fn classifier(&self) -> Option<Classifier> {
         let (labels, problem) = (self.num_labels, self.problem_type);
-        Some(Classifier { labels, problem, padding: self.pad_token_id, segments: self.type_vocab_size })
+        // RoBERTa counts positions past padding.
+        let padding_has_a_place = !matches!(self.kind, EncoderKind::Roberta | EncoderKind::XlmRoberta);
+        let (padding, segments) = (self.pad_token_id, self.type_vocab_size);
+        Some(Classifier { labels, problem, padding, segments, padding_has_a_place })
     }
 
     fn hugging_face(&self) -> Option<HuggingFace> {

@@ -62,6 +62,9 @@ pub struct Encoder {
     /// None given: as `hidden_dropout_prob`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub classifier_dropout: Option<f32>,
+    /// DeBERTa: before its pooler; none given: nothing is dropped there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pooler_dropout: Option<f32>,
     pub pad_token_id: usize,
     pub initializer_range: f64,
     pub num_labels: usize,
@@ -88,6 +91,7 @@ const ABOUT: &[About] = &[
     about("model.hidden_dropout_prob", "Dropout of embeddings and hidden states."),
     about("model.attention_probs_dropout_prob", "Dropout of attention probabilities."),
     about("model.classifier_dropout", "Dropout before the classifier.").unset("as `hidden_dropout_prob`"),
+    about("model.pooler_dropout", "Dropout before the pooler.").unset("0"),
     about("model.pad_token_id", "The id of the padding token."),
     about("model.initializer_range", "Standard deviation of the first weights."),
     about("model.num_labels", "Outputs of the classifier."),
@@ -118,6 +122,7 @@ impl Encoder {
             hidden_dropout_prob: 0.1,
             attention_probs_dropout_prob: 0.1,
             classifier_dropout: None,
+            pooler_dropout: None,
             pad_token_id: 0,
             initializer_range: 0.02,
             num_labels: 2,
@@ -185,6 +190,7 @@ impl HubSizes for Encoder {
         "hidden_dropout_prob",
         "attention_probs_dropout_prob",
         "classifier_dropout",
+        "pooler_dropout",
         "initializer_range",
         "num_labels",
         "problem_type",
@@ -206,7 +212,12 @@ impl HubSizes for Encoder {
         refuse_unsupported(self.kind, keys);
         let base = Self::config_defaults(self.kind);
         let base = Self { num_labels: Labels::listed(keys).unwrap_or(base.num_labels), ..base };
-        Ok(base.overlay(keys))
+        let read = base.overlay(keys);
+        // DeBERTa's files have a word of their own for it, and transformers knows no other there.
+        Ok(match self.kind {
+            EncoderKind::DebertaV3 => Self { classifier_dropout: keys.dropout("cls_dropout"), ..read },
+            _ => read,
+        })
     }
 
     fn overlay(self, keys: &impl Keys) -> Self {
@@ -230,6 +241,10 @@ impl HubSizes for Encoder {
                 .dropout("attention_probs_dropout_prob")
                 .unwrap_or(self.attention_probs_dropout_prob),
             classifier_dropout: keys.dropout("classifier_dropout").or(self.classifier_dropout),
+            pooler_dropout: match self.kind {
+                EncoderKind::DebertaV3 => keys.dropout("pooler_dropout").or(self.pooler_dropout),
+                _ => None,
+            },
             pad_token_id: keys.size("pad_token_id", 0..=16_777_215).unwrap_or(self.pad_token_id),
             initializer_range: keys
                 .number("initializer_range", Range::closed(0.0, 10.0))
@@ -273,7 +288,7 @@ impl Sizes for Encoder {
         check_divides(section, "num_attention_heads", self.num_attention_heads, self.hidden_size, "hidden_size");
         self.labels().check(section);
         if self.kind != EncoderKind::DebertaV3 {
-            for key in ["position_buckets", "max_relative_positions"] {
+            for key in ["position_buckets", "max_relative_positions", "pooler_dropout"] {
                 section.not_with(key, format!("family {}", self.kind));
             }
         }

@@ -1,6 +1,6 @@
 //! How Hugging Face's files call the tensors, and what their config.json says.
 
-use super::{FeedForward, T5};
+use super::T5;
 use crate::families::HuggingFace;
 use crate::hf::config_out::{fill_in, keys_of, lay_over};
 use serde_json::{Map, Value, json};
@@ -24,11 +24,7 @@ pub(super) fn hugging_face(sizes: &T5) -> HuggingFace {
 
 pub(super) fn config_json(sizes: &T5, config: &mut Map<String, Value>) {
     lay_over(config, keys_of(sizes));
-    let (gated, act) = match sizes.feed_forward_proj {
-        FeedForward::Relu => (false, "relu"),
-        FeedForward::GatedGelu => (true, "gelu_new"),
-        FeedForward::GatedSilu => (true, "silu"),
-    };
+    let (gated, act) = sizes.feed_forward_proj.parts();
     lay_over(config, json!({ "is_gated_act": gated, "dense_act_fn": act, "is_encoder_decoder": true }));
     fill_in(config, json!({ "use_cache": true }));
 }

@@ -1,6 +1,7 @@
 //! t5: encoder and decoder with relative position bias. Keys are those of Hugging Face's config.json.
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::families::Task;
 use crate::families::counting::sum_of_products;
@@ -116,13 +117,15 @@ impl HubSizes for T5 {
         Self::of_preset(name)
     }
 
-    /// Whether the head is tied is decided by the tensors; scaling by `scale_decoder_outputs` or else by what
+    /// Whether the head is tied is decided by the tensors (a copy of the embedding is none of its own where the file says
+    /// that it is tied); scaling by `scale_decoder_outputs` or else by what
     /// `tie_word_embeddings` says, which older files use for both.
     fn config(&self, keys: &ConfigKeys<'_>, checkpoint: Option<&Checkpoint>) -> Result<Self, HfError> {
         let read = Self::defaults().overlay(keys);
+        refuse_unsupported(&read, keys);
         let tied_by_key = keys.flag("tie_word_embeddings").unwrap_or(true);
         Ok(Self {
-            tie_word_embeddings: checkpoint.map_or(tied_by_key, |c| !c.has("lm_head.weight")),
+            tie_word_embeddings: checkpoint.map_or(Ok(tied_by_key), |c| is_tied(c, tied_by_key))?,
             scale_decoder_outputs: keys.flag("scale_decoder_outputs").unwrap_or(tied_by_key),
             ..read
         })
@@ -168,6 +171,47 @@ impl HubSizes for T5 {
                 .size("decoder_start_token_id", 0..=16_777_215)
                 .unwrap_or(self.decoder_start_token_id),
             origin: self.origin,
+        }
+    }
+}
+
+/// Other tools write a tied head out as a copy.
+fn is_tied(checkpoint: &Checkpoint, tied_by_key: bool) -> Result<bool, HfError> {
+    const HEAD: &str = "lm_head.weight";
+    if !checkpoint.has(HEAD) {
+        return Ok(true);
+    }
+    let names = ["shared.weight", "decoder.embed_tokens.weight", "encoder.embed_tokens.weight"];
+    match names.into_iter().find(|name| checkpoint.has(name)) {
+        Some(embedding) if tied_by_key => checkpoint.is_same(HEAD, embedding),
+        _ => Ok(false),
+    }
+}
+
+/// What a config.json says of the feed-forward part beside its name counts in transformers; texts end by one token.
+fn refuse_unsupported(read: &T5, keys: &ConfigKeys<'_>) {
+    let (gated, act) = read.feed_forward_proj.parts();
+    let spellings: &[&str] = match act {
+        "gelu_new" => &["gelu_new", "gelu_pytorch_tanh", "gelu_fast"],
+        "silu" => &["silu", "swish"],
+        _ => &["relu"],
+    };
+    keys.only("dense_act_fn", json!(act), &spellings.iter().map(|name| json!(name)).collect::<Vec<_>>());
+    keys.only("is_gated_act", json!(gated), &[json!(gated)]);
+    if let Some(Value::Array(ids)) =
+        keys.get("eos_token_id").filter(|ids| ids.as_array().is_some_and(|ids| ids.len() > 1))
+    {
+        keys.report("eos_token_id", format!("{} tokens that end a text are not supported, only one", ids.len()));
+    }
+}
+
+impl FeedForward {
+    /// Whether it is gated, and its activation in the words of transformers.
+    pub(super) fn parts(self) -> (bool, &'static str) {
+        match self {
+            FeedForward::Relu => (false, "relu"),
+            FeedForward::GatedGelu => (true, "gelu_new"),
+            FeedForward::GatedSilu => (true, "silu"),
         }
     }
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::{Source, refuse_keys};
 use crate::reading::about::{About, about};
 use crate::reading::section::{Range, Section};
+use plimsoll_base::batching::Gaps;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Series {
@@ -21,6 +22,13 @@ pub struct Series {
     pub label: Option<Label>,
     /// Rows from one window to the next.
     pub stride: usize,
+    /// What becomes of rows that lack a value.
+    #[serde(skip_serializing_if = "is_error")]
+    pub gaps: Gaps,
+}
+
+fn is_error(gaps: &Gaps) -> bool {
+    *gaps == Gaps::Error
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -46,6 +54,10 @@ pub(in crate::recipe) const ABOUT: &[About] = &[
     about("data.time", "A column that must ascend.").unset("rows are taken as they come"),
     about("data.stride", "Rows from the start of one window to the next."),
     about(
+        "data.gaps",
+        "What becomes of rows that lack a value: an error, the value before it, the mean of the training rows, or the row is left out. Gaps at the start of a file have no value before them and are the mean; rows without a label end no window.",
+    ),
+    about(
         "data.label_from.column",
         "The column whose relative change over the next rows is the label: down, flat or up.",
     ),
@@ -53,13 +65,13 @@ pub(in crate::recipe) const ABOUT: &[About] = &[
     about("data.label_from.threshold", "Relative changes of at most this are flat."),
 ];
 
-pub(super) const KEYS: [&str; 5] = ["columns", "time", "label", "label_from", "stride"];
+pub(super) const KEYS: [&str; 6] = ["columns", "time", "label", "label_from", "stride", "gaps"];
 
 impl Series {
     pub(super) fn read(section: &Section<'_>, source: Option<&Source>) -> Self {
         refuse_keys(section, &KEYS, "a series");
         if let Some(Source::Synthetic { .. }) = source {
-            for key in ["columns", "time", "label", "label_from"] {
+            for key in ["columns", "time", "label", "label_from", "gaps"] {
                 section.not_with(key, "data made by code");
             }
         }
@@ -68,6 +80,7 @@ impl Series {
             time: section.name("time"),
             label: if let Some(Source::File { .. }) = source { Label::read(section) } else { None },
             stride: section.size("stride", 1..=1_000_000).unwrap_or(1),
+            gaps: section.choice("gaps").unwrap_or(Gaps::Error),
         }
     }
 
