@@ -232,6 +232,7 @@ fn adafactor_matches_pytorch() {
             eps_weight: eps(1),
             limit: set("d"),
             weight_decay: set("weight_decay"),
+            parts: 1,
             zero_gradient: true,
             rounding: None,
         };
