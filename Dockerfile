@@ -22,7 +22,7 @@ COPY --from=build /src/target/release/plimsoll /usr/local/bin/plimsoll
 COPY container/set-up container/healthy /usr/local/lib/plimsoll/
 COPY recipes /usr/local/share/plimsoll/recipes
 RUN /usr/local/lib/plimsoll/set-up
-USER plimsoll
+USER 1000:1000
 WORKDIR /workspace
 ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility \

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// How long a run's end waits for what is still to be delivered.
 pub const GRACE: Duration = Duration::from_secs(10);
+/// How long a follower waits for one before it to leave.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// From the recipe and the environment. What the recipe names must be right; a variable that happens to be set and is
 /// not is a warning.
@@ -190,7 +192,7 @@ fn tell_failure(settings: &Settings, out: &Path, reason: &str, oom: bool) -> Res
     EventLog::open(&folder.join("events.jsonl"))?.write(failed)?;
     let watch = Watch::new();
     watch.end();
-    let told = follow(&folder, settings, &watch, FollowOptions { grace: GRACE / 2 });
+    let told = follow(&folder, settings, &watch, FollowOptions { grace: GRACE / 2, patience: Duration::ZERO });
     let _ = std::fs::remove_dir_all(folder.parent().unwrap_or(&folder));
     for delivery in told?.iter().filter(|delivery| !delivery.trouble.is_empty()) {
         say(&format!("warning: {} was not told: {}", delivery.sink, delivery.trouble));

@@ -13,6 +13,7 @@ fn ragged_batches_are_zero_behind_their_samples() {
     assert_eq!(batch.i32(1, 0..3), [-7, 0, 0]);
     assert_eq!(batch.field("label"), Some(1));
     assert!(batch.lengths().is_empty());
+    assert_eq!(batch.tokens(), None, "what has no texts has no tokens");
 }
 
 #[test]
@@ -61,6 +62,7 @@ proptest! {
         batch.fill(&data, 0..lengths.len()).unwrap();
         let length = batch.lengths()[0];
         prop_assert_eq!(batch.real()[0], lengths.iter().sum::<usize>());
+        prop_assert_eq!(batch.tokens(), Some(lengths.iter().sum::<usize>()));
         for (row, &real) in lengths.iter().enumerate() {
             let ids = batch.i32(0, row..row + 1);
             prop_assert_eq!(ids.len(), length);

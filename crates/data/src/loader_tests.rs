@@ -77,6 +77,22 @@ fn buffers_are_recycled() {
     let stats = loader.stats();
     assert_eq!(stats.batches, 200);
     assert!(stats.stall <= stats.elapsed && stats.samples_per_s() > 0.0);
+    assert!(stats.filled >= stats.samples, "what is ahead was filled too: {stats:?}");
+}
+
+#[test]
+fn what_the_loader_can_deliver_is_not_what_a_slow_consumer_takes() {
+    for workers in [0, 2] {
+        let options = LoaderOptions { epochs: None, ..options(workers) };
+        let mut loader = Loader::new(Arc::new(Counting::new(50, None)), &options, Position::default()).unwrap();
+        assert!(workers > 0 || loader.stats().filled_per_s().is_none(), "nothing was filled yet");
+        for _ in 0..5 {
+            loader.next().unwrap().unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let (can, takes) = (loader.stats().filled_per_s().unwrap(), loader.stats().samples_per_s());
+        assert!(can > 3.0 * takes, "{workers} workers: {can} against {takes}");
+    }
 }
 
 #[test]

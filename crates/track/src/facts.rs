@@ -117,7 +117,7 @@ impl RunFacts {
     }
 
     /// When it is expected to end, in seconds since 1970, while it runs.
-    pub fn expected_end(&self) -> Option<f64> {
+    pub(crate) fn expected_end(&self) -> Option<f64> {
         let is_running = self.state == RunState::Running;
         let (step, time) = (self.step.as_ref()?, self.last_event?);
         is_running.then_some(time + step.remaining_s)

@@ -27,6 +27,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 pub struct FollowOptions {
     /// How long delivering may go on after the run has ended.
     pub grace: Duration,
+    /// How long to wait for another follower to leave: that of a run that was killed a moment ago may still be at it.
+    pub patience: Duration,
 }
 
 /// Whether the run is still going on. Shared between whoever knows and all sinks.
@@ -90,7 +92,7 @@ pub fn follow(
 ) -> Result<Vec<Delivery>, TrackError> {
     let folder = cursor::folder(run);
     fs::create_dir_all(&folder).map_err(TrackError::io(&folder))?;
-    let _lock = lock(&folder)?;
+    let _lock = lock_within(&folder, options.patience)?;
     let sinks = sinks(run, settings)?;
     let names: Vec<String> = sinks.iter().map(|sink| sink.name()).collect();
     let threads: Vec<_> = sinks
@@ -103,6 +105,16 @@ pub fn follow(
     // A sink that panicked has its cursor on disk like any other.
     threads.into_iter().for_each(|thread| drop(thread.join()));
     Ok(deliveries(run).into_iter().filter(|delivery| names.contains(&delivery.sink)).collect())
+}
+
+fn lock_within(folder: &Path, patience: Duration) -> Result<File, TrackError> {
+    let began = Instant::now();
+    loop {
+        match lock(folder) {
+            Err(TrackError::Busy { .. }) if began.elapsed() < patience => thread::sleep(LOOK_EVERY),
+            locked => return locked,
+        }
+    }
 }
 
 /// Held as long as the file is open, however the process ends.

@@ -31,5 +31,5 @@ pub use follow::{Delivery, FollowOptions, Watch, deliveries, follow};
 pub use metrics::{Metric, metrics_of};
 pub use mlflow::{Client as MlflowClient, Params, Status as MlflowStatus};
 pub use notify::{Notify, Occasion, Outcome as NotifyOutcome, ProgressEvery, Target, test as test_notifications};
-pub use openmetrics::{CONTENT_TYPE as OPENMETRICS_TYPE, Exposed, openmetrics};
+pub use openmetrics::{Exposed, OPENMETRICS_TYPE, openmetrics};
 pub use settings::{Mlflow, Settings};

@@ -4,7 +4,7 @@ use crate::facts::{DURATIONS, RunFacts, RunState};
 use std::fmt::Write;
 
 /// What the text is served as.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub const OPENMETRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// A run by the name that its series have.
 pub struct Exposed<'a> {

@@ -4,7 +4,8 @@ mod receiver;
 
 use plimsoll_runs::{Event, EventLog};
 use plimsoll_track::{
-    Environment, FollowOptions, Mlflow, Notify, Occasion, ProgressEvery, Settings, Watch, deliveries, follow,
+    Environment, Exposed, FollowOptions, Mlflow, MlflowClient, MlflowStatus, Notify, OPENMETRICS_TYPE, Occasion,
+    Params, ProgressEvery, RunFacts, RunState, Settings, Watch, deliveries, follow, openmetrics,
 };
 use receiver::{Answer, Receiver};
 use serde_json::Value;
@@ -79,7 +80,7 @@ fn over() -> Watch {
 }
 
 fn grace(seconds: u64) -> FollowOptions {
-    FollowOptions { grace: Duration::from_secs(seconds) }
+    FollowOptions { grace: Duration::from_secs(seconds), patience: Duration::ZERO }
 }
 
 /// What arrived at a webhook, by title.
@@ -157,6 +158,9 @@ fn two_followers_of_one_run_are_one_too_many() {
     std::thread::sleep(Duration::from_millis(500));
     let second = follow(dir.path(), &notify(&hanging.url("json", "/x")), &over(), grace(3));
     assert!(second.unwrap_err().to_string().contains("another process"));
+    // One with patience gets its turn.
+    let patient = FollowOptions { patience: Duration::from_secs(20), ..grace(1) };
+    follow(dir.path(), &notify(&hanging.url("json", "/x")), &over(), patient).unwrap();
     first.join().unwrap().unwrap();
 }
 
@@ -240,6 +244,34 @@ fn a_run_without_memory_is_failed_with_the_word_for_it_and_a_resumed_one_is_the_
     let made = server.requests().iter().filter(|request| request.path.ends_with("runs/create")).count();
     assert_eq!(made, 1);
     assert!(has("", "FINISHED"));
+}
+
+#[test]
+fn trials_stand_under_their_study_and_those_that_fit_nowhere_are_failed() {
+    let server = Receiver::start(vec![], Answer::Json(answers_of_mlflow));
+    let settings = mlflow(&server.url("http", "")).mlflow.unwrap();
+    let client = MlflowClient::connect(&settings).unwrap();
+    let study = client.start_study("search", 5.0).unwrap();
+    let params: Params = vec![("train.batch_size".into(), "64".into())];
+    client.record_infeasible(&study, "trial-3", &params, 6.0).unwrap();
+    client.end_study(&study, MlflowStatus::Finished, 7.0).unwrap();
+    let bodies = server.bodies();
+    let tags: Vec<&Value> = bodies.iter().flat_map(|body| body["tags"].as_array().into_iter().flatten()).collect();
+    assert!(tags.iter().any(|tag| tag["key"] == "mlflow.parentRunId" && tag["value"] == "abc"), "{tags:?}");
+    let statuses: Vec<&str> = bodies.iter().filter_map(|body| body["status"].as_str()).collect();
+    assert_eq!(statuses, ["FAILED", "FINISHED"]);
+    let nobody = MlflowClient::connect(&mlflow("http://127.0.0.1:9").mlflow.unwrap()).unwrap();
+    assert!(nobody.start_study("search", 5.0).unwrap_err().to_string().contains("no connection"));
+}
+
+#[test]
+fn runs_are_exposed_as_openmetrics() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), [started(3), step(1), step(2), finished(2)]);
+    let facts = RunFacts::read(dir.path()).unwrap();
+    assert_eq!(facts.state, RunState::Completed);
+    let text = openmetrics(&[Exposed { run: "r", facts: &facts, components: &[("weights".into(), 5)] }], &[]);
+    assert!(text.contains("component=\"weights\"} 5.0") && OPENMETRICS_TYPE.contains("openmetrics-text"), "{text}");
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn event_files(events: &[Timed], out: &Path) -> Result<(), Failure> {
     let settings = Settings { tensorboard: Some(out.into()), every: Some(1), ..Settings::default() };
     let watch = Watch::new();
     watch.end();
-    let told = follow(&copy, &settings, &watch, FollowOptions { grace: Duration::ZERO });
+    let told = follow(&copy, &settings, &watch, FollowOptions { grace: Duration::ZERO, patience: Duration::ZERO });
     let _ = std::fs::remove_dir_all(&copy);
     match told.map_err(|error| refused(&error))?.iter().find(|delivery| !delivery.trouble.is_empty()) {
         None => Ok(()),

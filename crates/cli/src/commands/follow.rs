@@ -37,7 +37,8 @@ struct Row {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let watch = Watch::new();
     let settings = if arguments.attached { from_pipe(&watch)? } else { of_run(&arguments.run, &watch)? };
-    let options = FollowOptions { grace: Duration::from_secs(arguments.grace) };
+    let patience = if arguments.attached { tracking::PATIENCE } else { Duration::ZERO };
+    let options = FollowOptions { grace: Duration::from_secs(arguments.grace), patience };
     let told = follow(&arguments.run, &settings, &watch, options).map_err(|error| refused(&error))?;
     if arguments.attached {
         return Ok(());

@@ -74,7 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let device = device::to_run_on(&arguments.common.machine)?;
     device.facts().into_iter().for_each(|facts| say(devices::text(facts).trim_end()));
     arguments.common.usual.notes().iter().for_each(|note| say(note));
-    let mut beside = beside(arguments, &recipe, folder.path())?;
+    let beside = beside(arguments, &recipe, folder.path())?;
     let mut run = match open(arguments, &draft, &device, folder) {
         Ok(run) => run,
         Err(failure) => {
@@ -85,31 +85,37 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     run.stop_at = arguments.steps.map(|steps| usize::try_from(steps).unwrap_or(usize::MAX));
     arguments.model_output.iter().try_for_each(|dir| run.check_model_output(dir))?;
     announce(&run, arguments.resume);
-    let stop = stop_on_signals()?;
     let mut progress = Progress::new();
-    let finished = run.train(&stop, &mut |event| {
-        progress.show(event);
-        beside.see(event).iter().for_each(|line| progress.line(line));
-    });
-    progress.close();
-    let finished = match finished {
-        Ok(finished) => finished,
-        Err(error) => {
-            beside.fails(&error.message(), error.lacks_memory());
-            return Err(after_start(error, &run.out));
-        }
-    };
-    beside.finish();
+    let (finished, beside) = train(&mut run, beside, &mut progress)?;
     if let Some(dir) = arguments.model_output.as_ref().filter(|_| finished.end != End::Interrupted) {
         run.copy_model(dir)?;
         say(&format!("model written to {}", dir.display()));
     }
     show_outcome(arguments, &progress, &finished, &run.out)?;
+    // Last, for it may take a while: everything else has been said by then.
+    beside.finish();
     match finished.end {
         End::Interrupted => {
             Err(Failure::failed(format!("interrupted at step {}", finished.steps), resume_hint(&run.out)))
         }
         End::Completed | End::Stopped => Ok(()),
+    }
+}
+
+/// Trains, with the screen and whoever else is told.
+fn train(run: &mut Run, mut beside: Beside, progress: &mut Progress) -> Result<(Finished, Beside), Failure> {
+    let stop = stop_on_signals()?;
+    let finished = run.train(&stop, &mut |event| {
+        progress.show(event);
+        beside.see(event).iter().for_each(|line| progress.line(line));
+    });
+    progress.close();
+    match finished {
+        Ok(finished) => Ok((finished, beside)),
+        Err(error) => {
+            beside.fails(&error.message(), error.lacks_memory());
+            Err(after_start(error, &run.out))
+        }
     }
 }
 

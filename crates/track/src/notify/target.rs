@@ -38,7 +38,7 @@ impl Target {
     ///
     /// # Errors
     /// What is no address of a known kind; the text itself is not in the message.
-    pub fn parse_all(text: &str, place: &str) -> Result<Vec<Target>, TrackError> {
+    pub(crate) fn parse_all(text: &str, place: &str) -> Result<Vec<Target>, TrackError> {
         split(text).into_iter().map(|url| Target::parse(url, place)).collect()
     }
 
