@@ -8,8 +8,8 @@ mod seq2seq;
 mod series;
 mod shared;
 
-pub use expect::look_at_data;
 pub use expect::{ExpectedData, ExpectedSteps, Look, beside_the_run, counts_process, expected_data, host_peak_bytes};
+pub use expect::{loader_bytes, look_at_data};
 pub use shared::loader_options;
 
 use crate::RunError;
