@@ -3,7 +3,7 @@
 use crate::cards::{Card, UnknownCard, card, catalog, nearest_card};
 use plimsoll_core::graph::Target;
 use plimsoll_core::plan::Profile;
-use plimsoll_models::recipe::Precision;
+use plimsoll_models::recipe::{Precision, Recipe};
 
 /// What a plan has to know about the device it is for.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,8 +11,10 @@ pub struct Device {
     pub name: String,
     pub total_bytes: u64,
     pub free_bytes: u64,
-    /// Bytes that the runtime takes beside the arena.
+    /// Bytes that the runtime takes beside the arena, whatever is trained.
     pub reserve_bytes: u64,
+    /// What a recipe adds to that.
+    pub beside: Beside,
     pub profile: Profile,
     /// What plans for it are made for.
     pub target: Target,
@@ -24,7 +26,35 @@ pub struct Device {
     pub ordinal: usize,
 }
 
+/// What a run of a recipe has beside its arena in the same memory, as batches ahead on a CPU: a fact about the program, so
+/// all of them are the same.
+#[derive(Clone, Copy)]
+pub struct Beside(pub fn(&Recipe) -> u64);
+
+impl Default for Beside {
+    fn default() -> Beside {
+        Beside(|_| 0)
+    }
+}
+
+impl PartialEq for Beside {
+    fn eq(&self, _: &Beside) -> bool {
+        true
+    }
+}
+
+impl std::fmt::Debug for Beside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Beside")
+    }
+}
+
 impl Device {
+    /// Bytes that a run of this recipe takes beside its arena.
+    pub fn reserve_for(&self, recipe: &Recipe) -> u64 {
+        self.reserve_bytes.saturating_add((self.beside.0)(recipe))
+    }
+
     /// A card of the catalog, by its name: `rtx-4090`. It can be planned for, not run on.
     pub fn from_name(name: &str) -> Result<Device, UnknownCard> {
         card(name).map(Device::from_card)
@@ -36,6 +66,7 @@ impl Device {
             total_bytes: card.total_bytes,
             free_bytes: card.total_bytes,
             reserve_bytes: card.reserve_bytes,
+            beside: Beside::default(),
             target: Target::CUDA,
             profile: card.profile(),
             precision: auto_precision(card.compute_capability),
@@ -74,6 +105,7 @@ impl Device {
             total_bytes: free_bytes,
             free_bytes,
             reserve_bytes: 0,
+            beside: Beside::default(),
             profile: Profile::cpu(threads),
             target: Target::cpu(threads),
             precision: Precision::F32,

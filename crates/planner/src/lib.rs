@@ -17,4 +17,4 @@ pub mod whatif;
 pub mod advise;
 
 pub use choose::PlanFailure;
-pub use device::Device;
+pub use device::{Beside, Device};

@@ -120,7 +120,7 @@ pub struct PlanReport {
 /// # Errors
 /// [`PlanFailure::DoesNotFit`] carries the smallest plan there is.
 pub fn plan(recipe: &Recipe, device: &Device) -> Result<PlanReport, PlanFailure> {
-    let device = beside_the_run(device, recipe, look_at_data(recipe).known());
+    let device = beside_the_run(device, look_at_data(recipe).known());
     choose::plan(recipe, &device).map(|planned| PlanReport::of(recipe, &planned))
 }
 

@@ -72,7 +72,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let device = device::to_plan_for(&arguments.common.machine)?;
     let recipe = draft.with(&[])?;
     let plain = device;
-    let device = beside_the_run(&plain, &recipe, look_at_data(&recipe).known());
+    let device = beside_the_run(&plain, look_at_data(&recipe).known());
     if arguments.largest {
         return largest::run(arguments, &draft, &device);
     }

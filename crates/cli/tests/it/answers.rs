@@ -156,7 +156,7 @@ fn a_grid_counts_what_does_not_fit_and_what_is_refused() {
     let desk = Desk::new();
     let pin = ["--set", "memory.micro_batch=8", "--set", "memory.recompute=none"];
     let one = desk.json(&[&["plan", "text.toml", "--set", "data.max_length=4", "--json"], &pin[..]].concat());
-    let budget = bytes(&one, "arena_bytes").to_string();
+    let budget = (bytes(&one, "arena_bytes") + bytes(&one, "reserve_bytes")).to_string();
     let grid = ["plan", "text.toml", "--memory", &budget, "--grid", "data.max_length=4,16"];
     let text = desk.run(&[&grid[..], &pin].concat());
     text.must(0, &[]);

@@ -96,7 +96,7 @@ fn the_smallest_budget_works_when_passed_back_in() {
 fn a_pinned_micro_batch_is_answered_with_one_that_fits() {
     let desk = Desk::new();
     let one = desk.json(&["plan", "text.toml", "--set", "memory.micro_batch=1", "--json"]);
-    let budget = (number(&one, "arena_bytes") + 4096).to_string();
+    let budget = (number(&one, "arena_bytes") + number(&one, "reserve_bytes") + 4096).to_string();
     let refused = desk.run(&["plan", "text.toml", "--set", "memory.micro_batch=8", "--memory", &budget]);
     refused.must(3, &["without memory.micro_batch pinned, micro-batch"]);
 }

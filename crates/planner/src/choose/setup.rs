@@ -291,15 +291,16 @@ fn said_of_evaluation(mut planned: Planned, wanted: &StepSpec) -> Planned {
 fn plan_for(recipe: &Recipe, device: &Device, spec: &StepSpec) -> Result<Planned, PlanFailure> {
     let (family, pins) = (family(&recipe.model), pins(recipe, device)?);
     let budget = budget_bytes(recipe, device);
-    let arena_budget = usize::try_from(budget.saturating_sub(device.reserve_bytes)).unwrap_or(usize::MAX);
+    let reserve_bytes = device.reserve_for(recipe);
+    let arena_budget = usize::try_from(budget.saturating_sub(reserve_bytes)).unwrap_or(usize::MAX);
     let options = LayoutOptions { target: device.target, sharing: true };
     let planned = |choice: Choice| Planned {
-        headroom_bytes: budget as i64 - (device.reserve_bytes + choice.layout.arena_bytes as u64) as i64,
+        headroom_bytes: budget as i64 - (reserve_bytes + choice.layout.arena_bytes as u64) as i64,
         spec: spec.clone(),
         choice,
         device: device.clone(),
         budget_bytes: budget,
-        reserve_bytes: device.reserve_bytes,
+        reserve_bytes,
     };
     match choose(family.as_ref(), spec, &pins, options, arena_budget, &profile(recipe, device)) {
         Ok(mut choice) => {

@@ -23,21 +23,21 @@ pub fn plan_use(recipe: &Recipe, device: &Device, writes: Option<GenerationShape
     let (family, spec, pins) =
         (setup::family(&recipe.model), setup::spec(recipe, device), setup::pins(recipe, device)?);
     let options = LayoutOptions { target: device.target, sharing: true };
-    let budget = budget_bytes(recipe, device);
+    let (budget, reserve_bytes) = (budget_bytes(recipe, device), device.reserve_for(recipe));
     let mut batch = evaluate_batch(recipe).unwrap_or(recipe.train.effective_batch.min(USUAL_BATCH));
     loop {
         let spec = StepSpec { evaluate_batch: Some(batch), generation: writes, ..spec.clone() };
         let settings = settings(family.as_ref(), &spec, &pins, batch);
         let program = program(family.as_ref(), &spec, &settings)?;
         let layout = lay_out(&program, options)?;
-        let peak = device.reserve_bytes + layout.arena_bytes as u64;
+        let peak = reserve_bytes + layout.arena_bytes as u64;
         let decisions = Vec::new();
         let planned = Planned {
             spec,
             choice: Choice { settings, program, layout, options, decisions, predicted_step_ms: 0.0 },
             device: device.clone(),
             budget_bytes: budget,
-            reserve_bytes: device.reserve_bytes,
+            reserve_bytes,
             headroom_bytes: budget as i64 - peak as i64,
         };
         // The number of samples at a time has no influence on the answers.

@@ -30,9 +30,9 @@ pub fn frontier_of(recipe: &Recipe, device: &Device) -> Result<Vec<FrontierPoint
                 hint: "this is a defect of plimsoll: please report it with the recipe".into(),
             },
         })?;
-    let budget = budget_bytes(recipe, device);
+    let (budget, reserve) = (budget_bytes(recipe, device), device.reserve_for(recipe));
     let point = |point: crate::choose::FrontierPoint| {
-        let plan = Outline::new(&point.settings, point.arena_bytes as u64, device.reserve_bytes, point.predicted_ms);
+        let plan = Outline::new(&point.settings, point.arena_bytes as u64, reserve, point.predicted_ms);
         FrontierPoint { fits: plan.planned_peak_bytes <= budget, plan }
     };
     Ok(points.into_iter().map(point).collect())

@@ -99,6 +99,7 @@ fn any_card() -> Device {
         total_bytes: 80 << 30,
         free_bytes: 80 << 30,
         reserve_bytes: 1 << 30,
+        beside: Default::default(),
         profile: card_profile(),
         target: Target::CUDA,
         precision: Precision::F32,

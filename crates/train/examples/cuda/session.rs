@@ -70,6 +70,7 @@ pub(crate) fn device(name: &str, target: Target) -> Device {
         total_bytes: 16 << 30,
         free_bytes: 16 << 30,
         reserve_bytes: 0,
+        beside: Default::default(),
         profile: if target == Target::CUDA { card_profile() } else { Profile::cpu(1) },
         target,
         precision: Precision::F32,

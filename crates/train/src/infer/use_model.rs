@@ -90,7 +90,7 @@ impl TrainedRun {
         }
         let recipe = Recipe::load(&recipe_path, &[])?;
         let own_bytes = device.reserve_bytes;
-        let device = &beside_the_run(device, &recipe, expected_data(&recipe));
+        let device = &beside_the_run(device, expected_data(&recipe));
         let planned = plan_use(&recipe, device, writes(&recipe))?;
         let mut executor = take_arena(&recipe, &planned)?;
         let weights = load_weights(dir, &recipe, &planned.choice, &mut executor)?;
@@ -110,7 +110,7 @@ impl TrainedRun {
             return Ok(());
         }
         let plain = Device { reserve_bytes: self.own_bytes, ..self.planned.device.clone() };
-        let counted = beside_the_run(&plain, &self.recipe, Some(ExpectedData::of(data, &self.recipe))).reserve_bytes;
+        let counted = beside_the_run(&plain, Some(ExpectedData::of(data, &self.recipe))).reserve_for(&self.recipe);
         let arena = self.planned.choice.layout.arena_bytes as u64;
         let reserve = counted.max(OwnMemory::now().peak_bytes.saturating_sub(arena));
         match self.planned.settle_reserve(reserve) {

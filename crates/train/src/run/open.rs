@@ -125,14 +125,15 @@ impl StoredPlan {
         let (settings, decisions) = (self.settings.clone(), self.decisions.clone());
         let choice = Choice { settings, program, layout, options, decisions, predicted_step_ms };
         let budget_bytes = setup::budget_bytes(recipe, device);
-        let peak = device.reserve_bytes + choice.layout.arena_bytes as u64;
+        let reserve_bytes = device.reserve_for(recipe);
+        let peak = reserve_bytes + choice.layout.arena_bytes as u64;
         Ok(Planned {
             headroom_bytes: budget_bytes as i64 - peak as i64,
             spec,
             choice,
             device: device.clone(),
             budget_bytes,
-            reserve_bytes: device.reserve_bytes,
+            reserve_bytes,
         })
     }
 }
@@ -357,7 +358,7 @@ impl Run {
 fn within_host(recipe: &Recipe, device: &Device) -> Recipe {
     let counts = device.target.backend == Backend::Cpu && device.reserve_bytes > 0;
     match counts {
-        true => within(recipe, setup::budget_bytes(recipe, device).saturating_sub(device.reserve_bytes)),
+        true => within(recipe, setup::budget_bytes(recipe, device).saturating_sub(device.reserve_for(recipe))),
         false => Recipe { memory: Memory { budget: Budget::Auto, ..recipe.memory.clone() }, ..recipe.clone() },
     }
 }
@@ -366,13 +367,14 @@ fn within_host(recipe: &Recipe, device: &Device) -> Recipe {
 /// plans are the same from run to run; where more is there than that has room for (the tables of a large tokenizer), what
 /// is there counts, in whole MiB.
 fn beside_loaded(device: &Device, recipe: &Recipe, data: &LoadedData) -> Device {
-    let counted = beside_the_run(device, recipe, Some(ExpectedData::of(data, recipe)));
-    if counted.reserve_bytes == device.reserve_bytes {
+    let expected = ExpectedData::of(data, recipe);
+    let counted = beside_the_run(device, Some(expected));
+    if device.target.backend != Backend::Cpu || device.reserve_bytes == 0 {
         return counted;
     }
     let loaded = data.train.resident_bytes() + data.validation.as_ref().map_or(0, |v| v.resident_bytes());
-    let ahead = (counted.reserve_bytes - device.reserve_bytes).saturating_sub(loaded as u64) + STARTING_BYTES;
-    let there = (OwnMemory::now().resident_bytes + ahead).next_multiple_of(1 << 20);
+    let decoding = expected.resident_bytes.saturating_sub(loaded) as u64;
+    let there = (OwnMemory::now().resident_bytes + decoding + STARTING_BYTES).next_multiple_of(1 << 20);
     Device { reserve_bytes: counted.reserve_bytes.max(there), ..counted }
 }
 

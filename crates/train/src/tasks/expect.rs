@@ -102,20 +102,20 @@ impl ExpectedData {
     }
 }
 
-/// The same device with room for what a run of this recipe has beside its arena. On a CPU that is the same memory, and the
-/// budget covers all of it: the program, samples, batches ahead. A device that counts no memory of its own (as those of
+/// The same device with room for the samples of a run beside its arena. On a CPU that is the same memory, and the budget
+/// covers all of it: the program, samples, batches ahead. A device that counts no memory of its own (as those of
 /// tests) and a GPU, whose memory is another, stay as they are.
-pub fn beside_the_run(device: &Device, recipe: &Recipe, data: Option<ExpectedData>) -> Device {
+pub fn beside_the_run(device: &Device, data: Option<ExpectedData>) -> Device {
     if device.target.backend != Backend::Cpu || device.reserve_bytes == 0 {
         return device.clone();
     }
     let data = data.map_or(0, |data| data.resident_bytes) as u64;
-    let reserve_bytes = device.reserve_bytes.saturating_add(loader_bytes(recipe) as u64).saturating_add(data);
-    Device { reserve_bytes, ..device.clone() }
+    Device { reserve_bytes: device.reserve_bytes.saturating_add(data), ..device.clone() }
 }
 
-fn loader_bytes(recipe: &Recipe) -> usize {
-    loader_options(recipe).host_bytes(&task(recipe).fields().unwrap_or_default()).unwrap_or(0)
+/// What batches ahead take, with the threads that prepare them.
+pub fn loader_bytes(recipe: &Recipe) -> u64 {
+    loader_options(recipe).host_bytes(&task(recipe).fields().unwrap_or_default()).unwrap_or(0) as u64
 }
 
 /// Whether a plan counts the whole process: then nothing of it is beside the plan.
@@ -130,7 +130,7 @@ pub fn host_peak_bytes(recipe: &Recipe, planned: &Planned, data_bytes: usize) ->
     if counts_process(planned) {
         return planned.reserve_bytes.saturating_add(layout.host_bytes as u64);
     }
-    let loader = loader_bytes(recipe);
+    let loader = loader_bytes(recipe) as usize;
     let largest = program.residents.iter().map(|r| r.ty.span_bytes()).max().unwrap_or(0);
     let pinned = if options.target.backend == Backend::Cuda { 2 * staging_half_bytes(program) } else { 0 };
     [loader, data_bytes, largest, layout.host_bytes, pinned].into_iter().fold(0, usize::saturating_add) as u64

@@ -11,8 +11,8 @@ mod shared;
 mod weighing;
 
 pub use asking::Question;
-pub use expect::look_at_data;
 pub use expect::{ExpectedData, ExpectedSteps, Look, beside_the_run, counts_process, expected_data, host_peak_bytes};
+pub use expect::{loader_bytes, look_at_data};
 pub use shared::loader_options;
 
 use crate::RunError;

@@ -3,10 +3,11 @@
 use super::{Arguments, Workload, median, recipe, rounded, sorted_ms};
 use crate::failure::Failure;
 use crate::printer;
+use plimsoll_core::graph::Backend;
 use plimsoll_models::recipe::Recipe;
-use plimsoll_planner::Device;
 use plimsoll_planner::PlanFailure;
 use plimsoll_planner::choose::{Planned, plan};
+use plimsoll_planner::{Beside, Device};
 use plimsoll_train::calibrate::Rehearsal;
 use serde::Serialize;
 
@@ -44,6 +45,14 @@ struct Candidate {
     planned: Planned,
 }
 
+/// On a CPU plans are compared by their arenas: the program is the same for all.
+fn arena_alone(device: &Device) -> Device {
+    match device.target.backend {
+        Backend::Cpu => Device { reserve_bytes: 0, beside: Beside::default(), ..device.clone() },
+        Backend::Cuda => device.clone(),
+    }
+}
+
 pub fn run(
     arguments: &Arguments,
     workload: &Workload,
@@ -51,6 +60,7 @@ pub fn run(
     device: &Device,
     budgets: usize,
 ) -> Result<(), Failure> {
+    let device = &arena_alone(device);
     let with = |pins: &[String]| recipe(arguments, workload, seq, pins);
     let fixed = fixed(arguments.batch, device, with)?;
     let budgets = self::budgets(&fixed, device.reserve_bytes, budgets);

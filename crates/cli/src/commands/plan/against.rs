@@ -48,7 +48,7 @@ pub fn run(arguments: &Arguments, draft: &Draft, device: &Device) -> Result<(), 
 
 /// The plan, or the smallest where none fits.
 fn answer(name: String, recipe: &Recipe, device: &Device) -> Result<Configuration, Failure> {
-    let device = beside_the_run(device, recipe, look_at_data(recipe).known());
+    let device = beside_the_run(device, look_at_data(recipe).known());
     let plan = match plan(recipe, &device) {
         Ok(planned) => PlanReport::of(recipe, &planned),
         Err(PlanFailure::DoesNotFit(smallest)) => {

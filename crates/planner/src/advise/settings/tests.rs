@@ -16,6 +16,7 @@ fn device(name: &str) -> Device {
         total_bytes: card.total_bytes,
         free_bytes: card.total_bytes,
         reserve_bytes: card.reserve_bytes,
+        beside: Default::default(),
         profile: Profile::cpu(1),
         target: Target::CUDA,
         precision: if card.compute_capability >= (8, 0) { Precision::Bf16Mixed } else { Precision::Fp16Mixed },
