@@ -26,7 +26,7 @@ pub struct Convolution {
 const TINY: u64 = 400;
 /// Into how many parts sums over a whole batch are cut.
 const PARTS: u64 = 32;
-/// Most that parts of weights take where channels lie side by side.
+/// Most that parts of weights take.
 const MOST_PARTS_BYTES: u64 = 8 << 20;
 
 impl Convolution {
@@ -82,14 +82,16 @@ impl Convolution {
     }
 
     fn weight_gradient_bytes(&self) -> u64 {
+        let parts = (14 * self.weights_in_f32()).min(MOST_PARTS_BYTES);
         if self.channels_last {
-            return (14 * self.weights_in_f32()).min(MOST_PARTS_BYTES);
+            parts
+        } else if self.is_pointwise() {
+            PARTS * self.weights_in_f32()
+        } else if self.element_bytes == 4 {
+            self.copies() + parts
+        } else {
+            self.copies()
         }
-        if self.is_pointwise() {
-            return PARTS * self.weights_in_f32();
-        }
-        let parts = if self.element_bytes == 4 { 2 * self.weights_in_f32() } else { 0 };
-        self.copies() + parts
     }
 }
 
