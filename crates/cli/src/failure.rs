@@ -10,6 +10,7 @@ pub enum Code {
     Failed = 1,
     BadInput = 2,
     DoesNotFit = 3,
+    Interrupted = 130,
 }
 
 impl From<Fault> for Code {
@@ -36,6 +37,11 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// By Ctrl-C.
+    pub fn interrupted() -> Failure {
+        Failure { code: Code::Interrupted, message: "stopped by Ctrl-C".into(), hints: vec![] }
+    }
+
     pub fn failed(message: impl Into<String>, hint: impl Into<String>) -> Failure {
         Failure { code: Code::Failed, message: message.into(), hints: vec![hint.into()] }
     }

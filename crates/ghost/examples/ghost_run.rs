@@ -1,4 +1,4 @@
-//! `plimsoll ghost` without the rest of plimsoll, for a quick look: `ghost_run MEMORY_MIB STEPS -- python train.py`.
+//! `plimsoll ghost` without the rest of plimsoll, for a quick look: `ghost_run [--json] MEMORY_MIB STEPS -- python train.py`.
 
 use plimsoll_ghost::card::Card;
 use plimsoll_ghost::run::Question;
@@ -7,7 +7,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let json = arguments.first().is_some_and(|first| first == "--json");
+    arguments.drain(..usize::from(json));
     let (memory, steps, command) = (arguments[0].parse::<u64>()?, arguments[1].parse::<usize>()?, &arguments[3..]);
     let card = |name: &str, mib: u64| Card {
         name: name.into(),
@@ -15,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         context_bytes: 767 << 20,
         compute_capability: (9, 0),
         multiprocessors: 132,
-        cache_bytes: 50 << 20,
+        cache_bytes: 60 << 20,
     };
     let question = Question {
         command: command.to_vec(),
@@ -24,11 +26,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         limited: memory > 0,
         steps: (steps > 0).then_some(steps),
         time_limit: Duration::from_secs(3600),
+        world: std::env::var("WORLD").ok().and_then(|ranks| ranks.parse().ok()),
         environment: Vec::new(),
         show_output: true,
         cards: vec![card("8 GiB", 8 << 10), card("24 GiB", 24 << 10)],
     };
     let report = question.ask(&AtomicBool::new(false))?;
-    print!("{}", text::report(&report));
+    if json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        print!("{}", text::report(&report));
+    }
     std::process::exit(report.exit_code().into())
 }

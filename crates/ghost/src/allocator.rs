@@ -1,7 +1,14 @@
 //! PyTorch's caching allocator, as a simulator: the same rounding, pools, best fit, splitting, merging and releasing,
 //! so that a recorded program can be replayed under another limit, other addresses or other settings.
 
-use crate::snapshot::Settings;
+mod expandable;
+mod segments;
+#[cfg(test)]
+mod tests;
+
+pub use segments::Earlier;
+
+use crate::settings::Settings;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 const MIB: u64 = 1 << 20;
@@ -15,8 +22,6 @@ const OWN_SEGMENT: u64 = 10 * MIB;
 const LARGE_SEGMENT: u64 = 20 * MIB;
 /// What the driver hands out at once.
 const PAGE: u64 = 2 * MIB;
-/// Addresses of one expandable segment start at a multiple of this.
-const STRETCH: u64 = 1 << 44;
 
 /// Where new segments lie: ties of best fit go to lower addresses.
 #[derive(Clone, Debug)]
@@ -29,7 +34,7 @@ pub enum Addresses {
 }
 
 /// Blocks of one kind that may serve each other's requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Pool {
     stream: u64,
     small: bool,
@@ -47,9 +52,10 @@ enum State {
 struct Block {
     address: u64,
     size: u64,
-    requested: u64,
     pool: Pool,
     state: State,
+    /// Whether it lies in a segment that grows.
+    expandable: bool,
     before: Option<usize>,
     after: Option<usize>,
 }
@@ -72,6 +78,8 @@ pub struct Allocator {
     addresses: Addresses,
     next_address: u64,
     blocks: Vec<Block>,
+    /// Places in `blocks` that nothing lies at any more.
+    unused: Vec<usize>,
     /// Free blocks by (size, address).
     free: HashMap<Pool, BTreeSet<(u64, u64, usize)>>,
     /// Addresses without memory, by address.
@@ -84,8 +92,16 @@ pub struct Allocator {
     pub retries: usize,
 }
 
-fn rounded(requested: u64) -> u64 {
-    requested.max(1).next_multiple_of(UNIT)
+/// Up to the next unit; with divisions up to the next of so many steps between two powers of two.
+fn rounded(requested: u64, divisions: u64) -> u64 {
+    if divisions <= 1 || requested <= UNIT * divisions || requested.is_power_of_two() {
+        return requested.max(1).saturating_add(UNIT - 1) / UNIT * UNIT;
+    }
+    let floor = 1 << requested.ilog2();
+    match floor >> divisions.ilog2() {
+        0 => floor << 1,
+        step => requested.saturating_add(step - 1) / step * step,
+    }
 }
 
 fn segment_size(size: u64) -> u64 {
@@ -94,7 +110,7 @@ fn segment_size(size: u64) -> u64 {
     } else if size < OWN_SEGMENT {
         LARGE_SEGMENT
     } else {
-        size.next_multiple_of(PAGE)
+        size.saturating_add(PAGE - 1) / PAGE * PAGE
     }
 }
 
@@ -106,6 +122,7 @@ impl Allocator {
             addresses,
             next_address: 1 << 44,
             blocks: Vec::new(),
+            unused: Vec::new(),
             free: HashMap::new(),
             unmapped: HashMap::new(),
             allocated: 0,
@@ -116,11 +133,17 @@ impl Allocator {
         }
     }
 
+    /// The addresses of the segments that the next request makes, where they are known.
+    pub(crate) fn expect_segments_at(&mut self, addresses: VecDeque<u64>) {
+        self.addresses = Addresses::Recorded(addresses);
+    }
+
     /// Serves a request as PyTorch would: from a free block, from a new segment, from one after a release.
-    pub fn malloc(&mut self, requested: u64, stream: u64) -> Result<Handle, OutOfMemory> {
-        let size = rounded(requested);
+    pub(crate) fn malloc(&mut self, requested: u64, stream: u64) -> Result<Handle, OutOfMemory> {
+        let size = rounded(requested, self.settings.divisions(requested));
         let pool = Pool { stream, small: size <= SMALL };
         let found = self.best_fit(pool, size).or_else(|| self.grow(pool, size));
+        let found = found.or_else(|| if self.release_oversized(pool, size) { self.grow(pool, size) } else { None });
         let found = found.or_else(|| {
             self.retries += 1;
             self.release_cached();
@@ -128,14 +151,13 @@ impl Allocator {
         });
         let block = found.ok_or(OutOfMemory { requested, segment: segment_size(size) })?;
         self.split(block, size);
-        self.hand_out(block, requested);
+        self.hand_out(block);
         Ok(Handle(block))
     }
 
-    fn hand_out(&mut self, block: usize, requested: u64) {
+    fn hand_out(&mut self, block: usize) {
         let block = &mut self.blocks[block];
         block.state = State::Used;
-        block.requested = requested;
         self.allocated += block.size;
         self.peak_allocated = self.peak_allocated.max(self.allocated);
     }
@@ -153,33 +175,64 @@ impl Allocator {
         let block = handle.0;
         self.allocated -= self.blocks[block].size;
         self.blocks[block].state = State::Free;
-        self.merge(block);
+        let block = self.merge(block);
+        self.enlist(block);
     }
 
-    // Free blocks
+    // Blocks
+
+    fn new_block(&mut self, block: Block) -> usize {
+        if let Some(place) = self.unused.pop() {
+            self.blocks[place] = block;
+            return place;
+        }
+        self.blocks.push(block);
+        self.blocks.len() - 1
+    }
 
     fn enlist(&mut self, block: usize) {
-        let Block { size, address, pool, .. } = self.blocks[block];
-        self.free.entry(pool).or_default().insert((size, address, block));
+        let Block { size, address, pool, state, .. } = self.blocks[block];
+        if state == State::Unmapped {
+            self.unmapped.entry(pool).or_default().insert((address, block));
+        } else {
+            self.free.entry(pool).or_default().insert((size, address, block));
+        }
     }
 
     fn delist(&mut self, block: usize) {
-        let Block { size, address, pool, .. } = self.blocks[block];
-        self.free.entry(pool).or_default().remove(&(size, address, block));
+        let Block { size, address, pool, state, .. } = self.blocks[block];
+        if state == State::Unmapped {
+            self.unmapped.entry(pool).or_default().remove(&(address, block));
+        } else {
+            self.free.entry(pool).or_default().remove(&(size, address, block));
+        }
     }
 
-    /// The smallest free block that serves; of equal ones the lowest.
+    /// The smallest free block that serves; of equal ones the lowest. A block at the end of what is mapped counts with
+    /// the addresses that it can grow into.
     fn best_fit(&mut self, pool: Pool, size: u64) -> Option<usize> {
-        let (found_size, _, found) = *self.free.get(&pool)?.range((size, 0, 0)..).next()?;
-        if let Some(limit) = self.settings.max_split_bytes {
-            let too_large_to_split = size < limit && found_size >= limit;
-            let too_large_to_waste = size >= limit && found_size >= size + LARGE_SEGMENT;
-            if too_large_to_split || too_large_to_waste {
-                return None;
+        let mut candidates = self.free.get(&pool)?.range((size, 0, 0)..).map(|(_, _, block)| *block);
+        let mut found = candidates.next()?;
+        if self.settings.expandable {
+            for next in candidates {
+                if !self.blocks[found].expandable || self.size_with_growth(next) >= self.size_with_growth(found) {
+                    break;
+                }
+                found = next;
             }
+        }
+        if self.is_oversized(found, size) {
+            return None;
         }
         self.delist(found);
         Some(found)
+    }
+
+    /// Whether a block may not serve this request: too large to be split, or to be wasted.
+    fn is_oversized(&self, block: usize, size: u64) -> bool {
+        let Some(limit) = self.settings.max_split_bytes else { return false };
+        let found = self.blocks[block].size;
+        if size < limit { found >= limit } else { found >= size + LARGE_SEGMENT }
     }
 
     fn splits(&self, block: usize, size: u64) -> bool {
@@ -191,26 +244,18 @@ impl Allocator {
     }
 
     fn split(&mut self, block: usize, size: u64) {
-        if !self.splits(block, size) {
-            return;
+        if self.splits(block, size) {
+            let rest = self.insert_after(block, size, State::Free);
+            self.enlist(rest);
         }
-        let rest = self.insert_after(block, size, State::Free);
-        self.enlist(rest);
     }
 
     /// Cuts a block at `size`; what is behind the cut becomes a block of its own.
     fn insert_after(&mut self, block: usize, size: u64, state: State) -> usize {
-        let Block { address, size: whole, pool, after, .. } = self.blocks[block];
-        let rest = self.blocks.len();
-        self.blocks.push(Block {
-            address: address + size,
-            size: whole - size,
-            requested: 0,
-            pool,
-            state,
-            before: Some(block),
-            after,
-        });
+        let Block { address, size: whole, pool, after, expandable, .. } = self.blocks[block];
+        let rest =
+            Block { address: address + size, size: whole - size, pool, state, expandable, before: Some(block), after };
+        let rest = self.new_block(rest);
         if let Some(after) = after {
             self.blocks[after].before = Some(rest);
         }
@@ -219,18 +264,19 @@ impl Allocator {
         rest
     }
 
-    /// Joins a block that became free with its free neighbours.
-    fn merge(&mut self, mut block: usize) {
-        if let Some(before) = self.blocks[block].before.filter(|before| self.blocks[*before].state == State::Free) {
+    /// Joins a block with neighbours of the same state, and says which block that is then; it is on no list.
+    fn merge(&mut self, mut block: usize) -> usize {
+        let state = self.blocks[block].state;
+        if let Some(before) = self.blocks[block].before.filter(|before| self.blocks[*before].state == state) {
             self.delist(before);
             self.absorb(before, block);
             block = before;
         }
-        if let Some(after) = self.blocks[block].after.filter(|after| self.blocks[*after].state == State::Free) {
+        if let Some(after) = self.blocks[block].after.filter(|after| self.blocks[*after].state == state) {
             self.delist(after);
             self.absorb(block, after);
         }
-        self.enlist(block);
+        block
     }
 
     /// The first takes over the second, which lies behind it.
@@ -241,281 +287,17 @@ impl Allocator {
         if let Some(after) = after {
             self.blocks[after].before = Some(first);
         }
-    }
-
-    // Segments
-
-    fn grow(&mut self, pool: Pool, size: u64) -> Option<usize> {
-        if self.settings.expandable { self.expand(pool, size) } else { self.new_segment(pool, size) }
+        self.unused.push(second);
     }
 
     fn charge(&mut self, bytes: u64) -> bool {
-        if self.reserved.saturating_add(bytes) > self.limit {
-            return false;
-        }
-        self.reserved += bytes;
+        let Some(reserved) = self.reserved.checked_add(bytes).filter(|sum| *sum <= self.limit) else { return false };
+        self.reserved = reserved;
         self.peak_reserved = self.peak_reserved.max(self.reserved);
         true
     }
 
-    fn new_segment(&mut self, pool: Pool, size: u64) -> Option<usize> {
-        let bytes = segment_size(size);
-        if !self.charge(bytes) {
-            return None;
-        }
-        let address = self.new_address(bytes);
-        Some(self.new_block(address, bytes, pool, State::Free))
-    }
-
-    fn new_block(&mut self, address: u64, size: u64, pool: Pool, state: State) -> usize {
-        self.blocks.push(Block { address, size, requested: 0, pool, state, before: None, after: None });
-        self.blocks.len() - 1
-    }
-
-    fn new_address(&mut self, bytes: u64) -> u64 {
-        let rising = self.next_address;
-        self.next_address += bytes.next_multiple_of(PAGE);
-        match &mut self.addresses {
-            Addresses::Rising => rising,
-            Addresses::Recorded(recorded) => recorded.pop_front().unwrap_or(rising),
-            // Any order of segments: far apart, in places that the seed chooses.
-            Addresses::Shuffled(seed) => {
-                *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                (*seed >> 40) << 40 | (rising & ((1 << 40) - 1))
-            }
-        }
-    }
-
-    /// Releases what is cached: segments without a used block; of expandable ones all whole pages that are free.
-    pub fn release_cached(&mut self) {
-        let all: Vec<usize> = self.free.values().flatten().map(|(_, _, block)| *block).collect();
-        for block in all {
-            if self.settings.expandable {
-                self.unmap_pages_of(block);
-            } else if self.blocks[block].before.is_none() && self.blocks[block].after.is_none() {
-                self.delist(block);
-                self.reserved -= self.blocks[block].size;
-            }
-        }
-    }
-
-    /// Releases the one segment that starts here, if nothing in it is used.
-    pub fn release_at(&mut self, address: u64) {
-        let whole = |block: &usize| self.blocks[*block].before.is_none() && self.blocks[*block].after.is_none();
-        let mut all =
-            self.free.values().flatten().filter(|(_, start, _)| *start == address).map(|(_, _, block)| *block);
-        if let Some(block) = all.find(whole) {
-            self.delist(block);
-            self.reserved -= self.blocks[block].size;
-        }
-    }
-
-    // Expandable segments
-
-    fn page_of(pool: Pool) -> u64 {
-        if pool.small { SMALL_SEGMENT } else { LARGE_SEGMENT }
-    }
-
-    /// Maps memory behind the lowest addresses that have none, joined with a free block right before them.
-    fn expand(&mut self, pool: Pool, size: u64) -> Option<usize> {
-        if self.unmapped.get(&pool).is_none_or(BTreeSet::is_empty) {
-            self.reserve_addresses(pool);
-        }
-        let candidates: Vec<usize> = self.unmapped.get(&pool)?.iter().map(|(_, block)| *block).collect();
-        let fits = |block: &usize| self.room_at(*block) >= size;
-        let start = candidates.into_iter().find(fits)?;
-        self.map_from(start, size)
-    }
-
-    /// One stretch of addresses a pool, as large as any card.
-    fn reserve_addresses(&mut self, pool: Pool) {
-        let address = self.next_address.next_multiple_of(STRETCH);
-        self.next_address = address + STRETCH;
-        let block = self.new_block(address, STRETCH / 2, pool, State::Unmapped);
-        self.unmapped.entry(pool).or_default().insert((address, block));
-    }
-
-    fn free_before(&self, block: usize) -> Option<usize> {
-        self.blocks[block].before.filter(|before| self.blocks[*before].state == State::Free)
-    }
-
-    /// What could be had from here on: a free block before, the addresses themselves, and what follows.
-    fn room_at(&self, block: usize) -> u64 {
-        let mut room = self.free_before(block).map_or(0, |before| self.blocks[before].size);
-        let mut next = Some(block);
-        while let Some(block) = next.filter(|block| self.blocks[*block].state != State::Used) {
-            room += self.blocks[block].size;
-            next = self.blocks[block].after;
-        }
-        room
-    }
-
-    fn map_from(&mut self, start: usize, size: u64) -> Option<usize> {
-        let mut taken = match self.free_before(start) {
-            Some(before) => before,
-            None => self.map(start, size)?,
-        };
-        self.delist(taken);
-        while self.blocks[taken].size < size {
-            let next = self.blocks[taken].after?;
-            let wanted = size - self.blocks[taken].size;
-            let next = if self.blocks[next].state == State::Unmapped { self.map(next, wanted)? } else { next };
-            self.delist(next);
-            self.absorb(taken, next);
-        }
-        taken = self.join_before(taken);
-        Some(taken)
-    }
-
-    fn join_before(&mut self, block: usize) -> usize {
-        let Some(before) = self.free_before(block) else { return block };
-        self.delist(before);
-        self.absorb(before, block);
-        before
-    }
-
-    /// Memory behind the first addresses of a block without: whole pages.
-    fn map(&mut self, block: usize, wanted: u64) -> Option<usize> {
-        let Block { address, size, pool, .. } = self.blocks[block];
-        let bytes = wanted.next_multiple_of(Self::page_of(pool)).min(size);
-        if !self.charge(bytes) {
-            return None;
-        }
-        let unmapped = self.unmapped.entry(pool).or_default();
-        unmapped.remove(&(address, block));
-        if bytes < size {
-            let rest = self.insert_after(block, bytes, State::Unmapped);
-            self.unmapped.entry(pool).or_default().insert((address + bytes, rest));
-        }
-        self.blocks[block].state = State::Free;
-        self.enlist(block);
-        Some(block)
-    }
-
-    fn unmap_pages_of(&mut self, block: usize) {
-        let Block { address, size, pool, .. } = self.blocks[block];
-        let (page, base) = (Self::page_of(pool), address & !(STRETCH - 1));
-        let start = base + (address - base).next_multiple_of(page);
-        let end = base + (address + size - base) / page * page;
-        if start >= end {
-            return;
-        }
-        self.delist(block);
-        self.reserved -= end - start;
-        let middle = if start > address { self.insert_after(block, start - address, State::Free) } else { block };
-        if end < address + size {
-            let tail = self.insert_after(middle, end - start, State::Free);
-            self.enlist(tail);
-        }
-        self.blocks[middle].state = State::Unmapped;
-        self.unmapped.entry(pool).or_default().insert((start, middle));
-        if middle != block {
-            self.enlist(block);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn allocator(settings: Settings, limit: u64) -> Allocator {
-        Allocator::new(settings, limit, Addresses::Rising)
-    }
-
-    #[test]
-    fn requests_are_rounded_and_segments_have_the_sizes_that_pytorch_gives_them() {
-        for (requested, allocated, reserved) in [
-            (1, 512, 2 * MIB),
-            (MIB, MIB, 2 * MIB),
-            (MIB + 1, MIB + 512, 20 * MIB),
-            (12 * MIB + 1, 12 * MIB + 512, 14 * MIB),
-        ] {
-            let mut all = allocator(Settings::default(), u64::MAX);
-            all.malloc(requested, 0).unwrap();
-            assert_eq!((all.allocated, all.reserved), (allocated, reserved), "{requested}");
-        }
-    }
-
-    #[test]
-    fn a_rest_of_at_most_a_mebibyte_stays_with_its_large_block() {
-        let mut all = allocator(Settings::default(), u64::MAX);
-        let block = all.malloc(19 * MIB, 0).unwrap();
-        assert_eq!(all.size(block), 20 * MIB);
-    }
-
-    #[test]
-    fn what_does_not_fit_releases_the_cache_first_and_then_fails_with_its_sizes() {
-        let mut all = allocator(Settings::default(), 64 * MIB);
-        let first = all.malloc(40 * MIB, 0).unwrap();
-        all.free(first);
-        all.malloc(60 * MIB, 0).unwrap();
-        assert_eq!((all.retries, all.reserved), (1, 60 * MIB));
-        let error = all.malloc(11 * MIB, 0).unwrap_err();
-        assert_eq!(error, OutOfMemory { requested: 11 * MIB, segment: 12 * MIB });
-    }
-
-    #[test]
-    fn streams_do_not_share_free_blocks() {
-        let mut all = allocator(Settings::default(), u64::MAX);
-        let block = all.malloc(40 * MIB, 0).unwrap();
-        all.free(block);
-        all.malloc(40 * MIB, 7).unwrap();
-        assert_eq!(all.reserved, 80 * MIB);
-    }
-
-    #[test]
-    fn expandable_segments_serve_from_what_lies_in_pieces_elsewhere() {
-        let program = |settings: Settings| {
-            let mut all = allocator(settings, 100 * MIB);
-            let blocks: Vec<_> = (0..4).map(|_| all.malloc(20 * MIB, 0).unwrap()).collect();
-            all.free(blocks[0]);
-            all.free(blocks[1]);
-            all.malloc(40 * MIB, 0).is_ok()
-        };
-        assert!(program(Settings { expandable: true, ..Settings::default() }));
-        let mut plain = allocator(Settings::default(), 100 * MIB);
-        let blocks: Vec<_> = (0..8).map(|_| plain.malloc(9 * MIB, 0).unwrap()).collect();
-        blocks.iter().step_by(2).for_each(|block| plain.free(*block));
-        assert!(plain.malloc(30 * MIB, 0).is_err());
-    }
-
-    /// No two blocks that are in use overlap, and the counters are what the blocks say.
-    fn check(all: &Allocator, held: &[Handle]) {
-        let mut ranges: Vec<_> = held.iter().map(|block| (all.address(*block), all.size(*block))).collect();
-        ranges.sort_unstable();
-        assert!(ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0));
-        assert_eq!(all.allocated, ranges.iter().map(|(_, size)| size).sum::<u64>());
-        assert!(all.allocated <= all.reserved && all.reserved <= all.limit);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(300))]
-
-        #[test]
-        fn whatever_is_asked_for_blocks_never_overlap_and_the_limit_holds(
-            requests in prop::collection::vec((1u64..40 * MIB, any::<u16>(), 0u64..2), 1..120),
-            expandable: bool,
-            split in prop::option::of(20 * MIB..60 * MIB),
-            limit in 60 * MIB..400 * MIB,
-            seed: u64,
-        ) {
-            let settings = Settings { expandable, max_split_bytes: split.filter(|_| !expandable), ..Settings::default() };
-            let mut all = Allocator::new(settings, limit, Addresses::Shuffled(seed));
-            let mut held = Vec::new();
-            for (size, choice, stream) in requests {
-                if choice % 3 == 0 && !held.is_empty() {
-                    let block = held.swap_remove(usize::from(choice) % held.len());
-                    all.free(block);
-                } else if let Ok(block) = all.malloc(size >> (choice % 12), stream) {
-                    held.push(block);
-                }
-                check(&all, &held);
-            }
-            held.into_iter().for_each(|block| all.free(block));
-            all.release_cached();
-            prop_assert_eq!((all.allocated, all.reserved), (0, 0));
-        }
+    fn grow(&mut self, pool: Pool, size: u64) -> Option<usize> {
+        if self.settings.expandable { self.expand(pool, size) } else { self.new_segment(pool, size) }
     }
 }

@@ -1,5 +1,6 @@
 //! The largest batch that fits: the program itself is run with one batch after another.
 
+use crate::card::Card;
 use crate::report::Report;
 use crate::run::{GhostError, Question};
 use serde::Serialize;
@@ -22,7 +23,7 @@ pub enum SearchError {
     Form { text: String },
     #[error("--fit {text}: {lowest} is above {highest}")]
     Empty { text: String, lowest: u64, highest: u64 },
-    #[error("nothing in the command says {{{name}}}: the batch would never change")]
+    #[error("nothing in the command says {{{name}}}: it would never change")]
     Unused { name: String },
 }
 
@@ -52,6 +53,15 @@ impl Search {
         }
     }
 
+    /// Fewer of them, for searches that cannot halve: doubled from the lowest, or the divisors.
+    fn doubling(&self) -> Vec<u64> {
+        if self.keep.is_some() {
+            return self.choices();
+        }
+        let next = |batch: &u64| batch.checked_mul(2).filter(|batch| *batch <= self.highest);
+        std::iter::successors(Some(self.lowest), next).collect()
+    }
+
     fn accumulation(&self, batch: u64) -> u64 {
         self.highest / batch
     }
@@ -59,8 +69,10 @@ impl Search {
     /// The command with the names filled in.
     pub fn command(&self, command: &[String], batch: u64) -> Result<Vec<String>, SearchError> {
         let place = format!("{{{}}}", self.name);
-        if !command.iter().any(|word| word.contains(&place)) {
-            return Err(SearchError::Unused { name: self.name.clone() });
+        for name in std::iter::once(&self.name).chain(&self.keep) {
+            if !command.iter().any(|word| word.contains(&format!("{{{name}}}"))) {
+                return Err(SearchError::Unused { name: name.clone() });
+            }
         }
         let filled = command.iter().map(|word| word.replace(&place, &batch.to_string()));
         let kept = self.keep.as_ref().map(|name| format!("{{{name}}}"));
@@ -97,8 +109,10 @@ pub enum FitError {
     Search(#[from] SearchError),
     #[error(transparent)]
     Ghost(#[from] GhostError),
-    #[error("with {name} = {batch} the program failed for another reason than memory")]
-    Failed { name: String, batch: u64 },
+    #[error("with {name} = {batch} the program failed for another reason than memory{why}")]
+    Failed { name: String, batch: u64, why: String },
+    #[error("stopped by Ctrl-C")]
+    Interrupted,
 }
 
 /// Halves the range until the largest that fits is known. Memory grows with the batch, so what fits below a batch that
@@ -131,7 +145,64 @@ fn judged(report: &Report, search: &Search, batch: u64) -> Result<bool, FitError
     match report.exit_code() {
         0 => Ok(true),
         3 => Ok(false),
-        _ => Err(FitError::Failed { name: search.name.clone(), batch }),
+        130 => Err(FitError::Interrupted),
+        _ => Err(FitError::Failed { name: search.name.clone(), batch, why: why(report) }),
+    }
+}
+
+fn why(report: &Report) -> String {
+    let error = report.error.as_ref();
+    error.map_or_else(String::new, |error| format!(": {}: {} at {}", error.kind, error.text, error.line))
+}
+
+/// The largest batch that a card takes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CardFit {
+    pub card: String,
+    pub total_bytes: u64,
+    /// None where not even the smallest fits.
+    pub batch: Option<u64>,
+    pub accumulation: Option<u64>,
+    /// Whether the card runs the same kernels as the one that the program ran on.
+    pub same_architecture: bool,
+}
+
+/// For every card at once: batch after batch without a limit, doubling or by divisors, until no card takes it.
+pub fn search_cards(
+    question: &Question,
+    search: &Search,
+    stop: &AtomicBool,
+    tell: impl Fn(&Try),
+) -> Result<(Vec<CardFit>, Vec<Try>), FitError> {
+    let mut cards: Vec<CardFit> = question.cards.iter().map(CardFit::none).collect();
+    let mut tries = Vec::new();
+    for batch in search.doubling() {
+        let command = search.command(&question.command, batch)?;
+        let report = Question { command, limited: false, ..question.clone() }.ask(stop)?;
+        judged(&report, search, batch)?;
+        let accumulation = search.keep.as_ref().map(|_| search.accumulation(batch));
+        let fits = report.cards.iter().any(|card| card.fits);
+        tries.push(tried(batch, accumulation, fits, &report));
+        tries.last().into_iter().for_each(&tell);
+        for verdict in report.cards.iter().filter(|verdict| verdict.fits) {
+            let found = cards.iter_mut().filter(|card| card.card == verdict.card);
+            found.for_each(|card| card.raise(batch, accumulation, verdict.same_architecture));
+        }
+        if !fits {
+            break;
+        }
+    }
+    Ok((cards, tries))
+}
+
+impl CardFit {
+    fn none(card: &Card) -> CardFit {
+        let (card, total_bytes) = (card.name.clone(), card.total_bytes);
+        CardFit { card, total_bytes, batch: None, accumulation: None, same_architecture: true }
+    }
+
+    fn raise(&mut self, batch: u64, accumulation: Option<u64>, same_architecture: bool) {
+        (self.batch, self.accumulation, self.same_architecture) = (Some(batch), accumulation, same_architecture);
     }
 }
 
@@ -160,7 +231,8 @@ mod tests {
         assert_eq!(search.choices(), [1, 2, 4, 8, 16, 32, 64]);
         let command = search.command(&words("python t.py --b {batch} --a={accum}"), 16).unwrap();
         assert_eq!(command, words("python t.py --b 16 --a=4"));
-        assert_eq!(Search::parse("batch=3..9", None).unwrap().choices().len(), 7);
+        let plain = Search::parse("batch=3..9", None).unwrap();
+        assert_eq!((plain.choices().len(), plain.doubling()), (7, vec![3, 6]));
     }
 
     #[test]
@@ -171,5 +243,8 @@ mod tests {
         assert!(matches!(Search::parse("batch=8..4", None), Err(SearchError::Empty { .. })));
         let search = Search::parse("batch=1..4", None).unwrap();
         assert!(matches!(search.command(&words("python t.py"), 2), Err(SearchError::Unused { .. })));
+        let keeping = Search::parse("batch=1..4", Some("accum")).unwrap();
+        let error = keeping.command(&words("python t.py {batch}"), 2).unwrap_err();
+        assert_eq!(error, SearchError::Unused { name: "accum".into() });
     }
 }

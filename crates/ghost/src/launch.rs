@@ -24,6 +24,8 @@ pub struct Launch {
     /// Optimizer steps after which the program is stopped; none for its own end.
     pub steps: Option<usize>,
     pub time_limit: Duration,
+    /// Ranks of a distributed training, of which the program is the first.
+    pub world: Option<usize>,
     /// More of the environment, over what there is.
     pub environment: Vec<(String, String)>,
     /// Whether what the program prints is shown.
@@ -52,7 +54,7 @@ impl Launch {
         self.set_environment(&mut command, torch, stand_in, out, &python);
         self.set_output(&mut command)?;
         let child = command.spawn()?;
-        Ok(self.wait(child, stop))
+        Ok(self.wait(child, out, stop))
     }
 
     /// stdout is data of ours: what the program prints there is talk.
@@ -95,10 +97,13 @@ impl Launch {
         command.env("PYTHONPATH", in_front([python.as_os_str().into()], "PYTHONPATH"));
         // A card that is hidden, or a choice among several, was meant for cards that are there.
         command.env_remove("CUDA_VISIBLE_DEVICES");
+        if let Some(world) = self.world {
+            set_world(command, world);
+        }
         command.envs(self.environment.iter().cloned());
     }
 
-    fn wait(&self, mut child: Child, stop: &AtomicBool) -> Ending {
+    fn wait(&self, mut child: Child, out: &Path, stop: &AtomicBool) -> Ending {
         let group = child.id() as i32;
         let deadline = Instant::now() + self.time_limit;
         let ending = loop {
@@ -118,6 +123,7 @@ impl Launch {
             Ending::Exit(_) | Ending::Signal(_) => {}
         }
         end_group(group);
+        end_strays(out);
         // Reaps it, so that nothing is left.
         let _ = child.wait();
         ending
@@ -127,7 +133,14 @@ impl Launch {
 /// How long a program is given to write down what it knows.
 const GRACE: Duration = Duration::from_secs(20);
 /// The same when somebody waits at the keyboard.
-const SHORT_GRACE: Duration = Duration::from_secs(5);
+const SHORT_GRACE: Duration = Duration::from_secs(15);
+
+/// What `torchrun` would set for the first of so many ranks.
+fn set_world(command: &mut Command, world: usize) {
+    let ranks = world.to_string();
+    let facts = [("WORLD_SIZE", ranks.as_str()), ("PLIMSOLL_GHOST_WORLD", &ranks), ("RANK", "0"), ("LOCAL_RANK", "0")];
+    command.envs(facts).env("LOCAL_WORLD_SIZE", "1").env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", "29500");
+}
 
 fn ask_to_finish(child: &mut Child, grace: Duration) {
     // SAFETY: a signal to the process that we started and have not reaped.
@@ -135,6 +148,19 @@ fn ask_to_finish(child: &mut Child, grace: Duration) {
     let deadline = Instant::now() + grace;
     while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
         thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Ends processes that left the program's group and still carry its environment: nothing else has this folder in it.
+fn end_strays(out: &Path) {
+    let marker = [&b"PLIMSOLL_GHOST_OUT="[..], out.as_os_str().as_encoded_bytes(), &b"\0"[..]].concat();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    for process in processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
+        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        if environment.windows(marker.len()).any(|part| part == marker) {
+            // SAFETY: a signal to a process that descends from the one we started.
+            unsafe { libc::kill(process, libc::SIGKILL) };
+        }
     }
 }
 

@@ -122,7 +122,7 @@ fn required(lines: &[String], package: &str) -> Option<[u32; 3]> {
 }
 
 /// The interpreter that a command runs: named by it, by the first line of the script that it names, or the usual one.
-pub fn interpreter_of(command: &[String]) -> String {
+pub(crate) fn interpreter_of(command: &[String]) -> String {
     let Some(program) = command.first() else { return "python3".into() };
     if is_python(program) {
         return program.clone();

@@ -1,11 +1,11 @@
 //! What a run on a card that is not there has shown.
 
-use crate::account::{Account, Held};
+use crate::account::{Account, Held, Range};
 use crate::allocator::Addresses;
 use crate::card::Card;
 use crate::launch::Ending;
 use crate::notes::{Line, Note, Notes};
-use crate::snapshot::Settings;
+use crate::settings::Settings;
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -49,14 +49,6 @@ pub struct Peak {
     pub lines: Vec<Share>,
 }
 
-/// Peaks of what is reserved, over orders of the addresses that a driver may give.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Range {
-    pub lowest_bytes: u64,
-    pub middle_bytes: u64,
-    pub highest_bytes: u64,
-}
-
 #[derive(Clone, Debug, Serialize)]
 pub struct OutOfMemory {
     pub wanted_bytes: u64,
@@ -65,6 +57,16 @@ pub struct OutOfMemory {
     pub step: usize,
     /// PyTorch's own words, where the program let them through.
     pub message: Option<String>,
+    /// The program's own innermost line.
+    pub line: String,
+}
+
+/// An error of the program's own.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProgramError {
+    /// As Python names it.
+    pub kind: String,
+    pub text: String,
     /// The program's own innermost line.
     pub line: String,
 }
@@ -106,6 +108,8 @@ pub struct Report {
     pub steps: Vec<Step>,
     pub peak: Peak,
     pub out_of_memory: Option<OutOfMemory>,
+    /// What the program failed with, where it was not memory.
+    pub error: Option<ProgramError>,
     /// Times that the program ran out of memory and went on.
     pub caught: usize,
     pub cards: Vec<Verdict>,
@@ -124,12 +128,12 @@ pub struct Findings<'a> {
     pub account: &'a Account,
     pub settings: &'a Settings,
     pub ending: Ending,
+    /// Ranks of a distributed training.
+    pub world: Option<usize>,
     pub seconds: f64,
     /// Cards to judge.
     pub cards: &'a [Card],
 }
-
-const ADDRESS_ORDERS: u64 = 16;
 
 impl Findings<'_> {
     pub fn report(&self) -> Report {
@@ -144,12 +148,13 @@ impl Findings<'_> {
             lower_bound: !guessed.is_empty(),
             peak_allocated_bytes: self.account.peak.allocated,
             peak_reserved_bytes: self.account.peak_reserved,
-            reserved_range: self.reserved_range(),
+            reserved_range: self.account.reserved_range(self.settings),
             fragmentation_bytes: self.account.peak.reserved.saturating_sub(self.account.peak.allocated),
             steps: self.steps(),
             peak: self.peak(),
             caught: self.notes.out_of_memory().count() - usize::from(end == End::OutOfMemory && oom.is_some()),
             out_of_memory: oom.filter(|_| end == End::OutOfMemory),
+            error: self.program_error(end),
             cards: if end == End::OutOfMemory { Vec::new() } else { self.verdicts() },
             guessed,
             remarks: self.remarks(end),
@@ -178,6 +183,11 @@ impl Findings<'_> {
             Note::Error { r#type, text, stack } => Some((r#type.as_str(), text.as_str(), &stack[..])),
             _ => None,
         })
+    }
+
+    fn program_error(&self, end: End) -> Option<ProgramError> {
+        let (kind, text, stack) = self.error().filter(|_| end == End::Failed)?;
+        Some(ProgramError { kind: kind.into(), text: text.into(), line: own_line(stack) })
     }
 
     fn end(&self) -> End {
@@ -245,15 +255,6 @@ impl Findings<'_> {
         })
     }
 
-    /// PyTorch breaks ties between equal blocks by address, and drivers give addresses in orders of their own.
-    fn reserved_range(&self) -> Range {
-        let replay = |addresses| self.account.replay(self.settings, u64::MAX, addresses).unwrap_or(0);
-        let mut peaks: Vec<u64> = (0..ADDRESS_ORDERS).map(|seed| replay(Addresses::Shuffled(seed * 77 + 1))).collect();
-        peaks.push(self.account.peak_reserved);
-        peaks.sort_unstable();
-        Range { lowest_bytes: peaks[0], middle_bytes: peaks[peaks.len() / 2], highest_bytes: peaks[peaks.len() - 1] }
-    }
-
     fn verdicts(&self) -> Vec<Verdict> {
         self.cards.iter().map(|card| self.verdict(card)).collect()
     }
@@ -284,8 +285,13 @@ impl Findings<'_> {
                     .into(),
             );
         }
-        if self.settings.collects_garbage || self.settings.rounds_to_powers {
-            remarks.push("garbage_collection_threshold and roundup_power2_divisions are PyTorch's own in the run, and left out of the verdicts for other cards".into());
+        if self.settings.collects_garbage {
+            remarks.push("garbage_collection_threshold is PyTorch's own in the run, and left out of the verdicts for other cards".into());
+        }
+        if let Some(world) = self.world {
+            remarks.push(format!(
+                "rank 0 of {world}: the other ranks are not there, and NCCL's own buffers are not counted"
+            ));
         }
         if self.steps().is_empty() && end != End::OutOfMemory {
             remarks.push("no optimizer step was seen".into());

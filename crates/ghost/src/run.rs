@@ -80,6 +80,8 @@ pub struct Question {
     pub limited: bool,
     pub steps: Option<usize>,
     pub time_limit: Duration,
+    /// Ranks of a distributed training, of which the program is the first.
+    pub world: Option<usize>,
     pub environment: Vec<(String, String)>,
     pub show_output: bool,
     /// Cards to judge.
@@ -138,6 +140,7 @@ impl Question {
             card,
             steps: self.steps,
             time_limit: self.time_limit,
+            world: self.world,
             environment: self.environment.clone(),
             show_output: self.show_output,
         }
@@ -155,6 +158,7 @@ impl Question {
             account: &account,
             settings: &snapshot.settings,
             ending,
+            world: self.world,
             seconds,
             cards: &self.cards,
         };
@@ -199,12 +203,13 @@ impl Ending {
 }
 
 impl Report {
-    /// 0 where it fits, 3 where it does not, 1 where that is not known.
+    /// 0 where it fits, 3 where it does not, 1 where that is not known, 130 where it was interrupted.
     pub fn exit_code(&self) -> u8 {
         match self.end {
             End::Steps | End::Done => 0,
             End::OutOfMemory => 3,
-            End::Failed | End::TimeLimit | End::Interrupted => 1,
+            End::Failed | End::TimeLimit => 1,
+            End::Interrupted => 130,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What PyTorch's memory history says (`torch.cuda.memory._snapshot`): every allocation with the lines that made it.
 
 use crate::pickle::{Item, Pickle, PickleError, Place};
+use crate::settings::Settings;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -75,15 +76,6 @@ pub struct Segment {
     pub blocks: Vec<Block>,
 }
 
-/// What `PYTORCH_CUDA_ALLOC_CONF` said, as far as it decides sizes.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Settings {
-    pub expandable: bool,
-    pub max_split_bytes: Option<u64>,
-    pub collects_garbage: bool,
-    pub rounds_to_powers: bool,
-}
-
 #[derive(Debug, Default)]
 pub struct Snapshot {
     pub frames: Vec<Frame>,
@@ -109,7 +101,7 @@ impl Snapshot {
         let segments = segments.map(|item| reader.segment(item)).collect::<Option<_>>().ok_or("segments")?;
         let traces = root.get("device_traces").and_then(Item::list).ok_or("device_traces")?;
         let traces = traces.map(|item| reader.trace(item)).collect::<Option<_>>().ok_or("device_traces")?;
-        let settings = root.get("allocator_settings").map(settings).unwrap_or_default();
+        let settings = root.get("allocator_settings").map(Settings::of_snapshot).unwrap_or_default();
         Ok(Snapshot { frames: reader.frames, traces, segments, settings })
     }
 
@@ -156,8 +148,8 @@ impl Reader {
         let address = item.get("addr").or_else(|| item.get("device_free"));
         Some(Event {
             action,
-            address: unsigned(address)?,
-            size: unsigned(item.get("size"))?,
+            address: place(address)?,
+            size: size(item.get("size"))?,
             stream: unsigned(item.get("stream")).unwrap_or(0),
             stack: self.stack(item),
         })
@@ -167,9 +159,9 @@ impl Reader {
         let blocks = item.get("blocks")?.list()?;
         Some(Segment {
             device: item.get("device").and_then(Item::int).unwrap_or(0),
-            address: unsigned(item.get("address"))?,
-            size: unsigned(item.get("total_size"))?,
-            allocated: unsigned(item.get("allocated_size"))?,
+            address: place(item.get("address"))?,
+            size: size(item.get("total_size"))?,
+            allocated: size(item.get("allocated_size"))?,
             stream: unsigned(item.get("stream")).unwrap_or(0),
             expandable: item.get("is_expandable").and_then(Item::bool).unwrap_or(false),
             blocks: blocks.map(|block| self.block(block)).collect::<Option<_>>()?,
@@ -182,7 +174,7 @@ impl Reader {
             "inactive" => BlockState::Free,
             _ => BlockState::Pending,
         };
-        let size = unsigned(item.get("size"))?;
+        let size = size(item.get("size"))?;
         let requested = unsigned(item.get("requested_size")).unwrap_or(size);
         Some(Block { size, requested, state, stack: self.stack(item) })
     }
@@ -206,20 +198,17 @@ fn unsigned(item: Option<Item>) -> Option<u64> {
     u64::try_from(item?.int()?).ok()
 }
 
-fn settings(item: Item) -> Settings {
-    let number = |key| item.get(key).and_then(Item::int);
-    let powers = item.get("roundup_power2_divisions");
-    Settings {
-        expandable: item.get("expandable_segments").and_then(Item::bool).unwrap_or(false),
-        max_split_bytes: number("max_split_size")
-            .and_then(|bytes| u64::try_from(bytes).ok())
-            .filter(|bytes| *bytes < 1 << 60),
-        collects_garbage: item
-            .get("garbage_collection_threshold")
-            .and_then(Item::float)
-            .is_some_and(|share| share > 0.0),
-        rounds_to_powers: powers.is_some_and(|powers| powers.entries().any(|(_, value)| value.int().unwrap_or(0) > 0)),
-    }
+/// No card has so much: what claims it is no snapshot.
+const MOST_BYTES: u64 = 1 << 50;
+/// Addresses of processes are far below.
+const MOST_ADDRESS: u64 = 1 << 60;
+
+fn size(item: Option<Item>) -> Option<u64> {
+    unsigned(item).filter(|bytes| *bytes < MOST_BYTES)
+}
+
+fn place(item: Option<Item>) -> Option<u64> {
+    unsigned(item).filter(|address| *address < MOST_ADDRESS)
 }
 
 #[cfg(test)]

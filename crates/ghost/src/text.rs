@@ -39,6 +39,9 @@ fn head(report: &Report) -> String {
             let _ = writeln!(text, "  {message}");
         }
     }
+    if let Some(error) = &report.error {
+        let _ = writeln!(text, "  {}: {} at {}", error.kind, error.text, error.line);
+    }
     let range = &report.reserved_range;
     let _ = writeln!(text, "  peak allocated {} in step {}", bytes(report.peak_allocated_bytes), report.peak.step);
     let _ = writeln!(

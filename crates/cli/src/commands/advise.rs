@@ -1,6 +1,7 @@
 //! `plimsoll advise`: for a training that stays in PyTorch.
 
 use crate::arguments::{Machine, Overrides};
+use crate::commands::ghost;
 use crate::device;
 use crate::failure::{Code, Failure};
 use crate::printer::{self, Paint};
@@ -8,6 +9,7 @@ use clap::Args;
 use plimsoll_base::units::{ADDRESSABLE_BYTES, format_bytes};
 use plimsoll_core::graph::GraphError;
 use plimsoll_core::plan::PlanError;
+use plimsoll_ghost::report::Report;
 use plimsoll_models::recipe::Recipe;
 use plimsoll_planner::Device;
 use plimsoll_planner::PlanFailure;
@@ -45,10 +47,16 @@ pub struct Arguments {
     /// One JSON value on stdout
     #[arg(long)]
     json: bool,
+    /// A PyTorch program: it is run on a card that is not there (`plimsoll ghost`) rather than estimated
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
 }
 
 #[derive(Serialize)]
 struct Findings {
+    /// What a program takes that was given, by running it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    program: Option<Report>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Reading>,
     /// Why the recipe cannot be the run that died.
@@ -93,19 +101,27 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         None => None,
     };
     let reading = text.map(|text| arguments.read(&text, recipe.as_ref())).transpose()?;
-    if reading.is_none() && recipe.is_none() {
+    let program = match arguments.command.is_empty() {
+        true => None,
+        false => Some(ghost::look_at(&arguments.command, arguments.device.as_deref())?),
+    };
+    if reading.is_none() && recipe.is_none() && program.is_none() {
         return Err(Failure::bad_input(
             "nothing to advise on",
-            "name a recipe, or give an error with --log FILE or --message \"CUDA out of memory. …\"",
+            "name a recipe, a program after `--`, or give an error with --log FILE or --message \"CUDA out of memory. …\"",
         ));
     }
-    let mut answer = Findings { error: reading, mismatch: None, pytorch: None, plimsoll: None, cards: Vec::new() };
+    let mut answer =
+        Findings { program, error: reading, mismatch: None, pytorch: None, plimsoll: None, cards: Vec::new() };
     if let Some(recipe) = &recipe {
         arguments.settle(recipe, &mut answer)?;
     }
     match arguments.json {
         true => printer::json(&answer)?,
-        false => printer::out(&answer.text(arguments.explain, Paint::stdout()))?,
+        false => {
+            let program = answer.program.as_ref().map_or_else(String::new, plimsoll_ghost::text::report);
+            printer::out(&(program + &answer.text(arguments.explain, Paint::stdout())))?
+        }
     };
     answer.verdict()
 }
@@ -170,6 +186,9 @@ impl Arguments {
 impl Findings {
     /// Settings that do not fit are a failure; an error that was explained is none.
     fn verdict(&self) -> Result<(), Failure> {
+        if let Some(report) = &self.program {
+            ghost::told(report)?;
+        }
         let Some(advice) = self.pytorch.as_ref().filter(|advice| !advice.fits && self.error.is_none()) else {
             return Ok(());
         };

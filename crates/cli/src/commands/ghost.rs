@@ -5,7 +5,7 @@ use crate::printer::{self, say};
 use clap::Args;
 use plimsoll_base::units::{Size, parse_size};
 use plimsoll_ghost::card::Card;
-use plimsoll_ghost::fit::{self, Fit, FitError, Search, Try};
+use plimsoll_ghost::fit::{self, CardFit, Fit, FitError, Search, Try};
 use plimsoll_ghost::report::{End, Report};
 use plimsoll_ghost::run::{GhostError, Question};
 use plimsoll_ghost::text;
@@ -29,13 +29,17 @@ pub struct Arguments {
     /// Seconds after which the program is stopped
     #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
     time_limit: u64,
+    /// Ranks of a distributed training (DDP, FSDP): the program runs as the first of so many
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    world: Option<u32>,
     /// The Python that has torch, where the command does not show it
     #[arg(long, value_name = "PATH")]
     python: Option<String>,
     /// Set a variable of the program's environment: --set-env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
     #[arg(long, value_name = "KEY=VALUE")]
     set_env: Vec<String>,
-    /// Find the largest that fits: --fit batch=1..64, with {batch} in the command
+    /// Find the largest that fits: --fit batch=1..64, with {batch} in the command; without --card or --memory for every
+    /// card of the catalog, doubling
     #[arg(long, value_name = "NAME=LOWEST..HIGHEST")]
     fit: Option<String>,
     /// With --fit: the name that keeps the effective batch, HIGHEST / batch: --keep-effective accum, with {accum} in the command
@@ -64,11 +68,25 @@ const DEFAULT_CARD: &str = "h200";
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let question = question(arguments)?;
     let stop = stop_by_ctrl_c()?;
+    if let Some(word) = starter(&arguments.command) {
+        return Err(Failure::bad_input(
+            format!("{word} starts processes of its own, which are not there"),
+            "give the program itself: `plimsoll ghost --world 8 -- python train.py` runs it as the first of 8 ranks",
+        ));
+    }
     match &arguments.fit {
+        Some(range) if !question.limited => find_for_cards(arguments, &question, range, &stop),
         Some(range) => find_fit(arguments, &question, range, &stop),
         None if arguments.tries.is_empty() => answer(arguments, &question, &stop),
         None => compare(arguments, &question, &stop),
     }
+}
+
+/// A program that starts ranks, rather than one that is one.
+fn starter(command: &[String]) -> Option<&str> {
+    let first = command.first()?;
+    let name = first.rsplit('/').next()?;
+    matches!(name, "torchrun" | "deepspeed" | "mpirun").then_some(first.as_str())
 }
 
 fn stop_by_ctrl_c() -> Result<Arc<AtomicBool>, Failure> {
@@ -89,6 +107,7 @@ fn question(arguments: &Arguments) -> Result<Question, Failure> {
         limited: arguments.card.is_some() || arguments.memory.is_some(),
         steps: Some(arguments.steps).filter(|steps| *steps > 0),
         time_limit: Duration::from_secs(arguments.time_limit),
+        world: arguments.world.map(|ranks| ranks as usize),
         environment: environment(&arguments.set_env)?,
         show_output: arguments.show_output,
         cards: catalog().iter().map(as_ghost).collect(),
@@ -144,6 +163,26 @@ fn environment(settings: &[String]) -> Result<Vec<(String, String)>, Failure> {
     settings.iter().map(pair).collect()
 }
 
+/// A program on a card of the catalog, for other commands: what it takes, without a limit.
+pub fn look_at(command: &[String], card_name: Option<&str>) -> Result<Report, Failure> {
+    let card = card(card_name.unwrap_or(DEFAULT_CARD));
+    let card = card.map_err(|error| Failure::bad_input(error.to_string(), error.hint()))?;
+    let question = Question {
+        command: command.to_vec(),
+        python: None,
+        card: as_ghost(card),
+        limited: false,
+        steps: Some(3),
+        time_limit: Duration::from_secs(1800),
+        world: None,
+        environment: Vec::new(),
+        show_output: false,
+        cards: catalog().iter().map(as_ghost).collect(),
+    };
+    let stop = stop_by_ctrl_c()?;
+    question.ask(&stop).map_err(failure)
+}
+
 /// The answer, and for a program that died what it would have taken.
 #[derive(Serialize)]
 struct Answer {
@@ -173,9 +212,19 @@ fn verdict(answer: &Answer) -> Result<(), Failure> {
     let code = match report.exit_code() {
         0 => return Ok(()),
         3 => Code::DoesNotFit,
+        130 => Code::Interrupted,
         _ => Code::Failed,
     };
     Err(Failure { code, message: cause(report), hints: hints(answer) })
+}
+
+/// An error where a program did not come far enough to be told about.
+pub fn told(report: &Report) -> Result<(), Failure> {
+    match report.exit_code() {
+        0 => Ok(()),
+        130 => Err(Failure::interrupted()),
+        _ => Err(Failure::failed(cause(report), "`plimsoll ghost --show-output` shows what it says")),
+    }
 }
 
 fn cause(report: &Report) -> String {
@@ -191,7 +240,10 @@ fn cause(report: &Report) -> String {
         (None, End::OutOfMemory) => format!("it does not fit on {}", report.card.name),
         (None, End::TimeLimit) => "the time limit came before the steps were done".into(),
         (None, End::Interrupted) => "stopped by Ctrl-C".into(),
-        (None, _) => "the program failed".into(),
+        (None, _) => report.error.as_ref().map_or_else(
+            || "the program failed".into(),
+            |error| format!("the program failed: {}: {} at {}", error.kind, error.text, error.line),
+        ),
     }
 }
 
@@ -227,9 +279,7 @@ fn find_fit(arguments: &Arguments, question: &Question, range: &str, stop: &Atom
     }
     match fit.batch {
         Some(_) => Ok(()),
-        None if stop.load(Ordering::Relaxed) => {
-            Err(Failure { code: Code::Failed, message: "stopped by Ctrl-C".into(), hints: vec![] })
-        }
+        None if stop.load(Ordering::Relaxed) => Err(Failure::interrupted()),
         None => Err(Failure {
             code: Code::DoesNotFit,
             message: format!("not even {} = {} fits on {}", search.name, search.lowest, question.card.name),
@@ -245,8 +295,47 @@ fn fit_failure(error: FitError) -> Failure {
     match error {
         FitError::Ghost(error) => failure(error),
         FitError::Search(error) => Failure::bad_input(error.to_string(), FIT_EXAMPLE),
+        FitError::Interrupted => Failure::interrupted(),
         FitError::Failed { .. } => Failure::failed(error.to_string(), "--show-output shows what it says"),
     }
+}
+
+/// The largest batch of every card.
+#[derive(Serialize)]
+struct CardTable {
+    cards: Vec<CardFit>,
+    tries: Vec<Try>,
+}
+
+fn find_for_cards(arguments: &Arguments, question: &Question, range: &str, stop: &AtomicBool) -> Result<(), Failure> {
+    let search = Search::parse(range, arguments.keep_effective.as_deref());
+    let search = search.map_err(|error| Failure::bad_input(error.to_string(), FIT_EXAMPLE))?;
+    let found = fit::search_cards(question, &search, stop, |one| say(&try_line(&search, one)));
+    let (cards, tries) = found.map_err(fit_failure)?;
+    let table = CardTable { cards, tries };
+    if arguments.json {
+        printer::json(&table)?;
+    } else {
+        printer::out(&table.cards.iter().map(|card| card_line(&search, card)).collect::<String>())?;
+    }
+    match table.cards.iter().any(|card| card.batch.is_some()) {
+        true => Ok(()),
+        false => Err(Failure {
+            code: Code::DoesNotFit,
+            message: format!("not even {} = {} fits on any card", search.name, search.lowest),
+            hints: vec![],
+        }),
+    }
+}
+
+fn card_line(search: &Search, card: &CardFit) -> String {
+    let accumulation = match (&search.keep, card.accumulation) {
+        (Some(name), Some(times)) => format!(", {name} = {times}"),
+        _ => String::new(),
+    };
+    let found = card.batch.map_or_else(|| "none".into(), |batch| format!("{} = {batch}{accumulation}", search.name));
+    let unsure = if card.same_architecture { "" } else { "  (as run, with other kernels: try it with --card)" };
+    format!("{:18} {:>11}  {found}{unsure}\n", card.card, text::bytes(card.total_bytes))
 }
 
 fn try_line(search: &Search, one: &Try) -> String {
@@ -283,6 +372,9 @@ fn compare(arguments: &Arguments, question: &Question, stop: &AtomicBool) -> Res
     for more in std::iter::once("").chain(arguments.tries.iter().map(String::as_str)) {
         let command = question.command.iter().cloned().chain(more.split_whitespace().map(String::from)).collect();
         let report = Question { command, ..question.clone() }.ask(stop).map_err(failure)?;
+        if report.end == End::Interrupted {
+            return Err(Failure::interrupted());
+        }
         say(&compared_line(more, &report));
         all.push(Tried { arguments: more.into(), report });
     }

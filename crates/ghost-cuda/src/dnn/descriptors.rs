@@ -53,7 +53,7 @@ macro_rules! creators {
     )*};
 }
 
-creators!(cudnnCreate cudnnCreateFilterDescriptor cudnnCreateDropoutDescriptor cudnnCreateConvolutionDescriptor);
+creators!(cudnnCreate cudnnCreateFilterDescriptor cudnnCreateConvolutionDescriptor);
 creators!(cudnnCreateActivationDescriptor cudnnCreatePoolingDescriptor cudnnCreateCTCLossDescriptor);
 creators!(cudnnCreateSpatialTransformerDescriptor);
 
@@ -69,6 +69,52 @@ pub unsafe extern "C" fn cudnnDropoutGetStatesSize(_handle: Handle, bytes: *mut 
     let threads = card().multiprocessors as usize * card().threads_per_multiprocessor() as usize;
     // SAFETY: the caller's place for the answer.
     unsafe { put(bytes, threads * 24) }
+}
+
+/// What a dropout's descriptor remembers: the share of values that is dropped.
+pub struct Dropout {
+    pub share: f32,
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnCreateDropoutDescriptor(descriptor: *mut *mut Dropout) -> Status {
+    // SAFETY: the caller's place for the answer.
+    unsafe { put(descriptor, Box::into_raw(Box::new(Dropout { share: 0.0 }))) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnDestroyDropoutDescriptor(descriptor: *mut Dropout) -> Status {
+    if !descriptor.is_null() {
+        // SAFETY: it came from cudnnCreateDropoutDescriptor, and the caller gives it up.
+        drop(unsafe { Box::from_raw(descriptor) });
+    }
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnSetDropoutDescriptor(
+    descriptor: *mut Dropout,
+    _handle: Handle,
+    share: f32,
+    _states: *mut c_void,
+    _bytes: usize,
+    _seed: u64,
+) -> Status {
+    // SAFETY: a descriptor of ours.
+    unsafe { put(descriptor, Dropout { share }) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnRestoreDropoutDescriptor(
+    descriptor: *mut Dropout,
+    handle: Handle,
+    share: f32,
+    states: *mut c_void,
+    bytes: usize,
+    seed: u64,
+) -> Status {
+    // SAFETY: as above.
+    unsafe { cudnnSetDropoutDescriptor(descriptor, handle, share, states, bytes, seed) }
 }
 
 /// What a tensor's descriptor remembers: enough to be asked for the shape of a recurrent layer's weights.

@@ -1,5 +1,6 @@
 //! cuDNN's graphs: descriptors remember their attributes; a plan says what its operation works with.
 
+use super::convolutions::{Convolution, Pass};
 use super::sizes::element_bytes;
 use crate::answer::{SUCCESS, Status, put};
 use std::ffi::{c_int, c_void};
@@ -27,6 +28,8 @@ const GRAPH_OPERATIONS: c_int = 801;
 const GRAPH_ENGINES: c_int = 802;
 const TENSOR_KIND: c_int = 901;
 const TENSOR_EXTENTS: c_int = 902;
+const TENSOR_STRIDES: c_int = 903;
+const CONVOLUTION_STEPS: c_int = 103;
 const ENGINE_GRAPH: c_int = 1300;
 
 const CONVOLUTION_FORWARD: c_int = 10;
@@ -62,12 +65,15 @@ impl Descriptor {
         self.pointed(name).first().copied()
     }
 
-    /// Bytes of a tensor.
-    fn tensor_bytes(&self) -> u64 {
-        let extents = self.attribute(TENSOR_EXTENTS).map_or(&[][..], |attribute| &attribute.bytes);
-        let elements = extents.chunks_exact(8).filter_map(|chunk| chunk.try_into().ok().map(u64::from_ne_bytes));
+    fn numbers(&self, name: c_int) -> Vec<u64> {
+        let bytes = self.attribute(name).map_or(&[][..], |attribute| &attribute.bytes);
+        bytes.chunks_exact(8).filter_map(|chunk| chunk.try_into().ok().map(u64::from_ne_bytes)).collect()
+    }
+
+    /// Bytes of a tensor's element.
+    fn element_bytes(&self) -> u64 {
         let kind = self.attribute(TENSOR_KIND).and_then(|attribute| attribute.bytes.get(..4)?.try_into().ok());
-        elements.product::<u64>() * kind.map_or(0, |kind| element_bytes(c_int::from_ne_bytes(kind)))
+        kind.map_or(0, |kind| element_bytes(c_int::from_ne_bytes(kind)))
     }
 
     /// The graph that a plan runs: by its engine, or by the heuristic that gave its configuration.
@@ -85,15 +91,27 @@ impl Descriptor {
         operations.first().map_or(0, |operation| operation.convolution_bytes())
     }
 
-    /// A guess from the sizes of input, weights and output: it errs on the large side where peaks are small.
     fn convolution_bytes(&self) -> u64 {
-        let of = |name| self.one(name).map_or(0, Descriptor::tensor_bytes);
-        match self.kind {
-            CONVOLUTION_FORWARD => of(704) + of(705) + of(703) + 16,
-            CONVOLUTION_INPUT => of(710) + of(711) + of(709) + 16,
-            CONVOLUTION_WEIGHTS => of(716) + of(717) + 5 * of(715) + 319,
-            _ => 0,
-        }
+        let (pass, settings, weights, input, output) = match self.kind {
+            CONVOLUTION_FORWARD => (Pass::Forward, 702, 703, 704, 705),
+            CONVOLUTION_INPUT => (Pass::InputGradient, 708, 709, 710, 711),
+            CONVOLUTION_WEIGHTS => (Pass::WeightGradient, 714, 715, 716, 717),
+            _ => return 0,
+        };
+        let (Some(input), Some(weights), Some(output)) = (self.one(input), self.one(weights), self.one(output)) else {
+            return 0;
+        };
+        let steps = self.one(settings).map_or_else(Vec::new, |settings| settings.numbers(CONVOLUTION_STEPS));
+        let strides = input.numbers(TENSOR_STRIDES);
+        let convolution = Convolution {
+            input: input.numbers(TENSOR_EXTENTS),
+            weights: weights.numbers(TENSOR_EXTENTS),
+            output: output.numbers(TENSOR_EXTENTS),
+            element_bytes: input.element_bytes(),
+            channels_last: strides.get(1) == Some(&1) && strides.last() != Some(&1),
+            strided: steps.iter().any(|step| *step > 1),
+        };
+        convolution.work_bytes(pass)
     }
 }
 

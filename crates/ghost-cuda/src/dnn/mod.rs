@@ -1,5 +1,6 @@
 //! cuDNN: convolutions through its graphs, recurrent layers, and descriptors that nobody looks into.
 
+mod convolutions;
 pub mod descriptors;
 pub mod graphs;
 pub mod recurrent;

@@ -23,6 +23,7 @@ import weakref
 
 OUT = os.environ.get("PLIMSOLL_GHOST_OUT", "")
 STEPS = int(os.environ.get("PLIMSOLL_GHOST_STEPS", "3"))
+WORLD = int(os.environ.get("PLIMSOLL_GHOST_WORLD", "0"))
 # Steps at which addresses are written down; later ones repeat what these showed.
 DESCRIBED_STEPS = 5
 
@@ -360,6 +361,37 @@ class Answers:
             self.overrides.impl("nonzero", nonzero, "CUDA")
 
 
+class World:
+    """Rank 0 of a world whose other ranks are not there: they agree at once.
+
+    The store that ranks meet at is this process's own; collectives on the card go to the stand-in's NCCL, those on the
+    host to PyTorch's own fake. What ranks would have to tell each other about themselves (that their models are alike, in
+    which order gradients became ready) is not asked: it would be read back from a card that holds nothing.
+    """
+
+    SETTINGS = ("timeout", "device_id", "group_name", "pg_options")
+
+    def __init__(self, torch):
+        self.distributed = torch.distributed
+        self.torch = torch
+
+    def start(self):
+        if not self.distributed.is_available():
+            return
+        core = self.distributed.distributed_c10d
+        original = core.init_process_group
+
+        def init_process_group(backend=None, *_, **settings):
+            importlib.import_module("torch.testing._internal.distributed.fake_pg")
+            kept = {key: value for key, value in settings.items() if key in self.SETTINGS}
+            store = self.distributed.HashStore()
+            return original("cpu:fake,cuda:nccl", store=store, rank=0, world_size=WORLD, **kept)
+
+        core.init_process_group = self.distributed.init_process_group = init_process_group
+        self.distributed._verify_params_across_processes = lambda *_, **__: None
+        self.torch._C._distributed_c10d.Reducer._rebuild_buckets = lambda _: False
+
+
 def install(torch):
     ghost = Ghost(torch)
     if torch.version.cuda is None:
@@ -370,6 +402,8 @@ def install(torch):
     Steps(ghost).start()
     answers = Answers(torch)
     answers.start()
+    if WORLD > 1:
+        World(torch).start()
     torch.cuda._lazy_call(ghost.start_recording)
     watch_compile(torch, ghost, answers)
     watch_the_end(ghost)
