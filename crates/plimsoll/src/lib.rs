@@ -12,16 +12,25 @@
 #![deny(missing_docs)]
 
 mod device;
+mod machine;
 mod profiles;
+mod questions;
 mod report;
+mod timeline;
 
 pub use device::{Device, DeviceError, Facts};
+pub use machine::Machine;
 pub use plimsoll_base::explain::{Explain, Fault};
-pub use plimsoll_models::recipe::{Draft, Recipe, RecipeError};
+pub use plimsoll_base::units::{Size, format_bytes, parse_size};
+pub use plimsoll_exec::host::Holder;
+pub use plimsoll_models::families::{Preset, presets};
+pub use plimsoll_models::recipe::{Draft, Recipe, RecipeError, reference};
 pub use plimsoll_planner::PlanFailure;
 pub use plimsoll_planner::cards::{Card, catalog};
 pub use plimsoll_runs::{Event, Finished};
 pub use plimsoll_train::RunError;
 pub use plimsoll_train::run::{Run, RunOptions};
 pub use profiles::{Measured, store as store_profile};
+pub use questions::{largest_batch, on_every_card, outlook, outlook_with_ladder, ways_out};
 pub use report::{PlanReport, SCHEMA, plan};
+pub use timeline::{BufferMap, PhaseMap, Timeline};

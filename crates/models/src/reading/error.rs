@@ -34,6 +34,30 @@ impl Problems {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    /// One by one, for those who show them beside their fields.
+    pub fn findings(&self) -> impl Iterator<Item = Finding<'_>> {
+        self.0.iter().map(|Located { quote, problem, .. }| Finding {
+            key: &problem.key,
+            cause: &problem.cause,
+            // A line of a `--set` says nothing.
+            line: (problem.place.source == 0).then_some(quote.line),
+            allowed: problem.allowed.as_deref(),
+            hint: problem.hint.as_deref(),
+        })
+    }
+}
+
+/// One problem, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Finding<'a> {
+    /// The dotted path, empty where no key is at fault.
+    pub key: &'a str,
+    pub cause: &'a str,
+    /// Of the recipe's text.
+    pub line: Option<usize>,
+    pub allowed: Option<&'a str>,
+    pub hint: Option<&'a str>,
 }
 
 impl fmt::Display for Problems {

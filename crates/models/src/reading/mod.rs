@@ -10,7 +10,7 @@ pub(crate) mod section;
 pub(crate) mod set;
 pub(crate) mod tree;
 
-pub use error::{Problems, RecipeError};
+pub use error::{Finding, Problems, RecipeError};
 
 use std::path::{Path, PathBuf};
 

@@ -29,7 +29,7 @@ pub use track::{EventFiles, News, NewsEvery, Notify, Track};
 pub use train::{Checkpoint, Evaluate, Every, Sample, Train};
 
 pub use crate::families::{BatchNormMode, FamilyName, Model, Origin, ProblemType, Task};
-pub use crate::reading::{Problems, RecipeError};
+pub use crate::reading::{Finding, Problems, RecipeError};
 
 use crate::reading::error::{Problem, Sources};
 use crate::reading::section::{Issues, LONGEST_NAME, Section};

@@ -1,0 +1,97 @@
+//! Questions about a recipe beyond its one plan, as pages and searches ask them: all of them answered by real plans.
+
+use crate::{Device, PlanReport};
+use plimsoll_base::units::format_bytes;
+use plimsoll_models::recipe::{Draft, Recipe};
+use plimsoll_planner::choose::{self, Planned, budget_bytes};
+use plimsoll_planner::whatif::{CardRow, Ladder, Progress, attempt, ladder, on_cards};
+use plimsoll_planner::{Device as Planning, PlanFailure};
+use plimsoll_train::tasks::expected_data;
+
+/// The plan or, where none fits, the smallest there is; the ladder is left out, for it takes many plans.
+///
+/// # Errors
+/// The recipe cannot be planned at all.
+pub fn outlook(recipe: &Recipe, device: &Device) -> Result<PlanReport, PlanFailure> {
+    match choose::plan(recipe, device) {
+        Ok(planned) => Ok(PlanReport::of(recipe, &planned)),
+        Err(PlanFailure::DoesNotFit(smallest)) => Ok(PlanReport {
+            fits: false,
+            smallest_budget_bytes: Some(smallest.planned_peak_bytes()),
+            ..PlanReport::of(recipe, &smallest)
+        }),
+        Err(error) => Err(error),
+    }
+}
+
+/// The same, with the ladder of ways out where nothing fits.
+///
+/// # Errors
+/// The recipe cannot be planned at all.
+pub fn outlook_with_ladder(draft: &Draft, device: &Device) -> Result<PlanReport, PlanFailure> {
+    let recipe = draft.with(&[])?;
+    match choose::plan(&recipe, device) {
+        Ok(planned) => Ok(PlanReport::of(&recipe, &planned)),
+        Err(PlanFailure::DoesNotFit(smallest)) => {
+            let (ladder, hints) = ways_out(draft, device, &smallest, &|_, _| ())?;
+            Ok(PlanReport::of_smallest(&recipe, &smallest, &hints, ladder))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The ladder of a recipe that does not fit, and every way out that fits in a sentence. The last is always a budget
+/// that is enough.
+///
+/// # Errors
+/// A rung cannot be planned for another reason than memory.
+pub fn ways_out(
+    draft: &Draft,
+    device: &Planning,
+    smallest: &Planned,
+    done: Progress<'_>,
+) -> Result<(Ladder, Vec<String>), PlanFailure> {
+    let ladder = ladder(draft, device, smallest, &Planning::catalog(), done)?;
+    let held = held_by_others(&draft.with(&[])?, device, smallest);
+    let hints = held.into_iter().chain(ladder.hints()).collect();
+    Ok((ladder, hints))
+}
+
+/// Where the machine has enough and other programs hold it.
+fn held_by_others(recipe: &Recipe, device: &Planning, smallest: &Planned) -> Option<String> {
+    let held = device.total_bytes.saturating_sub(device.free_bytes);
+    let empty = Planning { free_bytes: device.total_bytes, ..device.clone() };
+    let (now, then) = (budget_bytes(recipe, device), budget_bytes(recipe, &empty));
+    (then > now && then >= smallest.planned_peak_bytes()).then(|| {
+        format!("other programs hold {} of {}: `plimsoll devices` names them", format_bytes(held), device.name)
+    })
+}
+
+/// The recipe on every card of the catalog, by memory.
+///
+/// # Errors
+/// The recipe cannot be planned at all.
+pub fn on_every_card(recipe: &Recipe) -> Result<Vec<CardRow>, PlanFailure> {
+    let steps = expected_data(recipe).map(|data| data.steps(&recipe.train).run);
+    on_cards(recipe, &Planning::catalog(), steps, &|_, _| ())
+}
+
+/// The largest effective batch up to `most` for which there is a plan; `None` where not even one sample fits.
+///
+/// # Errors
+/// The recipe cannot be planned at all.
+pub fn largest_batch(draft: &Draft, device: &Device, most: usize) -> Result<Option<usize>, PlanFailure> {
+    let fits = |batch: usize| -> Result<bool, PlanFailure> {
+        let recipe = draft.with(&[format!("train.effective_batch={batch}")])?;
+        Ok(attempt(&recipe, device)?.fits)
+    };
+    if fits(most)? {
+        return Ok(Some(most));
+    }
+    let (mut fitting, mut failing) = (0, most);
+    while failing - fitting > 1 {
+        let middle = fitting + (failing - fitting) / 2;
+        if fits(middle)? { fitting = middle } else { failing = middle }
+    }
+    Ok((fitting > 0).then_some(fitting))
+}
