@@ -18,6 +18,7 @@ mod plan;
 mod predict;
 mod presets;
 mod report;
+mod serve;
 mod torch;
 mod train;
 
@@ -46,6 +47,8 @@ pub enum Command {
     Follow(follow::Arguments),
     /// Try the notifications
     Notify(notify::Arguments),
+    /// The page and the API in a browser: plans while sliders move, trainings started, followed and compared
+    Serve(serve::Arguments),
     /// A page about a run: memory, learning and time, planned and measured
     Report(report::Arguments),
     /// Advice for a training that stays in PyTorch: settings for a recipe, and what an out-of-memory error means
@@ -84,6 +87,7 @@ impl Command {
             Command::ExportEvents(arguments) => export_events::run(arguments),
             Command::Follow(arguments) => follow::run(arguments),
             Command::Notify(arguments) => notify::run(arguments),
+            Command::Serve(arguments) => serve::run(arguments),
             Command::Report(arguments) => report::run(arguments),
             Command::Advise(arguments) => advise::run(arguments),
             Command::Ghost(arguments) => ghost::run(arguments),

@@ -14,4 +14,5 @@ mod plan;
 mod report;
 mod robust;
 mod tracking;
+mod serve;
 mod train;

@@ -1,0 +1,147 @@
+//! `plimsoll serve`: the page and the API.
+
+use crate::failure::Failure;
+use crate::printer::{self, say};
+use clap::Args;
+use plimsoll_serve::{Options, Server, Token};
+use std::fs;
+use std::io::{self, Read};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use tokio::signal::unix::{SignalKind, signal};
+
+#[derive(Args)]
+pub struct Arguments {
+    /// Where to listen (default: 127.0.0.1:8642, this machine only)
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["host", "port"])]
+    listen: Option<SocketAddr>,
+    /// The address to listen on; any but a loopback address asks for a token
+    #[arg(long, value_name = "ADDRESS")]
+    host: Option<IpAddr>,
+    /// The port to listen on; 0 takes a free one
+    #[arg(long, value_name = "N")]
+    port: Option<u16>,
+    /// Ask for a token: env:NAME, file:PATH or - (standard input) says where it is, nothing makes one up
+    #[arg(long, value_name = "WHERE", num_args = 0..=1, default_missing_value = "")]
+    token: Option<String>,
+    /// Another name that the server may be called by, behind a proxy for example (repeatable)
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
+    /// Show everything, change nothing
+    #[arg(long)]
+    read_only: bool,
+    /// The folder of runs
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    runs: PathBuf,
+    /// The folder of data, checkpoints and recipes: nothing outside of it is read
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    data: PathBuf,
+    /// Trainings at one time on a device (default: one on the CPU, on a GPU as many as there is memory for)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    parallel: Option<u16>,
+}
+
+/// Where a token waits that was given on the command line: it is not seen in lists of processes there.
+const TOKEN: &str = "PLIMSOLL_TOKEN";
+const PORT: u16 = 8642;
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let listen = arguments.listen.unwrap_or_else(|| {
+        let host = arguments.host.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        SocketAddr::new(host, arguments.port.unwrap_or(PORT))
+    });
+    let program = std::env::current_exe().map_err(|cause| Failure::failed(cause.to_string(), "is /proc mounted?"))?;
+    let mut options = Options {
+        listen,
+        token: token(arguments.token.as_deref())?,
+        allowed_hosts: arguments.allow_host.clone(),
+        read_only: arguments.read_only,
+        runs: arguments.runs.clone(),
+        data: arguments.data.clone(),
+        program,
+        parallel: arguments.parallel.map(usize::from),
+    };
+    let made_up = options.token.is_none() && (arguments.token.is_some() || !options.is_loopback());
+    if made_up {
+        options.token = Some(Token::random().map_err(|cause| Failure::failed(cause.to_string(), "try again"))?);
+    }
+    plimsoll_serve::raise_file_limit();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().max_blocking_threads(64).build();
+    let runtime = runtime.map_err(|cause| Failure::failed(cause.to_string(), "are there threads left?"))?;
+    runtime.block_on(serve(options, made_up))
+}
+
+async fn serve(options: Options, made_up: bool) -> Result<(), Failure> {
+    let (read_only, shown) = (options.read_only, options.token.clone().filter(|_| made_up));
+    let server = Server::bind(options).await?;
+    let failed = |cause: io::Error| Failure::failed(cause.to_string(), "try again");
+    printer::out(&format!("{}\n", server.link().map_err(failed)?))?;
+    if let Some(token) = shown {
+        say(&format!("the link is good once; the token for other browsers and scripts: {}", token.secret()));
+    }
+    say(if read_only { "read-only; Ctrl-C ends it" } else { "Ctrl-C ends it; trainings go on" });
+    let mut ended = signal(SignalKind::terminate()).map_err(failed)?;
+    let stop = async {
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = ended.recv() => {}
+        }
+    };
+    Ok(server.run(stop).await?)
+}
+
+/// The token that is given, from where it is not seen by others; `None` where one is to be made up, or none asked for.
+fn token(given: Option<&str>) -> Result<Option<Token>, Failure> {
+    let Some(given) = given.filter(|given| !given.is_empty()) else { return Ok(None) };
+    let secret = match (given, given.strip_prefix("env:"), given.strip_prefix("file:")) {
+        ("-", _, _) => {
+            let mut text = String::new();
+            io::stdin()
+                .lock()
+                .take(4096)
+                .read_to_string(&mut text)
+                .map_err(|cause| unreadable("standard input", &cause))?;
+            text
+        }
+        (_, Some(name), _) => std::env::var(name).map_err(|_| {
+            Failure::bad_input(format!("--token: there is no {name} in the environment"), "export it first")
+        })?,
+        (_, _, Some(path)) => fs::read_to_string(path).map_err(|cause| unreadable(path, &cause))?,
+        (secret, None, None) => return Err(hide(secret)),
+    };
+    match secret.trim() {
+        "" => {
+            Err(Failure::bad_input("--token: it is empty", "give a long random text, or --token alone to make one up"))
+        }
+        secret => Ok(Some(Token::new(secret))),
+    }
+}
+
+fn unreadable(what: &str, cause: &io::Error) -> Failure {
+    Failure::bad_input(format!("--token: {what}: {cause}"), "name a readable file with the token in it")
+}
+
+/// A token on the command line stands in every list of processes: the same command takes our place, with the token in
+/// its environment. Comes back only where that fails.
+fn hide(secret: &str) -> Failure {
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    let mut kept = Vec::new();
+    while let Some(argument) = arguments.next() {
+        if argument == "--token" {
+            arguments.next();
+        } else if !argument.to_string_lossy().starts_with("--token=") {
+            kept.push(argument);
+        }
+    }
+    kept.push(format!("--token=env:{TOKEN}").into());
+    let cause = match std::env::current_exe() {
+        Ok(program) => Command::new(program).args(kept).env(TOKEN, secret).exec(),
+        Err(cause) => cause,
+    };
+    Failure::failed(
+        format!("the token cannot be hidden: {cause}"),
+        format!("export {TOKEN} and use --token env:{TOKEN}"),
+    )
+}

@@ -1,0 +1,62 @@
+// Curves by uPlot: thin lines, a light grid, colours that follow the theme.
+import uPlot from '/uplot/uPlot.js';
+import { plain } from '/format.js';
+import { t } from '/words.js';
+
+const LINES = ['#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#7a5cc9', '#8b8b00', '#a0522d', '#2f8f8f', '#c23b6b', '#4f6d7a'];
+export const lineColor = (index) => LINES[index % LINES.length];
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+const drawn = new Set();
+const watcher = new ResizeObserver((entries) => entries.forEach(({ target }) => {
+  const chart = target.chart;
+  if (chart && target.clientWidth > 0 && Math.abs(chart.width - target.clientWidth) > 1) chart.setSize({ width: target.clientWidth, height: chart.height });
+}));
+
+function axes(log, format) {
+  const grid = { stroke: css('--line'), width: 1 };
+  const common = { stroke: css('--faint'), font: '12px system-ui, sans-serif', grid, ticks: { ...grid, size: 4 } };
+  return [
+    { ...common, space: 70, values: (_, ticks) => ticks.map((tick) => (tick === null ? '' : plain(tick, 0))) },
+    { ...common, size: 66, values: (_, ticks) => ticks.map((tick) => (tick === null ? '' : format(tick))), ...(log ? { space: 22 } : {}) },
+  ];
+}
+
+// series: [{label, color, dash, points}], data: [x, ...ys]; a chart redraws itself when the theme changes.
+export function chart(place, title, series, data, { log = false, height = 230, format = plain } = {}) {
+  const holder = { place, title, series, data, options: { log, height, format }, plot: null };
+  build(holder);
+  drawn.add(holder);
+  return {
+    setData(next) { holder.data = next; if (holder.plot) holder.plot.setData(next); },
+    setLog(next) { holder.options.log = next; build(holder); },
+    destroy() { drawn.delete(holder); watcher.unobserve(place); holder.plot?.destroy(); place.chart = null; },
+  };
+}
+
+function build(holder) {
+  const { place, title, series, data, options } = holder;
+  holder.plot?.destroy();
+  const lines = series.map((line, index) => ({
+    label: line.label, stroke: line.color || lineColor(index), width: line.points ? 2 : 1.5, dash: line.dash,
+    spanGaps: true, points: { show: Boolean(line.points), size: 7 }, value: (_, value) => (value === null || value === undefined ? '–' : options.format(value)),
+  }));
+  place.setAttribute('role', 'img');
+  place.setAttribute('aria-label', title);
+  place.replaceChildren();
+  holder.plot = new uPlot({
+    width: Math.max(place.clientWidth, 240), height: options.height,
+    scales: { x: { time: false }, y: options.log ? { distr: 3 } : {} },
+    axes: axes(options.log, options.format),
+    cursor: { drag: { x: true, y: false }, focus: { prox: 24 } },
+    series: [{ label: t('runs.step'), value: (_, value) => (value === null ? '–' : plain(value, 0)) }, ...lines],
+  }, data, place);
+  place.chart = holder.plot;
+  watcher.observe(place);
+}
+
+export function redraw() { drawn.forEach(build); }
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);
+
+// Curves over different steps on one axis.
+export const joined = (tables) => uPlot.join(tables);

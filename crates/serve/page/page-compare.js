@@ -1,0 +1,52 @@
+// Runs over each other: their curves, and only the settings in which they differ.
+import { get } from '/api.js';
+import { chart, joined, lineColor } from '/charts.js';
+import { h, replace, table } from '/dom.js';
+import { bytes, plain, seconds } from '/format.js';
+import { badge, score } from '/page-runs.js';
+import { smooth, title } from '/page-run.js';
+import { t } from '/words.js';
+
+const MOST = 12;
+
+export async function open(main, _rest, query) {
+  const chosen = query.getAll('run').slice(0, MOST);
+  const runs = await get('/runs');
+  const place = h('div', { class: 'panel-part' });
+  const go = () => { location.hash = `#/compare?${[...picks.querySelectorAll('input:checked')].slice(0, MOST).map((box) => `run=${encodeURIComponent(box.value)}`).join('&')}`; };
+  const picks = h('div', { class: 'row wrap', role: 'group', 'aria-label': t('compare.pick') }, runs.slice(0, 60).map((run) => h('label', { class: 'row hint' }, h('input', { type: 'checkbox', value: run.id, checked: chosen.includes(run.id), onchange: go }), run.id)));
+  replace(main, h('div', { class: 'head' }, h('div', {}, h('h1', {}, t('nav.compare')), h('p', { class: 'lead' }, t('compare.lead')))), h('section', { class: 'panel' }, h('details', { open: chosen.length < 2 }, h('summary', {}, t('compare.pick')), picks)), place);
+  if (!chosen.length) return undefined;
+  const answer = await get(`/compare?${chosen.map((id) => `run=${encodeURIComponent(id)}`).join('&')}`);
+  const drawn = show(place, answer);
+  return () => drawn.forEach((each) => each.destroy());
+}
+
+function show(place, { settings, runs, curves }) {
+  const name = (run, at) => h('span', { class: 'row' }, h('span', { class: 'swatch', color: lineColor(at) }), h('a', { href: `#/run/${encodeURIComponent(run.id)}` }, run.id));
+  const facts = table(t('compare.runs'), [
+    { name: t('runs.name'), cell: ({ run, at }) => name(run, at) }, { name: t('runs.state'), cell: ({ run }) => badge(run.state) },
+    { name: t('runs.best'), number: true, cell: ({ run }) => score(run.best) }, { name: t('metric.loss'), number: true, cell: ({ run }) => plain(run.loss) },
+    { name: t('metric.samples_per_s'), number: true, cell: ({ run }) => plain(run.samples_per_s, 0) }, { name: t('runs.peak'), number: true, cell: ({ run }) => bytes(run.measured_peak_bytes) }, { name: t('run.took'), number: true, cell: ({ run }) => seconds(run.seconds) },
+  ], runs.map((run, at) => ({ run, at })));
+  const shown = (value) => (value === null ? '–' : typeof value === 'object' ? JSON.stringify(value) : String(value));
+  const differ = Object.keys(settings).length ? table(t('compare.settings'), [{ name: t('compare.key'), cell: (key) => h('span', { class: 'mono' }, key) }, ...runs.map((run, at) => ({ name: run.id, cell: (key) => shown(settings[key][at]) }))], Object.keys(settings)) : h('p', { class: 'hint' }, t('compare.same'));
+  const charts = h('div', { class: 'charts' });
+  replace(place, h('section', { class: 'panel' }, facts), h('section', { class: 'panel' }, h('h2', {}, t('compare.settings')), differ), h('section', { class: 'panel' }, h('h2', {}, t('run.learning')), charts));
+  return draw(charts, runs, curves);
+}
+
+function draw(charts, runs, curves) {
+  const drawn = [];
+  const add = (label, tables, points, wide) => {
+    const place = h('div', { class: 'chart' });
+    charts.append(h('div', { class: wide ? 'wide' : undefined }, h('h3', {}, label), place));
+    drawn.push(chart(place, label, runs.map((run, at) => ({ label: run.id, color: lineColor(at), points })), joined(tables), { height: wide ? 300 : 200 }));
+  };
+  const column = (table, name, change = (values) => values) => [table.step, change(table.columns[name] || table.step.map(() => null))];
+  add(`${t('metric.loss')} (${t('run.smooth')})`, curves.map((each) => column(each.steps, 'loss', smooth)), false, true);
+  const scores = [...new Set(curves.flatMap((each) => Object.keys(each.evaluations.columns)))].filter((name) => ['loss', 'accuracy', 'f1', 'pearson', 'spearman'].includes(name));
+  scores.forEach((name) => add(`${t('run.evaluation')}: ${title(name)}`, curves.map((each) => column(each.evaluations, name)), true));
+  ['lr', 'norm', 'samples_per_s'].forEach((name) => add(title(name), curves.map((each) => column(each.steps, name))));
+  return drawn;
+}

@@ -1,0 +1,327 @@
+// A new training: a form and a text that are two views of one recipe, and the planner's answer while either changes.
+import { get, latest, post, server } from '/api.js';
+import { announce, h, replace, table } from '/dom.js';
+import { bytes, count, parameters, plain, seconds } from '/format.js';
+import { arenaMap, hull } from '/memory.js';
+import * as toml from '/toml.js';
+import { has, t } from '/words.js';
+
+const DEBOUNCE_MS = 40;
+// What the form shows first: keys of the recipe, by what a model calls them. Bounds are where a slider ends, not where the recipe does.
+const SLIDERS = [
+  { name: 'batch', keys: ['train.effective_batch'], low: 1, high: 512, log: true },
+  { name: 'length', keys: ['model.window', 'data.max_length'], low: 8, high: 1024, log: true },
+  { name: 'heads', keys: ['model.heads', 'model.num_attention_heads', 'model.num_heads', 'model.n_heads', 'model.cross_heads'], low: 1, high: 32, log: true },
+  { name: 'epochs', keys: ['train.epochs'], low: 1, high: 50 },
+  { name: 'rate', keys: ['train.optimizer.lr'], low: 1e-6, high: 1e-1, log: true, real: true },
+];
+const LEVERS = ['micro_batch', 'precision', 'recompute', 'attention', 'optimizer_state', 'offload'];
+const WORDS = { precision: ['auto', 'f32', 'tf32', 'bf16-mixed', 'fp16-mixed', 'bf16'], recompute: ['auto', 'none', 'cheap', 'some', 'layers'], attention: ['auto', 'materialized', 'fused'], optimizer_state: ['auto', 'f32', 'bf16', '8bit'], offload: ['auto', 'none', 'optimizer', 'activations'] };
+
+export async function open(main, _rest, query) {
+  const [recipes, machine, cards, keys] = await Promise.all([get('/recipes'), get('/devices'), get('/catalog'), get('/keys')]);
+  const form = new Form(main, { recipes, machine, cards, keys });
+  form.choose(query.get('recipe') || 'quickstart');
+  if (query.get('device')) { form.device.value = query.get('device'); form.ask(); }
+  return () => form.close();
+}
+
+class Form {
+  constructor(main, facts) {
+    Object.assign(this, facts, { edits: [], settings: {}, timer: 0 });
+    this.name = 'recipe';
+    this.build(main);
+    this.question = latest((input) => post('/plan', input), (answer, input) => this.answered(answer, input), (error) => this.failed(error));
+  }
+
+  close() { clearTimeout(this.timer); this.closed = true; }
+
+  build(main) {
+    const option = (value, text = value) => h('option', { value }, text);
+    this.pick = h('select', { id: 'recipe-pick', onchange: () => this.choose(this.pick.value) }, this.recipes.map((recipe) => option(recipe.name, recipe.built_in ? recipe.name : `${recipe.name} · ${t('new.yours')}`)));
+    const here = ['auto', 'cpu', ...this.machine.gpus.map((gpu) => `cuda:${gpu.ordinal}`)];
+    this.device = h('select', { onchange: () => this.ask() }, h('optgroup', { label: t('new.here') }, here.map((name) => option(name, t('new.device', { name })))), h('optgroup', { label: t('new.catalog') }, this.cards.map((card) => option(card.name, `${card.name} · ${bytes(card.total_bytes)}`))));
+    this.budget = h('input', { placeholder: 'auto', 'aria-describedby': 'budget-hint', oninput: () => this.askSoon(), spellcheck: false });
+    this.sliders = SLIDERS.map((slider) => new Slider(slider, (value) => this.edit(this.keyOf(slider), slider.real ? String(value) : String(Math.round(value)))));
+    this.levers = LEVERS.map((name) => this.lever(name));
+    this.text = h('textarea', { rows: 22, spellcheck: false, autocapitalize: 'off', 'aria-label': t('new.text'), oninput: () => this.askSoon() });
+    this.all = h('div', { class: 'form' });
+    this.search = h('input', { type: 'search', placeholder: t('new.search'), 'aria-label': t('new.search'), oninput: () => this.showAll() });
+    this.verdict = h('div', { class: 'verdict', role: 'status' }, t('loading'));
+    this.detail = h('div', { class: 'panel-part' });
+    this.problem = h('div', { role: 'alert' });
+    this.start = h('button', { class: 'main', type: 'button', disabled: true, onclick: () => this.begin() }, t('new.start'));
+    this.copy = h('button', { type: 'button', onclick: () => this.copied() }, t('new.copy'));
+    const settings = h('section', { class: 'panel' },
+      h('div', { class: 'form' }, h('label', { class: 'field' }, t('new.recipe'), this.pick), h('label', { class: 'field' }, t('new.on'), this.device), h('label', { class: 'field' }, t('new.budget'), this.budget, h('span', { class: 'hint', id: 'budget-hint' }, t('new.budget.hint')))),
+      this.sliders.map((slider) => slider.element),
+      h('details', {}, h('summary', {}, t('new.levers')), h('p', { class: 'hint' }, t('new.levers.hint')), h('div', { class: 'form' }, this.levers.map((lever) => lever.element))),
+      h('details', { ontoggle: () => this.showAll() }, h('summary', {}, t('new.all')), this.search, this.all),
+      h('details', {}, h('summary', {}, t('new.text')), h('p', { class: 'hint' }, t('new.text.hint')), this.text));
+    const answer = h('section', { class: 'panel stick', tabindex: 0, 'aria-label': t('new.answer') }, this.verdict, this.problem, this.detail);
+    const buttons = h('div', { class: 'row' }, this.copy, server.read_only ? h('span', { class: 'badge warn' }, t('read_only')) : this.start);
+    replace(main, h('div', { class: 'head' }, h('div', {}, h('h1', {}, t('nav.new')), h('p', { class: 'lead' }, t('new.lead'))), buttons), h('div', { class: 'two' }, settings, answer));
+  }
+
+  lever(name) {
+    const key = `memory.${name}`;
+    const set = (value) => { if (value === 'auto' || value === '') this.change(toml.unset(this.text.value, key)); else this.edit(key, /^[0-9]+$/.test(value) ? value : JSON.stringify(value)); };
+    const input = WORDS[name] ? h('select', { onchange: () => set(input.value) }, WORDS[name].map((word) => h('option', { value: word }, word === 'auto' ? t('new.auto') : word))) : h('input', { placeholder: t('new.auto'), inputMode: 'numeric', onchange: () => set(input.value.trim()) });
+    return { name, key, input, element: h('label', { class: 'field' }, t(`lever.${name}`), input, h('span', { class: 'hint' }, t(`lever.${name}.hint`))) };
+  }
+
+  choose(name) {
+    const recipe = this.recipes.find((entry) => entry.name === name) || this.recipes[0];
+    this.name = recipe.name;
+    this.pick.value = recipe.name;
+    this.base = null;
+    this.change(recipe.text);
+  }
+
+  keyOf(slider) { return slider.keys.find((key) => key in this.settings) || slider.keys[0]; }
+  edit(key, value) { this.change(toml.set(this.text.value, key, value)); }
+  change(text) { this.text.value = text; this.askSoon(); }
+  askSoon() { clearTimeout(this.timer); this.timer = setTimeout(() => this.ask(), DEBOUNCE_MS); }
+
+  input(quick) {
+    const memory = this.budget.value.trim();
+    return { recipe: this.text.value, name: this.name, device: this.device.value, quick, ...(memory ? { memory } : {}) };
+  }
+
+  ask() { this.verdict.classList.add('busy'); this.question(this.input(true)); }
+
+  answered(plan, input) {
+    if (this.closed) return;
+    this.plan = plan;
+    this.settings = plan.settings;
+    this.base ??= { ...plan };
+    replace(this.problem);
+    this.text.setAttribute('aria-invalid', 'false');
+    this.start.disabled = !plan.fits || !this.runsHere();
+    this.showVerdict(plan);
+    this.showForm();
+    this.showDetail(plan, input);
+    this.askLargest(input);
+  }
+
+  // How far the batch could go here: asked once for every recipe and device, not for every batch.
+  askLargest(input) {
+    const about = JSON.stringify([toml.unset(input.recipe, 'train.effective_batch'), input.device, input.memory]);
+    if (about === this.largestAbout) return;
+    this.largestAbout = about;
+    this.largestBatch = undefined;
+    clearTimeout(this.largestTimer);
+    this.largestTimer = setTimeout(async () => {
+      const answer = await post('/plan/largest', input).catch(() => null);
+      if (!answer || about !== this.largestAbout || this.closed) return;
+      this.largestBatch = answer;
+      this.showForm();
+    }, 500);
+  }
+
+  runsHere() { return ['auto', 'cpu'].includes(this.device.value) || this.device.value.startsWith('cuda'); }
+
+  failed(error) {
+    if (this.closed) return;
+    this.start.disabled = true;
+    this.verdict.classList.remove('busy');
+    this.verdict.className = 'verdict bad';
+    replace(this.verdict, h('div', {}, h('strong', {}, t('new.wrong')), error.field ? h('code', {}, error.field) : ''));
+    const findings = error.findings.length ? error.findings : [{ error: error.message, hint: error.hint }];
+    replace(this.problem, findings.map((finding) => h('p', { class: 'notice bad' }, [finding.line ? t('new.line', { line: finding.line }) : '', finding.field, finding.error, finding.allowed, finding.hint].filter(Boolean).join('\n'))));
+    this.text.setAttribute('aria-invalid', 'true');
+  }
+
+  showVerdict(plan) {
+    this.verdict.className = `verdict ${plan.fits ? 'good' : 'bad'}`;
+    const peak = plan.arena_bytes + plan.reserve_bytes;
+    const words = plan.fits ? t('new.fits', { peak: bytes(peak), budget: bytes(plan.budget_bytes), batch: plan.effective_batch }) : t('new.not', { peak: bytes(plan.smallest_budget_bytes), budget: bytes(plan.budget_bytes) });
+    replace(this.verdict, h('div', {}, h('strong', {}, !plan.fits ? t('new.too_much') : this.runsHere() ? t('new.ready', { batch: count(plan.effective_batch) }) : t('new.would', { device: plan.device })), h('span', {}, words)));
+  }
+
+  showForm() {
+    for (const slider of this.sliders) {
+      const key = this.keyOf(slider.slider);
+      const value = this.settings[key];
+      slider.show(key in this.settings ? Number(value) : null, this.learning(slider.slider.name));
+    }
+    for (const lever of this.levers) {
+      const written = toml.read(this.text.value, lever.key);
+      if (document.activeElement !== lever.input) lever.input.value = written === undefined ? (WORDS[lever.name] ? 'auto' : '') : written.replace(/^["']|["']$/g, '');
+    }
+  }
+
+  // What a change against the recipe means for learning.
+  learning(name) {
+    const [now, before] = [this.plan, this.base];
+    if (!before) return '';
+    const room = name === 'batch' && this.largestBatch ? largestWords(this.largestBatch) : '';
+    if (room && now.effective_batch === before.effective_batch) return room;
+    if (name === 'batch' && now.effective_batch !== before.effective_batch) {
+      const ratio = now.effective_batch / before.effective_batch;
+      const rate = Number(this.settings['train.optimizer.lr']);
+      const factor = this.settings['train.optimizer.name'] === 'sgd' ? ratio : Math.sqrt(ratio);
+      return t(ratio > 1 ? 'learn.batch.up' : 'learn.batch.down', { ratio: plain(ratio > 1 ? ratio : 1 / ratio, 2), rate: plain(rate * factor) });
+    }
+    const changed = (slider) => String(before.settings[this.keyOf(slider)]) !== String(this.settings[this.keyOf(slider)]);
+    const slider = SLIDERS.find((entry) => entry.name === name);
+    return name !== 'batch' && changed(slider) ? t(`learn.${name}`) : '';
+  }
+
+  showDetail(plan, input) {
+    const tile = (name, value, small) => h('div', { class: 'tile' }, h('dt', {}, name), h('dd', {}, value, small ? h('small', {}, small) : ''));
+    const facts = h('dl', { class: 'tiles' },
+      tile(t('plan.batch'), `${plan.micro_batch} × ${plan.accumulation}`, t('plan.batch.hint')),
+      tile(t('plan.step'), seconds(plan.predicted_step_ms / 1000), `${plain(plan.samples_per_s, 0)} ${t('metric.samples_per_s')}`),
+      tile(t('plan.epoch'), seconds(plan.epoch_seconds), plan.steps_per_epoch ? t('plan.steps', { count: count(plan.steps_per_epoch) }) : t('plan.unknown')),
+      tile(t('plan.run'), seconds(plan.run_seconds), plan.steps ? t('plan.steps', { count: count(plan.steps) }) : ''),
+      tile(t('plan.precision'), plan.precision, `${t('lever.attention')}: ${plan.attention}`),
+      tile(t('plan.parameters'), parameters(plan.parameters), `${t('lever.recompute')}: ${plan.recompute}`));
+    const decisions = table(t('plan.decisions'), [
+      { name: t('plan.lever'), cell: (row) => (has(`lever.${row.lever}`) ? t(`lever.${row.lever}`) : row.lever) }, { name: t('plan.choice'), cell: (row) => row.choice },
+      { name: t('plan.saves'), number: true, cell: (row) => (row.saved_bytes ? bytes(row.saved_bytes) : '–') }, { name: t('plan.why'), cell: (row) => row.reason },
+    ], plan.decisions);
+    const picture = hull({ breakdown: plan.breakdown, reserve: plan.reserve_bytes, gaps: plan.arena_bytes - plan.live_peak_bytes, budget: plan.budget_bytes });
+    this.extra ??= h('div', { class: 'panel-part' });
+    replace(this.detail, picture, plan.fits ? facts : '', this.ways(plan), plan.fits ? h('details', { open: this.open?.decisions, ontoggle: (e) => { (this.open ??= {}).decisions = e.target.open; } }, h('summary', {}, t('plan.decisions')), decisions) : '', this.lazy('largest', input), this.lazy('cards', input), this.lazy('map', input));
+  }
+
+  // The ladder is asked for where nothing fits; each rung is one click.
+  ways(plan) {
+    if (plan.fits) return '';
+    const place = h('div', { class: 'panel-part' }, h('h2', {}, t('ladder.title')), h('p', { class: 'hint' }, t('loading')));
+    clearTimeout(this.ladderTimer);
+    this.ladderTimer = setTimeout(async () => {
+      try {
+        const full = await post('/plan', this.input(false));
+        if (this.plan === plan) replace(place, h('h2', {}, t('ladder.title')), this.ladder(full));
+      } catch (error) { replace(place, h('p', { class: 'notice bad' }, error.message)); }
+    }, 250);
+    return place;
+  }
+
+  ladder(plan) {
+    const rungs = (plan.ladder || []).map((rung) => h('li', {},
+      h('span', { class: `badge ${rung.fits ? 'good' : 'bad'}` }, rung.fits ? t('ladder.fits') : t('ladder.not')),
+      h('div', { class: 'grow' }, h('strong', {}, rung.change), h('div', { class: 'hint' }, [rung.planned_peak_bytes ? bytes(rung.planned_peak_bytes) : '', rung.predicted_step_ms ? seconds(rung.predicted_step_ms / 1000) : '', rung.changes_learning ? t('ladder.learning') : t('ladder.same'), rung.adjust].filter(Boolean).join(' · '))),
+      h('button', { type: 'button', onclick: () => this.climb(rung) }, t('ladder.take'))));
+    return [h('ul', { class: 'rungs' }, rungs), h('ul', { class: 'hint' }, (plan.hints || []).map((hint) => h('li', {}, hint)))];
+  }
+
+  climb(rung) {
+    let text = this.text.value;
+    for (const setting of rung.set) {
+      const at = setting.indexOf('=');
+      const [key, value] = [setting.slice(0, at), setting.slice(at + 1)];
+      if (key === 'memory.budget') this.budget.value = '';
+      text = value === 'auto' ? toml.unset(text, key) : toml.set(text, key, toml.typed(value));
+    }
+    this.change(text);
+    announce(t('ladder.taken', { change: rung.change }));
+  }
+
+  // What takes many plans is asked for when it is opened, and again when the recipe changes while it is.
+  lazy(name, input) {
+    const place = h('div', { class: 'panel-part' });
+    const fill = async () => {
+      replace(place, h('p', { class: 'hint' }, t('loading')));
+      try { const filled = await this[name](input); if (place.isConnected) replace(place, filled); } catch (error) { replace(place, h('p', { class: 'notice bad' }, error.message)); }
+    };
+    const wasOpen = this.open?.[name];
+    const box = h('details', { open: wasOpen, ontoggle: () => { const now = box.open; if (now !== Boolean(this.open?.[name])) { (this.open ??= {})[name] = now; if (now) fill(); } } }, h('summary', {}, t(`new.${name}`)), place);
+    if (wasOpen) { clearTimeout(this[`timer-${name}`]); this[`timer-${name}`] = setTimeout(fill, 300); }
+    return box;
+  }
+
+  async largest(input) {
+    return h('p', {}, largestWords(await post('/plan/largest', input)));
+  }
+
+  async cards(input) {
+    const rows = await post('/cards', input);
+    return table(t('cards.caption'), [
+      { name: t('cards.card'), cell: (row) => row.card }, { name: t('cards.memory'), number: true, cell: (row) => bytes(row.total_bytes) },
+      { name: t('cards.verdict'), cell: (row) => h('span', { class: `badge ${row.fits ? 'good' : 'bad'}` }, row.fits ? t('ladder.fits') : t('ladder.not')) },
+      { name: t('runs.peak'), number: true, cell: (row) => bytes(row.planned_peak_bytes) }, { name: t('plan.batch'), number: true, cell: (row) => (row.micro_batch ? `${row.micro_batch} × ${row.accumulation}` : '–') },
+      { name: t('metric.samples_per_s'), number: true, cell: (row) => plain(row.samples_per_s, 0) },
+    ], rows);
+  }
+
+  async map(input) { return arenaMap(await post('/plan/timeline', input)); }
+
+  showAll() {
+    if (!this.all.closest('details').open) return;
+    const family = this.settings['model.family'];
+    const task = this.settings['train.task'];
+    const words = this.search.value.toLowerCase();
+    const fits = (key) => key.uses.some((use) => (use.families.includes(family) || !family) && (use.tasks.includes(task) || !task));
+    const shown = this.keys.filter((key) => fits(key) && key.key !== 'dir' && `${key.key} ${key.about}`.toLowerCase().includes(words)).slice(0, 150);
+    replace(this.all, shown.map((key) => {
+      const value = this.settings[key.key];
+      const text = value === undefined ? '' : typeof value === 'object' ? toml.write(value) : String(value);
+      const input = h('input', { value: text, spellcheck: false, placeholder: key.unset || '', onchange: () => this.edit(key.key, toml.typed(input.value)) });
+      return h('label', { class: 'field' }, h('span', { class: 'mono' }, key.key), input, h('span', { class: 'hint' }, `${key.about} (${[...new Set(key.uses.map((use) => use.type))].join('; ')})`));
+    }));
+  }
+
+  async copied() {
+    const memory = this.budget.value.trim();
+    const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+    const flags = [`--device ${this.device.value}`, memory ? `--memory ${memory}` : ''].filter(Boolean).join(' ');
+    const file = `${this.name}.toml`;
+    const command = `cat > ${file} <<'RECIPE'\n${this.text.value.replace(/\s*$/, '')}\nRECIPE\nplimsoll train ${/^[\w.-]+$/.test(file) ? file : quoted(file)} ${flags}\n`;
+    try { await navigator.clipboard.writeText(command); this.copy.textContent = t('new.copied'); announce(t('new.copied')); setTimeout(() => { this.copy.textContent = t('new.copy'); }, 1500); } catch { replace(this.problem, h('pre', { class: 'log' }, command)); }
+  }
+
+  async begin() {
+    this.start.disabled = true;
+    try {
+      const { id } = await post('/runs', this.input(false));
+      location.hash = `#/run/${encodeURIComponent(id)}`;
+    } catch (error) {
+      this.start.disabled = false;
+      replace(this.problem, h('p', { class: 'notice bad' }, [error.message, error.hint].filter(Boolean).join('\n')));
+    }
+  }
+}
+
+function largestWords({ largest_batch: batch, tried_up_to: tried }) {
+  if (batch === null) return t('largest.none');
+  return batch === tried ? t('largest.all', { batch }) : t('largest.some', { batch });
+}
+
+// A slider and a number that are one value; far apart bounds are travelled by ratio.
+class Slider {
+  constructor(slider, changed) {
+    this.slider = slider;
+    const name = t(`field.${slider.name}`);
+    this.range = h('input', { type: 'range', min: 0, max: 1000, step: 1, 'aria-label': name, 'data-slider': slider.name, oninput: () => { const value = this.valueAt(Number(this.range.value)); this.number.value = String(value); this.range.setAttribute('aria-valuetext', String(value)); changed(value); } });
+    this.number = h('input', { inputMode: 'decimal', 'aria-label': name, 'data-field': slider.name, onchange: () => { const value = Number(this.number.value); if (Number.isFinite(value)) changed(value); } });
+    this.hint = h('span', { class: 'hint' });
+    this.element = h('div', { class: 'slider' }, h('span', { class: 'name' }, name), this.range, this.number, this.hint);
+    this.usual = t(`field.${slider.name}.hint`);
+  }
+
+  valueAt(place) {
+    const { low, high, log, real } = this.slider;
+    const value = log ? low * (high / low) ** (place / 1000) : low + (high - low) * place / 1000;
+    // Four stops an octave: as fine as a hand is, and answers that were given are found again.
+    const grain = log && !real ? Math.max(1, 2 ** (Math.floor(Math.log2(value)) - 2)) : 1;
+    return real ? Number(value.toPrecision(2)) : Math.max(low, Math.round(value / grain) * grain);
+  }
+
+  placeOf(value) {
+    const { low, high, log } = this.slider;
+    const inside = Math.min(high, Math.max(low, value));
+    return Math.round(1000 * (log ? Math.log(inside / low) / Math.log(high / low) : (inside - low) / (high - low)));
+  }
+
+  show(value, learning) {
+    this.element.hidden = value === null;
+    if (value === null) return;
+    if (document.activeElement !== this.range) this.range.value = String(this.placeOf(value));
+    if (document.activeElement !== this.number) this.number.value = String(value);
+    this.range.setAttribute('aria-valuetext', String(value));
+    this.hint.textContent = learning || this.usual;
+  }
+}

@@ -1,0 +1,414 @@
+//! Runs: what they are, started, stopped and taken up again.
+
+use crate::folders::{Checkpoint, RunId, Summary, Thinned, Times, read_some};
+use crate::jobs::{Job, JobState, Submission};
+use crate::planning::{Checked, Question};
+use crate::problem::{Problem, Sent};
+use crate::settings::{differing, flat};
+use crate::state::{Shared, State as Server};
+use axum::Json;
+use axum::extract::{Path, Query, RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use plimsoll::{Device, Timeline};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use utoipa::{IntoParams, ToSchema};
+
+/// A run in one row.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct Run {
+    id: RunId,
+    /// queued, starting, running, stopping, finished, interrupted or failed
+    state: &'static str,
+    #[serde(flatten)]
+    summary: Summary,
+    #[serde(flatten)]
+    times: Times,
+    /// The process that trains it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    /// Why it failed, in its last words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// Whether there is something to go on from.
+    resumable: bool,
+}
+
+/// The folder of a run that a client names.
+pub(super) fn found(state: &Server, id: &str) -> Result<(RunId, PathBuf), Problem> {
+    let missing = || Problem::not_found("there is no such run").field("id");
+    let id = RunId::parse(id).ok_or_else(missing)?;
+    let folder = state.folders.find(&id).ok_or_else(missing)?;
+    Ok((id, folder))
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| Problem::failed("the run cannot be read"))
+}
+
+/// Every run, the latest first
+#[utoipa::path(get, path = "/runs", tag = "runs", responses((status = 200, description = "One row each", body = Vec<Run>)))]
+pub(super) async fn list(State(state): State<Shared>) -> Result<Json<Vec<Run>>, Problem> {
+    Ok(Json(blocking(move || all(&state)).await?))
+}
+
+fn all(state: &Server) -> Vec<Run> {
+    let mut jobs: HashMap<RunId, Job> = state.queue.jobs().into_iter().map(|job| (job.id.clone(), job)).collect();
+    let ids = state.folders.ids();
+    let mut runs: Vec<Run> =
+        ids.into_iter().filter_map(|id| Some(row(state, &id, &state.folders.find(&id)?, jobs.remove(&id)))).collect();
+    // Jobs that have no folder yet, or died before they had one; those that were taken back before they began are gone.
+    let left = jobs.into_values().filter(|job| job.began.is_some() || !job.is_over());
+    runs.extend(left.map(|job| without_folder(state, job)));
+    runs.sort_by(|a, b| b.times.created.cmp(&a.times.created).then_with(|| b.id.cmp(&a.id)));
+    runs
+}
+
+fn row(state: &Server, id: &RunId, folder: &std::path::Path, job: Option<Job>) -> Run {
+    let (summary, times) = (state.folders.summary(id, folder), state.folders.times(folder));
+    let pid = state.folders.holder(folder);
+    let resumable =
+        pid.is_none() && folder.join("recipe.toml").is_file() && summary.end.as_deref() != Some("completed");
+    let name = state_name(job.as_ref(), pid.is_some(), &summary);
+    let reason = (name == "failed").then(|| last_words(state, id)).flatten();
+    Run { id: id.clone(), state: name, times, pid, reason, resumable: resumable && is_at_rest(name), summary }
+}
+
+fn without_folder(state: &Server, job: Job) -> Run {
+    let summary = Summary::default();
+    let name = state_name(Some(&job), false, &summary);
+    let reason = (name == "failed").then(|| last_words(state, &job.id)).flatten();
+    let times = Times { created: job.asked, updated: job.began.unwrap_or(job.asked) };
+    Run { state: name, times, pid: None, reason, resumable: false, summary, id: job.id }
+}
+
+fn is_at_rest(state: &str) -> bool {
+    matches!(state, "finished" | "interrupted" | "failed")
+}
+
+/// The job knows what was asked, the lock who trains, the events how it ended.
+fn state_name(job: Option<&Job>, held: bool, summary: &Summary) -> &'static str {
+    match job {
+        Some(job) if job.state == JobState::Queued => "queued",
+        Some(job) if job.stopping && (held || job.is_alive()) => "stopping",
+        Some(job) if job.is_alive() && summary.step == 0 => "starting",
+        _ if held => "running",
+        // The process is gone or about to go, and its end is not heard yet.
+        Some(job) if job.is_alive() && summary.end.is_none() => "running",
+        _ => match summary.end.as_deref() {
+            Some("completed" | "stopped") => "finished",
+            Some(_) => "interrupted",
+            None => "failed",
+        },
+    }
+}
+
+/// The last lines of a log that say something.
+fn last_words(state: &Server, id: &RunId) -> Option<String> {
+    let path = state.queue.log(id);
+    let length = std::fs::metadata(&path).ok()?.len();
+    let (bytes, _) = read_some(&path, length.saturating_sub(2048), 2048).ok()?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let from = text.rfind("error:").unwrap_or_else(|| text.trim_end().rfind('\n').unwrap_or(0));
+    Some(text[from..].trim().to_string()).filter(|words| !words.is_empty())
+}
+
+/// Seconds that running trainings expect to take yet, by their own word.
+pub(super) fn remaining(state: &Server) -> HashMap<RunId, f64> {
+    let running = state.queue.jobs().into_iter().filter(|job| job.state == JobState::Started);
+    let told = |job: Job| {
+        let folder = state.folders.find(&job.id)?;
+        Some((job.id.clone(), state.folders.summary(&job.id, &folder).remaining_s?))
+    };
+    running.filter_map(told).collect()
+}
+
+/// One run
+#[utoipa::path(get, path = "/runs/{id}", tag = "runs", params(("id" = RunId, Path, description = "The run's name")),
+    responses((status = 200, description = "What is known about it", body = Run)))]
+pub(super) async fn one(State(state): State<Shared>, Path(id): Path<String>) -> Result<Json<Run>, Problem> {
+    let parsed = RunId::parse(&id);
+    let job = parsed.as_ref().and_then(|id| state.queue.job(id));
+    match (found(&state, &id), job) {
+        (Ok((id, folder)), job) => Ok(Json(blocking(move || row(&state, &id, &folder, job)).await?)),
+        (Err(_), Some(job)) => Ok(Json(blocking(move || without_folder(&state, job)).await?)),
+        (Err(problem), None) => Err(problem),
+    }
+}
+
+/// How many points to draw.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Points {
+    /// Rows at most, about; spikes are kept.
+    #[serde(default = "usual_points")]
+    #[param(minimum = 2, maximum = 200000, default = 4000)]
+    points: usize,
+}
+
+fn usual_points() -> usize {
+    4000
+}
+
+/// The curves of a run
+///
+/// Every number of steps, evaluations and devices as columns, thinned; `offset` is where the stream of events goes on.
+#[utoipa::path(get, path = "/runs/{id}/curves", tag = "runs", params(("id" = RunId, Path, description = "The run's name"), Points),
+    responses((status = 200, description = "Columns by name", body = Thinned)))]
+pub(super) async fn curves(
+    State(state): State<Shared>,
+    Path(id): Path<String>,
+    Query(Points { points }): Query<Points>,
+) -> Result<Json<Thinned>, Problem> {
+    let (id, folder) = found(&state, &id)?;
+    let read = blocking(move || state.folders.curves(&id, &folder, points.clamp(2, 200_000))).await?;
+    read.map(Json).map_err(|cause| Problem::failed(format!("the events cannot be read: {cause}")))
+}
+
+/// Which part of a log.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Part {
+    /// Bytes from the start; without it, the end.
+    from: Option<u64>,
+}
+
+/// A piece of text and where it stands.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct LogPart {
+    text: String,
+    /// Where it starts.
+    from: u64,
+    /// Where to go on.
+    next: u64,
+}
+
+const LOG_BYTES: u64 = 64 << 10;
+
+/// What a run said to its terminal
+#[utoipa::path(get, path = "/runs/{id}/log", tag = "runs", params(("id" = RunId, Path, description = "The run's name"), Part),
+    responses((status = 200, description = "At most 64 KiB", body = LogPart)))]
+pub(super) async fn log(
+    State(state): State<Shared>,
+    Path(id): Path<String>,
+    Query(part): Query<Part>,
+) -> Result<Json<LogPart>, Problem> {
+    let missing = || Problem::not_found("there is no log of this run").hint("runs that are started here have one");
+    let id = RunId::parse(&id).ok_or_else(missing)?;
+    let path = state.queue.log(&id);
+    let read = blocking(move || {
+        let end = std::fs::metadata(&path)?.len().saturating_sub(LOG_BYTES);
+        let from = part.from.unwrap_or(end);
+        read_some(&path, from, LOG_BYTES).map(|(bytes, _)| (bytes, from))
+    });
+    let (bytes, from) = read.await?.map_err(|_| missing())?;
+    let next = from.saturating_add(bytes.len() as u64);
+    Ok(Json(LogPart { text: String::from_utf8_lossy(&bytes).into_owned(), from, next }))
+}
+
+/// The resolved recipe of a run
+#[utoipa::path(get, path = "/runs/{id}/recipe", tag = "runs", params(("id" = RunId, Path, description = "The run's name")),
+    responses((status = 200, description = "TOML", content_type = "text/plain", body = String)))]
+pub(super) async fn recipe(State(state): State<Shared>, Path(id): Path<String>) -> Result<Response, Problem> {
+    let (_, folder) = found(&state, &id)?;
+    let read = blocking(move || read_some(&folder.join("recipe.toml"), 0, 1 << 20)).await?;
+    let (bytes, _) = read.map_err(|_| Problem::not_found("this run has no recipe yet"))?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], bytes).into_response())
+}
+
+/// One step of a run's plan as a map
+#[utoipa::path(get, path = "/runs/{id}/plan", tag = "runs", params(("id" = RunId, Path, description = "The run's name")),
+    responses((status = 200, description = "Every buffer with its address, size and lifetime", body = Object)))]
+pub(super) async fn timeline(State(state): State<Shared>, Path(id): Path<String>) -> Result<Json<Timeline>, Problem> {
+    let (_, folder) = found(&state, &id)?;
+    let read = state.planner.timeline_of_run(folder).await;
+    // Whatever is wrong with a stored plan, this client did not write it.
+    read.map(Json).map_err(|problem| match problem.status {
+        503 => problem,
+        _ => Problem { status: 404, title: "Not Found".into(), ..problem },
+    })
+}
+
+/// The checkpoints of a run, the latest first
+#[utoipa::path(get, path = "/runs/{id}/checkpoints", tag = "runs", params(("id" = RunId, Path, description = "The run's name")),
+    responses((status = 200, description = "Names, steps and sizes", body = Vec<Checkpoint>)))]
+pub(super) async fn checkpoints(
+    State(state): State<Shared>,
+    Path(id): Path<String>,
+) -> Result<Json<Vec<Checkpoint>>, Problem> {
+    let (_, folder) = found(&state, &id)?;
+    Ok(Json(blocking(move || state.folders.checkpoints(&folder)).await?))
+}
+
+/// A run that was asked for.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Accepted {
+    id: RunId,
+}
+
+/// Starts a training
+///
+/// It is planned first: what does not fit is refused with the ladder's best hint. It starts when there is room for its
+/// bytes.
+#[utoipa::path(post, path = "/runs", tag = "runs", request_body = Question,
+    responses((status = 201, description = "It is in the queue", body = Accepted)))]
+pub(super) async fn start(State(state): State<Shared>, Sent(question): Sent<Question>) -> Result<Response, Problem> {
+    let checking = state.clone();
+    let checked = blocking(move || question.check(&checking.planner.allowed)).await??;
+    let device = state.planner.devices.find(&checked.device)?;
+    let name = runs_on(&device)?;
+    let (bytes, seconds) = fitting(&state, checked.clone()).await?;
+    let pinned = checked.leaves_budget_open() && state.queue.shares(&name);
+    let submission =
+        Submission { name: checked.name, text: checked.text, set: checked.set, device: name, bytes, pinned, seconds };
+    let queue = state.clone();
+    let job = blocking(move || {
+        let job = queue.queue.submit(submission);
+        queue.queue.tick();
+        job
+    });
+    accepted(&job.await??)
+}
+
+fn accepted(job: &Job) -> Result<Response, Problem> {
+    Ok((StatusCode::CREATED, Json(Accepted { id: job.id.clone() })).into_response())
+}
+
+/// What `--device` is called with.
+fn runs_on(device: &Device) -> Result<String, Problem> {
+    match device.facts().is_some() {
+        true => Ok(device.name.split(' ').next().unwrap_or("cpu").into()),
+        false => Err(Problem::bad("device", format!("device: {} is a card of the catalog and not here", device.name))
+            .hint("plan for it, and train on auto, cpu or cuda:N")),
+    }
+}
+
+/// Bytes and seconds of a plan that fits.
+async fn fitting(state: &Shared, checked: Checked) -> Result<(u64, Option<f64>), Problem> {
+    let report = state.planner.report(checked).await?;
+    if !report.fits {
+        let needed = plimsoll::format_bytes(report.smallest_budget_bytes.unwrap_or(report.arena_bytes));
+        let budget = plimsoll::format_bytes(report.budget_bytes);
+        return Err(Problem::conflict(format!(
+            "it does not fit: the smallest plan needs {needed}, the budget is {budget}"
+        ))
+        .field("memory")
+        .hint("POST /plan lists the ways out"));
+    }
+    let on_cpu = report.device == "cpu";
+    let beside = if on_cpu { report.host_peak_bytes } else { 0 };
+    let seconds = report.steps.map(|steps| steps as f64 * report.predicted_step_ms / 1e3);
+    Ok((report.arena_bytes + report.reserve_bytes + beside, seconds))
+}
+
+/// How to stop.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Stop {
+    /// At once, without a checkpoint.
+    #[serde(default)]
+    now: bool,
+}
+
+/// Stops a run
+///
+/// A training writes a checkpoint and leaves; one that waits leaves the queue.
+#[utoipa::path(post, path = "/runs/{id}/stop", tag = "runs", params(("id" = RunId, Path, description = "The run's name")), request_body = Stop,
+    responses((status = 202, description = "It was asked to", body = Accepted)))]
+pub(super) async fn stop(
+    State(state): State<Shared>,
+    Path(id): Path<String>,
+    Sent(stop): Sent<Stop>,
+) -> Result<Response, Problem> {
+    let missing = || Problem::not_found("there is no such run").field("id");
+    let id = RunId::parse(&id).ok_or_else(missing)?;
+    if state.queue.job(&id).is_none() && state.folders.find(&id).is_none() {
+        return Err(missing());
+    }
+    let asked = id.clone();
+    blocking(move || state.queue.stop(&asked, stop.now)).await??;
+    Ok((StatusCode::ACCEPTED, Json(Accepted { id })).into_response())
+}
+
+/// Nothing more is said.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Nothing {}
+
+/// Goes on with a run from its last checkpoint
+#[utoipa::path(post, path = "/runs/{id}/resume", tag = "runs", params(("id" = RunId, Path, description = "The run's name")), request_body = Nothing,
+    responses((status = 201, description = "It is in the queue", body = Accepted)))]
+pub(super) async fn resume(
+    State(state): State<Shared>,
+    Path(id): Path<String>,
+    Sent(Nothing {}): Sent<Nothing>,
+) -> Result<Response, Problem> {
+    let (id, folder) = found(&state, &id)?;
+    if !folder.join("recipe.toml").is_file() {
+        return Err(Problem::conflict("this run had not begun").hint("start it anew"));
+    }
+    let summary = state.folders.summary(&id, &folder);
+    let device = summary.device.as_deref().and_then(|name| name.split(' ').next()).unwrap_or("auto").to_string();
+    let device = runs_on(&state.planner.devices.find(&device).or_else(|_| state.planner.devices.find("auto"))?)?;
+    let bytes = summary.planned_peak_bytes.unwrap_or(0);
+    let queue = state.clone();
+    let job = blocking(move || {
+        let job = queue.queue.resume(&id, &device, bytes, summary.remaining_s);
+        queue.queue.tick();
+        job
+    });
+    accepted(&job.await??)
+}
+
+/// Runs beside each other.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Comparison {
+    /// Settings in which they differ: key → value of each run, null where it has none.
+    #[schema(value_type = BTreeMap<String, Vec<Object>>)]
+    settings: BTreeMap<String, Vec<serde_json::Value>>,
+    runs: Vec<Run>,
+    curves: Vec<Thinned>,
+}
+
+const MOST_COMPARED: usize = 12;
+
+/// Runs over each other
+///
+/// Their curves, and of their settings those that differ.
+#[utoipa::path(get, path = "/compare", tag = "runs", params(("run" = Vec<RunId>, Query, description = "Up to 12 runs")),
+    responses((status = 200, description = "In the order asked for", body = Comparison)))]
+pub(super) async fn compare(
+    State(state): State<Shared>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Comparison>, Problem> {
+    let query = query.unwrap_or_default();
+    let names: Vec<String> = form_urlencoded::parse(query.as_bytes())
+        .filter(|(key, _)| key == "run")
+        .map(|(_, value)| value.into_owned())
+        .collect();
+    if !(1..=MOST_COMPARED).contains(&names.len()) {
+        return Err(Problem::bad("run", format!("run: name 1 to {MOST_COMPARED} runs to compare")));
+    }
+    let found: Vec<(RunId, PathBuf)> = names.iter().map(|name| found(&state, name)).collect::<Result<_, _>>()?;
+    blocking(move || compared(&state, &found)).await?.map(Json)
+}
+
+fn compared(state: &Server, found: &[(RunId, PathBuf)]) -> Result<Comparison, Problem> {
+    let runs = found.iter().map(|(id, folder)| row(state, id, folder, state.queue.job(id))).collect();
+    let curves: Result<Vec<Thinned>, _> =
+        found.iter().map(|(id, folder)| state.folders.curves(id, folder, usual_points())).collect();
+    let curves = curves.map_err(|cause| Problem::failed(format!("the events cannot be read: {cause}")))?;
+    let settings: Vec<BTreeMap<String, serde_json::Value>> = found.iter().map(|(_, folder)| settings(folder)).collect();
+    Ok(Comparison { settings: differing(&settings), runs, curves })
+}
+
+/// The leaves of a run's recipe by their dotted keys.
+fn settings(folder: &std::path::Path) -> BTreeMap<String, serde_json::Value> {
+    let text = read_some(&folder.join("recipe.toml"), 0, 1 << 20).map(|(bytes, _)| bytes).unwrap_or_default();
+    let table: toml::Table = toml::from_str(&String::from_utf8_lossy(&text)).unwrap_or_default();
+    let mut leaves = flat(serde_json::to_value(table).unwrap_or_default());
+    leaves.remove("dir");
+    leaves
+}

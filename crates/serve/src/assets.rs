@@ -1,0 +1,172 @@
+//! The page's files, inside the binary: nothing is fetched from elsewhere, so it works offline. They are compressed once
+//! and recognized by their digest.
+
+use crate::problem::Problem;
+use axum::body::Bytes;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use sha2::{Digest, Sha256};
+use std::io::Write;
+use std::sync::OnceLock;
+
+macro_rules! files {
+    ($($name:literal),* $(,)?) => { [$(($name, include_bytes!(concat!("../page/", $name)) as &[u8])),*] };
+}
+
+const FILES: [(&str, &[u8]); FILE_COUNT] = files![
+    "index.html",
+    "style.css",
+    "app.js",
+    "api.js",
+    "dom.js",
+    "format.js",
+    "words.js",
+    "charts.js",
+    "memory.js",
+    "toml.js",
+    "page-runs.js",
+    "page-new.js",
+    "page-run.js",
+    "page-compare.js",
+    "page-queue.js",
+    "page-devices.js",
+    "page-studies.js",
+    "page-doctor.js",
+    "page-docs.js",
+    "en.json",
+    "ru.json",
+    "icon.svg",
+    "uplot/uPlot.js",
+    "uplot/uPlot.css",
+    "uplot/LICENSE",
+];
+const FILE_COUNT: usize = 25;
+
+struct Asset {
+    name: &'static str,
+    plain: &'static [u8],
+    packed: Bytes,
+    tag: String,
+}
+
+fn assets() -> &'static [Asset] {
+    static ASSETS: OnceLock<Vec<Asset>> = OnceLock::new();
+    ASSETS.get_or_init(|| FILES.iter().map(|(name, bytes)| asset(name, bytes)).collect())
+}
+
+fn asset(name: &'static str, plain: &'static [u8]) -> Asset {
+    let digest: String = Sha256::digest(plain).iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    Asset { name, plain, packed: packed(plain).into(), tag: format!("\"{digest}\"") }
+}
+
+fn packed(plain: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    // Writing to memory does not fail.
+    let _ = encoder.write_all(plain);
+    encoder.finish().unwrap_or_default()
+}
+
+fn kind(name: &str) -> &'static str {
+    match name.rsplit('.').next() {
+        Some("html") => "text/html; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("json") => "application/json",
+        Some("svg") => "image/svg+xml",
+        _ => "text/plain; charset=utf-8",
+    }
+}
+
+/// A file of the page by its name.
+pub(crate) fn serve(name: &str, asked: &HeaderMap) -> Result<Response, Problem> {
+    let asset = assets().iter().find(|asset| asset.name == name);
+    let asset = asset.ok_or_else(|| Problem::not_found("there is no such page"))?;
+    let has = |name: header::HeaderName, text: &str| {
+        asked.get(name).and_then(|value| value.to_str().ok()).is_some_and(|value| value.contains(text))
+    };
+    let mut response = match (has(header::IF_NONE_MATCH, &asset.tag), has(header::ACCEPT_ENCODING, "gzip")) {
+        (true, _) => StatusCode::NOT_MODIFIED.into_response(),
+        (false, true) => ([(header::CONTENT_ENCODING, "gzip")], asset.packed.clone()).into_response(),
+        (false, false) => Bytes::from_static(asset.plain).into_response(),
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind(name)));
+    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    // The browser asks whether its copy is the current one; an upgrade is seen at once.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    if let Ok(tag) = HeaderValue::from_str(&asset.tag) {
+        headers.insert(header::ETAG, tag);
+    }
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::path::Path;
+
+    #[test]
+    fn the_whole_page_is_small() {
+        let bytes: usize = assets().iter().map(|asset| asset.packed.len()).sum();
+        assert!(bytes < 150 << 10, "{bytes} bytes compressed");
+    }
+
+    #[test]
+    fn every_file_of_the_page_is_served() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("page");
+        let names = |folder: &Path| -> Vec<String> {
+            let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap).filter(|e| e.path().is_file());
+            entries.map(|e| e.path().strip_prefix(&root).unwrap().display().to_string()).collect()
+        };
+        let there: BTreeSet<String> = names(&root).into_iter().chain(names(&root.join("uplot"))).collect();
+        assert_eq!(there, FILES.iter().map(|(name, _)| name.to_string()).collect());
+    }
+
+    fn words(name: &str) -> BTreeMap<String, String> {
+        let bytes = FILES.iter().find(|(file, _)| *file == name).unwrap().1;
+        serde_json::from_slice(bytes).unwrap()
+    }
+
+    #[test]
+    fn both_languages_say_the_same_things_with_the_same_blanks() {
+        let (english, russian) = (words("en.json"), words("ru.json"));
+        let keys = |words: &BTreeMap<String, String>| words.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(keys(&english), keys(&russian));
+        let blanks = |text: &str| -> BTreeSet<String> {
+            text.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name.into()).collect()
+        };
+        for (key, text) in &english {
+            assert_eq!(blanks(text), blanks(&russian[key]), "{key}");
+            assert!(!text.trim().is_empty() && !russian[key].trim().is_empty(), "{key}");
+        }
+    }
+
+    #[test]
+    fn every_text_that_a_page_asks_for_is_in_the_catalog() {
+        let english = words("en.json");
+        let scripts = FILES.iter().filter(|(name, _)| name.ends_with(".js") && !name.contains('/'));
+        for (name, bytes) in scripts {
+            let text = std::str::from_utf8(bytes).unwrap();
+            for part in text.split("t('").skip(1) {
+                let key = part.split('\'').next().unwrap();
+                let whole = !key.ends_with('.');
+                let known = english.contains_key(key) || !whole && english.keys().any(|k| k.starts_with(key));
+                assert!(known, "{name} says `{key}`, which no catalog has");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_on_the_page_is_inline_or_from_elsewhere() {
+        let text = std::str::from_utf8(FILES[0].1).unwrap();
+        assert!(!text.contains("<style") && !text.contains("style=\"") && !text.contains(" on"), "inline");
+        assert!(text.matches("<script").count() == text.matches("<script type=\"module\" src=\"/").count());
+        for (name, bytes) in FILES.iter().filter(|(name, _)| name.ends_with(".js") && !name.contains('/')) {
+            let text = std::str::from_utf8(bytes).unwrap();
+            assert!(!text.contains("innerHTML") && !text.contains("eval(") && !text.contains("://"), "{name}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Runs that somebody watches: one look at a file serves all who watch it. A client keeps nothing here but its place in
+//! the file, so one that reads slowly holds no memory.
+
+use super::{Lines, RunId};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How often a watched file is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// The end of the file that is kept for all; who is further behind reads for itself.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// The end of a run's events.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tail {
+    /// Where the kept bytes start.
+    start: u64,
+    bytes: Arc<Vec<u8>>,
+    /// How often the file was replaced.
+    generation: u64,
+}
+
+impl Tail {
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+}
+
+/// A file that is watched as long as somebody holds this.
+pub(crate) struct Watched {
+    path: PathBuf,
+    tail: watch::Receiver<Tail>,
+}
+
+/// All files that are watched now.
+#[derive(Default)]
+pub(crate) struct Tails(Mutex<HashMap<RunId, Weak<Watched>>>);
+
+impl Tails {
+    pub(crate) fn watch(&self, id: &RunId, folder: &Path) -> Arc<Watched> {
+        let mut tails = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tails.retain(|_, watched| watched.strong_count() > 0);
+        if let Some(watched) = tails.get(id).and_then(Weak::upgrade) {
+            return watched;
+        }
+        let (sender, tail) = watch::channel(Tail::default());
+        let watched = Arc::new(Watched { path: folder.join("events.jsonl"), tail });
+        tails.insert(id.clone(), Arc::downgrade(&watched));
+        tokio::spawn(look(watched.path.clone(), sender));
+        watched
+    }
+}
+
+/// Reads what is appended until nobody listens.
+async fn look(path: PathBuf, sender: watch::Sender<Tail>) {
+    let mut at = std::fs::metadata(&path).map_or(0, |there| there.len()).saturating_sub(KEPT_BYTES as u64);
+    // The first line may be cut.
+    let mut aligned = at == 0;
+    let mut pause = tokio::time::interval(LOOK_EVERY);
+    while !sender.is_closed() {
+        pause.tick().await;
+        let unchanged = std::fs::metadata(&path).is_ok_and(|there| there.len() == at);
+        if unchanged {
+            continue;
+        }
+        let Ok(mut lines) = Lines::read(&path, at) else { continue };
+        if lines.replaced {
+            (at, aligned) = (0, true);
+            sender.send_modify(|tail| *tail = Tail { generation: tail.generation + 1, ..Tail::default() });
+            continue;
+        }
+        if !aligned && let Some(first) = lines.bytes.iter().position(|&byte| byte == b'\n') {
+            lines.bytes.drain(..=first);
+            aligned = true;
+        }
+        at = lines.next;
+        if !lines.bytes.is_empty() {
+            sender.send_modify(|tail| *tail = appended(tail, lines));
+        }
+    }
+}
+
+fn appended(tail: &Tail, lines: Lines) -> Tail {
+    let start = lines.next - lines.bytes.len() as u64;
+    let mut bytes = if tail.end() == start { tail.bytes.to_vec() } else { Vec::new() };
+    bytes.extend(lines.bytes);
+    let mut kept = lines.next - bytes.len() as u64;
+    if bytes.len() > KEPT_BYTES {
+        let cut = bytes.len() - KEPT_BYTES;
+        let whole = bytes[cut..].iter().position(|&byte| byte == b'\n').map_or(bytes.len(), |at| cut + at + 1);
+        bytes.drain(..whole);
+        kept += whole as u64;
+    }
+    Tail { start: kept, bytes: Arc::new(bytes), generation: tail.generation }
+}
+
+/// One client's place in a watched file.
+pub(crate) struct Reader {
+    watched: Arc<Watched>,
+    tail: watch::Receiver<Tail>,
+    generation: u64,
+    at: u64,
+}
+
+/// What a client gets next.
+pub(crate) enum Next {
+    Lines(Lines),
+    /// The file is another one: what was seen of it does not count any more.
+    StartOver,
+}
+
+impl Watched {
+    pub(crate) fn reader(self: &Arc<Watched>, at: u64) -> Reader {
+        let mut tail = self.tail.clone();
+        let generation = tail.borrow_and_update().generation;
+        tail.mark_changed();
+        Reader { watched: self.clone(), tail, generation, at }
+    }
+}
+
+impl Reader {
+    /// Waits for lines behind the client's place; `None` when the watcher is gone.
+    pub(crate) async fn next(&mut self) -> Option<Next> {
+        loop {
+            let tail = self.tail.borrow_and_update().clone();
+            if tail.generation != self.generation {
+                (self.generation, self.at) = (tail.generation, 0);
+                return Some(Next::StartOver);
+            }
+            if let Some(next) = self.step(&tail).await {
+                return Some(next);
+            }
+            self.tail.changed().await.ok()?;
+        }
+    }
+
+    async fn step(&mut self, tail: &Tail) -> Option<Next> {
+        if (tail.start..tail.end()).contains(&self.at) {
+            let bytes = tail.bytes[(self.at - tail.start) as usize..].to_vec();
+            self.at = tail.end();
+            return Some(Next::Lines(Lines { next: self.at, bytes, replaced: false, more: false }));
+        }
+        if self.at == tail.end() && !tail.bytes.is_empty() {
+            return None;
+        }
+        let (path, at) = (self.watched.path.clone(), self.at);
+        let lines = tokio::task::spawn_blocking(move || Lines::read(&path, at)).await.ok()?.ok()?;
+        if lines.replaced {
+            self.at = 0;
+            return Some(Next::StartOver);
+        }
+        let moved = lines.next > self.at;
+        self.at = lines.next;
+        moved.then_some(Next::Lines(lines))
+    }
+}

@@ -1,0 +1,17 @@
+//! What is known about runs: their folders under one root, read and never written here.
+
+mod curves;
+mod follow;
+mod id;
+mod lines;
+mod lock;
+mod store;
+mod summary;
+
+pub(crate) use curves::{Curves, Thinned};
+pub(crate) use follow::{Next, Reader, Tails};
+pub(crate) use id::RunId;
+pub(crate) use lines::{Lines, read_some};
+pub(crate) use lock::holder;
+pub(crate) use store::{Checkpoint, Folders, unix_seconds};
+pub(crate) use summary::{Summary, Times};

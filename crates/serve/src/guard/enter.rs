@@ -1,0 +1,60 @@
+//! The way in: the token, or the link that was printed, for a cookie.
+
+use super::Peer;
+use crate::gate::unauthorized;
+use crate::problem::{Problem, Sent};
+use crate::state::Shared;
+use axum::extract::{ConnectInfo, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use std::net::SocketAddr;
+use utoipa::ToSchema;
+
+/// What a browser shows to come in.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct SignIn {
+    /// The token, or the code of the link printed at the start.
+    #[schema(max_length = 512)]
+    token: String,
+}
+
+/// Exchanges the token for a cookie
+///
+/// The cookie is out of reach of scripts and is not sent by other pages.
+#[utoipa::path(post, path = "/sign-in", tag = "server", request_body = SignIn,
+    responses((status = 204, description = "The cookie is set")))]
+pub(crate) async fn sign_in(
+    State(state): State<Shared>,
+    ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
+    Sent(shown): Sent<SignIn>,
+) -> Result<Response, Problem> {
+    let gate = &state.gate;
+    if gate.is_open() {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    gate.refuse_guessers(peer.ip())?;
+    if !gate.takes(&shown.token) {
+        gate.count(peer.ip());
+        return Err(unauthorized("this is not the token").field("token"));
+    }
+    Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, gate.set_cookie())]).into_response())
+}
+
+/// The link that was printed: the cookie is set, and the address bar forgets the code.
+pub(crate) fn enter_by_link(state: &Shared, peer: SocketAddr, shown: &str) -> Result<Response, Problem> {
+    let gate = &state.gate;
+    let home = (header::LOCATION, "/".to_string());
+    if gate.is_open() {
+        return Ok((StatusCode::SEE_OTHER, [home]).into_response());
+    }
+    gate.refuse_guessers(peer.ip())?;
+    match gate.takes(shown) {
+        true => Ok((StatusCode::SEE_OTHER, [home, (header::SET_COOKIE, gate.set_cookie())]).into_response()),
+        // The page asks for the token by itself, if the browser has no cookie yet.
+        false => {
+            gate.count(peer.ip());
+            Ok((StatusCode::SEE_OTHER, [home]).into_response())
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! The queue: takes jobs, starts those that there is room for, hears of their ends.
+
+use super::process::{Process, Signal};
+use super::record::{Job, JobState, folder};
+use super::schedule::{Demand, Supply, schedule};
+use crate::folders::{RunId, holder, unix_seconds};
+use crate::problem::Problem;
+use plimsoll::{Holder, Machine};
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+/// Jobs that wait; beyond, clients are asked to come back.
+const MOST_WAITING: usize = 200;
+/// Ended jobs that are remembered.
+const MOST_ENDED: usize = 5000;
+/// How long a job whose length is unknown is taken to last.
+const UNKNOWN_SECONDS: f64 = 3600.0;
+/// Not for children: secrets of the server.
+const SECRETS: [&str; 1] = ["PLIMSOLL_TOKEN"];
+
+pub(crate) struct Queue {
+    root: PathBuf,
+    program: PathBuf,
+    data: PathBuf,
+    parallel: Option<usize>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    jobs: Vec<Job>,
+    /// Those that this server started, to hear their exit codes.
+    children: HashMap<RunId, Child>,
+}
+
+/// A training to be run.
+pub(crate) struct Submission {
+    pub name: String,
+    /// The recipe's text, for a new run.
+    pub text: String,
+    pub set: Vec<String>,
+    pub device: String,
+    pub bytes: u64,
+    /// It may take these bytes and no more, for others are to run beside it.
+    pub pinned: bool,
+    pub seconds: Option<f64>,
+}
+
+/// When a job is expected to run, in seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Expected {
+    pub start: u64,
+    /// Unknown where its length is.
+    pub end: Option<u64>,
+}
+
+impl Queue {
+    /// Takes up what an earlier server left.
+    pub(crate) fn open(root: &Path, data: &Path, program: &Path, parallel: Option<usize>) -> Queue {
+        let jobs = Job::load_all(root);
+        Queue {
+            root: root.into(),
+            program: program.into(),
+            data: data.into(),
+            parallel,
+            inner: Mutex::new(Inner { jobs, children: HashMap::new() }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn jobs(&self) -> Vec<Job> {
+        self.lock().jobs.clone()
+    }
+
+    /// Whether trainings run beside each other on a device.
+    pub(crate) fn shares(&self, device: &str) -> bool {
+        self.parallel.map_or(device != "cpu", |most| most > 1)
+    }
+
+    pub(crate) fn job(&self, id: &RunId) -> Option<Job> {
+        self.lock().jobs.iter().find(|job| job.id == *id).cloned()
+    }
+
+    /// The file that a run's words go to.
+    pub(crate) fn log(&self, id: &RunId) -> PathBuf {
+        folder(&self.root, id).join("log.txt")
+    }
+
+    /// A new run under the first free number.
+    pub(crate) fn submit(&self, submission: Submission) -> Result<Job, Problem> {
+        let mut inner = self.lock();
+        inner.refuse_more()?;
+        let id = self.claim(&submission.name)?;
+        let (own, out) = (folder(&self.root, &id), self.root.join(id.as_str()));
+        let recipe = own.join(format!("{}.toml", submission.name));
+        fs::write(&recipe, &submission.text).map_err(|cause| unwritten(&recipe, &cause))?;
+        let dir = toml::Value::String(self.data.display().to_string());
+        let set = submission.set.iter().cloned().chain([format!("dir={dir}")]);
+        let arguments = ["train".into(), recipe.display().to_string(), "--json".into()]
+            .into_iter()
+            .chain([format!("--out={}", out.display()), format!("--device={}", submission.device)])
+            .chain(set.map(|set| format!("--set={set}")))
+            .chain(submission.pinned.then(|| format!("--memory={}", submission.bytes)))
+            .collect();
+        self.add(&mut inner, id, arguments, &submission.device, submission.bytes, submission.seconds)
+    }
+
+    /// The same run once more, from its last checkpoint.
+    pub(crate) fn resume(&self, id: &RunId, device: &str, bytes: u64, seconds: Option<f64>) -> Result<Job, Problem> {
+        let mut inner = self.lock();
+        inner.refuse_more()?;
+        let out = self.root.join(id.as_str());
+        if holder(&out).is_some() || inner.jobs.iter().any(|job| job.id == *id && !job.is_over()) {
+            return Err(Problem::conflict("this run is in the queue or training already"));
+        }
+        let own = folder(&self.root, id);
+        fs::create_dir_all(&own).map_err(|cause| unwritten(&own, &cause))?;
+        inner.jobs.retain(|job| job.id != *id);
+        let recipe = out.join("recipe.toml").display().to_string();
+        let arguments = ["train".into(), recipe, "--json".into(), "--resume".into()]
+            .into_iter()
+            .chain([format!("--out={}", out.display()), format!("--device={device}")])
+            .collect();
+        self.add(&mut inner, id.clone(), arguments, device, bytes, seconds)
+    }
+
+    fn add(
+        &self,
+        inner: &mut Inner,
+        id: RunId,
+        arguments: Vec<String>,
+        device: &str,
+        bytes: u64,
+        seconds: Option<f64>,
+    ) -> Result<Job, Problem> {
+        let job = Job {
+            id,
+            state: JobState::Queued,
+            arguments,
+            device: device.into(),
+            bytes,
+            seconds,
+            asked: unix_seconds(SystemTime::now()),
+            process: None,
+            began: None,
+            stopping: false,
+        };
+        job.store(&self.root).map_err(|cause| unwritten(&folder(&self.root, &job.id), &cause))?;
+        inner.jobs.push(job.clone());
+        Ok(job)
+    }
+
+    /// A number that neither a run nor a job has; its folder is made by nobody else.
+    fn claim(&self, name: &str) -> Result<RunId, Problem> {
+        let own = self.root.join(super::record::OWN);
+        fs::create_dir_all(&own).map_err(|cause| unwritten(&own, &cause))?;
+        for number in 1usize.. {
+            let id = RunId::parse(&format!("{name}-{number}")).ok_or_else(|| {
+                Problem::bad("name", "name: a run's name is that of a folder").hint("use letters, digits and dashes")
+            })?;
+            if self.root.join(id.as_str()).exists() {
+                continue;
+            }
+            match fs::create_dir(folder(&self.root, &id)) {
+                Ok(()) => return Ok(id),
+                Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(cause) => return Err(unwritten(&own, &cause)),
+            }
+        }
+        Err(Problem::busy("every number is taken"))
+    }
+
+    /// Leaves the queue, or ends the training: first with a checkpoint; a second time, or `now`, at once.
+    pub(crate) fn stop(&self, id: &RunId, now: bool) -> Result<(), Problem> {
+        let mut inner = self.lock();
+        let held = holder(&self.root.join(id.as_str())).filter(|&pid| pid > 0).and_then(Process::find);
+        let held = held.filter(|process| process.runs(&self.program));
+        let job = inner.jobs.iter_mut().find(|job| job.id == *id);
+        let process = held.or_else(|| job.as_ref().filter(|job| job.is_alive()).and_then(|job| job.process));
+        let Some(job) = job else { return tell(process, now) };
+        if job.state == JobState::Queued {
+            job.state = JobState::Ended { code: None };
+            return job.store(&self.root).map_err(|cause| unwritten(&self.root, &cause));
+        }
+        tell(process, now)?;
+        job.stopping = true;
+        let _ = job.store(&self.root);
+        Ok(())
+    }
+
+    /// Hears of ends and starts what there is room for. True where something changed.
+    pub(crate) fn tick(&self) -> bool {
+        let mut inner = self.lock();
+        let heard = inner.hear(&self.root);
+        let waits = inner.jobs.iter().any(|job| job.state == JobState::Queued);
+        heard | (waits && self.start_what_fits(&mut inner))
+    }
+
+    fn start_what_fits(&self, inner: &mut Inner) -> bool {
+        let expected = self.expect(&inner.jobs);
+        let mut changed = false;
+        for index in 0..inner.jobs.len() {
+            let starts = expected.get(&inner.jobs[index].id).is_some_and(|slot| slot.0 <= 0.0);
+            if inner.jobs[index].state == JobState::Queued && starts {
+                self.start(inner, index);
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    fn start(&self, inner: &mut Inner, index: usize) {
+        let job = &mut inner.jobs[index];
+        job.began = Some(unix_seconds(SystemTime::now()));
+        match self.spawn(job) {
+            Ok(child) => {
+                (job.state, job.process) = (JobState::Started, Process::find(child.id()));
+                let _ = job.store(&self.root);
+                inner.children.insert(job.id.clone(), child);
+            }
+            Err(cause) => {
+                job.state = JobState::Ended { code: Some(1) };
+                let _ =
+                    fs::write(folder(&self.root, &job.id).join("log.txt"), format!("it cannot be started: {cause}\n"));
+                let _ = job.store(&self.root);
+            }
+        }
+    }
+
+    /// A process group of its own: neither Ctrl-C in the server's terminal nor the server's end reaches it. Its words go
+    /// to files, so it never waits for a reader.
+    fn spawn(&self, job: &Job) -> io::Result<Child> {
+        let own = folder(&self.root, &job.id);
+        let log = OpenOptions::new().create(true).append(true).open(own.join("log.txt"))?;
+        let mut command = Command::new(&self.program);
+        command.args(&job.arguments).current_dir(&self.data).process_group(0);
+        SECRETS.iter().for_each(|name| _ = command.env_remove(name));
+        command.stdin(Stdio::null()).stdout(File::create(own.join("result.json"))?).stderr(log).spawn()
+    }
+
+    /// When each waiting job is expected to start and end.
+    pub(crate) fn expected(&self, remaining: &HashMap<RunId, f64>) -> HashMap<RunId, Expected> {
+        let mut jobs = self.jobs();
+        for job in &mut jobs {
+            job.seconds = remaining.get(&job.id).copied().or(job.seconds);
+        }
+        let now = unix_seconds(SystemTime::now());
+        let slots = self.expect(&jobs);
+        let known = |id: &RunId| jobs.iter().any(|job| job.id == *id && job.seconds.is_some());
+        slots
+            .into_iter()
+            .map(|(id, (start, end))| {
+                let end = known(&id).then_some(now + end.max(0.0) as u64);
+                (id, Expected { start: now + start.max(0.0) as u64, end })
+            })
+            .collect()
+    }
+
+    /// Starts and ends in seconds from now, device by device.
+    fn expect(&self, jobs: &[Job]) -> HashMap<RunId, (f64, f64)> {
+        let machine = Machine::gather();
+        let mut devices: Vec<&str> = jobs.iter().filter(|job| !job.is_over()).map(|job| job.device.as_str()).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        let mut expected = HashMap::new();
+        for device in devices {
+            let here = || jobs.iter().filter(|job| job.device == device);
+            let running: Vec<&Job> = here().filter(|job| job.state == JobState::Started).collect();
+            let waiting: Vec<&Job> = here().filter(|job| job.state == JobState::Queued).collect();
+            let demand = |job: &&Job| Demand { bytes: job.bytes, seconds: left(job) };
+            let supply = self.supply(device, &machine, &running);
+            let running: Vec<Demand> = running.iter().map(demand).collect();
+            let slots = schedule(supply, &running, &waiting.iter().map(demand).collect::<Vec<_>>());
+            let timed = waiting.iter().zip(slots).filter_map(|(job, slot)| Some((job.id.clone(), slot?)));
+            expected.extend(timed.map(|(id, slot)| (id, (slot.start, slot.end))));
+        }
+        expected
+    }
+
+    /// What is free, and what running jobs give back when they end.
+    fn supply(&self, device: &str, machine: &Machine, running: &[&Job]) -> Supply {
+        let ordinal =
+            device.strip_prefix("cuda").map(|rest| rest.trim_start_matches(':').parse::<usize>().unwrap_or(0));
+        let gpu = ordinal.and_then(|ordinal| machine.gpus.iter().find(|gpu| gpu.ordinal == ordinal));
+        let (free, is_cpu) = match gpu {
+            Some(gpu) => (gpu.free_bytes, false),
+            None => (machine.cpu.available_bytes, true),
+        };
+        let held: u64 = running.iter().map(|job| held(job, gpu.map(|gpu| &gpu.holders[..]))).sum();
+        // Trainings share a card's time well; on the CPU each would take the others' cores.
+        let places = self.parallel.unwrap_or(if is_cpu { 1 } else { 16 });
+        Supply { bytes: free.saturating_add(held), places }
+    }
+}
+
+/// What a running job has taken of what it will take.
+fn held(job: &Job, holders: Option<&[Holder]>) -> u64 {
+    let Some(process) = job.process else { return 0 };
+    let held = match holders {
+        Some(holders) => holders.iter().find(|holder| holder.pid == process.pid).map(|holder| holder.bytes),
+        None => process.resident_bytes(),
+    };
+    held.unwrap_or(0).min(job.bytes)
+}
+
+/// Seconds until a job ends, counted from its start.
+fn left(job: &Job) -> f64 {
+    let all = job.seconds.unwrap_or(UNKNOWN_SECONDS);
+    let gone = job.began.map_or(0, |began| unix_seconds(SystemTime::now()).saturating_sub(began));
+    // One that takes longer than expected may end any moment.
+    if job.state == JobState::Started { (all - gone as f64).max(5.0) } else { all }
+}
+
+impl Job {
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.state, JobState::Ended { .. })
+    }
+}
+
+impl Inner {
+    fn refuse_more(&self) -> Result<(), Problem> {
+        let waiting = self.jobs.iter().filter(|job| job.state == JobState::Queued).count();
+        if waiting < MOST_WAITING { Ok(()) } else { Err(Problem::busy("the queue is full")) }
+    }
+
+    /// Started jobs whose process is gone have ended.
+    fn hear(&mut self, root: &Path) -> bool {
+        let mut changed = false;
+        for job in self.jobs.iter_mut().filter(|job| job.state == JobState::Started) {
+            let code = match self.children.get_mut(&job.id).map(Child::try_wait) {
+                Some(Ok(None)) => continue,
+                Some(Ok(Some(status))) => status.code(),
+                _ if job.process.is_some_and(|process| process.is_alive()) => continue,
+                _ => None,
+            };
+            self.children.remove(&job.id);
+            job.state = JobState::Ended { code };
+            let _ = job.store(root);
+            changed = true;
+        }
+        if self.jobs.len() > MOST_ENDED
+            && let Some(oldest) = self.jobs.iter().position(Job::is_over)
+        {
+            self.jobs.remove(oldest);
+        }
+        changed
+    }
+}
+
+fn tell(process: Option<Process>, now: bool) -> Result<(), Problem> {
+    let gone = || Problem::conflict("this run is not training");
+    let process = process.ok_or_else(gone)?;
+    process.send(if now { Signal::Kill } else { Signal::Interrupt }).map_err(|_| gone())
+}
+
+fn unwritten(path: &Path, cause: &io::Error) -> Problem {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    Problem::failed(format!("{name} cannot be written: {cause}")).hint("check the space left and the permissions")
+}

@@ -1,0 +1,92 @@
+//! What a server is started with.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+/// How `plimsoll serve` is set up.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// What to ask of whoever comes.
+    pub token: Option<Token>,
+    /// Names, besides addresses, under which the server may be called.
+    pub allowed_hosts: Vec<String>,
+    /// Nothing is started, stopped or written.
+    pub read_only: bool,
+    /// Where runs are.
+    pub runs: PathBuf,
+    /// Where data, checkpoints and recipes are: nothing outside of it is read for a client.
+    pub data: PathBuf,
+    /// The command that trains.
+    pub program: PathBuf,
+    /// Trainings at one time on one device, at most; bytes decide below that.
+    pub parallel: Option<usize>,
+}
+
+impl Options {
+    /// Whether only this machine can reach the server.
+    pub fn is_loopback(&self) -> bool {
+        is_loopback(self.listen.ip())
+    }
+}
+
+fn is_loopback(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_loopback(),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback()),
+    }
+}
+
+/// A secret that clients show. It is never printed by accident.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// What the user gave.
+    pub fn new(secret: impl Into<String>) -> Token {
+        Token(secret.into())
+    }
+
+    /// 256 random bits of the system.
+    ///
+    /// # Errors
+    /// The system has no randomness to give.
+    pub fn random() -> std::io::Result<Token> {
+        let mut bytes = [0u8; 32];
+        getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
+        Ok(Token(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    }
+
+    /// The secret itself, to print once or to compare.
+    pub fn secret(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_long_differs_and_is_not_printed() {
+        let [one, two] = [Token::random().unwrap(), Token::random().unwrap()];
+        assert!(one != two && one.secret().len() == 64);
+        assert!(!format!("{one:?}").contains(one.secret()));
+    }
+
+    #[test]
+    fn mapped_loopback_addresses_are_loopback_and_everything_is_not() {
+        for (address, expected) in
+            [("127.0.0.1", true), ("127.8.8.8", true), ("::1", true), ("::ffff:127.0.0.1", true), ("0.0.0.0", false)]
+        {
+            assert_eq!(is_loopback(address.parse().unwrap()), expected, "{address}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! A recipe with edits, as a client sends it, and the checked draft that becomes of it.
+
+use super::{Allowed, FieldValue, fields};
+use crate::folders::RunId;
+use crate::problem::Problem;
+use plimsoll::{Draft, Recipe, Size, parse_size};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
+
+/// A recipe as TOML text, or the same as a JSON object.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Written {
+    Toml(String),
+    Json(serde_json::Map<String, Value>),
+}
+
+fn written_schema() -> Schema {
+    let of = |kind: Type| ObjectBuilder::new().schema_type(kind);
+    Schema::OneOf(OneOfBuilder::new().item(of(Type::String)).item(of(Type::Object)).build())
+}
+
+/// What is asked about: a recipe, edits on it, and a device.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Question {
+    /// The recipe: TOML text, or an object with the same keys.
+    #[schema(schema_with = written_schema)]
+    pub recipe: Written,
+    /// What a run of it is called; its number follows.
+    #[serde(default)]
+    pub name: Option<RunId>,
+    /// Settings laid over the recipe, `key=value` as on the command line; later ones win.
+    #[serde(default)]
+    #[schema(max_items = 200)]
+    pub set: Vec<String>,
+    /// Settings by the names of the form (`GET /fields`).
+    #[serde(default)]
+    pub fields: BTreeMap<String, FieldValue>,
+    /// auto, cpu, cuda, cuda:N or a card of the catalog.
+    #[serde(default)]
+    #[schema(max_length = 64)]
+    pub device: Option<String>,
+    /// The budget: 12GiB, 8000MB, 90%.
+    #[serde(default)]
+    #[schema(max_length = 64)]
+    pub memory: Option<String>,
+    /// Leaves out what takes many plans: the ladder of ways out.
+    #[serde(default)]
+    pub quick: bool,
+}
+
+const MOST_SETTINGS: usize = 200;
+const LONGEST_RECIPE: usize = 64 << 10;
+
+/// A question that can be asked: everything in it was checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Checked {
+    pub draft: Draft,
+    pub recipe: Recipe,
+    /// As given, for the child that trains it.
+    pub text: String,
+    pub set: Vec<String>,
+    pub device: String,
+    pub name: String,
+    pub quick: bool,
+}
+
+impl Checked {
+    /// Whether the recipe leaves it to the machine how much to take.
+    pub(crate) fn leaves_budget_open(&self) -> bool {
+        let written = self.draft.strings().unwrap_or_default();
+        !written.iter().any(|(key, value)| key == "memory.budget" && value != "auto")
+    }
+}
+
+impl Question {
+    pub(crate) fn check(&self, allowed: &Allowed) -> Result<Checked, Problem> {
+        let text = self.recipe.text()?;
+        let set = self.settings(&text, allowed)?;
+        let name = self.name.as_ref().map_or("recipe".to_string(), |name| name.as_str().replace('"', "'"));
+        let draft = Draft::of_text(&text, &file_name(allowed, &name)).and(set.clone());
+        allowed.check(&draft)?;
+        let recipe = draft.with(&[])?;
+        let name = recipe.name.clone();
+        let device = self.device.clone().unwrap_or_else(|| "auto".into());
+        Ok(Checked { draft, recipe, text, set, device, name, quick: self.quick })
+    }
+
+    /// Settings, then fields, then the budget: as the command line has them.
+    fn settings(&self, text: &str, allowed: &Allowed) -> Result<Vec<String>, Problem> {
+        if self.set.len() > MOST_SETTINGS {
+            return Err(Problem::bad("set", format!("set: at most {MOST_SETTINGS} settings")));
+        }
+        let mut set = self.set.clone();
+        if !self.fields.is_empty() {
+            let draft = Draft::of_text(text, &file_name(allowed, "recipe")).and(set.clone());
+            allowed.check(&draft)?;
+            set.extend(fields::settings(&self.fields, &draft.with(&[])?)?);
+        }
+        if let Some(memory) = &self.memory {
+            set.push(format!("memory.budget={}", budget(memory)?));
+        }
+        Ok(set)
+    }
+}
+
+/// Relative paths of the recipe start at the data folder.
+fn file_name(allowed: &Allowed, name: &str) -> String {
+    allowed.data().join(format!("{name}.toml")).display().to_string()
+}
+
+fn budget(text: &str) -> Result<&str, Problem> {
+    match parse_size(text) {
+        _ if text == "auto" => Ok(text),
+        Ok(Size::Bytes(_) | Size::Percent(_)) => Ok(text),
+        Err(error) => Err(Problem::bad("memory", format!("memory: {error}")).hint("for example 12GiB, 8000MB or 90%")),
+    }
+}
+
+impl Written {
+    fn text(&self) -> Result<String, Problem> {
+        let text = match self {
+            Written::Toml(text) => text.clone(),
+            Written::Json(object) => toml::to_string(object).map_err(|error| {
+                Problem::bad("recipe", format!("recipe: {error}"))
+                    .hint("a recipe has strings, numbers, lists and tables")
+            })?,
+        };
+        match text.len() <= LONGEST_RECIPE {
+            true => Ok(text),
+            false => Err(Problem::bad("recipe", "recipe: this is too long for a recipe").hint("is it another file?")),
+        }
+    }
+}

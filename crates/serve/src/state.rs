@@ -1,0 +1,25 @@
+//! What all requests share.
+
+use crate::folders::{Folders, Tails};
+use crate::gate::Gate;
+use crate::jobs::{Queue, Tools};
+use crate::options::Options;
+use crate::planning::Planner;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+pub(crate) type Shared = Arc<State>;
+
+/// Event streams at one time.
+pub(crate) const MOST_STREAMS: usize = 2000;
+
+pub(crate) struct State {
+    pub options: Options,
+    pub gate: Gate,
+    pub folders: Folders,
+    pub tails: Tails,
+    pub planner: Arc<Planner>,
+    pub queue: Queue,
+    pub tools: Tools,
+    pub streams: Arc<Semaphore>,
+}

@@ -1,0 +1,119 @@
+//! Runs, read while others write them.
+
+use crate::attacks::read_until;
+use crate::desk::{Desk, step};
+use serde_json::json;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+fn open_stream(desk: &Desk, run: &str, last: Option<u64>) -> std::net::TcpStream {
+    let mut stream = desk.connect();
+    let last = last.map(|id| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default();
+    write!(stream, "GET /api/v1/runs/{run}/events HTTP/1.1\r\nHost: {}\r\n{last}\r\n", desk.address).unwrap();
+    stream
+}
+
+fn append(desk: &Desk, run: &str, text: &str) {
+    let path = desk.runs().join(run).join("events.jsonl");
+    OpenOptions::new().append(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+#[test]
+fn events_come_live_and_a_client_goes_on_where_it_was() {
+    let desk = Desk::new();
+    desk.run("a", &(step(1, 3.0) + &step(2, 2.5)));
+    let mut stream = open_stream(&desk, "a", None);
+    let text = read_until(&mut stream, "\"step\":2,");
+    let last: u64 = text.rsplit("id: ").next().unwrap().lines().next().unwrap().parse().unwrap();
+    let start = Instant::now();
+    append(&desk, "a", &step(3, 2.0));
+    read_until(&mut stream, "\"step\":3,");
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    drop(stream);
+    append(&desk, "a", &step(4, 1.5));
+    let text = read_until(&mut open_stream(&desk, "a", Some(last)), "\"step\":4,");
+    assert!(text.contains("\"step\":3,") && !text.contains("\"step\":2,") && !text.contains("\"step\":1,"), "{text}");
+}
+
+#[test]
+fn a_torn_line_waits_for_its_end_and_a_new_file_starts_over() {
+    let desk = Desk::new();
+    desk.run("a", &step(1, 3.0));
+    let mut stream = open_stream(&desk, "a", None);
+    read_until(&mut stream, "\"step\":1,");
+    let line = step(2, 2.0);
+    append(&desk, "a", &line[..20]);
+    std::thread::sleep(Duration::from_millis(600));
+    append(&desk, "a", &line[20..]);
+    let text = read_until(&mut stream, "\"step\":2,");
+    assert_eq!(text.matches("data: ").count(), 1, "{text}");
+    desk.run("a", &step(7, 1.0));
+    let text = read_until(&mut stream, "\"step\":7,");
+    assert!(text.contains("event: start-over"), "{text}");
+}
+
+#[test]
+fn a_long_history_comes_whole_and_in_order() {
+    let desk = Desk::new();
+    let events: String = (1..=20_000).map(|n| step(n, 1.0 / n as f64)).collect();
+    desk.run("long", &events);
+    let text = read_until(&mut open_stream(&desk, "long", None), "\"step\":20000,");
+    assert_eq!(text.matches("\ndata: ").count(), 20_000);
+    let start = Instant::now();
+    let curves = desk.get("/api/v1/runs/long/curves?points=500").json();
+    assert_eq!((curves["rows"].as_u64(), curves["offset"].as_u64()), (Some(20_000), Some(events.len() as u64)));
+    assert!(curves["steps"]["step"].as_array().unwrap().len() <= 502);
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    assert_eq!(desk.get("/api/v1/runs/long").json()["step"], 20_000);
+}
+
+#[test]
+fn many_who_do_not_read_hold_nobody_up() {
+    plimsoll_serve::raise_file_limit();
+    let desk = Desk::new();
+    desk.run("a", &(1..=5_000).map(|n| step(n, 1.0)).collect::<String>());
+    // Each asks for a megabyte of history and reads nothing of it.
+    let _deaf: Vec<_> = (0..300).map(|_| open_stream(&desk, "a", None)).collect();
+    let start = Instant::now();
+    let mut stream = open_stream(&desk, "a", Some(u64::MAX));
+    append(&desk, "a", &step(5_001, 0.5));
+    read_until(&mut stream, "\"step\":5001,");
+    assert_eq!(desk.get("/health").status, 200);
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_thousand_streams_hear_every_event() {
+    plimsoll_serve::raise_file_limit();
+    let desk = Desk::new();
+    desk.run("a", &step(1, 3.0));
+    let mut streams: Vec<_> = (0..1000).map(|_| open_stream(&desk, "a", None)).collect();
+    for stream in &mut streams {
+        read_until(stream, "\"step\":1,");
+    }
+    append(&desk, "a", &(2..=20).map(|n| step(n, 1.0)).collect::<String>());
+    for stream in &mut streams {
+        let text = read_until(stream, "\"step\":20,");
+        assert_eq!(text.matches("data: ").count(), 19);
+    }
+}
+
+#[test]
+fn runs_are_listed_and_compared_by_what_differs() {
+    let desk = Desk::new();
+    let (a, b) = (desk.run("a", &step(1, 3.0)), desk.run("b", &step(1, 2.0)));
+    let recipe = std::fs::read_to_string(a.join("recipe.toml")).unwrap();
+    std::fs::write(b.join("recipe.toml"), recipe.replace("effective_batch = 64", "effective_batch = 32")).unwrap();
+    std::fs::create_dir_all(a.join("checkpoints/step-7")).unwrap();
+    std::fs::write(a.join("checkpoints/step-7/model.safetensors"), "12345").unwrap();
+    let both = desk.get("/api/v1/compare?run=a&run=b").json();
+    assert_eq!(both["settings"], json!({"train.effective_batch": [64, 32]}));
+    assert_eq!(both["curves"][1]["steps"]["columns"]["loss"], json!([2.0]));
+    assert_eq!(desk.get("/api/v1/runs/a/checkpoints").json()[0]["bytes"], 5);
+    // Nobody trains in it and it did not end: it died.
+    assert_eq!(desk.get("/api/v1/runs/a").json()["state"], "failed");
+    assert_eq!(desk.get("/api/v1/compare").status, 422);
+    assert_eq!(desk.get("/api/v1/compare?run=a&run=nowhere").status, 404);
+    assert_eq!(desk.post("/api/v1/runs/a/stop", &json!({})).status, 409);
+}

@@ -1,0 +1,7 @@
+//! The server over real connections: what it answers, and whom it does not let in.
+
+mod attacks;
+mod desk;
+mod following;
+mod planning;
+mod tokens;

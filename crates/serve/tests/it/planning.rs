@@ -1,0 +1,140 @@
+//! Questions to the planner over HTTP.
+
+use crate::desk::{Desk, QUICKSTART};
+use serde_json::json;
+
+#[test]
+fn a_plan_is_what_the_command_prints_and_more() {
+    let desk = Desk::new();
+    let answer = desk.post("/api/v1/plan", &json!({"recipe": QUICKSTART, "device": "cpu", "memory": "2GiB"}));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let plan = answer.json();
+    assert_eq!((plan["fits"].as_bool(), plan["effective_batch"].as_u64()), (Some(true), Some(64)));
+    let sum: u64 = plan["breakdown"].as_object().unwrap().values().map(|bytes| bytes.as_u64().unwrap()).sum();
+    assert_eq!(sum, plan["live_peak_bytes"].as_u64().unwrap());
+    assert_eq!(plan["settings"]["train.effective_batch"], 64);
+    assert!(plan["run_seconds"].as_f64().unwrap() > 0.0 && plan["settings"].get("dir").is_none());
+    // The same recipe as an object.
+    let table: toml::Table = toml::from_str(QUICKSTART).unwrap();
+    let as_json = desk.post("/api/v1/plan", &json!({"recipe": table, "device": "cpu", "memory": "2GiB"}));
+    assert_eq!(as_json.json()["arena_bytes"], plan["arena_bytes"]);
+}
+
+#[test]
+fn what_does_not_fit_says_how_it_would_and_cannot_be_started() {
+    let desk = Desk::new();
+    let question = json!({"recipe": QUICKSTART, "device": "cpu", "memory": "8MiB"});
+    let plan = desk.post("/api/v1/plan", &question).json();
+    assert_eq!(plan["fits"], false);
+    assert!(plan["smallest_budget_bytes"].as_u64().unwrap() > 8 << 20);
+    assert!(!plan["ladder"].as_array().unwrap().is_empty() && !plan["hints"].as_array().unwrap().is_empty());
+    let refused = desk.post("/api/v1/runs", &question);
+    assert_eq!((refused.status, refused.json()["field"].as_str()), (409, Some("memory")), "{}", refused.text());
+    assert_eq!(desk.get("/api/v1/queue").json(), json!([]));
+    let card = desk.post("/api/v1/runs", &json!({"recipe": QUICKSTART, "device": "rtx-4090"}));
+    assert_eq!((card.status, card.json()["field"].as_str()), (422, Some("device")));
+}
+
+#[test]
+fn fields_have_bounds_and_what_is_outside_names_them() {
+    let desk = Desk::new();
+    let fields = desk.get("/api/v1/fields").json();
+    let batch = fields.as_array().unwrap().iter().find(|field| field["name"] == "batch_size").unwrap();
+    assert_eq!((&batch["default"], &batch["minimum"], &batch["maximum"]), (&json!(128), &json!(8.0), &json!(512.0)));
+    assert!(fields.as_array().unwrap().iter().all(|field| !field["description"].as_str().unwrap().is_empty()));
+    for field in fields.as_array().unwrap().iter().filter(|field| field.get("maximum").is_some()) {
+        let (name, above) = (field["name"].as_str().unwrap(), field["maximum"].as_f64().unwrap() + 1.0);
+        let answer = desk.post("/api/v1/plan", &json!({"recipe": QUICKSTART, "fields": {name: above}}));
+        assert_eq!((answer.status, answer.json()["field"].as_str()), (422, Some(name)), "{}", answer.text());
+        assert!(
+            answer.json()["error"].as_str().unwrap().contains(&format!("to {}", field["maximum"].as_f64().unwrap()))
+        );
+    }
+    let answer = desk.post(
+        "/api/v1/plan",
+        &json!({"recipe": QUICKSTART, "device": "cpu", "fields": {"batch_size": 32, "sequence_length": 40}}),
+    );
+    let settings = &answer.json()["settings"];
+    assert_eq!((&settings["train.effective_batch"], &settings["model.window"]), (&json!(32), &json!(40)));
+}
+
+#[test]
+fn a_wrong_recipe_is_a_problem_with_field_line_and_hint() {
+    let desk = Desk::new();
+    let wrong = QUICKSTART.replace("effective_batch = 64", "efective_batch = 64");
+    let answer = desk.post("/api/v1/plan", &json!({"recipe": wrong}));
+    assert_eq!((answer.status, answer.headers["content-type"].as_str()), (422, "application/problem+json"));
+    let problem = answer.json();
+    assert!(
+        problem["findings"].as_array().unwrap().iter().any(|finding| finding["line"].as_u64().is_some()),
+        "{problem}"
+    );
+    assert!(answer.text().contains("effective_batch"), "{problem}");
+    for (body, field) in [
+        (json!({"recipe": QUICKSTART, "memory": "12Gig"}), "memory"),
+        (json!({"recipe": QUICKSTART, "device": "h2000"}), "device"),
+        (json!({"recipe": QUICKSTART, "set": ["train.epochs=0"]}), "train.epochs"),
+        (json!({"recipe": {"model": null}}), "recipe"),
+    ] {
+        let answer = desk.post("/api/v1/plan", &body);
+        assert_eq!((answer.status, answer.json()["field"].as_str()), (422, Some(field)), "{}", answer.text());
+    }
+    assert_eq!(desk.post("/api/v1/plan", &json!({})).status, 422);
+    assert_eq!(desk.post("/api/v1/plan", &json!({"recipe": "", "colour": 1})).status, 422);
+}
+
+#[test]
+fn cards_the_map_and_the_largest_batch_are_answered() {
+    let desk = Desk::new();
+    let question = json!({"recipe": QUICKSTART, "device": "cpu", "memory": "60MiB"});
+    let cards = desk.post("/api/v1/cards", &question).json();
+    assert!(cards.as_array().unwrap().iter().all(|row| row["fits"] == true), "{cards}");
+    let map =
+        desk.post("/api/v1/plan/timeline", &json!({"recipe": QUICKSTART, "device": "cpu", "memory": "2GiB"})).json();
+    let phase = &map["phases"][0];
+    let arena = map["arena_bytes"].as_u64().unwrap();
+    for buffer in phase["buffers"].as_array().unwrap() {
+        assert!(buffer["offset"].as_u64().unwrap() + buffer["bytes"].as_u64().unwrap() <= arena);
+        assert!(
+            buffer["first"].as_u64() <= buffer["last"].as_u64() && buffer["last"].as_u64() < phase["ticks"].as_u64()
+        );
+    }
+    let largest = desk.post("/api/v1/plan/largest", &question).json()["largest_batch"].as_u64().unwrap();
+    let fits = |batch: u64| {
+        let set = format!("train.effective_batch={batch}");
+        let body = json!({"recipe": QUICKSTART, "device": "cpu", "memory": "60MiB", "set": [set], "quick": true});
+        desk.post("/api/v1/plan", &body).json()["fits"].as_bool().unwrap()
+    };
+    assert!(fits(largest) && (largest == 512 || !fits(largest + 1)), "{largest}");
+}
+
+#[test]
+fn every_route_is_in_the_document_and_every_reference_leads_somewhere() {
+    let desk = Desk::new();
+    let document = desk.get("/api/v1/openapi.json").json();
+    assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
+    for path in [
+        "/runs",
+        "/runs/{id}",
+        "/runs/{id}/events",
+        "/plan",
+        "/fields",
+        "/devices",
+        "/queue",
+        "/studies",
+        "/advise",
+        "/schema",
+    ] {
+        assert!(document["paths"].get(path).is_some(), "{path}");
+    }
+    let text = document.to_string();
+    for reference in text.split("\"$ref\":\"#").skip(1) {
+        let pointer = &reference[..reference.find('"').unwrap()];
+        assert!(document.pointer(pointer).is_some(), "{pointer}");
+    }
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            assert!(operation["responses"].get("4XX").is_some() && operation["summary"].is_string(), "{method} {path}");
+        }
+    }
+}
