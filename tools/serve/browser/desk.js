@@ -1,0 +1,79 @@
+// A server with folders of its own, and a browser that looks at it.
+import { spawn } from 'node:child_process';
+import { cpSync, existsSync, mkdtempSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { chromium } from 'playwright-core';
+
+const BROWSERS = [process.env.CHROMIUM, '/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
+export const PROGRAM = process.env.PLIMSOLL;
+if (!PROGRAM || !existsSync(PROGRAM)) throw new Error('PLIMSOLL names the binary to test: tools/serve/browser-tests sets it');
+
+export class Desk {
+  constructor(flags = []) {
+    this.folder = mkdtempSync(join(tmpdir(), 'plimsoll-page-'));
+    this.runs = join(this.folder, 'runs');
+    mkdirSync(join(this.folder, 'data'));
+    this.flags = flags;
+  }
+
+  // The same port after a restart, so that the page finds it again.
+  async start(port = this.port ?? 0) {
+    const flags = ['serve', '--port', String(port), '--runs', this.runs, '--data', join(this.folder, 'data'), ...this.flags];
+    this.server = spawn(PROGRAM, flags, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, HOME: this.folder } });
+    this.errors = '';
+    this.server.stderr.on('data', (text) => { this.errors += text; });
+    this.link = await new Promise((resolve, reject) => {
+      let text = '';
+      this.server.stdout.on('data', (part) => { text += part; if (text.includes('\n')) resolve(text.trim()); });
+      this.server.on('exit', (code) => reject(new Error(`the server ended with ${code}: ${this.errors}`)));
+    });
+    this.port = Number(new URL(this.link).port);
+    this.home = `http://127.0.0.1:${this.port}/`;
+  }
+
+  kill(signal = 'SIGKILL') {
+    return new Promise((resolve) => { this.server.once('exit', resolve); this.server.kill(signal); });
+  }
+
+  async api(path, body) {
+    const options = body ? { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) } : {};
+    const response = await fetch(`${this.home}api/v1${path}`, options);
+    return response.json();
+  }
+
+  // Runs that are over, so that pages have something to show.
+  seed(count = 3) {
+    mkdirSync(this.runs, { recursive: true });
+    for (let n = 1; n <= count; n += 1) {
+      const folder = join(this.runs, `seed-${n}`);
+      mkdirSync(folder);
+      writeFileSync(join(folder, 'recipe.toml'), `[train]\neffective_batch = ${32 * n}\n`);
+      writeFileSync(join(folder, 'events.jsonl'), story(n).map((event) => `${JSON.stringify(event)}\n`).join(''));
+    }
+  }
+
+  copyRun(from, to) { cpSync(join(this.runs, from), join(this.runs, to), { recursive: true }); }
+  files(...path) { const folder = join(this.runs, ...path); return existsSync(folder) ? readdirSync(folder) : []; }
+
+  async end() {
+    for (const run of await this.api('/runs').catch(() => [])) {
+      if (['running', 'starting', 'queued', 'stopping'].includes(run.state)) await this.api(`/runs/${run.id}/stop`, { now: true }).catch(() => {});
+    }
+    if (this.server.exitCode === null) await this.kill('SIGTERM');
+    rmSync(this.folder, { recursive: true, force: true, maxRetries: 5 });
+  }
+}
+
+function story(n) {
+  const steps = Array.from({ length: 300 }, (_, at) => ({ event: 'step', step: at + 1, epoch: Math.floor(at / 100), loss: 1.1 / (1 + at / (20 * n)) + 0.05 * Math.abs(Math.sin(at)), norm: 1, lr: 1e-3, ms: 70, samples_per_s: 800, stall_ms: 0.1, remaining_s: 300 - at, planned_peak_bytes: 74951680, measured_peak_bytes: 74951680 }));
+  return [{ event: 'started', version: '0.1.0', recipe: 'seed', recipe_hash: '', device: 'cpu', budget_bytes: 2e10, planned_peak_bytes: 74951680, parameters: 371000, effective_batch: 32 * n, micro_batch: 32 * n, accumulation: 1, steps: 300, steps_per_epoch: 100, train_samples: 6400, validation_samples: 1000, best_accuracy: 0.95, best_loss: 0.1 }, ...steps,
+    { event: 'evaluation', step: 300, epoch: 2, loss: 0.2 + n / 100, accuracy: 0.93, samples: 1000, ms: 20, best: true },
+    { event: 'finished', end: 'completed', steps: 300, epochs: 3, final: null, best: null, planned_peak_bytes: 74951680, measured_peak_bytes: 74951680, host_peak_bytes: 1e7, samples_per_s: 800, seconds: 24 }];
+}
+
+export async function browser() {
+  const executablePath = BROWSERS.find((path) => path && existsSync(path));
+  if (!executablePath) throw new Error('no Chromium: apt-get install chromium, or name one with CHROMIUM=');
+  return chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'] });
+}
