@@ -297,10 +297,8 @@ async fn fitting(state: &Shared, checked: Checked) -> Result<(u64, Option<f64>),
         .field("memory")
         .hint("POST /plan lists the ways out"));
     }
-    let on_cpu = report.device == "cpu";
-    let beside = if on_cpu { report.host_peak_bytes } else { 0 };
     let seconds = report.steps.map(|steps| steps as f64 * report.predicted_step_ms / 1e3);
-    Ok((report.arena_bytes + report.reserve_bytes + beside, seconds))
+    Ok((report.arena_bytes + report.reserve_bytes, seconds))
 }
 
 /// How to stop.
