@@ -6,14 +6,14 @@ use plimsoll_models::recipe::{Draft, Recipe};
 use plimsoll_planner::choose::{self, Planned, budget_bytes};
 use plimsoll_planner::whatif::{CardRow, Ladder, Progress, attempt, ladder, on_cards};
 use plimsoll_planner::{Device as Planning, PlanFailure};
-use plimsoll_train::tasks::expected_data;
+use plimsoll_train::tasks::{beside_the_run, look_at_data};
 
 /// The plan or, where none fits, the smallest there is; the ladder is left out, for it takes many plans.
 ///
 /// # Errors
 /// The recipe cannot be planned at all.
 pub fn outlook(recipe: &Recipe, device: &Device) -> Result<PlanReport, PlanFailure> {
-    match choose::plan(recipe, device) {
+    match choose::plan(recipe, &with_its_data(recipe, device)) {
         Ok(planned) => Ok(PlanReport::of(recipe, &planned)),
         Err(PlanFailure::DoesNotFit(smallest)) => Ok(PlanReport {
             fits: false,
@@ -30,14 +30,20 @@ pub fn outlook(recipe: &Recipe, device: &Device) -> Result<PlanReport, PlanFailu
 /// The recipe cannot be planned at all.
 pub fn outlook_with_ladder(draft: &Draft, device: &Device) -> Result<PlanReport, PlanFailure> {
     let recipe = draft.with(&[])?;
-    match choose::plan(&recipe, device) {
+    let device = with_its_data(&recipe, device);
+    match choose::plan(&recipe, &device) {
         Ok(planned) => Ok(PlanReport::of(&recipe, &planned)),
         Err(PlanFailure::DoesNotFit(smallest)) => {
-            let (ladder, hints) = ways_out(draft, device, &smallest, &|_, _| ())?;
+            let (ladder, hints) = ways_out(draft, &device, &smallest, &|_, _| ())?;
             Ok(PlanReport::of_smallest(&recipe, &smallest, &hints, ladder))
         }
         Err(error) => Err(error),
     }
+}
+
+/// The device with room for what the run has beside its arena.
+fn with_its_data(recipe: &Recipe, device: &Device) -> Planning {
+    beside_the_run(device, look_at_data(recipe).known())
 }
 
 /// The ladder of a recipe that does not fit, and every way out that fits in a sentence. The last is always a budget
@@ -72,7 +78,7 @@ fn held_by_others(recipe: &Recipe, device: &Planning, smallest: &Planned) -> Opt
 /// # Errors
 /// The recipe cannot be planned at all.
 pub fn on_every_card(recipe: &Recipe) -> Result<Vec<CardRow>, PlanFailure> {
-    let steps = expected_data(recipe).map(|data| data.steps(&recipe.train).run);
+    let steps = look_at_data(recipe).known().map(|data| data.steps(&recipe.train).run);
     on_cards(recipe, &Planning::catalog(), steps, &|_, _| ())
 }
 
@@ -81,9 +87,10 @@ pub fn on_every_card(recipe: &Recipe) -> Result<Vec<CardRow>, PlanFailure> {
 /// # Errors
 /// The recipe cannot be planned at all.
 pub fn largest_batch(draft: &Draft, device: &Device, most: usize) -> Result<Option<usize>, PlanFailure> {
+    let device = with_its_data(&draft.with(&[])?, device);
     let fits = |batch: usize| -> Result<bool, PlanFailure> {
         let recipe = draft.with(&[format!("train.effective_batch={batch}")])?;
-        Ok(attempt(&recipe, device)?.fits)
+        Ok(attempt(&recipe, &device)?.fits)
     };
     if fits(most)? {
         return Ok(Some(most));

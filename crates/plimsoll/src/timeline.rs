@@ -8,6 +8,7 @@ use plimsoll_planner::PlanFailure;
 use plimsoll_planner::choose::{self, Planned};
 use plimsoll_train::RunError;
 use plimsoll_train::run::StoredPlan;
+use plimsoll_train::tasks::{beside_the_run, look_at_data};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -75,7 +76,8 @@ impl Timeline {
     /// # Errors
     /// The recipe cannot be planned at all.
     pub fn of_recipe(recipe: &Recipe, device: &Device) -> Result<Timeline, PlanFailure> {
-        match choose::plan(recipe, device) {
+        let device = beside_the_run(device, look_at_data(recipe).known());
+        match choose::plan(recipe, &device) {
             Ok(planned) => Ok(Timeline::of(&planned)),
             Err(PlanFailure::DoesNotFit(smallest)) => Ok(Timeline::of(&smallest)),
             Err(error) => Err(error),

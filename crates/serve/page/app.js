@@ -41,6 +41,7 @@ function frame(current) {
   nav.setAttribute('aria-label', t('nav.label'));
   replace(nav, SHOWN.map(link));
   document.getElementById('skip').textContent = t('nav.skip');
+  replace(document.getElementById('foot'), h('a', { href: '#/docs' }, t('docs.title')), server.version ? h('span', {}, `plimsoll ${server.version}`) : '');
   replace(document.getElementById('tools'), themeButton(), languageButton());
 }
 

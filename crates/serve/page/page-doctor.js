@@ -22,22 +22,33 @@ export async function open(main) {
   replace(main, h('div', { class: 'head' }, h('div', {}, h('h1', {}, t('nav.doctor')), h('p', { class: 'lead' }, t('doctor.lead')))), h('section', { class: 'panel' }, h('label', { class: 'field' }, t('doctor.text'), text), h('div', { class: 'form' }, h('label', { class: 'field' }, t('doctor.recipe'), recipe), h('label', { class: 'field' }, t('cards.card'), card)), h('div', {}, button)), out);
 }
 
-const words = (value) => (typeof value === 'string' ? value : Object.entries(value).filter(([, part]) => typeof part === 'string' || typeof part === 'number').map(([, part]) => part).join(' · '));
+const section = (title, ...parts) => h('section', { class: 'panel' }, h('h2', {}, title), ...parts);
+const list = (items) => h('ul', {}, items.map((item) => h('li', {}, item)));
+const sentence = (value) => (typeof value === 'string' ? value : Object.values(value).filter((part) => ['string', 'number'].includes(typeof part)).join(' · '));
 
 function answer({ error, pytorch, plimsoll, cards }) {
-  const section = (title, ...parts) => h('section', { class: 'panel' }, h('h2', {}, title), ...parts);
-  const list = (items) => h('ul', {}, items.map((item) => h('li', {}, words(item))));
   return [
-    error && section(t('doctor.error'), list(error.causes || []), error.tensors?.length ? table(t('doctor.tensors'), [{ name: t('runs.name'), cell: (row) => row.name || words(row) }, { name: t('cards.memory'), number: true, cell: (row) => (row.bytes ? bytes(row.bytes) : '–') }], error.tensors.slice(0, 20)) : '', error.remedies?.length ? h('details', {}, h('summary', {}, t('doctor.remedies')), list(error.remedies)) : ''),
-    pytorch && section(t('doctor.pytorch'), settings(pytorch)),
+    error && reading(error),
+    pytorch && settings(pytorch),
     plimsoll && section(t('doctor.plimsoll'), h('p', {}, t('doctor.plimsoll.words', { verdict: plimsoll.fits ? t('ladder.fits') : t('ladder.not'), batch: `${plimsoll.micro_batch} × ${plimsoll.accumulation}`, peak: bytes(plimsoll.planned_peak_bytes) }))),
-    cards?.length ? section(t('doctor.cards'), table(t('doctor.cards'), [{ name: t('cards.card'), cell: (row) => row.device || row.card || '' }, { name: t('cards.verdict'), cell: (row) => h('span', { class: `badge ${row.fits ? 'good' : 'bad'}` }, row.fits ? t('ladder.fits') : t('ladder.not')) }, { name: t('runs.peak'), number: true, cell: (row) => bytes(row.card_bytes) }], cards)) : '',
+    cards?.length ? section(t('doctor.cards'), table(t('doctor.cards'), [{ name: t('cards.card'), cell: (row) => row.device }, { name: t('cards.verdict'), cell: (row) => h('span', { class: `badge ${row.fits ? 'good' : 'bad'}` }, row.fits ? t('ladder.fits') : t('ladder.not')) }, { name: t('plan.batch'), number: true, cell: (row) => `${row.per_device_train_batch_size} × ${row.gradient_accumulation_steps}` }, { name: t('runs.peak'), number: true, cell: (row) => bytes(row.card_bytes) }], cards)) : '',
   ];
 }
 
-// Plain facts as rows, code as code.
+function reading(error) {
+  const numbers = ['total_bytes', 'allocated_bytes', 'unallocated_bytes', 'free_bytes', 'process_bytes'].filter((name) => error[name] !== null && error[name] !== undefined);
+  const tile = (name, value) => h('div', { class: 'tile' }, h('dt', {}, name), h('dd', {}, bytes(value)));
+  const cause = (each) => h('div', { class: 'panel-part' }, h('p', {}, h('span', { class: 'badge warn' }, each.likely), ' ', h('strong', {}, each.why)), list(each.actions || []));
+  return section(t('doctor.error'),
+    h('dl', { class: 'tiles' }, error.asked ? tile(t('doctor.asked'), error.asked.bytes) : '', numbers.map((name) => tile(t(`doctor.${name}`), error[name]))),
+    (error.causes || []).map(cause),
+    error.tensors?.length ? table(t('doctor.tensors'), [{ name: t('runs.name'), cell: sentence }], error.tensors.slice(0, 20)) : '',
+    error.remedies?.length ? h('details', {}, h('summary', {}, t('doctor.remedies')), list(error.remedies.map(sentence))) : '');
+}
+
 function settings(advice) {
-  const simple = Object.entries(advice).filter(([, value]) => ['string', 'number', 'boolean'].includes(typeof value));
-  const shown = (name, value) => (name.endsWith('_bytes') ? bytes(value) : String(value));
-  return [table(t('doctor.pytorch'), [{ name: t('compare.key'), cell: ([name]) => h('span', { class: 'mono' }, name) }, { name: t('studies.value'), cell: ([name, value]) => (String(value).includes('\n') ? h('pre', { class: 'log' }, value) : shown(name, value)) }], simple)];
+  return section(t('doctor.pytorch'),
+    h('p', {}, h('span', { class: `badge ${advice.fits ? 'good' : 'bad'}` }, advice.fits ? t('ladder.fits') : t('ladder.not')), ` ${advice.device}: ${bytes(advice.card_bytes)}`),
+    table(t('doctor.pytorch'), [{ name: t('compare.key'), cell: (row) => h('span', { class: 'mono' }, row.name) }, { name: t('studies.value'), cell: (row) => row.value }, { name: t('cards.memory'), cell: (row) => row.memory }, { name: t('doctor.speed'), cell: (row) => row.speed }, { name: t('run.learning'), cell: (row) => row.learning }], advice.settings || []),
+    advice.code ? h('pre', { class: 'log', tabindex: 0, 'aria-label': t('doctor.code') }, advice.code) : '', list(advice.notes || []), list((advice.ways_out || []).map(sentence)));
 }

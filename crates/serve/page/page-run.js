@@ -9,10 +9,9 @@ import { has, t } from '/words.js';
 
 const LOOK_MS = 1500;
 const DRAW_MS = 250;
-const BYTES = new Set(['planned_peak_bytes', 'measured_peak_bytes', 'host_bytes', 'free_bytes', 'device_used_bytes', 'device_total_bytes', 'host_memory_bytes']);
 // Beside the loss, in this order; other numbers that a run tells follow.
 const CURVES = ['lr', 'norm', 'samples_per_s', 'tokens_per_s', 'data_samples_per_s', 'stall_ms', 'ms'];
-const HIDDEN = new Set(['loss', 'epoch', 'remaining_s', 'planned_peak_bytes', 'measured_peak_bytes', 'time', 'unix_ms', 'unix_s', 'samples', 'device_total_bytes']);
+const HIDDEN = new Set(['loss', 'epoch', 'remaining_s', 'planned_peak_bytes', 'measured_peak_bytes', 'time', 'unix_ms', 'unix_s', 'samples', 'total_bytes', 'host_total_bytes']);
 
 export async function open(main, [id]) {
   const page = new RunPage(main, id);
@@ -157,7 +156,7 @@ class RunPage {
     const label = title(name);
     const place = h('div', { class: 'chart' });
     this.others.append(h('div', {}, h('h3', {}, points ? `${t('run.evaluation')}: ${label}` : label), place));
-    const format = BYTES.has(name) || name.endsWith('_bytes') ? bytes : name === 'accuracy' ? percent : plain;
+    const format = name.endsWith('_bytes') ? bytes : name === 'accuracy' ? percent : plain;
     this.charts.set(key, { drawn: chart(place, label, [{ label, points, color: points ? '#d55e00' : undefined }], data, { height: 180, format }) });
   }
 

@@ -1,6 +1,7 @@
 //! The page's own addresses, and what machines look at.
 
 use crate::assets;
+use crate::folders::{RunId, unix_seconds};
 use crate::guard::{Peer, enter_by_link};
 use crate::problem::Problem;
 use crate::state::Shared;
@@ -9,6 +10,9 @@ use axum::extract::{ConnectInfo, Path, RawQuery, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use plimsoll_track::{Exposed, OPENMETRICS_TYPE, RunFacts, openmetrics};
+use std::path::PathBuf;
+use std::time::SystemTime;
 
 pub(super) fn routes() -> Router<Shared> {
     Router::new()
@@ -46,17 +50,26 @@ async fn health() -> Response {
     axum::Json(body).into_response()
 }
 
-/// OpenMetrics: what the server itself knows.
-async fn metrics(State(state): State<Shared>) -> Response {
+/// Runs that were heard of longer ago than this are history, not something to scrape.
+const FRESH_S: u64 = 24 * 3600;
+const MOST_EXPOSED: usize = 200;
+
+/// OpenMetrics: runs of the last day, and the queue.
+async fn metrics(State(state): State<Shared>) -> Result<Response, Problem> {
+    let text = tokio::task::spawn_blocking(move || exposition(&state)).await;
+    let text = text.map_err(|_| Problem::failed("the runs cannot be read"))?;
+    Ok(([(header::CONTENT_TYPE, OPENMETRICS_TYPE)], text).into_response())
+}
+
+fn exposition(state: &Shared) -> String {
+    let now = unix_seconds(SystemTime::now());
+    let fresh = |folder: &PathBuf| now.saturating_sub(state.folders.times(folder).updated) < FRESH_S;
+    let found = state.folders.ids().into_iter().filter_map(|id| Some((state.folders.find(&id).filter(fresh)?, id)));
+    let facts: Vec<(RunId, RunFacts)> =
+        found.take(MOST_EXPOSED).map(|(folder, id)| (id.clone(), state.folders.facts(&id, &folder))).collect();
+    let exposed: Vec<Exposed<'_>> =
+        facts.iter().map(|(id, facts)| Exposed { run: id.as_str(), facts, components: &[] }).collect();
     let jobs = state.queue.jobs();
-    let count = |name: &str| jobs.iter().filter(|job| job.state_name() == name).count();
-    let mut text = format!(
-        "# TYPE plimsoll_build info\nplimsoll_build_info{{version=\"{}\"}} 1\n# TYPE plimsoll_queue_jobs gauge\n",
-        env!("CARGO_PKG_VERSION")
-    );
-    for name in ["queued", "started", "ended"] {
-        text += &format!("plimsoll_queue_jobs{{state=\"{name}\"}} {}\n", count(name));
-    }
-    text += "# EOF\n";
-    ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
+    let count = |name: &'static str| (name, jobs.iter().filter(|job| job.state_name() == name).count() as u64);
+    openmetrics(&exposed, &["queued", "started", "ended"].map(count))
 }

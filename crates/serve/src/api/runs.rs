@@ -72,7 +72,8 @@ fn row(state: &Server, id: &RunId, folder: &std::path::Path, job: Option<Job>) -
     let resumable =
         pid.is_none() && folder.join("recipe.toml").is_file() && summary.end.as_deref() != Some("completed");
     let name = state_name(job.as_ref(), pid.is_some(), &summary);
-    let reason = (name == "failed").then(|| last_words(state, id)).flatten();
+    let told = summary.note.clone().filter(|_| summary.end.as_deref() == Some("failed"));
+    let reason = (name == "failed").then(|| told.or_else(|| last_words(state, id))).flatten();
     Run { id: id.clone(), state: name, times, pid, reason, resumable: resumable && is_at_rest(name), summary }
 }
 
@@ -99,8 +100,8 @@ fn state_name(job: Option<&Job>, held: bool, summary: &Summary) -> &'static str 
         Some(job) if job.is_alive() && summary.end.is_none() => "running",
         _ => match summary.end.as_deref() {
             Some("completed" | "stopped") => "finished",
-            Some(_) => "interrupted",
-            None => "failed",
+            Some("interrupted") => "interrupted",
+            _ => "failed",
         },
     }
 }
@@ -297,10 +298,8 @@ async fn fitting(state: &Shared, checked: Checked) -> Result<(u64, Option<f64>),
         .field("memory")
         .hint("POST /plan lists the ways out"));
     }
-    let on_cpu = report.device == "cpu";
-    let beside = if on_cpu { report.host_peak_bytes } else { 0 };
     let seconds = report.steps.map(|steps| steps as f64 * report.predicted_step_ms / 1e3);
-    Ok((report.arena_bytes + report.reserve_bytes + beside, seconds))
+    Ok((report.arena_bytes + report.reserve_bytes, seconds))
 }
 
 /// How to stop.

@@ -2,6 +2,8 @@
 //! no runs.
 
 use super::{Curves, Lines, RunId, Summary, Thinned, Times, holder};
+use plimsoll_runs::Timed;
+use plimsoll_track::RunFacts;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fs;
@@ -20,6 +22,7 @@ pub(crate) struct Folders {
     root: PathBuf,
     summaries: Mutex<HashMap<RunId, Arc<Mutex<Read<Summary>>>>>,
     curves: Mutex<Vec<(RunId, Arc<Mutex<Read<Curves>>>)>>,
+    facts: Mutex<HashMap<RunId, Read<RunFacts>>>,
 }
 
 /// Something made from events, and how far they were read.
@@ -43,7 +46,12 @@ impl Folders {
     /// `root` is made where it is missing.
     pub(crate) fn new(root: &Path) -> io::Result<Folders> {
         fs::create_dir_all(root)?;
-        Ok(Folders { root: root.canonicalize()?, summaries: Mutex::default(), curves: Mutex::default() })
+        Ok(Folders {
+            root: root.canonicalize()?,
+            summaries: Mutex::default(),
+            curves: Mutex::default(),
+            facts: Mutex::default(),
+        })
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -74,6 +82,21 @@ impl Folders {
         };
         let mut read = read.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = catch_up(&mut read, folder, Summary::hear);
+        read.of.clone()
+    }
+
+    /// What scrapers hear of a run.
+    pub(crate) fn facts(&self, id: &RunId, folder: &Path) -> RunFacts {
+        let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
+        if facts.len() > 2 * MOST_RUNS {
+            facts.clear();
+        }
+        let read = facts.entry(id.clone()).or_default();
+        let _ = catch_up(read, folder, |facts: &mut RunFacts, line| {
+            if let Ok(timed) = serde_json::from_slice::<Timed>(line) {
+                facts.add(&timed);
+            }
+        });
         read.of.clone()
     }
 

@@ -50,7 +50,7 @@ pub(crate) struct Summary {
     pub planned_peak_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured_peak_bytes: Option<u64>,
-    /// How it ended: completed, stopped, interrupted.
+    /// How it ended: completed, stopped, interrupted, failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<String>,
     /// How long it trained.
@@ -99,6 +99,9 @@ impl Summary {
                 self.seconds = finite(finished.seconds);
                 self.measured_peak_bytes = Some(finished.measured_peak_bytes);
                 (self.step, self.remaining_s) = (finished.steps, None);
+            }
+            Event::Failed(failed) => {
+                (self.step, self.end, self.note) = (failed.step, Some("failed".into()), Some(failed.reason))
             }
             Event::Note { text } => self.note = Some(text.chars().take(400).collect()),
             _ => {}

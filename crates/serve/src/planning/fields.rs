@@ -38,69 +38,73 @@ pub(crate) struct Field {
     pub description: &'static str,
 }
 
+/// Name, keys, type, default, bounds and what it means.
+type Row = (&'static str, &'static [&'static str], &'static str, Option<u32>, Option<[f64; 2]>, &'static str);
+
+const ROWS: [Row; 7] = [
+    (
+        "batch_size",
+        &["train.effective_batch"],
+        "integer",
+        Some(128),
+        Some([8.0, 512.0]),
+        "Samples to an update: what learning sees. How many are in memory at a time is the planner's choice.",
+    ),
+    (
+        "gradient_accumulation_steps",
+        &["memory.micro_batch"],
+        "integer",
+        None,
+        Some([1.0, 64.0]),
+        "Micro-batches to an update; left out, the planner takes the fastest number that fits.",
+    ),
+    (
+        "use_mixed_precision",
+        &["memory.precision"],
+        "boolean",
+        None,
+        None,
+        "Half-precision arithmetic where the card has it (true: as the card does best, false: f32).",
+    ),
+    (
+        "sequence_length",
+        &["model.window", "data.max_length"],
+        "integer",
+        None,
+        Some([2.0, 8192.0]),
+        "Rows of a window, or tokens of a text, that the model sees at once.",
+    ),
+    (
+        "attention_heads",
+        &["model.heads", "model.num_attention_heads", "model.num_heads", "model.n_heads"],
+        "integer",
+        None,
+        Some([1.0, 128.0]),
+        "Heads of the attention; they divide the width.",
+    ),
+    ("epochs", &["train.epochs"], "integer", None, Some([1.0, 10000.0]), "Passes over the data."),
+    (
+        "learning_rate",
+        &["train.optimizer.lr"],
+        "number",
+        None,
+        Some([1e-8, 10.0]),
+        "The size of an update; the schedule scales it.",
+    ),
+];
+
 /// Every field there is.
 pub(crate) fn fields() -> Vec<Field> {
-    let number = |name, keys: &[&'static str], kind, default: Value, [minimum, maximum]: [f64; 2], description| Field {
+    let field = |&(name, keys, kind, default, bounds, description): &Row| Field {
         name,
         keys: keys.to_vec(),
         kind,
-        default,
-        minimum: Some(minimum),
-        maximum: Some(maximum),
+        default: default.map_or(Value::Null, Value::from),
+        minimum: bounds.map(|[least, _]| least),
+        maximum: bounds.map(|[_, most]| most),
         description,
     };
-    vec![
-        number(
-            "batch_size",
-            &["train.effective_batch"],
-            "integer",
-            128.into(),
-            [8.0, 512.0],
-            "Samples to an update: what learning sees. How many are in memory at a time is the planner's choice.",
-        ),
-        number(
-            "gradient_accumulation_steps",
-            &["memory.micro_batch"],
-            "integer",
-            Value::Null,
-            [1.0, 64.0],
-            "Micro-batches to an update; left out, the planner takes the fastest number that fits.",
-        ),
-        Field {
-            name: "use_mixed_precision",
-            keys: vec!["memory.precision"],
-            kind: "boolean",
-            default: Value::Null,
-            minimum: None,
-            maximum: None,
-            description: "Half-precision arithmetic where the card has it (true: as the card does best, false: f32).",
-        },
-        number(
-            "sequence_length",
-            &["model.window", "data.max_length"],
-            "integer",
-            Value::Null,
-            [2.0, 8192.0],
-            "Rows of a window, or tokens of a text, that the model sees at once.",
-        ),
-        number(
-            "attention_heads",
-            &["model.heads", "model.num_attention_heads", "model.num_heads", "model.n_heads"],
-            "integer",
-            Value::Null,
-            [1.0, 128.0],
-            "Heads of the attention; they divide the width.",
-        ),
-        number("epochs", &["train.epochs"], "integer", Value::Null, [1.0, 10000.0], "Passes over the data."),
-        number(
-            "learning_rate",
-            &["train.optimizer.lr"],
-            "number",
-            Value::Null,
-            [1e-8, 10.0],
-            "The size of an update; the schedule scales it.",
-        ),
-    ]
+    ROWS.iter().map(field).collect()
 }
 
 /// The settings that fields stand for.

@@ -117,3 +117,14 @@ fn runs_are_listed_and_compared_by_what_differs() {
     assert_eq!(desk.get("/api/v1/compare?run=a&run=nowhere").status, 404);
     assert_eq!(desk.post("/api/v1/runs/a/stop", &json!({})).status, 409);
 }
+
+#[test]
+fn scrapers_hear_of_fresh_runs_and_the_queue() {
+    let desk = Desk::new();
+    desk.run("a", &step(7, 0.25));
+    let answer = desk.get("/metrics");
+    assert!(answer.headers["content-type"].starts_with("application/openmetrics-text"), "{:?}", answer.headers);
+    let text = answer.text();
+    assert!(text.contains("plimsoll_steps_total{run=\"a\"} 7") && text.ends_with("# EOF\n"), "{text}");
+    assert!(text.contains("plimsoll_queue_jobs{state=\"queued\"} 0"), "{text}");
+}
