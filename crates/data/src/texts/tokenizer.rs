@@ -326,7 +326,7 @@ pub(crate) mod tests {
         let (mut whole, mut part) = (Vec::new(), Vec::new());
         for text in ["a b c d ".repeat(200_000), format!("{}{}", " ".repeat(50_000), "d c b a\n".repeat(20_000))] {
             (whole.clear(), part.clear());
-            let expected = tokenizer.encode(text.as_str().into(), true, 8, &mut whole).unwrap();
+            let expected = tokenizer.encode_long_into(&text, 8, &mut whole).unwrap();
             let found = tokenizer.encode_into(&text, None, 8, &mut part).unwrap();
             assert_eq!((whole.clone(), expected), (part.clone(), found));
             assert!(tokenizer.beginning(&text).unwrap().len() < 140_000);
@@ -346,8 +346,8 @@ pub(crate) mod tests {
         for (first, second) in [(3, 90_000), (90_000, 3), (90_000, 90_000)] {
             let [first, second] = [first, second].map(|words| "a b ".repeat(words));
             let (mut whole, mut part) = (Vec::new(), Vec::new());
-            let input = (first.as_str(), second.as_str()).into();
-            let expected = tokenizer.encode(input, true, 8, &mut whole).unwrap();
+            let pair = guarded(|| tokenizer.encode_pair(&first, &second));
+            let expected = tokenizer.take(pair, 8, &mut whole).unwrap();
             assert_eq!(tokenizer.encode_into(&first, Some(&second), 8, &mut part).unwrap(), expected);
             assert_eq!(whole, part);
         }
