@@ -14,7 +14,6 @@ enum Kind {
     Encoder { hidden: usize, layers: usize, heads: usize },
     T5 { d_model: usize, d_ff: usize, layers: usize, heads: usize },
     Clip { small: bool },
-    /// An encoder as Hugging Face has it.
     Preset(&'static str),
 }
 
