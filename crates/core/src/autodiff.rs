@@ -34,6 +34,10 @@ pub fn gradients_from(
             if !wanted.contains(&true) {
                 continue;
             }
+            let second = match node.op.op().adds_gradients() && !wrt.contains(&node.outputs[0]) {
+                true => grads.take_second(graph, node.outputs[0]),
+                false => None,
+            };
             let outputs = node.outputs.iter().map(|&v| grads.total(graph, v)).collect::<Result<Vec<_>, _>>()?;
             if outputs.iter().all(Option::is_none) {
                 continue;
@@ -42,7 +46,7 @@ pub fn gradients_from(
                 return Err(GraphError::Broken(format!("{} has no gradient, but the loss depends on it", node.name)));
             };
             let first_new = graph.nodes().len();
-            let mut cx = Vjp { graph, node: id, grads: outputs, wanted: wanted.clone() };
+            let mut cx = Vjp { graph, node: id, grads: outputs, second, wanted: wanted.clone() };
             let inputs = op.vjp(&mut cx)?;
             grads.own_new(graph, first_new, &inputs);
             for ((&input, grad), wanted) in node.inputs.iter().zip(inputs).zip(wanted) {
@@ -95,7 +99,11 @@ impl Grads {
     }
 
     fn count_new_nodes(&mut self, graph: &Graph) {
-        self.ready.resize(graph.values().len(), 0);
+        // Nodes that were counted may have got outputs since: these are ready when their others are.
+        for value in graph.value_ids().skip(self.ready.len()) {
+            let counted = graph.producer(value).filter(|id| id.index() < self.counted);
+            self.ready.push(counted.map_or(0, |id| self.ready[graph.node(id).outputs[0].index()]));
+        }
         for (index, node) in graph.nodes().iter().enumerate().skip(self.counted) {
             let own = if node.role == Role::Forward { index + 1 } else { 0 };
             let ready = node.inputs.iter().map(|v| self.ready[v.index()]).fold(own, usize::max);
@@ -121,7 +129,8 @@ impl Grads {
     fn add(&mut self, graph: &mut Graph, value: ValueId, grad: ValueId) -> Result<(), GraphError> {
         label(graph, value, grad);
         self.count_new_nodes(graph);
-        let last = self.parts.get(&value).and_then(|parts| parts.last().copied());
+        let parts = self.parts.get(&value).map_or(&[][..], Vec::as_slice);
+        let last = parts.last().copied().filter(|_| parts.len() > 1 || !stays_in_parts(graph, value));
         let joined = match last.filter(|last| self.ready[last.index()] == self.ready[grad.index()]) {
             Some(last) => Some(self.sum(graph, value, last, grad)?),
             None => None,
@@ -151,10 +160,26 @@ impl Grads {
         Ok(self.totals.get(&value).copied())
     }
 
+    /// The second of two parts that are whole values of the same type, for an op that adds them itself.
+    fn take_second(&mut self, graph: &Graph, value: ValueId) -> Option<ValueId> {
+        let parts = self.parts.get_mut(&value).filter(|parts| parts.len() == 2)?;
+        if graph.ty(parts[0]) != graph.ty(parts[1]) || !graph.ty(parts[0]).is_contiguous() {
+            return None;
+        }
+        let second = parts.pop()?;
+        self.own.remove(&second);
+        Some(second)
+    }
+
     /// `a + b`: computed by the node of `b`, on top of `a`, where its op can do that and both are ours alone.
     fn sum(&mut self, graph: &mut Graph, value: ValueId, a: ValueId, b: ValueId) -> Result<ValueId, GraphError> {
         if self.own.contains(&a) && self.own.contains(&b) && graph.add_into(b, a) {
             return Ok(b);
+        }
+        for (part, addend) in [(b, a), (a, b)] {
+            if self.own.contains(&part) && graph.add_within(part, addend) {
+                return Ok(part);
+            }
         }
         let name = format!("{}.grad.sum", graph.value(value).name);
         let sum = graph.add(&name, Binary::ADD, &[a, b])?[0];
@@ -162,6 +187,14 @@ impl Grads {
         self.own.insert(sum);
         Ok(sum)
     }
+}
+
+/// Whether the op that computes a value adds two parts of its gradient itself.
+fn stays_in_parts(graph: &Graph, value: ValueId) -> bool {
+    graph.producer(value).is_some_and(|id| {
+        let node = graph.node(id);
+        node.outputs[0] == value && node.op.op().adds_gradients()
+    })
 }
 
 /// The gradient of attention scores counts as such in the breakdown.

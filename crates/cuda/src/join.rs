@@ -15,7 +15,7 @@ pub(super) struct Touched {
 
 impl Touched {
     /// Whether both may run in any order, or at once.
-    fn is_independent_of(&self, other: &Touched) -> bool {
+    pub(super) fn is_independent_of(&self, other: &Touched) -> bool {
         !meet(&self.writes, &other.writes) && !meet(&self.writes, &other.reads) && !meet(&self.reads, &other.writes)
     }
 }
@@ -29,11 +29,11 @@ fn meet(a: &[Range<u64>], b: &[Range<u64>]) -> bool {
 pub(super) struct Step {
     pub launch: Recorded,
     pub touched: Touched,
-    /// The node's place in the order.
-    pub tick: usize,
+    /// The places of its nodes in the order, the last one being where it runs, and what share of it each is.
+    pub ticks: Shares,
 }
 
-/// The places of the nodes that a launch runs, each with its share of the work. The first is where it stands.
+/// The places of the nodes that a launch runs, each with its share of the work.
 pub type Shares = SmallVec<[(usize, f64); 1]>;
 
 /// How many launches a sweep is carried past at most. Farther back there is hardly ever anything to join.
@@ -66,7 +66,11 @@ fn shares(group: &[Step]) -> Shares {
         _ => 1.0,
     };
     let all: f64 = group.iter().map(elements).sum();
-    group.iter().map(|step| (step.tick, elements(step) / all)).collect()
+    let of = |step: &Step| {
+        let share = elements(step) / all;
+        step.ticks.iter().map(|&(tick, part)| (tick, part * share)).collect::<Shares>()
+    };
+    group.iter().flat_map(of).collect()
 }
 
 /// Which launches run together, in the order in which they run.
@@ -111,12 +115,12 @@ mod tests {
         let elements = (reads.end - reads.start) as usize;
         let sets = vec![Set { addresses: vec![reads.start, writes.start], elements }];
         let launch = Recorded::Sweep(Sweep { kernel, width: 1, sets, shared: vec![Arg::U32(1)] });
-        Step { launch, touched: touched(reads, writes), tick: 0 }
+        Step { launch, touched: touched(reads, writes), ticks: Shares::from_elem((0, 1.0), 1) }
     }
 
     fn other(reads: Range<u64>, writes: Range<u64>) -> Step {
         let launch = Recorded::Fill { address: 0, byte: 0, bytes: 0 };
-        Step { launch, touched: touched(reads, writes), tick: 0 }
+        Step { launch, touched: touched(reads, writes), ticks: Shares::from_elem((0, 1.0), 1) }
     }
 
     #[test]
@@ -137,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_joined_launch_is_shared_by_elements() {
-        let at = |tick: usize, step: Step| Step { tick, ..step };
+        let at = |tick: usize, step: Step| Step { ticks: Shares::from_elem((tick, 1.0), 1), ..step };
         let steps = vec![
             at(2, sweep("cast", 0..30, 100..130)),
             at(5, sweep("cast", 30..40, 130..140)),

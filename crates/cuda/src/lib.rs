@@ -16,6 +16,7 @@ mod readback;
 mod record;
 mod reserve;
 mod staging;
+mod together;
 
 pub use compile::{Compiler, cache_folder};
 pub use driver::DriverFacts;

@@ -1,10 +1,12 @@
 //! A phase of a laid-out program as launches on a queue: what the executor runs and what checks without a GPU look at.
 
 use super::join::{Shares, Step, Touched, join};
+use super::together::{Together, togethers};
 use plimsoll_core::graph::{NodeId, Space, ValueId};
 use plimsoll_core::kernels::cuda::{CudaError, DeviceTensor, Launch, Queue, Recorded, Recorder};
 use plimsoll_core::plan::{Layout, Program, Slot};
 use std::iter::once;
+use std::ops::Range;
 
 /// Where the two memories of a layout start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,23 +59,30 @@ struct Places {
 impl Places {
     fn of(program: &Program, layout: &Layout, phase: usize, id: NodeId, bases: Bases) -> Places {
         let (graph, plan) = (&program.phases[phase].graph, &layout.phases[phase]);
-        let tensor = |&value: &ValueId| DeviceTensor {
-            address: bases.of(graph.value(value).space) + layout.address(phase, value) as u64,
-            ty: graph.ty(value).clone(),
-        };
         let node = graph.node(id);
+        let tensors = |values: &[ValueId]| values.iter().map(|&v| tensor(program, layout, phase, v, bases)).collect();
         Places {
-            inputs: node.inputs.iter().map(tensor).collect(),
-            outputs: node.outputs.iter().map(tensor).collect(),
+            inputs: tensors(&node.inputs),
+            outputs: tensors(&node.outputs),
             workspace: plan.workspaces[id.index()].map_or(Slot { offset: 0, bytes: 0 }, |b| plan.buffers[b].slot),
         }
     }
 }
 
+/// Where a layout has a value.
+pub(super) fn tensor(program: &Program, layout: &Layout, phase: usize, value: ValueId, bases: Bases) -> DeviceTensor {
+    let graph = &program.phases[phase].graph;
+    let address = bases.of(graph.value(value).space) + layout.address(phase, value) as u64;
+    DeviceTensor { address, ty: graph.ty(value).clone() }
+}
+
+pub(super) fn bytes(tensor: &DeviceTensor) -> Range<u64> {
+    tensor.address..tensor.address + tensor.ty.span_bytes() as u64
+}
+
 /// The bytes that a node reads and writes.
-fn touched(program: &Program, layout: &Layout, phase: usize, id: NodeId, bases: Bases) -> Touched {
+pub(super) fn touched(program: &Program, layout: &Layout, phase: usize, id: NodeId, bases: Bases) -> Touched {
     let Places { inputs, outputs, workspace } = Places::of(program, layout, phase, id, bases);
-    let bytes = |t: &DeviceTensor| t.address..t.address + t.ty.span_bytes() as u64;
     let scratch = bases.device + workspace.offset as u64;
     Touched {
         reads: inputs.iter().map(bytes).collect(),
@@ -81,8 +90,8 @@ fn touched(program: &Program, layout: &Layout, phase: usize, id: NodeId, bases: 
     }
 }
 
-/// What a phase puts on a device, and whose work each launch does: its nodes in order, their launches joined where
-/// possible.
+/// What a phase puts on a device, and whose work each launch does: its nodes in order, several at once where one kernel can,
+/// their launches joined where possible.
 pub fn record_phase(
     program: &Program,
     layout: &Layout,
@@ -92,14 +101,24 @@ pub fn record_phase(
     arch: u32,
 ) -> Result<Vec<(Shares, Recorded)>, CudaError> {
     let mut steps = Vec::new();
+    let togethers = togethers(program, layout, phase, bases);
     for (tick, &id) in layout.phases[phase].order.iter().enumerate() {
         let mut recorder = Recorder { arch, ..Recorder::default() };
-        record_node(program, layout, phase, id, bases, tf32, &mut recorder)?;
-        if recorder.launches.is_empty() {
-            continue;
-        }
-        let touched = touched(program, layout, phase, id, bases);
-        let step = |launch: Recorded| Step { launch, touched: touched.clone(), tick };
+        let (touched, ticks) = match togethers.get(&tick) {
+            Some(Together::Later) => continue,
+            Some(Together::Here(all)) => {
+                all.record(tf32, &mut recorder)?;
+                (all.touched.clone(), all.ticks.clone())
+            }
+            None => {
+                record_node(program, layout, phase, id, bases, tf32, &mut recorder)?;
+                if recorder.launches.is_empty() {
+                    continue;
+                }
+                (touched(program, layout, phase, id, bases), Shares::from_elem((tick, 1.0), 1))
+            }
+        };
+        let step = |launch: Recorded| Step { launch, touched: touched.clone(), ticks: ticks.clone() };
         steps.extend(recorder.launches.into_iter().map(step));
     }
     Ok(join(steps))

@@ -119,7 +119,8 @@ impl Device {
 fn auto_precision(compute_capability: (u32, u32)) -> Precision {
     match compute_capability {
         (8.., _) => Precision::Bf16Mixed,
-        (7, 5) => Precision::Fp16Mixed,
+        // Volta and Turing.
+        (7, _) => Precision::Fp16Mixed,
         _ => Precision::F32,
     }
 }

@@ -197,6 +197,40 @@ impl Graph {
         true
     }
 
+    /// Makes the node that computes `part` add `addend` to it; false if its op cannot, or runs before `addend` is there.
+    /// Nothing else may read the part yet.
+    pub(crate) fn add_within(&mut self, part: ValueId, addend: ValueId) -> bool {
+        let Some(id) = self.producer(part).filter(|&id| self.node(id).outputs[0] == part) else { return false };
+        let ready = self.producer(addend).is_none_or(|before| before < id);
+        let fits = ready && self.ty(part) == self.ty(addend) && self.ty(addend).is_contiguous();
+        let Some(op) = self.node(id).op.op().plus().filter(|_| fits) else { return false };
+        self.append_input(id, op, addend);
+        true
+    }
+
+    /// Replaces a node's op by one that reads `more` behind what it reads now, and has one output more, which is returned;
+    /// none, and nothing is changed, if one of `more` is not there yet.
+    pub(crate) fn extend_node(&mut self, id: NodeId, op: impl Op + 'static, more: &[ValueId]) -> Option<ValueId> {
+        let is_late = |value: &ValueId| self.producer(*value).is_some_and(|before| before >= id);
+        if more.iter().any(is_late) {
+            return None;
+        }
+        let node = self.node(id);
+        let (path, index) = (node.name.clone(), node.outputs.len());
+        let types: Vec<Type> = node.inputs.iter().chain(more).map(|&v| self.ty(v).clone()).collect();
+        let mut outputs = op.outputs(&types).ok().filter(|outputs| outputs.len() == index + 1)?;
+        let component = op.component(index).unwrap_or(Component::Activations);
+        let (name, ty, space) = (format!("{path}:{index}"), outputs.remove(index), op.output_space(index));
+        let source = Source::Output { node: id, index };
+        let value = self.push_value(Value { name, ty, source, input: None, component, space });
+        more.iter().for_each(|input| self.reads[input.index()] += 1);
+        let node = &mut self.nodes[id.index()];
+        node.op = OpRef::Plain(Arc::new(op));
+        node.inputs.extend(more);
+        node.outputs.push(value);
+        Some(value)
+    }
+
     /// Replaces a node's op by one that also reads `last`.
     fn append_input(&mut self, id: NodeId, op: Box<dyn Op>, last: ValueId) {
         let node = &mut self.nodes[id.index()];

@@ -250,6 +250,11 @@ impl Graph {
         }
     }
 
+    /// How many inputs of nodes it is.
+    pub fn reads_of(&self, value: ValueId) -> u32 {
+        self.reads[value.index()]
+    }
+
     pub fn input_types(&self, node: NodeId) -> Vec<Type> {
         self.node(node).inputs.iter().map(|&v| self.ty(v).clone()).collect()
     }

@@ -157,6 +157,16 @@ pub trait Op: Any + Debug + Send + Sync {
         None
     }
 
+    /// The op that adds its last input, which it only reads, to output 0.
+    fn plus(&self) -> Option<Box<dyn Op>> {
+        None
+    }
+
+    /// Whether its gradient takes that of output 0 in two parts, `Vjp::second` being the other one, and adds them itself.
+    fn adds_gradients(&self) -> bool {
+        false
+    }
+
     /// Whether computing it again is cheap next to keeping its result (recompute = "cheap").
     fn is_cheap(&self) -> bool {
         false
@@ -192,6 +202,8 @@ pub struct Vjp<'a> {
     pub graph: &'a mut Graph,
     pub(crate) node: NodeId,
     pub(crate) grads: Vec<Option<ValueId>>,
+    /// What is to be added to the gradient of output 0, if anything.
+    pub(crate) second: Option<ValueId>,
     pub(crate) wanted: Vec<bool>,
 }
 

@@ -8,8 +8,8 @@ extern "C" __global__ void attention_dropout(const T* x, T* y, i64 rows, int que
     u32 quad = (u32)(n % quads), query = (u32)(row % queries), head = (u32)(row / queries % heads);
     u32 sample = (u32)state[2] + (u32)(row / queries / heads);
     Stream stream = stream_of((u64)state[0], site, (u64)state[1]);
-    uint4 word = stream_quad(stream, sample, (head << 16) + query, quad);
-    u32 words[4] = {word.x, word.y, word.z, word.w};
+    uint4 word = stream_eight(stream, sample, (head << 16) + query / 16 * 8 + query % 8, quad);
+    u32 lower = query / 8 % 2 ? 0 : 16, words[4] = {word.x << lower, word.y << lower, word.z << lower, word.w << lower};
 #pragma unroll
     for (int c = 0; c < 4; c++) {
         i64 at = row * keys + 4 * quad + c;

@@ -10,7 +10,7 @@ use crate::kernels::cuda::{Arg, Kernel, Source};
 use crate::types::DType;
 use crate::with_float;
 use device::{int, refuse_f64, run_over};
-use plimsoll_base::random::{Stream, drop_threshold};
+use plimsoll_base::random::{Dropping, Stream};
 
 const SOURCE: Source = Source { name: "attention_dropout", text: include_str!("attention_dropout.cu") };
 
@@ -73,7 +73,7 @@ impl Op for AttentionDropout {
         let (x, state) = (&launch.inputs[0], &launch.inputs[1]);
         refuse_f64(self, &x.ty)?;
         let [batch, heads, queries, keys] = [0, 1, 2, 3].map(|n| x.ty.shape[n]);
-        let rows = batch * heads * queries;
+        let (rows, dropping) = (batch * heads * queries, Dropping::new(self.p.into()));
         let args = [
             Arg::from(x),
             Arg::from(&launch.outputs[0]),
@@ -83,8 +83,8 @@ impl Op for AttentionDropout {
             int(keys),
             Arg::from(state),
             Arg::U64(self.site),
-            Arg::U32(drop_threshold(self.p)),
-            Arg::F32((1.0 / (1.0 - f64::from(self.p))) as f32),
+            Arg::U32(dropping.threshold),
+            Arg::F32(dropping.keep as f32),
         ];
         let kernel = Kernel::new(SOURCE, "attention_dropout").dtype("T", x.ty.dtype);
         run_over(launch, &kernel, rows * keys.div_ceil(4), &args)

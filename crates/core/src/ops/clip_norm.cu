@@ -10,31 +10,19 @@ __device__ __forceinline__ double block_sum_double(double x) {
     return sum;  // in thread 0
 }
 
-// Sixty gradients to a launch, as there are hundreds: each has `blocks` blocks from block `first` on, and its sum of
-// squares one part per block. One that is not there begins after all blocks.
-#define GRADIENT(i) const T *g##i, i64 n##i, u32 first##i, u32 blocks##i
-#define PICK(i) \
-    if (blockIdx.x >= first##i) g = g##i, n = n##i, first = first##i, blocks = blocks##i;
-#define TEN(EACH_OF, i, AND) \
-    EACH_OF(i##0) AND EACH_OF(i##1) AND EACH_OF(i##2) AND EACH_OF(i##3) AND EACH_OF(i##4) AND EACH_OF(i##5) AND \
-    EACH_OF(i##6) AND EACH_OF(i##7) AND EACH_OF(i##8) AND EACH_OF(i##9)
-#define COMMA ,
-
-extern "C" __global__ void squares(double* parts, TEN(GRADIENT, , COMMA), TEN(GRADIENT, 1, COMMA),
-                                   TEN(GRADIENT, 2, COMMA), TEN(GRADIENT, 3, COMMA), TEN(GRADIENT, 4, COMMA),
-                                   TEN(GRADIENT, 5, COMMA)) {
-    const T* g = g0;
-    i64 n = n0;
-    u32 first = first0, blocks = blocks0;
-    TEN(PICK, , ) TEN(PICK, 1, ) TEN(PICK, 2, ) TEN(PICK, 3, ) TEN(PICK, 4, ) TEN(PICK, 5, )
+// Many gradients to a launch, as there are hundreds: a block has SHARE elements of one, and its sum of squares is a part.
+extern "C" __global__ void squares(MANY, double* parts) {
+    const Set& set = set_of_block(sets, count);
+    const T* g = (const T*)set.at[0];
+    i64 first = (i64)(blockIdx.x - set.first) * SHARE, end = first + SHARE < set.n ? first + SHARE : set.n;
     double sum = 0.0;
-    i64 i = ((i64)(blockIdx.x - first) * blockDim.x + threadIdx.x) * WIDTH, step = (i64)blocks * blockDim.x * WIDTH;
-    UNROLL4 for (; i + WIDTH <= n; i += step) {
+    i64 i = first + threadIdx.x * WIDTH;
+    UNROLL4 for (; i + WIDTH <= end; i += blockDim.x * WIDTH) {
         Raw<T, WIDTH> x = load_raw<WIDTH>(g + i);
         UNROLL for (int k = 0; k < WIDTH; k++) sum += (double)unpacked(x, k) * unpacked(x, k);
     }
     // What is left of the last vector.
-    for (; i < n; i++) sum += (double)to_float(g[i]) * to_float(g[i]);
+    for (; i < end; i++) sum += (double)to_float(g[i]) * to_float(g[i]);
     sum = block_sum_double(sum);
     if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }

@@ -1,10 +1,10 @@
 //! The global norm of all gradients and the factor that clips it.
 
-use super::cuda::{put, refuse_f64, source, typed, width};
+use super::cuda::{refuse_f64, source, typed, width};
 use super::*;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::{Element, elementwise};
-use crate::kernels::cuda::{Arg, DeviceTensor, Grid, Kernel, Source};
+use crate::kernels::cuda::{Arg, DeviceTensor, Grid, Kernel, Set, Source, Sweep};
 use crate::types::DType;
 use crate::with_float;
 use plimsoll_base::simd::simd;
@@ -61,42 +61,44 @@ impl Op for ClipNorm {
         refuse_f64(self, launch)?;
         let (parts, mut count) = (launch.workspace, 0);
         let alike = |a: &DeviceTensor, b: &DeviceTensor| a.ty.dtype == b.ty.dtype && width(&[a], 0) == width(&[b], 0);
-        for gradients in launch.inputs.chunk_by(alike).flat_map(|alike| alike.chunks(BATCH)) {
+        for gradients in launch.inputs.chunk_by(alike).flat_map(|alike| alike.chunks(Sweep::most_sets_of(1))) {
             count += put_squares(launch, gradients, parts + 8 * count as u64)?;
         }
         let limit = self.max_norm.unwrap_or(0.0) as f32;
         let limited = u32::from(self.max_norm.is_some());
-        let kernel = Kernel::new(SOURCE, "clip").dtype("T", DType::F32).define("WIDTH", 4);
+        let kernel = Kernel::new(SOURCE, "clip").dtype("T", DType::F32).define("WIDTH", 4).define("SHARE", SHARE);
+        let kernel = kernel.define("SETS", 1).define("TENSORS", 1);
         let [norm, factor] = [0, 1].map(|i| Arg::from(&launch.outputs[i]));
         let args: [Arg; 6] = [Arg::Address(parts), count.into(), norm, factor, limited.into(), limit.into()];
         launch.kernel(&kernel, Grid::new(1, 1024), &args)
     }
 }
 
-const SOURCE: Source = source!("clip_norm", "map");
+const SOURCE: Source = source!("clip_norm", "map", "sweep");
 
-/// Gradients to a launch, as clip_norm.cu has it.
-const BATCH: usize = 60;
+/// Elements whose squares a block adds up, and a thread of it.
+const SHARE: usize = 16 << 10;
+const PER_THREAD: usize = SHARE / 256;
 
 /// Sums of squares of gradients of one type to `parts`; how many.
 fn put_squares(launch: &mut Launch<'_>, gradients: &[DeviceTensor], parts: u64) -> Result<usize, CudaError> {
     let width = width(&gradients.iter().collect::<Vec<_>>(), 0);
-    let kernel = typed(SOURCE, "squares", &[("T", &gradients[0])]).define("WIDTH", width);
-    let (mut args, mut count) = (vec![Arg::Address(parts)], 0);
-    for g in gradients {
-        let (n, blocks) = (g.ty.elements(), device_sums(g.ty.elements()));
-        args.extend([g.into(), n.into(), Arg::U32(count as u32), Arg::U32(blocks as u32)]);
-        count += blocks;
+    let kernel = typed(SOURCE, "squares", &[("T", &gradients[0])]).define("WIDTH", width).define("SHARE", SHARE);
+    let set = |g: &DeviceTensor| Set { addresses: vec![g.address], elements: g.ty.elements() };
+    let sets: Vec<Set> = gradients.iter().map(set).filter(|set| set.elements > 0).collect();
+    let count = sets.iter().map(|set| device_sums(set.elements)).sum();
+    match sets.is_empty() {
+        true => Ok(0),
+        false => {
+            launch.queue.sweep(Sweep { kernel, width: PER_THREAD, sets, shared: vec![Arg::Address(parts)] })?;
+            Ok(count)
+        }
     }
-    let absent = [Arg::Address(0), Arg::I64(0), Arg::U32(u32::MAX), Arg::U32(0)];
-    args.extend(absent.repeat(BATCH - gradients.len()));
-    put(launch, &kernel, Grid::new(count, 256), count, &args)?;
-    Ok(count)
 }
 
 /// Blocks that add up the squares of a gradient; none for an empty one.
 fn device_sums(elements: usize) -> usize {
-    elements.div_ceil(16 << 10).min(1024)
+    elements.div_ceil(SHARE)
 }
 
 fn sum_of_squares<T: Float + Element>(data: &[T], partials: &mut [f64]) -> f64 {

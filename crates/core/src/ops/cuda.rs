@@ -130,6 +130,15 @@ impl Group {
         }
     }
 
+    /// For kernels that keep much more than the row: a warp has up to three vectors to a lane, a block one to a thread.
+    pub(super) fn vectors(row: usize, width: usize) -> Group {
+        match row {
+            _ if row <= 16 * width => Group::lanes(row, width),
+            _ if row <= 96 * width => Group::with(row, width, 3, &[32]),
+            _ => Group::with(row, width, 1, &[128, 256, 512]),
+        }
+    }
+
     fn with(row: usize, width: usize, most: usize, sizes: &[usize]) -> Group {
         let vectors = row.div_ceil(width).max(1);
         let threads = sizes.iter().copied().find(|threads| vectors <= most * threads).unwrap_or(1024);
@@ -283,7 +292,8 @@ mod tests {
     #[test]
     fn groups_hold_every_element_of_a_row() {
         for (row, width) in [(1, 1), (64, 8), (768, 4), (1024, 8), (5001, 1), (65536, 8), (100_003, 1)] {
-            for group in [Group::new(row, width), Group::lanes(row, width), Group::teams(row, width)] {
+            let groups = [Group::new, Group::lanes, Group::teams, Group::vectors].map(|group| group(row, width));
+            for group in groups {
                 assert!(group.threads * group.packs * width >= row && group.threads <= 1024, "{row}: {group:?}");
             }
         }

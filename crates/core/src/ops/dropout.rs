@@ -9,7 +9,7 @@ use crate::kernels::cpu::rows::InPlace;
 use crate::kernels::cuda::{Arg, Grid};
 use crate::types::DType;
 use crate::with_float;
-use plimsoll_base::random::{Stream, drop_threshold};
+use plimsoll_base::random::{Dropping, Stream};
 use plimsoll_base::simd::simd;
 
 /// Inputs: x, and `rng` i64[3] = (seed, step, index of the first sample of x in the effective batch). Drops each
@@ -76,14 +76,10 @@ impl Op for Dropout {
         }
         let samples = self.samples.max(1);
         let per_sample = x.ty.elements() / samples;
-        // Of wider vectors a thread has too many words to make.
-        let width = width(&[x, y], per_sample).min(4);
-        let threads_per_sample = per_sample.div_ceil(BLOCK) * (BLOCK / 4 / width);
-        let threads = samples * threads_per_sample;
-        let sizes: [Arg; 3] = [threads.into(), threads_per_sample.into(), per_sample.into()];
-        let scale = (1.0 / (1.0 - self.p)) as f32;
-        let constants: [Arg; 4] =
-            [self.site.into(), drop_threshold(self.p as f32).into(), scale.into(), u32::from(self.samples != 0).into()];
+        let width = width(&[x, y], per_sample);
+        let threads = samples * per_sample.div_ceil(EIGHT);
+        let sizes: [Arg; 3] = [threads.into(), per_sample.div_ceil(EIGHT).into(), per_sample.into()];
+        let constants = self.constants();
         let args: Vec<Arg> = [x, y, rng].into_iter().map(Arg::from).chain(sizes).chain(constants).collect();
         let kernel = typed(source!("dropout", "map"), "dropout", &[("T", x)]).define("WIDTH", width);
         let kernel = define_index(kernel, threads);
@@ -94,44 +90,63 @@ impl Op for Dropout {
 impl Differentiable for Dropout {
     fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
         let (rng, dy) = (cx.input(1), cx.grad0());
-        let dx = if self.p == 0.0 { dy } else { cx.add1(self.clone(), &[dy, rng])? };
+        let dx = match self.p == 0.0 {
+            true => dy,
+            false => match norm_grad::drop_within(cx.graph, dy, self, rng) {
+                Some(dropped) => dropped,
+                None => cx.add1(self.clone(), &[dy, rng])?,
+            },
+        };
         Ok(vec![Some(dx), None])
     }
 }
 
+/// Neighbours that one draw is for.
+const EIGHT: usize = 8;
+/// Draws that are made together, lane by lane.
+const LANES: usize = 16;
 /// Elements whose random words are made together.
-const BLOCK: usize = 64;
-/// Words in a row of the generator's coordinates; a multiple of [`BLOCK`].
+const BLOCK: usize = EIGHT * LANES;
+/// Elements in a row of the generator's coordinates; a multiple of [`BLOCK`].
 const ROW: usize = 1 << 16;
 
 impl Dropout {
+    /// What kernels know beside sizes: the site, which bits fall, what is left is multiplied by, whether samples differ.
+    pub(super) fn constants(&self) -> [Arg; 4] {
+        let Dropping { threshold, keep } = Dropping::new(self.p);
+        [self.site.into(), threshold.into(), (keep as f32).into(), u32::from(self.samples != 0).into()]
+    }
+
+    /// What falls of `len` elements, by the state that is input `rng`.
+    pub(super) fn mask(&self, io: &CpuIo<'_>, rng: usize, len: usize) -> Mask {
+        let state = io.input::<i64>(rng);
+        Mask {
+            stream: Stream::new(state[0] as u64, self.site, state[1] as u64),
+            dropping: Dropping::new(self.p),
+            first: if self.samples == 0 { 0 } else { state[2] as u32 },
+            per_sample: len / self.samples.max(1),
+        }
+    }
+
     fn run<T: Float + Element>(&self, io: &CpuIo<'_>) {
         let len = io.output_type(0).elements();
-        let data = InPlace::<T>::new(io, 0, 0);
-        let &[seed, step, first] = io.input::<i64>(1) else { return };
-        let mask = Mask {
-            stream: Stream::new(seed as u64, self.site, step as u64),
-            threshold: drop_threshold(self.p as f32),
-            first: if self.samples == 0 { 0 } else { first as u32 },
-            per_sample: len / self.samples.max(1),
-        };
-        let scale = T::of(1.0 / (1.0 - self.p));
+        let (data, mask) = (InPlace::<T>::new(io, 0, 0), self.mask(io, 1, len));
         ranges(len, |range| {
             // SAFETY: ranges are disjoint and inside the tensor.
             let piece = unsafe { data.load(range.start, range.len()) };
             if self.p > 0.0 {
                 simd(
                     #[inline(always)]
-                    || mask.apply(range.start, piece, scale),
+                    || mask.apply(range.start, piece),
                 );
             }
         });
     }
 }
 
-struct Mask {
+pub(super) struct Mask {
     stream: Stream,
-    threshold: u32,
+    dropping: Dropping,
     /// Index of the first sample in the effective batch.
     first: u32,
     per_sample: usize,
@@ -140,7 +155,8 @@ struct Mask {
 impl Mask {
     /// Drops from `piece`, which starts at element `start` of all samples.
     #[inline(always)]
-    fn apply<T: Float>(&self, start: usize, piece: &mut [T], scale: T) {
+    pub(super) fn apply<T: Float>(&self, start: usize, piece: &mut [T]) {
+        let keep = T::of(self.dropping.keep);
         let (mut at, mut rest) = (start, piece);
         while !rest.is_empty() {
             let (sample, element) = (at / self.per_sample, at % self.per_sample);
@@ -149,30 +165,46 @@ impl Mask {
             let words = self.words(self.first.wrapping_add(sample as u32), element - skip);
             let (now, later) = rest.split_at_mut(len);
             match <&mut [T; BLOCK]>::try_from(&mut *now) {
-                Ok(now) => self.drop(now, &words, scale),
-                Err(_) => self.drop(now, &words[skip..], scale),
+                Ok(now) => self.drop(now, &words, keep),
+                Err(_) => self.drop_from(skip, now, &words, keep),
             }
             (at, rest) = (at + len, later);
         }
     }
 
+    /// A whole block.
     #[inline(always)]
-    fn drop<T: Float>(&self, data: &mut [T], words: &[u32], scale: T) {
-        for (x, &word) in data.iter_mut().zip(words) {
-            *x = if word < self.threshold { T::ZERO } else { *x * scale };
+    fn drop<T: Float>(&self, data: &mut [T; BLOCK], words: &[u32; BLOCK / 2], keep: T) {
+        for (pair, &word) in data.as_chunks_mut::<2>().0.iter_mut().zip(words) {
+            pair[0] = if self.dropping.drops_lower(word) { T::ZERO } else { pair[0] * keep };
+            pair[1] = if self.dropping.drops_upper(word) { T::ZERO } else { pair[1] * keep };
         }
     }
 
-    /// The words of the block that starts at `element`: word w of quad q belongs to element 16 w + q of the block, so
-    /// that sixteen quads are made and used lane by lane.
+    /// What begins inside a block, or ends there.
     #[inline(always)]
-    fn words(&self, sample: u32, element: usize) -> [u32; BLOCK] {
-        let (row, quad) = ((element / ROW) as u32, (element % ROW / 4) as u32);
-        let mut words = [0; BLOCK];
-        for lane in 0..BLOCK / 4 {
-            let made = self.stream.quad(sample, row, quad + lane as u32);
-            for (part, word) in made.into_iter().enumerate() {
-                words[part * BLOCK / 4 + lane] = word;
+    fn drop_from<T: Float>(&self, skip: usize, data: &mut [T], words: &[u32; BLOCK / 2], keep: T) {
+        for (x, e) in data.iter_mut().zip(skip..) {
+            let word = words[e / 2] << if e % 2 == 0 { 16 } else { 0 };
+            *x = if self.dropping.drops_upper(word) { T::ZERO } else { *x * keep };
+        }
+    }
+
+    /// The words of the block that starts at `element`, one for every two neighbours.
+    #[inline(always)]
+    fn words(&self, sample: u32, element: usize) -> [u32; BLOCK / 2] {
+        let (row, group) = ((element / ROW) as u32, (element % ROW / EIGHT) as u32);
+        let mut parts = [[0; LANES]; 4];
+        for lane in 0..LANES {
+            let made = self.stream.eight(sample, row, group + lane as u32);
+            for part in 0..4 {
+                parts[part][lane] = made[part];
+            }
+        }
+        let mut words = [0; BLOCK / 2];
+        for lane in 0..LANES {
+            for part in 0..4 {
+                words[4 * lane + part] = parts[part][lane];
             }
         }
         words
@@ -216,13 +248,13 @@ mod tests {
 
     #[test]
     fn words_are_those_of_the_stream() {
-        let stream = Stream::new(9, 5, 4);
+        let (stream, dropping) = (Stream::new(9, 5, 4), Dropping::new(0.3));
         let kept = |e: usize| {
-            let quad = (e % ROW / BLOCK * 16 + e % 16) as u32;
-            stream.quad(10, (e / ROW) as u32, quad)[e % BLOCK / 16] >= drop_threshold(0.3)
+            let word = stream.eight(10, (e / ROW) as u32, (e % ROW / 8) as u32)[e % 8 / 2];
+            !if e % 2 == 0 { dropping.drops_lower(word) } else { dropping.drops_upper(word) }
         };
         let result = dropped(0.3, 1, 70_000, 10);
-        assert!(result.iter().enumerate().all(|(e, &y)| y == if kept(e) { 1.0 / 0.7 } else { 0.0 }));
+        assert!(result.iter().enumerate().all(|(e, &y)| y == if kept(e) { dropping.keep as f32 } else { 0.0 }));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Layer norm over the last dimension, with a scale and a shift.
 
 use super::cuda::{mismatch, refuse_f64};
-use super::norm::{Backward, Forward, norm_rows, put_norm, put_norm_grad, refuse_statistics_gradient, workspace_bytes};
+use super::norm::{Forward, norm_rows, put_norm, refuse_statistics_gradient};
+use super::norm_grad::NormGrad;
 use super::*;
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
@@ -53,6 +54,9 @@ impl Op for LayerNorm {
     fn is_cheap(&self) -> bool {
         true
     }
+    fn adds_gradients(&self) -> bool {
+        true
+    }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => forward::<T>(io, T::of(self.eps)))
     }
@@ -68,45 +72,9 @@ impl Op for LayerNorm {
 impl Differentiable for LayerNorm {
     fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
         refuse_statistics_gradient(cx, 1..3)?;
-        let inputs = [cx.grad0(), cx.input(0), cx.input(1), cx.output(1), cx.output(2)];
-        Ok(cx.add(LayerNormGrad, &inputs)?.into_iter().map(Some).collect())
-    }
-}
-
-/// Inputs: dy, x, gamma, mean, rstd. Outputs: dx, dgamma, dbeta.
-#[derive(Debug, Clone, PartialEq)]
-struct LayerNormGrad;
-
-impl Op for LayerNormGrad {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![inputs[1].contiguous(), inputs[2].clone(), inputs[2].clone()])
-    }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::may(0, 0)]
-    }
-    fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
-        let (rows, row) = (inputs[3].elements(), inputs[2].elements());
-        match target.backend {
-            Backend::Cpu => 2 * rows::stretches(rows) * row * inputs[2].dtype.wide().bytes(),
-            Backend::Cuda => workspace_bytes(rows, row, 2),
-        }
-    }
-    fn class(&self) -> Class {
-        Class::NormGrad
-    }
-    fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
-        Cost::elementwise(inputs, outputs, 16.0)
-    }
-    fn cpu(&self, io: &CpuIo<'_>) {
-        with_float!(io.output_type(0).dtype, T => backward::<T>(io))
-    }
-    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
-        refuse_f64(self, launch)?;
-        let ([dy, x, gamma, mean, rstd], [dx, dgamma, dbeta]) = (launch.inputs, launch.outputs) else {
-            return Err(mismatch(self, launch, "dy, x, gamma, mean and rstd for dx, dgamma and dbeta"));
-        };
-        let (mean, dbeta) = (Some(mean), Some(dbeta));
-        put_norm_grad(launch, Backward { dy, x, gamma, mean, rstd, dx, dgamma, dbeta })
+        let mut inputs = vec![cx.grad0(), cx.input(0), cx.input(1), cx.output(1), cx.output(2)];
+        inputs.extend(cx.second);
+        Ok(cx.add(NormGrad::new(true, cx.second.is_some()), &inputs)?.into_iter().map(Some).collect())
     }
 }
 
@@ -133,7 +101,7 @@ fn forward<T: Float + Element>(io: &CpuIo<'_>, eps: T) {
 
 /// Normalizes one row in place; the variance comes from differences to the mean, so that a large mean cancels nothing.
 #[inline(always)]
-fn normalize<T: Float>(row: &mut [T], gamma: &[T], beta: &[T], eps: T) -> (T, T) {
+pub(super) fn normalize<T: Float>(row: &mut [T], gamma: &[T], beta: &[T], eps: T) -> (T, T) {
     let n = T::of(row.len() as f64);
     let mean = rows::sum(row, identity) / n;
     let variance = rows::sum(
@@ -146,58 +114,4 @@ fn normalize<T: Float>(row: &mut [T], gamma: &[T], beta: &[T], eps: T) -> (T, T)
         *x = ((*x - mean) * rstd).mul_add(*g, *b);
     }
     (mean, rstd)
-}
-
-fn backward<T: Float + Element>(io: &CpuIo<'_>) {
-    let (x, gamma, means, rstds) = (io.input::<T>(1), io.input::<T>(2), io.input::<T>(3), io.input::<T>(4));
-    let (count, width) = (means.len(), gamma.len());
-    let (dx, stretches) = (InPlace::<T>::new(io, 0, 0), rows::stretches(count));
-    let (dgammas, dbetas) = io.workspace::<T>()[..2 * stretches * width].split_at_mut(stretches * width);
-    let partials = [SharedMut::new(dgammas.as_mut_ptr()), SharedMut::new(dbetas.as_mut_ptr())];
-    parallel(stretches, |index| {
-        // SAFETY: a stretch of rows and its partial sums belong to one task.
-        let [dgamma, dbeta] = partials.map(|p| unsafe { p.slice(index * width, width) });
-        dgamma.fill(T::ZERO);
-        dbeta.fill(T::ZERO);
-        simd(
-            #[inline(always)]
-            || {
-                for row in rows::stretch(count, index) {
-                    // SAFETY: the row is one of this stretch, which no other task has.
-                    let dx = unsafe { dx.load(row * width, width) };
-                    let x = &x[row * width..][..width];
-                    backward_row(dx, x, gamma, means[row], rstds[row], dgamma, dbeta);
-                }
-            },
-        );
-    });
-    simd(
-        #[inline(always)]
-        || {
-            rows::add_up(dgammas, io.output(1));
-            rows::add_up(dbetas, io.output(2));
-        },
-    );
-}
-
-/// With h = dy · gamma and x̂ the normalized row: dx = rstd · (h − mean(h) − x̂ · mean(h · x̂)). `dx` starts as dy.
-#[inline(always)]
-fn backward_row<T: Float>(dx: &mut [T], x: &[T], gamma: &[T], mean: T, rstd: T, dgamma: &mut [T], dbeta: &mut [T]) {
-    let sums = dgamma.iter_mut().zip(dbeta);
-    for ((dx, (x, gamma)), (dgamma, dbeta)) in dx.iter_mut().zip(x.iter().zip(gamma)).zip(sums) {
-        *dgamma = dx.mul_add((*x - mean) * rstd, *dgamma);
-        *dbeta += *dx;
-        *dx *= *gamma;
-    }
-    let n = T::of(dx.len() as f64);
-    let mean_h = rows::sum(dx, identity) / n;
-    let slope = rows::sum2(
-        dx,
-        x,
-        #[inline(always)]
-        |h, x| h * ((x - mean) * rstd),
-    ) / n;
-    for (h, x) in dx.iter_mut().zip(x) {
-        *h = rstd * (*h - mean_h - (*x - mean) * rstd * slope);
-    }
 }

@@ -321,12 +321,24 @@ fn offset(index: usize, leading: &[usize], ty: &Type) -> usize {
     offset
 }
 
+/// dY summed over its rows: by the node that computes dY where that can, and right behind it otherwise, while it is near.
+fn bias_gradient(cx: &mut Vjp<'_>, dy: ValueId) -> Result<ValueId, GraphError> {
+    let n = cx.graph.shape(cx.input(2)).to_vec();
+    match norm_grad::sum_within(cx.graph, dy) {
+        Some(sum) => Ok(sum),
+        None => reduce::sum_to(cx, dy, &n),
+    }
+}
+
 impl Differentiable for MatMul {
     fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
         let (a, b) = (cx.input(0), cx.input(1));
         let dy = self.activation_grad(cx)?;
         let rank = cx.graph.shape(a).len();
         let mut grads = vec![None; cx.inputs().len()];
+        if self.bias && cx.wants(2) {
+            grads[2] = Some(bias_gradient(cx, dy)?);
+        }
         if cx.wants(0) {
             // dA = dY · Bᵀ
             grads[0] = Some(cx.add1(MatMul { transpose_b: !self.transpose_b, ..MatMul::PLAIN }, &[dy, b])?);
@@ -336,10 +348,6 @@ impl Differentiable for MatMul {
             let (left, right) = if self.transpose_b { (dy, a) } else { (a, dy) };
             let left = cx.add1(Permute::transpose(rank), &[left])?;
             grads[1] = Some(cx.add1(MatMul::PLAIN, &[left, right])?);
-        }
-        if self.bias && cx.wants(2) {
-            let n = cx.graph.shape(cx.input(2)).to_vec();
-            grads[2] = Some(reduce::sum_to(cx, dy, &n)?);
         }
         if self.accumulate {
             grads[cx.inputs().len() - 1] = Some(dy);

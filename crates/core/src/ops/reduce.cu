@@ -42,8 +42,9 @@ extern "C" __global__ void sum_columns(const X* x, Y* y, i64 n, i64 inner, i64 c
 }
 
 // Sums over parts (outer, count, columns) of sums: a thread per column and every 32nd part, then a warp per column. The
-// first `width` columns are y's, the others z's.
-extern "C" __global__ void add_parts(const float* parts, Y* y, Y* z, i64 count, i64 columns, i64 width) {
+// first `width` columns are y's, the next `second` z's, the others last's.
+extern "C" __global__ void add_parts(const float* parts, Y* y, Y* z, Y* last, i64 count, i64 columns, i64 width,
+                                     i64 second) {
     __shared__ float scratch[32][33];
     int side = threadIdx.x % 32, turn = threadIdx.x / 32;
     i64 tiles = (columns + 31) / 32, outer = blockIdx.x / tiles, first = blockIdx.x % tiles * 32;
@@ -58,5 +59,6 @@ extern "C" __global__ void add_parts(const float* parts, Y* y, Y* z, i64 count, 
     i64 column = first + turn;
     if (side != 0 || column >= columns) return;
     if (column < width) y[outer * width + column] = from_float<Y>(sum);
-    else z[outer * (columns - width) + column - width] = from_float<Y>(sum);
+    else if (column < width + second) z[outer * second + column - width] = from_float<Y>(sum);
+    else last[outer * (columns - width - second) + column - width - second] = from_float<Y>(sum);
 }

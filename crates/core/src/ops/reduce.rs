@@ -131,7 +131,7 @@ fn kernel(entry: &'static str, x: &DeviceTensor, y: &DeviceTensor) -> Kernel {
     Kernel::new(SOURCE, entry).dtype("X", x.ty.dtype).dtype("Y", y.ty.dtype)
 }
 
-/// Adds up parts of sums that lie in the workspace: f32 (count, elements of `to`, one after the other if there are two).
+/// Adds up parts of sums that lie in the workspace: f32 (count, elements of `to`, one after the other if there are two or three; three are of one size).
 pub(super) fn add_parts(
     launch: &mut Launch<'_>,
     address: u64,
@@ -148,7 +148,7 @@ pub(super) fn add_parts(
     }
 }
 
-/// Adds up `outer` times `count` parts: f32 (outer, count, columns), the columns being those of one or two tensors.
+/// Adds up `outer` times `count` parts: f32 (outer, count, columns), the columns being those of up to three tensors.
 fn put_parts(
     launch: &mut Launch<'_>,
     address: u64,
@@ -158,8 +158,11 @@ fn put_parts(
     let columns = to.iter().map(|y| y.ty.elements()).sum::<usize>() / outer.max(1);
     let width = to[0].ty.elements() / outer.max(1);
     let parts = DeviceTensor { address, ty: Type::new(DType::F32, &[outer, count, columns]) };
-    let (y, z) = (to[0], to[to.len() - 1]);
-    let args: [Arg; 6] = [(&parts).into(), y.into(), z.into(), count.into(), columns.into(), width.into()];
+    let [y, z, last] = [0usize, 1, 2].map(|i| to[i.min(to.len() - 1)]);
+    // Of two, all columns behind the first tensor's are the second's.
+    let second = if to.len() == 3 { width } else { columns - width };
+    let args: [Arg; 8] =
+        [(&parts).into(), y.into(), z.into(), last.into(), count.into(), columns.into(), width.into(), second.into()];
     let blocks = outer * columns.div_ceil(32);
     put(launch, &kernel("add_parts", &parts, y).define("WIDTH", 1), Grid::new(blocks, 1024), blocks, &args)
 }

@@ -1,7 +1,8 @@
 //! RMS norm over the last dimension, with a scale.
 
 use super::cuda::{mismatch, refuse_f64};
-use super::norm::{Backward, Forward, norm_rows, put_norm, put_norm_grad, refuse_statistics_gradient, workspace_bytes};
+use super::norm::{Forward, norm_rows, put_norm, refuse_statistics_gradient};
+use super::norm_grad::NormGrad;
 use super::*;
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
@@ -49,6 +50,9 @@ impl Op for RmsNorm {
     fn is_cheap(&self) -> bool {
         true
     }
+    fn adds_gradients(&self) -> bool {
+        true
+    }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => forward::<T>(io, T::of(self.eps)))
     }
@@ -64,44 +68,9 @@ impl Op for RmsNorm {
 impl Differentiable for RmsNorm {
     fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
         refuse_statistics_gradient(cx, 1..2)?;
-        let inputs = [cx.grad0(), cx.input(0), cx.input(1), cx.output(1)];
-        Ok(cx.add(RmsNormGrad, &inputs)?.into_iter().map(Some).collect())
-    }
-}
-
-/// Inputs: dy, x, gamma, rstd. Outputs: dx, dgamma.
-#[derive(Debug, Clone, PartialEq)]
-struct RmsNormGrad;
-
-impl Op for RmsNormGrad {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![inputs[1].contiguous(), inputs[2].clone()])
-    }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::may(0, 0)]
-    }
-    fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
-        let (rows, row) = (inputs[3].elements(), inputs[2].elements());
-        match target.backend {
-            Backend::Cpu => rows::stretches(rows) * row * inputs[2].dtype.wide().bytes(),
-            Backend::Cuda => workspace_bytes(rows, row, 1),
-        }
-    }
-    fn class(&self) -> Class {
-        Class::NormGrad
-    }
-    fn cost(&self, inputs: &[Type], outputs: &[Type]) -> Cost {
-        Cost::elementwise(inputs, outputs, 12.0)
-    }
-    fn cpu(&self, io: &CpuIo<'_>) {
-        with_float!(io.output_type(0).dtype, T => backward::<T>(io))
-    }
-    fn cuda(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
-        refuse_f64(self, launch)?;
-        let ([dy, x, gamma, rstd], [dx, dgamma]) = (launch.inputs, launch.outputs) else {
-            return Err(mismatch(self, launch, "dy, x, gamma and rstd for dx and dgamma"));
-        };
-        put_norm_grad(launch, Backward { dy, x, gamma, mean: None, rstd, dx, dgamma, dbeta: None })
+        let mut inputs = vec![cx.grad0(), cx.input(0), cx.input(1), cx.output(1)];
+        inputs.extend(cx.second);
+        Ok(cx.add(NormGrad::new(false, cx.second.is_some()), &inputs)?.into_iter().map(Some).collect())
     }
 }
 
@@ -124,7 +93,7 @@ fn forward<T: Float + Element>(io: &CpuIo<'_>, eps: T) {
 }
 
 #[inline(always)]
-fn normalize<T: Float>(row: &mut [T], gamma: &[T], eps: T) -> T {
+pub(super) fn normalize<T: Float>(row: &mut [T], gamma: &[T], eps: T) -> T {
     let square = rows::sum(
         row,
         #[inline(always)]
@@ -135,49 +104,4 @@ fn normalize<T: Float>(row: &mut [T], gamma: &[T], eps: T) -> T {
         *x = *x * rstd * *g;
     }
     rstd
-}
-
-fn backward<T: Float + Element>(io: &CpuIo<'_>) {
-    let (x, gamma, rstds) = (io.input::<T>(1), io.input::<T>(2), io.input::<T>(3));
-    let (count, width) = (rstds.len(), gamma.len());
-    let (dx, stretches) = (InPlace::<T>::new(io, 0, 0), rows::stretches(count));
-    let dgammas = &mut io.workspace::<T>()[..stretches * width];
-    let partials = SharedMut::new(dgammas.as_mut_ptr());
-    parallel(stretches, |index| {
-        // SAFETY: a stretch of rows and its partial sum belong to one task.
-        let dgamma = unsafe { partials.slice(index * width, width) };
-        dgamma.fill(T::ZERO);
-        simd(
-            #[inline(always)]
-            || {
-                for row in rows::stretch(count, index) {
-                    // SAFETY: the row is one of this stretch, which no other task has.
-                    let dx = unsafe { dx.load(row * width, width) };
-                    backward_row(dx, &x[row * width..][..width], gamma, rstds[row], dgamma);
-                }
-            },
-        );
-    });
-    simd(
-        #[inline(always)]
-        || rows::add_up(dgammas, io.output(1)),
-    );
-}
-
-/// With h = dy · gamma and x̂ = x · rstd: dx = rstd · (h − x̂ · mean(h · x̂)). `dx` starts as dy.
-#[inline(always)]
-fn backward_row<T: Float>(dx: &mut [T], x: &[T], gamma: &[T], rstd: T, dgamma: &mut [T]) {
-    for ((dx, (x, gamma)), dgamma) in dx.iter_mut().zip(x.iter().zip(gamma)).zip(dgamma) {
-        *dgamma = dx.mul_add(*x * rstd, *dgamma);
-        *dx *= *gamma;
-    }
-    let slope = rows::sum2(
-        dx,
-        x,
-        #[inline(always)]
-        |h, x| h * (x * rstd),
-    ) / T::of(dx.len() as f64);
-    for (h, x) in dx.iter_mut().zip(x) {
-        *h = rstd * (*h - *x * rstd * slope);
-    }
 }

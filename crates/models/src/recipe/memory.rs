@@ -156,7 +156,7 @@ pub(super) const ABOUT: &[About] = &[
     about("memory.micro_batch", "Samples computed at a time; the effective batch is reached by gradient accumulation."),
     about(
         "memory.precision",
-        "Number formats of the computation; `auto` depends on the device alone (bf16-mixed from sm_80, fp16-mixed on sm_75, f32 on CPU), never on the budget.",
+        "Number formats of the computation; `auto` depends on the device alone (bf16-mixed from sm_80, fp16-mixed on sm_70 and sm_75, f32 on CPU), never on the budget.",
     ),
     about(
         "memory.recompute",

@@ -94,32 +94,47 @@ pub fn choose(
 ) -> Result<Choice, ChooseError> {
     check_pins(&Situation { family, spec, pins })?;
     let options = LayoutOptions { sharing: options.sharing && !pins.no_sharing, ..options };
-    let mut nothing = Err(PlanError::Broken("there is nothing to choose from".into()).into());
-    // Host memory is used only where nothing fits without it.
+    let mut best: Option<(PlanSearch<'_>, Choice)> = None;
     let mut offloads = offloads(family, pins, &options).into_iter().peekable();
     while let Some(offload) = offloads.next() {
-        let mut search = PlanSearch::new(family, spec, pins, options, profile, offload);
+        let bound = best.as_ref().map(|(_, choice)| choice.predicted_step_ms / 1e3);
+        let mut search = PlanSearch::new(family, spec, pins, options, profile, offload).faster_than(bound);
         // Without room for what lives over steps there is nothing to search; the last has to say how much it needs.
-        let is_last = offloads.peek().is_none();
-        if !is_last && search.least_resident_bytes()? > arena_budget {
+        let is_needed = offloads.peek().is_none() && best.is_none();
+        if !is_needed && search.least_resident_bytes()? > arena_budget {
             continue;
         }
-        if let Some(choice) = placed(&mut search, arena_budget)? {
-            return explained(&mut search, choice);
-        }
-        // What needs more alive than there is does not fit, however it is placed.
-        if !is_last && search.smallest()?.live_peak_bytes > arena_budget {
-            continue;
-        }
-        match smallest_placed(&mut search)? {
-            choice if choice.layout.arena_bytes <= arena_budget => return explained(&mut search, choice),
-            choice => {
+        match fitting(&mut search, arena_budget, is_needed)? {
+            Some(choice) if choice.layout.arena_bytes > arena_budget => {
                 let smallest_bytes = choice.layout.arena_bytes;
-                nothing = Err(ChooseError::DoesNotFit { smallest_bytes, smallest: Box::new(choice) });
+                return Err(ChooseError::DoesNotFit { smallest_bytes, smallest: Box::new(choice) });
             }
+            Some(choice) if bound.is_none_or(|bound| choice.predicted_step_ms / 1e3 < bound * (1.0 - 1e-9)) => {
+                let is_fastest_of_all = search.is_unbounded(&choice)?;
+                best = Some((search, choice));
+                // With all the memory there is it would not be faster: host memory can only cost time.
+                if is_fastest_of_all {
+                    break;
+                }
+            }
+            _ => {}
         }
     }
-    nothing
+    let nothing = || PlanError::Broken("there is nothing to choose from".into());
+    let (mut search, choice) = best.ok_or_else(nothing)?;
+    explained(&mut search, choice)
+}
+
+/// The fastest plan that fits, or the smallest, if that fits or `is_needed` to say what would.
+fn fitting(search: &mut PlanSearch<'_>, arena_budget: usize, is_needed: bool) -> Result<Option<Choice>, ChooseError> {
+    if let Some(choice) = placed(search, arena_budget)? {
+        return Ok(Some(choice));
+    }
+    // What needs more alive than there is does not fit, however it is placed.
+    if !is_needed && (search.is_bounded() || search.smallest()?.live_peak_bytes > arena_budget) {
+        return Ok(None);
+    }
+    Ok(Some(smallest_placed(search)?).filter(|choice| is_needed || choice.layout.arena_bytes <= arena_budget))
 }
 
 fn explained(search: &mut PlanSearch<'_>, mut choice: Choice) -> Result<Choice, ChooseError> {
@@ -128,7 +143,9 @@ fn explained(search: &mut PlanSearch<'_>, mut choice: Choice) -> Result<Choice, 
 }
 
 /// Placements tried in one budget: gaps between buffers can take a plan over it.
-const PLACEMENTS: usize = 6;
+const PLACEMENTS: usize = 8;
+/// Of these, how many are of plans that need just a little less: one of them may have fewer gaps.
+const NEIGHBOURS: usize = 3;
 
 /// The plan that needs least. The fewest bytes alive need not be the fewest with gaps: what is called smallest has to be,
 /// byte for byte.
@@ -144,14 +161,15 @@ fn smallest_placed(search: &mut PlanSearch<'_>) -> Result<Choice, ChooseError> {
 /// The fastest plan that fits with its gaps.
 fn placed(search: &mut PlanSearch<'_>, arena_budget: usize) -> Result<Option<Choice>, ChooseError> {
     let mut budget = arena_budget;
-    for _ in 0..PLACEMENTS {
-        let Some(candidate) = search.fastest(budget)? else { break };
+    for attempt in 0..PLACEMENTS {
+        let Some(candidate) = search.fastest_below(budget)? else { break };
         let choice = search.realize(&candidate)?;
         if choice.layout.arena_bytes <= arena_budget {
             return Ok(Some(choice));
         }
-        // Next time leave room for the gaps.
-        budget = candidate.live_peak_bytes.saturating_sub(choice.layout.arena_bytes - arena_budget);
+        // Later leave room for the gaps.
+        let gaps = choice.layout.arena_bytes - arena_budget;
+        budget = candidate.live_peak_bytes.saturating_sub(if attempt < NEIGHBOURS { 1 } else { gaps });
     }
     Ok(None)
 }

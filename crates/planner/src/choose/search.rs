@@ -22,6 +22,10 @@ use std::collections::HashMap;
 /// Rounds over all levers; one that improves nothing ends them.
 const ROUNDS: usize = 3;
 
+/// Smaller budgets that a plan is also looked for in, and how many of them there are between a size and its double.
+const SMALLER_BUDGETS: usize = 3;
+const STEPS_PER_DOUBLING: f64 = 12.0;
+
 /// Ragged micro-batches tried on either side of the best even one.
 const RAGGED: usize = 4;
 
@@ -32,6 +36,8 @@ pub(super) struct PlanSearch<'a> {
     pub options: LayoutOptions,
     pub profile: &'a Profile,
     pub offload: Offload,
+    /// What is not faster than this is of no use.
+    bound: Option<f64>,
     bases: HashMap<Settings, Base>,
     others: HashMap<(AttentionForm, usize, usize, FeedForwardForm), Needs>,
 }
@@ -97,7 +103,23 @@ impl<'a> PlanSearch<'a> {
         profile: &'a Profile,
         offload: Offload,
     ) -> PlanSearch<'a> {
-        PlanSearch { family, spec, pins, options, profile, offload, bases: HashMap::new(), others: HashMap::new() }
+        let (bases, others) = (HashMap::new(), HashMap::new());
+        PlanSearch { family, spec, pins, options, profile, offload, bound: None, bases, others }
+    }
+
+    /// The same for plans that take less than `bound` seconds only.
+    pub(super) fn faster_than(self, bound: Option<f64>) -> PlanSearch<'a> {
+        PlanSearch { bound, ..self }
+    }
+
+    pub(super) fn is_bounded(&self) -> bool {
+        self.bound.is_some()
+    }
+
+    /// Whether no plan is faster, however much memory there is.
+    pub(super) fn is_unbounded(&mut self, choice: &Choice) -> Result<bool, PlanError> {
+        let fastest = self.fastest(usize::MAX)?;
+        Ok(fastest.is_none_or(|fastest| choice.predicted_step_ms / 1e3 <= fastest.step_seconds * (1.0 + 1e-6)))
     }
 
     /// The fastest candidate whose live peak is at most `budget` bytes.
@@ -105,7 +127,7 @@ impl<'a> PlanSearch<'a> {
         let start = self.start(self.spec.effective_batch);
         let mut best = None;
         self.scan(&start, budget, &mut best)?;
-        if best.is_none() {
+        if best.is_none() && !self.is_bounded() {
             // With the usual levers nothing fits: go on from the settings that need least.
             let smallest = self.smallest()?;
             if smallest.live_peak_bytes > budget {
@@ -120,6 +142,24 @@ impl<'a> PlanSearch<'a> {
             self.try_levers(budget, &mut best)?;
             if !improved(&before, &best) {
                 break;
+            }
+        }
+        Ok(best)
+    }
+
+    /// The same, looked for in a few smaller budgets too: levers are tried one after the other, and what that finds need not
+    /// be faster where there is more room. These budgets are the same for all that lie near each other.
+    pub(super) fn fastest_below(&mut self, budget: usize) -> Result<Option<Candidate>, PlanError> {
+        let mut best = self.fastest(budget)?;
+        let Some(step) = best.as_ref().map(|_| ((budget as f64).log2() * STEPS_PER_DOUBLING).floor()) else {
+            return Ok(None);
+        };
+        for below in 0..SMALLER_BUDGETS {
+            let smaller = 2f64.powf((step - below as f64) / STEPS_PER_DOUBLING) as usize;
+            match self.fastest(smaller.min(budget))? {
+                Some(found) if best.as_ref().is_none_or(|best| found.beats(best)) => best = Some(found),
+                Some(_) => {}
+                None => break,
             }
         }
         Ok(best)
@@ -269,7 +309,7 @@ impl<'a> PlanSearch<'a> {
 
     /// Takes the fastest rung of these settings that fits, if it beats the best so far.
     fn consider(&mut self, settings: &Settings, budget: usize, best: &mut Option<Candidate>) -> Result<(), PlanError> {
-        let (first, bound) = (self.first_rung(), best.as_ref().map(|b| b.step_seconds));
+        let (first, bound) = (self.first_rung(), best.as_ref().map(|b| b.step_seconds).or(self.bound));
         let base = self.base(settings)?;
         let room = budget.saturating_sub(base.resident_bytes);
         let hopeless = budget < base.resident_bytes || base.other_live_bytes > room;
@@ -278,7 +318,8 @@ impl<'a> PlanSearch<'a> {
         }
         if let Some(rung) = base.ladder.fit(first.min(base.ladder.len() - 1), room)? {
             let candidate = base.at(settings, rung);
-            if best.as_ref().is_none_or(|best| candidate.beats(best)) {
+            let is_of_use = bound.is_none_or(|bound| candidate.step_seconds <= bound * (1.0 + 1e-9));
+            if is_of_use && best.as_ref().is_none_or(|best| candidate.beats(best)) {
                 *best = Some(candidate);
             }
         }

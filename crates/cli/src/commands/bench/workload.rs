@@ -14,13 +14,14 @@ enum Kind {
     Encoder { hidden: usize, layers: usize, heads: usize },
     T5 { d_model: usize, d_ff: usize, layers: usize, heads: usize },
     Clip { small: bool },
+    Preset(&'static str),
 }
 
 const FULL: Kind = Kind::Text { vocab: 50257, layers: 24, ffn: 6400 };
 const SMALL: Kind = Kind::Text { vocab: 1000, layers: 4, ffn: 640 };
 
 /// The `-batched` names are how PyTorch writes the same model differently; here that is a decision of the plan.
-pub const WORKLOADS: [Workload; 15] = [
+pub const WORKLOADS: [Workload; 17] = [
     Workload { name: "hybrid", kind: Kind::Series { attention: "auto" } },
     Workload { name: "hybrid-materialized", kind: Kind::Series { attention: "materialized" } },
     Workload { name: "mu-sota", kind: FULL },
@@ -28,6 +29,8 @@ pub const WORKLOADS: [Workload; 15] = [
     Workload { name: "mu-sota-batched", kind: FULL },
     Workload { name: "mu-sota-small-batched", kind: SMALL },
     Workload { name: "bert-large", kind: Kind::Encoder { hidden: 1024, layers: 24, heads: 16 } },
+    Workload { name: "roberta-large", kind: Kind::Preset("roberta-large") },
+    Workload { name: "deberta-v3-large", kind: Kind::Preset("microsoft/deberta-v3-large") },
     Workload { name: "bert-base", kind: Kind::Encoder { hidden: 768, layers: 12, heads: 12 } },
     Workload { name: "minilm", kind: Kind::Encoder { hidden: 384, layers: 6, heads: 12 } },
     Workload { name: "bert-mini", kind: Kind::Encoder { hidden: 256, layers: 4, heads: 4 } },
@@ -101,6 +104,7 @@ impl Workload {
                  num_heads = {heads}\nfeed_forward_proj = \"gated-gelu\"\ntie_word_embeddings = true\n\
                  scale_decoder_outputs = false"
             ),
+            Kind::Preset(preset) => format!("preset = \"{preset}\"\nnum_labels = 2"),
             Kind::Clip { small: false } => "family = \"clip\"".into(),
             Kind::Clip { small: true } => "family = \"clip\"\nprojection_dim = 128\n\
                 text_config = { hidden_size = 128, intermediate_size = 512, num_hidden_layers = 4, \

@@ -70,9 +70,10 @@ pub struct Options<T> {
     pub dropout: Option<Dropout>,
 }
 
-/// Dropout of the probabilities after the softmax. The random word of (sample, head, i, j) is
-/// `stream.word(sample, head · 65536 + i, j)`: a function of the coordinates alone, never of lengths or micro-batch.
-/// It holds up to [`LIMIT`] queries and heads.
+/// Dropout of the probabilities after the softmax. Query i, query i + 8 (where i mod 16 is below 8) and four keys share
+/// a draw, as a lane of a tensor core has them: `stream.eight(sample, head · 65536 + i / 16 · 8 + i mod 8, j / 4)`, word
+/// j mod 4, its lower half for the first query. A function of the coordinates alone, never of lengths or micro-batch. It
+/// holds up to [`LIMIT`] queries and heads.
 #[derive(Clone, Copy, Debug)]
 pub struct Dropout {
     pub stream: Stream,

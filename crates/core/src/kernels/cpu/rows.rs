@@ -122,15 +122,6 @@ pub fn stretch(rows: usize, index: usize) -> Range<usize> {
     (index * size).min(rows)..((index + 1) * size).min(rows)
 }
 
-/// `out = Σ partials[i]`, in index order.
-#[inline(always)]
-pub(crate) fn add_up<T: Float>(partials: &[T], out: &mut [T]) {
-    out.fill(T::ZERO);
-    for partial in partials.chunks_exact(out.len()) {
-        add(out, partial);
-    }
-}
-
 /// `out += row`.
 #[inline(always)]
 pub fn add<T: Float>(out: &mut [T], row: &[T]) {

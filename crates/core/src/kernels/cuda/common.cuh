@@ -89,7 +89,7 @@ __device__ __forceinline__ float block_max(float x, float* scratch) {
     return scratch[32];
 }
 
-// Counter-based random numbers (Philox 4x32-10), the same words as exec/cpu/random.rs.
+// Counter-based random numbers (Philox 4x32), the same words as base/random.rs.
 __device__ __forceinline__ uint4 philox_round(uint4 counter, uint2 key) {
     u64 a = (u64)counter.x * 0xD2511F53u, b = (u64)counter.z * 0xCD9E8D57u;
     return make_uint4((u32)(b >> 32) ^ counter.y ^ key.x, (u32)b, (u32)(a >> 32) ^ counter.w ^ key.y, (u32)a);
@@ -98,9 +98,11 @@ __device__ __forceinline__ uint4 philox_round(uint4 counter, uint2 key) {
 __device__ __forceinline__ uint2 philox_key(uint2 key, u32 n) {
     return make_uint2(key.x + n * 0x9E3779B9u, key.y + n * 0xBB67AE85u);
 }
-__device__ __forceinline__ uint4 philox(uint4 counter, uint2 key) {
+// What masks, and bits to round by, are drawn with.
+#define MASK_ROUNDS 7
+template <int ROUNDS> __device__ __forceinline__ uint4 philox(uint4 counter, uint2 key) {
 #pragma unroll
-    for (int n = 0; n < 10; n++) counter = philox_round(counter, philox_key(key, n));
+    for (int n = 0; n < ROUNDS; n++) counter = philox_round(counter, philox_key(key, n));
     return counter;
 }
 __device__ __forceinline__ u64 mix(u64 x) {
@@ -116,7 +118,13 @@ __device__ __forceinline__ Stream stream_of(u64 seed, u64 site, u64 step) {
     u64 mixed = mix(seed ^ mix(site) ^ turned);
     return Stream{make_uint2((u32)mixed, (u32)(mixed >> 32)), (u32)step};
 }
-// Four words for the coordinates (row, 4·quad .. 4·quad + 4) inside a sample.
-__device__ __forceinline__ uint4 stream_quad(Stream s, u32 sample, u32 row, u32 quad) {
-    return philox(make_uint4(s.step, sample, row, quad), s.key);
+// Sixteen bits for each of eight neighbours, the two of a word in its lower and its upper half.
+__device__ __forceinline__ uint4 stream_eight(Stream s, u32 sample, u32 row, u32 group) {
+    return philox<MASK_ROUNDS>(make_uint4(s.step, sample, row, group), s.key);
+}
+// Those of neighbour n in the upper half of a word, with something below it: to be compared with a threshold whose lower
+// half is 0.
+__device__ __forceinline__ u32 bits_of(uint4 words, int n) {
+    u32 word = n < 2 ? words.x : n < 4 ? words.y : n < 6 ? words.z : words.w;
+    return n % 2 ? word : word << 16;
 }

@@ -54,6 +54,15 @@ template <int N> __device__ __forceinline__ float unpacked(const Raw<float, N>& 
     return __uint_as_float(raw.at[k]);
 }
 
+template <typename Element, int N> __device__ __forceinline__ Raw<Element, N> pack_raw(const float (&x)[N]) {
+    Raw<Element, N> raw = {};
+    UNROLL for (int k = 0; k < N; k++) {
+        if constexpr (sizeof(Element) == 2) raw.at[k / 2] |= (u32)from_float<Element>(x[k]).bits << k % 2 * 16;
+        else raw.at[k] = __float_as_uint(x[k]);
+    }
+    return raw;
+}
+
 // This thread's place among all threads of the launch.
 __device__ __forceinline__ i64 thread_index() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
 

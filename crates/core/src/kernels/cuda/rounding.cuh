@@ -25,13 +25,11 @@ template <int N>
 __device__ __forceinline__ void store_rounded(const float (&x)[N], bf16* to, i64 i, i64 n, Rounding r, u32 tensor) {
     if (!ROUNDED) return store(x, to, i, n);
     i64 element = r.first + i;
-    uint4 words = stream_quad(r.stream, r.sample, tensor, (u32)(element / 8));
+    uint4 words = stream_eight(r.stream, r.sample, tensor, (u32)(element / 8));
     int start = N == 8 ? 0 : (int)(element % 8);
     float rounded[N];
     UNROLL for (int k = 0; k < N; k++) {
-        int at = start + k;
-        u32 pair = at < 2 ? words.x : at < 4 ? words.y : at < 6 ? words.z : words.w;
-        rounded[k] = to_float(round_by_chance(x[k], pair >> (at % 2 * 16)));
+        rounded[k] = to_float(round_by_chance(x[k], bits_of(words, start + k) >> 16));
     }
     store(rounded, to, i, n);
 }

@@ -37,7 +37,12 @@ impl Sweep {
     }
 
     fn most_sets(&self) -> usize {
-        TABLE_BYTES / (8 * self.words_per_set())
+        Sweep::most_sets_of(self.tensors())
+    }
+
+    /// How many sets of so many tensors a launch has room for.
+    pub(crate) fn most_sets_of(tensors: usize) -> usize {
+        TABLE_BYTES / (8 * (tensors + 2))
     }
 
     /// Whether one launch can do what both do, `sets` of them in all.

@@ -8,7 +8,7 @@ use crate::ops::device::{
     GEMM_BYTES, Regions, add_up, by_columns, by_rows, every, int, multiply, product, refuse_f64, round_to,
 };
 use kernel::AttentionShape;
-use plimsoll_base::random::drop_threshold;
+use plimsoll_base::random::Dropping;
 
 macro_rules! source {
     ($name:literal $(, $part:literal)*) => {
@@ -381,6 +381,7 @@ impl<'a> Call<'a> {
         let rows = Arg::Address(if s.bias == Bias::None { 0 } else { space.rows });
         let mask = if self.op.key_mask { self.mask + (first * s.k_len * 4) as u64 } else { 0 };
         let (p, site) = self.op.dropout.unwrap_or((0.0, 0));
+        let dropping = Dropping::new(p.into());
         [
             there(1, space.by_distance),
             rows,
@@ -393,8 +394,8 @@ impl<'a> Call<'a> {
             Arg::Address(self.state),
             Arg::U64(site),
             int(first),
-            Arg::U32(drop_threshold(p)),
-            Arg::F32((1.0 / (1.0 - f64::from(p))) as f32),
+            Arg::U32(dropping.threshold),
+            Arg::F32(dropping.keep as f32),
         ]
     }
 

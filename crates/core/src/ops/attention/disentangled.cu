@@ -164,6 +164,8 @@ extern "C" __global__ void __launch_bounds__(128, 3)
         }
 #pragma unroll
         for (int p = 0; p < TILE / 16; p++) {
+            uint4 drawn;
+            if (DROPPED) drawn = head.draw(block.own, (j0 + 16 * p) / 4 + lane.t);
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 float* weights[2] = {s[p][0] + 2 * r, s[p][1] + 2 * r};
@@ -173,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(128, 3)
                     x = power_of_2(x - shift[r]);
                     total[r] += x;
                 }
-                if (DROPPED) head.drop(weights[0], weights[1], block.own + 8 * r, (j0 + 16 * p) / 4 + lane.t);
+                if (DROPPED) head.drop(weights[0], weights[1], half_of(drawn, r));
             }
             mix(sums, s[p], keys + TILE_CELLS, p, lane);
         }

@@ -3,7 +3,7 @@
 
 struct Notes {
     Shown<FAR> shown[2];
-    uint4 keys[4];
+    uint4 keys[2];
 };
 
 // The rows of a lane, as far as they have come.
@@ -42,20 +42,19 @@ struct Softmax {
 };
 
 // Takes away the weights that fall; what is left is still to be multiplied by `keep`.
-__device__ __forceinline__ void drop(float (&s)[FAR / 2], const Draws& draws, const RowDraw (&rows)[2], int quad,
-                                     u32 threshold) {
+__device__ __forceinline__ void drop(float (&s)[FAR / 2], const Draws& draws, RowDraw rows, int quad, u32 threshold) {
 #pragma unroll
-    for (int n = 0; n < FAR / 2; n += 8) {
-        QuadDraw one = draws.quad(quad + n / 8 * 4);
+    for (int n = 0; n < FAR / 2; n += 16) {
         uint4 word[2];
-        draws.words<2>(word, rows, {one, one});
+        draws.words<2>(word, {rows, rows}, {draws.quad(quad + n / 8 * 4), draws.quad(quad + n / 8 * 4 + 4)});
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            float* x = s + n + 2 * r;
-            if (word[r].x < threshold) x[0] = 0.0f;
-            if (word[r].y < threshold) x[1] = 0.0f;
-            if (word[r].z < threshold) x[4] = 0.0f;
-            if (word[r].w < threshold) x[5] = 0.0f;
+        for (int m = 0; m < 4; m++) {
+            uint4 bits = half_of(word[m / 2], m % 2);
+            float* x = s + n + m / 2 * 8 + m % 2 * 2;
+            if (bits.x < threshold) x[0] = 0.0f;
+            if (bits.y < threshold) x[1] = 0.0f;
+            if (bits.z < threshold) x[4] = 0.0f;
+            if (bits.w < threshold) x[5] = 0.0f;
         }
     }
 }
@@ -96,8 +95,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     u32 mine = unit_of(queries) + lane.warp / 4 * UNITS(8192);
     auto unit = [&](int n, int value) { return unit_of(tiles) + (value * 2 + n % 2) * UNITS(TILE_BYTES(FAR)); };
     int end[2] = {end_of(own), end_of(own + 8)}, least = end_of(i0 + 16 * lane.warp);
-    RowDraw drawn[2];
-    if (DROPPED) drawn[0] = draws.row(own), drawn[1] = draws.row(own + 8);
+    RowDraw drawn;
+    if (DROPPED) drawn = draws.row(own);
     float s[FAR / 2], sums[D / 2], fade[2];
     u32 weights[FAR / 16][4];
 #pragma unroll

@@ -4,14 +4,14 @@
 #define STAGES_HERE 2
 
 // What belongs to the queries of a tile: the logarithm that their scores are shifted by, negated, Σ dout · out, and what
-// their weights are drawn by.
+// the weights of two of them are drawn by.
 struct __align__(16) Column {
     float shift[FAR], delta[FAR];
-    RowDraw drawn[DROPPED ? FAR : 1];
+    RowDraw drawn[DROPPED ? FAR / 2 : 1];
 };
 struct Notes {
     Column columns[2];
-    uint4 keys[4];
+    uint4 keys[2];
 };
 
 // What a thread has read of the next tile's queries and not written yet, so that it does not wait for it: of query
@@ -27,31 +27,34 @@ struct Pending {
     __device__ __forceinline__ void write(Column& column, const Draws& draws, int i) const {
         if (threadIdx.x >= FAR) return;
         column.shift[threadIdx.x] = -LOG2E * saved_lse(lse), column.delta[threadIdx.x] = delta;
-        if (DROPPED) column.drawn[threadIdx.x] = draws.row(i);
+        if (DROPPED && threadIdx.x % 16 < 8) column.drawn[threadIdx.x / 16 * 8 + threadIdx.x % 8] = draws.row(i);
     }
 };
 
 // A bit for each of a lane's weights on 64 queries that falls, query by query of a quad: of query m of step p and the lane's
 // upper or lower key (r), bit 8p + 4r of word m. The keys of a quad are in four lanes, of which each draws the words of one
-// query.
+// query and, with them, of the one eight further, which the lane two further asks for: each of the two has half the steps.
 __device__ __forceinline__ void draw(u32 (&fallen)[4], const Draws& draws, const QuadDraw (&quads)[2],
                                      const RowDraw* drawn, Lane lane, u32 threshold) {
-    int turn = lane.g % 4, self = threadIdx.x % 32;
-    u32 all = 0;
+    int turn = lane.g % 4, self = threadIdx.x % 32, second = lane.t / 2;
+    u32 rows[2] = {0, 0};
 #pragma unroll
-    for (int p = 0; p < 4; p++) {
-        RowDraw row = drawn[16 * p + 4 * lane.t + turn];
+    for (int q = 0; q < 2; q++) {
+        RowDraw row = drawn[8 * (2 * second + q) + lane.t % 2 * 4 + turn];
         uint4 word[2];
         draws.words<2>(word, {row, row}, quads);
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            u32 bit = 1u << (8 * p + 4 * r);
-            if (word[r].x < threshold) all |= bit;
-            if (word[r].y < threshold) all |= bit << 1;
-            if (word[r].z < threshold) all |= bit << 2;
-            if (word[r].w < threshold) all |= bit << 3;
+        for (int m = 0; m < 4; m++) {
+            uint4 bits = half_of(word[m / 2], m % 2);
+            u32 bit = 1u << (8 * q + m / 2 * 4), &all = rows[m % 2];
+            if (bits.x < threshold) all |= bit;
+            if (bits.y < threshold) all |= bit << 1;
+            if (bits.z < threshold) all |= bit << 2;
+            if (bits.w < threshold) all |= bit << 3;
         }
     }
+    u32 own = second ? rows[1] : rows[0], other = __shfl_xor_sync(0xffffffffu, second ? rows[0] : rows[1], 2);
+    u32 all = second ? own << 16 | other : other << 16 | own;
 #pragma unroll
     for (int m = 0; m < 4; m++) fallen[m] = __shfl_sync(0xffffffffu, all, (self & ~12) | m << 2) >> turn;
 }
@@ -126,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         const Column& column = notes.columns[n % 2];
 #pragma unroll
         for (int m = 0; DROPPED && m < FAR / 64; m++)
-            draw(fallen[m], draws, quads, column.drawn + 64 * m, lane, threshold);
+            draw(fallen[m], draws, quads, column.drawn + 32 * m, lane, threshold);
         wait_products<0>();
         pin(s), pin(slopes), pin(dkeys), pin(dvalues);
         bool limited = LIMITED && together(i0 < latest);

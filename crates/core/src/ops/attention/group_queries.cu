@@ -5,7 +5,7 @@
 
 struct Notes {
     Shown<FAR> shown[2];
-    uint4 keys[4];
+    uint4 keys[2];
     float delta[OWN];
 };
 
@@ -33,18 +33,17 @@ __device__ __forceinline__ void add_deltas(float (&delta)[OWN], float* to, const
 // From products, and gradients of the dropped weights, to gradients of the scores, in place of the latter.
 __device__ __forceinline__ void differentiate(const float (&s)[FAR / 2], float (&slope)[FAR / 2], float scale,
                                               const float shift[2], const float delta[2], const Draws& draws,
-                                              const RowDraw (&rows)[2], int quad, u32 threshold, float keep) {
+                                              RowDraw rows, int quad, u32 threshold, float keep) {
 #pragma unroll
-    for (int n = 0; n < FAR / 2; n += 8) {
+    for (int n = 0; n < FAR / 2; n += 16) {
         uint4 word[2];
-        if (DROPPED) {
-            QuadDraw one = draws.quad(quad + n / 8 * 4);
-            draws.words<2>(word, rows, {one, one});
-        }
+        if (DROPPED)
+            draws.words<2>(word, {rows, rows}, {draws.quad(quad + n / 8 * 4), draws.quad(quad + n / 8 * 4 + 4)});
 #pragma unroll
-        for (int m = 0; m < 8; m++) {
-            int r = m % 4 / 2, c = m / 4 * 2 + m % 2;
-            const u32 words[4] = {word[r].x, word[r].y, word[r].z, word[r].w};
+        for (int m = 0; m < 16; m++) {
+            int r = m % 4 / 2, c = m % 8 / 4 * 2 + m % 2;
+            uint4 bits = half_of(word[m / 8], r);
+            const u32 words[4] = {bits.x, bits.y, bits.z, bits.w};
             float x = slope[n + m];
             if (DROPPED) x = words[c] < threshold ? -delta[r] : x * keep - delta[r];
             else x -= delta[r];
@@ -100,8 +99,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         shift[r] = i < q_len ? -LOG2E * saved_lse(lse[statistics + i]) : NOTHING;
         own_delta[r] = notes.delta[i - i0];
     }
-    RowDraw drawn[2];
-    if (DROPPED) drawn[0] = draws.row(own), drawn[1] = draws.row(own + 8);
+    RowDraw drawn;
+    if (DROPPED) drawn = draws.row(own);
     float s[FAR / 2], slopes[FAR / 2], sums[D / 2];
     u32 weights[FAR / 16][4];
 #pragma unroll

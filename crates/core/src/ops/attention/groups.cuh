@@ -26,20 +26,21 @@ __device__ __forceinline__ uint4 read_shared(u32 at) {
     return x;
 }
 
-// The words of stream_quad for (row, quad): what depends on the row alone, or on the quad alone, is computed once for it.
+// The words of a pair of rows (i and i + 8) and a quad of keys, lower halves for the first row: what depends on the rows
+// alone, or on the quad alone, is computed once for it.
 struct RowDraw { u32 x, y, z, w; };
 struct QuadDraw { u32 high, low; };
 struct Draws {
-    // The keys of rounds 3 to 9, two by two, in shared memory.
+    // The keys of rounds 3 to 6, two by two, in shared memory.
     u32 keys;
     uint2 key;
     u32 step, sample, head, step_high;
 
-    // `room` holds four vectors, which are there after the next barrier.
+    // `room` holds two vectors, which are there after the next barrier.
     __device__ __forceinline__ Draws(uint4* room, int b, int h, const i64* state, u64 site, int sample) {
         if (!DROPPED) return;
         Stream stream = stream_of((u64)state[0], site, (u64)state[1]);
-        if (threadIdx.x < 7) ((uint2*)room)[threadIdx.x] = philox_key(stream.key, threadIdx.x + 3);
+        if (threadIdx.x < MASK_ROUNDS - 3) ((uint2*)room)[threadIdx.x] = philox_key(stream.key, threadIdx.x + 3);
         keys = shared_address(room), key = stream.key, step = stream.step;
         this->sample = (u32)state[2] + (u32)sample + (u32)b;
         head = (u32)h << 16;
@@ -47,7 +48,7 @@ struct Draws {
     }
     __device__ __forceinline__ RowDraw row(int i) const {
         uint2 first = philox_key(key, 0), second = philox_key(key, 1), third = philox_key(key, 2);
-        u64 b = (u64)(head + (u32)i) * 0xCD9E8D57u;
+        u64 b = (u64)(head + ((u32)i / 16 * 8 + (u32)i % 8)) * 0xCD9E8D57u;
         u64 a = (u64)((u32)(b >> 32) ^ sample ^ first.x) * 0xD2511F53u;
         u64 c = (u64)((u32)(a >> 32) ^ step * 0xD2511F53u ^ second.y) * 0xCD9E8D57u;
         return RowDraw{(u32)b ^ second.x, (u32)(c >> 32) ^ third.x, (u32)a ^ third.y, (u32)c};
@@ -65,12 +66,12 @@ struct Draws {
             word[n] = make_uint4(quad[n].low ^ row[n].y, row[n].w, (u32)(a >> 32) ^ row[n].z, (u32)a);
         }
 #pragma unroll
-        for (int r = 0; r < 4; r++) {
+        for (int r = 0; r < (MASK_ROUNDS - 3) / 2; r++) {
             uint4 two = read_shared(keys + 16 * r);
 #pragma unroll
             for (int n = 0; n < N; n++) {
                 word[n] = philox_round(word[n], make_uint2(two.x, two.y));
-                if (r < 3) word[n] = philox_round(word[n], make_uint2(two.z, two.w));
+                word[n] = philox_round(word[n], make_uint2(two.z, two.w));
             }
         }
     }

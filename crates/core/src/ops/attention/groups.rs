@@ -28,8 +28,8 @@ struct Cut {
 impl Cut {
     fn new(entry: &str, shape: &AttentionShape, dropped: bool) -> Cut {
         let (groups, far, resident) = match (entry, shape.head_dim, dropped) {
-            ("forward", 64, false) => (1, 64, 4),
-            ("backward_keys", 64, true) => (1, 128, 2),
+            ("forward", 64, _) => (1, 64, 4),
+            ("backward_keys", 64, true) => (1, 64, 2),
             (_, 64, _) => (1, 64, 3),
             ("forward", ..) => (2, 128, 1),
             // Sums of 128 columns leave room for one block, whose groups share what comes in.
@@ -78,11 +78,11 @@ pub(super) fn blocks(entry: &str, shape: &AttentionShape, dropped: bool, len: us
 /// Tiles of a block's own rows and of the other side's, and what the files call notes.
 fn shared(entry: &str, shape: &AttentionShape, dropped: bool) -> usize {
     let cut = Cut::new(entry, shape, dropped);
-    let (far, round_keys) = (cut.far, 64);
+    let (far, round_keys) = (cut.far, 32);
     let (own_tiles, far_tiles, notes) = match entry {
         "forward" => (1, 4, 2 * 4 * far),
         "backward_queries" => (2, 6, 2 * 4 * far + 4 * cut.own()),
-        _ => (2, 4, 2 * (2 * 4 * far + 16 * if dropped { far } else { 1 })),
+        _ => (2, 4, 2 * (2 * 4 * far + 16 * if dropped { far / 2 } else { 1 })),
     };
     ALIGNMENT + 2 * shape.head_dim * (own_tiles * cut.own() + far_tiles * far) + notes + round_keys
 }

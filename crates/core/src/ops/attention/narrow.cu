@@ -161,7 +161,8 @@ struct Forward {
             }
             if (DROPPED) {
 #pragma unroll
-                for (int c = 0; c < STEP; c += 4) head.drop(s[r] + c, s[r] + c + 2, row + r, (j0 + j + turn(c)) / 4);
+                for (int c = 0; c < STEP; c += 4)
+                    head.drop(s[r] + c, s[r] + c + 2, head.bits(row + r, (j0 + j + turn(c)) / 4));
             }
         }
 #pragma unroll
@@ -244,7 +245,7 @@ struct QueryGradients {
     template <bool EDGE> __device__ __forceinline__ void quad(const Keys& keys, int j0, int j, int c) {
         float4 f[ROWS];
 #pragma unroll
-        for (int r = 0; r < ROWS && DROPPED; r++) f[r] = head.factors(row + r, (j0 + j + turn(c)) / 4);
+        for (int r = 0; r < ROWS && DROPPED; r++) f[r] = head.factors(head.bits(row + r, (j0 + j + turn(c)) / 4));
 #pragma unroll
         for (int n = 0; n < 4; n++) {
             int at = j + turn(c + n);
@@ -324,7 +325,7 @@ struct KeyGradients {
 
     // What the weights of query i are multiplied by: the rows of a thread are in one quad.
     __device__ __forceinline__ void factors(float f[ROWS], int i) const {
-        float4 all = head.factors(i, row / 4);
+        float4 all = head.factors(head.bits(i, row / 4));
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             int n = row % 4 + r;

@@ -159,10 +159,14 @@ __device__ __forceinline__ void differentiate(float& s, float& slope, float fact
 }
 
 // The factors of the weights of keys j and j + 8 (rows g and g + 8) for the four queries from i on. The keys of a quad
-// are in four lanes, of which each draws the words of one query.
+// are in four lanes, of which each draws for one query and the one eight further; that is the query of the lane two
+// further, and each of the two draws for one of the two quads.
 __device__ __forceinline__ void key_factors(float factor[2][4], const Scores& head, int i, int j, Lane lane) {
-    int turn = lane.g % 4, self = threadIdx.x % 32;
-    u32 fallen = head.fallen(i + turn, j / 4) | head.fallen(i + turn, (j + 8) / 4) << 4;
+    int turn = lane.g % 4, self = threadIdx.x % 32, second = lane.t / 2;
+    uint4 drawn = head.draw(i + turn, (j + 8 * second) / 4);
+    u32 own = head.fallen(half_of(drawn, second)), other = head.fallen(half_of(drawn, 1 - second));
+    other = __shfl_xor_sync(0xffffffffu, other, 2);
+    u32 fallen = second ? own << 4 | other : other << 4 | own;
 #pragma unroll
     for (int n = 0; n < 4; n++) {
         u32 theirs = __shfl_sync(0xffffffffu, fallen, (self & ~12) | n << 2);

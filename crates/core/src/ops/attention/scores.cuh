@@ -23,6 +23,11 @@
 
 struct Sizes { int batch, heads, q_len, k_len; };
 
+// The bits of a query in the upper halves of words: of the first of a pair (0), or of the second, eight further (1).
+__device__ __forceinline__ uint4 half_of(uint4 words, int second) {
+    return second ? words : make_uint4(words.x << 16, words.y << 16, words.z << 16, words.w << 16);
+}
+
 // One head of one sample.
 struct Scores {
     int q_len, k_len, first, pitch;
@@ -44,9 +49,9 @@ struct Scores {
         this->mask = mask + (i64)b * s.k_len;
         if (LIMITED == 2) this->first = (int)min(max(*position, -(i64)s.q_len), (i64)s.k_len);
         if (DROPPED) {
-            __shared__ uint4 keys[5];
+            __shared__ uint4 keys[(MASK_ROUNDS + 1) / 2];
             Stream stream = stream_of((u64)state[0], site, (u64)state[1]);
-            if (threadIdx.x < 10) ((uint2*)keys)[threadIdx.x] = philox_key(stream.key, threadIdx.x);
+            if (threadIdx.x < MASK_ROUNDS) ((uint2*)keys)[threadIdx.x] = philox_key(stream.key, threadIdx.x);
             round_keys = keys, step = stream.step;
             this->sample = (u32)state[2] + (u32)sample + (u32)b;
             stream_row = (u32)h << 16;
@@ -76,35 +81,36 @@ struct Scores {
         u32 row = rows[q_len - 1 - i + j];
         return to_float(by_query[(i64)i * pitch + row]) + to_float(by_key[(i64)j * pitch + row]);
     }
-    // The words of stream_quad for query i and the keys 4·quad .. 4·quad + 4.
-    __device__ __forceinline__ uint4 words(int i, int quad) const {
-        uint4 counter = make_uint4(step, sample, stream_row + (u32)i, (u32)quad);
+    // The draw for the keys 4·quad .. 4·quad + 4 that query i shares with the one eight before or after it.
+    __device__ __forceinline__ uint4 draw(int i, int quad) const {
+        uint4 counter = make_uint4(step, sample, stream_row + ((u32)i / 16 * 8 + i % 8), (u32)quad);
 #pragma unroll
-        for (int n = 0; n < 5; n++) {
-            uint4 key = round_keys[n];
-            counter = philox_round(philox_round(counter, make_uint2(key.x, key.y)), make_uint2(key.z, key.w));
+        for (int n = 0; n < MASK_ROUNDS; n += 2) {
+            uint4 key = round_keys[n / 2];
+            counter = philox_round(counter, make_uint2(key.x, key.y));
+            if (n + 1 < MASK_ROUNDS) counter = philox_round(counter, make_uint2(key.z, key.w));
         }
         return counter;
     }
-    // Takes away the weights of query i on these keys that fall; what is left is still to be multiplied by `keep`.
-    __device__ __forceinline__ void drop(float first[2], float second[2], int i, int quad) const {
-        uint4 word = words(i, quad);
-        if (word.x < threshold) first[0] = 0.0f;
-        if (word.y < threshold) first[1] = 0.0f;
-        if (word.z < threshold) second[0] = 0.0f;
-        if (word.w < threshold) second[1] = 0.0f;
+    // Of that, the bits of query i.
+    __device__ __forceinline__ uint4 bits(int i, int quad) const { return half_of(draw(i, quad), i / 8 % 2); }
+
+    // Takes away the weights of a query on these keys that fall; what is left is still to be multiplied by `keep`.
+    __device__ __forceinline__ void drop(float first[2], float second[2], uint4 bits) const {
+        if (bits.x < threshold) first[0] = 0.0f;
+        if (bits.y < threshold) first[1] = 0.0f;
+        if (bits.z < threshold) second[0] = 0.0f;
+        if (bits.w < threshold) second[1] = 0.0f;
     }
     // A bit for each of these keys: whether its weight falls.
-    __device__ __forceinline__ u32 fallen(int i, int quad) const {
-        uint4 word = words(i, quad);
-        return (word.x < threshold ? 1 : 0) | (word.y < threshold ? 2 : 0) | (word.z < threshold ? 4 : 0) |
-               (word.w < threshold ? 8 : 0);
+    __device__ __forceinline__ u32 fallen(uint4 bits) const {
+        return (bits.x < threshold ? 1 : 0) | (bits.y < threshold ? 2 : 0) | (bits.z < threshold ? 4 : 0) |
+               (bits.w < threshold ? 8 : 0);
     }
-    // What the weights of query i on these keys are multiplied by.
-    __device__ __forceinline__ float4 factors(int i, int quad) const {
-        uint4 word = words(i, quad);
-        return make_float4(word.x < threshold ? 0.0f : keep, word.y < threshold ? 0.0f : keep,
-                           word.z < threshold ? 0.0f : keep, word.w < threshold ? 0.0f : keep);
+    // What the weights of a query on these keys are multiplied by.
+    __device__ __forceinline__ float4 factors(uint4 bits) const {
+        return make_float4(bits.x < threshold ? 0.0f : keep, bits.y < threshold ? 0.0f : keep,
+                           bits.z < threshold ? 0.0f : keep, bits.w < threshold ? 0.0f : keep);
     }
 };
 

@@ -56,6 +56,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
 #pragma unroll
         for (int p = 0; p < TILE / 16; p++) {
             if (p >= steps) break;
+            uint4 drawn;
+            if (DROPPED) drawn = head.draw(block.own, (j0 + 16 * p) / 4 + lane.t);
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 float* weights[2] = {s[p][0] + 2 * r, s[p][1] + 2 * r};
@@ -65,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
                     x = power_of_2(x - shift[r]);
                     total[r] += x;
                 }
-                if (DROPPED) head.drop(weights[0], weights[1], block.own + 8 * r, (j0 + 16 * p) / 4 + lane.t);
+                if (DROPPED) head.drop(weights[0], weights[1], half_of(drawn, r));
             }
             mix(sums, s[p], keys + TILE_CELLS, p, lane);
         }
@@ -137,10 +139,13 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
             score(s, queries, keys, p, lane);
             score(ds, douts, keys + TILE_CELLS, p, lane);
             block.exponents(s, notes[stage], head, scale * LOG2E, j0, p);
+            int j = 16 * p + 4 * lane.t;
+            uint4 drawn;
+            if (DROPPED) drawn = head.draw(block.own, (j0 + j) / 4);
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                int i = block.own + 8 * r, j = 16 * p + 4 * lane.t;
-                float4 f = DROPPED ? head.factors(i, (j0 + j) / 4) : make_float4(1.0f, 1.0f, 1.0f, 1.0f);
+                int i = block.own + 8 * r;
+                float4 f = DROPPED ? head.factors(half_of(drawn, r)) : make_float4(1.0f, 1.0f, 1.0f, 1.0f);
                 float factor[4] = {f.x, f.y, f.z, f.w};
 #pragma unroll
                 for (int n = 0; n < 4; n++) {

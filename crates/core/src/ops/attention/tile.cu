@@ -159,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             for (int c = 0; c < 4; c++) s[r][c] = weight_of(s[r][c], shift);
             total[r] = total[r] * fade + across(s[r][0] + s[r][1] + s[r][2] + s[r][3], false);
             top[r] = highest;
-            if (DROPPED) scale4(s[r], head.factors(i, j0 / 4 + tx));
+            if (DROPPED) scale4(s[r], head.factors(head.bits(i, j0 / 4 + tx)));
             keep4(weights, ty + 8 * r, tx, s[r]);
 #pragma unroll
             for (int c = 0; c < COLUMNS; c++) {
@@ -185,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 __device__ __forceinline__ void differentiate(float s[4], float ds[4], const Scores& head, float scale, int i, int j,
                                               float lse, float delta) {
     float4 factors = make_float4(1.0f, 1.0f, 1.0f, 1.0f);
-    if (DROPPED) factors = head.factors(i, j / 4);
+    if (DROPPED) factors = head.factors(head.bits(i, j / 4));
 #pragma unroll
     for (int c = 0; c < 4; c++) s[c] = weight_of(head.at(s[c] * scale, i, j + c), lse);
     ds[0] = s[0] * (ds[0] * factors.x - delta), ds[1] = s[1] * (ds[1] * factors.y - delta);

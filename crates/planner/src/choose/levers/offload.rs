@@ -21,7 +21,7 @@ impl Lever for OffloadLever {
     fn question(&self, at: &Situation<'_>, s: &Settings) -> Option<Question> {
         let other = Settings { offload: Offload::NONE, ..s.clone() };
         let (choice, is_pinned) = (s.offload.name().into(), at.pins.offload.is_some());
-        let reason = "nothing fits without host memory";
+        let reason = "without host memory nothing fits, or nothing as fast";
         (s.offload != Offload::NONE).then_some(Question { choice, other, is_pinned, reason })
     }
 }

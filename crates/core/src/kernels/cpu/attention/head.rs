@@ -4,7 +4,7 @@ use super::{Bias, Gradients, Job, LIMIT, View, ViewMut};
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::gemm::Matrix;
 use crate::kernels::cpu::rows::sum2;
-use plimsoll_base::random::{Stream, drop_threshold};
+use plimsoll_base::random::{Dropping, Stream};
 
 /// The (time, dim) matrix of one head inside a view.
 #[derive(Clone, Copy)]
@@ -359,22 +359,29 @@ pub(super) struct Drop<T> {
     stream: Stream,
     sample: u32,
     first_row: u32,
-    threshold: u32,
+    dropping: Dropping,
     keep: T,
 }
 
 impl<T: Float> Drop<T> {
     #[inline(always)]
     pub(super) fn new(stream: Stream, p: f32, sample: u32, head: usize) -> Self {
-        let keep = T::of(1.0 / (1.0 - p as f64));
-        Drop { stream, sample, first_row: (head as u32) << 16, threshold: drop_threshold(p), keep }
+        let dropping = Dropping::new(p.into());
+        Drop { stream, sample, first_row: (head as u32) << 16, dropping, keep: T::of(dropping.keep) }
+    }
+
+    /// The bits of query `i` on keys `4 · quad .. 4 · quad + 4`, as upper halves of words.
+    #[inline(always)]
+    fn words(&self, i: usize, quad: u32) -> [u32; 4] {
+        let lower = if i / 8 % 2 == 0 { 16 } else { 0 };
+        let pair = (i / 16 * 8 + i % 8) as u32;
+        self.stream.eight(self.sample, self.first_row + pair, quad).map(|word| word << lower)
     }
 
     /// What the weights of query `i` on keys `4 · quad .. 4 · quad + 4` are multiplied by: 0 or 1 / (1 − p).
     #[inline(always)]
     pub(super) fn factors(&self, i: usize, quad: usize) -> [T; 4] {
-        let words = self.stream.quad(self.sample, self.first_row + i as u32, quad as u32);
-        words.map(|word| if word < self.threshold { T::ZERO } else { self.keep })
+        self.words(i, quad as u32).map(|word| if self.dropping.drops_upper(word) { T::ZERO } else { self.keep })
     }
 
     /// The factors of query `i` on the keys of one block. Sixteen quads are made lane by lane.
@@ -384,14 +391,15 @@ impl<T: Float> Drop<T> {
         let mut words = [[0u32; QUADS]; 4];
         for lane in 0..QUADS {
             let quad = (block * QUADS + lane) as u32;
-            let made = self.stream.quad(self.sample, self.first_row + i as u32, quad);
+            let made = self.words(i, quad);
             for part in 0..4 {
                 words[part][lane] = made[part];
             }
         }
         for lane in 0..QUADS {
             for part in 0..4 {
-                factors[4 * lane + part] = if words[part][lane] < self.threshold { T::ZERO } else { self.keep };
+                let drops = self.dropping.drops_upper(words[part][lane]);
+                factors[4 * lane + part] = if drops { T::ZERO } else { self.keep };
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Against a naive f64 implementation, finite differences, and itself on other numbers of threads.
 
 use super::*;
-use plimsoll_base::random::{drop_threshold, site};
+use plimsoll_base::random::{Dropping, site};
 
 /// One call's operands; q, k and v are slices of a packed (batch, time, 3, heads, dim) tensor when lengths allow.
 struct Case {
@@ -89,8 +89,12 @@ impl Case {
         let exps: Vec<f64> = (0..k_len).map(|j| if visible(j) { score(j).exp() } else { 0.0 }).collect();
         let sum: f64 = exps.iter().sum();
         let factor = |j: usize| match self.dropout() {
-            Some(d) if d.stream.word(5 + b as u32, (h * 65536 + i) as u32, j as u32) < drop_threshold(d.p) => 0.0,
-            Some(d) => 1.0 / (1.0 - d.p as f64),
+            Some(d) => {
+                let (row, dropping) = ((h * 65536 + i / 16 * 8 + i % 8) as u32, Dropping::new(d.p.into()));
+                let word = d.stream.eight(5 + b as u32, row, j as u32 / 4)[j % 4];
+                let falls = if i % 16 < 8 { dropping.drops_lower(word) } else { dropping.drops_upper(word) };
+                if falls { 0.0 } else { dropping.keep }
+            }
             None => 1.0,
         };
         exps.iter().enumerate().map(|(j, e)| if sum > 0.0 { e / sum * factor(j) } else { 0.0 }).collect()
