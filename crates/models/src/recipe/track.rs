@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 use super::memory::Choice;
 use crate::reading::about::{About, about};
-use crate::reading::kind::Kind;
+use crate::reading::kind::KeyKind;
 use crate::reading::section::Section;
 use crate::reading::tree::{Node, Value};
 use plimsoll_base::named;
@@ -150,7 +150,7 @@ fn checked_server(section: &Section<'_>, uri: String) -> Option<String> {
 
 impl EventFiles {
     fn read(section: &Section<'_>) -> Self {
-        section.declare("tensorboard", || Kind::any([Kind::Flag, Kind::Path]));
+        section.declare("tensorboard", || KeyKind::any([KeyKind::Flag, KeyKind::Path]));
         let Some(node) = section.get("tensorboard") else { return Self::Off };
         match &node.value {
             Value::Flag(false) => Self::Off,
@@ -163,7 +163,7 @@ impl EventFiles {
 
 impl Notify {
     pub(super) fn read(section: &Section<'_>) -> Self {
-        let of = Kind::choice::<News>();
+        let of = KeyKind::choice::<News>();
         let notify = Self {
             urls: section.names("urls", 0..=MOST_URLS).and_then(|urls| named_only(section, urls)),
             every: NewsEvery::read(section),
@@ -191,7 +191,7 @@ impl NewsEvery {
     fn read(section: &Section<'_>) -> Self {
         let usual = Self::Epochs(1);
         section.declare("every", || {
-            Kind::any([Kind::words(["epoch", "never"]), Kind::integer(&(1..=MOST_EPOCHS)), Kind::Name])
+            KeyKind::any([KeyKind::words(["epoch", "never"]), KeyKind::integer(&(1..=MOST_EPOCHS)), KeyKind::Name])
         });
         let Some(node) = section.get("every") else { return usual };
         match &node.value {
