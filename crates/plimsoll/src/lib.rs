@@ -14,14 +14,32 @@
 mod device;
 mod profiles;
 mod report;
+mod trials;
+
+/// What a search varies.
+pub mod search {
+    pub use plimsoll_models::recipe::search::{
+        Effect, Objective, Parameter, PrunerName, Range, SamplerName, Scalar, Search, Values,
+    };
+}
+
+/// Parts that pages are made of.
+pub mod page {
+    pub use plimsoll_report::page::{Chart, Html, Series, document, plain};
+    pub use plimsoll_report::{Side, Table};
+}
 
 pub use device::{Device, DeviceError, Facts};
 pub use plimsoll_base::explain::{Explain, Fault};
-pub use plimsoll_models::recipe::{Draft, Recipe, RecipeError};
+pub use plimsoll_base::names::Named;
+pub use plimsoll_base::units::{format_bytes, format_seconds};
+pub use plimsoll_models::recipe::{Draft, Every, Recipe, RecipeError};
 pub use plimsoll_planner::PlanFailure;
 pub use plimsoll_planner::cards::{Card, catalog};
+pub use plimsoll_planner::whatif::{Attempt, Outline, Progress, on_all_cores};
 pub use plimsoll_runs::{Event, Finished};
 pub use plimsoll_train::RunError;
 pub use plimsoll_train::run::{Run, RunOptions};
 pub use profiles::{Measured, store as store_profile};
 pub use report::{PlanReport, SCHEMA, plan};
+pub use trials::{Expected, attempt, budget_bytes, expected, planning_key};

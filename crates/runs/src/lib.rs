@@ -2,6 +2,8 @@
 
 mod events;
 mod scores;
+mod tail;
 
 pub use events::{End, Evaluation, Event, EventLog, Finished, Started, StepEvent, read_events};
 pub use scores::{Best, Scores};
+pub use tail::EventTail;

@@ -125,6 +125,35 @@ impl Study {
         self.storage.describe()
     }
 
+    /// What happened to its storage that its users should hear of.
+    pub fn notes(&self) -> Vec<String> {
+        self.storage.notes()
+    }
+
+    /// Free-form facts about the study.
+    pub fn attributes(&self) -> &Attributes {
+        &self.record.user_attrs
+    }
+
+    /// Notes a fact about the study; `system` ones are read by Optuna's own tools.
+    pub fn set_attribute(&mut self, key: &str, value: Json, system: bool) -> Result<()> {
+        self.storage.set_study_attr(self.record.id, key, &value, system)?;
+        if !system {
+            self.record.user_attrs.insert(key.into(), value);
+        }
+        Ok(())
+    }
+
+    /// Whether a trial is laid aside.
+    pub fn is_paused(trial: &Trial) -> bool {
+        is_paused(trial)
+    }
+
+    /// Whether a trial is one of a worker of plimsoll.
+    pub fn is_ours(trial: &Trial) -> bool {
+        trial.system_attrs.contains_key(OWNER)
+    }
+
     /// All trials by number, as they stand in the storage now.
     pub fn trials(&mut self) -> Result<Vec<Arc<Trial>>> {
         self.storage.trials(self.record.id)

@@ -40,6 +40,9 @@ pub struct Arguments {
     /// Use this plan.json instead of choosing one
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
+    /// Take over the library's algorithms of another run's plan.json where products are the same, for the same bits
+    #[arg(long, value_name = "FILE", hide = true)]
+    products: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -66,6 +69,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let device = device::to_run_on(&arguments.common.machine)?;
     device.facts().into_iter().for_each(|facts| say(devices::text(facts).trim_end()));
     let mut run = open(arguments, &draft, &device, folder)?;
+    if let Some(path) = &arguments.products {
+        run.take_over_products(path)?;
+    }
     announce(&run, arguments.resume);
     let stop = stop_on_signals()?;
     let mut progress = Progress::new();

@@ -12,3 +12,4 @@ mod plan;
 mod report;
 mod robust;
 mod train;
+mod tune;

@@ -88,6 +88,11 @@ pub trait Storage: Send {
     /// What it is called in messages, without secrets.
     fn describe(&self) -> String;
 
+    /// What happened to it that its users should hear of.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn studies(&mut self) -> Result<Vec<StudyRecord>>;
 
     fn create_study(&mut self, name: &str, directions: &[Direction]) -> Result<StudyId>;

@@ -123,6 +123,11 @@ impl Storage for Journal {
         format!("journal:{}", self.path.display())
     }
 
+    fn notes(&self) -> Vec<String> {
+        let words = |bytes| format!("{}: a torn last line of {bytes} bytes was cut off", self.path.display());
+        self.cut.map(words).into_iter().collect()
+    }
+
     fn studies(&mut self) -> Result<Vec<StudyRecord>> {
         self.sync()?;
         Ok(self.replay.studies())
