@@ -204,7 +204,8 @@ fn trial_at(space: &Space, point: Point, number: usize) -> Trial {
 /// what has earned to go on goes first.
 fn replay(file: &str, factor: i64) -> Answer {
     let recorded = Json::parse(&std::fs::read_to_string(file)?)?;
-    let maximized = recorded.get("directions").and_then(Json::as_array).and_then(|all| all.first()?.as_str()) == Some("maximize");
+    let maximized =
+        recorded.get("directions").and_then(Json::as_array).and_then(|all| all.first()?.as_str()) == Some("maximize");
     let direction = if maximized { Direction::Maximize } else { Direction::Minimize };
     let trials = recorded.get("trials").and_then(Json::as_array).ok_or("no trials")?;
     let curves: Vec<(Vec<f64>, f64)> = trials.iter().filter_map(curve).collect();
@@ -242,7 +243,8 @@ fn replay(file: &str, factor: i64) -> Answer {
         }
     }
     let all: f64 = curves.iter().map(|(_, cost)| cost).sum();
-    let best = curves.iter().flat_map(|(values, _)| values).map(|value| direction.loss(*value)).fold(f64::INFINITY, f64::min);
+    let best =
+        curves.iter().flat_map(|(values, _)| values).map(|value| direction.loss(*value)).fold(f64::INFINITY, f64::min);
     std::fs::remove_file(&folder)?;
     let answer = Json::object([
         ("trials", Json::Int(curves.len() as i64)),

@@ -136,7 +136,7 @@ impl Study {
     }
 
     /// Notes a fact about the study; `system` ones are read by Optuna's own tools.
-    pub fn set_attribute(&mut self, key: &str, value: Json, system: bool) -> Result<()> {
+    pub(crate) fn set_attribute(&mut self, key: &str, value: Json, system: bool) -> Result<()> {
         self.storage.set_study_attr(self.record.id, key, &value, system)?;
         if !system {
             self.record.user_attrs.insert(key.into(), value);
@@ -145,12 +145,12 @@ impl Study {
     }
 
     /// Whether a trial is laid aside.
-    pub fn is_paused(trial: &Trial) -> bool {
+    pub(crate) fn is_paused(trial: &Trial) -> bool {
         is_paused(trial)
     }
 
     /// Whether a trial is one of a worker of plimsoll.
-    pub fn is_ours(trial: &Trial) -> bool {
+    pub(crate) fn is_ours(trial: &Trial) -> bool {
         trial.system_attrs.contains_key(OWNER)
     }
 
@@ -317,7 +317,7 @@ impl Study {
         self.storage.change(trial, &[Change::UserAttr { key: key.into(), value }])
     }
 
-    pub fn set_system_attr(&mut self, trial: TrialId, key: &str, value: Json) -> Result<()> {
+    pub(crate) fn set_system_attr(&mut self, trial: TrialId, key: &str, value: Json) -> Result<()> {
         self.storage.change(trial, &[Change::SystemAttr { key: key.into(), value }])
     }
 

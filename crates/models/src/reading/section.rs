@@ -63,7 +63,7 @@ impl<'a> Issues<'a> {
     }
 
     /// The problems, before they are put into words.
-    pub fn into_problems(self) -> Vec<Problem> {
+    pub(crate) fn into_problems(self) -> Vec<Problem> {
         self.found.into_inner()
     }
 

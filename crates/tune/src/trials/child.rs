@@ -98,10 +98,6 @@ impl Training {
         unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
     }
 
-    pub(super) fn process(&self) -> u32 {
-        self.child.id()
-    }
-
     /// How it ended, once it has; `events` must have been read to the end by then, so it is asked for them again.
     pub(super) fn ended(&mut self) -> Option<(Vec<Event>, Ending)> {
         let status = self.child.try_wait().ok()??;

@@ -18,7 +18,7 @@ pub enum Parallel {
 
 /// The memory of a study's device, and who has which part of it.
 #[derive(Clone, Debug)]
-pub struct Room {
+pub(super) struct Room {
     pub budget_bytes: u64,
     /// So many trials at once, at most.
     pub slots: usize,
@@ -36,7 +36,7 @@ const WORTH: f64 = 1.03;
 
 impl Room {
     /// Decides by plans of the recipe itself: the searched keys as they are written there.
-    pub fn decide(plans: &mut Plans, device: &str, threads: Option<usize>, parallel: Parallel) -> Result<Room> {
+    pub(super) fn decide(plans: &mut Plans, device: &str, threads: Option<usize>, parallel: Parallel) -> Result<Room> {
         let whole = device_of(device, threads)?;
         let budget_bytes = plans.budget(&whole)?;
         let on_cpu = whole.name == "cpu";
@@ -85,7 +85,7 @@ impl Room {
     }
 
     /// For people.
-    pub fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let threads =
             self.threads.map_or(String::new(), |n| format!(" on {n} thread{}", if n == 1 { "" } else { "s" }));
         let each = if self.slots > 1 { " each" } else { "" };

@@ -10,16 +10,12 @@ use crate::error::{Error, Result};
 
 /// What is known of a training before it is run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outlook {
+pub(crate) struct Outlook {
     pub fits: bool,
-    /// What the whole study may take of the device.
-    pub budget_bytes: u64,
     /// The device's memory at the peak, or the least there is a plan for.
     pub peak_bytes: u64,
     pub micro_batch: usize,
-    pub accumulation: usize,
     pub recompute: &'static str,
-    pub attention: &'static str,
     pub step_ms: f64,
     /// Why it cannot be planned at all.
     pub refused: Option<String>,
@@ -30,20 +26,12 @@ impl Outlook {
         let plan = attempt.plan;
         Outlook {
             fits: attempt.fits,
-            budget_bytes: attempt.budget_bytes,
             peak_bytes: plan.as_ref().map_or(0, |plan| plan.planned_peak_bytes),
             micro_batch: plan.as_ref().map_or(0, |plan| plan.micro_batch),
-            accumulation: plan.as_ref().map_or(0, |plan| plan.accumulation),
             recompute: plan.as_ref().map_or("none", |plan| plan.recompute),
-            attention: plan.as_ref().map_or("fused", |plan| plan.attention),
             step_ms: plan.as_ref().map_or(0.0, |plan| plan.predicted_step_ms),
             refused: attempt.refused,
         }
-    }
-
-    /// By how much it misses the budget, as a share of it; at most 0 where it fits.
-    pub fn excess(&self) -> f64 {
-        (self.peak_bytes as f64 - self.budget_bytes as f64) / (self.budget_bytes as f64).max(1.0)
     }
 }
 
@@ -58,10 +46,6 @@ pub struct Plans {
 impl Plans {
     pub fn new(draft: Draft) -> Plans {
         Plans { draft, known: HashMap::new(), samples: HashMap::new() }
-    }
-
-    pub fn draft(&self) -> &Draft {
-        &self.draft
     }
 
     /// The recipe under these settings.
@@ -80,7 +64,7 @@ impl Plans {
     }
 
     /// The best plan inside the recipe's own budget.
-    pub fn outlook(&mut self, recipe: &Recipe, device: &Device) -> Result<Arc<Outlook>> {
+    pub(crate) fn outlook(&mut self, recipe: &Recipe, device: &Device) -> Result<Arc<Outlook>> {
         let key = key_of(recipe, device);
         if let Some(known) = self.known.get(&key) {
             return Ok(known.clone());
@@ -108,7 +92,7 @@ impl Plans {
 
     /// Whether a training fits as it was asked for: the whole batch that `asked` names at a time, nothing recomputed that
     /// was not asked for.
-    pub fn fits_as_asked(&mut self, settings: &[String], asked: &Asked, device: &Device) -> Result<bool> {
+    pub(crate) fn fits_as_asked(&mut self, settings: &[String], asked: &Asked, device: &Device) -> Result<bool> {
         let mut settings = settings.to_vec();
         settings.push(format!("memory.micro_batch={}", asked.micro_batch));
         if !asked.recomputes {
@@ -133,14 +117,14 @@ pub(super) fn planned(recipe: &Recipe, device: &Device) -> Result<Outlook> {
 
 /// How a training would be run in PyTorch: so many samples at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub(crate) struct Asked {
     pub micro_batch: usize,
     pub recomputes: bool,
 }
 
 impl Asked {
     /// The first factor of the effective batch where it is a product, else all of it.
-    pub fn of(search: &Search, values: &plimsoll::search::Values, recipe: &Recipe) -> Asked {
+    pub(crate) fn of(search: &Search, values: &plimsoll::search::Values, recipe: &Recipe) -> Asked {
         let is_factor = |effect: &plimsoll::search::Effect| matches!(effect, plimsoll::search::Effect::Factor(key) if key == "train.effective_batch");
         let factor = search.parameters.iter().find(|parameter| is_factor(&parameter.effect));
         let written = factor.and_then(|factor| values.get(&factor.name)?.as_integer());

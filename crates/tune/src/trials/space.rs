@@ -11,7 +11,7 @@ use crate::space::{Condition, Distribution, Space, Value};
 use crate::trial::Direction;
 
 /// The space that a recipe names; what is fixed has one value.
-pub fn space_of(search: &Search) -> Result<Space> {
+pub(super) fn space_of(search: &Search) -> Result<Space> {
     let mut space = Space::new();
     for parameter in &search.parameters {
         let distribution = match search.fixed.get(&parameter.name) {
@@ -59,7 +59,7 @@ fn value_of(scalar: &Scalar) -> Value {
 }
 
 /// The values of a trial, as the recipe's search knows them.
-pub fn values_of(params: &BTreeMap<String, Value>) -> Values {
+pub(super) fn values_of(params: &BTreeMap<String, Value>) -> Values {
     let scalar = |value: &Value| match value {
         Value::Bool(flag) => Scalar::Flag(*flag),
         Value::Int(integer) => Scalar::Integer(*integer),
@@ -84,7 +84,7 @@ pub(super) fn directions(objectives: &[Objective]) -> Vec<Direction> {
 }
 
 /// What draws settings: as the recipe says, or what suits the number of objectives.
-pub fn sampler_of(search: &Search, space: &Space, name: Option<SamplerName>) -> Box<dyn Sampler> {
+pub(super) fn sampler_of(search: &Search, space: &Space, name: Option<SamplerName>) -> Box<dyn Sampler> {
     let usual = if search.objectives.len() > 1 { SamplerName::Nsga2 } else { SamplerName::Tpe };
     match name.or(search.sampler).unwrap_or(usual) {
         SamplerName::Tpe => Box::new(Tpe { startup_trials: search.startup, ..Tpe::for_space(space) }),
@@ -99,7 +99,7 @@ pub fn sampler_of(search: &Search, space: &Space, name: Option<SamplerName>) -> 
 
 /// A pruner and the numbers it goes by.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PrunerSettings {
+pub(super) struct PrunerSettings {
     pub name: PrunerName,
     /// Evaluations before the first judgement.
     pub first: usize,
@@ -109,14 +109,14 @@ pub struct PrunerSettings {
 
 impl PrunerSettings {
     /// As the recipe says, or the pruner that is named instead.
-    pub fn of(search: &Search, name: Option<PrunerName>) -> PrunerSettings {
+    pub(super) fn of(search: &Search, name: Option<PrunerName>) -> PrunerSettings {
         let name = name.or(search.pruner).unwrap_or_else(|| usual_pruner(&search.objectives));
         PrunerSettings { name, first: search.rung, factor: search.factor, patience: search.patience }
     }
 }
 
 /// What lays trials aside. `evaluations` is how many a whole trial has.
-pub fn pruner_of(settings: PrunerSettings, evaluations: usize) -> Box<dyn Pruner> {
+pub(super) fn pruner_of(settings: PrunerSettings, evaluations: usize) -> Box<dyn Pruner> {
     let (first, factor) = (settings.first as i64, settings.factor as i64);
     match settings.name {
         PrunerName::Asha => Box::new(Asha { min_resource: first, reduction_factor: factor, skip: 0 }),

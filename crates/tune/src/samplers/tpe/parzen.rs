@@ -80,7 +80,7 @@ impl Parzen {
     }
 
     /// ln of the density at each point.
-    pub fn log_pdf(&self, points: &[Vec<f64>]) -> Vec<f64> {
+    pub(crate) fn log_pdf(&self, points: &[Vec<f64>]) -> Vec<f64> {
         let kernels = self.weights.len();
         let mut logs = vec![0.0; points.len() * kernels];
         for (index, dimension) in self.dimensions.iter().enumerate() {
