@@ -302,6 +302,25 @@ impl Study {
         self.asked(id).map(Some)
     }
 
+    /// The paused trial that came farthest, the best of those; it is this worker's from now on. For a study in which none
+    /// would be complete otherwise.
+    pub(crate) fn promote_best(&mut self) -> Result<Option<Asked>> {
+        let direction = self.record.directions[0];
+        let rank = |trial: &Trial| {
+            let (step, value) = trial.intermediate.last_key_value()?;
+            (!value.is_nan()).then_some((*step, -direction.loss(*value)))
+        };
+        let trials = self.trials()?;
+        let paused = trials.iter().filter(|trial| is_paused(trial));
+        let ranked = paused.filter_map(|trial| Some((rank(trial)?, trial.id)));
+        let farthest = ranked.max_by(|(a, _), (b, _)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        let Some((_, id)) = farthest else { return Ok(None) };
+        if !self.storage.resume(id, &self.worker)? {
+            return Ok(None);
+        }
+        self.asked(id).map(Some)
+    }
+
     /// Ends all trials that are still paused, as pruned: the study is over.
     pub fn finish_paused(&mut self) -> Result<usize> {
         let paused: Vec<TrialId> =

@@ -85,7 +85,7 @@ fn whole_numbers_stay_whole_where_the_key_is_and_only_there() {
 #[test]
 fn one_choice_may_set_several_keys() {
     let found = search(
-        "size = { choices = { small = { \"model.hidden_size\" = 128, \"model.num_attention_heads\" = 2 }, large = { model.hidden_size = 256 } } }",
+        "size = { choices = { small = { \"model.hidden_size\" = 128, \"model.num_attention_heads\" = 2 }, large = { model.hidden_size = 384 } } }",
     );
     let search = found.unwrap();
     let settings = search.settings(&Values::from([("size".into(), Scalar::Text("small".into()))]));
@@ -95,8 +95,8 @@ fn one_choice_may_set_several_keys() {
 #[test]
 fn what_is_wrong_is_said_with_its_line_and_what_is_allowed() {
     let cases: &[(&str, &[&str])] = &[
-        ("\"train.epohcs\" = [1, 2]", &["recipe.toml:16:", "train.epohcs", "unknown key", "did you mean `epochs`"]),
-        ("\"train.effective_batch\" = { low = 0, high = 8 }", &["recipe.toml:16:", "0", "out of range", "allowed"]),
+        ("\"train.epohcs\" = [1, 2]", &["recipe.toml:17:", "train.epohcs", "unknown key", "did you mean `epochs`"]),
+        ("\"train.effective_batch\" = { low = 0, high = 8 }", &["recipe.toml:17:", "0", "out of range", "allowed"]),
         ("\"train.optimizer.lr\" = { low = 1e-5, high = 2000.0 }", &["2000", "out of range"]),
         ("\"model.preset\" = [\"bert-base-uncased\", \"bert-bsae\"]", &["bert-bsae", "bert-base"]),
         ("\"train.epochs\" = { low = 4, high = 2 }", &["the range is empty", "low 4"]),

@@ -131,7 +131,8 @@ impl Coordinator {
             match told {
                 Ok(prune) => {
                     self.running[at].seen.reported = *index;
-                    if prune && self.objectives.len() == 1 && !self.running[at].pausing {
+                    let judged = self.objectives.len() == 1 && self.to_the_end != Some(id);
+                    if prune && judged && !self.running[at].pausing {
                         self.running[at].pausing = true;
                         self.running[at].training.interrupt();
                     }

@@ -112,6 +112,8 @@ pub struct Coordinator {
     /// Trials that mean the same training as another one that is not over.
     followers: Vec<(Asked, u64)>,
     ended: usize,
+    /// A trial that is not laid aside any more.
+    to_the_end: Option<TrialId>,
     /// Refusals in a row from the very first trial on.
     refusals: Vec<String>,
     succeeded: bool,
@@ -177,6 +179,7 @@ impl Coordinator {
             pending: None,
             followers: Vec::new(),
             ended: 0,
+            to_the_end: None,
             refusals: Vec::new(),
             succeeded: false,
             last_beat: Instant::now(),

@@ -66,9 +66,23 @@ impl Coordinator {
             return self.go_on(asked, watcher);
         }
         if self.trials()?.len() >= self.options.trials {
-            return Ok(false);
+            return self.last_chance(watcher);
         }
         self.begin_new(watcher)
+    }
+
+    /// Few trials may all be laid aside: of a study without any complete one, the best goes on to its end.
+    fn last_chance(&mut self, watcher: &mut dyn Watcher) -> Result<bool> {
+        let idle = self.running.is_empty() && self.followers.is_empty();
+        let complete = self.trials()?.iter().any(|trial| trial.state == State::Complete);
+        let open = self.trials()?.iter().any(|t| t.state == State::Running && !Study::is_paused(t));
+        if !idle || complete || open {
+            return Ok(false);
+        }
+        let Some(asked) = self.study.promote_best()? else { return Ok(false) };
+        watcher.line(&format!("trial {}: goes on to its end, as the best of few", asked.number));
+        self.to_the_end = Some(asked.id);
+        self.go_on(asked, watcher)
     }
 
     /// Draws settings, plans them, and only then makes them a trial.
