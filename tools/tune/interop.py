@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """One study, worked on by Optuna and by plimsoll in turn: both must read all that either wrote.
 
-    interop.py --tune BINARY --storage journal:FILE | sqlite:FILE | postgresql://… [--kills N] [--workers N]
+    interop.py --tune BINARY --storage journal:FILE | sqlite:FILE | postgresql://… [--kills N] [--workers N] [--plimsoll P]
 
 BINARY is the example `tune` of plimsoll-tune. Steps: we write, Optuna reads and goes on, we go on; then workers are
-killed at random moments, and in the end every trial must have ended exactly once.
+killed at random moments, and in the end every trial must have ended exactly once. With --plimsoll, workers of the real
+command train real (tiny) models on the same storage, and are killed; then Optuna and its dashboard open the study.
 """
 import argparse
 import json
@@ -14,7 +15,10 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+import urllib.request
+from pathlib import Path
 
 import optuna
 from optuna.storages import JournalStorage, RDBStorage
@@ -149,6 +153,93 @@ def with_kills(tune, address, workers, kills, wanted):
     print(f"  {done} kills of {workers} workers: {len(trials)} trials, each ended once, none failed")
 
 
+RECIPE = """
+[model]
+family = "hybrid-cnn-lstm"
+features = 3
+window = 12
+channels = [4, 8]
+hidden = 8
+heads = 2
+classes = 3
+
+[data]
+source = "synthetic:regimes"
+samples = 400
+workers = 1
+
+[train]
+effective_batch = 16
+epochs = 4
+optimizer = { name = "adamw", lr = 1e-3 }
+evaluate = { every = "epoch" }
+checkpoint = { every = "epoch", keep = 1 }
+
+[search]
+sampler = "random"
+pruner = "none"
+"train.optimizer.lr" = { low = 1e-4, high = 1e-2, log = true }
+"train.effective_batch" = { product = { "train.batch_size" = [8, 16], "train.grad_accum" = [1, 2] } }
+"""
+REAL = "real trainings"
+
+
+def real_workers(plimsoll, address, wanted=12, kills=3):
+    """Workers of the command itself on one storage; a dead one's trial is taken over from its checkpoint."""
+    rng = random.Random(2)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "recipe.toml").write_text(RECIPE)
+        environment = {**os.environ, "STUDY_STORAGE": address, "XDG_CACHE_HOME": folder}
+        command = [os.path.abspath(plimsoll), "tune", "recipe.toml", "--study", REAL, "--trials", str(wanted), "--device", "cpu",
+                   "--storage", "env:STUDY_STORAGE", "--worker", "--grace", "4", "--parallel", "1", "--threads", "1"]
+        start = lambda: subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        running = [start(), start()]
+        for _ in range(kills):
+            time.sleep(rng.uniform(1.0, 3.0))
+            index = rng.randrange(2)
+            if running[index].poll() is None:
+                running[index].kill()
+                running[index].wait()
+            running[index] = start()
+        for worker in running:
+            said = worker.communicate(timeout=240)[1].decode()
+            if worker.returncode:
+                sys.exit(f"a worker of plimsoll tune failed: {said}")
+        study = optuna.load_study(study_name=REAL, storage=open_optuna(address))
+        trials = study.get_trials()
+        assert wanted <= len(trials) <= wanted + 1, len(trials)
+        assert all(t.state == TrialState.COMPLETE for t in trials), [t.state for t in trials]
+        assert all(t.user_attrs["peak_memory_gb"] > 0 and t.params["train.batch_size"] in (8, 16) for t in trials)
+        assert math.isfinite(study.best_value) and study.metric_names == ["loss"]
+        shown = subprocess.run([*command[:1], "study", REAL, "--storage", address, "--json"], capture_output=True, text=True)
+        assert [t["values"] for t in json.loads(shown.stdout)["trials"]] == [t.values for t in trials]
+    print(f"  {kills} kills of 2 workers that train: {len(trials)} trials, all complete, best {study.best_value:.4f}")
+
+
+def dashboard(address):
+    """The dashboard starts on the storage and lists both studies."""
+    where = address.replace("postgresql:", "postgresql+psycopg2:", 1)
+    port = 20000 + os.getpid() % 20000
+    program = Path(sys.executable).with_name("optuna-dashboard")
+    server = subprocess.Popen([program, where, "--port", str(port), "--host", "127.0.0.1"],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(120):
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/studies", timeout=5) as answer:
+                    names = {study["study_name"] for study in json.load(answer)["study_summaries"]}
+                break
+            except OSError:
+                time.sleep(0.5)
+        else:
+            sys.exit("optuna-dashboard does not answer")
+        assert {STUDY, REAL} <= names, names
+    finally:
+        server.terminate()
+        server.wait()
+    print("  optuna-dashboard shows both studies")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tune", required=True)
@@ -156,11 +247,15 @@ def main():
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--plimsoll")
     arguments = parser.parse_args()
     print(arguments.storage.split("@")[-1])
     in_turn(arguments.tune, arguments.storage)
     if arguments.kills:
         with_kills(arguments.tune, arguments.storage, arguments.workers, arguments.kills, 50 + arguments.trials)
+    if arguments.plimsoll:
+        real_workers(arguments.plimsoll, arguments.storage)
+        dashboard(arguments.storage)
 
 
 if __name__ == "__main__":

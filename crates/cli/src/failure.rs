@@ -10,6 +10,7 @@ pub enum Code {
     Failed = 1,
     BadInput = 2,
     DoesNotFit = 3,
+    /// By Ctrl-C or a signal; what was done is kept.
     Interrupted = 130,
 }
 

@@ -17,16 +17,32 @@ mod profiles;
 mod questions;
 mod report;
 mod timeline;
+mod trials;
+
+/// What a search varies.
+pub mod search {
+    pub use plimsoll_models::recipe::search::{
+        Effect, Objective, Parameter, PrunerName, Range, SamplerName, Scalar, Search, Values,
+    };
+}
+
+/// Parts that pages are made of.
+pub mod page {
+    pub use plimsoll_report::page::{Chart, Html, Series, document, plain};
+    pub use plimsoll_report::{Side, Table};
+}
 
 pub use device::{Device, DeviceError, Facts};
 pub use machine::Machine;
 pub use plimsoll_base::explain::{Explain, Fault};
-pub use plimsoll_base::units::{Size, format_bytes, parse_size};
+pub use plimsoll_base::names::Named;
+pub use plimsoll_base::units::{Size, format_bytes, format_seconds, parse_size};
 pub use plimsoll_exec::host::Holder;
 pub use plimsoll_models::families::{Preset, presets};
-pub use plimsoll_models::recipe::{Draft, Recipe, RecipeError, reference};
+pub use plimsoll_models::recipe::{Draft, Every, Recipe, RecipeError, reference};
 pub use plimsoll_planner::PlanFailure;
 pub use plimsoll_planner::cards::{Card, catalog};
+pub use plimsoll_planner::whatif::{Attempt, Outline, Progress, on_all_cores};
 pub use plimsoll_runs::{Event, Finished};
 pub use plimsoll_train::RunError;
 pub use plimsoll_train::run::{Run, RunOptions};
@@ -34,3 +50,4 @@ pub use profiles::{Measured, store as store_profile};
 pub use questions::{largest_batch, on_every_card, outlook, outlook_with_ladder, ways_out};
 pub use report::{PlanReport, SCHEMA, plan};
 pub use timeline::{BufferMap, PhaseMap, Timeline};
+pub use trials::{Expected, attempt, budget_bytes, expected, planning_key};

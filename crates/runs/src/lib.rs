@@ -2,9 +2,11 @@
 
 mod events;
 mod scores;
+mod tail;
 
 pub use events::{
     DeviceEvent, End, Evaluation, Event, EventLog, Failed, Finished, Started, StepEvent, Timed, read_events, read_timed,
 };
 pub use plimsoll_base::units::{format_bytes, format_seconds};
 pub use scores::{Best, Scores};
+pub use tail::EventTail;

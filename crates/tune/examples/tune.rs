@@ -5,13 +5,14 @@
 //!     tune enqueue STORAGE STUDY X                    put a trial with x = X in line
 //!     tune answer                                     suggestions over standard input and output, nothing stored
 //!     tune time TRIALS DIMENSIONS                     milliseconds per suggestion after so many trials
+//!     tune replay STUDY.json FACTOR                   ASHA on the recorded curves of a study that ran all to their end
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plimsoll_tune::pruners::Median;
+use plimsoll_tune::pruners::{Asha, Median};
 use plimsoll_tune::samplers::{BruteForce, CmaEs, History, Nsga2, Random, Sampler, Sobol, Tpe};
 use plimsoll_tune::{
     Attributes, Condition, Direction, Distribution, Error, Json, Outcome, Param, Point, Rng, Space, State, Study,
@@ -33,6 +34,7 @@ fn main() -> Answer {
         ["enqueue", storage, study, x] => enqueue(storage, study, x.parse()?),
         ["answer"] => answer(),
         ["time", trials, dimensions] => time(trials.parse()?, dimensions.parse()?),
+        ["replay", file, factor] => replay(file, factor.parse()?),
         _ => Err("see the top of examples/tune.rs".into()),
     }
 }
@@ -196,6 +198,78 @@ fn trial_at(space: &Space, point: Point, number: usize) -> Trial {
         }
     }
     trial
+}
+
+/// The curves of `study --json`, each with what its trial cost in seconds; trials come in their order, one at a time, and
+/// what has earned to go on goes first.
+fn replay(file: &str, factor: i64) -> Answer {
+    let recorded = Json::parse(&std::fs::read_to_string(file)?)?;
+    let maximized =
+        recorded.get("directions").and_then(Json::as_array).and_then(|all| all.first()?.as_str()) == Some("maximize");
+    let direction = if maximized { Direction::Maximize } else { Direction::Minimize };
+    let trials = recorded.get("trials").and_then(Json::as_array).ok_or("no trials")?;
+    let curves: Vec<(Vec<f64>, f64)> = trials.iter().filter_map(curve).collect();
+    let folder = std::env::temp_dir().join(format!("plimsoll-replay-{}", std::process::id()));
+    let mut space = Space::new();
+    space.add("trial", Distribution::int(0, curves.len() as i64 - 1)?)?;
+    let journal = storage::open(&format!("journal:{}", folder.display()))?;
+    let asha = Asha { min_resource: 1, reduction_factor: factor, skip: 0 };
+    let mut study = Study::create(journal, "replay", &[direction], space)?.with_pruner(asha);
+    let (mut next, mut seconds, mut found) = (0, 0.0, f64::INFINITY);
+    loop {
+        let asked = match study.promote()? {
+            Some(asked) => asked,
+            None if next < curves.len() => {
+                next += 1;
+                let point = Point::from([("trial".to_string(), next as f64 - 1.0)]);
+                study.begin(&point.into(), Attributes::new())?
+            }
+            None => break,
+        };
+        let (values, cost) = &curves[asked.number as usize];
+        let mut paused = false;
+        for step in asked.reached.map_or(0, |step| step as usize)..values.len() {
+            seconds += cost / values.len() as f64;
+            study.report(asked.id, step as i64 + 1, values[step])?;
+            found = found.min(direction.loss(values[step]));
+            if step + 1 < values.len() && study.should_prune(asked.id)? {
+                study.pause(asked.id)?;
+                paused = true;
+                break;
+            }
+        }
+        if !paused {
+            study.tell(asked.id, &Outcome::Complete(vec![values[values.len() - 1]]))?;
+        }
+    }
+    let all: f64 = curves.iter().map(|(_, cost)| cost).sum();
+    let best =
+        curves.iter().flat_map(|(values, _)| values).map(|value| direction.loss(*value)).fold(f64::INFINITY, f64::min);
+    std::fs::remove_file(&folder)?;
+    let answer = Json::object([
+        ("trials", Json::Int(curves.len() as i64)),
+        ("factor", Json::Int(factor)),
+        ("best_of_all", direction.loss(best).into()),
+        ("best_of_asha", direction.loss(found).into()),
+        ("worse_by", ((found - best) / best.abs()).into()),
+        ("seconds_of_all", all.into()),
+        ("seconds_of_asha", seconds.into()),
+        ("share", (seconds / all).into()),
+    ]);
+    println!("{answer}");
+    Ok(())
+}
+
+/// Reports in order and the seconds of the training; none where a trial did not run to its end.
+fn curve(trial: &Json) -> Option<(Vec<f64>, f64)> {
+    let reports = trial.get("intermediate")?.as_object()?;
+    let mut values: Vec<(i64, f64)> =
+        reports.iter().filter_map(|(step, value)| Some((step.parse().ok()?, value.as_f64()?))).collect();
+    values.sort_by_key(|(step, _)| *step);
+    let seconds = trial.get("user_attrs")?.get("seconds")?.as_f64()?;
+    let complete = trial.get("state")?.as_str()? == "complete" && !values.is_empty();
+    let copied = trial.get("user_attrs")?.get("same_as").is_some();
+    (complete && !copied).then(|| (values.into_iter().map(|(_, value)| value).collect(), seconds))
 }
 
 fn time(count: usize, dimensions: usize) -> Answer {

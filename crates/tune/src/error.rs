@@ -37,6 +37,37 @@ pub enum Error {
     Database { storage: String, cause: String },
 }
 
+/// Messages carry their hints behind `hint: `, on lines of their own.
+impl plimsoll::Explain for Error {
+    fn fault(&self) -> plimsoll::Fault {
+        match self {
+            Self::Input(_) | Self::Json { .. } | Self::Journal { .. } | Self::Schema { .. } => {
+                plimsoll::Fault::BadInput
+            }
+            Self::NoSuchStudy(_) | Self::StudyExists(_) | Self::Busy { .. } => plimsoll::Fault::BadInput,
+            Self::TrialEnded(_) | Self::TrialTakenOver(_) | Self::NoSuchTrial(_) => plimsoll::Fault::Failed,
+            Self::File { .. } | Self::Database { .. } => plimsoll::Fault::Failed,
+        }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        let text = self.to_string();
+        let own = text.lines().filter_map(|line| line.strip_prefix("hint: ")).map(String::from);
+        let usual = match self {
+            Self::File { .. } => Some("check the path, its permissions and the space left; the same command goes on"),
+            Self::Database { .. } => Some("is the database running, and the address right? the same command goes on"),
+            Self::NoSuchStudy(_) => Some("`plimsoll tune` makes one; is the name right?"),
+            _ => None,
+        };
+        own.chain(usual.map(String::from)).collect()
+    }
+
+    fn message(&self) -> String {
+        let text = self.to_string();
+        text.lines().filter(|line| !line.starts_with("hint: ")).collect::<Vec<_>>().join("\n")
+    }
+}
+
 impl Error {
     pub(crate) fn file(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self + use<> {
         let path = path.to_path_buf();

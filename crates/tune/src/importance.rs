@@ -15,7 +15,7 @@ const PLACES: usize = 50;
 
 /// Importances that add up to 1, of the parameters that all complete trials have in common; empty while there are too
 /// few trials to tell. `objective` says which of several objectives is meant.
-pub fn importances(trials: &[Arc<Trial>], directions: &[Direction], objective: usize) -> BTreeMap<String, f64> {
+pub(crate) fn importances(trials: &[Arc<Trial>], directions: &[Direction], objective: usize) -> BTreeMap<String, f64> {
     let mut ranked: Vec<(f64, &Arc<Trial>)> =
         trials.iter().filter_map(|trial| ranked(trial, directions, objective)).collect();
     ranked.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -1,7 +1,9 @@
 //! Hyper-parameter search: the samplers and pruners of Optuna 5.0, on files and databases that Optuna opens.
 //!
 //! A driver creates or loads a [`Study`], asks it for trials and tells it what came of them. The study keeps every
-//! trial in its storage before it answers, so that a kill at any moment loses nothing that was told.
+//! trial in its storage before it answers, so that a kill at any moment loses nothing that was told. [`trials`] is such
+//! a driver: it plans every suggestion, packs trials into the memory there is and runs each as a `plimsoll train` of its
+//! own. [`report`] says what a study found.
 
 mod error;
 mod groups;
@@ -10,6 +12,7 @@ pub mod importance;
 mod json;
 pub mod pareto;
 pub mod pruners;
+pub mod report;
 mod rng;
 pub mod samplers;
 mod space;
@@ -17,6 +20,7 @@ pub mod storage;
 mod study;
 mod time;
 mod trial;
+pub mod trials;
 
 pub use error::{Error, Result};
 pub use json::Json;

@@ -22,7 +22,7 @@ impl Rng {
         Self { state: std::array::from_fn(|_| split_mix(&mut mixed)), spare_normal: None }
     }
 
-    pub fn next_u64(&mut self) -> u64 {
+    pub(crate) fn next_u64(&mut self) -> u64 {
         let [a, b, c, d] = self.state;
         let result = a.wrapping_add(d).rotate_left(23).wrapping_add(a);
         let (c, d) = (c ^ a, d ^ b);

@@ -125,6 +125,35 @@ impl Study {
         self.storage.describe()
     }
 
+    /// What happened to its storage that its users should hear of.
+    pub fn notes(&self) -> Vec<String> {
+        self.storage.notes()
+    }
+
+    /// Free-form facts about the study.
+    pub fn attributes(&self) -> &Attributes {
+        &self.record.user_attrs
+    }
+
+    /// Notes a fact about the study; `system` ones are read by Optuna's own tools.
+    pub(crate) fn set_attribute(&mut self, key: &str, value: Json, system: bool) -> Result<()> {
+        self.storage.set_study_attr(self.record.id, key, &value, system)?;
+        if !system {
+            self.record.user_attrs.insert(key.into(), value);
+        }
+        Ok(())
+    }
+
+    /// Whether a trial is laid aside.
+    pub(crate) fn is_paused(trial: &Trial) -> bool {
+        is_paused(trial)
+    }
+
+    /// Whether a trial is one of a worker of plimsoll.
+    pub(crate) fn is_ours(trial: &Trial) -> bool {
+        trial.system_attrs.contains_key(OWNER)
+    }
+
     /// All trials by number, as they stand in the storage now.
     pub fn trials(&mut self) -> Result<Vec<Arc<Trial>>> {
         self.storage.trials(self.record.id)
@@ -273,6 +302,25 @@ impl Study {
         self.asked(id).map(Some)
     }
 
+    /// The paused trial that came farthest, the best of those; it is this worker's from now on. For a study in which none
+    /// would be complete otherwise.
+    pub(crate) fn promote_best(&mut self) -> Result<Option<Asked>> {
+        let direction = self.record.directions[0];
+        let rank = |trial: &Trial| {
+            let (step, value) = trial.intermediate.last_key_value()?;
+            (!value.is_nan()).then_some((*step, -direction.loss(*value)))
+        };
+        let trials = self.trials()?;
+        let paused = trials.iter().filter(|trial| is_paused(trial));
+        let ranked = paused.filter_map(|trial| Some((rank(trial)?, trial.id)));
+        let farthest = ranked.max_by(|(a, _), (b, _)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        let Some((_, id)) = farthest else { return Ok(None) };
+        if !self.storage.resume(id, &self.worker)? {
+            return Ok(None);
+        }
+        self.asked(id).map(Some)
+    }
+
     /// Ends all trials that are still paused, as pruned: the study is over.
     pub fn finish_paused(&mut self) -> Result<usize> {
         let paused: Vec<TrialId> =
@@ -288,7 +336,7 @@ impl Study {
         self.storage.change(trial, &[Change::UserAttr { key: key.into(), value }])
     }
 
-    pub fn set_system_attr(&mut self, trial: TrialId, key: &str, value: Json) -> Result<()> {
+    pub(crate) fn set_system_attr(&mut self, trial: TrialId, key: &str, value: Json) -> Result<()> {
         self.storage.change(trial, &[Change::SystemAttr { key: key.into(), value }])
     }
 

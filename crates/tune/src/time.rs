@@ -11,7 +11,7 @@ impl Timestamp {
         Self(Utc::now().timestamp_micros())
     }
 
-    pub fn seconds_since(self, earlier: Self) -> f64 {
+    pub(crate) fn seconds_since(self, earlier: Self) -> f64 {
         (self.0 - earlier.0) as f64 * 1e-6
     }
 
@@ -21,16 +21,16 @@ impl Timestamp {
     }
 
     /// `2026-11-16 03:06:08.000000`, as the tables of a database hold it.
-    pub fn to_sql(self) -> String {
+    pub(crate) fn to_sql(self) -> String {
         self.date_time().format("%Y-%m-%d %H:%M:%S%.6f").to_string()
     }
 
-    pub fn from_sql(text: &str) -> Option<Self> {
+    pub(crate) fn from_sql(text: &str) -> Option<Self> {
         parse_naive(text).map(|naive| Self(naive.and_utc().timestamp_micros()))
     }
 
     /// With an offset as it says; without one (Optuna before 5.0) in the time of this machine.
-    pub fn from_iso(text: &str) -> Option<Self> {
+    pub(crate) fn from_iso(text: &str) -> Option<Self> {
         if let Ok(moment) = DateTime::parse_from_rfc3339(text) {
             return Some(Self(moment.timestamp_micros()));
         }

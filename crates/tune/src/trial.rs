@@ -173,7 +173,7 @@ impl Trial {
     }
 
     /// By how much all constraints together are broken.
-    pub fn violation(&self) -> f64 {
+    pub(crate) fn violation(&self) -> f64 {
         let has_any = self.system_attrs.keys().any(|key| key.starts_with(CONSTRAINTS));
         if !has_any {
             return 0.0;
@@ -186,7 +186,7 @@ impl Trial {
     }
 
     /// The attribute under which a constraint is stored.
-    pub fn constraint_key(name: &str) -> String {
+    pub(crate) fn constraint_key(name: &str) -> String {
         format!("{CONSTRAINTS}:{name}")
     }
 
@@ -199,7 +199,7 @@ impl Trial {
     }
 
     /// Checks values before they are told: as many as objectives, none of them NaN.
-    pub fn check_values(values: &[f64], directions: &[Direction]) -> Result<()> {
+    pub(crate) fn check_values(values: &[f64], directions: &[Direction]) -> Result<()> {
         if values.len() != directions.len() {
             let cause = format!("{} values for {} objectives", values.len(), directions.len());
             return Err(Error::Input(cause));

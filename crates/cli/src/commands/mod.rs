@@ -19,8 +19,10 @@ mod predict;
 mod presets;
 mod report;
 mod serve;
+mod study;
 mod torch;
 mod train;
+mod tune;
 
 use crate::failure::Failure;
 use clap::Subcommand;
@@ -33,6 +35,10 @@ pub enum Command {
     Plan(plan::Arguments),
     /// Plan, then train
     Train(train::Arguments),
+    /// Search the keys that a recipe's [search] names: every trial planned before it runs, packed into the memory there is
+    Tune(tune::Arguments),
+    /// What a study found: best trials, what decides, memory and time
+    Study(study::Arguments),
     /// Scores of a trained run on its validation data
     Eval(eval::Arguments),
     /// Answer every row of a file with a trained run: labels, numbers, texts or embeddings
@@ -80,6 +86,8 @@ impl Command {
             Command::Init(arguments) => init::run(arguments),
             Command::Plan(arguments) => plan::run(arguments),
             Command::Train(arguments) => train::run(arguments),
+            Command::Tune(arguments) => tune::run(arguments),
+            Command::Study(arguments) => study::run(arguments),
             Command::Eval(arguments) => eval::run(arguments),
             Command::Predict(arguments) => predict::run(arguments),
             Command::Generate(arguments) => generate::run(arguments),

@@ -49,6 +49,9 @@ pub struct Arguments {
     /// Tell nobody about the run: no trackers, no notifications
     #[arg(long)]
     no_track: bool,
+    /// Take over the library's algorithms of another run's plan.json where products are the same, for the same bits
+    #[arg(long, value_name = "FILE", hide = true)]
+    products: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -84,6 +87,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     run.stop_at = arguments.steps.map(|steps| usize::try_from(steps).unwrap_or(usize::MAX));
     arguments.model_output.iter().try_for_each(|dir| run.check_model_output(dir))?;
+    if let Some(path) = &arguments.products {
+        run.take_over_products(path)?;
+    }
     announce(&run, arguments.resume);
     let mut progress = Progress::new();
     let (finished, beside) = train(&mut run, beside, &mut progress)?;

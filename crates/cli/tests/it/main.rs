@@ -17,3 +17,4 @@ mod scores;
 mod serve;
 mod tracking;
 mod train;
+mod tune;

@@ -98,6 +98,15 @@ impl Problem {
         self
     }
 
+    pub(crate) fn place(&self) -> Place {
+        self.place
+    }
+
+    /// The same, said of a key and a place that led to it.
+    pub(crate) fn moved(self, key: &str, prefix: &str, place: Place) -> Self {
+        Self { key: key.into(), cause: format!("{prefix}{}", self.cause), place, ..self }
+    }
+
     pub(crate) fn maybe_hint(mut self, hint: Option<String>) -> Self {
         self.hint = hint.or(self.hint);
         self

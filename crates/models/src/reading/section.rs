@@ -62,6 +62,11 @@ impl<'a> Issues<'a> {
         self.found.borrow().len()
     }
 
+    /// The problems, before they are put into words.
+    pub(crate) fn into_problems(self) -> Vec<Problem> {
+        self.found.into_inner()
+    }
+
     pub fn into_error(self) -> RecipeError {
         RecipeError::Invalid(Problems::locate(self.found.into_inner(), self.sources))
     }
@@ -135,6 +140,11 @@ impl<'a> Section<'a> {
     /// a default that stands in for a refused value would only cause misleading messages.
     pub(crate) fn is_clean(&self) -> bool {
         self.issues.count() == self.issues_before
+    }
+
+    /// Everything that is written in the table, for one whose keys are not all known beforehand.
+    pub fn entries(&self) -> impl Iterator<Item = (&'a String, &'a Node)> + use<'a> {
+        self.table.entries.iter()
     }
 
     /// The dotted path of a key in this table.

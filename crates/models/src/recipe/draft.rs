@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::search::{Search, Searching};
 use super::{Recipe, RecipeError, raw_tree, read_text};
 use crate::reading::error::Sources;
 use crate::reading::section::Issues;
@@ -55,6 +56,23 @@ impl Draft {
             recipe.dir = absolute;
         }
         Ok(recipe)
+    }
+    /// What its `[search]` varies, every end and every choice held against what the key itself allows.
+    ///
+    /// # Errors
+    /// Also where nothing is searched.
+    pub fn search(&self) -> Result<Search, RecipeError> {
+        Searching { file: &self.file.display().to_string(), text: &self.text, sets: &self.sets }.read()
+    }
+
+    /// The file it was read from.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// The settings laid over it.
+    pub fn sets(&self) -> &[String] {
+        &self.sets
     }
 }
 

@@ -9,6 +9,7 @@ mod memory;
 mod optimizer;
 pub mod reference;
 mod relations;
+pub mod search;
 mod track;
 mod train;
 
@@ -84,6 +85,15 @@ impl Recipe {
 
     /// `None` only after a problem was reported.
     fn resolve(root: &Table, file: &Path, issues: &Issues<'_>) -> Option<Self> {
+        let (recipe, [data, train, memory]) = Self::read(root, file, issues)?;
+        if issues.count() == 0 {
+            relations::check(&recipe, &data, &train, &memory);
+        }
+        Some(recipe)
+    }
+
+    /// Every table by itself: types, ranges, names. With the tables that relations are checked on.
+    fn read<'a>(root: &'a Table, file: &Path, issues: &'a Issues<'a>) -> Option<(Self, [Section<'a>; 3])> {
         let root = Section::new(root, String::new(), issues);
         let name = root.folder_name("name");
         let folder = file.parent().unwrap_or(Path::new(""));
@@ -94,6 +104,7 @@ impl Recipe {
         let memory_section = root.section_or_empty("memory");
         let track = Track::read(&root.section_or_empty("track"));
         let notify = Notify::read(&root.section_or_empty("notify"));
+        search::Search::read(&root.section_or_empty("search"));
         root.finish();
 
         let model = model_section.and_then(|s| Model::read(&s, &dir));
@@ -104,10 +115,7 @@ impl Recipe {
         let data = Data::read(&data_section, task, model.as_ref());
         let name = name.unwrap_or_else(|| stem(file));
         let recipe = Self { name, dir, model: model?, data: data?, train, memory, track, notify };
-        if issues.count() == 0 {
-            relations::check(&recipe, &data_section, &train_section, &memory_section);
-        }
-        Some(recipe)
+        Some((recipe, [data_section, train_section, memory_section]))
     }
 
     /// The resolved recipe as a file that reads back as an equal one.
@@ -138,13 +146,49 @@ impl Recipe {
     }
 
     /// SHA-256, in hex, of everything that decides the plan or what is learned. Left out: name, folder, loader
-    /// threads and depth, checkpoints, and who is told, which may change between a run and its resumption.
+    /// threads and depth, checkpoints, and who is told, which may change between a run and its resumption; and epochs
+    /// where no step depends on how many there are, so that a run can be made longer.
     pub fn hash(&self) -> Result<String, RecipeError> {
-        let data = Data { workers: 0, prefetch: 0, ..self.data.clone() };
-        let train = Train { checkpoint: Checkpoint { every: Every::Never, keep: 0 }, ..self.train.clone() };
-        let canonical = serde_json::to_vec(&("plimsoll recipe 1", &self.model, data, train, &self.memory))
-            .map_err(|e| RecipeError::Store(e.to_string()))?;
-        Ok(Sha256::digest(canonical).iter().map(|byte| format!("{byte:02x}")).collect())
+        let train = if self.is_extensible() { self.endless() } else { self.lesson() };
+        hashed(&("plimsoll recipe 1", &self.model, self.samples(), train, &self.memory))
+    }
+
+    /// The same of what is learned alone: two recipes with the same one give the same model, to rounding, whatever
+    /// memory they run in.
+    pub fn learning_hash(&self) -> Result<String, RecipeError> {
+        hashed(&("plimsoll learning 1", &self.model, self.samples(), self.lesson(), self.exactness()))
+    }
+
+    /// The same for trainings of any length, where a longer one begins with all of a shorter one.
+    pub fn endless_hash(&self) -> Option<Result<String, RecipeError>> {
+        let canonical = ("plimsoll endless 1", &self.model, self.samples(), self.endless(), self.exactness());
+        self.is_extensible().then(|| hashed(&canonical))
+    }
+
+    /// Whether no step depends on how many there are, and a run ends with an epoch.
+    fn is_extensible(&self) -> bool {
+        let Schedule { name, warmup, .. } = self.train.schedule;
+        let by_count = matches!(warmup, Warmup::Steps(_)) || warmup == Warmup::Fraction(0.0);
+        name == ScheduleShape::Constant && by_count && self.train.steps.is_none()
+    }
+
+    fn samples(&self) -> Data {
+        Data { workers: 0, prefetch: 0, ..self.data.clone() }
+    }
+
+    fn lesson(&self) -> Train {
+        Train { checkpoint: Checkpoint { every: Every::Never, keep: 0 }, ..self.train.clone() }
+    }
+
+    fn endless(&self) -> Train {
+        Train { epochs: 0, ..self.lesson() }
+    }
+
+    /// What of `[memory]` is more than another way to the same numbers; all of it where statistics are those of a
+    /// micro-batch.
+    fn exactness(&self) -> (Choice<Precision>, Choice<OptimizerState>, Option<&Memory>) {
+        let by_micro_batch = self.model.family().batch_norm() == Some(BatchNormMode::Micro);
+        (self.memory.precision, self.memory.optimizer_state, by_micro_batch.then_some(&self.memory))
     }
 
     /// The same of what a run keeps from its start to its end. Left out as well: the budget, which may change with the
@@ -165,6 +209,11 @@ impl Recipe {
         let path = self.model.origin()?.checkpoint.as_deref()?;
         Some(self.resolve_path(path))
     }
+}
+
+fn hashed(canonical: &impl Serialize) -> Result<String, RecipeError> {
+    let text = serde_json::to_vec(canonical).map_err(|e| RecipeError::Store(e.to_string()))?;
+    Ok(Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn required_table<'a>(root: &Section<'a>, key: &'static str, example: &str) -> Option<Section<'a>> {

@@ -263,7 +263,7 @@ fn refuse_useless_values(
 
 /// What planning sees of a recipe: two recipes with the same key have the same plan. Numbers that the update only
 /// multiplies by (learning rate, decay, betas) are not in it.
-fn planning_key(recipe: &Recipe, device: &Device) -> String {
+pub fn planning_key(recipe: &Recipe, device: &Device) -> String {
     let spec = spec(recipe, device);
     let rule = match spec.rule {
         UpdateRule::AdamW { .. } => UpdateRule::AdamW { beta1: 0.0, beta2: 0.0, eps: 0.0 },

@@ -16,12 +16,12 @@ mod rungs;
 pub use attempt::{Attempt, Outline, attempt};
 pub use cards::{CardAnswer, CardRow, full_speed_card, holding_card, on_cards, smallest_card};
 pub use frontier::{FrontierPoint, frontier_of};
-pub use grid::{Axis, Grid, GridError, GridRow, grid};
+pub use grid::{Axis, Grid, GridError, GridRow, grid, planning_key};
 pub use ladder::{Ladder, Rung, ladder};
 pub use largest::{LargestRow, largest};
 pub use margins::{Margins, margins};
 pub use neighbours::{Neighbour, neighbours};
-pub use parallel::Progress;
+pub use parallel::{Progress, on_all_cores};
 
 use plimsoll_base::units::ADDRESSABLE_BYTES;
 use plimsoll_models::recipe::{Budget, Memory, Recipe};

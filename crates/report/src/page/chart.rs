@@ -4,7 +4,7 @@ use crate::svg::escaped;
 use std::fmt::Write;
 
 /// A line, or single points.
-pub(super) struct Series {
+pub struct Series {
     pub name: &'static str,
     /// A class of the style sheet.
     pub class: &'static str,
@@ -12,7 +12,7 @@ pub(super) struct Series {
     pub dots: bool,
 }
 
-pub(super) struct Chart<'a> {
+pub struct Chart<'a> {
     pub series: &'a [Series],
     pub x_name: &'a str,
     /// How a value of the vertical axis is written.
@@ -32,7 +32,7 @@ const MOST_POINTS: usize = 500;
 
 impl Chart<'_> {
     /// Nothing where there is nothing to draw.
-    pub(super) fn svg(&self) -> Option<String> {
+    pub fn svg(&self) -> Option<String> {
         let finite = |p: &&(f64, f64)| p.0.is_finite() && p.1.is_finite();
         let points: Vec<(f64, f64)> = self.series.iter().flat_map(|s| &s.points).filter(finite).copied().collect();
         let x = Range::of(points.iter().map(|p| p.0), false)?;
@@ -140,7 +140,7 @@ impl Range {
 }
 
 /// `1200` → `1200`, `0.25` → `0.25`, without noise in the last digits.
-pub(super) fn plain(value: f64) -> String {
+pub fn plain(value: f64) -> String {
     let text = format!("{value:.6}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text == "-0" { "0".into() } else { text.into() }

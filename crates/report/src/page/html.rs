@@ -3,26 +3,32 @@
 use crate::svg::escaped;
 
 /// A page that grows. `raw` takes markup of ours only; everything from outside goes through `text`.
-pub(super) struct Html {
+pub struct Html {
     body: String,
 }
 
+impl Default for Html {
+    fn default() -> Html {
+        Html::new()
+    }
+}
+
 impl Html {
-    pub(super) fn new() -> Html {
+    pub fn new() -> Html {
         Html { body: String::new() }
     }
 
-    pub(super) fn raw(&mut self, markup: &str) -> &mut Html {
+    pub fn raw(&mut self, markup: &str) -> &mut Html {
         self.body.push_str(markup);
         self
     }
 
-    pub(super) fn text(&mut self, text: &str) -> &mut Html {
+    pub fn text(&mut self, text: &str) -> &mut Html {
         self.body.push_str(&escaped(text));
         self
     }
 
-    pub(super) fn section(&mut self, title: &str, sub: &str) -> &mut Html {
+    pub fn section(&mut self, title: &str, sub: &str) -> &mut Html {
         self.raw("<section><h2>").text(title).raw("</h2>");
         if !sub.is_empty() {
             self.raw("<p class=\"sub\">").text(sub).raw("</p>");
@@ -30,17 +36,17 @@ impl Html {
         self
     }
 
-    pub(super) fn end_section(&mut self) -> &mut Html {
+    pub fn end_section(&mut self) -> &mut Html {
         self.raw("</section>\n")
     }
 
     /// A number with its name.
-    pub(super) fn tile(&mut self, name: &str, value: &str, sub: &str) -> &mut Html {
+    pub fn tile(&mut self, name: &str, value: &str, sub: &str) -> &mut Html {
         self.raw("<div class=\"tile\"><span>").text(name).raw("</span><b>").text(value).raw("</b><small>").text(sub);
         self.raw("</small></div>")
     }
 
-    pub(super) fn finish(self) -> String {
+    pub fn finish(self) -> String {
         self.body
     }
 }

@@ -6,10 +6,11 @@ mod html;
 mod memory;
 mod run;
 
+pub use chart::{Chart, Series, plain};
+pub use html::Html;
 pub use run::RunStory;
 
 use crate::svg::escaped;
-use html::Html;
 use plimsoll_base::names::Named;
 use plimsoll_base::units::{format_bytes, grouped};
 use plimsoll_models::recipe::Recipe;
@@ -187,7 +188,8 @@ fn milliseconds(ms: f64) -> String {
     }
 }
 
-fn document(title: &str, body: &str) -> String {
+/// A whole page around its body.
+pub fn document(title: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <meta name=\"color-scheme\" content=\"light dark\"><title>{} · plimsoll</title><style>\n{STYLE}</style></head>\n\

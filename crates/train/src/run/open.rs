@@ -222,6 +222,15 @@ impl Run {
         })
     }
 
+    /// Takes over the library's algorithms of another run's plan, which the bits depend on; a run that has its own keeps
+    /// them.
+    pub fn take_over_products(&mut self, plan: &Path) -> Result<(), RunError> {
+        if is_without_products(&self.products) {
+            self.products = StoredPlan::read(plan)?.products;
+        }
+        Ok(())
+    }
+
     pub fn program(&self) -> &Program {
         &self.planned.choice.program
     }

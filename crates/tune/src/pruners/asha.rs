@@ -30,7 +30,7 @@ const RUNG: &str = "completed_rung_";
 
 impl Asha {
     /// The step of a rung; none if it is beyond any number of steps.
-    pub fn rung_step(&self, rung: u32) -> Option<i64> {
+    pub(crate) fn rung_step(&self, rung: u32) -> Option<i64> {
         let factor = self.reduction_factor.max(2).checked_pow(self.skip.checked_add(rung)?)?;
         self.min_resource.max(1).checked_mul(factor)
     }

@@ -35,7 +35,7 @@ impl Hyperband {
     }
 
     /// The bracket of the trial with this number.
-    pub fn bracket_of(&self, study: &str, number: u64) -> u32 {
+    pub(crate) fn bracket_of(&self, study: &str, number: u64) -> u32 {
         let total: u64 = (0..self.brackets()).map(|bracket| self.share(bracket)).sum();
         let mut place = u64::from(crc32(format!("{study}_{number}").as_bytes())) % total;
         for bracket in 0..self.brackets() {

@@ -41,6 +41,16 @@ pub trait Pruner: Send {
     }
 }
 
+impl Pruner for Box<dyn Pruner> {
+    fn judge(&mut self, history: &History, trial: &Trial, study: &str) -> Judgement {
+        self.as_mut().judge(history, trial, study)
+    }
+
+    fn promotable(&mut self, history: &History, study: &str) -> Option<TrialId> {
+        self.as_mut().promotable(history, study)
+    }
+}
+
 fn direction(history: &History) -> Direction {
     history.directions.first().copied().unwrap_or(Direction::Minimize)
 }

@@ -51,6 +51,12 @@ pub trait Sampler: Send {
     fn suggest(&mut self, history: &History, space: &Space, fixed: &Point, rng: &mut Rng) -> Suggestion;
 }
 
+impl Sampler for Box<dyn Sampler> {
+    fn suggest(&mut self, history: &History, space: &Space, fixed: &Point, rng: &mut Rng) -> Suggestion {
+        self.as_mut().suggest(history, space, fixed, rng)
+    }
+}
+
 /// The value asked for, if it is one the parameter can take.
 fn fixed_value(parameter: &Parameter, fixed: &Point) -> Option<f64> {
     fixed.get(&parameter.name).copied().filter(|internal| parameter.distribution.contains(*internal))

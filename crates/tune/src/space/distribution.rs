@@ -61,7 +61,7 @@ impl Distribution {
     }
 
     /// Integers whose logarithm is spread evenly from `low` (at least 1) to `high`.
-    pub fn log_int(low: i64, high: i64) -> Result<Self> {
+    pub(crate) fn log_int(low: i64, high: i64) -> Result<Self> {
         check_int_range(low, high)?;
         if low < 1 {
             return Err(bad(format!("a logarithmic range of integers must start at 1 or above, not at {low}")));
@@ -78,7 +78,7 @@ impl Distribution {
     }
 
     /// Whether there is only one value to take.
-    pub fn is_single(&self) -> bool {
+    pub(crate) fn is_single(&self) -> bool {
         match self {
             Self::Float { low, high, step, .. } => {
                 low == high || step.is_some_and(|step| Decimal::narrower_than(*low, *high, step))
@@ -89,7 +89,7 @@ impl Distribution {
     }
 
     /// How many values there are, if they can be counted.
-    pub fn cardinality(&self) -> Option<u64> {
+    pub(crate) fn cardinality(&self) -> Option<u64> {
         match self {
             Self::Float { low, high, step: Some(step), .. } => Some(((high - low) / step).round() as u64 + 1),
             Self::Float { low, high, .. } => (low == high).then_some(1),
@@ -142,7 +142,7 @@ impl Distribution {
     }
 
     /// Whether `other` may follow this one under the same name in one study, as Optuna sees it.
-    pub fn is_compatible_with(&self, other: &Self) -> bool {
+    pub(crate) fn is_compatible_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Float { log: a, .. }, Self::Float { log: b, .. }) => a == b,
             (Self::Int { log: a, .. }, Self::Int { log: b, .. }) => a == b,
@@ -151,7 +151,7 @@ impl Distribution {
         }
     }
 
-    pub fn is_log(&self) -> bool {
+    pub(crate) fn is_log(&self) -> bool {
         matches!(self, Self::Float { log: true, .. } | Self::Int { log: true, .. })
     }
 

@@ -87,7 +87,7 @@ impl Space {
     }
 
     /// Whether some parameter matters only sometimes.
-    pub fn is_conditional(&self) -> bool {
+    pub(crate) fn is_conditional(&self) -> bool {
         self.parameters.iter().any(|parameter| !parameter.when.is_empty())
     }
 
@@ -133,7 +133,7 @@ impl Space {
     }
 
     /// How many different points there are; none if it is a continuum or more than `u64` can count.
-    pub fn cardinality(&self) -> Option<u64> {
+    pub(crate) fn cardinality(&self) -> Option<u64> {
         if !self.is_conditional() {
             let mut counts = self.parameters.iter().map(|parameter| parameter.distribution.cardinality());
             return counts.try_fold(1u64, |product, count| product.checked_mul(count?));

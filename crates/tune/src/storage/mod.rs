@@ -76,17 +76,22 @@ pub enum Change {
 }
 
 /// Under this system attribute a trial says who runs it; whoever takes it over writes itself in.
-pub const OWNER: &str = "plimsoll:worker";
+pub(crate) const OWNER: &str = "plimsoll:worker";
 
 /// When the owner last said that it is alive, in seconds since 1970. Databases have a table for it instead.
-pub const HEARTBEAT: &str = "plimsoll:heartbeat";
+pub(crate) const HEARTBEAT: &str = "plimsoll:heartbeat";
 
 /// Whether a trial is laid aside: it runs in the eyes of others, and can go on later.
-pub const PAUSED: &str = "plimsoll:paused";
+pub(crate) const PAUSED: &str = "plimsoll:paused";
 
 pub trait Storage: Send {
     /// What it is called in messages, without secrets.
     fn describe(&self) -> String;
+
+    /// What happened to it that its users should hear of.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     fn studies(&mut self) -> Result<Vec<StudyRecord>>;
 

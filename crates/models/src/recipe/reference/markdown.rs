@@ -15,7 +15,7 @@ value out of range are errors that name the line, what is allowed and the neares
 This page is written by `plimsoll keys --markdown`; a test compares it with the code.
 ";
 
-const TABLES: [(&str, &str); 7] = [
+const TABLES: [(&str, &str); 8] = [
     ("Outside of the tables", ""),
     (
         "`[model]`",
@@ -28,6 +28,13 @@ const TABLES: [(&str, &str); 7] = [
     ),
     ("`[train]`", "What learning sees. Nothing in it is ever changed for memory."),
     ("`[memory]`", "What the planner may choose, and what is pinned. A pinned value is respected or refused."),
+    (
+        "`[search]`",
+        "What `plimsoll tune` varies. Beside the words below, every entry is a parameter under the key that it sets: a \
+         list of values, `{ low, high, step, log }`, `{ choices = … }` with a list or a table from label to value (or to \
+         several settings), or `{ product = { NAME = …, NAME = … } }`, whose factors multiply to the key. `name` is what \
+         the study calls it, `when = { NAME = value }` the condition under which it matters.",
+    ),
     ("`[track]`", "Who draws curves of it. Nothing here slows a run or ends it; see [tracking](tracking.md)."),
     ("`[notify]`", "Who gets messages about it. Secrets are named here and stand in the environment."),
 ];

@@ -19,7 +19,7 @@ use serde_json::Value;
 pub use markdown::markdown;
 pub use schema::schema;
 
-use super::{Recipe, RecipeError, data, memory, optimizer, raw_tree, track, train};
+use super::{Recipe, RecipeError, data, memory, optimizer, raw_tree, search, track, train};
 use crate::families::{self, FamilyName, Task};
 use crate::reading::about::{About, about};
 use crate::reading::error::Sources;
@@ -33,7 +33,7 @@ const ROOT: &[About] = &[
 ];
 
 /// The sentences about every table but `[model]`, whose keys are the families' own.
-const TABLES: [&[About]; 12] = [
+const TABLES: [&[About]; 13] = [
     ROOT,
     data::ABOUT,
     data::BATCHES_ABOUT,
@@ -45,6 +45,7 @@ const TABLES: [&[About]; 12] = [
     train::ABOUT,
     optimizer::ABOUT,
     memory::ABOUT,
+    search::ABOUT,
     track::ABOUT,
 ];
 
@@ -177,7 +178,7 @@ pub fn keys() -> Result<Vec<Key>, RecipeError> {
 
 /// Tables in the order in which recipes have them.
 fn table_rank(path: &str) -> usize {
-    const ORDER: [&str; 6] = ["model", "data", "train", "memory", "track", "notify"];
+    const ORDER: [&str; 7] = ["model", "data", "train", "memory", "search", "track", "notify"];
     let table = path.split_once('.').map_or("", |(table, _)| table);
     ORDER.iter().position(|name| *name == table).map_or(0, |at| at + 1)
 }

@@ -19,6 +19,10 @@ pub fn schema(keys: &[Key]) -> Value {
     if let Some(model) = root.get_mut("model").and_then(Value::as_object_mut) {
         model.insert("allOf".into(), FamilyName::names().map(|family| only_keys_of(family, keys)).collect());
     }
+    if let Some(search) = root.get_mut("search").and_then(Value::as_object_mut) {
+        // Parameters stand under the keys that they set.
+        search.insert("additionalProperties".into(), json!({"type": ["array", "object"]}));
+    }
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "plimsoll recipe",

@@ -40,7 +40,7 @@ impl Default for Tpe {
 
 impl Tpe {
     /// The usual settings for a space: groups where it has conditions.
-    pub fn for_space(space: &Space) -> Self {
+    pub(crate) fn for_space(space: &Space) -> Self {
         Self { group: space.is_conditional(), ..Self::default() }
     }
 

@@ -80,7 +80,7 @@ impl Parzen {
     }
 
     /// ln of the density at each point.
-    pub fn log_pdf(&self, points: &[Vec<f64>]) -> Vec<f64> {
+    pub(crate) fn log_pdf(&self, points: &[Vec<f64>]) -> Vec<f64> {
         let kernels = self.weights.len();
         let mut logs = vec![0.0; points.len() * kernels];
         for (index, dimension) in self.dimensions.iter().enumerate() {
@@ -94,9 +94,14 @@ impl Parzen {
         row.iter_mut().zip(&self.log_weights).for_each(|(log, weight)| *log += weight);
         let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let shift = if largest == f64::NEG_INFINITY { 0.0 } else { largest };
-        row.iter().map(|log| (log - shift).exp()).sum::<f64>().ln() + shift
+        // What lies so far below the largest adds less than its last digit, thousands of times over.
+        let near = row.iter().map(|log| log - shift).filter(|log| *log > FAR_BELOW);
+        near.map(f64::exp).sum::<f64>().ln() + shift
     }
 }
+
+/// e to this is 4e-18.
+const FAR_BELOW: f64 = -40.0;
 
 /// 1 for each trial while there are few; later the 25 newest count fully and older ones less the older they are.
 fn weights_by_age(count: usize) -> Vec<f64> {
@@ -209,11 +214,12 @@ impl Numeric {
         let kernels = self.mus.len();
         let constants: Vec<f64> =
             self.log_norms.iter().zip(&self.sigmas).map(|(norm, sigma)| norm + sigma.ln()).collect();
+        let inverses: Vec<f64> = self.sigmas.iter().map(|sigma| 1.0 / sigma).collect();
         for (value, row) in values.iter().zip(logs.chunks_exact_mut(kernels)) {
             let value = if self.log { value.ln() } else { *value };
-            for kernel in 0..kernels {
-                let distance = (value - self.mus[kernel]) / self.sigmas[kernel];
-                row[kernel] += truncnorm::log_pdf(distance) - constants[kernel];
+            let of_kernels = self.mus.iter().zip(&inverses).zip(&constants);
+            for (log, ((mu, inverse), constant)) in row.iter_mut().zip(of_kernels) {
+                *log += truncnorm::log_pdf((value - mu) * inverse) - constant;
             }
         }
     }

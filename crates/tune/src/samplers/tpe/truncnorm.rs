@@ -67,8 +67,12 @@ pub(super) fn log_gauss_mass(a: f64, b: f64) -> f64 {
 }
 
 fn central_ndtr(x: f64) -> f64 {
-    0.5 + 0.5 * erf(x / SQRT_2)
+    // Out there erf is −1 to the last digit.
+    if x < SATURATED { 0.0 } else { 0.5 + 0.5 * erf(x / SQRT_2) }
 }
+
+/// erf(x / √2) is −1 in f64 below this.
+const SATURATED: f64 = -8.5;
 
 /// ln(eᵖ − e^q)
 fn log_difference(p: f64, q: f64) -> f64 {

@@ -47,7 +47,7 @@ impl Journal {
     }
 
     /// How many bytes of a torn last line, left by a writer that was killed, were cut off since the journal was opened.
-    pub fn cut_bytes(&self) -> Option<u64> {
+    pub(crate) fn cut_bytes(&self) -> Option<u64> {
         self.cut
     }
 
@@ -121,6 +121,11 @@ fn line_of(worker: &str, op: Op, fields: Vec<(&str, Json)>) -> Json {
 impl Storage for Journal {
     fn describe(&self) -> String {
         format!("journal:{}", self.path.display())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let words = |bytes| format!("{}: a torn last line of {bytes} bytes was cut off", self.path.display());
+        self.cut.map(words).into_iter().collect()
     }
 
     fn studies(&mut self) -> Result<Vec<StudyRecord>> {

@@ -1,0 +1,87 @@
+//! `plimsoll study`: what a study found.
+
+use crate::failure::Failure;
+use crate::printer::{self, say};
+use clap::Args;
+use plimsoll_base::files::write_whole;
+use plimsoll_tune::report::{self, StudyReport};
+use plimsoll_tune::trials::StudyFolder;
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+pub struct Arguments {
+    /// The study's name
+    pub name: String,
+    /// Where it is kept: journal:FILE, sqlite:FILE or postgresql://… (default: the journal in its folder)
+    ///
+    /// env:NAME takes the address from the environment or from .env, so that no password stands in a list of processes
+    #[arg(long, value_name = "STORAGE")]
+    storage: Option<String>,
+    /// Where studies are
+    #[arg(long, value_name = "DIR", default_value = "studies")]
+    studies: PathBuf,
+    /// Every trial, in order
+    #[arg(long)]
+    all: bool,
+    /// One JSON value on stdout
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// A row per trial, separated by commas
+    #[arg(long)]
+    csv: bool,
+    /// Write a page about the study
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let address = address(arguments.storage.as_deref(), &arguments.studies, &arguments.name)?;
+    let found = report::study(&address, &arguments.name)?;
+    if let Some(path) = &arguments.html {
+        write_page(path, &found)?;
+    }
+    show(&found, arguments.json, arguments.csv, arguments.all)
+}
+
+/// The storage that is named, there or in the environment, or the journal in the study's own folder.
+pub fn address(storage: Option<&str>, studies: &Path, name: &str) -> Result<String, Failure> {
+    match storage {
+        None => Ok(format!("journal:{}", StudyFolder::of(studies, name).journal().display())),
+        Some(storage) => match storage.strip_prefix("env:") {
+            None => Ok(storage.into()),
+            Some(variable) => secret(variable).ok_or_else(|| {
+                let message =
+                    format!("--storage env:{variable}: there is no {variable}, neither in the environment nor in .env");
+                Failure::bad_input(message, format!("export {variable}=postgresql://…"))
+            }),
+        },
+    }
+}
+
+/// A variable of the environment, or of a file .env in the working directory.
+fn secret(variable: &str) -> Option<String> {
+    let from_file = || {
+        let text = std::fs::read_to_string(".env").ok()?;
+        let of = |line: &str| {
+            let (key, value) = line.trim().trim_start_matches("export ").split_once('=')?;
+            (key.trim() == variable).then(|| value.trim().trim_matches(['"', '\'']).to_string())
+        };
+        text.lines().find_map(of)
+    };
+    std::env::var(variable).ok().or_else(from_file).filter(|value| !value.is_empty())
+}
+
+pub fn show(found: &StudyReport, json: bool, csv: bool, all: bool) -> Result<(), Failure> {
+    match (json, csv) {
+        (true, _) => printer::json(found)?,
+        (_, true) => printer::out(&found.csv())?,
+        _ => printer::out(&found.text(all))?,
+    };
+    Ok(())
+}
+
+pub fn write_page(path: &Path, found: &StudyReport) -> Result<(), Failure> {
+    write_whole(path, found.html().as_bytes()).map_err(|cause| Failure::writing(path, cause))?;
+    say(&format!("page: {}", path.display()));
+    Ok(())
+}

@@ -1,0 +1,254 @@
+//! `plimsoll tune` and `plimsoll study`, from the outside: trials are real trainings of a few milliseconds a step.
+
+use crate::common::{Desk, SERIES};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A search over the small series recipe; draws follow from the seed and the number of trials alone.
+fn search(more: &str) -> String {
+    format!(
+        "{SERIES}\n[search]\nsampler = \"random\"\nseed = 5\nkeep = \"all\"\n\"train.optimizer.lr\" = {{ low = 1e-4, high = 1e-2, log = true }}\n{more}\n"
+    )
+}
+
+fn desk(more: &str) -> Desk {
+    let desk = Desk::new();
+    desk.write("search.toml", &search(more));
+    desk
+}
+
+fn tune<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&["tune", "search.toml", "--study", "s", "--device", "cpu", "--json"], more].concat()
+}
+
+fn trials(study: &Value) -> &Vec<Value> {
+    study["trials"].as_array().unwrap()
+}
+
+/// Values by number, to the bit.
+fn values(study: &Value) -> BTreeMap<u64, String> {
+    let of = |trial: &Value| (trial["number"].as_u64().unwrap(), trial["values"].to_string());
+    trials(study).iter().map(of).collect()
+}
+
+#[test]
+fn a_study_trains_its_trials_as_runs_and_says_what_it_found() {
+    let desk = desk("\"train.seed\" = [1, 2, 3]");
+    let study = desk.json(&tune(&["--trials", "4", "--pruner", "none", "--html", "page.html"]));
+    assert_eq!(study["counts"]["complete"], 4, "{study}");
+    assert_eq!(study["directions"], serde_json::json!(["minimize"]));
+    for trial in trials(&study) {
+        let (attrs, number) = (&trial["user_attrs"], trial["number"].as_u64().unwrap());
+        let [planned, measured] =
+            ["peak_memory_gb", "measured_peak_memory_gb"].map(|key| attrs[key].as_f64().unwrap() * 1e9);
+        assert!(measured <= planned + 4096.0 && measured > 0.5 * planned, "{measured} of {planned}");
+        assert_eq!(attrs["adapted"], false);
+        let run = desk.path(&format!("studies/s/trial-{number}"));
+        assert!(run.join("events.jsonl").is_file() && run.join("model/model.safetensors").is_file());
+        let scores = desk.json(&["eval", run.to_str().unwrap(), "--json"]);
+        assert_eq!(scores["loss"], trial["values"][0], "the value is that of the model");
+    }
+    let again = desk.json(&["study", "s", "--json"]);
+    assert_eq!(again, study, "tune and study say the same");
+    let best = study["best"][0].as_u64().unwrap();
+    let least = trials(&study).iter().map(|t| t["values"][0].as_f64().unwrap()).fold(f64::INFINITY, f64::min);
+    assert_eq!(trials(&study)[best as usize]["values"][0].as_f64().unwrap(), least);
+    let page = fs::read_to_string(desk.path("page.html")).unwrap();
+    assert!(page.contains("Memory packing") && page.contains("Parallel coordinates") && !page.contains("http"));
+    let csv = desk.run(&["study", "s", "--csv"]);
+    assert_eq!(csv.stdout.lines().count(), 5, "{}", csv.stdout);
+    let text = desk.run(&["study", "s"]);
+    assert!(text.stdout.contains("best") && text.stdout.contains("4 complete"), "{}", text.stdout);
+}
+
+#[test]
+fn trials_that_mean_the_same_training_are_trained_once() {
+    let desk = Desk::new();
+    let product =
+        "\"train.effective_batch\" = { product = { \"train.batch_size\" = [8, 16], \"train.grad_accum\" = [1, 2] } }";
+    desk.write("search.toml", &format!("{SERIES}\n[search]\nsampler = \"brute-force\"\n{product}\n"));
+    let dry = desk.json(&["tune", "search.toml", "--dry-run", "--device", "rtx-4090", "--json"]);
+    assert_eq!((&dry["combinations"], &dry["distinct"], &dry["feasible"]), (&4.into(), &3.into(), &4.into()), "{dry}");
+    let study = desk.json(&tune(&["--trials", "9", "--pruner", "none"]));
+    assert_eq!(trials(&study).len(), 4, "nothing is left to try after four: {study}");
+    let copies: Vec<&Value> = trials(&study).iter().filter(|t| t["user_attrs"]["same_as"].is_number()).collect();
+    assert_eq!(copies.len(), 1, "{study}");
+    let leader = copies[0]["user_attrs"]["same_as"].as_u64().unwrap();
+    assert_eq!(copies[0]["values"], trials(&study)[leader as usize]["values"]);
+    assert!(!desk.path(&format!("studies/s/trial-{}", copies[0]["number"])).exists());
+}
+
+#[test]
+fn a_longer_training_goes_on_where_the_shorter_ended_to_the_same_bits() {
+    let desk = desk(
+        "\"train.epochs\" = [1, 3]\nfixed = { \"train.optimizer.lr\" = 1e-3 }\nenqueue = [{ \"train.epochs\" = 1 }, { \"train.epochs\" = 3 }]",
+    );
+    let study = desk.json(&tune(&["--trials", "2", "--parallel", "1", "--pruner", "none"]));
+    let longer = &trials(&study)[1];
+    assert_eq!(longer["user_attrs"]["continues"], 0, "{study}");
+    let whole = ["train", "search.toml", "--set", "train.epochs=3", "--set", "train.optimizer.lr=1e-3", "--threads"];
+    let threads = desk.run(&[&whole[..], &["1", "--json"]].concat());
+    let two = desk.run(&[&whole[..], &["2", "--json", "--out", "two"]].concat());
+    let losses = [threads, two].map(|answer| answer.json()["best"]["loss"].clone());
+    assert!(losses.contains(&longer["values"][0]), "{losses:?} without {longer}");
+}
+
+/// Laid aside, promoted and run through: the values are those of trainings that were never stopped.
+#[test]
+fn what_asha_lays_aside_and_promotes_ends_with_the_same_bits() {
+    let halving = desk("rung = 1\nfactor = 2");
+    let more = ["--trials", "6", "--set", "train.epochs=4"];
+    let pruned = halving.json(&tune(&[&more[..], &["--pruner", "asha", "--parallel", "1"]].concat()));
+    let straight = desk("").json(&tune(&[&more[..], &["--pruner", "none", "--parallel", "1"]].concat()));
+    let complete: Vec<&Value> = trials(&pruned).iter().filter(|t| t["state"] == "complete").collect();
+    assert!(!complete.is_empty() && complete.len() < 6, "{}", pruned["counts"]);
+    assert_eq!(pruned["counts"]["pruned"].as_u64().unwrap() + complete.len() as u64, 6);
+    let whole = values(&straight);
+    for trial in complete {
+        assert_eq!(trial["values"].to_string(), whole[&trial["number"].as_u64().unwrap()], "bits differ");
+    }
+    for trial in trials(&pruned).iter().filter(|t| t["state"] == "pruned") {
+        let folder = halving.path(&format!("studies/s/trial-{}/checkpoints", trial["number"]));
+        assert!(fs::read_dir(folder).unwrap().count() >= 1, "the checkpoint of {} is gone", trial["number"]);
+        assert!(trial["user_attrs"]["pruned_because"].is_string());
+    }
+}
+
+/// `PLIMSOLL_KILLS=50` for the long version.
+#[test]
+fn a_study_that_is_killed_at_random_moments_loses_nothing() {
+    let kills: u64 = std::env::var("PLIMSOLL_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(4);
+    let wanted = (6 + kills / 4).to_string();
+    let flags = tune(&["--trials", &wanted, "--pruner", "none", "--parallel", "2"]);
+    let undisturbed = desk("").json(&flags);
+    let desk = desk("");
+    let seed = Instant::now().elapsed().as_nanos() as u64 ^ u64::from(std::process::id());
+    println!("seed {seed}");
+    let mut state = seed;
+    for _ in 0..kills {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let mut child = desk.command(&flags).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(150 + (state >> 33) % 1500));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let study = desk.json(&flags);
+    assert_eq!(study["counts"], undisturbed["counts"]);
+    assert_eq!(values(&study), values(&undisturbed), "another study than the undisturbed one");
+    let journal = fs::read_to_string(desk.path("studies/s/journal.log")).unwrap();
+    assert!(journal.ends_with('\n') && journal.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()));
+    let ends = |number: usize| {
+        let code = |line: &str| serde_json::from_str::<Value>(line).ok();
+        let is_end = |line: &Value| line["op_code"] == 6 && line["trial_id"] == number && line["state"] != 0;
+        journal.lines().filter_map(code).filter(|line| is_end(line)).count()
+    };
+    assert!((0..trials(&study).len()).all(|number| ends(number) == 1), "a trial did not end exactly once");
+}
+
+#[test]
+fn ctrl_c_leaves_a_study_that_the_same_command_goes_on_with() {
+    let desk = desk("");
+    let flags = tune(&["--trials", "3", "--parallel", "1", "--pruner", "none", "--set", "train.epochs=30"]);
+    let child = desk.command(&flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let began = Instant::now();
+    while !desk.path("studies/s/trial-0/events.jsonl").exists() {
+        assert!(began.elapsed() < Duration::from_secs(60), "no trial starts");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let second = desk.run(&flags);
+    second.must(2, &["another coordinator", "hint:"]);
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.contains("the same command goes on"), "{said}");
+    let study = desk.json(&flags);
+    assert_eq!(study["counts"]["complete"], 3, "{study}");
+}
+
+#[test]
+fn what_cannot_fit_is_known_before_it_runs() {
+    let desk = desk("\"train.effective_batch\" = [16, 4096]");
+    let dry = desk.json(&["tune", "search.toml", "--dry-run", "--device", "cpu", "--json"]);
+    assert_eq!((&dry["combinations"], &dry["infeasible"]), (&2.into(), &0.into()), "{dry}");
+    let needed = desk.json(&["plan", "search.toml", "--device", "cpu", "--json"])["arena_bytes"].as_u64().unwrap();
+    let memory = (needed + needed / 2).to_string();
+    let flags = ["--trials", "8", "--pruner", "none", "--parallel", "1", "--memory", &memory];
+    let answer = desk.run(&tune(&flags));
+    answer.must(0, &["[OOM] Trial", "Batch size: 4096", "Pruning trial to allow Optuna"]);
+    let study = answer.json();
+    let (large, small): (Vec<&Value>, Vec<&Value>) =
+        trials(&study).iter().partition(|trial| trial["params"]["train.effective_batch"] == 4096);
+    assert!(!large.is_empty() && !small.is_empty(), "{study}");
+    for trial in large {
+        assert_eq!((&trial["state"], &trial["user_attrs"]["oom"]), (&"pruned".into(), &true.into()));
+        assert!(trial["constraints"]["memory"].as_f64().unwrap() > 0.0);
+        assert_eq!(trial["user_attrs"]["oom_config"]["effective_batch_size"], 4096);
+    }
+    assert!(small.iter().all(|trial| trial["state"] == "complete"));
+    let nothing = ["tune", "search.toml", "--dry-run", "--device", "cpu", "--memory", "4096"];
+    desk.run(&nothing).must(3, &["none of 2 combinations fits", "all fit from"]);
+}
+
+#[test]
+fn a_trial_that_diverges_or_is_killed_does_not_end_the_study() {
+    let desk = Desk::new();
+    let lr = "\"train.optimizer.lr\" = [1e-3, 999.0]\nenqueue = [{ \"train.optimizer.lr\" = 999.0 }, { \"train.optimizer.lr\" = 1e-3 }]";
+    let recipe = SERIES.replace("clip_norm = 1.0\n", "").replace("name = \"adamw\"", "name = \"sgd\", momentum = 0.9");
+    desk.write("search.toml", &format!("{recipe}\n[search]\nsampler = \"random\"\n{lr}\n"));
+    let study = desk.json(&tune(&["--trials", "2", "--pruner", "none", "--parallel", "1"]));
+    assert_eq!(trials(&study)[0]["state"], "pruned", "{study}");
+    assert!(trials(&study)[0]["user_attrs"]["diverged"].as_str().unwrap().contains("diverged"));
+    assert_eq!(trials(&study)[1]["state"], "complete");
+}
+
+#[test]
+fn several_objectives_have_a_front_and_the_environment_is_heard() {
+    let desk = desk("\"train.seed\" = [1, 2, 3, 4]");
+    let flags = tune(&["--trials", "3", "--objective", "accuracy,bytes"]);
+    let answer = desk.command(&flags).env("HPO_EPOCHS", "1").env("PAR", "1").output().unwrap();
+    let said = String::from_utf8_lossy(&answer.stderr).to_string();
+    assert!(answer.status.success() && said.contains("one at a time"), "{said}");
+    let study: Value = serde_json::from_slice(&answer.stdout).unwrap();
+    assert_eq!(study["directions"], serde_json::json!(["maximize", "minimize"]));
+    assert!(!study["best"].as_array().unwrap().is_empty());
+    assert_eq!(trials(&study)[0]["user_attrs"]["epochs"], 1);
+    let choices = desk.command(&flags).env("HPO_MODEL_CHOICES", "bert-base-uncased").output().unwrap();
+    assert_eq!(choices.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&choices.stderr).contains("HPO_MODEL_CHOICES"));
+}
+
+#[test]
+fn bad_input_is_refused_with_what_to_do() {
+    let desk = desk("");
+    desk.run(&["tune", "series.toml", "--trials", "2"]).must(2, &["nothing is searched", "hint:"]);
+    desk.run(&["tune", "search.toml"]).must(2, &["how many trials", "hint:"]);
+    desk.run(&["study", "nowhere"]).must(2, &["there is no study here", "hint:"]);
+    let worker = ["tune", "search.toml", "--trials", "1", "--worker"];
+    desk.run(&worker).must(2, &["--storage", "hint:"]);
+    let unknown = tune(&["--trials", "1", "--storage", "redis://x"]);
+    desk.run(&unknown).must(2, &["none of journal:FILE"]);
+    let unreachable = tune(&["--trials", "1", "--storage", "postgresql://nobody:secret@127.0.0.1:1/x"]);
+    let answer = desk.run(&unreachable);
+    answer.must(1, &["postgresql://127.0.0.1/x", "hint:"]);
+    assert!(!answer.stderr.contains("secret"), "{}", answer.stderr);
+    desk.run(&["tune", "search.toml", "--trials", "1", "--device", "h200"]).must(2, &["only be planned for", "hint:"]);
+
+    desk.json(&tune(&["--trials", "1"]));
+    desk.write("search.toml", &search("").replace("high = 1e-2", "high = 1e-1"));
+    desk.run(&tune(&["--trials", "2"]))
+        .must(2, &["searches another space", "- train.optimizer.lr", "+ train.optimizer.lr"]);
+    desk.write("search.toml", &search(""));
+    desk.run(&tune(&["--trials", "2", "--objective", "accuracy"])).must(2, &["was made to minimize", "hint:"]);
+    let journal = desk.path("studies/s/journal.log");
+    let torn = fs::read_to_string(&journal).unwrap() + "{\"op_code\":4,\"wor";
+    fs::write(&journal, &torn).unwrap();
+    let answer = desk.run(&tune(&["--trials", "2"]));
+    answer.must(0, &["a torn last line of 17 bytes was cut off"]);
+    assert_eq!(answer.json()["counts"]["complete"], 2);
+    fs::write(&journal, torn.replacen("op_code", "po_code", 1)).unwrap();
+    desk.run(&tune(&["--trials", "3"])).must(2, &["journal.log, line 1", "hint:"]);
+}

@@ -1,0 +1,241 @@
+//! What becomes of a trial when its training ends.
+
+use std::sync::Arc;
+
+use plimsoll::format_seconds;
+use plimsoll::search::Objective;
+use plimsoll_runs::Finished;
+
+use super::follow::score;
+use super::next::first_line;
+use super::{Coordinator, HOPELESS, Running, Watcher};
+use crate::error::{Error, Result};
+use crate::json::Json;
+use crate::study::{Asked, Outcome, Study};
+use crate::trial::{Direction, State, Trial};
+use crate::trials::attributes as name;
+use crate::trials::child::{Ending, Training};
+
+/// A training that died is started again so often.
+const RESTARTS: usize = 1;
+
+impl Coordinator {
+    pub(super) fn end(&mut self, running: Running, ending: Ending, watcher: &mut dyn Watcher) -> Result<()> {
+        let number = running.ready.asked.number;
+        match ending {
+            Ending::Finished(finished) => self.complete(&running, &finished, watcher),
+            Ending::Interrupted if running.pausing => self.lay_aside(&running, watcher),
+            Ending::Interrupted => {
+                // Somebody else stopped it: it goes on, as a kill would.
+                self.again(running, "it was interrupted".into(), watcher)
+            }
+            Ending::Diverged(words) => {
+                watcher.line(&format!("trial {number}: {words}"));
+                self.attribute(&running, name::DIVERGED, Json::Text(words))?;
+                self.note_measures(&running)?;
+                self.tell(&running, &Outcome::Pruned)
+            }
+            Ending::DoesNotFit(words) => {
+                watcher.line(&format!("trial {number}: did not fit after all: {words}"));
+                self.attribute(&running, name::OOM, Json::Bool(true))?;
+                self.attribute(&running, name::PRUNED_BECAUSE, Json::Text(words))?;
+                self.study.set_constraint(running.ready.asked.id, "memory", f64::EPSILON)?;
+                self.tell(&running, &Outcome::Pruned)
+            }
+            Ending::Refused(words) => {
+                self.refusals.push(words.clone());
+                self.fail(&running, words, watcher)?;
+                self.stop_if_hopeless()
+            }
+            Ending::Died(words) => self.again(running, words, watcher),
+        }
+    }
+
+    /// When the study is left, a trial that was only asked to leave stays as it is: the next session goes on with it.
+    pub(super) fn end_on_leaving(&mut self, running: Running, ending: Ending, watcher: &mut dyn Watcher) -> Result<()> {
+        match ending {
+            Ending::Interrupted if !running.pausing => Ok(()),
+            Ending::Died(_) => Ok(()),
+            other => self.end(running, other, watcher),
+        }
+    }
+
+    fn complete(&mut self, running: &Running, finished: &Finished, watcher: &mut dyn Watcher) -> Result<()> {
+        let number = running.ready.asked.number;
+        self.note_measures(running)?;
+        let values: Option<Vec<f64>> = self.objectives.iter().map(|o| value(*o, running, finished)).collect();
+        let Some(values) = values.filter(|values| values.iter().all(|value| !value.is_nan())) else {
+            let names: Vec<&str> = self.objectives.iter().map(|o| plimsoll::Named::name(*o)).collect();
+            let words = format!("its evaluations do not say {}", names.join(" and "));
+            return self.fail(running, words, watcher);
+        };
+        self.succeeded = true;
+        self.tell(running, &Outcome::Complete(values.clone()))?;
+        let shown: Vec<String> = values.iter().map(|value| format!("{value:.5}")).collect();
+        let best = self.study.best()?.iter().any(|trial| trial.number == number);
+        let best = if best { ", best so far" } else { "" };
+        let seconds = format_seconds(running.seen.seconds());
+        watcher.line(&format!("trial {number}: {} in {seconds}{best}", shown.join(", ")));
+        self.sweep()
+    }
+
+    /// Pruned, in the eyes of others; its checkpoint stays and it may go on.
+    fn lay_aside(&mut self, running: &Running, watcher: &mut dyn Watcher) -> Result<()> {
+        let asked = &running.ready.asked;
+        self.note_measures(running)?;
+        let trial = self.trial(asked.id)?;
+        let value = trial.intermediate.last_key_value().map(|(step, value)| format!("{value:.5} after {step}"));
+        let words = format!("{} evaluations: not among the best there", value.unwrap_or_default());
+        self.attribute(running, name::PRUNED_BECAUSE, Json::from(words.as_str()))?;
+        self.study.pause(asked.id)?;
+        self.forecast.measure(running.began.elapsed().as_secs_f64());
+        watcher.line(&format!("trial {}: laid aside, {words}", asked.number));
+        Ok(())
+    }
+
+    /// Starts a training again that died, from its last checkpoint; one that dies again has failed.
+    fn again(&mut self, running: Running, words: String, watcher: &mut dyn Watcher) -> Result<()> {
+        let number = running.ready.asked.number;
+        if running.restarts >= RESTARTS {
+            return self.fail(&running, words, watcher);
+        }
+        watcher.line(&format!("trial {number}: {}; starting it again", first_line(&words)));
+        let training = Training::start(&running.ready.task)?;
+        self.room.take(running.ready.asked.id, running.ready.bytes);
+        self.running.push(Running { training, restarts: running.restarts + 1, pausing: false, ..running });
+        Ok(())
+    }
+
+    fn fail(&mut self, running: &Running, words: String, watcher: &mut dyn Watcher) -> Result<()> {
+        watcher.line(&format!("trial {}: failed: {}", running.ready.asked.number, first_line(&words)));
+        self.attribute(running, name::FAILURE, Json::Text(words))?;
+        self.note_measures(running)?;
+        self.tell(running, &Outcome::Failed)
+    }
+
+    /// Where nothing ever worked and the cause is always the same, more trials would not help.
+    fn stop_if_hopeless(&self) -> Result<()> {
+        let alike = self.refusals.windows(2).all(|pair| pair[0] == pair[1]);
+        if self.succeeded || self.refusals.len() < HOPELESS || !alike {
+            return Ok(());
+        }
+        let log = self.options.folder.path().join("logs");
+        let cause = format!("the first {HOPELESS} trials were refused alike: {}", self.refusals[0]);
+        Err(Error::Input(format!("{cause}\nhint: {} holds what each of them said", log.display())))
+    }
+
+    fn tell(&mut self, running: &Running, outcome: &Outcome) -> Result<()> {
+        self.forecast.measure(running.began.elapsed().as_secs_f64());
+        match self.study.tell(running.ready.asked.id, outcome) {
+            // Another worker took it for dead and was faster: theirs counts.
+            Err(Error::TrialEnded(_) | Error::TrialTakenOver(_)) => Ok(()),
+            told => {
+                self.ended += 1;
+                told
+            }
+        }
+    }
+
+    fn attribute(&mut self, running: &Running, key: &str, value: Json) -> Result<()> {
+        match self.study.set_user_attr(running.ready.asked.id, key, value) {
+            Err(Error::TrialEnded(_) | Error::TrialTakenOver(_)) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn note_measures(&mut self, running: &Running) -> Result<()> {
+        let peak = running.seen.measured_peak_bytes as f64 / 1e9;
+        let run = running.ready.task.out.display().to_string();
+        self.attribute(running, name::MEASURED_PEAK_MEMORY_GB, Json::Float(peak))?;
+        self.attribute(running, name::SECONDS, Json::Float(running.seen.seconds()))?;
+        self.attribute(running, name::RUN, Json::Text(run))
+    }
+
+    /// Trials that train the same as another end as it ends.
+    pub(super) fn resolve_followers(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
+        if self.followers.is_empty() {
+            return Ok(());
+        }
+        let trials = self.trials()?;
+        for (asked, leader) in std::mem::take(&mut self.followers) {
+            match trials.iter().find(|trial| trial.number == leader) {
+                Some(leader) if leader.state.is_finished() || Study::is_paused(leader) => {
+                    self.copy_outcome(&asked, leader, watcher)?;
+                }
+                _ => self.followers.push((asked, leader)),
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_outcome(&mut self, asked: &Asked, leader: &Arc<Trial>, watcher: &mut dyn Watcher) -> Result<()> {
+        for (step, value) in &leader.intermediate {
+            self.study.report(asked.id, *step, *value)?;
+        }
+        for key in [name::MEASURED_PEAK_MEMORY_GB, name::SECONDS, name::RUN, name::PRUNED_BECAUSE, name::DIVERGED] {
+            if let Some(value) = leader.user_attrs.get(key) {
+                self.study.set_user_attr(asked.id, key, value.clone())?;
+            }
+        }
+        let outcome = match (leader.state, &leader.values) {
+            (State::Complete, Some(values)) => Outcome::Complete(values.clone()),
+            (State::Failed, _) => Outcome::Failed,
+            _ => Outcome::Pruned,
+        };
+        watcher.line(&format!("trial {}: ends as trial {} did", asked.number, leader.number));
+        self.ended += 1;
+        match self.study.tell(asked.id, &outcome) {
+            Err(Error::TrialEnded(_) | Error::TrialTakenOver(_)) => Ok(()),
+            told => told,
+        }
+    }
+
+    /// Models and checkpoints of trials that are behind the best ones are removed; all else of them stays.
+    fn sweep(&mut self) -> Result<()> {
+        let Some(keep) = self.options.search.keep else { return Ok(()) };
+        let trials = self.trials()?;
+        let direction = self.study.directions()[0];
+        let front: Vec<u64> = self.study.best()?.iter().map(|trial| trial.number).collect();
+        for number in superfluous(&trials, direction, keep, &front) {
+            let folder = self.options.folder.trial(number);
+            if self.options.search.moves("train.epochs") {
+                // A longer training may go on from it.
+                let _ = std::fs::remove_dir_all(folder.join("model"));
+                continue;
+            }
+            // What cannot be removed only takes room.
+            ["model", "checkpoints"].iter().for_each(|part| drop(std::fs::remove_dir_all(folder.join(part))));
+        }
+        Ok(())
+    }
+}
+
+/// Complete trials that are neither among the best `keep` nor on the front.
+fn superfluous(trials: &[Arc<Trial>], direction: Direction, keep: usize, front: &[u64]) -> Vec<u64> {
+    let complete = trials.iter().filter(|trial| trial.state == State::Complete);
+    let mut ranked: Vec<(f64, u64)> =
+        complete.filter_map(|trial| Some((direction.loss(trial.value()?), trial.number))).collect();
+    ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let leaders: Vec<u64> = ranked.iter().take(keep).map(|(_, number)| leader_of(trials, *number)).collect();
+    let behind = ranked.iter().skip(keep).map(|(_, number)| *number);
+    behind.filter(|number| !front.contains(number) && !leaders.contains(number)).collect()
+}
+
+/// The trial that trained for this one.
+fn leader_of(trials: &[Arc<Trial>], number: u64) -> u64 {
+    let trial = trials.iter().find(|trial| trial.number == number);
+    let leader = trial.and_then(|trial| trial.user_attrs.get(name::SAME_AS)).and_then(Json::as_i64);
+    leader.map_or(number, |leader| leader as u64)
+}
+
+/// The value of an objective at the end: scores are those of the best evaluation, which the model is of.
+fn value(objective: Objective, running: &Running, finished: &Finished) -> Option<f64> {
+    match objective {
+        Objective::Seconds => Some(running.seen.seconds()),
+        Objective::Bytes => Some(finished.planned_peak_bytes as f64),
+        _ => {
+            let scores = finished.best.map(|best| best.scores).or(finished.last)?;
+            score(objective, &scores)
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! A study's folder: the journal, a run's folder for each trial, what they said, and who coordinates.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+
+/// `studies/NAME/`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StudyFolder {
+    path: PathBuf,
+}
+
+/// Held by the one process that runs a study; it goes with the process, however that ends.
+#[derive(Debug)]
+pub struct Held {
+    _lock: File,
+}
+
+/// What file names cannot hold is replaced, so that any study has a folder of its own name or nearly so.
+fn as_file_name(name: &str) -> String {
+    let clean: String = name.chars().map(|c| if c == '/' || c.is_control() { '-' } else { c }).take(150).collect();
+    if clean.starts_with('.') { format!("-{clean}") } else { clean }
+}
+
+impl StudyFolder {
+    /// The folder of a study inside `studies`.
+    pub fn of(studies: &Path, name: &str) -> StudyFolder {
+        StudyFolder { path: studies.join(as_file_name(name)) }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the study is kept unless a storage is named.
+    pub fn journal(&self) -> PathBuf {
+        self.path.join("journal.log")
+    }
+
+    pub fn trial(&self, number: u64) -> PathBuf {
+        self.path.join(format!("trial-{number}"))
+    }
+
+    pub(super) fn log(&self, number: u64) -> PathBuf {
+        self.path.join("logs").join(format!("trial-{number}.log"))
+    }
+
+    pub fn create(&self) -> Result<()> {
+        fs::create_dir_all(&self.path).map_err(Error::file(&self.path))
+    }
+
+    /// Takes the study for this process.
+    pub fn hold(&self, study: &str) -> Result<Held> {
+        self.create()?;
+        let path = self.path.join("coordinator.lock");
+        let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
+        let mut lock = open.map_err(Error::file(&path))?;
+        match lock.try_lock() {
+            Ok(()) => {
+                lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id())).map_err(Error::file(&path))?;
+                Ok(Held { _lock: lock })
+            }
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                let _ = lock.read_to_string(&mut holder);
+                Err(Error::Busy { study: study.into(), holder: holder.trim().into() })
+            }
+            Err(TryLockError::Error(cause)) => Err(Error::File { path, cause }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_study_is_held_by_one_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = StudyFolder::of(dir.path(), "a/b");
+        assert!(folder.path().ends_with("a-b"));
+        let held = folder.hold("a/b").unwrap();
+        let refused = folder.hold("a/b").unwrap_err().to_string();
+        assert!(refused.contains(&std::process::id().to_string()), "{refused}");
+        drop(held);
+        folder.hold("a/b").unwrap();
+    }
+}

@@ -1,0 +1,136 @@
+//! Plans of suggestions, before they are trials. Suggestions that planning cannot tell apart share one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use plimsoll::search::Search;
+use plimsoll::{Attempt, Device, Draft, Recipe, attempt, budget_bytes, expected, planning_key};
+
+use crate::error::{Error, Result};
+
+/// What is known of a training before it is run.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Outlook {
+    pub fits: bool,
+    /// The device's memory at the peak, or the least there is a plan for.
+    pub peak_bytes: u64,
+    pub micro_batch: usize,
+    pub recompute: &'static str,
+    pub step_ms: f64,
+    /// Why it cannot be planned at all.
+    pub refused: Option<String>,
+}
+
+impl Outlook {
+    fn of(attempt: Attempt) -> Outlook {
+        let plan = attempt.plan;
+        Outlook {
+            fits: attempt.fits,
+            peak_bytes: plan.as_ref().map_or(0, |plan| plan.planned_peak_bytes),
+            micro_batch: plan.as_ref().map_or(0, |plan| plan.micro_batch),
+            recompute: plan.as_ref().map_or("none", |plan| plan.recompute),
+            step_ms: plan.as_ref().map_or(0.0, |plan| plan.predicted_step_ms),
+            refused: attempt.refused,
+        }
+    }
+}
+
+/// Plans recipes of one draft on one device, each kind once.
+pub struct Plans {
+    draft: Draft,
+    known: HashMap<String, Arc<Outlook>>,
+    /// Training samples by what decides them.
+    samples: HashMap<String, Option<plimsoll::Expected>>,
+}
+
+impl Plans {
+    pub fn new(draft: Draft) -> Plans {
+        Plans { draft, known: HashMap::new(), samples: HashMap::new() }
+    }
+
+    /// The recipe under these settings.
+    pub fn recipe(&self, settings: &[String]) -> Result<Recipe> {
+        self.draft.with(settings).map_err(|error| Error::Input(error.to_string()))
+    }
+
+    /// What a budget of the study is.
+    pub fn budget(&self, device: &Device) -> Result<u64> {
+        Ok(budget_bytes(&self.recipe(&[])?, device))
+    }
+
+    /// How many different plans were made.
+    pub fn made(&self) -> usize {
+        self.known.len()
+    }
+
+    /// The best plan inside the recipe's own budget.
+    pub(crate) fn outlook(&mut self, recipe: &Recipe, device: &Device) -> Result<Arc<Outlook>> {
+        let key = key_of(recipe, device);
+        if let Some(known) = self.known.get(&key) {
+            return Ok(known.clone());
+        }
+        let made = Arc::new(planned(recipe, device)?);
+        self.known.insert(key, made.clone());
+        Ok(made)
+    }
+
+    /// The same for plans that were made elsewhere, such as on all cores.
+    pub(super) fn remember(&mut self, key: String, outlook: Outlook) {
+        self.known.insert(key, Arc::new(outlook));
+    }
+
+    pub(super) fn is_known(&self, key: &str) -> bool {
+        self.known.contains_key(key)
+    }
+
+    /// Updates of a training, where its data is cheap to count.
+    pub fn steps(&mut self, recipe: &Recipe) -> Option<usize> {
+        let key = format!("{:?} {:?} {:?}", recipe.data, recipe.dir, recipe.train.task);
+        let counted = self.samples.entry(key).or_insert_with(|| expected(recipe));
+        counted.map(|data| data.steps(recipe))
+    }
+
+    /// Whether a training fits as it was asked for: the whole batch that `asked` names at a time, nothing recomputed that
+    /// was not asked for.
+    pub(crate) fn fits_as_asked(&mut self, settings: &[String], asked: &Asked, device: &Device) -> Result<bool> {
+        let mut settings = settings.to_vec();
+        settings.push(format!("memory.micro_batch={}", asked.micro_batch));
+        if !asked.recomputes {
+            settings.push("memory.recompute=\"none\"".into());
+        }
+        match self.recipe(&settings) {
+            Ok(recipe) => self.outlook(&recipe, device).map(|outlook| outlook.fits),
+            // What cannot be pinned so was not asked for so.
+            Err(_) => Ok(true),
+        }
+    }
+}
+
+pub(super) fn key_of(recipe: &Recipe, device: &Device) -> String {
+    format!("{} {} {}", device.name, device.target.threads, planning_key(recipe, device))
+}
+
+pub(super) fn planned(recipe: &Recipe, device: &Device) -> Result<Outlook> {
+    let made = attempt(recipe, device).map_err(|error| Error::Input(plimsoll::Explain::message(&error)))?;
+    Ok(Outlook::of(made))
+}
+
+/// How a training would be run in PyTorch: so many samples at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub micro_batch: usize,
+    pub recomputes: bool,
+}
+
+impl Asked {
+    /// The first factor of the effective batch where it is a product, else all of it.
+    pub(crate) fn of(search: &Search, values: &plimsoll::search::Values, recipe: &Recipe) -> Asked {
+        let is_factor = |effect: &plimsoll::search::Effect| matches!(effect, plimsoll::search::Effect::Factor(key) if key == "train.effective_batch");
+        let factor = search.parameters.iter().find(|parameter| is_factor(&parameter.effect));
+        let written = factor.and_then(|factor| values.get(&factor.name)?.as_integer());
+        let pinned = recipe.memory.micro_batch.pinned();
+        let whole = recipe.train.effective_batch;
+        let micro_batch = pinned.or(written.map(|n| n.max(1) as usize)).unwrap_or(whole).min(whole);
+        Asked { micro_batch, recomputes: recipe.memory.recompute.pinned().is_some() }
+    }
+}
