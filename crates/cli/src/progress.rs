@@ -139,7 +139,10 @@ impl Progress {
             format_bytes(finished.planned_peak_bytes),
             format_bytes(finished.measured_peak_bytes)
         );
-        text += &success_line(finished);
+        // Stopped for now, not all steps are done.
+        let is_whole = finished.end != End::Completed || finished.steps >= self.steps;
+        let end = if is_whole { finished.end } else { End::Stopped };
+        text += &success_line(&Finished { end, ..finished.clone() });
         text
     }
 

@@ -407,7 +407,7 @@ fn count_loading(planned: &mut Planned) -> Result<(), RunError> {
 /// The folder that the recipe's paths are found from: its own, or the working directory where its data is there.
 fn absolute_folder(recipe: &Recipe) -> PathBuf {
     let here = match &recipe.data.source {
-        Source::File { train, .. } => recipe.resolve_path(train) == *train,
+        Source::File { train, .. } => train.is_relative() && recipe.resolve_path(train) == *train,
         Source::Synthetic { .. } => false,
     };
     let folder = if here || recipe.dir.as_os_str().is_empty() { Path::new(".") } else { &recipe.dir };
