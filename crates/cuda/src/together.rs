@@ -10,6 +10,7 @@ use super::record::{bytes, tensor, touched};
 use plimsoll_core::kernels::cuda::{CudaError, DeviceTensor, Launch, Queue};
 use plimsoll_core::ops::{ResidualNodes, ResidualNorm};
 use plimsoll_core::plan::{Layout, Program};
+use plimsoll_core::types::DType;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -26,6 +27,8 @@ pub(super) struct ResidualLaunch {
     inputs: Vec<DeviceTensor>,
     outputs: Vec<DeviceTensor>,
     pub touched: Touched,
+    /// What of it the nodes before the norm touch, which run later than they stand.
+    delayed: Touched,
     pub ticks: Shares,
 }
 
@@ -56,7 +59,7 @@ pub(super) fn togethers(program: &Program, layout: &Layout, phase: usize, bases:
         let of = |id: &_| touched(program, layout, phase, *id, bases);
         let between = (ticks[0]..tick).filter(|tick| !ticks.contains(tick)).map(|tick| of(&order[tick]));
         let all = residual(nodes, &ticks, at);
-        if all.is_sound() && between.into_iter().all(|other| all.touched.is_independent_of(&other)) {
+        if all.is_sound() && between.into_iter().all(|other| all.delayed.is_independent_of(&other)) {
             ticks.iter().for_each(|&tick| drop(found.insert(tick, Together::Later)));
             found.insert(tick, Together::Here(Box::new(all)));
         }
@@ -75,7 +78,10 @@ fn residual(
     // Each reads and writes: dropout one and one, the sum two and one, the norm one and one.
     let weights = if ticks.len() == 3 { &[2.0 / 7.0, 3.0 / 7.0, 2.0 / 7.0][..] } else { &[0.6, 0.4] };
     let ticks = ticks.iter().copied().zip(weights.iter().copied()).collect();
-    ResidualLaunch { op: nodes.op, inputs, outputs, touched, ticks }
+    // Weights of the norm may come in between: it stands where it stood.
+    let early = inputs.iter().enumerate().filter(|(index, tensor)| *index < 2 || tensor.ty.dtype == DType::I64);
+    let delayed = Touched { reads: early.map(|(_, t)| bytes(t)).collect(), writes: vec![bytes(&outputs[0])] };
+    ResidualLaunch { op: nodes.op, inputs, outputs, touched, delayed, ticks }
 }
 
 impl ResidualLaunch {
@@ -99,7 +105,7 @@ mod tests {
     use super::*;
     use plimsoll_core::graph::{Graph, Init};
     use plimsoll_core::ops::{Binary, Dropout, LayerNorm};
-    use plimsoll_core::types::{DType, Type};
+    use plimsoll_core::types::Type;
 
     fn nodes() -> (Graph, ResidualNodes) {
         let mut graph = Graph::new("test", DType::F32);
@@ -115,7 +121,7 @@ mod tests {
     }
 
     /// Inputs branch, around, gamma, beta, rng at 0, 1000, 2000, 2100, 2200; outputs total, norm, mean, rstd at `outputs`.
-    fn is_sound(outputs: [u64; 4]) -> bool {
+    fn placed(outputs: [u64; 4]) -> ResidualLaunch {
         let (graph, nodes) = nodes();
         let addresses: Vec<u64> = [0, 1000, 2000, 2100, 2200].into_iter().chain(outputs).collect();
         let values: Vec<_> = nodes.inputs.iter().chain(&nodes.outputs).copied().collect();
@@ -123,7 +129,21 @@ mod tests {
             let place = values.iter().position(|v| v == value).unwrap();
             DeviceTensor { address: addresses[place], ty: graph.ty(*value).clone() }
         };
-        residual(nodes, &[0, 1, 2], at).is_sound()
+        residual(nodes, &[0, 1, 2], at)
+    }
+
+    fn is_sound(outputs: [u64; 4]) -> bool {
+        placed(outputs).is_sound()
+    }
+
+    #[test]
+    fn weights_of_the_norm_may_come_in_between_but_nothing_over_the_branch() {
+        let all = placed([3000, 4000, 5000, 5100]);
+        let writes = |start: u64| Touched { reads: vec![9000..9004], writes: vec![start..start + 64] };
+        assert!(all.delayed.is_independent_of(&writes(2000)) && all.delayed.is_independent_of(&writes(2100)));
+        assert!([0, 1000, 2200, 3000].into_iter().all(|start| !all.delayed.is_independent_of(&writes(start))));
+        // Somebody reads the sum where the graph has it, before the norm.
+        assert!(!all.delayed.is_independent_of(&Touched { reads: vec![3000..3004], writes: vec![9000..9004] }));
     }
 
     #[test]

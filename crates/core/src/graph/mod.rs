@@ -251,7 +251,7 @@ impl Graph {
     }
 
     /// How many inputs of nodes it is.
-    pub fn reads_of(&self, value: ValueId) -> u32 {
+    pub(crate) fn reads_of(&self, value: ValueId) -> u32 {
         self.reads[value.index()]
     }
 
