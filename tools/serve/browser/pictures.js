@@ -29,7 +29,7 @@ const planned = async (page) => { await page.locator('.verdict.good, .verdict.ba
 await picture('new', 'new?recipe=encoder&device=rtx-4090', { before: planned });
 await picture('new-does-not-fit', 'new?recipe=flan-t5-xl&device=rtx-3060-12gb', { before: async (page) => { await planned(page); await page.locator('.rungs li').first().waitFor(); } });
 await picture('map', 'new?recipe=quickstart', { before: async (page) => { await planned(page); await page.getByText('Memory over one step').click(); await page.locator('canvas.map').hover({ position: { x: 120, y: 200 } }); } });
-for (;;) { const run = await desk.api(`/runs/${id}`); if (run.step > 60 || !['starting', 'running', 'queued'].includes(run.state)) break; await new Promise((resolve) => setTimeout(resolve, 1000)); }
+for (;;) { const run = await desk.api(`/runs/${id}`); if (run.step > 25 || !['starting', 'running', 'queued'].includes(run.state)) break; await new Promise((resolve) => setTimeout(resolve, 1000)); }
 await picture('run', `run/${id}`, { before: async (page) => { await page.locator('.uplot canvas').first().waitFor(); } });
 await picture('run-dark', `run/${id}`, { options: { ...wide, colorScheme: 'dark' }, before: async (page) => { await page.locator('.uplot canvas').first().waitFor(); } });
 await picture('runs', 'runs');

@@ -74,7 +74,10 @@ await test('first visit, form, planner answers while dragging', async () => {
 await test('what does not fit cannot be started, and a rung is one click', async () => {
   const page = await open(desk, {}, '#/new?recipe=quickstart');
   await page.getByText('Ready to train').waitFor();
-  await page.getByPlaceholder('auto', { exact: true }).fill('30MiB');
+  const recipe = (await desk.api('/recipes')).find((each) => each.name === 'quickstart').text;
+  const plan = await desk.api('/plan', { recipe, device: 'cpu', quick: true });
+  const budget = Math.round((plan.reserve_bytes + 0.6 * plan.arena_bytes) / 2 ** 20);
+  await page.getByPlaceholder('auto', { exact: true }).fill(`${budget}MiB`);
   await page.getByText('It does not fit').waitFor();
   assert.ok(await page.getByRole('button', { name: 'Start training' }).isDisabled());
   const rung = page.locator('.rungs li', { has: page.locator('.badge.good') }).first();

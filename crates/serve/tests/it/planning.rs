@@ -20,13 +20,21 @@ fn a_plan_is_what_the_command_prints_and_more() {
     assert_eq!(as_json.json()["arena_bytes"], plan["arena_bytes"]);
 }
 
+/// Less than the quickstart takes as it is, and more than it takes with a smaller batch.
+fn tight_budget(desk: &Desk) -> u64 {
+    let question = json!({"recipe": QUICKSTART, "device": "cpu", "memory": "2GiB", "quick": true});
+    let plan = desk.post("/api/v1/plan", &question).json();
+    plan["reserve_bytes"].as_u64().unwrap() + plan["arena_bytes"].as_u64().unwrap() * 6 / 10
+}
+
 #[test]
 fn what_does_not_fit_says_how_it_would_and_cannot_be_started() {
     let desk = Desk::new();
-    let question = json!({"recipe": QUICKSTART, "device": "cpu", "memory": "8MiB"});
+    let budget = tight_budget(&desk);
+    let question = json!({"recipe": QUICKSTART, "device": "cpu", "memory": budget.to_string()});
     let plan = desk.post("/api/v1/plan", &question).json();
     assert_eq!(plan["fits"], false);
-    assert!(plan["smallest_budget_bytes"].as_u64().unwrap() > 8 << 20);
+    assert!(plan["smallest_budget_bytes"].as_u64().unwrap() > budget);
     assert!(!plan["ladder"].as_array().unwrap().is_empty() && !plan["hints"].as_array().unwrap().is_empty());
     let refused = desk.post("/api/v1/runs", &question);
     assert_eq!((refused.status, refused.json()["field"].as_str()), (409, Some("memory")), "{}", refused.text());
@@ -86,7 +94,8 @@ fn a_wrong_recipe_is_a_problem_with_field_line_and_hint() {
 #[test]
 fn cards_the_map_and_the_largest_batch_are_answered() {
     let desk = Desk::new();
-    let question = json!({"recipe": QUICKSTART, "device": "cpu", "memory": "60MiB"});
+    let budget = tight_budget(&desk).to_string();
+    let question = json!({"recipe": QUICKSTART, "device": "cpu", "memory": budget});
     let cards = desk.post("/api/v1/cards", &question).json();
     assert!(cards.as_array().unwrap().iter().all(|row| row["fits"] == true), "{cards}");
     let map =
@@ -102,7 +111,7 @@ fn cards_the_map_and_the_largest_batch_are_answered() {
     let largest = desk.post("/api/v1/plan/largest", &question).json()["largest_batch"].as_u64().unwrap();
     let fits = |batch: u64| {
         let set = format!("train.effective_batch={batch}");
-        let body = json!({"recipe": QUICKSTART, "device": "cpu", "memory": "60MiB", "set": [set], "quick": true});
+        let body = json!({"recipe": QUICKSTART, "device": "cpu", "memory": budget, "set": [set], "quick": true});
         desk.post("/api/v1/plan", &body).json()["fits"].as_bool().unwrap()
     };
     assert!(fits(largest) && (largest == 512 || !fits(largest + 1)), "{largest}");
