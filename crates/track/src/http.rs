@@ -1,6 +1,7 @@
 //! Requests with a time limit, without redirects, and with errors that can be shown: no address, no header is in them.
 
 use crate::sink::Trouble;
+use std::path::PathBuf;
 use std::time::Duration;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Error};
@@ -34,10 +35,11 @@ pub(crate) struct Request<'a> {
 
 impl Http {
     pub(crate) fn new(tls: &Tls) -> Result<Http, String> {
-        let mut config = TlsConfig::builder().disable_verification(tls.insecure);
-        if let Some(pem) = &tls.authority {
-            config = config.root_certs(RootCerts::from(certificates(pem)?));
-        }
+        let config = TlsConfig::builder().disable_verification(tls.insecure);
+        let config = match &tls.authority {
+            Some(pem) => config.root_certs(RootCerts::from(certificates(pem)?)),
+            None => config.root_certs(of_system().map_or(RootCerts::WebPki, RootCerts::from)),
+        };
         let agent = Agent::config_builder()
             .http_status_as_error(false)
             // A token sent to one host is not for the next.
@@ -85,6 +87,17 @@ impl Http {
     }
 }
 
+/// Where systems keep the authorities they trust, those of a company's own among them.
+const BUNDLES: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
+/// The system's authorities; without any, as in a bare container, those that browsers trust are built in.
+fn of_system() -> Option<Vec<Certificate<'static>>> {
+    let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+    let usual = BUNDLES.iter().map(PathBuf::from);
+    named.into_iter().chain(usual).find_map(|path| certificates(&std::fs::read(path).ok()?).ok())
+}
+
 fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, String> {
     let items = ureq::tls::parse_pem(pem);
     let found: Vec<Certificate<'static>> = items
@@ -104,8 +117,12 @@ fn of_error(error: &Error) -> Trouble {
         Error::Timeout(_) => later("no answer in time"),
         Error::HostNotFound => later("the host is not known"),
         Error::ConnectionFailed => later("no connection"),
+        // What TLS refuses comes as an error of the connection, too.
+        Error::Io(cause) if cause.to_string().to_lowercase().contains("certificate") => {
+            later("its certificate is not accepted")
+        }
         Error::Io(cause) => later(&format!("no connection: {}", cause.kind())),
-        Error::Tls(_) | Error::Rustls(_) => never("its certificate is not accepted"),
+        Error::Tls(_) | Error::Rustls(_) => later("its certificate is not accepted"),
         Error::BadUri(_) | Error::Http(_) => never("the address is not one"),
         _ => later("the exchange broke off"),
     }

@@ -100,7 +100,7 @@ impl Thinning {
         let time = timed.time.unwrap_or(0.0);
         let due = match (self.every, self.last) {
             (_, None) => true,
-            (Some(every), _) => step.step % every.max(1) == 0,
+            (Some(every), _) => step.step.is_multiple_of(every.max(1)),
             // A resumed run begins before the last step that was seen.
             (None, Some((last_step, last))) => time - last >= CLOSEST_S || step.step <= last_step,
         };

@@ -130,7 +130,7 @@ impl Herald {
     /// After every n-th epoch; that the next one begins says that it is over. The last one's message is the run's.
     fn is_epochly(&mut self, begins: usize) -> bool {
         let ProgressEvery::Epochs(n) = self.every else { return false };
-        let due = begins > self.seen.epochs_done && begins % n.max(1) == 0;
+        let due = begins > self.seen.epochs_done && begins.is_multiple_of(n.max(1));
         self.seen.epochs_done = self.seen.epochs_done.max(begins);
         due
     }
