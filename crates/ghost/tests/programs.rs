@@ -128,7 +128,7 @@ fn a_program_that_catches_the_error_and_goes_on_fits_in_the_end() {
 fn the_largest_batch_that_fits_is_found() {
     let Some(python) = python() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let question = question(&python, folder.path(), PROGRAM, &["{batch}"], Some(GIB));
+    let question = question(&python, folder.path(), PROGRAM, &["{batch}", "{accum}"], Some(GIB));
     let range = Search::parse("batch=4096..32768", Some("accum")).unwrap();
     let fit = search(&question, &range, &AtomicBool::new(false), |_| {}).unwrap();
     let best = fit.batch.unwrap();
