@@ -67,7 +67,7 @@ fn open(arguments: &Arguments, device: &Device) -> Result<TrainedRun, Failure> {
     if arguments.texts == 0 {
         return Ok(TrainedRun::open(&arguments.run, device)?);
     }
-    match TrainedRun::open_to_write(&arguments.run, device, None, 1) {
+    match TrainedRun::open_to_judge(&arguments.run, device) {
         Err(error) if error.fault() == Fault::DoesNotFit => {
             printer::say("note: there is no room to write texts in this budget: exact match and ROUGE are left out");
             Ok(TrainedRun::open(&arguments.run, device)?)

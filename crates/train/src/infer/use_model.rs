@@ -16,7 +16,7 @@ use plimsoll_exec::Executor;
 use plimsoll_exec::host::OwnMemory;
 use plimsoll_models::families::GenerationShape;
 use plimsoll_models::hf::HfError;
-use plimsoll_models::recipe::Recipe;
+use plimsoll_models::recipe::{Recipe, Task};
 use plimsoll_planner::choose as setup;
 use plimsoll_planner::choose::{Choice, EMBEDDINGS, Planned, plan_use};
 use plimsoll_planner::program::EVALUATE;
@@ -74,6 +74,12 @@ impl TrainedRun {
         beams: usize,
     ) -> Result<TrainedRun, RunError> {
         TrainedRun::open_for(dir, device, |recipe| task(recipe).room(tokens, beams))
+    }
+
+    /// The same with room to write one text after the other, where its texts can be judged.
+    pub fn open_to_judge(dir: &Path, device: &Device) -> Result<TrainedRun, RunError> {
+        let room = |recipe: &Recipe| task(recipe).room(None, 1).filter(|_| recipe.train.task == Task::Seq2seq);
+        TrainedRun::open_for(dir, device, room)
     }
 
     fn open_for(
