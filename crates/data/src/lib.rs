@@ -52,9 +52,7 @@ pub use loader::{Loader, LoaderOptions, LoaderStats};
 pub use normalizer::Normalizer;
 pub use order::Order;
 pub use report::{ClassReport, CorpusReport, DataReport, FeatureReport, GapReport, SeriesReport, TextsReport};
-pub use series::{
-    AskedWindows, Labels, SeriesData, SeriesOptions, UnansweredWindow, ask_windows, load_series, read_windows,
-};
+pub use series::{AskedWindows, Labels, SeriesData, SeriesOptions, UnansweredWindow, ask_windows, load_series};
 pub use survey::{Survey, SurveyedColumn, survey};
 pub use synthetic::{GrammarOptions, RegimesOptions, WordStyle, grammar, recipes, regimes, sentiment};
 pub use synthetic::{SHAPES_END, SHAPES_VOCABULARY, Shapes, ShapesData, ShapesOptions, shapes, shapes_tokenizer};

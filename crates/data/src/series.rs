@@ -135,7 +135,7 @@ pub enum Labels {
 }
 
 /// All windows of another file, read and normalized as the training file was.
-pub fn read_windows(
+pub(crate) fn read_windows(
     file: &Path,
     format: Option<Format>,
     normalizer: &Normalizer,

@@ -91,7 +91,7 @@ impl Answers {
     }
 
     /// Each class by itself; `None` where answers are numbers.
-    pub fn by_class(&self, names: &[String]) -> Option<Classes> {
+    pub(crate) fn by_class(&self, names: &[String]) -> Option<Classes> {
         if self.problem == ProblemType::Regression {
             return None;
         }
