@@ -150,8 +150,10 @@ mod tests {
         let scripts = FILES.iter().filter(|(name, _)| name.ends_with(".js") && !name.contains('/'));
         for (name, bytes) in scripts {
             let text = std::str::from_utf8(bytes).unwrap();
-            for part in text.split("t('").skip(1) {
-                let key = part.split('\'').next().unwrap();
+            // `t('key')`, and not the end of another function's name.
+            let calls = text.match_indices("t('").filter(|(at, _)| !text[..*at].ends_with(char::is_alphanumeric));
+            for (at, call) in calls {
+                let key = text[at + call.len()..].split('\'').next().unwrap();
                 let whole = !key.ends_with('.');
                 let known = english.contains_key(key) || !whole && english.keys().any(|k| k.starts_with(key));
                 assert!(known, "{name} says `{key}`, which no catalog has");

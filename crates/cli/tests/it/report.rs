@@ -10,15 +10,9 @@ fn a_run_becomes_a_page_finished_or_torn() {
     let answer = desk.json(&["report", "run", "--json"]);
     assert_eq!((answer["steps"].as_u64(), answer["finished"].as_bool()), (Some(12), Some(true)));
     let page = std::fs::read_to_string(desk.path("run/report.html")).unwrap();
-    for words in [
-        "completed",
-        "Loss",
-        "Time per step",
-        "measured peak",
-        "as planned, to the page",
-        "Memory over one step",
-        "Decisions",
-    ] {
+    for words in
+        ["completed", "Loss", "Time per step", "measured peak", "against planned", "Memory over one step", "Decisions"]
+    {
         assert!(page.contains(words), "no `{words}`");
     }
     // A run that was killed while it wrote: the last line is torn, the end is missing.

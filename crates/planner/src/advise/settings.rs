@@ -75,7 +75,7 @@ pub fn advise(recipe: &Recipe, device: &Device) -> Result<Advice, GraphError> {
         optimizer: shape.optimizer,
         need,
         card_bytes: need.card_bytes(),
-        plain_bytes: case.torch.need(&TorchSetup { attention: Attention::Eager, ..case.plain })?.allocated_bytes(),
+        plain_bytes: case.plain_bytes(),
         settings: case.settings(&shape)?,
         code: code::snippet(recipe, &shape, case.accumulation(shape.batch), case.splits_freely()),
         notes: case.notes(&shape),
@@ -168,6 +168,13 @@ impl<'r> Case<'r> {
             Some(batch) => self.with_batch(batch, plain != Some(batch)),
             None => self.with_batch(self.batches().last().copied().unwrap_or(1), true),
         })
+    }
+
+    /// What the recipe would have in tensors if nothing were done for memory; more than anything where that is beyond
+    /// counting.
+    fn plain_bytes(&self) -> u64 {
+        let plain = TorchSetup { attention: Attention::Eager, ..self.plain };
+        self.torch.need(&plain).map_or(u64::MAX, |need| need.allocated_bytes())
     }
 
     /// How the need changes where one thing is otherwise.

@@ -72,9 +72,6 @@ mod tests {
     #[test]
     fn many_addresses_wait_together_and_take_little_memory() {
         let (mut guesses, now) = (Guesses::default(), Instant::now());
-        for n in 0..5000u32 {
-            guesses.wrong(IpAddr::from(n.to_be_bytes()));
-        }
         assert!(guesses.wait("10.9.9.9".parse().unwrap(), now).is_none(), "the window starts with the first question");
         (0..5000u32).for_each(|n| guesses.wrong(IpAddr::from(n.to_be_bytes())));
         assert!(guesses.wait("10.9.9.9".parse().unwrap(), now).is_some());

@@ -56,7 +56,8 @@ pub(in crate::recipe) const ABOUT: &[About] = &[
     about(
         "data.gaps",
         "What becomes of rows that lack a value: an error, the value before it, the mean of the training rows, or the row is left out. Gaps at the start of a file have no value before them and are the mean; rows without a label end no window.",
-    ),
+    )
+    .unset("a row that lacks a value is an error"),
     about(
         "data.label_from.column",
         "The column whose relative change over the next rows is the label: down, flat or up.",

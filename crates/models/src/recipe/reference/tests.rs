@@ -186,7 +186,10 @@ fn fault(schema: &serde_json::Map<String, Value>, keyword: &str, wanted: &Value,
         |schemas: &Value| schemas.as_array().unwrap().iter().map(|schema| faults(schema, value)).collect::<Vec<_>>();
     let fine = match keyword {
         "$schema" | "title" | "description" | "default" | "then" => true,
-        "type" => is_of_type(value, wanted.as_str().unwrap()),
+        "type" => match wanted.as_array() {
+            Some(types) => types.iter().any(|name| is_of_type(value, name.as_str().unwrap())),
+            None => is_of_type(value, wanted.as_str().unwrap()),
+        },
         "enum" => wanted.as_array().unwrap().contains(value),
         "const" => wanted == value,
         "minimum" => number(|x, end| x >= end),
@@ -199,7 +202,8 @@ fn fault(schema: &serde_json::Map<String, Value>, keyword: &str, wanted: &Value,
         "required" => object
             .is_none_or(|map| wanted.as_array().unwrap().iter().all(|key| map.contains_key(key.as_str().unwrap()))),
         "additionalProperties" => {
-            object.is_none_or(|map| map.keys().all(|key| schema["properties"].get(key).is_some()))
+            let others = object.into_iter().flatten().filter(|(key, _)| schema["properties"].get(*key).is_none());
+            return others.flat_map(|(_, value)| faults(wanted, value)).collect();
         }
         "propertyNames" => {
             object.is_none_or(|map| map.keys().all(|key| faults(wanted, &Value::from(key.as_str())).is_empty()))

@@ -47,6 +47,7 @@ impl Journal {
     }
 
     /// How many bytes of a torn last line, left by a writer that was killed, were cut off since the journal was opened.
+    #[cfg(test)]
     pub(crate) fn cut_bytes(&self) -> Option<u64> {
         self.cut
     }
