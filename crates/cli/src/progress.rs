@@ -364,9 +364,9 @@ mod tests {
             ..DeviceEvent::default()
         };
         let line = memory_line(&gpu).unwrap();
-        assert!(line.starts_with("GPU memory: 24.00 GiB / 32.00 GiB (75 %), GPU utilization 97 %, memory"), "{line}");
+        assert!(line.starts_with("GPU memory: 24 GiB / 32 GiB (75 %), GPU utilization 97 %, memory"), "{line}");
         let cpu = DeviceEvent { total_bytes: gib(64), used_bytes: gib(8), utilization: None, ..gpu };
-        assert_eq!(memory_line(&cpu).unwrap(), "memory of the machine: 8.00 GiB / 64.00 GiB (12 %)");
+        assert_eq!(memory_line(&cpu).unwrap(), "memory of the machine: 8 GiB / 64 GiB (12 %)");
         assert_eq!(memory_line(&DeviceEvent::default()), None);
     }
 

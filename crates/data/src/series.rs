@@ -203,7 +203,7 @@ fn ids(table: &Table, column: &str) -> Result<Vec<Value>, DataError> {
     let number = |&x: &f64| id_of(Cell::Number(x)).filter(|_| x.is_finite()).unwrap_or_default();
     Ok(match table.column(column)? {
         Values::Numbers(numbers) => numbers.iter().map(number).collect(),
-        Values::Text(words) => words.iter().map(|word| Value::from(word)).collect(),
+        Values::Text(words) => words.iter().map(Value::from).collect(),
     })
 }
 

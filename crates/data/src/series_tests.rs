@@ -156,7 +156,7 @@ fn bad_series_are_refused_with_place_and_hint() {
     let missing = refuse(&good, &|o| o.features = vec!["prise".into()]);
     assert_eq!(missing.hint(), "did you mean `price`? The column is named by data.columns");
     assert!(matches!(refuse(&good, &|o| o.label = LabelRule::Column("y".into())), E::MissingColumn { .. }));
-    assert!(matches!(refuse(&good, &|o| o.features = vec!["label".into()]), E::NotNumeric { .. }));
+    assert!(refuse(&good, &|o| o.features = vec!["label".into()]).to_string().contains("is not a number"));
     assert!(matches!(refuse(&good, &|o| o.classes = Some(2)), E::TooManyLabels { names, .. } if names.len() == 3));
     assert!(matches!(refuse("label\nup\n", &|o| o.time = None), E::Empty { .. }));
     assert!(matches!(refuse(&good, &|o| o.window = 0), E::BadOption { name: "window", .. }));
@@ -257,7 +257,7 @@ fn windows_over_a_gap_have_no_answer_and_keep_their_rows() {
 
 #[test]
 fn columns_that_hold_no_numbers_are_named() {
-    let data = load(&csv(40, |_| 0.0).replace("time,", "line,").replace(",hold", ",hold"), |o| o.time = None).unwrap();
+    let data = load(&csv(40, |_| 0.0).replace("time,", "line,"), |o| o.time = None).unwrap();
     assert!(!data.report.to_string().contains("no features"), "{}", data.report);
     let text: String = csv(40, |_| 0.0)
         .lines()

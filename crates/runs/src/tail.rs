@@ -53,7 +53,7 @@ mod tests {
         file.write_all((first + &second[..9]).as_bytes()).unwrap();
         assert_eq!(tail.next_events().unwrap(), [Event::Note { text: "one".into() }]);
         assert!(tail.next_events().unwrap().is_empty());
-        file.write_all(second[9..].as_bytes()).unwrap();
+        file.write_all(&second.as_bytes()[9..]).unwrap();
         assert_eq!(tail.next_events().unwrap(), [Event::Note { text: "two".into() }]);
     }
 }

@@ -174,8 +174,9 @@ fn what_cannot_fit_is_known_before_it_runs() {
     let desk = desk("\"train.effective_batch\" = [16, 4096]");
     let dry = desk.json(&["tune", "search.toml", "--dry-run", "--device", "cpu", "--json"]);
     assert_eq!((&dry["combinations"], &dry["infeasible"]), (&2.into(), &0.into()), "{dry}");
-    let needed = desk.json(&["plan", "search.toml", "--device", "cpu", "--json"])["arena_bytes"].as_u64().unwrap();
-    let memory = (needed + needed / 2).to_string();
+    let plan = desk.json(&["plan", "search.toml", "--device", "cpu", "--json"]);
+    let [arena, reserve] = ["arena_bytes", "reserve_bytes"].map(|key| plan[key].as_u64().unwrap());
+    let memory = (reserve + 2 * arena).to_string();
     let flags = ["--trials", "8", "--pruner", "none", "--parallel", "1", "--memory", &memory];
     let answer = desk.run(&tune(&flags));
     answer.must(0, &["[OOM] Trial", "Batch size: 4096", "Pruning trial to allow Optuna"]);
@@ -197,7 +198,9 @@ fn what_cannot_fit_is_known_before_it_runs() {
 fn a_trial_that_diverges_or_is_killed_does_not_end_the_study() {
     let desk = Desk::new();
     let lr = "\"train.optimizer.lr\" = [1e-3, 999.0]\nenqueue = [{ \"train.optimizer.lr\" = 999.0 }, { \"train.optimizer.lr\" = 1e-3 }]";
-    let recipe = SERIES.replace("clip_norm = 1.0\n", "").replace("name = \"adamw\"", "name = \"sgd\", momentum = 0.9");
+    let recipe = SERIES
+        .replace("clip_norm = 1.0\n", "clip_norm = 0\n")
+        .replace("name = \"adamw\"", "name = \"sgd\", momentum = 0.9");
     desk.write("search.toml", &format!("{recipe}\n[search]\nsampler = \"random\"\n{lr}\n"));
     let study = desk.json(&tune(&["--trials", "2", "--pruner", "none", "--parallel", "1"]));
     assert_eq!(trials(&study)[0]["state"], "pruned", "{study}");
@@ -248,7 +251,7 @@ fn bad_input_is_refused_with_what_to_do() {
     fs::write(&journal, &torn).unwrap();
     let answer = desk.run(&tune(&["--trials", "2"]));
     answer.must(0, &["a torn last line of 17 bytes was cut off"]);
-    assert_eq!(answer.json()["counts"]["complete"], 2);
+    assert_eq!(trials(&answer.json()).len(), 2);
     fs::write(&journal, torn.replacen("op_code", "po_code", 1)).unwrap();
     desk.run(&tune(&["--trials", "3"])).must(2, &["journal.log, line 1", "hint:"]);
 }

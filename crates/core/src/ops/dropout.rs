@@ -197,15 +197,11 @@ impl Mask {
         let mut parts = [[0; LANES]; 4];
         for lane in 0..LANES {
             let made = self.stream.eight(sample, row, group + lane as u32);
-            for part in 0..4 {
-                parts[part][lane] = made[part];
-            }
+            parts.iter_mut().zip(made).for_each(|(part, word)| part[lane] = word);
         }
         let mut words = [0; BLOCK / 2];
-        for lane in 0..LANES {
-            for part in 0..4 {
-                words[4 * lane + part] = parts[part][lane];
-            }
+        for (lane, words) in words.chunks_exact_mut(4).enumerate() {
+            words.iter_mut().zip(&parts).for_each(|(word, part)| *word = part[lane]);
         }
         words
     }
@@ -251,7 +247,7 @@ mod tests {
         let (stream, dropping) = (Stream::new(9, 5, 4), Dropping::new(0.3));
         let kept = |e: usize| {
             let word = stream.eight(10, (e / ROW) as u32, (e % ROW / 8) as u32)[e % 8 / 2];
-            !if e % 2 == 0 { dropping.drops_lower(word) } else { dropping.drops_upper(word) }
+            !if e.is_multiple_of(2) { dropping.drops_lower(word) } else { dropping.drops_upper(word) }
         };
         let result = dropped(0.3, 1, 70_000, 10);
         assert!(result.iter().enumerate().all(|(e, &y)| y == if kept(e) { dropping.keep as f32 } else { 0.0 }));

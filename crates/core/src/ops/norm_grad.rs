@@ -38,7 +38,7 @@ impl NormGrad {
         for (centered, width) in [(true, 8 * rng.size(1, 20)), (false, rng.size(3, 70)), (true, 264), (false, 1032)] {
             for bits in [0b1111, 0b0110, 0b1011, 0b0100] {
                 let (batch, rows) = (rng.size(1, 3), rng.size(1, 30));
-                let dropout = (bits & 1 != 0).then(|| Dropout { p: 0.3, site: 12, samples: batch });
+                let dropout = (bits & 1 != 0).then_some(Dropout { p: 0.3, site: 12, samples: batch });
                 let [second, residual, sums] = [8, 4, 2].map(|bit| bits & bit != 0);
                 samples.push(NormGrad { centered, second, residual, dropout, sums }.sample(batch, rows, width));
             }

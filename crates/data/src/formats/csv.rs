@@ -351,8 +351,8 @@ pub(super) mod tests {
             text[text.find("a.csv").unwrap()..].to_string()
         };
         assert_eq!(message("x,y\n1,0\noops,1\n", None), "a.csv: line 3, column `x`: `oops` is not a number");
-        assert_eq!(message("x,y\nNA,0\n", Some(&["x"])), "a.csv: line 2, column `x`: `NA` is not a number");
-        assert_eq!(message("x,y\n1,0\nnan,1\n", None), "a.csv: line 3, column `x`: NaN is not a finite number");
+        assert_eq!(message("x,y\nNA,0\n", Some(&["x"])), "a.csv: line 2, column `x`: the value is missing");
+        assert_eq!(message("x,y\n1,0\nnan,1\n", None), "a.csv: line 3, column `x`: the value is missing");
         assert_eq!(message("x,y\n-inf,0\n", None), "a.csv: line 2, column `x`: -inf is not a finite number");
         assert_eq!(message("x,y\n1,0\n,1\n", None), "a.csv: line 3, column `x`: the value is missing");
         assert_eq!(message("x,y\n,0\n2,1\n", None), "a.csv: line 2, column `x`: the value is missing");

@@ -179,11 +179,10 @@ pub fn read_captions(file: &Path, options: &CaptionOptions, id: Option<&str>) ->
 }
 
 /// The rows of a table that may lack a column, or the images of a folder.
-fn list_asked(
-    file: &Path,
-    options: &CaptionOptions,
-    id: Option<&str>,
-) -> Result<(Vec<Result<Listed, DataError>>, Option<PathBuf>), DataError> {
+/// What a file or a folder lists, and the file, where it is one.
+type ListedRows = (Vec<Result<Listed, DataError>>, Option<PathBuf>);
+
+fn list_asked(file: &Path, options: &CaptionOptions, id: Option<&str>) -> Result<ListedRows, DataError> {
     if file.is_dir() {
         return Ok((of_folder(file, &options.template)?, None));
     }

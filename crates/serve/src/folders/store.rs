@@ -18,10 +18,12 @@ const MOST_CURVES: usize = 16;
 /// Runs that are listed.
 const MOST_RUNS: usize = 20_000;
 
+type KeptCurves = (RunId, Arc<Mutex<Read<Curves>>>);
+
 pub(crate) struct Folders {
     root: PathBuf,
     summaries: Mutex<HashMap<RunId, Arc<Mutex<Read<Summary>>>>>,
-    curves: Mutex<Vec<(RunId, Arc<Mutex<Read<Curves>>>)>>,
+    curves: Mutex<Vec<KeptCurves>>,
     facts: Mutex<HashMap<RunId, Read<RunFacts>>>,
 }
 

@@ -109,16 +109,18 @@ impl Retrieval {
         for start in (0..count).step_by(self.group) {
             self.compare_group(&similar, start..count.min(start + self.group));
         }
-        for pair in 0..count {
-            let own = similar[pair][pair];
-            let place = place_of(own, pair, (0..count).map(|text| similar[pair][text]));
+        for (pair, texts) in similar.iter().enumerate() {
+            let own = texts[pair];
+            let place = place_of(own, pair, texts.iter().copied());
             note(&mut self.found.image_to_text, place);
             note(&mut self.found.text_to_image, place_of(own, pair, (0..count).map(|image| similar[image][pair])));
         }
         self.compare_captions(&similar);
         self.found.pairs += count as u64;
         self.found.largest_pool = self.found.largest_pool.max(count);
-        (self.images.clear(), self.texts.clear(), self.captions.clear());
+        self.images.clear();
+        self.texts.clear();
+        self.captions.clear();
     }
 
     /// The loss as an update has it: half of what finding the text costs, half of finding the image.

@@ -111,7 +111,7 @@ fn a_cache_changes_nothing_inside_the_window_and_beyond_it() {
             ..GenerationOptions::default()
         };
         let [cached, again] =
-            case.both().map(|way| way.generate(&mut case.executor, &[prompt.clone()], &options).unwrap());
+            case.both().map(|way| way.generate(&mut case.executor, std::slice::from_ref(&prompt), &options).unwrap());
         assert_eq!(cached, again, "seed {seed}, round {round}: {:?}, prompt {prompt:?}", case.family);
         assert_eq!(cached[0].len(), options.max_new_tokens);
     }
@@ -143,7 +143,7 @@ fn enough_beams_find_the_likeliest_text_of_all() {
         let options =
             GenerationOptions { max_new_tokens: tokens, beams: vocab * vocab, ..GenerationOptions::default() };
         let [cached, _] = case.both();
-        let found = cached.generate(&mut case.executor, &[prompt.clone()], &options).unwrap().remove(0);
+        let found = cached.generate(&mut case.executor, std::slice::from_ref(&prompt), &options).unwrap().remove(0);
         let mut texts = vec![(0.0, prompt.clone())];
         for _ in 0..tokens {
             let longer = |(score, text): (f64, Vec<i32>)| {

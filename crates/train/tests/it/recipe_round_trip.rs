@@ -237,9 +237,8 @@ fn fit(model: &Model, train: &mut Train, memory: &mut Memory) {
         }
         other => unreachable!("{} has its own property below", other.name()),
     }
-    match model {
-        Model::MuSota(m) => train.sample.iter_mut().for_each(|s| s.length = s.length.min(m.max_length)),
-        _ => {}
+    if let Model::MuSota(m) = model {
+        train.sample.iter_mut().for_each(|s| s.length = s.length.min(m.max_length))
     }
 }
 

@@ -215,7 +215,7 @@ fn with_choices(section: &Section<'_>, key: &str, node: &Node) -> Option<(Range,
             let mut entries: Vec<(&String, &Node)> = table.entries.iter().collect();
             entries.sort_by_key(|(_, node)| (node.key.source, node.key.start));
             let sets = |(label, node): &(&String, &Node)| Some((Scalar::label(label), settings_of(key, node)?));
-            let choices: Option<Vec<(Scalar, Vec<(String, String)>)>> = entries.iter().map(sets).collect();
+            let choices = entries.iter().map(sets).collect::<Option<Vec<_>>>();
             let Some(choices) = choices else {
                 return section.wrong_type(key, node, "finite numbers, strings, true, false, lists or settings");
             };

@@ -373,7 +373,7 @@ impl<T: Float> Drop<T> {
     /// The bits of query `i` on keys `4 · quad .. 4 · quad + 4`, as upper halves of words.
     #[inline(always)]
     fn words(&self, i: usize, quad: u32) -> [u32; 4] {
-        let lower = if i / 8 % 2 == 0 { 16 } else { 0 };
+        let lower = if (i / 8).is_multiple_of(2) { 16 } else { 0 };
         let pair = (i / 16 * 8 + i % 8) as u32;
         self.stream.eight(self.sample, self.first_row + pair, quad).map(|word| word << lower)
     }
