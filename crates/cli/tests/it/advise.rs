@@ -92,7 +92,7 @@ fn bad_input_is_refused_with_a_hint() {
     desk.run(&["advise"]).must(2, &["nothing to advise on", "hint:", "--log"]);
     desk.run(&["advise", "--log", "nowhere.log"]).must(2, &["nowhere.log", "hint:"]);
     desk.run(&["advise", "--message", "loss 0.3"]).must(2, &["no out-of-memory error", "hint:"]);
-    desk.run(&["advise", "series.toml", "--device", "h201"]).must(2, &["did you mean `h200`?"]);
+    desk.run(&["advise", "series.toml", "--device", "h2000"]).must(2, &["did you mean `h200`?"]);
     desk.run(&["advise", "series.toml", "--device", "cpu"]).must(2, &["not for the CPU"]);
     desk.run(&["advise", "nowhere.toml"]).must(2, &["nowhere.toml", "hint:"]);
 }

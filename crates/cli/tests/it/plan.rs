@@ -139,7 +139,7 @@ fn devices_that_are_not_here() {
     desk.run(&["plan", "series.toml", "--device", "cuda:0"]).must(2, &["libcuda is not on this machine", "driver"]);
     let mixed = desk.json(&["plan", "series.toml", "--device", "h200", "--json"]);
     assert_eq!(mixed["precision"], "bf16-mixed");
-    desk.run(&["plan", "series.toml", "--device", "h201"]).must(2, &["did you mean `h200`?"]);
+    desk.run(&["plan", "series.toml", "--device", "h2000"]).must(2, &["did you mean `h200`?"]);
     desk.run(&["train", "series.toml", "--device", "t4"]).must(2, &["it can only be planned for"]);
     let plan = desk.json(&["plan", "series.toml", "--device", "t4", "--set", "memory.precision=f32", "--json"]);
     assert_eq!(plan["device"], "t4");
