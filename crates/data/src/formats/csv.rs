@@ -356,7 +356,8 @@ pub(super) mod tests {
         assert_eq!(message("x,y\n-inf,0\n", None), "a.csv: line 2, column `x`: -inf is not a finite number");
         assert_eq!(message("x,y\n1,0\n,1\n", None), "a.csv: line 3, column `x`: the value is missing");
         assert_eq!(message("x,y\n,0\n2,1\n", None), "a.csv: line 2, column `x`: the value is missing");
-        assert_eq!(message("x,y\n,0\n,1\n", Some(&["x"])), "a.csv: line 2, column `x`: the value is missing");
+        let both = "a.csv: 2 places cannot be used\n  line 2, column `x`: the value is missing\n  line 3, column `x`: the value is missing";
+        assert_eq!(message("x,y\n,0\n,1\n", Some(&["x"])), both);
         assert_eq!(message("x,y\n1,0\n1,2,3\n", None), "a.csv: line 3: 3 cells where the header has 2");
         assert_eq!(message("x,z\n1,0\n", None), "a.csv: no column `y`; columns are `x`, `z`");
         assert_eq!(message("", None), "a.csv: holds no header line");
