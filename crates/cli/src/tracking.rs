@@ -151,8 +151,11 @@ impl Beside {
         while Instant::now() < until && matches!(child.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(20));
         }
-        for delivery in deliveries(&self.out).iter().filter(|delivery| !delivery.trouble.is_empty()) {
-            let (sink, trouble, out) = (&delivery.sink, &delivery.trouble, self.out.display());
+        // Still in a request that nobody answers: what is not delivered stays in the log, and the folder is free again.
+        let _ = child.kill();
+        let _ = child.wait();
+        for delivery in deliveries(&self.out).iter().filter(|delivery| delivery.is_behind()) {
+            let (sink, trouble, out) = (&delivery.sink, delivery.reason(), self.out.display());
             say(&format!(
                 "warning: {sink} was not told everything: {trouble}\n  hint: `plimsoll follow {out}` tells the rest"
             ));

@@ -78,6 +78,18 @@ pub struct Delivery {
     pub trouble: String,
 }
 
+impl Delivery {
+    /// Whether there is something that it was not told.
+    pub fn is_behind(&self) -> bool {
+        self.left_bytes > 0 || !self.trouble.is_empty()
+    }
+
+    /// Why it is behind, in words.
+    pub fn reason(&self) -> &str {
+        if self.trouble.is_empty() { "it did not answer in time" } else { &self.trouble }
+    }
+}
+
 /// Delivers a run's events until the run has ended and everything is out, or `grace` is over. What is left stays in the
 /// log, and the next call goes on with it.
 ///
@@ -189,6 +201,8 @@ impl Follower {
     }
 
     fn run(mut self) {
+        // A sink that never answers is known to be behind all the same.
+        self.save();
         while let Next::Again = self.turn() {}
         if self.watch.ended().is_some() && self.cursor.trouble.is_empty() && !says_how_it_ended(&self.run) {
             let told = self.sink.abandoned();
