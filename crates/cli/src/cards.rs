@@ -4,9 +4,9 @@ use crate::arguments::Machine;
 use crate::device;
 use crate::failure::Failure;
 use plimsoll::DeviceError;
-use plimsoll_base::units::{Size, format_bytes, parse_size};
+use plimsoll_base::units::{Size, parse_size};
 use plimsoll_planner::Device;
-use plimsoll_planner::cards::{Card, catalog};
+use plimsoll_planner::cards::{Card, catalog, variants};
 use std::cmp::Reverse;
 
 /// The devices to plan for, in the order asked for.
@@ -15,12 +15,21 @@ pub fn devices(names: &[String], machine: &Machine) -> Result<Vec<Device>, Failu
         "auto" | "cpu" => None,
         _ => Some((*device::to_plan_for(machine)?).clone()),
     };
-    names.iter().map(|name| device_of(name.trim(), like.as_ref())).collect()
+    let found: Result<Vec<_>, _> = names.iter().map(|name| devices_of(name.trim(), like.as_ref())).collect();
+    Ok(found?.into_iter().flatten().collect())
+}
+
+/// A name without its variant (`h100`) stands for all of them.
+fn devices_of(name: &str, like: Option<&Device>) -> Result<Vec<Device>, Failure> {
+    match variants(name).as_slice() {
+        [] => Ok(vec![device_of(name, like)?]),
+        several => Ok(several.iter().map(|card| Device::from_card(card)).collect()),
+    }
 }
 
 fn device_of(name: &str, like: Option<&Device>) -> Result<Device, Failure> {
     match parse_size(name) {
-        Ok(Size::Bytes(bytes)) => of_size(bytes, like),
+        Ok(Size::Bytes(bytes)) => Ok(of_size(name, bytes, like)),
         Ok(Size::Percent(_)) => Err(Failure::bad_input(
             format!("--cards {name}: a card is a name or a size"),
             "for example `--cards 8GiB,12GiB,rtx-4090`; `--memory 90%` gives a share of each",
@@ -38,7 +47,7 @@ fn device_of(name: &str, like: Option<&Device>) -> Result<Device, Failure> {
 
 /// A size stands for the newest card of the catalog that is sold with so much memory, or is as fast as `like`. Where
 /// no recent card has it, the speed is that of the nearest in memory.
-fn of_size(bytes: u64, like: Option<&Device>) -> Result<Device, Failure> {
+fn of_size(size: &str, bytes: u64, like: Option<&Device>) -> Device {
     let distance = |card: &Card| box_gib(card.total_bytes).abs_diff(sold_gib(bytes));
     let recent = catalog().iter().filter(|card| card.compute_capability >= (8, 0));
     let nearest = recent.min_by_key(|card| (distance(card), Reverse(card.compute_capability)));
@@ -46,12 +55,11 @@ fn of_size(bytes: u64, like: Option<&Device>) -> Result<Device, Failure> {
         (Some(like), _) => like.clone(),
         (None, card) => Device::from_card(card.unwrap_or(&catalog()[0])),
     };
-    let size = format_bytes(bytes);
     if like.is_none() && box_gib(base.total_bytes) == sold_gib(bytes) {
-        return Ok(Device { name: format!("{size} ({})", base.name), ..base });
+        return Device { name: format!("{size} ({})", base.name), ..base };
     }
     let name = format!("{size} (as fast as {})", base.name);
-    Ok(Device { name, total_bytes: bytes, free_bytes: bytes, ..base })
+    Device { name, total_bytes: bytes, free_bytes: bytes, ..base }
 }
 
 /// The number on the box of a card: CUDA reports a little less.

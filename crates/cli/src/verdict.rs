@@ -126,7 +126,11 @@ impl Verdict {
         row("batch", batch, &format!("micro-batch × accumulation, effective batch {}", self.report.effective_batch));
         row("step", duration(self.report.predicted_step_ms / 1e3), &self.time_words());
         if let Some(card) = self.holding_card.as_ref().filter(|_| self.report.fits) {
-            row("card", card.clone(), "the smallest of the catalog with room for this plan; --explain says more");
+            row(
+                "card",
+                card.clone(),
+                "the smallest of the catalog that runs this very plan; --explain: the smallest that runs another",
+            );
         }
         text
     }

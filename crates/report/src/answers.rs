@@ -150,7 +150,7 @@ pub fn margins_text(margins: &Margins, plan: &Outline) -> String {
     let rows = [
         ("another GiB", gib.unwrap_or_else(|| "buys nothing".into())),
         ("largest micro-batch", largest_micro_batch(&margins.largest_micro_batch, plan)),
-        ("smallest card", margins.smallest_card.as_ref().map_or_else(nothing, card_words)),
+        ("smallest card at all", margins.smallest_card.as_ref().map_or_else(nothing, card_words)),
         ("smallest at full speed", margins.full_speed_card.as_ref().map_or_else(nothing, card_words)),
     ];
     rows.map(|(name, words)| format!("{name:<22}  {words}\n")).concat()

@@ -21,7 +21,7 @@ use plimsoll_planner::PlanFailure;
 use plimsoll_planner::choose::{Planned, plan, precision};
 use plimsoll_planner::whatif::{frontier_of, margins, neighbours};
 use plimsoll_report::{frontier_svg, timeline_svg};
-use plimsoll_train::run::random_weights;
+use plimsoll_train::run::remarks;
 use plimsoll_train::tasks::{beside_the_run, look_at_data};
 use std::path::{Path, PathBuf};
 
@@ -83,7 +83,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         return grid::run(arguments, &draft, &device);
     }
     note_precision(&recipe, &device);
-    random_weights(&recipe).into_iter().for_each(|note| say(&format!("note: {note}")));
+    remarks(&recipe).into_iter().for_each(|note| say(&format!("note: {note}")));
     match plan(&recipe, &device) {
         Ok(planned) => show(arguments, &planned, &recipe, Verdict::fits(&recipe, &planned)),
         Err(PlanFailure::DoesNotFit(smallest)) => {
@@ -114,7 +114,7 @@ fn note_precision(recipe: &Recipe, device: &Device) {
 
 fn show(arguments: &Arguments, planned: &Planned, recipe: &Recipe, mut verdict: Verdict) -> Result<(), Failure> {
     let frontier = match arguments.frontier || arguments.html.is_some() {
-        true => frontier_of(recipe, &planned.device)?,
+        true => frontier_of(recipe, planned)?,
         false => Vec::new(),
     };
     if let Some(path) = &arguments.timeline {

@@ -52,7 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Err(failure) => (None, vec![format!("the plan cannot be shown: {}", failure.message)]),
     };
     // Where planning anew fails, the rest is still shown.
-    let frontier = planned.as_ref().and_then(|planned| frontier_of(&recipe, &planned.device).ok()).unwrap_or_default();
+    let frontier = planned.as_ref().and_then(|planned| frontier_of(&recipe, planned).ok()).unwrap_or_default();
     let page = Page {
         recipe: &recipe,
         planned: planned.as_ref(),

@@ -173,12 +173,19 @@ pub fn card(name: &str) -> Result<&'static Card, UnknownCard> {
 
 /// The variants of a card that was named without, such as `rtx-3060`; else the name that is spelled most alike.
 fn meant(name: &str) -> Vec<&'static str> {
-    let names = || CARDS.iter().map(|card| card.name);
-    let is_variant = |known: &&str| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
-    let variants: Vec<&str> = names().filter(is_variant).collect();
+    let variants = variants(name);
     match variants.len() {
-        1..=4 => variants,
-        _ => nearest(name, names()).into_iter().collect(),
+        1..=4 => variants.iter().map(|card| card.name).collect(),
+        _ => nearest(name, CARDS.iter().map(|card| card.name)).into_iter().collect(),
+    }
+}
+
+/// The cards of a name that lacks its variant: `h100` has three, `h100-pcie` none.
+pub fn variants(name: &str) -> Vec<&'static Card> {
+    let is_variant = |known: &str| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
+    match CARDS.iter().any(|card| card.name == name) {
+        true => Vec::new(),
+        false => CARDS.iter().filter(|card| is_variant(card.name)).collect(),
     }
 }
 

@@ -4,4 +4,4 @@ mod catalog;
 mod profile;
 
 pub(crate) use catalog::nearest_card;
-pub use catalog::{Card, UnknownCard, card, catalog};
+pub use catalog::{Card, UnknownCard, card, catalog, variants};

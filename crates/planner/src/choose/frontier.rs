@@ -2,6 +2,7 @@
 
 use super::levers::offload::offloads;
 use super::levers::{Situation, check_pins};
+use super::memo::Memo;
 use super::search::{Candidate, PlanSearch};
 use crate::choose::{ChooseError, Pins};
 use crate::program::{Settings, StepSpec};
@@ -19,7 +20,7 @@ pub struct FrontierPoint {
 /// Budgets tried between the smallest plan and the fastest.
 const BUDGETS: usize = 22;
 
-/// Plans from the smallest to the fastest, none of them slower than a smaller one; at most `BUDGETS` + 2.
+/// Plans from the smallest to the fastest; at most `BUDGETS` + 2, some of them beaten by others.
 pub fn frontier(
     family: &dyn Family,
     spec: &StepSpec,
@@ -29,7 +30,8 @@ pub fn frontier(
 ) -> Result<Vec<FrontierPoint>, ChooseError> {
     check_pins(&Situation { family, spec, pins })?;
     let options = LayoutOptions { sharing: options.sharing && !pins.no_sharing, ..options };
-    let mut search = PlanSearch::new(family, spec, pins, options, profile, offloads(family, pins, &options)[0]);
+    let (memo, offload) = (Memo::default(), offloads(family, pins, &options)[0]);
+    let mut search = PlanSearch::new(family, spec, pins, options, profile, offload, &memo);
     let mut points: Vec<FrontierPoint> = Vec::new();
     for candidate in candidates(&mut search)? {
         let choice = search.realize(&candidate)?;
@@ -39,7 +41,7 @@ pub fn frontier(
             settings: choice.settings,
         });
     }
-    Ok(unbeaten(points))
+    Ok(points)
 }
 
 /// The smallest, the fastest, and the fastest of budgets between them, each a constant factor above the one before.
@@ -54,16 +56,4 @@ fn candidates(search: &mut PlanSearch<'_>) -> Result<Vec<Candidate>, ChooseError
     }
     found.push(fastest);
     Ok(found)
-}
-
-/// By memory; only those that are faster than all smaller ones.
-fn unbeaten(mut points: Vec<FrontierPoint>) -> Vec<FrontierPoint> {
-    points.sort_by(|a, b| a.arena_bytes.cmp(&b.arena_bytes).then(a.predicted_ms.total_cmp(&b.predicted_ms)));
-    let mut fastest = f64::INFINITY;
-    points.retain(|point| {
-        let is_faster = point.predicted_ms < fastest;
-        fastest = fastest.min(point.predicted_ms);
-        is_faster
-    });
-    points
 }

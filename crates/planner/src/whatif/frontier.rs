@@ -1,9 +1,8 @@
 //! Memory against time: the plans of a recipe of which none is both smaller and faster than another.
 
 use super::attempt::Outline;
-use crate::Device;
 use crate::PlanFailure;
-use crate::choose::{ChooseError, budget_bytes, family, frontier, pins, profile, spec};
+use crate::choose::{ChooseError, Planned, family, frontier, pins, profile, spec};
 use plimsoll_core::plan::LayoutOptions;
 use plimsoll_models::recipe::Recipe;
 use schemars::JsonSchema;
@@ -17,8 +16,10 @@ pub struct FrontierPoint {
     pub fits: bool,
 }
 
-/// From the smallest plan to the fastest. Pins of the recipe hold for every point.
-pub fn frontier_of(recipe: &Recipe, device: &Device) -> Result<Vec<FrontierPoint>, PlanFailure> {
+/// From the smallest plan to the fastest, `planned` among them: it is the fastest within its budget. Pins of the recipe hold
+/// for every point.
+pub fn frontier_of(recipe: &Recipe, planned: &Planned) -> Result<Vec<FrontierPoint>, PlanFailure> {
+    let device = &planned.device;
     let (family, spec, pins) = (family(&recipe.model), spec(recipe, device), pins(recipe, device)?);
     let options = LayoutOptions { target: device.target, sharing: true };
     let points =
@@ -30,10 +31,23 @@ pub fn frontier_of(recipe: &Recipe, device: &Device) -> Result<Vec<FrontierPoint
                 hint: "this is a defect of plimsoll: please report it with the recipe".into(),
             },
         })?;
-    let (budget, reserve) = (budget_bytes(recipe, device), device.reserve_for(recipe));
-    let point = |point: crate::choose::FrontierPoint| {
-        let plan = Outline::new(&point.settings, point.arena_bytes as u64, reserve, point.predicted_ms);
-        FrontierPoint { fits: plan.planned_peak_bytes <= budget, plan }
+    let outline = |point: crate::choose::FrontierPoint| {
+        Outline::new(&point.settings, point.arena_bytes as u64, planned.reserve_bytes, point.predicted_ms)
     };
-    Ok(points.into_iter().map(point).collect())
+    let plans = unbeaten(points.into_iter().map(outline).chain([Outline::from(planned)]).collect());
+    let point = |plan: Outline| FrontierPoint { fits: plan.planned_peak_bytes <= planned.budget_bytes, plan };
+    Ok(plans.into_iter().map(point).collect())
+}
+
+/// By memory; only those that are faster than all smaller ones.
+fn unbeaten(mut plans: Vec<Outline>) -> Vec<Outline> {
+    let by_time = |a: &Outline, b: &Outline| a.predicted_step_ms.total_cmp(&b.predicted_step_ms);
+    plans.sort_by(|a, b| a.planned_peak_bytes.cmp(&b.planned_peak_bytes).then(by_time(a, b)));
+    let mut fastest = f64::INFINITY;
+    plans.retain(|plan| {
+        let is_faster = plan.predicted_step_ms < fastest;
+        fastest = fastest.min(plan.predicted_step_ms);
+        is_faster
+    });
+    plans
 }

@@ -8,4 +8,4 @@ mod trainer;
 
 pub use open::{Run, RunOptions, StoredPlan};
 pub use run_folder::RunFolder;
-pub use trainer::random_weights;
+pub use trainer::remarks;

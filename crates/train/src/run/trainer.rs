@@ -14,10 +14,11 @@ use plimsoll_base::explain::Explain;
 use plimsoll_base::heap;
 use plimsoll_base::metric::Metric;
 use plimsoll_base::names::Named;
-use plimsoll_data::{Loader, Position};
+use plimsoll_data::{Loader, Position, Vocabulary};
 use plimsoll_exec::Executor;
 use plimsoll_exec::{initialize, initialize_some};
-use plimsoll_models::recipe::{Every, Recipe, Task};
+use plimsoll_models::families::Input;
+use plimsoll_models::recipe::{DataKind, Every, Recipe, Task};
 use plimsoll_planner::choose::{family, precision, writes_to_evaluate};
 use plimsoll_planner::program::EVALUATE;
 use plimsoll_runs::{Best, Scores};
@@ -45,7 +46,7 @@ fn start_weights(run: &Run, executor: &mut dyn Executor) -> Result<Option<String
     let names = family(&run.recipe.model).hugging_face();
     let (Some(folder), Some(names), None) = (source_checkpoint(&run.recipe), names, &run.from) else {
         initialize(program, executor, seed)?;
-        return Ok(random_weights(&run.recipe).filter(|_| run.from.is_none()));
+        return Ok(remarks(&run.recipe).filter(|_| run.from.is_none()));
     };
     let report = load_folder(&folder, &names, program, executor)?;
     initialize_some(program, executor, seed, |r| !r.is_parameter || report.fresh.contains(&r.name))?;
@@ -67,8 +68,29 @@ fn start_weights(run: &Run, executor: &mut dyn Executor) -> Result<Option<String
     Ok(Some(text))
 }
 
+/// What whoever wrote the recipe may not have thought of.
+pub fn remarks(recipe: &Recipe) -> Option<String> {
+    let remarks: Vec<String> = random_weights(recipe).into_iter().chain(unused_ids(recipe)).collect();
+    (!remarks.is_empty()).then(|| remarks.join("; "))
+}
+
+/// Texts without a tokenizer are bytes: rows of a larger table are never learned.
+fn unused_ids(recipe: &Recipe) -> Option<String> {
+    let (Input::Tokens { vocab, .. }, DataKind::Text(text)) = (recipe.model.family().input(), &recipe.data.kind) else {
+        return None;
+    };
+    let used = Vocabulary::Bytes.size();
+    (text.tokenizer.is_none() && vocab > used).then(|| {
+        format!(
+            "without data.tokenizer a text is its bytes, {used} ids: {} of the {vocab} that the model has are never used; \
+             name a tokenizer, or set model.vocab = {used}",
+            vocab - used
+        )
+    })
+}
+
 /// A preset gives sizes, not weights: whoever names one may think otherwise.
-pub fn random_weights(recipe: &Recipe) -> Option<String> {
+fn random_weights(recipe: &Recipe) -> Option<String> {
     let origin = recipe.model.origin().filter(|origin| origin.checkpoint.is_none())?;
     let preset = origin.preset.as_deref()?;
     Some(format!(
