@@ -83,13 +83,24 @@ impl Target {
     }
 }
 
+/// Why an operation cannot take its inputs.
 #[derive(Debug, Error, Clone, PartialEq)]
-#[error("{0}")]
-pub struct OpError(pub String);
+pub enum OpError {
+    /// They make no sense together: whoever built the graph is to blame.
+    #[error("{0}")]
+    Senseless(String),
+    /// There is more of something than the operation can count: whoever chose the sizes is to blame.
+    #[error("{0}")]
+    Beyond(String),
+}
 
 impl OpError {
     pub fn new<T>(message: impl Into<String>) -> Result<T, OpError> {
-        Err(OpError(message.into()))
+        Err(OpError::Senseless(message.into()))
+    }
+
+    pub(crate) fn beyond<T>(message: impl Into<String>) -> Result<T, OpError> {
+        Err(OpError::Beyond(message.into()))
     }
 }
 

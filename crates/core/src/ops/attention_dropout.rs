@@ -41,7 +41,7 @@ impl Op for AttentionDropout {
             return OpError::new(format!("{weights} is not (batch, heads, queries, keys)"));
         };
         if heads.max(queries) > LIMIT {
-            return OpError::new(format!("attention dropout counts up to {LIMIT} positions and heads"));
+            return OpError::beyond(format!("attention dropout counts up to {LIMIT} positions and heads"));
         }
         if !(0.0..1.0).contains(&self.p) {
             return OpError::new(format!("cannot drop with probability {}: it must lie in [0, 1)", self.p));

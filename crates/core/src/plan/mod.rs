@@ -30,7 +30,7 @@ pub use recompute::{Ladder, Part, Recompute, Rung, recompute, recomputed_nodes};
 pub use summary::{LiveBuffer, ModuleBytes, Peak, Summary, live_by_tick};
 pub use verify::verify;
 
-use crate::graph::GraphError;
+use crate::graph::{GraphError, OpError};
 use plimsoll_base::explain::{DEFECT, Explain, Fault};
 use thiserror::Error;
 
@@ -48,9 +48,13 @@ pub enum PlanError {
 }
 
 impl PlanError {
-    /// Whether sizes are beyond what can be addressed: then the recipe is to blame.
+    /// Whether sizes are beyond what can be addressed or counted: then the recipe is to blame.
     pub fn is_too_large(&self) -> bool {
-        matches!(self, PlanError::TooLarge | PlanError::Graph(GraphError::TooLarge { .. }))
+        match self {
+            PlanError::TooLarge | PlanError::Graph(GraphError::TooLarge { .. }) => true,
+            PlanError::Graph(GraphError::Op { cause, .. }) => matches!(cause, OpError::Beyond(_)),
+            PlanError::Graph(_) | PlanError::Broken(_) => false,
+        }
     }
 }
 

@@ -125,6 +125,8 @@ pub struct Section<'a> {
     path: String,
     table: &'a Table,
     known: RefCell<Vec<&'static str>>,
+    /// Of the known, those that mean nothing here: no hint leads to them.
+    foreign: RefCell<Vec<&'static str>>,
     issues_before: usize,
 }
 
@@ -133,7 +135,14 @@ pub(crate) const LONGEST_NAME: usize = 200;
 
 impl<'a> Section<'a> {
     pub fn new(table: &'a Table, path: String, issues: &'a Issues<'a>) -> Self {
-        Self { issues, path, table, known: RefCell::default(), issues_before: issues.count() }
+        Self {
+            issues,
+            path,
+            table,
+            known: RefCell::default(),
+            foreign: RefCell::default(),
+            issues_before: issues.count(),
+        }
     }
 
     /// Whether nothing was reported since the section was opened. Relations between values are checked only then:
@@ -216,6 +225,7 @@ impl<'a> Section<'a> {
     /// Refuses a key that means nothing beside the other choices of the recipe.
     pub(crate) fn not_with(&self, key: &'static str, other: impl fmt::Display) {
         self.issues.note(|| self.path(key), |asked| asked.refused = true);
+        self.foreign.borrow_mut().push(key);
         if self.has(key) {
             self.refuse(key, format!("does not apply to {other}"), format!("remove `{key}`"));
         }
@@ -384,10 +394,11 @@ impl<'a> Section<'a> {
 
     /// Reports every key that nobody asked for; call it last.
     pub fn finish(&self) {
-        let known = self.known.borrow();
+        let (known, foreign) = (self.known.borrow(), self.foreign.borrow());
+        let own: Vec<&'static str> = known.iter().copied().filter(|key| !foreign.contains(key)).collect();
         for (key, node) in &self.table.entries {
             if !known.contains(&key.as_str()) {
-                self.report(self.unknown(key, node, &known));
+                self.report(self.unknown(key, node, &own));
             }
         }
     }

@@ -107,7 +107,7 @@ impl Attention {
             return OpError::new(format!("cannot drop with probability {p}: it must lie in [0, 1)"));
         }
         match shape.q_len.max(shape.heads) > kernel::LIMIT {
-            true => OpError::new(format!("attention dropout counts up to {} positions and heads", kernel::LIMIT)),
+            true => OpError::beyond(format!("attention dropout counts up to {} positions and heads", kernel::LIMIT)),
             false => Ok(()),
         }
     }

@@ -11,7 +11,7 @@ fn types(shapes: &[&[usize]]) -> Vec<Type> {
 fn wrong_inputs_are_named() {
     let plain = Attention::plain(1.0);
     let qkv: &[usize] = &[2, 5, 3, 4, 8];
-    let cause = |op: &Attention, shapes: &[&[usize]]| op.outputs(&types(shapes)).unwrap_err().0;
+    let cause = |op: &Attention, shapes: &[&[usize]]| op.outputs(&types(shapes)).unwrap_err().to_string();
     assert!(cause(&plain, &[&[2, 5, 2, 4, 8]]).contains("packed qkv"));
     assert!(cause(&plain, &[qkv, qkv]).contains("2 inputs instead of 1"));
     let cross = Attention { packing: Packing::QKv, ..plain.clone() };
