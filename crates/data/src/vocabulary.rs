@@ -114,6 +114,9 @@ impl Vocabulary {
 /// A tokenizer that neither pads nor truncates, and what its ids are below.
 pub(super) fn parse_tokenizer(file: &Path, bytes: &[u8]) -> Result<(Tokenizer, usize), DataError> {
     let refused = |cause: String| DataError::Tokenizer { file: file.into(), cause };
+    if charsmaps(bytes).any(is_torn) {
+        return Err(refused("its precompiled_charsmap is shorter than it says".into()));
+    }
     let mut tokenizer =
         guarded(|| Tokenizer::from_bytes(bytes)).map_err(refused)?.map_err(|error| refused(error.to_string()))?;
     // Sequences are cut and padded here, not by the tokenizer.
@@ -125,6 +128,32 @@ pub(super) fn parse_tokenizer(file: &Path, bytes: &[u8]) -> Result<(Tokenizer, u
         return Err(refused(format!("its highest id gives a vocabulary of {size}")));
     }
     Ok((tokenizer, size))
+}
+
+/// The base64 of every normalizer's table, as it is written.
+fn charsmaps(json: &[u8]) -> impl Iterator<Item = &[u8]> {
+    const KEY: &[u8] = b"\"precompiled_charsmap\"";
+    let starts = json.windows(KEY.len()).enumerate().filter(|(_, window)| *window == KEY);
+    starts.filter_map(move |(start, _)| {
+        let value = json[start + KEY.len()..].trim_ascii_start().strip_prefix(b":")?;
+        let text = value.trim_ascii_start().strip_prefix(b"\"")?.split(|&byte| byte == b'"').next()?;
+        // With escapes it is for the reader to judge.
+        (!text.contains(&b'\\')).then_some(text)
+    })
+}
+
+/// Whether a table announces more than there is: its reader takes the memory before it looks.
+fn is_torn(base64: &[u8]) -> bool {
+    let digit = |byte: &u8| match byte {
+        b'A'..=b'Z' => byte - b'A',
+        b'a'..=b'z' => byte - b'a' + 26,
+        b'0'..=b'9' => byte - b'0' + 52,
+        b'+' | b'-' => 62,
+        _ => 63,
+    };
+    let bits = base64.iter().take(6).fold(0u64, |bits, byte| bits << 6 | u64::from(digit(byte)));
+    let announced = ((bits >> 4) as u32).swap_bytes() as usize;
+    base64.len() >= 6 && announced > base64.len() / 4 * 3
 }
 
 impl FileVocabulary {
@@ -212,6 +241,16 @@ pub(super) mod tests {
         "model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "the": 1, "ship": 2, "floats": 3},
                   "unk_token": "[UNK]"}
     }"#;
+
+    #[test]
+    fn a_table_that_announces_more_than_there_is_takes_no_memory() {
+        let torn = |text: &str| charsmaps(format!("{{\"precompiled_charsmap\": \"{text}\"}}").as_bytes()).any(is_torn);
+        assert!(torn("/////w=="), "4 GiB announced, nothing there");
+        assert!(!torn("AAAAAA==") && !torn(""), "an empty table");
+        // 16 announced: 20 bytes are there, then 11.
+        assert!(!torn("EAAAAAAAAAAAAAAAAAAAAAAAAAA=") && torn("EAAAAAAAAAAAAAA="));
+        assert_eq!(charsmaps(br#"{"precompiled_charsmap": null, "a": "/////w=="}"#).count(), 0);
+    }
 
     #[test]
     fn bytes_round_trip_and_survive_nonsense() {

@@ -352,6 +352,9 @@ impl<'a> Building<'a> {
         names: Option<&[String]>,
     ) -> Result<Self, DataError> {
         let stream = Stream::of_large(file, options.memory_bytes, &options.columns(), || options.open(file))?;
+        if stream.is_some() {
+            tokenizer.check_all(options.vocab)?;
+        }
         let in_memory = || Store::Tokens { tokens: Tokens::default(), splits: Vec::new() };
         Ok(Building {
             options,

@@ -198,6 +198,15 @@ fn texts_to_predict_have_no_weight() {
     assert_eq!((texts.len(), asked.row(1), asked.id(1)), (2, 1, None));
 }
 
+/// The fixture's texts use ids up to 5 only; what a text further on would use is not known before it is read.
+#[test]
+fn a_file_that_is_streamed_is_refused_at_once_if_its_tokenizer_knows_more_than_the_model() {
+    let (_folder, path) = file("a.csv", "text,label\na,x\nb,y\n");
+    let load = |memory_bytes| load_labelled(&LabelledOptions { memory_bytes, vocab: 6, ..options(&path) }, encoder());
+    assert!(load(u64::MAX).is_ok());
+    assert!(matches!(load(0).err(), Some(DataError::TokenBeyondVocabulary { id: 7, vocab: 6, .. })));
+}
+
 /// Rows without an answer lie between the others; nothing moves up.
 #[test]
 fn rows_to_predict_keep_their_number_and_their_name() {

@@ -282,6 +282,9 @@ fn read_part(
     let encode = Encode::new(options, Arc::clone(tokenizer));
     let stream = Stream::of_large(file, options.memory_bytes, &columns, || options.open(file, &columns))?;
     let stays = stream.is_some();
+    if stays {
+        tokenizer.check_all(options.vocab)?;
+    }
     let in_memory = || Store::Tokens { sources: Tokens::default(), targets: Tokens::default() };
     let mut store = stream.map_or_else(in_memory, Store::Stream);
     let mut truncated = 0;

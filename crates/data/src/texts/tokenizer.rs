@@ -209,6 +209,13 @@ impl TextTokenizer {
         self.take(guarded(|| self.tokenizer.encode_fast(text, true)), vocab, ids)
     }
 
+    /// Refuses a tokenizer with ids that the model does not know, where texts are met only later: a run that dies of one
+    /// at its thousandth step helps nobody.
+    pub(super) fn check_all(&self, vocab: usize) -> Result<(), DataError> {
+        let highest = self.tokenizer.get_vocab(true).into_values().max();
+        self.check(highest.as_slice(), vocab)
+    }
+
     /// Refuses ids that the model does not know.
     fn check(&self, ids: &[u32], vocab: usize) -> Result<(), DataError> {
         let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab) else { return Ok(()) };
