@@ -18,6 +18,14 @@ pub struct Chart<'a> {
     /// How a value of the vertical axis is written.
     pub y_text: fn(f64) -> String,
     pub from_zero: bool,
+    /// Values lie in it whatever happens: the axis does not go beyond.
+    pub within: Option<Range>,
+}
+
+impl Default for Chart<'_> {
+    fn default() -> Self {
+        Chart { series: &[], x_name: "step", y_text: plain, from_zero: false, within: None }
+    }
 }
 
 pub(super) const WIDTH: f64 = 560.0;
@@ -37,6 +45,7 @@ impl Chart<'_> {
         let points: Vec<(f64, f64)> = self.series.iter().flat_map(|s| &s.points).filter(finite).copied().collect();
         let x = Range::of(points.iter().map(|p| p.0), false)?;
         let y = Range::of(points.iter().map(|p| p.1), self.from_zero)?.padded();
+        let y = self.within.map_or(y, |within| y.cut(within));
         let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">");
         self.axes(&mut svg, x, y);
         for series in self.series {
@@ -101,7 +110,7 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 
 /// From the smallest to the largest value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Range {
+pub struct Range {
     pub low: f64,
     pub high: f64,
 }
@@ -111,7 +120,7 @@ impl Range {
         let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
         let low = if from_zero { low.min(0.0) } else { low };
         // A single value still needs room around it.
-        let room = if high > low { 0.0 } else { (high.abs() * 0.1).max(0.5) };
+        let room = if high > low { 0.0 } else if high == 0.0 { 0.5 } else { high.abs() * 0.1 };
         (low.is_finite() && high.is_finite())
             .then_some(Range { low: low - if from_zero { 0.0 } else { room }, high: high + room })
     }
@@ -119,6 +128,10 @@ impl Range {
     pub(super) fn padded(self) -> Range {
         let room = 0.06 * (self.high - self.low);
         Range { low: if self.low == 0.0 { 0.0 } else { self.low - room }, high: self.high + room }
+    }
+
+    fn cut(self, within: Range) -> Range {
+        Range { low: self.low.max(within.low), high: self.high.min(within.high) }
     }
 
     pub(super) fn place(self, value: f64, from: f64, to: f64) -> f64 {
@@ -137,6 +150,16 @@ impl Range {
         let last = (self.high / step).floor() as i64;
         (first..=last).take(20).map(|i| i as f64 * step).collect()
     }
+}
+
+/// `0.25` → `25 %`
+pub(super) fn percent(value: f64) -> String {
+    format!("{} %", plain(100.0 * value))
+}
+
+/// `0.0003` → `3e-4`: for values over many powers of ten.
+pub(super) fn scientific(value: f64) -> String {
+    if value == 0.0 { "0".into() } else { format!("{value:.1e}").replace(".0e", "e") }
 }
 
 /// `1200` → `1200`, `0.25` → `0.25`, without noise in the last digits.
@@ -161,11 +184,20 @@ mod tests {
     fn values_that_are_no_numbers_are_left_out() {
         let points = vec![(1.0, f64::NAN), (2.0, f64::INFINITY), (3.0, 1.5)];
         let series = [Series { name: "<loss>", class: "a", points, dots: false }];
-        let chart = Chart { series: &series, x_name: "step", y_text: plain, from_zero: false };
+        let chart = Chart { series: &series, ..Chart::default() };
         let svg = chart.svg().unwrap();
         assert!(!svg.contains("NaN") && !svg.contains("inf") && svg.contains("&lt;loss&gt;"), "{svg}");
         let empty = [Series { name: "", class: "a", points: vec![(0.0, f64::NAN)], dots: true }];
         assert!(Chart { series: &empty, ..chart }.svg().is_none());
+    }
+
+    #[test]
+    fn a_share_is_never_drawn_beyond_all_or_nothing() {
+        let whole = Some(Range { low: 0.0, high: 1.0 });
+        let series = [Series { name: "", class: "a", points: vec![(40.0, 0.97)], dots: true }];
+        let svg = Chart { series: &series, y_text: percent, within: whole, ..Chart::default() }.svg().unwrap();
+        assert!(svg.contains(">95 %<") && svg.contains(">100 %<") && !svg.contains(">105 %<"), "{svg}");
+        assert_eq!((percent(0.125), scientific(3e-4), scientific(0.0)), ("12.5 %".into(), "3e-4".into(), "0".into()));
     }
 
     #[test]

@@ -28,6 +28,12 @@ impl Html {
         self
     }
 
+    /// A dotted name, which breaks at its dots if it must.
+    pub fn dotted(&mut self, name: &str) -> &mut Html {
+        self.body.push_str(&escaped(name).replace('.', ".<wbr>"));
+        self
+    }
+
     pub fn section(&mut self, title: &str, sub: &str) -> &mut Html {
         self.raw("<section><h2>").text(title).raw("</h2>");
         if !sub.is_empty() {

@@ -301,7 +301,7 @@ fn layers(summary: &Summary, page: &mut Html) {
     let most = rows.first().map_or(1, |row| row.1).max(others);
     page.section("At the peak, by layer", "").raw("<table><tbody>");
     let mut row = |name: &str, bytes: usize| {
-        page.raw("<tr><td class=\"name\">").text(name).raw("</td><td class=\"n\">").text(&format_bytes(bytes as u64));
+        page.raw("<tr><td class=\"name\">").dotted(name).raw("</td><td class=\"n\">").text(&format_bytes(bytes as u64));
         page.raw("</td>").raw(&bar(bytes, total, most, "layer")).raw("</tr>");
     };
     rows.iter().for_each(|(name, bytes)| row(name, *bytes));
@@ -321,7 +321,7 @@ fn buffers(summary: &Summary, page: &mut Html) {
         let (class, together) = (class(kind.component), kind.bytes * kind.count);
         let width = together as f64 / most.max(1) as f64;
         let times = if kind.count > 1 { format!("{} × ", kind.count) } else { String::new() };
-        page.raw("<tr><td class=\"name\"><i class=\"key ").raw(class).raw("\"></i>").text(&kind.name);
+        page.raw("<tr><td class=\"name\"><i class=\"key ").raw(class).raw("\"></i>").dotted(&kind.name);
         page.raw("</td><td>").text(&label(kind.component)).raw("</td><td class=\"n\">");
         page.text(&format!("{times}{}", format_bytes(kind.bytes as u64))).raw("</td><td class=\"n\">");
         page.text(&format_bytes(together as u64));

@@ -1,6 +1,6 @@
 //! What happened in a run, from its events: learning, time, memory.
 
-use super::chart::{Chart, Series, plain};
+use super::chart::{Chart, Range, Series, percent, scientific};
 use super::html::Html;
 use super::milliseconds;
 use plimsoll_base::units::{grouped, unit_of};
@@ -18,7 +18,10 @@ pub struct RunStory {
     pub checkpoints: usize,
     /// (epoch, prompt, text)
     pub samples: Vec<(usize, String, String)>,
+    /// What was worth a word.
     pub notes: Vec<String>,
+    /// Why it ended before its time.
+    pub failures: Vec<String>,
 }
 
 impl RunStory {
@@ -46,7 +49,7 @@ impl RunStory {
             Event::Note { text } => self.notes.push(text),
             // What the card did meanwhile stands in the events; the page is about memory and time of the run.
             Event::Device(_) | Event::Epoch { .. } => {}
-            Event::Failed(failed) => self.notes.push(failed.reason),
+            Event::Failed(failed) => self.failures.push(failed.reason),
             Event::Finished(finished) => self.finished = Some(finished),
         }
     }
@@ -128,6 +131,7 @@ pub(super) fn sections(run: &RunStory, planned: Option<&Planned>, page: &mut Htm
     page.raw("<div class=\"columns\">");
     learning(run, page);
     metric(run, page);
+    optimizer(run, page);
     time(run, planned, page);
     memory(run, page);
     page.raw("</div>");
@@ -135,8 +139,10 @@ pub(super) fn sections(run: &RunStory, planned: Option<&Planned>, page: &mut Htm
         page.section("Written by the model", &format!("after epoch {epoch}")).raw("<blockquote><b>").text(prompt);
         page.raw("</b>").text(text).raw("</blockquote>").end_section();
     }
-    for note in &run.notes {
-        page.raw("<p class=\"note\">").text(note).raw("</p>");
+    for (class, words) in [("note", &run.failures), ("told", &run.notes)] {
+        for word in words {
+            page.raw(&format!("<p class=\"{class}\">")).text(word).raw("</p>");
+        }
     }
 }
 
@@ -155,11 +161,20 @@ fn learning(run: &RunStory, page: &mut Html) {
         Series { name: "validation", class: "valid", points: run.scores(|e| Some(e.scores.loss)), dots: true },
     ];
     let best = run.started.as_ref().and_then(|s| s.best_loss).map(|x| format!("best possible {x:.4}"));
+    chart(page, "Loss", &best.unwrap_or_default(), &Chart { series: &series, ..Chart::default() });
+}
+
+/// What the optimizer was told and what it met.
+fn optimizer(run: &RunStory, page: &mut Html) {
+    let line = |class, points| [Series { name: "", class, points, dots: false }];
+    let (rates, norms) = (line("valid", run.line(|step| step.lr)), line("time", run.line(|step| step.norm)));
+    let axis = Chart { y_text: scientific, from_zero: true, ..Chart::default() };
+    chart(page, "Learning rate", "", &Chart { series: &rates, ..axis });
     chart(
         page,
-        "Loss",
-        &best.unwrap_or_default(),
-        &Chart { series: &series, x_name: "step", y_text: plain, from_zero: false },
+        "Norm of the gradients",
+        "before it is cut",
+        &Chart { series: &norms, from_zero: true, ..Chart::default() },
     );
 }
 
@@ -183,9 +198,14 @@ fn metric(run: &RunStory, page: &mut Html) {
         page,
         name,
         &best.unwrap_or_default(),
-        &Chart { series: &series, x_name: "step", y_text: plain, from_zero: false },
+        &match name {
+            "Accuracy" | "F1" => Chart { series: &series, y_text: percent, within: SHARE, ..Chart::default() },
+            _ => Chart { series: &series, ..Chart::default() },
+        },
     );
 }
+
+const SHARE: Option<Range> = Some(Range { low: 0.0, high: 1.0 });
 
 fn time(run: &RunStory, planned: Option<&Planned>, page: &mut Html) {
     let measured = run.line(|step| step.ms);
@@ -197,7 +217,12 @@ fn time(run: &RunStory, planned: Option<&Planned>, page: &mut Html) {
         Series { name: "predicted", class: "limit dashed", points: level, dots: false },
         Series { name: "waiting for data", class: "stall", points: run.line(|step| step.stall_ms), dots: false },
     ];
-    chart(page, "Time per step", "", &Chart { series: &series, x_name: "step", y_text: milliseconds, from_zero: true });
+    chart(
+        page,
+        "Time per step",
+        "",
+        &Chart { series: &series, y_text: milliseconds, from_zero: true, ..Chart::default() },
+    );
 }
 
 fn memory(run: &RunStory, page: &mut Html) {
@@ -210,7 +235,7 @@ fn memory(run: &RunStory, page: &mut Html) {
         Series { name: "planned peak", class: "limit dashed", points: line(|s| s.planned_peak_bytes), dots: false },
     ];
     let sub = format!("planned and measured peak, {name}");
-    chart(page, "Memory", &sub, &Chart { series: &series, x_name: "step", y_text: plain, from_zero: true });
+    chart(page, "Memory", &sub, &Chart { series: &series, from_zero: true, ..Chart::default() });
 }
 
 /// An exponential mean over about a fiftieth of the run.

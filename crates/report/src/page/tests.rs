@@ -63,7 +63,7 @@ fn started() -> Event {
 #[test]
 fn a_page_is_whole_and_asks_nobody() {
     let (recipe, planned) = planned();
-    let frontier = frontier_of(&recipe, &planned.device).unwrap();
+    let frontier = frontier_of(&recipe, &planned).unwrap();
     assert!(frontier.len() > 1);
     let page = Page {
         recipe: &recipe,

@@ -70,7 +70,7 @@ impl StudyReport {
             Series { name: "trials", class: "loss", points: values, dots: true },
             Series { name: "best so far", class: "valid", points: best, dots: false },
         ];
-        let chart = Chart { series: &series, x_name: "trial", y_text: plain, from_zero: false };
+        let chart = Chart { series: &series, x_name: "trial", ..Chart::default() };
         section(page, "History", "the first objective of every complete trial", chart.svg());
     }
 
@@ -86,7 +86,7 @@ impl StudyReport {
         let mut series: Vec<Series> = others.map(|trial| line(trial, "loss pale")).collect();
         let best = self.best.first().and_then(|number| self.trial(*number));
         series.extend(best.map(|trial| line(trial, "valid")));
-        let chart = Chart { series: &series, x_name: "evaluation", y_text: plain, from_zero: false };
+        let chart = Chart { series: &series, x_name: "evaluation", ..Chart::default() };
         section(page, "Curves", "evaluations of every trial; the best one stands out", chart.svg());
     }
 
@@ -123,7 +123,7 @@ impl StudyReport {
             Series { name: "trials", class: "loss", points: points(behind), dots: true },
             Series { name: "none is better in both", class: "valid", points: points(front), dots: true },
         ];
-        let chart = Chart { series: &series, x_name: &self.objectives[1], y_text: plain, from_zero: false };
+        let chart = Chart { series: &series, x_name: &self.objectives[1], ..Chart::default() };
         let title = format!("{} against {}", self.objectives[0], self.objectives[1]);
         section(page, &title, "up to the Pareto front", chart.svg());
     }
