@@ -3,7 +3,7 @@
 use crate::{Device, PlanFailure};
 use plimsoll_models::recipe::Recipe;
 use plimsoll_planner::choose;
-use plimsoll_planner::whatif::{self, Attempt};
+use plimsoll_planner::whatif::{self, Attempt, Progress};
 use plimsoll_train::tasks::expected_data;
 
 /// The plan of a recipe in a few numbers; what does not fit or cannot be is an answer, not an error.
@@ -14,9 +14,17 @@ pub fn attempt(recipe: &Recipe, device: &Device) -> Result<Attempt, PlanFailure>
     whatif::attempt(recipe, device)
 }
 
+/// The same for many recipes, on all cores; those that differ in their batch only share what they are built from.
+///
+/// # Errors
+/// The first.
+pub fn attempts(recipes: &[&Recipe], device: &Device, done: Progress<'_>) -> Result<Vec<Attempt>, PlanFailure> {
+    whatif::attempts(recipes, device, done)
+}
+
 /// What planning sees of a recipe: with the same key two have the same plan.
 pub fn planning_key(recipe: &Recipe, device: &Device) -> String {
-    whatif::planning_key(recipe, device)
+    choose::planning_key(recipe, device)
 }
 
 /// What a run of this recipe may take of the device.

@@ -4,6 +4,7 @@ mod explain;
 mod failure;
 mod frontier;
 mod levers;
+mod memo;
 mod search;
 mod setup;
 mod use_plan;
@@ -12,9 +13,10 @@ pub use failure::PlanFailure;
 pub use frontier::{FrontierPoint, frontier};
 pub use levers::divisors;
 pub(crate) use levers::{LEVERS, Lever, Move, Situation, Target, settings};
-pub(crate) use setup::fused_feed_forward;
-pub use setup::{Planned, budget_bytes, family, length, pins, plan, precision, profile, spec};
+pub(crate) use memo::Memo;
+pub use setup::{Planned, budget_bytes, family, length, pins, plan, planning_key, precision, profile, spec};
 pub use setup::{asked_in_vain, evaluate_batch, instead_of, writes_to_evaluate};
+pub(crate) use setup::{fused_feed_forward, kind, plan_with};
 pub use use_plan::{EMBEDDINGS, plan_use};
 
 use crate::program::{Settings, StepSpec};
@@ -92,13 +94,26 @@ pub fn choose(
     arena_budget: usize,
     profile: &Profile,
 ) -> Result<Choice, ChooseError> {
+    choose_with(&Memo::default(), family, spec, pins, options, arena_budget, profile)
+}
+
+/// The same with what is known of trainings of this kind.
+fn choose_with(
+    memo: &Memo,
+    family: &dyn Family,
+    spec: &StepSpec,
+    pins: &Pins,
+    options: LayoutOptions,
+    arena_budget: usize,
+    profile: &Profile,
+) -> Result<Choice, ChooseError> {
     check_pins(&Situation { family, spec, pins })?;
     let options = LayoutOptions { sharing: options.sharing && !pins.no_sharing, ..options };
     let mut best: Option<(PlanSearch<'_>, Choice)> = None;
     let mut offloads = offloads(family, pins, &options).into_iter().peekable();
     while let Some(offload) = offloads.next() {
         let bound = best.as_ref().map(|(_, choice)| choice.predicted_step_ms / 1e3);
-        let mut search = PlanSearch::new(family, spec, pins, options, profile, offload).faster_than(bound);
+        let mut search = PlanSearch::new(family, spec, pins, options, profile, offload, memo).faster_than(bound);
         // Without room for what lives over steps there is nothing to search; the last has to say how much it needs.
         let is_needed = offloads.peek().is_none() && best.is_none();
         if !is_needed && search.least_resident_bytes()? > arena_budget {

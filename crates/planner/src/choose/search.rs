@@ -7,6 +7,7 @@
 use super::levers::{
     LEVERS, Situation, even_micro_batches, pinned_recompute, ragged_micro_batches, settings, with_micro_batch,
 };
+use super::memo::Memo;
 use crate::choose::{Choice, ChooseError, Pins};
 use crate::program::contrastive::REPLAY;
 use crate::program::{MICRO_STEP, STEP, Settings, StepSpec, other_phases, program, training_phases};
@@ -15,9 +16,11 @@ use plimsoll_core::plan::{
     LANDING, Ladder, LayoutOptions, Offload, Phase, PlanError, Profile, Recompute, Rung, aligned, lay_out, live_bytes,
     predicted_ms,
 };
-use plimsoll_models::families::{AttentionForm, Family, FeedForwardForm};
+use plimsoll_models::families::Family;
 use plimsoll_models::recipe::RecomputeLevel;
+use std::cell::{RefCell, RefMut};
 use std::collections::HashMap;
+use std::rc::Rc;
 
 /// Rounds over all levers; one that improves nothing ends them.
 const ROUNDS: usize = 3;
@@ -39,16 +42,28 @@ pub(super) struct PlanSearch<'a> {
     /// What is not faster than this is of no use.
     bound: Option<f64>,
     bases: HashMap<Settings, Base>,
-    others: HashMap<(AttentionForm, usize, usize, FeedForwardForm), Needs>,
+    memo: &'a Memo,
 }
 
 /// What phases need, but for what is recomputed in one of them.
 #[derive(Clone, Default)]
-struct Needs {
+pub(super) struct Needs {
     /// Name → bytes.
     residents: HashMap<String, usize>,
     live_bytes: usize,
     step_seconds: f64,
+}
+
+/// The phases of a step that recompute nothing yet, however often the one is run that can.
+pub(super) struct Training {
+    /// Of the phases where nothing is recomputed.
+    rest: Needs,
+    /// Name → bytes of what lives over steps in the one that can.
+    residents: HashMap<String, usize>,
+    ladder: RefCell<Ladder>,
+    /// Of running it once.
+    seconds: f64,
+    repeat: usize,
 }
 
 /// Settings that recompute nothing yet.
@@ -60,7 +75,7 @@ struct Base {
     other_live_bytes: usize,
     step_seconds: f64,
     /// The phase that can recompute, and how often a step runs it.
-    ladder: Ladder,
+    training: Rc<Training>,
     repeat: usize,
 }
 
@@ -75,6 +90,10 @@ pub(super) struct Candidate {
 }
 
 impl Base {
+    fn ladder(&self) -> RefMut<'_, Ladder> {
+        self.training.ladder.borrow_mut()
+    }
+
     fn at(&self, settings: &Settings, rung: Rung) -> Candidate {
         let live = self.other_live_bytes.max(rung.measured.live_bytes);
         Candidate {
@@ -102,9 +121,9 @@ impl<'a> PlanSearch<'a> {
         options: LayoutOptions,
         profile: &'a Profile,
         offload: Offload,
+        memo: &'a Memo,
     ) -> PlanSearch<'a> {
-        let (bases, others) = (HashMap::new(), HashMap::new());
-        PlanSearch { family, spec, pins, options, profile, offload, bound: None, bases, others }
+        PlanSearch { family, spec, pins, options, profile, offload, bound: None, bases: HashMap::new(), memo }
     }
 
     /// The same for plans that take less than `bound` seconds only.
@@ -316,7 +335,8 @@ impl<'a> PlanSearch<'a> {
         if hopeless || bound.is_some_and(|bound| base.step_seconds > bound * (1.0 + 1e-9)) {
             return Ok(());
         }
-        if let Some(rung) = base.ladder.fit(first.min(base.ladder.len() - 1), room)? {
+        let rung = fitting_rung(&mut base.ladder(), first, room)?;
+        if let Some(rung) = rung {
             let candidate = base.at(settings, rung);
             let is_of_use = bound.is_none_or(|bound| candidate.step_seconds <= bound * (1.0 + 1e-9));
             if is_of_use && best.as_ref().is_none_or(|best| candidate.beats(best)) {
@@ -330,7 +350,7 @@ impl<'a> PlanSearch<'a> {
     fn can_fit(&mut self, settings: &Settings, budget: usize) -> Result<bool, PlanError> {
         let base = self.base(settings)?;
         match budget.checked_sub(base.resident_bytes) {
-            Some(room) => Ok(base.other_live_bytes <= room && base.ladder.can_fit(room)?),
+            Some(room) => Ok(base.other_live_bytes <= room && base.ladder().can_fit(room)?),
             None => Ok(false),
         }
     }
@@ -338,7 +358,7 @@ impl<'a> PlanSearch<'a> {
     fn lowest(&mut self, settings: &Settings) -> Result<Candidate, PlanError> {
         let first = self.first_rung();
         let base = self.base(settings)?;
-        let lowest = base.ladder.lowest(first.min(base.ladder.len() - 1))?;
+        let lowest = lowest_rung(&mut base.ladder(), first)?;
         let none = || PlanError::Broken("there is nothing to choose from".into());
         Ok(base.at(settings, lowest.ok_or_else(none)?))
     }
@@ -355,7 +375,7 @@ impl<'a> PlanSearch<'a> {
         let plain = Settings { recompute, ..settings.clone() };
         let base = self.base(&plain)?;
         let choice = if is_fixed { &Recompute::None } else { &settings.recompute };
-        let rung = Rung { index: 0, measured: base.ladder.measure_choice(choice)? };
+        let rung = Rung { index: 0, measured: base.ladder().measure_choice(choice)? };
         let candidate = base.at(&plain, rung);
         Ok((candidate.live_peak_bytes, candidate.step_seconds))
     }
@@ -365,53 +385,78 @@ impl<'a> PlanSearch<'a> {
         if self.is_fixed() {
             return Ok(candidate.settings.clone());
         }
-        let recompute = self.base(&candidate.settings)?.ladder.choice(candidate.rung);
+        let recompute = self.base(&candidate.settings)?.ladder().choice(candidate.rung);
         Ok(Settings { recompute, ..candidate.settings.clone() })
     }
 
     /// Builds, places and verifies a candidate.
     pub(super) fn realize(&mut self, candidate: &Candidate) -> Result<Choice, ChooseError> {
         let settings = self.settings(candidate)?;
-        let program = program(self.family, self.spec, &settings)?;
-        let layout = lay_out(&program, self.options)?;
+        let place = || {
+            let program = program(self.family, self.spec, &settings)?;
+            let layout = lay_out(&program, self.options)?;
+            Ok((program, layout))
+        };
+        let (shared, evaluated) = (self.shared(&settings), self.spec.evaluate_batch);
+        let (program, layout) = self.memo.placed(shared, evaluated, settings.accumulation, place)?;
         let predicted_step_ms = predicted_ms(&program, self.profile);
         let (options, decisions) = (self.options, Vec::new());
         Ok(Choice { settings, program, layout, options, decisions, predicted_step_ms })
     }
 
-    fn base(&mut self, settings: &Settings) -> Result<&mut Base, PlanError> {
+    fn base(&mut self, settings: &Settings) -> Result<&Base, PlanError> {
         if !self.bases.contains_key(settings) {
             let base = self.build(settings)?;
             self.bases.insert(settings.clone(), base);
         }
-        self.bases.get_mut(settings).ok_or_else(|| PlanError::Broken("a base went missing".into()))
+        self.bases.get(settings).ok_or_else(|| PlanError::Broken("a base went missing".into()))
     }
 
-    fn build(&mut self, settings: &Settings) -> Result<Base, PlanError> {
-        let mut needs = self.others(settings)?;
-        let (mut ladder, mut repeat) = (None, 1);
-        for phase in training_phases(self.family, self.spec, settings)? {
-            needs.add_residents(&phase.graph);
-            match [STEP, MICRO_STEP, REPLAY].contains(&&*phase.name) {
-                true => {
-                    let found = self.ladder(&phase.graph)?;
-                    let nodes = found.seconds();
-                    let seconds = nodes + self.profile.start_seconds(&phase.graph, nodes);
-                    needs.step_seconds += phase.repeat as f64 * seconds;
-                    (ladder, repeat) = (Some(found), phase.repeat);
-                }
-                false => needs.add_phase(&phase, self.profile, &self.options)?,
-            }
-        }
+    fn build(&self, settings: &Settings) -> Result<Base, PlanError> {
+        let training = self.memo.training(&self.shared(settings), || self.training(settings))?;
+        let mut needs = (*self.others(settings)?).clone();
+        needs.join(&training.rest, &training.residents);
+        // A contrastive step is built for its own number of micro-batches.
+        let repeat = if self.is_shared() { settings.accumulation } else { training.repeat };
         let total = needs.residents.values().try_fold(0usize, |sum, &bytes| sum.checked_add(bytes));
         Ok(Base {
             resident_bytes: total.filter(|&bytes| bytes <= isize::MAX as usize).ok_or(PlanError::TooLarge)?,
             landing_bytes: needs.residents.get(LANDING).copied().unwrap_or(0),
             other_live_bytes: needs.live_bytes,
-            step_seconds: needs.step_seconds,
-            ladder: ladder.ok_or_else(|| PlanError::Broken("the program has no backward pass".into()))?,
+            step_seconds: repeat as f64 * training.seconds + needs.step_seconds,
+            training,
             repeat,
         })
+    }
+
+    /// Whether micro-steps are the same however many there are.
+    fn is_shared(&self) -> bool {
+        self.family.contrast().is_none()
+    }
+
+    /// Settings that say no more of accumulation than whether there is one, as far as a step is built from.
+    fn shared(&self, settings: &Settings) -> Settings {
+        let most = if self.is_shared() { 2 } else { usize::MAX };
+        Settings { accumulation: settings.accumulation.min(most), ..settings.clone() }
+    }
+
+    fn training(&self, settings: &Settings) -> Result<Training, PlanError> {
+        let (mut rest, mut main) = (Needs::default(), None);
+        for phase in training_phases(self.family, self.spec, settings)? {
+            match [STEP, MICRO_STEP, REPLAY].contains(&&*phase.name) {
+                true => main = Some((self.ladder(&phase.graph)?, phase)),
+                false => {
+                    rest.add_residents(&phase.graph);
+                    rest.add_phase(&phase, self.profile, &self.options)?;
+                }
+            }
+        }
+        let (ladder, phase) = main.ok_or_else(|| PlanError::Broken("the program has no backward pass".into()))?;
+        let mut own = Needs::default();
+        own.add_residents(&phase.graph);
+        let nodes = ladder.seconds();
+        let seconds = nodes + self.profile.start_seconds(&phase.graph, nodes);
+        Ok(Training { rest, residents: own.residents, ladder: RefCell::new(ladder), seconds, repeat: phase.repeat })
     }
 
     fn ladder(&self, graph: &Graph) -> Result<Ladder, PlanError> {
@@ -424,22 +469,39 @@ impl<'a> PlanSearch<'a> {
     }
 
     /// The phases beside a step, the same for every micro-batch.
-    fn others(&mut self, settings: &Settings) -> Result<Needs, PlanError> {
-        let key = (settings.attention, settings.block_group, settings.loss_chunk, settings.feed_forward);
-        if let Some(known) = self.others.get(&key) {
-            return Ok(known.clone());
-        }
-        let mut needs = Needs::default();
-        for phase in other_phases(self.family, self.spec, settings)? {
-            needs.add_residents(&phase.graph);
-            needs.add_phase(&phase, self.profile, &self.options)?;
-        }
-        self.others.insert(key, needs.clone());
-        Ok(needs)
+    fn others(&self, settings: &Settings) -> Result<Rc<Needs>, PlanError> {
+        let Settings { attention, block_group, loss_chunk, feed_forward, .. } = *settings;
+        let key = (attention, block_group, loss_chunk, feed_forward, self.spec.evaluate_batch);
+        self.memo.others(key, || {
+            let mut needs = Needs::default();
+            for phase in other_phases(self.family, self.spec, settings)? {
+                needs.add_residents(&phase.graph);
+                needs.add_phase(&phase, self.profile, &self.options)?;
+            }
+            Ok(needs)
+        })
     }
 }
 
+/// The first rung from `first` on that fits.
+fn fitting_rung(ladder: &mut Ladder, first: usize, room: usize) -> Result<Option<Rung>, PlanError> {
+    ladder.fit(first.min(ladder.len() - 1), room)
+}
+
+fn lowest_rung(ladder: &mut Ladder, first: usize) -> Result<Option<Rung>, PlanError> {
+    ladder.lowest(first.min(ladder.len() - 1))
+}
+
 impl Needs {
+    /// Other phases of the same run: what lives over steps is there once, what does not has the same room.
+    fn join(&mut self, rest: &Needs, residents: &HashMap<String, usize>) {
+        for (name, bytes) in rest.residents.iter().chain(residents) {
+            self.residents.entry(name.clone()).or_insert(*bytes);
+        }
+        self.live_bytes = self.live_bytes.max(rest.live_bytes);
+        self.step_seconds += rest.step_seconds;
+    }
+
     fn add_residents(&mut self, graph: &Graph) {
         for value in graph.values().iter().filter(|value| value.is_resident() && value.space == Space::Device) {
             if !self.residents.contains_key(&value.name) {

@@ -3,7 +3,7 @@
 use super::levers::{offload, switches};
 use crate::Device;
 use crate::PlanFailure;
-use crate::choose::{Choice, ChooseError, Decision, Pins, choose};
+use crate::choose::{Choice, ChooseError, Decision, Memo, Pins, choose_with};
 use crate::program::{EVALUATE, StepSpec, UpdateRule};
 use plimsoll_base::metric::Metric;
 use plimsoll_base::names::Named;
@@ -129,6 +129,34 @@ pub fn spec(recipe: &Recipe, device: &Device) -> StepSpec {
     }
 }
 
+/// What planning sees of what learning does. Numbers that the update only multiplies by (learning rate, decay, betas)
+/// are not in it.
+fn seen(recipe: &Recipe, device: &Device) -> StepSpec {
+    let spec = spec(recipe, device);
+    let rule = match spec.rule {
+        UpdateRule::AdamW { .. } => UpdateRule::AdamW { beta1: 0.0, beta2: 0.0, eps: 0.0 },
+        UpdateRule::Sgd { momentum } => UpdateRule::Sgd { momentum: if momentum == 0.0 { 0.0 } else { 1.0 } },
+        UpdateRule::Adafactor => UpdateRule::Adafactor,
+    };
+    let clip_norm = spec.clip_norm.map(|_| 1.0);
+    StepSpec { rule, clip_norm, weight_decay: 0.0, decay_all: false, ..spec }
+}
+
+/// Two recipes with the same key have the same plan.
+pub fn planning_key(recipe: &Recipe, device: &Device) -> String {
+    let (seen, pins) = (seen(recipe, device), pins(recipe, device).ok());
+    let precision = precision(recipe, device);
+    format!("{:?} {precision:?} {seen:?} {pins:?} {}", recipe.model, budget_bytes(recipe, device))
+}
+
+/// Two recipes of the same kind are built from the same micro-steps, if not the same number of them.
+pub(crate) fn kind(recipe: &Recipe, device: &Device) -> String {
+    let spec = StepSpec { effective_batch: 0, evaluate_batch: None, ..seen(recipe, device) };
+    let pins = pins(recipe, device).ok().map(|pins| Pins { micro_batch: None, ..pins });
+    let precision = precision(recipe, device);
+    format!("{} {:?} {:?} {precision:?} {spec:?} {pins:?}", device.name, device.target, recipe.model)
+}
+
 /// What the recipe fixes. Levers that this version does not have are refused, never ignored.
 pub fn pins(recipe: &Recipe, device: &Device) -> Result<Pins, PlanFailure> {
     let memory = &recipe.memory;
@@ -251,11 +279,17 @@ pub(crate) fn enough(bytes: u64, device: &Device) -> String {
 /// Chooses a plan. `DoesNotFit` carries the smallest there is. How many samples are evaluated at a time has no influence on
 /// any result: unless the recipe says it, an evaluation is never what does not fit.
 pub fn plan(recipe: &Recipe, device: &Device) -> Result<Planned, PlanFailure> {
+    plan_with(&Memo::default(), recipe, device)
+}
+
+/// The same for one of many recipes.
+pub(crate) fn plan_with(memo: &Memo, recipe: &Recipe, device: &Device) -> Result<Planned, PlanFailure> {
+    memo.turn_to(|| kind(recipe, device));
     let wanted = spec(recipe, device);
     let may_lower = recipe.train.evaluate.batch.pinned().is_none() && recipe.model.family().contrast().is_none();
     let mut spec = wanted.clone();
     loop {
-        let planned = plan_for(recipe, device, &spec);
+        let planned = plan_for(memo, recipe, device, &spec);
         let lower = spec.evaluate_batch.filter(|batch| may_lower && *batch > 1).map(|batch| batch.div_ceil(4));
         match (planned, lower) {
             (Err(PlanFailure::DoesNotFit(smallest)), Some(batch)) if peaks_in_evaluation(&smallest) => {
@@ -288,7 +322,7 @@ fn said_of_evaluation(mut planned: Planned, wanted: &StepSpec) -> Planned {
 }
 
 /// The same for samples to an evaluation as `spec` says.
-fn plan_for(recipe: &Recipe, device: &Device, spec: &StepSpec) -> Result<Planned, PlanFailure> {
+fn plan_for(memo: &Memo, recipe: &Recipe, device: &Device, spec: &StepSpec) -> Result<Planned, PlanFailure> {
     let (family, pins) = (family(&recipe.model), pins(recipe, device)?);
     let budget = budget_bytes(recipe, device);
     let reserve_bytes = device.reserve_for(recipe);
@@ -302,7 +336,7 @@ fn plan_for(recipe: &Recipe, device: &Device, spec: &StepSpec) -> Result<Planned
         budget_bytes: budget,
         reserve_bytes,
     };
-    match choose(family.as_ref(), spec, &pins, options, arena_budget, &profile(recipe, device)) {
+    match choose_with(memo, family.as_ref(), spec, &pins, options, arena_budget, &profile(recipe, device)) {
         Ok(mut choice) => {
             choice.decisions.extend(switches(&recipe.memory));
             Ok(planned(choice))

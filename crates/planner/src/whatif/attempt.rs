@@ -1,14 +1,18 @@
 //! A plan as one row of a table.
 
+use super::parallel::{Progress, on_all_cores};
 use crate::Device;
 use crate::PlanFailure;
-use crate::choose::{Planned, budget_bytes, plan};
+use crate::choose::{Memo, Planned, budget_bytes, kind, plan_with};
 use crate::program::Settings;
 use plimsoll_base::units::format_bytes;
 use plimsoll_models::families::AttentionForm;
 use plimsoll_models::recipe::Recipe;
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 /// What a row says about a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -88,12 +92,49 @@ impl From<(bool, &Planned)> for Attempt {
 
 /// Plans. What the recipe itself is to blame for is an answer, anything else an error.
 pub fn attempt(recipe: &Recipe, device: &Device) -> Result<Attempt, PlanFailure> {
+    attempt_with(&Memo::default(), recipe, device)
+}
+
+fn attempt_with(memo: &Memo, recipe: &Recipe, device: &Device) -> Result<Attempt, PlanFailure> {
     let refused = |cause: String| Attempt { budget_bytes: budget_bytes(recipe, device), ..Attempt::refused(cause) };
-    match plan(recipe, device) {
+    match plan_with(memo, recipe, device) {
         Ok(planned) => Ok((true, &planned).into()),
         Err(PlanFailure::DoesNotFit(smallest)) => Ok((false, smallest.as_ref()).into()),
         Err(PlanFailure::Refused { cause, .. }) => Ok(refused(cause)),
         Err(PlanFailure::Plan(error)) if error.is_too_large() => Ok(refused(error.to_string())),
         Err(error) => Err(error),
     }
+}
+
+/// The same for many recipes, on all cores; those that differ in their batch only share what they are built from.
+pub fn attempts(recipes: &[&Recipe], device: &Device, done: Progress<'_>) -> Result<Vec<Attempt>, PlanFailure> {
+    let finished = AtomicUsize::new(0);
+    let plan = |index: usize, memo: &Memo| {
+        let made = attempt_with(memo, recipes[index], device)?;
+        done(finished.fetch_add(1, Ordering::Relaxed) + 1, recipes.len());
+        Ok((index, made))
+    };
+    let work = |group: &Vec<usize>| {
+        let memo = Memo::for_many();
+        group.iter().map(|&index| plan(index, &memo)).collect::<Result<Vec<_>, PlanFailure>>()
+    };
+    let made = on_all_cores(&groups(recipes, device), &|_, _| (), work);
+    let mut made: Vec<(usize, Attempt)> =
+        made.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+    made.sort_by_key(|(index, _)| *index);
+    Ok(made.into_iter().map(|(_, attempt)| attempt).collect())
+}
+
+/// Recipes of the same kind, by their place in the list; no group so large that the other cores wait for it.
+fn groups(recipes: &[&Recipe], device: &Device) -> Vec<Vec<usize>> {
+    let mut kinds: HashMap<String, usize> = HashMap::new();
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (index, recipe) in recipes.iter().enumerate() {
+        let at = *kinds.entry(kind(recipe, device)).or_insert(groups.len());
+        groups.resize_with(groups.len().max(at + 1), Vec::new);
+        groups[at].push(index);
+    }
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let most = recipes.len().div_ceil(cores).max(1);
+    groups.iter().flat_map(|group| group.chunks(most).map(<[usize]>::to_vec)).collect()
 }

@@ -1,11 +1,10 @@
 //! A recipe over every combination of some values: what fits, and how fast.
 
-use super::attempt::{Attempt, attempt};
-use super::parallel::{Progress, on_all_cores};
+use super::attempt::{Attempt, attempts};
+use super::parallel::Progress;
 use crate::Device;
 use crate::PlanFailure;
-use crate::choose::{budget_bytes, pins, spec};
-use crate::program::{StepSpec, UpdateRule};
+use crate::choose::planning_key;
 use plimsoll_base::explain::{Explain, Fault};
 use plimsoll_models::recipe::{Draft, Recipe};
 use serde::Serialize;
@@ -179,7 +178,7 @@ pub fn grid(draft: &Draft, axes: &[Axis], device: &Device, done: Progress<'_>) -
         draft.with(&[]).map_err(PlanFailure::from)?;
     }
     refuse_useless_values(axes, &combinations, &recipes)?;
-    let (attempts, plans) = attempts(&recipes, device, done)?;
+    let (attempts, plans) = answers(&recipes, device, done)?;
     let row = |(combination, attempt): (&Combination, Attempt)| GridRow {
         settings: named(axes, combination).map(|(key, value)| (key.into(), value.set.clone())).collect(),
         written: named(axes, combination).map(|(_, value)| value.written.clone()).collect(),
@@ -190,7 +189,7 @@ pub fn grid(draft: &Draft, axes: &[Axis], device: &Device, done: Progress<'_>) -
 }
 
 /// One answer for each recipe, and how many plans that took.
-fn attempts(
+fn answers(
     recipes: &[Result<Recipe, String>],
     device: &Device,
     done: Progress<'_>,
@@ -203,8 +202,7 @@ fn attempts(
         })
     };
     let plans: Vec<Result<usize, &String>> = recipes.iter().map(|recipe| recipe.as_ref().map(&mut plan_of)).collect();
-    let made = on_all_cores(&different, done, |recipe| attempt(recipe, device));
-    let made = made.into_iter().collect::<Result<Vec<Attempt>, PlanFailure>>()?;
+    let made = attempts(&different, device, done)?;
     let answer = |plan: Result<usize, &String>| match plan {
         Ok(index) => made[index].clone(),
         Err(cause) => Attempt::refused(cause.clone()),
@@ -259,20 +257,6 @@ fn refuse_useless_values(
         }
     }
     Ok(())
-}
-
-/// What planning sees of a recipe: two recipes with the same key have the same plan. Numbers that the update only
-/// multiplies by (learning rate, decay, betas) are not in it.
-pub fn planning_key(recipe: &Recipe, device: &Device) -> String {
-    let spec = spec(recipe, device);
-    let rule = match spec.rule {
-        UpdateRule::AdamW { .. } => UpdateRule::AdamW { beta1: 0.0, beta2: 0.0, eps: 0.0 },
-        UpdateRule::Sgd { momentum } => UpdateRule::Sgd { momentum: if momentum == 0.0 { 0.0 } else { 1.0 } },
-        UpdateRule::Adafactor => UpdateRule::Adafactor,
-    };
-    let clip_norm = spec.clip_norm.map(|_| 1.0);
-    let seen = StepSpec { rule, clip_norm, weight_decay: 0.0, decay_all: false, ..spec };
-    format!("{:?} {seen:?} {:?} {}", recipe.model, pins(recipe, device).ok(), budget_bytes(recipe, device))
 }
 
 #[cfg(test)]

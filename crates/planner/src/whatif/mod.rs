@@ -13,15 +13,15 @@ mod neighbours;
 mod parallel;
 mod rungs;
 
-pub use attempt::{Attempt, Outline, attempt};
+pub use attempt::{Attempt, Outline, attempt, attempts};
 pub use cards::{CardAnswer, CardRow, full_speed_card, holding_card, on_cards, smallest_card};
 pub use frontier::{FrontierPoint, frontier_of};
-pub use grid::{Axis, Grid, GridError, GridRow, grid, planning_key};
+pub use grid::{Axis, Grid, GridError, GridRow, grid};
 pub use ladder::{Ladder, Rung, ladder};
 pub use largest::{LargestRow, largest};
 pub use margins::{Margins, margins};
 pub use neighbours::{Neighbour, neighbours};
-pub use parallel::{Progress, on_all_cores};
+pub use parallel::Progress;
 
 use plimsoll_base::units::ADDRESSABLE_BYTES;
 use plimsoll_models::recipe::{Budget, Memory, Recipe};

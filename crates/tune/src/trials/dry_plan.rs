@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use plimsoll::search::{Range, Search, Values};
-use plimsoll::{Device, Progress, Recipe, on_all_cores};
+use plimsoll::{Device, Progress, Recipe};
 use serde::Serialize;
 
 use super::forecast::Forecast;
-use super::plans::{Asked, Outlook, Plans, key_of, planned};
+use super::plans::{Asked, Outlook, Plans, key_of};
 use super::space::{space_of, values_of};
 use super::trainings::Lesson;
 use crate::error::Result;
@@ -81,7 +81,7 @@ pub fn dry_plan(plans: &mut Plans, search: &Search, device: &Device, done: Progr
     let (points, sampled) = points(&space, &held);
     let combinations: Vec<Combination> = points.iter().map(|point| combination(plans, search, &space, point)).collect();
     let recipes: Vec<&Recipe> = combinations.iter().filter_map(|c| c.recipe.as_ref().ok()).collect();
-    plan_all(plans, &recipes, device, done)?;
+    plans.plan_all(&recipes, device, done)?;
     let outlooks = outlooks(plans, &combinations, device)?;
     let adapted = adapted(plans, &combinations, &outlooks, device, done)?;
     let smallest_budget_bytes = smallest_budget(plans, &combinations, &outlooks, device, done)?;
@@ -172,19 +172,6 @@ fn enumerate(space: &Space, held: &Point, index: usize, point: &mut Point, found
     point.remove(&parameter.name);
 }
 
-/// Makes all plans that are not known yet, on all cores.
-fn plan_all(plans: &mut Plans, recipes: &[&Recipe], device: &Device, done: Progress<'_>) -> Result<()> {
-    let mut queued = HashSet::new();
-    let keyed = recipes.iter().map(|recipe| (key_of(recipe, device), *recipe));
-    let fresh: Vec<(String, &Recipe)> =
-        keyed.filter(|(key, _)| !plans.is_known(key) && queued.insert(key.clone())).collect();
-    let made = on_all_cores(&fresh, done, |(_, recipe)| planned(recipe, device));
-    for ((key, _), outlook) in fresh.into_iter().zip(made) {
-        plans.remember(key, outlook?);
-    }
-    Ok(())
-}
-
 fn outlooks(plans: &mut Plans, all: &[Combination], device: &Device) -> Result<Vec<Option<Outlook>>> {
     let of = |combination: &Combination| match &combination.recipe {
         Ok(recipe) => plans.outlook(recipe, device).map(|outlook| Some((*outlook).clone())),
@@ -218,7 +205,7 @@ fn adapted(
     let recipes: Vec<Option<Recipe>> =
         all.iter().zip(&doubtful).map(|(c, doubtful)| doubtful.then(|| pinned(c)).flatten()).collect();
     let wanted: Vec<&Recipe> = recipes.iter().flatten().collect();
-    plan_all(plans, &wanted, device, done)?;
+    plans.plan_all(&wanted, device, done)?;
     let answer = |recipe: &Option<Recipe>| match recipe {
         Some(recipe) => plans.outlook(recipe, device).map(|outlook| !outlook.fits),
         None => Ok(false),
@@ -246,7 +233,7 @@ fn smallest_budget(
     let within =
         |c: &Combination| plans.recipe(&[&c.settings[..], &[format!("memory.budget={NOTHING_BYTES}")]].concat());
     let recipes: Vec<Recipe> = heaviest.values().filter_map(|(_, combination)| within(combination).ok()).collect();
-    plan_all(plans, &recipes.iter().collect::<Vec<_>>(), device, done)?;
+    plans.plan_all(&recipes.iter().collect::<Vec<_>>(), device, done)?;
     let mut needed = outlooks.iter().flatten().filter(|outlook| !outlook.fits).map(|o| o.peak_bytes).max().unwrap_or(0);
     for recipe in &recipes {
         needed = needed.max(plans.outlook(recipe, device)?.peak_bytes);

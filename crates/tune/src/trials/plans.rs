@@ -1,10 +1,10 @@
 //! Plans of suggestions, before they are trials. Suggestions that planning cannot tell apart share one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use plimsoll::search::Search;
-use plimsoll::{Attempt, Device, Draft, Recipe, attempt, budget_bytes, expected, planning_key};
+use plimsoll::{Attempt, Device, Draft, Progress, Recipe, attempt, attempts, budget_bytes, expected, planning_key};
 
 use crate::error::{Error, Result};
 
@@ -74,13 +74,15 @@ impl Plans {
         Ok(made)
     }
 
-    /// The same for plans that were made elsewhere, such as on all cores.
-    pub(super) fn remember(&mut self, key: String, outlook: Outlook) {
-        self.known.insert(key, Arc::new(outlook));
-    }
-
-    pub(super) fn is_known(&self, key: &str) -> bool {
-        self.known.contains_key(key)
+    /// Makes all plans that are not known yet, on all cores.
+    pub(super) fn plan_all(&mut self, recipes: &[&Recipe], device: &Device, done: Progress<'_>) -> Result<()> {
+        let mut queued = HashSet::new();
+        let keyed = recipes.iter().map(|recipe| (key_of(recipe, device), *recipe));
+        let is_fresh = |(key, _): &(String, &Recipe)| !self.known.contains_key(key) && queued.insert(key.clone());
+        let (keys, fresh): (Vec<String>, Vec<&Recipe>) = keyed.filter(is_fresh).unzip();
+        let made = attempts(&fresh, device, done).map_err(unplanned)?;
+        self.known.extend(keys.into_iter().zip(made.into_iter().map(|attempt| Arc::new(Outlook::of(attempt)))));
+        Ok(())
     }
 
     /// Updates of a training, where its data is cheap to count.
@@ -110,9 +112,12 @@ pub(super) fn key_of(recipe: &Recipe, device: &Device) -> String {
     format!("{} {} {}", device.name, device.target.threads, planning_key(recipe, device))
 }
 
-pub(super) fn planned(recipe: &Recipe, device: &Device) -> Result<Outlook> {
-    let made = attempt(recipe, device).map_err(|error| Error::Input(plimsoll::Explain::message(&error)))?;
-    Ok(Outlook::of(made))
+fn planned(recipe: &Recipe, device: &Device) -> Result<Outlook> {
+    attempt(recipe, device).map(Outlook::of).map_err(unplanned)
+}
+
+fn unplanned(error: plimsoll::PlanFailure) -> Error {
+    Error::Input(plimsoll::Explain::message(&error))
 }
 
 /// How a training would be run in PyTorch: so many samples at a time.
