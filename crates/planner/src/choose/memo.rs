@@ -1,7 +1,7 @@
 //! What plans have in common. Trainings that differ in nothing but their effective batch run the same micro-steps, some
 //! more often than others: one that was built for the first serves all.
 
-use super::search::{Needs, Training};
+use super::search::{Needs, Training, Update};
 use crate::program::{MICRO_STEP, Settings};
 use plimsoll_core::plan::{Layout, PlanError, Program};
 use plimsoll_models::families::{AttentionForm, FeedForwardForm};
@@ -21,6 +21,9 @@ type PlanKey = (Settings, Option<usize>);
 pub(crate) struct Memo {
     kind: RefCell<Option<String>>,
     trainings: Shelf<Settings, Training>,
+    /// Updates on their own, and bytes of what lives over steps, by settings without sizes.
+    updates: Shelf<Settings, Update>,
+    residents: Shelf<Settings, usize>,
     others: Shelf<OtherKey, Needs>,
     /// None where nobody is going to ask again.
     placed: Option<Shelf<PlanKey, (Program, Layout)>>,
@@ -38,6 +41,8 @@ impl Memo {
         let kind = Some(kind());
         if *self.kind.borrow() != kind {
             self.trainings.clear();
+            self.updates.clear();
+            self.residents.clear();
             self.others.clear();
             placed.clear();
             self.kind.replace(kind);
@@ -50,6 +55,22 @@ impl Memo {
         build: impl FnOnce() -> Result<Training, PlanError>,
     ) -> Result<Rc<Training>, PlanError> {
         self.trainings.get(settings.clone(), build)
+    }
+
+    pub(super) fn update(
+        &self,
+        settings: Settings,
+        build: impl FnOnce() -> Result<Update, PlanError>,
+    ) -> Result<Rc<Update>, PlanError> {
+        self.updates.get(settings, build)
+    }
+
+    pub(super) fn residents(
+        &self,
+        settings: Settings,
+        count: impl FnOnce() -> Result<usize, PlanError>,
+    ) -> Result<usize, PlanError> {
+        self.residents.get(settings, count).map(|bytes| *bytes)
     }
 
     pub(super) fn others(

@@ -10,11 +10,14 @@ use super::levers::{
 use super::memo::Memo;
 use crate::choose::{Choice, ChooseError, Pins};
 use crate::program::contrastive::REPLAY;
-use crate::program::{MICRO_STEP, STEP, Settings, StepSpec, other_phases, program, training_phases};
+use crate::program::{
+    MICRO_STEP, STEP, Settings, StepSpec, UPDATE, micro_step, other_phases, phase, program, training_phases,
+    update_phase,
+};
 use plimsoll_core::graph::{Graph, Space};
 use plimsoll_core::plan::{
-    LANDING, Ladder, LayoutOptions, Offload, Phase, PlanError, Profile, Recompute, Rung, aligned, lay_out, live_bytes,
-    predicted_ms,
+    LANDING, Ladder, LayoutOptions, Offload, Phase, PlanError, Profile, Recompute, Rung, add_landing, aligned,
+    input_bytes, lay_out, live_bytes, predicted_ms,
 };
 use plimsoll_models::families::Family;
 use plimsoll_models::recipe::RecomputeLevel;
@@ -64,6 +67,12 @@ pub(super) struct Training {
     /// Of running it once.
     seconds: f64,
     repeat: usize,
+}
+
+/// An update on its own.
+pub(super) struct Update {
+    needs: Needs,
+    input_bytes: usize,
 }
 
 /// Settings that recompute nothing yet.
@@ -189,8 +198,9 @@ impl<'a> PlanSearch<'a> {
     pub(super) fn least_resident_bytes(&mut self) -> Result<usize, PlanError> {
         let largest = even_micro_batches(&self.place())[0];
         let whole = self.start(largest);
-        let base = self.base(&whole)?;
-        Ok(base.resident_bytes - base.landing_bytes)
+        let (memo, is_shared) = (self.memo, self.is_shared());
+        let mut count = || self.base(&whole).map(|base| base.resident_bytes - base.landing_bytes);
+        if is_shared { memo.residents(sizeless(&whole), count) } else { count() }
     }
 
     /// The candidate that needs least memory.
@@ -441,8 +451,34 @@ impl<'a> PlanSearch<'a> {
     }
 
     fn training(&self, settings: &Settings) -> Result<Training, PlanError> {
-        let (mut rest, mut main) = (Needs::default(), None);
-        for phase in training_phases(self.family, self.spec, settings)? {
+        if !self.is_shared() || settings.accumulation == 1 {
+            return self.training_of(training_phases(self.family, self.spec, settings)?, Needs::default());
+        }
+        // The update behind micro-steps is the same for every size of them.
+        let micro = micro_step(self.family, self.spec, settings)?;
+        let update = self.memo.update(sizeless(settings), || self.update(&micro, settings))?;
+        if update.input_bytes > input_bytes(&micro) {
+            return self.training_of(training_phases(self.family, self.spec, settings)?, Needs::default());
+        }
+        let mut phases = vec![phase(MICRO_STEP, micro, settings.accumulation)];
+        if self.spec.lands_inputs {
+            add_landing(&mut phases)?;
+        }
+        self.training_of(phases, update.needs.clone())
+    }
+
+    fn update(&self, micro: &Graph, settings: &Settings) -> Result<Update, PlanError> {
+        let update = phase(UPDATE, update_phase(&[micro], self.spec, settings)?, 1);
+        let mut needs = Needs::default();
+        needs.add_residents(&update.graph);
+        needs.add_phase(&update, self.profile, &self.options)?;
+        Ok(Update { input_bytes: input_bytes(&update.graph), needs })
+    }
+
+    /// `rest`: what phases need that are not among these.
+    fn training_of(&self, phases: Vec<Phase>, mut rest: Needs) -> Result<Training, PlanError> {
+        let mut main = None;
+        for phase in phases {
             match [STEP, MICRO_STEP, REPLAY].contains(&&*phase.name) {
                 true => main = Some((self.ladder(&phase.graph)?, phase)),
                 false => {
@@ -481,6 +517,11 @@ impl<'a> PlanSearch<'a> {
             Ok(needs)
         })
     }
+}
+
+/// What is the same for micro-batches of every size.
+fn sizeless(settings: &Settings) -> Settings {
+    Settings { micro_batch: 0, loss_chunk: 0, accumulation: settings.accumulation.min(2), ..settings.clone() }
 }
 
 /// The first rung from `first` on that fits.

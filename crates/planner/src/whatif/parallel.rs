@@ -7,7 +7,7 @@ use std::thread;
 pub type Progress<'a> = &'a (dyn Fn(usize, usize) + Sync);
 
 /// `work` on every item, on all cores; results stand in the order of the items.
-pub fn on_all_cores<T: Sync, R: Send>(items: &[T], done: Progress<'_>, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub(super) fn on_all_cores<T: Sync, R: Send>(items: &[T], done: Progress<'_>, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let (next, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let worker = || {
         let mut results = Vec::new();
