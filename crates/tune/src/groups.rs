@@ -12,11 +12,21 @@ pub(crate) fn intersection(trials: &[Arc<Trial>]) -> Domain {
     let Some(newest) = finished.next() else { return Domain::new() };
     let mut shared = newest.domain();
     for trial in finished {
-        shared.retain(|name, distribution| {
-            trial.params.get(name).is_some_and(|param| same(&param.distribution, distribution))
-        });
+        if !has_just(trial, &shared) {
+            shared.retain(|name, distribution| {
+                trial.params.get(name).is_some_and(|param| same(&param.distribution, distribution))
+            });
+        }
     }
     shared
+}
+
+/// Whether a trial has these parameters and no others. Both are in order, so that nothing is looked up.
+pub(crate) fn has_just(trial: &Trial, domain: &Domain) -> bool {
+    let pairs = || trial.params.iter().zip(domain);
+    trial.params.len() == domain.len()
+        && pairs().all(|((_, param), (_, distribution))| Arc::ptr_eq(&param.distribution, distribution))
+        && pairs().all(|((own, _), (name, _))| own == name)
 }
 
 /// The coarsest partition of all parameters such that each trial has all of a group or none of it.

@@ -9,47 +9,51 @@ const SMALL: usize = 16;
 
 /// The order in which the values are sorted.
 pub(super) fn argsort(values: &[f64]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..values.len()).collect();
+    // Values go along with their places: what is compared lies side by side.
+    let mut order: Vec<Placed> = values.iter().copied().zip(0..).collect();
     if values.len() > 1 {
-        sort(&mut order, values, 2 * values.len().ilog2());
+        sort(&mut order, 2 * values.len().ilog2());
     }
-    order
+    order.into_iter().map(|(_, place)| place).collect()
 }
 
-fn sort(mut part: &mut [usize], values: &[f64], mut depth: u32) {
+/// A value and where it was.
+type Placed = (f64, usize);
+
+fn sort(mut part: &mut [Placed], mut depth: u32) {
     while part.len() > SMALL {
         if depth == 0 {
             // Quicksort has run into its worst case; equal values are then left in their order.
-            return part.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
+            return part.sort_by(|a, b| a.0.total_cmp(&b.0));
         }
         depth -= 1;
-        let middle = partition(part, values);
+        let middle = partition(part);
         let (left, right) = part.split_at_mut(middle);
-        sort(left, values, depth);
+        sort(left, depth);
         part = &mut right[1..];
     }
-    insertion(part, values);
+    insertion(part);
 }
 
 /// Puts a value into its place, smaller ones before it and larger ones behind; returns the place.
-fn partition(part: &mut [usize], values: &[f64]) -> usize {
+fn partition(part: &mut [Placed]) -> usize {
     let last = part.len() - 1;
     let middle = last / 2;
     for (low, high) in [(0, middle), (middle, last), (0, middle)] {
-        if values[part[high]] < values[part[low]] {
+        if part[high].0 < part[low].0 {
             part.swap(low, high);
         }
     }
-    let pivot = values[part[middle]];
+    let pivot = part[middle].0;
     part.swap(middle, last - 1);
     let (mut from_left, mut from_right) = (0, last - 1);
     loop {
         from_left += 1;
-        while values[part[from_left]] < pivot {
+        while part[from_left].0 < pivot {
             from_left += 1;
         }
         from_right -= 1;
-        while pivot < values[part[from_right]] {
+        while pivot < part[from_right].0 {
             from_right -= 1;
         }
         if from_left >= from_right {
@@ -61,13 +65,15 @@ fn partition(part: &mut [usize], values: &[f64]) -> usize {
     from_left
 }
 
-fn insertion(part: &mut [usize], values: &[f64]) {
+fn insertion(part: &mut [Placed]) {
     for place in 1..part.len() {
         let mut at = place;
-        while at > 0 && values[part[at]] < values[part[at - 1]] {
-            part.swap(at, at - 1);
+        let moved = part[place];
+        while at > 0 && moved.0 < part[at - 1].0 {
+            part[at] = part[at - 1];
             at -= 1;
         }
+        part[at] = moved;
     }
 }
 

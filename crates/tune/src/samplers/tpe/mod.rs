@@ -67,6 +67,9 @@ impl Tpe {
             State::Running => self.constant_liar,
             State::Failed | State::Waiting => false,
         };
+        if history.trials.iter().all(|trial| counts(trial.state)) {
+            return split(history.trials, history.directions);
+        }
         let known: Vec<Arc<Trial>> = history.trials.iter().filter(|trial| counts(trial.state)).cloned().collect();
         split(&known, history.directions)
     }
@@ -132,7 +135,9 @@ impl Densities {
 fn observations(trials: &[Arc<Trial>], domain: &Domain, announced: bool) -> Vec<Vec<f64>> {
     let mut columns = vec![Vec::with_capacity(trials.len()); domain.len()];
     for trial in trials {
-        if let Some(row) = settings(trial, domain, announced) {
+        if groups::has_just(trial, domain) {
+            columns.iter_mut().zip(trial.params.values()).for_each(|(column, param)| column.push(param.internal));
+        } else if let Some(row) = settings(trial, domain, announced) {
             columns.iter_mut().zip(row).for_each(|(column, internal)| column.push(internal));
         }
     }

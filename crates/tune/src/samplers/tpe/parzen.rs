@@ -25,8 +25,11 @@ enum Dimension {
 struct Numeric {
     mus: Vec<f64>,
     sigmas: Vec<f64>,
-    /// What a kernel loses outside the range, and its width: the same for every point.
+    /// ln of what a kernel loses outside the range.
     log_norms: Vec<f64>,
+    /// What is the same for every point of a continuous parameter: 1/σ, and ln of what the density is divided by.
+    inverses: Vec<f64>,
+    constants: Vec<f64>,
     /// Bounds in the space of the kernels: logarithms for a logarithmic range, half a step wider for steps.
     inner: (f64, f64),
     /// Bounds of the values themselves.
@@ -81,24 +84,30 @@ impl Parzen {
 
     /// ln of the density at each point.
     pub(crate) fn log_pdf(&self, points: &[Vec<f64>]) -> Vec<f64> {
-        let kernels = self.weights.len();
-        let mut logs = vec![0.0; points.len() * kernels];
-        for (index, dimension) in self.dimensions.iter().enumerate() {
-            let column: Vec<f64> = points.iter().map(|point| point[index]).collect();
-            dimension.add_log_pdf(&column, &mut logs);
-        }
-        logs.chunks_exact_mut(kernels).map(|row| self.log_of_mixture(row)).collect()
-    }
-
-    fn log_of_mixture(&self, row: &mut [f64]) -> f64 {
-        row.iter_mut().zip(&self.log_weights).for_each(|(log, weight)| *log += weight);
-        let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let shift = if largest == f64::NEG_INFINITY { 0.0 } else { largest };
-        // What lies so far below the largest adds less than its last digit, thousands of times over.
-        let near = row.iter().map(|log| log - shift).filter(|log| *log > FAR_BELOW);
-        near.map(f64::exp).sum::<f64>().ln() + shift
+        let mut known = vec![Masses::new(); self.dimensions.len()];
+        let mut row = vec![0.0; self.weights.len()];
+        let mut at = |point: &Vec<f64>| {
+            row.copy_from_slice(&self.log_weights);
+            for ((dimension, value), known) in self.dimensions.iter().zip(point).zip(&mut known) {
+                dimension.add_log_pdf(*value, known, &mut row);
+            }
+            log_of_sum(&row)
+        };
+        points.iter().map(&mut at).collect()
     }
 }
+
+/// ln of the sum of what `row` has the logarithms of.
+fn log_of_sum(row: &[f64]) -> f64 {
+    let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let shift = if largest == f64::NEG_INFINITY { 0.0 } else { largest };
+    // What lies so far below the largest adds less than its last digit, thousands of times over.
+    let near = row.iter().map(|log| log - shift).filter(|log| *log > FAR_BELOW);
+    near.map(f64::exp).sum::<f64>().ln() + shift
+}
+
+/// ln of the mass of a kernel around a value, by value, centre and width: those of discrete parameters repeat.
+type Masses = HashMap<(u64, u64, u64), f64>;
 
 /// e to this is 4e-18.
 const FAR_BELOW: f64 = -40.0;
@@ -139,15 +148,13 @@ impl Dimension {
         }
     }
 
-    /// Adds each kernel's ln density at each value to `logs`, a row of kernels per value.
-    fn add_log_pdf(&self, values: &[f64], logs: &mut [f64]) {
+    /// Adds each kernel's ln density at a value to `row`.
+    fn add_log_pdf(&self, value: f64, known: &mut Masses, row: &mut [f64]) {
         match self {
-            Self::Numeric(numeric) if numeric.step.is_some() => numeric.add_log_mass(values, logs),
-            Self::Numeric(numeric) => numeric.add_log_density(values, logs),
+            Self::Numeric(numeric) if numeric.step.is_some() => numeric.add_log_mass(value, known, row),
+            Self::Numeric(numeric) => numeric.add_log_density(value, row),
             Self::Categorical(rows) => {
-                for (value, row) in values.iter().zip(logs.chunks_exact_mut(rows.len())) {
-                    row.iter_mut().zip(rows).for_each(|(log, choices)| *log += choices[*value as usize].ln());
-                }
+                row.iter_mut().zip(rows).for_each(|(log, choices)| *log += choices[value as usize].ln());
             }
         }
     }
@@ -179,8 +186,14 @@ impl Numeric {
         let mut sigmas = widths(&mus, inner);
         mus.push(0.5 * (inner.0 + inner.1));
         sigmas.push(inner.1 - inner.0);
-        let mut numeric = Self { mus, sigmas, log_norms: Vec::new(), inner, outer, log, step };
+        let none = Vec::new;
+        let mut numeric =
+            Self { mus, sigmas, log_norms: none(), inverses: none(), constants: none(), inner, outer, log, step };
         numeric.log_norms = numeric.norms();
+        if step.is_none() {
+            numeric.inverses = numeric.sigmas.iter().map(|sigma| 1.0 / sigma).collect();
+            numeric.constants = constants(&numeric.sigmas, &numeric.log_norms);
+        }
         numeric
     }
 
@@ -210,36 +223,40 @@ impl Numeric {
         }
     }
 
-    fn add_log_density(&self, values: &[f64], logs: &mut [f64]) {
-        let kernels = self.mus.len();
-        let constants: Vec<f64> =
-            self.log_norms.iter().zip(&self.sigmas).map(|(norm, sigma)| norm + sigma.ln()).collect();
-        let inverses: Vec<f64> = self.sigmas.iter().map(|sigma| 1.0 / sigma).collect();
-        for (value, row) in values.iter().zip(logs.chunks_exact_mut(kernels)) {
-            let value = if self.log { value.ln() } else { *value };
-            let of_kernels = self.mus.iter().zip(&inverses).zip(&constants);
-            for (log, ((mu, inverse), constant)) in row.iter_mut().zip(of_kernels) {
-                *log += truncnorm::log_pdf((value - mu) * inverse) - constant;
-            }
+    fn add_log_density(&self, value: f64, row: &mut [f64]) {
+        let value = if self.log { value.ln() } else { value };
+        let of_kernels = self.mus.iter().zip(&self.inverses).zip(&self.constants);
+        for (log, ((mu, inverse), constant)) in row.iter_mut().zip(of_kernels) {
+            let distance = (value - mu) * inverse;
+            *log -= 0.5 * distance * distance + constant;
         }
     }
 
     /// The probability of a step is the mass of its surroundings of half a step either way.
-    fn add_log_mass(&self, values: &[f64], logs: &mut [f64]) {
+    fn add_log_mass(&self, value: f64, known: &mut Masses, row: &mut [f64]) {
         let half = self.step.unwrap_or(0.0) / 2.0;
         let scale = |number: f64| if self.log { number.ln() } else { number };
-        let mut known: HashMap<(u64, u64, u64), f64> = HashMap::new();
-        for (value, row) in values.iter().zip(logs.chunks_exact_mut(self.mus.len())) {
-            let (left, right) = (scale(value - half), scale(value + half));
-            for (kernel, log) in row.iter_mut().enumerate() {
-                let (mu, sigma) = (self.mus[kernel], self.sigmas[kernel]);
-                *log += *known
-                    .entry((value.to_bits(), mu.to_bits(), sigma.to_bits()))
-                    .or_insert_with(|| truncnorm::log_gauss_mass((left - mu) / sigma, (right - mu) / sigma));
-                *log -= self.log_norms[kernel];
-            }
+        let (left, right) = (scale(value - half), scale(value + half));
+        for (kernel, log) in row.iter_mut().enumerate() {
+            let (mu, sigma) = (self.mus[kernel], self.sigmas[kernel]);
+            *log += *known
+                .entry((value.to_bits(), mu.to_bits(), sigma.to_bits()))
+                .or_insert_with(|| truncnorm::log_gauss_mass((left - mu) / sigma, (right - mu) / sigma));
+            *log -= self.log_norms[kernel];
         }
     }
+}
+
+/// ln(σ √(2π)) and what is lost outside the range. Many kernels have the least width there is: its logarithm is taken once.
+fn constants(sigmas: &[f64], log_norms: &[f64]) -> Vec<f64> {
+    let mut last = (1.0, truncnorm::LN_SQRT_2PI);
+    let of = |(sigma, norm): (&f64, &f64)| {
+        if *sigma != last.0 {
+            last = (*sigma, sigma.ln() + truncnorm::LN_SQRT_2PI);
+        }
+        norm + last.1
+    };
+    sigmas.iter().zip(log_norms).map(of).collect()
 }
 
 /// A kernel reaches to the farther of its two neighbours; the outermost to their one neighbour inside. No kernel is

@@ -27,62 +27,64 @@ pub(super) fn good_count(finished: usize, objectives: usize) -> usize {
 pub fn split(trials: &[Arc<Trial>], directions: &[Direction]) -> Split {
     let finished = trials.iter().filter(|trial| trial.state != State::Running).count();
     let wanted = good_count(finished, directions.len());
-    let mut kinds = Kinds::of(trials);
-
-    let mut below = Trials::new();
-    let mut above = Trials::new();
-    for (rank, kind) in [&mut kinds.complete, &mut kinds.pruned, &mut kinds.infeasible].into_iter().enumerate() {
-        let take = (wanted - below.len()).min(kind.len());
-        match rank {
-            0 => sort_complete(kind, directions, take),
-            1 => kind.sort_by(|a, b| compare(pruned_score(a, directions), pruned_score(b, directions))),
-            _ => kind.sort_by(|a, b| a.violation().total_cmp(&b.violation())),
-        }
-        above.extend(kind.split_off(take));
-        below.append(kind);
+    let kinds = Kinds::of(trials);
+    let mut is_good = vec![false; trials.len()];
+    let mut left = wanted;
+    for (rank, kind) in [kinds.complete, kinds.pruned, kinds.infeasible].into_iter().enumerate() {
+        let take = left.min(kind.len());
+        left -= take;
+        best_of(rank, kind, take, trials, directions).into_iter().for_each(|index| is_good[index] = true);
     }
-    above.append(&mut kinds.running);
-    below.sort_by_key(|trial| trial.number);
-    above.sort_by_key(|trial| trial.number);
-    Split { below, above }
+    let pick = |good: bool| {
+        let picked = trials.iter().zip(&is_good).filter(|(_, is_good)| **is_good == good);
+        let mut picked: Trials = picked.map(|(trial, _)| trial.clone()).collect();
+        picked.sort_by_key(|trial| trial.number);
+        picked
+    };
+    Split { below: pick(true), above: pick(false) }
 }
 
+/// Trials by their place in the list.
 #[derive(Default)]
 struct Kinds {
-    complete: Trials,
-    pruned: Trials,
-    infeasible: Trials,
-    running: Trials,
+    complete: Vec<usize>,
+    pruned: Vec<usize>,
+    infeasible: Vec<usize>,
 }
 
 impl Kinds {
     fn of(trials: &[Arc<Trial>]) -> Self {
         let mut kinds = Self::default();
-        for trial in trials {
+        for (index, trial) in trials.iter().enumerate().filter(|(_, trial)| trial.state != State::Running) {
             let kind = match trial.state {
-                State::Running => &mut kinds.running,
                 _ if trial.violation() > 0.0 => &mut kinds.infeasible,
                 State::Complete => &mut kinds.complete,
                 _ => &mut kinds.pruned,
             };
-            kind.push(trial.clone());
+            kind.push(index);
         }
         kinds
     }
 }
 
-/// Brings the best `take` to the front; beyond that the order does not matter.
-fn sort_complete(trials: &mut Trials, directions: &[Direction], take: usize) {
-    if let [direction] = directions {
-        let loss = |trial: &Trial| direction.loss(trial.value().unwrap_or(f64::INFINITY));
-        trials.sort_by(|a, b| loss(a).partial_cmp(&loss(b)).unwrap_or(Ordering::Equal));
-    } else if take > 0 && take < trials.len() {
-        let losses = pareto::losses(trials, directions);
-        let chosen = best_by_hypervolume(&losses, take);
-        let (front, back): (Vec<_>, Vec<_>) =
-            trials.drain(..).enumerate().partition(|(index, _)| chosen.contains(index));
-        trials.extend(front.into_iter().chain(back).map(|(_, trial)| trial));
+/// The best `take` of a kind; of equal ones those that come first.
+fn best_of(rank: usize, kind: Vec<usize>, take: usize, trials: &[Arc<Trial>], directions: &[Direction]) -> Vec<usize> {
+    if take == 0 || take == kind.len() {
+        return kind.into_iter().take(take).collect();
     }
+    let score = |trial: &Trial| match (rank, directions) {
+        (0, [direction]) => (direction.loss(trial.value().unwrap_or(f64::INFINITY)), 0.0),
+        (1, _) => pruned_score(trial, directions),
+        _ => (trial.violation(), 0.0),
+    };
+    if rank == 0 && directions.len() != 1 {
+        let complete: Trials = kind.iter().map(|index| trials[*index].clone()).collect();
+        let chosen = best_by_hypervolume(&pareto::losses(&complete, directions), take);
+        return chosen.into_iter().map(|place| kind[place]).collect();
+    }
+    let mut scored: Vec<((f64, f64), usize)> = kind.into_iter().map(|index| (score(&trials[index]), index)).collect();
+    scored.select_nth_unstable_by(take, |a, b| compare(a.0, b.0).then(a.1.cmp(&b.1)));
+    scored.into_iter().take(take).map(|(_, index)| index).collect()
 }
 
 /// Whole fronts while they fit; of the front that does not, those that cover the most volume together.
