@@ -3,7 +3,7 @@
 //! A trial comes into being with all its settings in one step, and ends in one step; in between it belongs to the
 //! worker that asked for it. What its worker leaves behind when it dies, another takes over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -14,11 +14,14 @@ use crate::rng::Rng;
 use crate::samplers::{History, Sampler, Suggestion, Tpe};
 use crate::space::{Point, Space, Value};
 use crate::storage::journal::unique_name;
-use crate::storage::{Change, NewTrial, OWNER, PAUSED, Storage, StudyId, StudyRecord, is_paused};
+use crate::storage::{Change, NewTrial, OWNER, PAUSED, Storage, StudyId, StudyRecord, is_paused, owner_of};
 use crate::trial::{Attributes, Direction, Param, State, Trial, TrialId};
+use crate::trials::attributes::CONTINUES;
 
 /// The space a study was made for, as text.
 const SPACE: &str = "plimsoll:space";
+/// Marks a trial that a sampler put in line.
+const AHEAD: &str = "plimsoll:drawn_ahead";
 /// What an enqueued trial wants tried; the name is Optuna's.
 const FIXED: &str = "fixed_params";
 
@@ -154,6 +157,16 @@ impl Study {
         trial.system_attrs.contains_key(OWNER)
     }
 
+    /// Whether a trial is this worker's.
+    pub(crate) fn is_of(trial: &Trial, worker: &str) -> bool {
+        owner_of(trial) == Some(worker)
+    }
+
+    /// As what this process runs trials.
+    pub(crate) fn worker(&self) -> &str {
+        &self.worker
+    }
+
     /// All trials by number, as they stand in the storage now.
     pub fn trials(&mut self) -> Result<Vec<Arc<Trial>>> {
         self.storage.trials(self.record.id)
@@ -200,14 +213,37 @@ impl Study {
 
     /// Puts a trial with these values in line; parameters that are not named are drawn when its turn comes.
     pub fn enqueue(&mut self, values: &BTreeMap<String, Value>, user_attrs: Attributes) -> Result<()> {
+        self.enqueue_as(values, user_attrs, Attributes::new())
+    }
+
+    /// The same for what the sampler drew and not somebody who wants it first.
+    pub(crate) fn put_in_line(&mut self, values: &BTreeMap<String, Value>) -> Result<()> {
+        self.enqueue_as(values, Attributes::new(), Attributes::from([(AHEAD.to_string(), Json::Bool(true))]))
+    }
+
+    fn enqueue_as(&mut self, values: &BTreeMap<String, Value>, user: Attributes, system: Attributes) -> Result<()> {
         for (name, value) in values {
             self.check_value(name, value)?;
         }
         let fixed = Json::object(values.iter().map(|(name, value)| (name, value.to_json())));
         let mut trial = NewTrial::waiting();
-        trial.user_attrs = user_attrs;
+        (trial.user_attrs, trial.system_attrs) = (user, system);
         trial.system_attrs.insert(FIXED.into(), fixed);
         self.storage.create_trial(self.record.id, &trial).map(|_| ())
+    }
+
+    /// Whether a trial was put in line by a sampler.
+    pub(crate) fn is_drawn_ahead(trial: &Trial) -> bool {
+        trial.system_attrs.contains_key(AHEAD)
+    }
+
+    /// What a trial in line is to be tried with, as far as that is said.
+    pub(crate) fn wanted(&self, trial: &Trial) -> BTreeMap<String, Value> {
+        let of = |(name, internal): (String, f64)| {
+            let parameter = self.space.get(&name)?;
+            Some((name, parameter.distribution.external(internal)))
+        };
+        self.fixed_point(trial).into_iter().filter_map(of).collect()
     }
 
     /// Claims the first waiting trial that no other worker is faster to get.
@@ -215,11 +251,19 @@ impl Study {
         let waiting: Vec<Arc<Trial>> =
             self.trials()?.into_iter().filter(|trial| trial.state == State::Waiting).collect();
         for trial in waiting {
-            if self.storage.claim(trial.id, &self.worker)? {
-                return self.complete_params(&trial).map(Some);
+            if let Some(asked) = self.claim(&trial)? {
+                return Ok(Some(asked));
             }
         }
         Ok(None)
+    }
+
+    /// Claims a waiting trial; none if another worker was faster.
+    pub(crate) fn claim(&mut self, trial: &Trial) -> Result<Option<Asked>> {
+        match self.storage.claim(trial.id, &self.worker)? {
+            true => self.complete_params(trial).map(Some),
+            false => Ok(None),
+        }
     }
 
     fn complete_params(&mut self, trial: &Trial) -> Result<Asked> {
@@ -274,7 +318,7 @@ impl Study {
 
     /// Whether a trial had better stop, judging by what it and others have reported.
     pub fn should_prune(&mut self, trial: TrialId) -> Result<bool> {
-        let trials = self.seen_trials()?;
+        let trials = self.judged_trials()?;
         let own = trials.iter().find(|other| other.id == trial).cloned().ok_or(Error::NoSuchTrial(trial))?;
         let history = History { directions: &self.record.directions, trials: &trials };
         let judgement = self.pruner.judge(&history, &own, &self.record.name);
@@ -300,6 +344,47 @@ impl Study {
             return Ok(None);
         }
         self.asked(id).map(Some)
+    }
+
+    /// A trial that was laid aside when the study ended, and that by what came later has earned to go on: a trial that has
+    /// ended stays as it is, so it goes on as a new one, with all that it had reached. `can` says whose run is still there.
+    pub(crate) fn revive(&mut self, can: impl Fn(u64) -> bool) -> Result<Option<(Asked, u64)>> {
+        let trials = self.judged_trials()?;
+        let history = History { directions: &self.record.directions, trials: &trials };
+        let Some(id) = self.pruner.promotable(&history, &self.record.name) else { return Ok(None) };
+        let before = self.trial(id)?;
+        if !is_shelved(&before) || !can(before.number) {
+            return Ok(None);
+        }
+        let mut trial = NewTrial::running(before.params.clone());
+        trial.intermediate.clone_from(&before.intermediate);
+        trial.user_attrs.clone_from(&before.user_attrs);
+        trial.user_attrs.insert(CONTINUES.into(), Json::Int(before.number as i64));
+        trial.system_attrs.clone_from(&before.system_attrs);
+        trial.system_attrs.remove(PAUSED);
+        trial.system_attrs.insert(OWNER.into(), Json::from(self.worker.as_str()));
+        let id = self.storage.create_trial(self.record.id, &trial)?;
+        let asked = self.asked(id)?;
+        let first = self.trials()?.iter().find(|other| continues(other) == Some(before.number)).map(|other| other.id);
+        if first != Some(id) {
+            // Another worker had the same thought.
+            self.tell(id, &Outcome::Pruned)?;
+            return Ok(None);
+        }
+        Ok(Some((asked, before.number)))
+    }
+
+    /// Trials as pruners see them: what was laid aside when the study ended may still go on, and what goes on as another
+    /// trial counts once.
+    fn judged_trials(&mut self) -> Result<Vec<Arc<Trial>>> {
+        let trials = self.seen_trials()?;
+        let gone_on: HashSet<u64> = trials.iter().filter_map(|trial| continues(trial)).collect();
+        let counts = |trial: &Arc<Trial>| trial.state != State::Pruned || !gone_on.contains(&trial.number);
+        let as_judged = |trial: Arc<Trial>| match is_shelved(&trial) {
+            true => Arc::new(Trial { completed: None, ..(*trial).clone() }),
+            false => trial,
+        };
+        Ok(trials.into_iter().filter(counts).map(as_judged).collect())
     }
 
     /// The paused trial that came farthest, the best of those; it is this worker's from now on. For a study in which none
@@ -418,6 +503,17 @@ impl Study {
     pub fn id(&self) -> StudyId {
         self.record.id
     }
+}
+
+/// Whether a trial was laid aside when its study ended.
+fn is_shelved(trial: &Trial) -> bool {
+    let paused = trial.system_attrs.get(PAUSED) == Some(&Json::Bool(true));
+    trial.state == State::Pruned && trial.completed.is_some() && paused
+}
+
+/// The trial that this one goes on with.
+fn continues(trial: &Trial) -> Option<u64> {
+    trial.user_attrs.get(CONTINUES).and_then(Json::as_i64).map(|number| number as u64)
 }
 
 fn check_new(name: &str, directions: &[Direction]) -> Result<()> {

@@ -1,6 +1,7 @@
 //! `plimsoll tune`: a search over a recipe, inside the memory there is.
 
 mod dry;
+mod parent;
 mod screen;
 
 use super::study;
@@ -8,6 +9,7 @@ use crate::arguments::RecipeFlags;
 use crate::failure::{Code, Failure};
 use crate::printer::say;
 use clap::{Args, ValueEnum};
+use parent::Parent;
 use plimsoll::search::{Objective, PrunerName, SamplerName, Search};
 use plimsoll::{Draft, Named};
 use plimsoll_tune::report;
@@ -100,12 +102,14 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         return dry::run(&arguments.common, &draft, &search);
     }
     let (name, address) = named(arguments, &draft)?;
+    let recipe = draft.with(&[])?;
     let mut coordinator = Coordinator::open(options(arguments, draft, search, &name, &address)?)?;
+    let parent = Parent::begin(&recipe, &name, &mut coordinator)?;
     say(&coordinator.announcement()?);
     let stop = stop_on_signals()?;
-    let mut screen = Screen::new();
+    let mut screen = Screen::new(parent);
     let summary = coordinator.run(&stop, &mut screen);
-    screen.close();
+    screen.close(summary.as_ref().is_ok_and(|summary| !summary.interrupted));
     let summary = summary?;
     drop(coordinator);
     let found = report::study(&address, &name)?;
@@ -185,10 +189,12 @@ fn options(arguments: &Arguments, draft: Draft, search: Search, name: &str, addr
         trials,
         parallel: parallel_of(arguments)?,
         worker: arguments.worker,
+        shared: arguments.storage.is_some(),
         sampler: arguments.sampler.map(SamplerFlag::name),
         pruner: arguments.pruner.map(PrunerFlag::name),
         products: arguments.products.clone(),
         grace: arguments.grace,
+        settings: Vec::new(),
     })
 }
 

@@ -117,6 +117,89 @@ fn what_asha_lays_aside_and_promotes_ends_with_the_same_bits() {
     }
 }
 
+/// The short trainings fill the gaps that the long ones leave.
+#[test]
+fn of_trials_that_are_drawn_ahead_the_longest_is_started_first() {
+    let desk = desk("\"train.epochs\" = [1, 2, 3, 4, 5, 6]");
+    let answer = desk.run(&tune(&["--trials", "6", "--pruner", "none", "--parallel", "3"]));
+    answer.must(0, &[]);
+    let study = answer.json();
+    let epochs = |number: u64| trials(&study)[number as usize]["params"]["train.epochs"].as_u64().unwrap();
+    let number = |line: &str| line.strip_prefix("trial ")?.split_once(": train.")?.0.parse::<u64>().ok();
+    let started: Vec<u64> = answer.stderr.lines().filter_map(|line| number(line.trim())).collect();
+    assert_eq!(started.iter().collect::<std::collections::BTreeSet<_>>().len(), 6, "{}", answer.stderr);
+    let mut in_line: Vec<u64> = (0..3).collect();
+    for (nth, number) in started.iter().enumerate() {
+        let longest = in_line.iter().map(|waiting| epochs(*waiting)).max().unwrap();
+        assert_eq!(epochs(*number), longest, "of {in_line:?} trial {number} was started first");
+        in_line.retain(|waiting| waiting != number);
+        in_line.extend((nth + 3 < 6).then_some(nth as u64 + 3));
+    }
+    assert_ne!(started, (0..6).collect::<Vec<u64>>(), "this seed shows nothing");
+}
+
+/// A study that is over and gets more trials: what was laid aside may have earned to go on by then.
+#[test]
+fn what_was_laid_aside_goes_on_when_a_finished_study_gets_more_trials() {
+    let desk = desk("rung = 1\nfactor = 2");
+    let flags = |trials: &'static str| {
+        tune(&["--trials", trials, "--set", "train.epochs=4", "--pruner", "asha", "--parallel", "1"])
+    };
+    let first = desk.json(&flags("5"));
+    assert!(trials(&first).iter().all(|trial| trial["state"] != "running"), "{first}");
+    let more = desk.json(&flags("16"));
+    assert_eq!(trials(&more).len(), 16);
+    assert_eq!(trials(&more)[..5], trials(&first)[..], "what has ended stays as it is");
+    let revived: Vec<&Value> = trials(&more).iter().filter(|t| t["user_attrs"]["continues"].is_number()).collect();
+    assert!(!revived.is_empty(), "nothing went on: {more}");
+    for trial in revived {
+        let before = &trials(&first)[trial["user_attrs"]["continues"].as_u64().unwrap() as usize];
+        assert_eq!((&before["state"], &before["params"]), (&"pruned".into(), &trial["params"]));
+        let (old, new) = (before["intermediate"].as_object().unwrap(), trial["intermediate"].as_object().unwrap());
+        assert!(old.iter().all(|(step, value)| new[step] == *value) && new.len() > old.len(), "{before} {trial}");
+        let lr = format!("train.optimizer.lr={}", trial["params"]["train.optimizer.lr"]);
+        let whole = ["train", "search.toml", "--set", "train.epochs=4", "--set", &lr, "--device", "cpu", "--json"];
+        let scores = desk.json(&[&whole[..], &["--out", &format!("whole-{}", trial["number"])]].concat());
+        if trial["state"] == "complete" {
+            assert_eq!(trial["values"][0], scores["best"]["loss"], "another training than one that was never stopped");
+        }
+    }
+}
+
+/// One coordinates, the other helps; neither takes what the other works on, and a restart goes on at once with its own.
+#[test]
+fn a_coordinator_and_a_worker_share_a_database_and_nothing_is_trained_twice() {
+    let desk = desk("");
+    let shared =
+        ["--trials", "6", "--pruner", "none", "--parallel", "1", "--storage", "sqlite:study.db", "--grace", "2"];
+    let long = [&shared[..], &["--set", "train.epochs=20"]].concat();
+    let start = |flags: &[&str]| desk.command(flags).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let (coordinator, as_worker) = (tune(&long), tune(&[&long[..], &["--worker"]].concat()));
+    let mut first = start(&coordinator);
+    let began = Instant::now();
+    while !desk.path("studies/s/trial-0/events.jsonl").exists() {
+        assert!(began.elapsed() < Duration::from_secs(60), "no trial starts");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let helper = start(&as_worker);
+    std::thread::sleep(Duration::from_millis(700));
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let again = start(&coordinator).wait_with_output().unwrap();
+    let helped = helper.wait_with_output().unwrap();
+    let said = [again.stderr, helped.stderr].map(|said| String::from_utf8(said).unwrap());
+    assert!(again.status.success() && helped.status.success(), "{said:?}");
+    assert!(!said.iter().any(|said| said.contains("another worker has it now")), "{said:?}");
+    let study = desk.json(&["study", "s", "--storage", "sqlite:study.db", "--json"]);
+    assert!(trials(&study).iter().all(|trial| trial["state"] == "complete"), "{}", study["counts"]);
+    for trial in trials(&study) {
+        let events =
+            fs::read_to_string(desk.path(&format!("studies/s/trial-{}/events.jsonl", trial["number"]))).unwrap();
+        let count = |kind: &str| events.matches(&format!("\"event\":\"{kind}\"")).count();
+        assert_eq!((count("finished"), count("failed")), (1, 0), "trial {}", trial["number"]);
+    }
+}
+
 /// `PLIMSOLL_KILLS=50` for the long version.
 #[test]
 fn a_study_that_is_killed_at_random_moments_loses_nothing() {

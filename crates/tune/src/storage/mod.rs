@@ -149,7 +149,7 @@ pub fn open(address: &str) -> Result<Box<dyn Storage>> {
     Err(Error::Input(cause))
 }
 
-fn owner_of(trial: &Trial) -> Option<&str> {
+pub(crate) fn owner_of(trial: &Trial) -> Option<&str> {
     trial.system_attrs.get(OWNER).and_then(Json::as_str)
 }
 

@@ -1,7 +1,7 @@
 //! A study's folder: the journal, a run's folder for each trial, what they said, and who coordinates.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
+use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
@@ -15,7 +15,17 @@ pub struct StudyFolder {
 /// Held by the one process that runs a study; it goes with the process, however that ends.
 #[derive(Debug)]
 pub struct Held {
-    _lock: File,
+    lock: File,
+    /// As what the process before this one ran its trials.
+    before: Option<String>,
+}
+
+impl Held {
+    /// Writes down as what this process runs its trials; returns what the one before it wrote.
+    pub(super) fn sign(&mut self, worker: &str) -> std::io::Result<Option<String>> {
+        write!(self.lock, " {worker}")?;
+        Ok(self.before.take())
+    }
 }
 
 /// What file names cannot hold is replaced, so that any study has a folder of its own name or nearly so.
@@ -59,17 +69,25 @@ impl StudyFolder {
         let mut lock = open.map_err(Error::file(&path))?;
         match lock.try_lock() {
             Ok(()) => {
-                lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id())).map_err(Error::file(&path))?;
-                Ok(Held { _lock: lock })
+                let before = said_in(&mut lock).split_whitespace().nth(1).map(String::from);
+                let fresh = lock.set_len(0).and_then(|()| lock.rewind());
+                fresh.and_then(|()| write!(lock, "{}", std::process::id())).map_err(Error::file(&path))?;
+                Ok(Held { lock, before })
             }
             Err(TryLockError::WouldBlock) => {
-                let mut holder = String::new();
-                let _ = lock.read_to_string(&mut holder);
-                Err(Error::Busy { study: study.into(), holder: holder.trim().into() })
+                let holder = said_in(&mut lock).split_whitespace().next().unwrap_or("unknown").into();
+                Err(Error::Busy { study: study.into(), holder })
             }
             Err(TryLockError::Error(cause)) => Err(Error::File { path, cause }),
         }
     }
+}
+
+/// What cannot be read says nothing.
+fn said_in(lock: &mut File) -> String {
+    let mut bytes = Vec::new();
+    let _ = lock.read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]
@@ -85,6 +103,9 @@ mod tests {
         let refused = folder.hold("a/b").unwrap_err().to_string();
         assert!(refused.contains(&std::process::id().to_string()), "{refused}");
         drop(held);
-        folder.hold("a/b").unwrap();
+        let mut next = folder.hold("a/b").unwrap();
+        assert_eq!(next.sign("worker-2").unwrap(), None);
+        drop(next);
+        assert_eq!(folder.hold("a/b").unwrap().sign("worker-3").unwrap().as_deref(), Some("worker-2"));
     }
 }

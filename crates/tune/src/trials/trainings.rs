@@ -1,11 +1,13 @@
 //! Which trials mean the same training: those are trained once; and which only train longer: those go on.
 
+use std::cmp::Reverse;
 use std::path::Path;
 use std::sync::Arc;
 
 use plimsoll::Recipe;
 
 use super::attributes::{ENDLESS, EPOCHS, SAME_AS, TRAINING};
+use super::folder::StudyFolder;
 use crate::error::{Error, Result};
 use crate::json::Json;
 use crate::trial::{State, Trial};
@@ -34,13 +36,15 @@ impl Lesson {
         attributes
     }
 
-    /// The first trial that trains the same and has not failed at it.
+    /// The first trial that trains the same and has not failed at it, or the first that is through.
     pub(super) fn twin<'t>(&self, trials: &'t [Arc<Trial>]) -> Option<&'t Arc<Trial>> {
-        trials.iter().find(|trial| {
+        let is_twin = |trial: &&Arc<Trial>| {
             let same = attribute(trial, TRAINING) == Some(&self.learning);
             let leads = !trial.user_attrs.contains_key(SAME_AS) && trial.state != State::Waiting;
             same && leads && trial.state != State::Failed && trial.is_feasible()
-        })
+        };
+        // What was laid aside may have gone on as another trial since.
+        trials.iter().filter(is_twin).max_by_key(|trial| (trial.state == State::Complete, Reverse(trial.number)))
     }
 
     /// The trial that came farthest of those that train the same, only less; complete, so that nobody works on it.
@@ -63,20 +67,33 @@ fn attribute<'t>(trial: &'t Trial, key: &str) -> Option<&'t String> {
     }
 }
 
-/// Makes a run's folder that goes on where another ended: its checkpoints, plan and events, and its recipe with more
-/// epochs.
+/// Makes a run's folder that goes on where another ended, with more epochs.
 pub(super) fn lengthen(from: &Path, to: &Path, epochs: usize) -> Result<()> {
     let longer = Recipe::load(&from.join("recipe.toml"), &[format!("train.epochs={epochs}")]);
     let recipe = longer.map_err(|error| Error::Input(error.to_string()))?;
+    go_on_in(from, to, &recipe.to_toml().map_err(|error| Error::Input(error.to_string()))?)
+}
+
+/// Makes a trial's run and recipe those of another, which was laid aside.
+pub(super) fn carry_over(folder: &StudyFolder, before: u64, number: u64) -> Result<()> {
+    let from = folder.trial(before);
+    let stored = from.join("recipe.toml");
+    let text = std::fs::read_to_string(&stored).map_err(Error::file(&stored))?;
+    go_on_in(&from, &folder.trial(number), &text)?;
+    let [written, copy] = [before, number].map(|number| folder.log(number).with_extension("toml"));
+    std::fs::copy(&written, &copy).map(drop).map_err(Error::file(&written))
+}
+
+/// A run's checkpoints, plan and events with this recipe in another folder.
+fn go_on_in(from: &Path, to: &Path, recipe: &str) -> Result<()> {
     let draft = to.with_extension("draft");
     let _ = std::fs::remove_dir_all(&draft);
     copy_folder(&from.join("checkpoints"), &draft.join("checkpoints"))?;
     for file in ["plan.json", "events.jsonl"] {
         std::fs::copy(from.join(file), draft.join(file)).map_err(Error::file(&from.join(file)))?;
     }
-    let text = recipe.to_toml().map_err(|error| Error::Input(error.to_string()))?;
     let path = draft.join("recipe.toml");
-    std::fs::write(&path, text).map_err(Error::file(&path))?;
+    std::fs::write(&path, recipe).map_err(Error::file(&path))?;
     std::fs::rename(&draft, to).map_err(Error::file(to))
 }
 

@@ -1,5 +1,6 @@
 //! A study on the screen: on a terminal a line for each running trial under what happened, plain lines elsewhere.
 
+use super::parent::Parent;
 use crate::printer::{duration, say};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use plimsoll_base::units::format_bytes;
@@ -15,6 +16,7 @@ const DRAW_EVERY: Duration = Duration::from_millis(200);
 
 pub struct Screen {
     live: Option<Live>,
+    parent: Option<Parent>,
     last: Option<Instant>,
     last_text: String,
 }
@@ -27,13 +29,16 @@ struct Live {
 }
 
 impl Screen {
-    pub fn new() -> Screen {
-        Screen { live: io::stderr().is_terminal().then(Live::new), last: None, last_text: String::new() }
+    pub fn new(parent: Option<Parent>) -> Screen {
+        Screen { live: io::stderr().is_terminal().then(Live::new), parent, last: None, last_text: String::new() }
     }
 
-    pub fn close(&mut self) {
+    pub fn close(&mut self, is_over: bool) {
         if let Some(live) = self.live.take() {
             let _ = live.all.clear();
+        }
+        if let Some(parent) = self.parent.take() {
+            parent.end(is_over);
         }
     }
 }
@@ -59,6 +64,12 @@ impl Watcher for Screen {
             None => {}
         }
         self.last_text = text;
+    }
+
+    fn infeasible(&mut self, number: u64, params: &[(String, String)]) {
+        if let Some(parent) = &self.parent {
+            parent.infeasible(number, params);
+        }
     }
 }
 

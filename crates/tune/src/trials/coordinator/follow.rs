@@ -9,6 +9,9 @@ use super::{Coordinator, LOOK, Running, RunningTrial, Watcher};
 use crate::error::{Error, Result};
 use crate::trial::Trial;
 
+/// Steps after which the time of one more is known.
+const SETTLED: usize = 20;
+
 /// What a trial's events have told so far. What a resumed run does again replaces what it had done.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
@@ -46,9 +49,10 @@ pub(super) fn score(objective: Objective, scores: &Scores) -> Option<f64> {
 }
 
 impl Running {
-    /// Seconds that the trial takes in all, and those that are left; none before its first steps.
+    /// Seconds that the trial takes in all, and those that are left; none while its steps are still its first, which are
+    /// slower than those to come.
     pub(super) fn times(&self) -> Option<(f64, f64)> {
-        let left = self.remaining?;
+        let left = self.remaining.filter(|_| self.seen.step_ms.len() >= SETTLED.min(self.steps))?;
         Some((self.began.elapsed().as_secs_f64() + left, left))
     }
 

@@ -1,10 +1,12 @@
 //! Runs a study: asks for trials, starts them where there is room, hears them out, and keeps the storage true at every
 //! moment, so that a kill at any of them loses at most the steps since a checkpoint.
 
+mod ahead;
 mod follow;
 mod next;
 mod outcome;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,12 +45,16 @@ pub struct Options {
     pub parallel: Parallel,
     /// One of several processes on the study, none of which coordinates the others.
     pub worker: bool,
+    /// Whether the storage is one that other processes may work on, too.
+    pub shared: bool,
     pub sampler: Option<SamplerName>,
     pub pruner: Option<PrunerName>,
     /// A plan whose library algorithms are taken over where products are the same.
     pub products: Option<PathBuf>,
     /// A worker that is silent for so many seconds is dead.
     pub grace: f64,
+    /// What every trial's recipe has beside what is searched.
+    pub settings: Vec<String>,
 }
 
 /// Hears what happens.
@@ -57,6 +63,8 @@ pub trait Watcher {
     fn line(&mut self, text: &str);
     /// How things stand, often.
     fn status(&mut self, status: &Status);
+    /// A trial that never becomes a training, as it fits nowhere.
+    fn infeasible(&mut self, _number: u64, _params: &[(String, String)]) {}
 }
 
 /// How a study stands.
@@ -109,6 +117,8 @@ pub struct Coordinator {
     running: Vec<Running>,
     /// A trial that waits for room.
     pending: Option<Ready>,
+    /// Predicted seconds of trials that were drawn ahead.
+    lengths: HashMap<TrialId, f64>,
     /// Trials that mean the same training as another one that is not over.
     followers: Vec<(Asked, u64)>,
     ended: usize,
@@ -121,6 +131,8 @@ pub struct Coordinator {
     last_status: Option<Instant>,
     /// Notes of the storage that were passed on.
     noted: usize,
+    /// As what the last process that held the study ran its trials: they died with it.
+    before: Option<String>,
     _held: Option<Held>,
 }
 
@@ -141,8 +153,8 @@ struct Running {
 const LOOK: Duration = Duration::from_millis(40);
 /// Between two accounts of how things stand.
 const STATUS: Duration = Duration::from_millis(250);
-/// A worker asks a database that others ask, too.
-const LOOK_AS_WORKER: Duration = Duration::from_millis(200);
+/// A database is asked by others, too.
+const LOOK_AMONG_OTHERS: Duration = Duration::from_millis(200);
 /// Between two signs of life.
 const BEAT: Duration = Duration::from_secs(10);
 /// Alike refusals from the first trial on after which there is no point in more.
@@ -151,7 +163,7 @@ const HOPELESS: usize = 3;
 impl Coordinator {
     /// Opens the study, or makes it.
     pub fn open(options: Options) -> Result<Coordinator> {
-        let held = if options.worker { None } else { Some(options.folder.hold(&options.study)?) };
+        let mut held = if options.worker { None } else { Some(options.folder.hold(&options.study)?) };
         options.folder.create()?;
         let objectives = options.search.objectives.clone();
         let mut plans = Plans::new(options.draft.clone());
@@ -168,6 +180,8 @@ impl Coordinator {
         let pruner = PrunerSettings::of(&options.search, options.pruner);
         let forecast = Forecast::new(room.slots, pruner, evaluations);
         let study = open_study(&options, pruner, evaluations)?;
+        let signed = held.as_mut().map(|held| held.sign(study.worker())).transpose();
+        let before = signed.map_err(Error::file(options.folder.path()))?.flatten();
         let mut coordinator = Coordinator {
             objectives,
             study,
@@ -177,6 +191,7 @@ impl Coordinator {
             forecast,
             running: Vec::new(),
             pending: None,
+            lengths: HashMap::new(),
             followers: Vec::new(),
             ended: 0,
             to_the_end: None,
@@ -185,11 +200,30 @@ impl Coordinator {
             last_beat: Instant::now(),
             last_status: None,
             noted: 0,
+            before,
             _held: held,
             options,
         };
         coordinator.write_down(&recipe)?;
         Ok(coordinator)
+    }
+
+    /// A fact about the study that was noted earlier, perhaps by another process.
+    pub fn noted(&self, key: &str) -> Option<&str> {
+        self.study.attributes().get(key).and_then(Json::as_str)
+    }
+
+    /// Notes a fact about the study for all who open it.
+    ///
+    /// # Errors
+    /// The storage's.
+    pub fn note(&mut self, key: &str, value: &str) -> Result<()> {
+        self.study.set_attribute(key, Json::from(value), false)
+    }
+
+    /// Gives every trial to come this setting of its recipe, too.
+    pub fn set_for_all(&mut self, setting: String) {
+        self.options.settings.push(setting);
     }
 
     /// What is said before the first trial.
@@ -236,7 +270,7 @@ impl Coordinator {
             if self.is_over()? {
                 break;
             }
-            std::thread::sleep(if self.options.worker { LOOK_AS_WORKER } else { LOOK });
+            std::thread::sleep(if self.options.shared { LOOK_AMONG_OTHERS } else { LOOK });
         }
         self.finish(watcher)?;
         Ok(self.summary(false))
@@ -307,9 +341,8 @@ impl Coordinator {
     }
 
     fn beat(&mut self) -> Result<()> {
-        if !self.options.worker
-            || self.last_beat.elapsed() < BEAT.min(Duration::from_secs_f64(self.options.grace / 3.0))
-        {
+        let every = BEAT.min(Duration::from_secs_f64(self.options.grace / 3.0));
+        if !self.options.shared || self.last_beat.elapsed() < every {
             return Ok(());
         }
         self.last_beat = Instant::now();

@@ -18,7 +18,7 @@ use crate::trials::child::{Task, Training};
 use crate::trials::forecast::Forecast;
 use crate::trials::plans::{self, Outlook};
 use crate::trials::space::values_of;
-use crate::trials::trainings::{Lesson, lengthen};
+use crate::trials::trainings::{Lesson, carry_over, lengthen};
 
 /// A trial that can be started as soon as there is room.
 pub(super) struct Ready {
@@ -29,17 +29,17 @@ pub(super) struct Ready {
 }
 
 /// What a suggestion would be as a trial.
-struct Prospect {
+pub(super) struct Prospect {
     recipe: Recipe,
     outlook: Arc<Outlook>,
     lesson: Lesson,
     share: u64,
     adapted: Option<String>,
-    seconds: Option<f64>,
+    pub seconds: Option<f64>,
 }
 
 /// Why a suggestion cannot be one.
-enum Unfit {
+pub(super) enum Unfit {
     Refused(String),
     TooLarge(Box<Prospect>),
 }
@@ -53,12 +53,13 @@ impl Coordinator {
         if !self.room.has_slot() {
             return Ok(false);
         }
-        let left_behind = if self.options.worker { self.study.take_over_stale(self.options.grace)? } else { None };
+        let left_behind = if self.options.shared { self.study.take_over_stale(self.options.grace)? } else { None };
         if let Some(asked) = left_behind {
             watcher.line(&format!("trial {}: taken over from a worker that is silent", asked.number));
             return self.go_on(asked, watcher);
         }
-        if let Some(asked) = self.study.claim_waiting()? {
+        self.draw_ahead()?;
+        if let Some(asked) = self.claim_next()? {
             return self.begin_claimed(asked, watcher);
         }
         if let Some(asked) = self.study.promote()? {
@@ -67,6 +68,12 @@ impl Coordinator {
         }
         if self.trials()?.len() >= self.options.trials {
             return self.last_chance(watcher);
+        }
+        let folder = self.options.folder.clone();
+        if let Some((asked, before)) = self.study.revive(|number| folder.trial(number).join("checkpoints").is_dir())? {
+            watcher.line(&format!("trial {}: goes on where trial {before} was laid aside", asked.number));
+            carry_over(&folder, before, asked.number)?;
+            return self.go_on(asked, watcher);
         }
         self.begin_new(watcher)
     }
@@ -129,7 +136,7 @@ impl Coordinator {
     }
 
     /// Plans: in a trial's share of the memory if that is enough, else in more of it.
-    fn prospect(&mut self, values: &Values) -> Result<std::result::Result<Prospect, Unfit>> {
+    pub(super) fn prospect(&mut self, values: &Values) -> Result<std::result::Result<Prospect, Unfit>> {
         let settings = self.settings(values);
         let mut last = None;
         for share in self.room.shares() {
@@ -160,6 +167,7 @@ impl Coordinator {
         let mut settings = self.options.search.settings(values);
         // Older checkpoints of a trial are of no use to anybody.
         settings.push("train.checkpoint.keep=1".into());
+        settings.extend(self.options.settings.iter().cloned());
         settings
     }
 
@@ -268,10 +276,13 @@ impl Coordinator {
         self.start_or_wait(ready, watcher)
     }
 
-    /// What a coordinator before this one had begun.
+    /// What a coordinator before this one had begun. On a storage that others work on, theirs are taken over only when
+    /// they are silent.
     pub(super) fn adopt(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
         let left: Vec<Arc<Trial>> = self.trials()?;
         let left = left.iter().filter(|t| t.state == State::Running && Study::is_ours(t) && !Study::is_paused(t));
+        let (shared, before) = (self.options.shared, self.before.take());
+        let left = left.filter(|t| !shared || before.as_deref().is_some_and(|before| Study::is_of(t, before)));
         for trial in left.cloned().collect::<Vec<_>>() {
             watcher.line(&format!("trial {}: goes on", trial.number));
             let asked = self.study.adopt(trial.id)?;
@@ -327,6 +338,8 @@ impl Coordinator {
         let (peak, budget) = (format_bytes(outlook.peak_bytes), format_bytes(self.room.budget_bytes));
         let error = format!("the smallest plan needs {peak}, the budget is {budget}");
         watcher.line(&config.message(asked.number, &error));
+        let params: Vec<(String, String)> = asked.params.iter().map(|(k, v)| (k.clone(), v.to_string())).collect();
+        watcher.infeasible(asked.number, &params);
         let excess = (outlook.peak_bytes as f64 - self.room.budget_bytes as f64) / self.room.budget_bytes.max(1) as f64;
         let attributes = [
             (name::OOM, Json::Bool(true)),
