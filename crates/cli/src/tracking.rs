@@ -29,7 +29,7 @@ pub fn settings(recipe: &Recipe, out: &Path) -> Result<Settings, Failure> {
     })
 }
 
-fn mlflow(recipe: &Recipe) -> Result<Option<Mlflow>, Failure> {
+pub fn mlflow(recipe: &Recipe) -> Result<Option<Mlflow>, Failure> {
     let track = &recipe.track;
     if track.mlflow.as_deref() == Some("off") {
         return Ok(None);
