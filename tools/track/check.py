@@ -8,9 +8,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.parse
 import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,9 +110,11 @@ def check_mlflow(server, run):
         check(close(losses[step["step"]], step["loss"]), f"loss of step {step['step']}: {losses[step['step']]} for {step['loss']}")
     check(len(losses) == STEPS, f"{len(losses)} losses")
     check(server.history(info["run_id"], "system/host_used_bytes"), "no system metrics")
-    [evaluation] = events(run, "evaluation")
-    [accuracy] = server.history(info["run_id"], "eval_accuracy")
-    check(close(accuracy["value"], evaluation["accuracy"]), f"accuracy {accuracy}")
+    evaluations = {e["step"]: e["accuracy"] for e in events(run, "evaluation")}
+    accuracies = {m["step"]: m["value"] for m in server.history(info["run_id"], "eval_accuracy")}
+    check(evaluations and accuracies.keys() == evaluations.keys(), f"accuracies {accuracies} for {evaluations}")
+    for step, accuracy in evaluations.items():
+        check(close(accuracies[step], accuracy), f"accuracy at step {step}: {accuracies[step]} for {accuracy}")
 
 
 def check_killed(server, folder):
@@ -138,6 +142,60 @@ def check_later(server, run):
     [found] = server.runs("later")
     check(found["info"]["status"] == "FINISHED", "the late run is not finished")
     check(len(server.history(found["info"]["run_id"], "train_loss")) == STEPS, "the late run lacks steps")
+
+
+class Receiver(ThreadingHTTPServer):
+    """A webhook that is slow at first, then fails, then comes back."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Hook)
+        self.asked, self.taken, self.lock = 0, [], threading.Lock()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def answer(self, message):
+        with self.lock:
+            self.asked += 1
+            turn = self.asked
+        if turn == 1:
+            time.sleep(3)
+        if turn in (2, 3):
+            return 503
+        with self.lock:
+            self.taken.append(message)
+        return 200
+
+
+class Hook(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.send_response(self.server.answer(body))
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def check_receiver(folder):
+    """A receiver that is slow, fails and comes back has every message once, in order, and costs no step."""
+    receiver = Receiver()
+    run = folder / "hooked-1"
+    url = f"json://127.0.0.1:{receiver.server_address[1]}/hook"
+    plimsoll(*train_arguments(run, STEPS), APPRISE_URLS=url)
+    slowest = max(step["ms"] for step in events(run, "step"))
+    check(slowest < 2500, f"a step took {slowest} ms: as long as the receiver")
+    until = time.time() + 60
+    while time.time() < until and not told_the_end(receiver.taken):
+        plimsoll("follow", run, "--json", APPRISE_URLS=url)
+    receiver.shutdown()
+    check(receiver.asked > 3, f"asked {receiver.asked} times: it never failed")
+    titles = [message.get("title", "") for message in receiver.taken]
+    check(len(titles) >= 2 and len(set(titles)) == len(titles), f"messages {titles}")
+    check("started" in titles[0] and told_the_end(receiver.taken), f"messages {titles}")
+
+
+def told_the_end(messages):
+    return any("finished" in json.dumps(message) for message in messages)
 
 
 def check_tensorboard(run):
@@ -205,6 +263,7 @@ def main():
             timed("MLflow of a killed run", check_killed, server, folder)
         finally:
             server.stop()
+        timed("a receiver that fails and comes back", check_receiver, folder)
         timed("TensorBoard", check_tensorboard, run)
         timed("OpenMetrics", check_openmetrics, run)
         timed("wandb", check_wandb, run, folder)

@@ -32,7 +32,8 @@ async function ask(path, options) {
     throw error.name === 'AbortError' ? error : new Failure({ error: t('error.away') }, 0);
   }
   reached(true);
-  if (response.status === 401) window.dispatchEvent(new Event('sign-in'));
+  // A wrong token is the form's to tell: it must not be drawn anew.
+  if (response.status === 401 && path !== '/sign-in') window.dispatchEvent(new Event('sign-in'));
   if (!response.ok) throw new Failure(await response.json().catch(() => ({})), response.status);
   if (response.status === 204) return null;
   const kind = response.headers.get('content-type') || '';

@@ -17,14 +17,15 @@ function axes(log, format) {
   const grid = { stroke: css('--line'), width: 1 };
   const common = { stroke: css('--faint'), font: '12px system-ui, sans-serif', grid, ticks: { ...grid, size: 4 } };
   return [
-    { ...common, space: 70, values: (_, ticks) => ticks.map((tick) => (tick === null ? '' : plain(tick, 0))) },
+    { ...common, space: 70, size: 32, values: (_, ticks) => ticks.map((tick) => (tick === null ? '' : plain(tick))) },
     { ...common, size: 66, values: (_, ticks) => ticks.map((tick) => (tick === null ? '' : format(tick))), ...(log ? { space: 22 } : {}) },
   ];
 }
 
-// series: [{label, color, dash, points}], data: [x, ...ys]; a chart redraws itself when the theme changes.
-export function chart(place, title, series, data, { log = false, height = 230, format = plain } = {}) {
-  const holder = { place, title, series, data, options: { log, height, format }, plot: null };
+// series: [{label, color, dash, points, bare}], data: [x, ...ys]; a chart redraws itself when the theme changes.
+// Several curves have a legend; the value of a single one under the cursor goes to `note`.
+export function chart(place, title, series, data, { log = false, height = 230, format = plain, note = null, along = t('runs.step'), farApart = false } = {}) {
+  const holder = { place, title, series, data, options: { log, height, format, note, along, farApart }, plot: null };
   build(holder);
   drawn.add(holder);
   return {
@@ -38,21 +39,31 @@ function build(holder) {
   const { place, title, series, data, options } = holder;
   holder.plot?.destroy();
   const lines = series.map((line, index) => ({
-    label: line.label, stroke: line.color || lineColor(index), width: line.points ? 2 : 1.5, dash: line.dash,
-    spanGaps: true, points: { show: Boolean(line.points), size: 7 }, value: (_, value) => (value === null || value === undefined ? '–' : options.format(value)),
+    label: line.label, stroke: line.color || lineColor(index), width: line.bare ? 0 : line.points ? 2 : 1.5, dash: line.dash,
+    spanGaps: true, points: { show: Boolean(line.points), size: 7, ...(line.bare ? { fill: line.color || lineColor(index), width: 0 } : {}) }, value: (_, value) => (value === null || value === undefined ? '' : options.format(value)),
   }));
   place.setAttribute('role', 'img');
   place.setAttribute('aria-label', title);
   place.replaceChildren();
   holder.plot = new uPlot({
     width: Math.max(place.clientWidth, 240), height: options.height,
-    scales: { x: { time: false }, y: options.log ? { distr: 3 } : {} },
+    scales: { x: { time: false, ...(options.farApart ? { distr: 3 } : {}) }, y: options.log ? { distr: 3 } : {} },
     axes: axes(options.log, options.format),
     cursor: { drag: { x: true, y: false }, focus: { prox: 24 } },
-    series: [{ label: t('runs.step'), value: (_, value) => (value === null ? '–' : plain(value, 0)) }, ...lines],
+    legend: { show: series.length > 1 },
+    hooks: options.note ? { setCursor: [(plot) => point(plot, options)], setData: [(plot) => point(plot, options)] } : {},
+    series: [{ label: options.along, value: (_, value) => (value === null ? '' : plain(value)) }, ...lines],
   }, data, place);
   place.chart = holder.plot;
   watcher.observe(place);
+}
+
+// What is under the cursor, else the latest.
+function point(plot, { note, format }) {
+  const [steps, values] = plot.data;
+  const at = plot.cursor.idx ?? values?.findLastIndex((value) => value !== null && value !== undefined) ?? -1;
+  const value = values?.[at];
+  note.textContent = value === null || value === undefined ? '' : plot.cursor.idx === null || plot.cursor.idx === undefined ? format(value) : `${format(value)} · ${t('run.at', { step: plain(steps[at], 0) })}`;
 }
 
 export function redraw() { drawn.forEach(build); }

@@ -18,13 +18,14 @@ export function replace(element, ...children) {
   element.replaceChildren(...children.flat(Infinity).filter((child) => child !== undefined && child !== null && child !== false));
 }
 
-// A table from columns {name, cell, number, unseen}; on phones each row becomes a card.
-export function table(caption, columns, rows, rowProps = () => ({})) {
+// A table from columns {name, cell, number, unseen}; on phones each row becomes a card. A quiet caption is for who does not
+// see the heading above it.
+export function table(caption, columns, rows, rowProps = () => ({}), { quiet = false } = {}) {
   const head = columns.map((column) => h('th', { scope: 'col', class: column.number ? 'n' : undefined }, column.unseen ? h('span', { class: 'quiet' }, column.unseen) : column.name));
   const body = rows.map((row) => h('tr', rowProps(row), columns.map((column) =>
     h('td', { class: column.number ? 'n' : undefined, 'data-name': column.name || '' }, column.cell(row)))));
   return h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': caption },
-    h('table', { class: 'cards-on-phone' }, h('caption', {}, caption), h('thead', {}, h('tr', {}, head)), h('tbody', {}, body)));
+    h('table', { class: 'cards-on-phone' }, h('caption', {}, quiet ? h('span', { class: 'quiet' }, caption) : caption), h('thead', {}, h('tr', {}, head)), h('tbody', {}, body)));
 }
 
 // Says something to screen readers, once.

@@ -24,8 +24,10 @@ export function seconds(value) {
 export const count = (value) => (missing(value) ? '–' : number(value, 0));
 export const plain = (value, digits = 4) => {
   if (missing(value)) return '–';
-  if (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e6)) return value.toExponential(2);
-  return number(value, digits);
+  if (Math.abs(value) >= 1e6) return new Intl.NumberFormat(language, { notation: 'compact', maximumFractionDigits: 2 }).format(value);
+  if (value !== 0 && Math.abs(value) < 1e-3) return value.toExponential(2).replace(/\.?0+e/, 'e');
+  const size = Math.abs(value);
+  return number(value, Math.min(digits, size >= 1000 ? 0 : size >= 100 ? 1 : size >= 10 ? 2 : 4));
 };
 export const percent = (value) => (missing(value) ? '–' : `${number(100 * value, 1)} %`);
 

@@ -27,7 +27,7 @@ export function hull({ breakdown = {}, reserve = 0, gaps = 0, budget }) {
     reserve > 0 && entry(t('component.reserve'), reserve, css('--faint')),
     parts.map(([name, size]) => entry(t(`component.${name}`), size, color(name))),
     gaps > planned / 50 && entry(t('component.gaps'), gaps, css('--line')),
-    budget && entry(t('component.budget'), budget, css('--load'))));
+    budget && (near ? entry(t('component.budget'), budget, css('--load')) : h('li', { class: 'hint' }, t('hull.far', { budget: bytes(budget) })))));
 }
 
 // The map: x is time in ticks, y the address; every rectangle is a buffer.

@@ -10,12 +10,15 @@ import { t } from '/words.js';
 const MOST = 12;
 
 export async function open(main, _rest, query) {
-  const chosen = query.getAll('run').slice(0, MOST);
+  const asked = query.getAll('run').slice(0, MOST);
   const runs = await get('/runs');
+  // What waits has nothing to show yet.
+  const waits = (id) => runs.some((run) => run.id === id && ['queued', 'starting'].includes(run.state));
+  const chosen = asked.filter((id) => !waits(id));
   const place = h('div', { class: 'panel-part' });
   const go = () => { location.hash = `#/compare?${[...picks.querySelectorAll('input:checked')].slice(0, MOST).map((box) => `run=${encodeURIComponent(box.value)}`).join('&')}`; };
-  const picks = h('div', { class: 'row wrap', role: 'group', 'aria-label': t('compare.pick') }, runs.slice(0, 60).map((run) => h('label', { class: 'row hint' }, h('input', { type: 'checkbox', value: run.id, checked: chosen.includes(run.id), onchange: go }), run.id)));
-  replace(main, h('div', { class: 'head' }, h('div', {}, h('h1', {}, t('nav.compare')), h('p', { class: 'lead' }, t('compare.lead')))), h('section', { class: 'panel' }, h('details', { open: chosen.length < 2 }, h('summary', {}, t('compare.pick')), picks)), place);
+  const picks = h('div', { class: 'row wrap', role: 'group', 'aria-label': t('compare.pick') }, runs.slice(0, 60).map((run) => h('label', { class: 'row hint' }, h('input', { type: 'checkbox', value: run.id, checked: asked.includes(run.id), onchange: go }), run.id)));
+  replace(main, h('div', { class: 'head' }, h('div', {}, h('h1', {}, t('nav.compare')), h('p', { class: 'lead' }, t('compare.lead')))), h('section', { class: 'panel' }, h('details', { open: chosen.length < 2 }, h('summary', {}, t('compare.pick')), picks)), asked.filter(waits).map((id) => h('p', { class: 'notice' }, t('compare.waits', { id }))), place);
   if (!chosen.length) return undefined;
   const answer = await get(`/compare?${chosen.map((id) => `run=${encodeURIComponent(id)}`).join('&')}`);
   const drawn = show(place, answer);
@@ -26,11 +29,11 @@ function show(place, { settings, runs, curves }) {
   const name = (run, at) => h('span', { class: 'row' }, h('span', { class: 'swatch', color: lineColor(at) }), h('a', { href: `#/run/${encodeURIComponent(run.id)}` }, run.id));
   const facts = table(t('compare.runs'), [
     { name: t('runs.name'), cell: ({ run, at }) => name(run, at) }, { name: t('runs.state'), cell: ({ run }) => badge(run.state) },
-    { name: t('runs.best'), number: true, cell: ({ run }) => score(run.best) }, { name: t('metric.loss'), number: true, cell: ({ run }) => plain(run.loss) },
+    { name: t('runs.best'), number: true, cell: ({ run }) => score(run.best) }, { name: t('metric.loss'), number: true, cell: ({ run }) => plain(run.smoothed_loss ?? run.loss) },
     { name: t('metric.samples_per_s'), number: true, cell: ({ run }) => plain(run.samples_per_s, 0) }, { name: t('runs.peak'), number: true, cell: ({ run }) => bytes(run.measured_peak_bytes) }, { name: t('run.took'), number: true, cell: ({ run }) => seconds(run.seconds) },
   ], runs.map((run, at) => ({ run, at })));
   const shown = (value) => (value === null ? '–' : typeof value === 'object' ? JSON.stringify(value) : String(value));
-  const differ = Object.keys(settings).length ? table(t('compare.settings'), [{ name: t('compare.key'), cell: (key) => h('span', { class: 'mono' }, key) }, ...runs.map((run, at) => ({ name: run.id, cell: (key) => shown(settings[key][at]) }))], Object.keys(settings)) : h('p', { class: 'hint' }, t('compare.same'));
+  const differ = Object.keys(settings).length ? table(t('compare.settings'), [{ name: t('compare.key'), cell: (key) => h('span', { class: 'mono' }, key) }, ...runs.map((run, at) => ({ name: run.id, cell: (key) => shown(settings[key][at]) }))], Object.keys(settings), () => ({}), { quiet: true }) : h('p', { class: 'hint' }, t('compare.same'));
   const charts = h('div', { class: 'charts' });
   replace(place, h('section', { class: 'panel' }, facts), h('section', { class: 'panel' }, h('h2', {}, t('compare.settings')), differ), h('section', { class: 'panel' }, h('h2', {}, t('run.learning')), charts));
   return draw(charts, runs, curves);

@@ -31,7 +31,7 @@ function answer({ error, pytorch, plimsoll, cards }) {
     error && reading(error),
     pytorch && settings(pytorch),
     plimsoll && section(t('doctor.plimsoll'), h('p', {}, t('doctor.plimsoll.words', { verdict: plimsoll.fits ? t('ladder.fits') : t('ladder.not'), batch: `${plimsoll.micro_batch} × ${plimsoll.accumulation}`, peak: bytes(plimsoll.planned_peak_bytes) }))),
-    cards?.length ? section(t('doctor.cards'), table(t('doctor.cards'), [{ name: t('cards.card'), cell: (row) => row.device }, { name: t('cards.verdict'), cell: (row) => h('span', { class: `badge ${row.fits ? 'good' : 'bad'}` }, row.fits ? t('ladder.fits') : t('ladder.not')) }, { name: t('plan.batch'), number: true, cell: (row) => `${row.per_device_train_batch_size} × ${row.gradient_accumulation_steps}` }, { name: t('runs.peak'), number: true, cell: (row) => bytes(row.card_bytes) }], cards)) : '',
+    cards?.length ? section(t('doctor.cards'), table(t('doctor.cards'), [{ name: t('cards.card'), cell: (row) => row.device }, { name: t('cards.verdict'), cell: (row) => h('span', { class: `badge ${row.fits ? 'good' : 'bad'}` }, row.fits ? t('ladder.fits') : t('ladder.not')) }, { name: t('plan.batch'), number: true, cell: (row) => `${row.per_device_train_batch_size} × ${row.gradient_accumulation_steps}` }, { name: t('runs.peak'), number: true, cell: (row) => bytes(row.card_bytes) }], cards, () => ({}), { quiet: true })) : '',
   ];
 }
 
@@ -49,6 +49,6 @@ function reading(error) {
 function settings(advice) {
   return section(t('doctor.pytorch'),
     h('p', {}, h('span', { class: `badge ${advice.fits ? 'good' : 'bad'}` }, advice.fits ? t('ladder.fits') : t('ladder.not')), ` ${advice.device}: ${bytes(advice.card_bytes)}`),
-    table(t('doctor.pytorch'), [{ name: t('compare.key'), cell: (row) => h('span', { class: 'mono' }, row.name) }, { name: t('studies.value'), cell: (row) => row.value }, { name: t('cards.memory'), cell: (row) => row.memory }, { name: t('doctor.speed'), cell: (row) => row.speed }, { name: t('run.learning'), cell: (row) => row.learning }], advice.settings || []),
+    table(t('doctor.pytorch'), [{ name: t('compare.key'), cell: (row) => h('span', { class: 'mono' }, row.name) }, { name: t('studies.value'), cell: (row) => row.value }, { name: t('cards.memory'), cell: (row) => row.memory }, { name: t('doctor.speed'), cell: (row) => row.speed }, { name: t('run.learning'), cell: (row) => row.learning }], advice.settings || [], () => ({}), { quiet: true }),
     advice.code ? h('pre', { class: 'log', tabindex: 0, 'aria-label': t('doctor.code') }, advice.code) : '', list(advice.notes || []), list((advice.ways_out || []).map(sentence)));
 }

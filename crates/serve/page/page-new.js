@@ -75,7 +75,18 @@ class Form {
     this.name = recipe.name;
     this.pick.value = recipe.name;
     this.base = null;
+    this.preview(recipe.text);
     this.change(recipe.text);
+  }
+
+  // What the text itself says, until the planner has filled in the rest.
+  preview(text) {
+    this.settings = {};
+    for (const slider of this.sliders) {
+      const key = slider.slider.keys.find((each) => Number.isFinite(Number(toml.read(text, each))));
+      if (key) this.settings[key] = Number(toml.read(text, key));
+      slider.show(key ? this.settings[key] : null, '');
+    }
   }
 
   keyOf(slider) { return slider.keys.find((key) => key in this.settings) || slider.keys[0]; }

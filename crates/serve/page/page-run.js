@@ -9,9 +9,12 @@ import { has, t } from '/words.js';
 
 const LOOK_MS = 1500;
 const DRAW_MS = 250;
-// Beside the loss, in this order; other numbers that a run tells follow.
-const CURVES = ['lr', 'norm', 'samples_per_s', 'tokens_per_s', 'data_samples_per_s', 'stall_ms', 'ms'];
-const HIDDEN = new Set(['loss', 'epoch', 'remaining_s', 'planned_peak_bytes', 'measured_peak_bytes', 'time', 'unix_ms', 'unix_s', 'samples', 'total_bytes', 'host_total_bytes']);
+// Beside the loss; what else a run tells is about speed and the machine, these first.
+const LEARNING = ['lr', 'norm', 'scale'];
+const CURVES = ['samples_per_s', 'tokens_per_s', 'data_samples_per_s', 'stall_ms', 'ms'];
+const HIDDEN = new Set(['loss', 'epoch', 'remaining_s', 'planned_peak_bytes', 'measured_peak_bytes', 'time', 'unix_ms', 'unix_s', 'samples', 'total_bytes', 'host_total_bytes', 'free_bytes']);
+// On a CPU the device's memory is the machine's.
+const SAME_ON_CPU = 'used_bytes';
 
 export async function open(main, [id]) {
   const page = new RunPage(main, id);
@@ -27,21 +30,24 @@ class RunPage {
     this.reason = h('div', { class: 'gone' });
     this.tiles = h('dl', { class: 'tiles' });
     this.lossPlace = h('div', { class: 'chart' });
-    this.others = h('div', { class: 'charts' });
+    this.learning = h('div', { class: 'charts' });
+    this.machine = h('div', { class: 'charts' });
     this.memory = h('div', { class: 'panel-part' }, h('p', { class: 'hint' }, t('loading')));
     this.logPlace = h('pre', { class: 'log', tabindex: 0, 'aria-label': t('run.log') });
     this.samples = h('div', { class: 'panel-part' });
+    this.texting = h('section', { class: 'panel', hidden: true }, h('h2', {}, t('run.samples')), this.samples);
     this.checkpoints = h('div', { class: 'panel-part' });
     this.recipe = h('pre', { class: 'log', tabindex: 0, 'aria-label': t('run.recipe') });
     const map = h('div', { class: 'panel-part' });
     this.logScale = h('input', { type: 'checkbox', onchange: () => this.lossChart?.setLog(this.logScale.checked) });
     replace(main, this.head, this.reason, this.tiles,
-      h('section', { class: 'panel' }, h('div', { class: 'head' }, h('h2', {}, t('run.learning')), h('label', { class: 'row hint' }, this.logScale, t('run.log_scale'))), this.lossPlace, this.others),
+      h('section', { class: 'panel' }, h('div', { class: 'head' }, h('h2', {}, t('run.learning')), h('label', { class: 'row hint' }, this.logScale, t('run.log_scale'))), this.lossPlace, this.learning),
       h('div', { class: 'two' },
         section(t('run.memory'), this.memory, h('details', { ontoggle: async (event) => { if (event.target.open && !map.childElementCount) await this.fill(map, async () => arenaMap(await get(runPath(id, '/plan')))); } }, h('summary', {}, t('run.map')), map)),
         section(t('run.log'), this.logPlace)),
+      section(t('run.machine'), this.machine),
       h('div', { class: 'two' }, section(t('run.use'), this.uses()), section(t('run.checkpoints'), this.checkpoints)),
-      section(t('run.samples'), this.samples),
+      this.texting,
       h('section', { class: 'panel' }, h('details', { ontoggle: (event) => event.target.open && this.showRecipe() }, h('summary', {}, t('run.recipe')), this.recipe)));
   }
 
@@ -118,7 +124,7 @@ class RunPage {
     const best = run.best || {};
     replace(this.tiles,
       h('div', { class: 'tile' }, h('dt', {}, t('runs.step')), h('dd', {}, h('span', { class: 'step' }, count(run.step)), progress(run))),
-      tile(t('metric.loss'), plain(run.loss), run.epoch !== undefined ? t('run.epoch', { epoch: count(run.epoch + 1) }) : ''),
+      tile(t('metric.loss'), plain(run.smoothed_loss ?? run.loss), run.epoch !== undefined ? t('run.epoch', { epoch: count(run.epoch + 1) }) : ''),
       tile(t('runs.best'), score(run.best), best.step ? t('run.at', { step: count(best.step) }) : ''),
       tile(t('metric.samples_per_s'), plain(run.samples_per_s, 0), run.effective_batch ? t('run.batch', { batch: count(run.effective_batch) }) : ''),
       tile(run.state === 'running' ? t('runs.left') : t('run.took'), seconds(run.state === 'running' ? run.remaining_s : run.seconds)),
@@ -142,22 +148,29 @@ class RunPage {
     const lines = [{ label: t('metric.loss'), color: '#9db9c6' }, { label: t('run.smooth'), color: '#0b7fb0' }, { label: t('run.evaluation'), color: '#d55e00', points: true }];
     if (!this.lossChart) this.lossChart = chart(this.lossPlace, t('run.loss.label', { id: this.id }), lines, data, { height: 280 });
     else this.lossChart.setData(data);
-    const told = (table) => Object.keys(table.columns).filter((name) => !HIDDEN.has(name) && table.columns[name].some((value) => value !== null));
-    const names = [...new Set([...CURVES, ...told(this.steps)])].filter((name) => told(this.steps).includes(name));
-    names.forEach((name) => this.curve(name, this.steps, name));
-    told(this.evaluations).filter((name) => !['ms', 'loss'].includes(name)).forEach((name) => this.curve(`evaluation.${name}`, this.evaluations, name, true));
-    told(this.devices).forEach((name) => this.curve(`device.${name}`, this.devices, name));
+    this.drawOthers();
   }
 
-  curve(key, table, name, points) {
+  drawOthers() {
+    const told = (table) => Object.keys(table.columns).filter((name) => !HIDDEN.has(name) && table.columns[name].some((value) => value !== null));
+    const steps = told(this.steps);
+    const place = (name) => (LEARNING.includes(name) ? this.learning : this.machine);
+    [...new Set([...LEARNING, ...CURVES, ...steps])].filter((name) => steps.includes(name)).forEach((name) => this.curve(place(name), name, this.steps, name));
+    told(this.evaluations).filter((name) => !['ms', 'loss'].includes(name)).forEach((name) => this.curve(this.learning, `evaluation.${name}`, this.evaluations, name, true));
+    const onCpu = (this.run.device || '').startsWith('cpu');
+    told(this.devices).filter((name) => !(onCpu && name === SAME_ON_CPU)).forEach((name) => this.curve(this.machine, `device.${name}`, this.devices, name));
+  }
+
+  curve(parent, key, table, name, points) {
     const data = [table.step, table.columns[name]];
     const known = this.charts.get(key);
     if (known) { known.drawn.setData(data); return; }
-    const label = title(name);
-    const place = h('div', { class: 'chart' });
-    this.others.append(h('div', {}, h('h3', {}, points ? `${t('run.evaluation')}: ${label}` : label), place));
+    const label = points ? `${t('run.evaluation')}: ${title(name)}` : title(name);
+    const place = h('div', { class: 'chart small' });
+    const note = h('span', { class: 'value' });
+    parent.append(h('div', {}, h('h3', { class: 'curve-name' }, label, note), place));
     const format = name.endsWith('_bytes') ? bytes : name === 'accuracy' ? percent : plain;
-    this.charts.set(key, { drawn: chart(place, label, [{ label, points, color: points ? '#d55e00' : undefined }], data, { height: 180, format }) });
+    this.charts.set(key, { drawn: chart(place, label, [{ label, points, color: points ? '#d55e00' : undefined }], data, { height: 160, format, note }) });
   }
 
   async showMemory() {
@@ -173,7 +186,7 @@ class RunPage {
     const gaps = plan ? plan.arena_bytes - total(peak) : 0;
     const rows = [[t('run.planned.name'), run.planned_peak_bytes], [t('run.measured'), run.measured_peak_bytes], [t('component.budget'), run.budget_bytes]];
     replace(this.memory, plan ? hull({ breakdown, reserve: plan.reserve_bytes, gaps, budget: run.budget_bytes }) : '',
-      table(t('run.memory'), [{ name: t('run.what'), cell: ([name]) => name }, { name: t('cards.memory'), number: true, cell: ([, size]) => bytes(size) }, { name: t('run.bytes'), number: true, cell: ([, size]) => count(size) }], rows));
+      table(t('run.memory'), [{ name: t('run.what'), cell: ([name]) => name }, { name: t('cards.memory'), number: true, cell: ([, size]) => bytes(size) }, { name: t('run.bytes'), number: true, cell: ([, size]) => count(size) }], rows, () => ({}), { quiet: true }));
   }
 
   async readLog() {
@@ -192,12 +205,13 @@ class RunPage {
 
   showSamples() {
     const texts = (this.texts || []).slice(-8).reverse();
-    replace(this.samples, texts.length ? texts.map((text) => h('div', { class: 'panel-part' }, h('h3', {}, t('run.at', { step: count(text.step) })), h('p', { class: 'sample' }, h('strong', {}, text.prompt), text.text))) : h('p', { class: 'hint' }, t('run.no_samples')));
+    this.texting.hidden = texts.length === 0;
+    replace(this.samples, texts.map((text) => h('div', { class: 'panel-part' }, h('h3', {}, t('run.at', { step: count(text.step) })), h('p', { class: 'sample' }, h('strong', {}, text.prompt), text.text))));
   }
 
   async showCheckpoints() {
     const found = await get(runPath(this.id, '/checkpoints')).catch(() => []);
-    replace(this.checkpoints, found.length ? table(t('run.checkpoints'), [{ name: t('runs.step'), number: true, cell: (row) => count(row.step) }, { name: t('cards.memory'), number: true, cell: (row) => bytes(row.bytes) }, { name: t('runs.when'), cell: (row) => when(row.written) }], found) : h('p', { class: 'hint' }, t('run.no_checkpoints')));
+    replace(this.checkpoints, found.length ? table(t('run.checkpoints'), [{ name: t('runs.step'), number: true, cell: (row) => count(row.step) }, { name: t('cards.memory'), number: true, cell: (row) => bytes(row.bytes) }, { name: t('runs.when'), cell: (row) => when(row.written) }], found, () => ({}), { quiet: true }) : h('p', { class: 'hint' }, t('run.no_checkpoints')));
   }
 
   async showRecipe() { await this.fill(this.recipe, async () => get(runPath(this.id, '/recipe'))); }

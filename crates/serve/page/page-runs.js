@@ -47,7 +47,7 @@ export async function open(main) {
       { name: t('runs.name'), cell: (run) => h('a', { href: `#/run/${encodeURIComponent(run.id)}` }, run.id) },
       { name: t('runs.state'), cell: (run) => badge(run.state) },
       { name: t('runs.step'), cell: progress },
-      { name: t('metric.loss'), number: true, cell: (run) => plain(run.loss) },
+      { name: t('metric.loss'), number: true, cell: (run) => plain(run.smoothed_loss ?? run.loss) },
       { name: t('runs.best'), number: true, cell: (run) => score(run.best) },
       { name: t('metric.samples_per_s'), number: true, cell: (run) => plain(run.samples_per_s, 0) },
       { name: t('runs.peak'), number: true, cell: (run) => bytes(run.measured_peak_bytes ?? run.planned_peak_bytes) },

@@ -16,6 +16,8 @@ pub struct Options {
     pub read_only: bool,
     /// Where runs are.
     pub runs: PathBuf,
+    /// Where studies of the search are; it need not be there.
+    pub studies: PathBuf,
     /// Where data, checkpoints and recipes are: nothing outside of it is read for a client.
     pub data: PathBuf,
     /// The command that trains.

@@ -1,7 +1,8 @@
 //! What went wrong, as every answer of the API says it: problem JSON with the field at fault, the cause and a hint.
 
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{FromRequest, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use plimsoll::{Explain, Fault, RecipeError};
@@ -148,7 +149,8 @@ impl IntoResponse for Problem {
     }
 }
 
-/// A body that is JSON of a type, or a problem that names the place.
+/// A body that is JSON of a type, or a problem that names the place. It has to say so: forms of other pages can send text
+/// and form data without asking, JSON they cannot.
 pub(crate) struct Sent<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Sent<T> {
@@ -162,6 +164,35 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Sent<T> {
     }
 }
 
+/// What stands behind the `?` of an address.
+pub(crate) struct Asked<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Asked<T>, Problem> {
+        let read = Query::<T>::from_request_parts(parts, state).await;
+        read.map(|Query(asked)| Asked(asked)).map_err(|rejection| {
+            // `Failed to deserialize query string: points: invalid digit …`
+            let words = rejection.body_text();
+            let cause = words.split_once(": ").map_or(words.as_str(), |(_, cause)| cause);
+            Problem::bad(cause.split_once(": ").map_or("query", |(field, _)| field), cause)
+        })
+    }
+}
+
+/// The names in an address.
+pub(crate) struct Named<T>(pub T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Named<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Named<T>, Problem> {
+        let read = Path::<T>::from_request_parts(parts, state).await;
+        read.map(|Path(named)| Named(named)).map_err(|rejection| Problem::not_found(rejection.body_text()))
+    }
+}
+
 fn explain(rejection: &JsonRejection) -> Problem {
     let words = rejection.body_text();
     match rejection {
@@ -170,6 +201,11 @@ fn explain(rejection: &JsonRejection) -> Problem {
             let cause = words.split_once(": ").map_or(words.as_str(), |(_, cause)| cause);
             let field = cause.split_once(": ").map_or("body", |(field, _)| field);
             Problem::bad(field, cause)
+        }
+        JsonRejection::MissingJsonContentType(_) => {
+            Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a body is JSON here")
+                .field("content-type")
+                .hint("send Content-Type: application/json")
         }
         JsonRejection::JsonSyntaxError(_) => Problem::new(StatusCode::BAD_REQUEST, words),
         _ => Problem::new(rejection.status(), words),

@@ -2,7 +2,7 @@
 
 use crate::api;
 use crate::connection::Patient;
-use crate::folders::{Folders, Tails};
+use crate::folders::{Folders, Studies, Tails};
 use crate::gate::Gate;
 use crate::guard::Peer;
 use crate::jobs::{Queue, Tools};
@@ -102,6 +102,7 @@ impl Server {
             queue: Queue::open(&root, &data, &options.program, options.parallel),
             tools: Tools::new(&options.program, &data),
             tails: Tails::default(),
+            studies: Studies::new(&options.studies),
             streams: Arc::new(Semaphore::new(MOST_STREAMS)),
             folders,
             options,

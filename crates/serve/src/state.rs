@@ -1,6 +1,6 @@
 //! What all requests share.
 
-use crate::folders::{Folders, Tails};
+use crate::folders::{Folders, Studies, Tails};
 use crate::gate::Gate;
 use crate::jobs::{Queue, Tools};
 use crate::options::Options;
@@ -17,6 +17,7 @@ pub(crate) struct State {
     pub options: Options,
     pub gate: Gate,
     pub folders: Folders,
+    pub studies: Studies,
     pub tails: Tails,
     pub planner: Arc<Planner>,
     pub queue: Queue,

@@ -1,6 +1,6 @@
 // A server with folders of its own, and a browser that looks at it.
 import { spawn } from 'node:child_process';
-import { cpSync, existsSync, mkdtempSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { appendFileSync, cpSync, existsSync, mkdtempSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { chromium } from 'playwright-core';
@@ -9,17 +9,22 @@ const BROWSERS = [process.env.CHROMIUM, '/usr/bin/chromium', '/usr/bin/chromium-
 export const PROGRAM = process.env.PLIMSOLL;
 if (!PROGRAM || !existsSync(PROGRAM)) throw new Error('PLIMSOLL names the binary to test: tools/serve/browser-tests sets it');
 
+const desks = new Set();
+// Whatever a test left behind.
+export async function endAll() { for (const desk of [...desks]) await desk.end(); }
+
 export class Desk {
   constructor(flags = []) {
     this.folder = mkdtempSync(join(tmpdir(), 'plimsoll-page-'));
     this.runs = join(this.folder, 'runs');
     mkdirSync(join(this.folder, 'data'));
     this.flags = flags;
+    desks.add(this);
   }
 
   // The same port after a restart, so that the page finds it again.
   async start(port = this.port ?? 0) {
-    const flags = ['serve', '--port', String(port), '--runs', this.runs, '--data', join(this.folder, 'data'), ...this.flags];
+    const flags = ['serve', '--port', String(port), '--runs', this.runs, '--data', join(this.folder, 'data'), '--studies', join(this.folder, 'studies'), ...this.flags];
     this.server = spawn(PROGRAM, flags, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, HOME: this.folder } });
     this.errors = '';
     this.server.stderr.on('data', (text) => { this.errors += text; });
@@ -56,13 +61,48 @@ export class Desk {
   copyRun(from, to) { cpSync(join(this.runs, from), join(this.runs, to), { recursive: true }); }
   files(...path) { const folder = join(this.runs, ...path); return existsSync(folder) ? readdirSync(folder) : []; }
 
-  async end() {
-    for (const run of await this.api('/runs').catch(() => [])) {
-      if (['running', 'starting', 'queued', 'stopping'].includes(run.state)) await this.api(`/runs/${run.id}/stop`, { now: true }).catch(() => {});
-    }
-    if (this.server.exitCode === null) await this.kill('SIGTERM');
-    rmSync(this.folder, { recursive: true, force: true, maxRetries: 5 });
+  // The journal of a search, as `plimsoll tune` and Optuna write it.
+  study(name, trials = 12) {
+    const folder = join(this.folder, 'studies', name);
+    mkdirSync(folder, { recursive: true });
+    const lines = [{ op_code: 0, worker_id: 'w', study_name: name, directions: [2] }, { op_code: 3, worker_id: 'w', study_id: 0, system_attr: { 'study:metric_names': ['accuracy'] } }, ...Array.from({ length: trials }, (_, at) => trial(at))];
+    writeFileSync(join(folder, 'journal.log'), lines.map((line) => `${JSON.stringify(line)}\n`).join(''));
   }
+
+  // One more trial ends.
+  growStudy(name) { appendFileSync(join(this.folder, 'studies', name, 'journal.log'), `${JSON.stringify(trial(12))}\n`); }
+
+  // Nothing of a test that failed may stand in the way of the next.
+  async quiet() {
+    const runs = await this.api('/runs').catch(() => []);
+    for (const run of runs) if (['running', 'starting', 'queued', 'stopping'].includes(run.state)) await this.api(`/runs/${encodeURIComponent(run.id)}/stop`, { now: true }).catch(() => {});
+  }
+
+  async end() {
+    desks.delete(this);
+    if (this.server && this.server.exitCode === null && this.server.signalCode === null) await this.kill('SIGTERM');
+    // Trainings outlive their server; each is named in its own folder.
+    for (const run of this.files()) {
+      const lock = join(this.runs, run, 'run.lock');
+      const pid = existsSync(lock) ? Number.parseInt(readFileSync(lock, 'utf8'), 10) : 0;
+      if (pid > 0 && isOurs(pid, this.folder)) process.kill(pid, 'SIGKILL');
+    }
+    rmSync(this.folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 });
+  }
+}
+
+// Numbers of processes are given out again: only one that was called with our folder is ours.
+function isOurs(pid, folder) {
+  try { return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(folder); } catch { return false; }
+}
+
+function trial(at) {
+  const second = (n) => `2026-11-16T11:${String(10 + Math.floor(n / 60)).padStart(2, '0')}:${String(n % 60).padStart(2, '0')}.000000+00:00`;
+  const lr = 1e-4 * 10 ** (2 * ((at * 0.37) % 1));
+  const [lower, upper] = [1e-4, 1e-2];
+  return { op_code: 4, worker_id: 'w', study_id: 0, datetime_start: second(7 * at), datetime_complete: second(7 * at + 6), state: 1, value: 0.9 - 0.05 * Math.abs(Math.log10(lr) + 3) - 0.002 * (at % 3), values: null,
+    distributions: { 'train.optimizer.lr': JSON.stringify({ name: 'FloatDistribution', attributes: { step: null, low: lower, high: upper, log: true } }), 'train.effective_batch': JSON.stringify({ name: 'CategoricalDistribution', attributes: { choices: [16, 32, 64] } }) },
+    params: { 'train.optimizer.lr': lr, 'train.effective_batch': at % 3 }, user_attrs: {}, system_attrs: {}, intermediate_values: {} };
 }
 
 function story(n) {

@@ -1,18 +1,23 @@
 // Walks through the page as a person would: first visit, a training from start to export, both languages, a server that
 // dies, keyboard alone, a phone, and what screen readers need.
 import assert from 'node:assert/strict';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import AxeBuilder from '@axe-core/playwright';
-import { Desk, browser } from './desk.js';
+import { Desk, browser, endAll } from './desk.js';
 
 const WAIT = 90_000;
 const chrome = await browser();
 const failures = [];
+// The page's own words: the same walk in both languages.
+const words = Object.fromEntries(['en', 'ru'].map((name) => [name, JSON.parse(readFileSync(new URL(`../../../crates/serve/page/${name}.json`, import.meta.url)))]));
+const said = (name, key, values = {}) => words[name][key].replace(/\{(\w+)\}/g, (_, blank) => values[blank]);
 const only = process.argv.slice(2);
 
 async function test(name, work) {
   if (only.length && !only.some((part) => name.includes(part))) return;
   const start = Date.now();
-  try { await work(); console.log(`ok   ${name} (${((Date.now() - start) / 1000).toFixed(1)} s)`); } catch (error) { failures.push(name); console.log(`FAIL ${name}\n${error.stack || error}`); }
+  try { await work(); console.log(`ok   ${name} (${((Date.now() - start) / 1000).toFixed(1)} s)`); } catch (error) { failures.push(name); console.log(`FAIL ${name}\n${error.stack || error}`); await desk.quiet(); }
 }
 
 // A page that reports every error of its scripts and every refused resource.
@@ -28,8 +33,9 @@ async function open(desk, options = {}, path = '') {
   return page;
 }
 
-async function isClean(page, what) {
-  const { violations } = await new AxeBuilder({ page }).analyze();
+async function isClean(page, what, rules) {
+  const builder = new AxeBuilder({ page });
+  const { violations } = await (rules ? builder.withRules(rules) : builder).analyze();
   const serious = violations.filter((each) => ['serious', 'critical'].includes(each.impact));
   assert.deepEqual(serious.map((each) => `${what}: ${each.id}: ${each.nodes.slice(0, 3).map((node) => node.html.slice(0, 140)).join(' | ')}`), []);
 }
@@ -45,6 +51,7 @@ async function drag(page, name, steps) {
 }
 
 const desk = new Desk();
+desk.study('small');
 await desk.start();
 
 await test('first visit, form, planner answers while dragging', async () => {
@@ -99,43 +106,63 @@ await test('a wrong recipe says line and hint', async () => {
   await page.context().close();
 });
 
+const stepNow = () => Number(document.querySelector('.tile .step').textContent.replace(/\D/g, ''));
+const beyond = (page, least) => page.waitForFunction((than) => Number(document.querySelector('.tile .step').textContent.replace(/\D/g, '')) > than, least);
 let run;
-await test('start, live curves, stop, resume, compare, export', async () => {
-  const page = await open(desk, {}, '#/new?recipe=quickstart');
-  await page.getByText('Ready to train with batch 64').waitFor();
-  await page.getByRole('button', { name: 'Start training' }).click();
+// Some run to look at, whichever tests were chosen.
+const someRun = async () => encodeURIComponent(run ?? (await desk.api('/runs'))[0].id);
+
+// Start → live curves → stop → resume → compare → export, by the words of a language.
+async function wholeWalk(name, locale) {
+  const t = (key, values) => said(name, key, values);
+  const page = await open(desk, { locale }, '#/new?recipe=quickstart');
+  await page.getByText(t('new.ready', { batch: 64 })).waitFor();
+  await page.getByRole('button', { name: t('new.start') }).click();
   await page.waitForURL(/#\/run\//);
   run = decodeURIComponent(page.url().split('#/run/')[1]);
   await page.locator('h1', { hasText: run }).waitFor();
   await page.locator('.badge.running').waitFor();
   await page.locator('.uplot canvas').first().waitFor();
-  const step = async () => Number((await page.locator('.tile .step').first().textContent()).replace(/\D/g, ''));
-  await page.waitForFunction(() => Number(document.querySelector('.tile .step').textContent.replace(/\D/g, '')) > 2);
-  const before = await step();
-  await page.waitForFunction((least) => Number(document.querySelector('.tile .step').textContent.replace(/\D/g, '')) > least, before);
+  await beyond(page, 2);
+  await beyond(page, await page.evaluate(stepNow));
   await page.getByText('ready to train').first().waitFor();
-  await page.getByRole('button', { name: 'Stop' }).click();
+  await page.getByRole('button', { name: t('run.stop') }).click();
   await page.locator('.badge.interrupted').waitFor();
-  await page.getByRole('button', { name: 'Resume' }).click();
+  await page.getByRole('button', { name: t('run.resume') }).click();
   await page.locator('.badge.running').waitFor();
-  const stopped = await step();
-  await page.waitForFunction((least) => Number(document.querySelector('.tile .step').textContent.replace(/\D/g, '')) > least, stopped);
-  await page.getByRole('button', { name: 'Stop' }).click();
+  await beyond(page, await page.evaluate(stepNow));
+  await page.getByRole('button', { name: t('run.stop') }).click();
   await page.locator('.badge.interrupted').waitFor();
-  await page.locator('section', { hasText: 'Checkpoints' }).locator('tbody tr').first().waitFor();
-  await page.getByText('One step, buffer by buffer').click();
-  await page.locator('canvas.map').waitFor();
-  await page.locator('canvas.map').hover({ position: { x: 30, y: 280 } });
+  await page.locator('section', { hasText: t('run.checkpoints') }).locator('tbody tr').first().waitFor();
+  await page.getByText(t('run.map')).click();
+  const map = page.locator('canvas.map');
+  await map.waitFor();
+  // Weights are at the bottom of the arena and stay for the whole run.
+  const { height } = await map.boundingBox();
+  await map.hover({ position: { x: 30, y: height - 3 } });
   await page.locator('.map-note strong').waitFor();
-  await page.getByRole('button', { name: 'Export the model' }).click();
+  assert.ok((await page.locator('.map-note').textContent()).includes(t('map.resident')));
+  await page.getByRole('button', { name: t('run.export') }).click();
   await page.getByRole('link', { name: 'model.safetensors' }).waitFor();
   assert.ok(desk.files(run, 'export').includes('model.safetensors'));
-  desk.copyRun(run, 'twin-1');
-  await page.goto(`${desk.home}#/compare?run=${encodeURIComponent(run)}&run=twin-1`);
-  await page.getByText('Their settings are the same').waitFor();
+  desk.copyRun(run, `twin-${name}`);
+  await page.goto(`${desk.home}#/compare?run=${encodeURIComponent(run)}&run=twin-${name}`);
+  await page.getByText(t('compare.same')).waitFor();
   await page.locator('.uplot canvas').first().waitFor();
   assert.deepEqual(page.problems, []);
   await page.context().close();
+}
+
+await test('start, live curves, stop, resume, compare, export', () => wholeWalk('en', 'en-US'));
+await test('the same in Russian', () => wholeWalk('ru', 'ru-RU'));
+
+await test('stop and resume at once: the server waits for the old process', async () => {
+  const { id } = await desk.api('/runs', { recipe: (await desk.api('/recipes')).find((recipe) => recipe.name === 'quickstart').text, name: 'quickstart' });
+  while (!((await desk.api(`/runs/${id}`)).step > 1)) await new Promise((resolve) => setTimeout(resolve, 200));
+  await desk.api(`/runs/${id}/stop`, {});
+  const answer = await desk.api(`/runs/${id}/resume`, {});
+  assert.equal(answer.id, id, JSON.stringify(answer));
+  await desk.api(`/runs/${id}/stop`, { now: true });
 });
 
 await test('the server dies with the page open and comes back: it goes on by itself', async () => {
@@ -144,14 +171,13 @@ await test('the server dies with the page open and comes back: it goes on by its
   await page.getByRole('button', { name: 'Start training' }).click();
   await page.waitForURL(/#\/run\//);
   await page.locator('.badge.running').waitFor();
-  const step = () => page.evaluate(() => Number(document.querySelector('.tile .step').textContent.replace(/\D/g, '')));
-  await page.waitForFunction(() => Number(document.querySelector('.tile .step').textContent.replace(/\D/g, '')) > 1);
+  await beyond(page, 1);
   await desk.kill('SIGKILL');
   await page.locator('#banner > div').waitFor();
-  const before = await step();
+  const before = await page.evaluate(stepNow);
   await desk.start();
   await page.locator('#banner > div').waitFor({ state: 'detached' });
-  await page.waitForFunction((least) => Number(document.querySelector('.tile .step').textContent.replace(/\D/g, '')) > least, before);
+  await beyond(page, before);
   // The new server knows the child of the old one, and can stop it.
   await page.getByRole('button', { name: 'Stop' }).click();
   await page.locator('.badge.interrupted').waitFor();
@@ -195,7 +221,8 @@ await test('keyboard alone starts a training and stops it', async () => {
 
 await test('a phone shows every page without scrolling sideways', async () => {
   const page = await open(desk, { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true });
-  for (const path of ['runs', 'new', 'queue', `compare?run=${encodeURIComponent(run || '')}`, 'studies', 'devices', 'doctor', `run/${encodeURIComponent(run || '')}`]) {
+  const id = await someRun();
+  for (const path of ['runs', 'new', 'queue', `compare?run=${id}`, 'studies', 'studies/small', 'devices', 'doctor', `run/${id}`]) {
     await page.goto(`${desk.home}#/${path}`);
     await page.waitForSelector('main h1');
     await page.waitForTimeout(300);
@@ -206,16 +233,33 @@ await test('a phone shows every page without scrolling sideways', async () => {
 });
 
 await test('every page is fit for screen readers, light and dark', async () => {
-  for (const colorScheme of ['light', 'dark']) {
-    const page = await open(desk, { colorScheme });
-    for (const path of ['runs', 'new?recipe=quickstart', 'queue', `compare?run=${encodeURIComponent(run || '')}`, 'studies', 'devices', 'doctor', 'docs', `run/${encodeURIComponent(run || '')}`]) {
-      await page.goto(`${desk.home}#/${path}`);
-      await page.waitForSelector('main h1');
-      await page.waitForTimeout(500);
-      await isClean(page, `${path} ${colorScheme}`);
-    }
-    await page.context().close();
+  const page = await open(desk);
+  const id = await someRun();
+  for (const path of ['runs', 'new?recipe=quickstart', 'queue', `compare?run=${id}`, 'studies', 'studies/small', 'devices', 'doctor', 'docs', `run/${id}`]) {
+    await page.goto(`${desk.home}#/${path}`);
+    await page.waitForSelector('main h1');
+    await page.waitForTimeout(400);
+    await page.emulateMedia({ colorScheme: 'light' });
+    await isClean(page, `${path} light`);
+    await page.emulateMedia({ colorScheme: 'dark' });
+    await isClean(page, `${path} dark`, ['color-contrast']);
   }
+  await page.context().close();
+});
+
+await test('a study shows its best trial, its history and what matters, and grows by itself', async () => {
+  const page = await open(desk, {}, '#/studies');
+  await page.getByRole('link', { name: 'small' }).click();
+  await page.locator('h1', { hasText: 'small' }).waitFor();
+  await page.locator('.uplot canvas').first().waitFor();
+  const rows = () => page.locator('tbody tr').count();
+  const before = await rows();
+  assert.ok(before >= 8, `${before} trials`);
+  assert.equal(await page.locator('tr.best').count(), 1);
+  desk.growStudy('small');
+  await page.waitForFunction((least) => document.querySelectorAll('tbody tr').length > least, before);
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
 });
 
 await test('a thousand runs and a hundred thousand points stay smooth', async () => {
@@ -227,8 +271,6 @@ await test('a thousand runs and a hundred thousand points stay smooth', async ()
   await page.getByText('1,000 runs').or(page.getByText('1000 runs')).waitFor();
   await page.getByLabel('Find a run').fill('seed-77');
   await page.waitForFunction(() => document.querySelectorAll('tbody tr').length < 20);
-  const { writeFileSync, readFileSync } = await import('node:fs');
-  const { join } = await import('node:path');
   const file = join(many.runs, 'seed-1', 'events.jsonl');
   const line = JSON.parse(readFileSync(file, 'utf8').split('\n')[1]);
   writeFileSync(file, Array.from({ length: 100_000 }, (_, at) => JSON.stringify({ ...line, step: at + 1, loss: 1 / (1 + at / 1000) })).join('\n') + '\n');
@@ -262,10 +304,10 @@ await test('a token is asked for, the link lets in, and scripts in names do noth
   await page.locator('h1', { hasText: '<img' }).waitFor();
   assert.equal(await page.evaluate(() => window.hacked), undefined);
   await page.close();
-  await shut.kill('SIGTERM');
+  await shut.end();
 });
 
-await desk.end();
 await chrome.close();
+await endAll();
 console.log(failures.length ? `${failures.length} failed: ${failures.join('; ')}` : 'all walked');
 process.exit(failures.length ? 1 : 0);

@@ -35,6 +35,9 @@ pub struct Arguments {
     /// The folder of runs
     #[arg(long, value_name = "DIR", default_value = "runs")]
     runs: PathBuf,
+    /// The folder of studies, as `plimsoll tune` has it
+    #[arg(long, value_name = "DIR", default_value = "studies")]
+    studies: PathBuf,
     /// The folder of data, checkpoints and recipes: nothing outside of it is read
     #[arg(long, value_name = "DIR", default_value = ".")]
     data: PathBuf,
@@ -59,6 +62,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         allowed_hosts: arguments.allow_host.clone(),
         read_only: arguments.read_only,
         runs: arguments.runs.clone(),
+        studies: arguments.studies.clone(),
         data: arguments.data.clone(),
         program,
         parallel: arguments.parallel.map(usize::from),

@@ -3,10 +3,10 @@
 use crate::assets;
 use crate::folders::{RunId, unix_seconds};
 use crate::guard::{Peer, enter_by_link};
-use crate::problem::Problem;
+use crate::problem::{Named, Problem};
 use crate::state::Shared;
 use axum::Router;
-use axum::extract::{ConnectInfo, Path, RawQuery, State};
+use axum::extract::{ConnectInfo, RawQuery, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -41,7 +41,7 @@ async fn index(
     }
 }
 
-async fn file(Path(name): Path<String>, headers: HeaderMap) -> Result<Response, Problem> {
+async fn file(Named(name): Named<String>, headers: HeaderMap) -> Result<Response, Problem> {
     assets::serve(&name, &headers)
 }
 

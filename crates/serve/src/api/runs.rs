@@ -3,17 +3,18 @@
 use crate::folders::{Checkpoint, RunId, Summary, Thinned, Times, read_some};
 use crate::jobs::{Job, JobState, Submission};
 use crate::planning::{Checked, Question};
-use crate::problem::{Problem, Sent};
+use crate::problem::{Asked, Named, Problem, Sent};
 use crate::settings::{differing, flat};
 use crate::state::{Shared, State as Server};
 use axum::Json;
-use axum::extract::{Path, Query, RawQuery, State};
+use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use plimsoll::{Device, Timeline};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use utoipa::{IntoParams, ToSchema};
 
 /// A run in one row.
@@ -129,7 +130,7 @@ pub(super) fn remaining(state: &Server) -> HashMap<RunId, f64> {
 /// One run
 #[utoipa::path(get, path = "/runs/{id}", tag = "runs", params(("id" = RunId, Path, description = "The run's name")),
     responses((status = 200, description = "What is known about it", body = Run)))]
-pub(super) async fn one(State(state): State<Shared>, Path(id): Path<String>) -> Result<Json<Run>, Problem> {
+pub(super) async fn one(State(state): State<Shared>, Named(id): Named<String>) -> Result<Json<Run>, Problem> {
     let parsed = RunId::parse(&id);
     let job = parsed.as_ref().and_then(|id| state.queue.job(id));
     match (found(&state, &id), job) {
@@ -160,8 +161,8 @@ fn usual_points() -> usize {
     responses((status = 200, description = "Columns by name", body = Thinned)))]
 pub(super) async fn curves(
     State(state): State<Shared>,
-    Path(id): Path<String>,
-    Query(Points { points }): Query<Points>,
+    Named(id): Named<String>,
+    Asked(Points { points }): Asked<Points>,
 ) -> Result<Json<Thinned>, Problem> {
     let (id, folder) = found(&state, &id)?;
     let read = blocking(move || state.folders.curves(&id, &folder, points.clamp(2, 200_000))).await?;
@@ -193,8 +194,8 @@ const LOG_BYTES: u64 = 64 << 10;
     responses((status = 200, description = "At most 64 KiB", body = LogPart)))]
 pub(super) async fn log(
     State(state): State<Shared>,
-    Path(id): Path<String>,
-    Query(part): Query<Part>,
+    Named(id): Named<String>,
+    Asked(part): Asked<Part>,
 ) -> Result<Json<LogPart>, Problem> {
     let missing = || Problem::not_found("there is no log of this run").hint("runs that are started here have one");
     let id = RunId::parse(&id).ok_or_else(missing)?;
@@ -212,7 +213,7 @@ pub(super) async fn log(
 /// The resolved recipe of a run
 #[utoipa::path(get, path = "/runs/{id}/recipe", tag = "runs", params(("id" = RunId, Path, description = "The run's name")),
     responses((status = 200, description = "TOML", content_type = "text/plain", body = String)))]
-pub(super) async fn recipe(State(state): State<Shared>, Path(id): Path<String>) -> Result<Response, Problem> {
+pub(super) async fn recipe(State(state): State<Shared>, Named(id): Named<String>) -> Result<Response, Problem> {
     let (_, folder) = found(&state, &id)?;
     let read = blocking(move || read_some(&folder.join("recipe.toml"), 0, 1 << 20)).await?;
     let (bytes, _) = read.map_err(|_| Problem::not_found("this run has no recipe yet"))?;
@@ -222,7 +223,7 @@ pub(super) async fn recipe(State(state): State<Shared>, Path(id): Path<String>) 
 /// One step of a run's plan as a map
 #[utoipa::path(get, path = "/runs/{id}/plan", tag = "runs", params(("id" = RunId, Path, description = "The run's name")),
     responses((status = 200, description = "Every buffer with its address, size and lifetime", body = Object)))]
-pub(super) async fn timeline(State(state): State<Shared>, Path(id): Path<String>) -> Result<Json<Timeline>, Problem> {
+pub(super) async fn timeline(State(state): State<Shared>, Named(id): Named<String>) -> Result<Json<Timeline>, Problem> {
     let (_, folder) = found(&state, &id)?;
     let read = state.planner.timeline_of_run(folder).await;
     // Whatever is wrong with a stored plan, this client did not write it.
@@ -237,7 +238,7 @@ pub(super) async fn timeline(State(state): State<Shared>, Path(id): Path<String>
     responses((status = 200, description = "Names, steps and sizes", body = Vec<Checkpoint>)))]
 pub(super) async fn checkpoints(
     State(state): State<Shared>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
 ) -> Result<Json<Vec<Checkpoint>>, Problem> {
     let (_, folder) = found(&state, &id)?;
     Ok(Json(blocking(move || state.folders.checkpoints(&folder)).await?))
@@ -318,7 +319,7 @@ pub(crate) struct Stop {
     responses((status = 202, description = "It was asked to", body = Accepted)))]
 pub(super) async fn stop(
     State(state): State<Shared>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     Sent(stop): Sent<Stop>,
 ) -> Result<Response, Problem> {
     let missing = || Problem::not_found("there is no such run").field("id");
@@ -341,10 +342,11 @@ pub(crate) struct Nothing {}
     responses((status = 201, description = "It is in the queue", body = Accepted)))]
 pub(super) async fn resume(
     State(state): State<Shared>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     Sent(Nothing {}): Sent<Nothing>,
 ) -> Result<Response, Problem> {
     let (id, folder) = found(&state, &id)?;
+    let_it_go(&state, &id).await;
     if !folder.join("recipe.toml").is_file() {
         return Err(Problem::conflict("this run had not begun").hint("start it anew"));
     }
@@ -361,11 +363,26 @@ pub(super) async fn resume(
     accepted(&job.await??)
 }
 
+/// How long a run that was asked to stop may take to write its checkpoint before who resumes it is sent away.
+const LONGEST_GOODBYE: Duration = Duration::from_secs(30);
+
+/// Waits while a run that was asked to stop is still at it: who stops and resumes at once means both.
+async fn let_it_go(state: &Shared, id: &RunId) {
+    let until = Instant::now() + LONGEST_GOODBYE;
+    let leaves = || state.queue.job(id).is_some_and(|job| job.stopping && !job.is_over());
+    while leaves() && Instant::now() < until {
+        let watched = state.clone();
+        let _ = blocking(move || watched.queue.tick()).await;
+        if leaves() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
 /// Runs beside each other.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Comparison {
     /// Settings in which they differ: key → value of each run, null where it has none.
-    #[schema(value_type = BTreeMap<String, Vec<Object>>)]
     settings: BTreeMap<String, Vec<serde_json::Value>>,
     runs: Vec<Run>,
     curves: Vec<Thinned>,

@@ -3,10 +3,10 @@
 
 use super::runs::found;
 use crate::folders::{Lines, Next, Reader};
-use crate::problem::Problem;
+use crate::problem::{Asked, Named, Problem};
 use crate::state::Shared;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -38,8 +38,8 @@ pub(crate) struct Start {
     responses((status = 200, description = "A stream without end", content_type = "text/event-stream", body = String)))]
 pub(super) async fn events(
     State(state): State<Shared>,
-    Path(id): Path<String>,
-    Query(start): Query<Start>,
+    Named(id): Named<String>,
+    Asked(start): Asked<Start>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let (id, folder) = found(&state, &id)?;

@@ -1,64 +1,67 @@
-//! Studies of the search, as they lie beside the runs: `NAME/study.json`, what `plimsoll study --json` prints.
+//! Studies of the search: what `plimsoll study --json` prints, as they grow.
 
-use crate::folders::{RunId, read_some};
-use crate::problem::Problem;
+use crate::folders::RunId;
+use crate::problem::{Named, Problem};
 use crate::state::Shared;
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
+use plimsoll_tune::report::StudyReport;
 use serde::Serialize;
 use serde_json::Value;
-use std::fs;
+use std::collections::BTreeMap;
 use utoipa::ToSchema;
-
-const LARGEST: u64 = 32 << 20;
 
 /// A study in one row.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct StudyRow {
+    /// Its folder, and its name in addresses.
     name: RunId,
+    /// What was sought.
+    objectives: Vec<String>,
     /// Trials by state.
-    #[schema(value_type = Object)]
-    counts: Value,
-    /// Numbers of the best trials.
-    #[schema(value_type = Vec<Object>)]
-    best: Value,
+    counts: BTreeMap<&'static str, usize>,
+    /// The best trial, or all that none is better than.
+    best: Vec<BestTrial>,
+    /// From the first start to the last end.
+    seconds: f64,
+}
+
+/// A trial that none is better than.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct BestTrial {
+    number: u64,
+    /// One for each objective.
+    values: Vec<f64>,
 }
 
 /// Studies of the search
 #[utoipa::path(get, path = "/studies", tag = "studies", responses((status = 200, description = "One row each", body = Vec<StudyRow>)))]
 pub(super) async fn list(State(state): State<Shared>) -> Result<Json<Vec<StudyRow>>, Problem> {
-    let rows = tokio::task::spawn_blocking(move || rows(&state)).await;
-    rows.map(Json).map_err(|_| Problem::failed("the studies cannot be read"))
+    let read = tokio::task::spawn_blocking(move || state.studies.all()).await;
+    let found = read.map_err(|_| Problem::failed("the studies cannot be read"))?;
+    Ok(Json(found.into_iter().map(|(name, report)| row(name, &report)).collect()))
 }
 
 /// One study with its trials
 #[utoipa::path(get, path = "/studies/{name}", tag = "studies", params(("name" = RunId, Path, description = "The study's name")),
     responses((status = 200, description = "As `plimsoll study --json`", body = Object)))]
-pub(super) async fn one(State(state): State<Shared>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
-    let missing = || Problem::not_found("there is no such study");
+pub(super) async fn one(State(state): State<Shared>, Named(name): Named<String>) -> Result<Json<Value>, Problem> {
+    let missing = || Problem::not_found("there is no such study").hint("`plimsoll tune` makes one");
     let name = RunId::parse(&name).ok_or_else(missing)?;
-    let read = tokio::task::spawn_blocking(move || read(&state, &name)).await;
+    let read = tokio::task::spawn_blocking(move || serde_json::to_value(&*state.studies.find(&name)?).ok()).await;
     read.ok().flatten().map(Json).ok_or_else(missing)
 }
 
-fn rows(state: &Shared) -> Vec<StudyRow> {
-    let entries = fs::read_dir(state.folders.root()).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| RunId::parse(entry.file_name().to_str()?));
-    let row = |name: RunId| {
-        let study = read(state, &name)?;
-        let part = |key: &str, empty: Value| study.get(key).cloned().unwrap_or(empty);
-        Some(StudyRow {
-            name,
-            counts: part("counts", Value::Object(Default::default())),
-            best: part("best", Value::Array(Vec::new())),
-        })
+fn row(name: RunId, report: &StudyReport) -> StudyRow {
+    let best = |&number: &u64| {
+        let values = report.trial(number)?.values.clone()?;
+        Some(BestTrial { number, values: values.into_iter().filter(|value| value.is_finite()).collect() })
     };
-    names.filter_map(row).collect()
-}
-
-fn read(state: &Shared, name: &RunId) -> Option<Value> {
-    let root = state.folders.root();
-    let path = root.join(name.as_str()).join("study.json").canonicalize().ok().filter(|path| path.starts_with(root))?;
-    let (bytes, length) = read_some(&path, 0, LARGEST).ok()?;
-    if length > LARGEST { None } else { serde_json::from_slice(&bytes).ok() }
+    StudyRow {
+        name,
+        objectives: report.objectives.clone(),
+        counts: report.counts.clone(),
+        best: report.best.iter().filter_map(best).collect(),
+        seconds: report.seconds,
+    }
 }

@@ -3,11 +3,11 @@
 use super::runs::{Nothing, found};
 use crate::folders::RunId;
 use crate::planning::Question;
-use crate::problem::{Problem, Sent};
+use crate::problem::{Named, Problem, Sent};
 use crate::state::Shared;
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ const EXPORT: &str = "export";
     responses((status = 200, description = "What was written", body = Export)))]
 pub(super) async fn export(
     State(state): State<Shared>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     Sent(Nothing {}): Sent<Nothing>,
 ) -> Result<Json<Export>, Problem> {
     let (_, folder) = found(&state, &id)?;
@@ -66,7 +66,7 @@ pub(super) async fn export(
     responses((status = 200, description = "Its bytes", content_type = "application/octet-stream", body = String)))]
 pub(super) async fn exported(
     State(state): State<Shared>,
-    Path((id, file)): Path<(String, String)>,
+    Named((id, file)): Named<(String, String)>,
 ) -> Result<Response, Problem> {
     let missing = || Problem::not_found("there is no such file").field("file");
     let (_, folder) = found(&state, &id)?;
@@ -133,7 +133,7 @@ const LONGEST_PROMPT: usize = 20_000;
     responses((status = 200, description = "The text, and what it took", body = Object)))]
 pub(super) async fn generate(
     State(state): State<Shared>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     Sent(prompt): Sent<Prompt>,
 ) -> Result<Json<Value>, Problem> {
     let (_, folder) = found(&state, &id)?;
@@ -191,7 +191,7 @@ pub(crate) struct Predictions {
     responses((status = 200, description = "One answer per row", body = Predictions)))]
 pub(super) async fn predict(
     State(state): State<Shared>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     Sent(rows): Sent<Rows>,
 ) -> Result<Json<Predictions>, Problem> {
     let (_, folder) = found(&state, &id)?;

@@ -1,4 +1,4 @@
-//! What is known about runs: their folders under one root, read and never written here.
+//! What is known about runs and studies: their folders, read and never written here.
 
 mod curves;
 mod follow;
@@ -6,6 +6,7 @@ mod id;
 mod lines;
 mod lock;
 mod store;
+mod studies;
 mod summary;
 
 pub(crate) use curves::{Curves, Thinned};
@@ -14,4 +15,5 @@ pub(crate) use id::RunId;
 pub(crate) use lines::{Lines, read_some};
 pub(crate) use lock::holder;
 pub(crate) use store::{Checkpoint, Folders, unix_seconds};
+pub(crate) use studies::Studies;
 pub(crate) use summary::{Summary, Times};

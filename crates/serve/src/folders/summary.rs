@@ -31,6 +31,11 @@ pub(crate) struct Summary {
     pub epoch: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
+    /// Over the last updates, the older the less: a single batch may be small or odd.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub smoothed_loss: Option<f64>,
+    #[serde(skip)]
+    mean: Mean,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub samples_per_s: Option<f64>,
     /// Seconds until the end, by the run's own word.
@@ -83,6 +88,7 @@ impl Summary {
             Event::Step(step) => {
                 (self.step, self.epoch, self.end) = (step.step, step.epoch, None);
                 self.loss = finite(step.loss);
+                self.smoothed_loss = self.loss.map(|loss| self.mean.hear(loss)).or(self.smoothed_loss);
                 self.samples_per_s = finite(step.samples_per_s);
                 self.remaining_s = finite(step.remaining_s);
                 self.planned_peak_bytes = Some(step.planned_peak_bytes);
@@ -97,6 +103,7 @@ impl Summary {
             Event::Finished(finished) => {
                 self.end = Some(end_name(finished.end).into());
                 self.seconds = finite(finished.seconds);
+                self.samples_per_s = finite(finished.samples_per_s);
                 self.measured_peak_bytes = Some(finished.measured_peak_bytes);
                 (self.step, self.remaining_s) = (finished.steps, None);
             }
@@ -118,6 +125,22 @@ impl Summary {
         self.budget_bytes = Some(started.budget_bytes);
         self.planned_peak_bytes = Some(started.planned_peak_bytes);
         self.end = None;
+    }
+}
+
+/// A running mean that starts at once and forgets slowly.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Mean {
+    sum: f64,
+    weight: f64,
+}
+
+impl Mean {
+    fn hear(&mut self, value: f64) -> f64 {
+        const KEPT: f64 = 0.95;
+        self.sum = KEPT * self.sum + (1.0 - KEPT) * value;
+        self.weight = KEPT * self.weight + (1.0 - KEPT);
+        self.sum / self.weight
     }
 }
 

@@ -11,6 +11,8 @@ use serde::Deserialize;
 use std::net::SocketAddr;
 use utoipa::ToSchema;
 
+const LONGEST_TOKEN: usize = 512;
+
 /// What a browser shows to come in.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct SignIn {
@@ -30,6 +32,9 @@ pub(crate) async fn sign_in(
     Sent(shown): Sent<SignIn>,
 ) -> Result<Response, Problem> {
     let gate = &state.gate;
+    if shown.token.len() > LONGEST_TOKEN {
+        return Err(Problem::bad("token", format!("token: at most {LONGEST_TOKEN} bytes")));
+    }
     if gate.is_open() {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }

@@ -54,6 +54,7 @@ mod tests {
             read_only: false,
             runs: PathBuf::new(),
             data: PathBuf::new(),
+            studies: PathBuf::new(),
             program: PathBuf::new(),
             parallel: None,
         }

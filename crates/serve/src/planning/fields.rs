@@ -27,7 +27,6 @@ pub(crate) struct Field {
     #[serde(rename = "type")]
     pub kind: &'static str,
     /// What holds where nothing is said; null leaves it to the recipe or the planner.
-    #[schema(value_type = Object)]
     pub default: Value,
     /// The least that is taken.
     #[serde(skip_serializing_if = "Option::is_none")]

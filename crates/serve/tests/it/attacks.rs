@@ -230,3 +230,38 @@ fn a_read_only_server_starts_stops_and_writes_nothing() {
     }
     assert!(!desk.runs().join(".serve").exists());
 }
+
+#[test]
+fn every_route_that_takes_a_body_refuses_what_forms_of_other_pages_can_send() {
+    let (desk, document) = (Desk::new(), plimsoll_serve::openapi());
+    let document = serde_json::to_value(&document).unwrap();
+    let paths = document["paths"].as_object().unwrap();
+    let takes: Vec<&String> =
+        paths.iter().filter(|(_, item)| item.get("post").is_some()).map(|(path, _)| path).collect();
+    assert!(takes.len() >= 10, "{takes:?}");
+    for path in takes {
+        let path = format!("/api/v1{}", path.replace("{id}", "a"));
+        for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonx"] {
+            let answer = desk.ask("POST", &path, &[("Content-Type", kind)], b"{}");
+            assert_eq!(answer.status, 415, "{path} {kind}: {}", answer.text());
+        }
+    }
+    // What speaks other methods one day has to be looked at by the guard too.
+    let methods = paths.values().flat_map(|item| item.as_object().unwrap().keys());
+    assert!(methods.into_iter().all(|method| ["get", "post"].contains(&method.as_str())));
+}
+
+#[test]
+fn addresses_and_questions_that_cannot_be_read_are_problems_with_a_field() {
+    let desk = Desk::new();
+    desk.run("a", "");
+    for (path, field) in [("/api/v1/runs/a/curves?points=x", "points"), ("/api/v1/runs/a/log?from=-1", "from")] {
+        let answer = desk.get(path);
+        assert_eq!((answer.status, answer.json()["field"].as_str()), (422, Some(field)), "{}", answer.text());
+    }
+    let answer = desk.get("/api/v1/runs/%ff");
+    assert_eq!((answer.status, answer.headers["content-type"].as_str()), (404, "application/problem+json"));
+    for (method, path) in [("PUT", "/api/v1/runs"), ("POST", "/api/v1/catalog"), ("DELETE", "/api/v1/runs/a")] {
+        assert_eq!(desk.ask(method, path, &[], b"").status, 405, "{method} {path}");
+    }
+}

@@ -49,6 +49,7 @@ impl Desk {
             allowed_hosts: Vec::new(),
             read_only: false,
             runs: folder.path().join("runs"),
+            studies: folder.path().join("studies"),
             data,
             // It fails at once: what trains is tested with the command itself.
             program: PathBuf::from("/bin/false"),
