@@ -91,8 +91,8 @@ fn a_table_of_cards() {
     let rows = desk.json(&["plan", "text.toml", "--cards", "12GiB,t4,rtx-4090,3GiB", "--json"]);
     let rows = list(&rows);
     let names: Vec<&str> = rows.iter().filter_map(|row| row["card"].as_str()).collect();
-    assert!(names[0].starts_with("12 GiB (") && names[1..3] == ["t4", "rtx-4090"], "{names:?}");
-    assert!(names[3].starts_with("3 GiB (as fast as "), "{names:?}");
+    assert!(names[0].starts_with("12GiB (") && names[1..3] == ["t4", "rtx-4090"], "{names:?}");
+    assert!(names[3].starts_with("3GiB (as fast as "), "{names:?}");
     assert_eq!(bytes(&rows[3], "total_bytes"), 3 << 30);
     for row in rows {
         assert_eq!(row["fits"], true, "{row}");
@@ -103,7 +103,11 @@ fn a_table_of_cards() {
     }
     assert_eq!(rows[1]["precision"], "fp16-mixed");
     let alike = desk.json(&["plan", "text.toml", "--cards", "8GiB", "--device", "h200", "--json"]);
-    assert_eq!(alike[0]["card"], "8 GiB (as fast as h200)");
+    assert_eq!(alike[0]["card"], "8GiB (as fast as h200)");
+    let variants = desk.json(&["plan", "text.toml", "--cards", "h100,8GB", "--json"]);
+    let names: Vec<&str> = list(&variants).iter().filter_map(|row| row["card"].as_str()).collect();
+    assert_eq!(names[..3], ["h100-80gb", "h100-pcie", "h100-nvl"]);
+    assert!(names[3].starts_with("8GB (") && names.len() == 4, "{names:?}");
     let text = desk.run(&["plan", "text.toml", "--cards", "t4,rtx-4090"]);
     text.must(0, &[]);
     for column in ["card", "budget", "fits", "batch", "recompute", "peak", "step", "samples/s", "run"] {
