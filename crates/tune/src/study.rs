@@ -16,7 +16,7 @@ use crate::space::{Point, Space, Value};
 use crate::storage::journal::unique_name;
 use crate::storage::{Change, NewTrial, OWNER, PAUSED, Storage, StudyId, StudyRecord, is_paused, owner_of};
 use crate::trial::{Attributes, Direction, Param, State, Trial, TrialId};
-use crate::trials::attributes::CONTINUES;
+use crate::trials::attributes::{CONTINUES, PRUNED_BECAUSE};
 
 /// The space a study was made for, as text.
 const SPACE: &str = "plimsoll:space";
@@ -359,6 +359,7 @@ impl Study {
         let mut trial = NewTrial::running(before.params.clone());
         trial.intermediate.clone_from(&before.intermediate);
         trial.user_attrs.clone_from(&before.user_attrs);
+        trial.user_attrs.remove(PRUNED_BECAUSE);
         trial.user_attrs.insert(CONTINUES.into(), Json::Int(before.number as i64));
         trial.system_attrs.clone_from(&before.system_attrs);
         trial.system_attrs.remove(PAUSED);

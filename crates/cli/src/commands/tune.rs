@@ -66,6 +66,9 @@ pub struct Arguments {
     html: Option<PathBuf>,
 }
 
+/// Optuna's databases hold no longer ones.
+const MOST_OF_A_NAME: usize = 512;
+
 #[derive(Clone)]
 struct Objectives(Vec<Objective>);
 
@@ -155,6 +158,10 @@ fn named(arguments: &Arguments, draft: &Draft) -> Result<(String, String), Failu
         Some(name) => name.clone(),
         None => draft.with(&[])?.name,
     };
+    if name.trim().is_empty() || name.len() > MOST_OF_A_NAME {
+        let cause = format!("a study's name has between 1 and {MOST_OF_A_NAME} characters");
+        return Err(Failure::bad_input(cause, "--study NAME, such as --study encoders"));
+    }
     let address = study::address(arguments.storage.as_deref(), &arguments.studies, &name)?;
     if arguments.worker && address.starts_with("journal:") && arguments.storage.is_none() {
         return Err(Failure::bad_input(

@@ -313,6 +313,7 @@ fn bad_input_is_refused_with_what_to_do() {
     desk.run(&["tune", "series.toml", "--trials", "2"]).must(2, &["nothing is searched", "hint:"]);
     desk.run(&["tune", "search.toml"]).must(2, &["how many trials", "hint:"]);
     desk.run(&["study", "nowhere"]).must(2, &["there is no study here", "hint:"]);
+    desk.run(&["tune", "search.toml", "--trials", "1", "--study", ""]).must(2, &["a study's name has", "hint:"]);
     let worker = ["tune", "search.toml", "--trials", "1", "--worker"];
     desk.run(&worker).must(2, &["--storage", "hint:"]);
     let unknown = tune(&["--trials", "1", "--storage", "redis://x"]);
