@@ -201,11 +201,15 @@ fn script_in_names_and_events_stays_text() {
 }
 
 pub(crate) fn read_until(stream: &mut std::net::TcpStream, wanted: &str) -> String {
-    let (mut text, mut piece, start) = (Vec::new(), [0; 4096], Instant::now());
-    while !String::from_utf8_lossy(&text).contains(wanted) {
-        assert!(start.elapsed() < Duration::from_secs(60), "{wanted} did not come: {}", String::from_utf8_lossy(&text));
+    let (mut text, mut piece, start) = (Vec::<u8>::new(), vec![0u8; 64 << 10], Instant::now());
+    let mut seen = 0;
+    // Only what is new is looked at: of a long history, all of it every time would be the test's own slowness.
+    while !String::from_utf8_lossy(&text[seen..]).contains(wanted) {
+        let end = String::from_utf8_lossy(&text[text.len().saturating_sub(300)..]).into_owned();
+        assert!(start.elapsed() < Duration::from_secs(60), "{wanted} did not come after {} bytes: {end}", text.len());
+        seen = text.len().saturating_sub(wanted.len());
         let read = stream.read(&mut piece).unwrap();
-        assert!(read > 0, "closed before {wanted}: {}", String::from_utf8_lossy(&text));
+        assert!(read > 0, "closed before {wanted}, after {} bytes: {end}", text.len());
         text.extend(&piece[..read]);
     }
     String::from_utf8_lossy(&text).into_owned()
