@@ -94,6 +94,17 @@ pub(crate) fn gpu_free_bytes(ordinal: usize) -> Option<u64> {
     Some(memory.free)
 }
 
+/// What the driver says that this process holds of a device; `None` where it does not tell, as in some containers.
+pub(crate) fn own_gpu_bytes(ordinal: usize) -> Option<u64> {
+    let driver = DriverFacts::gather(ordinal).ok()?;
+    let device = nvml()?.device_by_pci_bus_id(driver.pci_bus_id.as_str()).ok()?;
+    let own = device.running_compute_processes().ok()?.into_iter().find(|process| process.pid == std::process::id())?;
+    match own.used_gpu_memory {
+        UsedGpuMemory::Used(bytes) => Some(bytes),
+        UsedGpuMemory::Unavailable => None,
+    }
+}
+
 /// The driver's own version; `None` without the management library.
 pub(crate) fn driver_version() -> Option<String> {
     nvml()?.sys_driver_version().ok()

@@ -24,7 +24,7 @@ pub(crate) use driver::device_count;
 pub use executor::{CudaExecutor, CudaOptions};
 pub use gpu::{Gpu, opened_bytes};
 pub use gpus::{GpuFacts, GpuPulse, gpus, missing_libraries};
-pub(crate) use gpus::{driver_version, gpu_free_bytes};
+pub(crate) use gpus::{driver_version, gpu_free_bytes, own_gpu_bytes};
 pub use join::Shares;
 pub use libraries::Library;
 pub use record::{Bases, record_node, record_phase};

@@ -27,6 +27,13 @@ pub fn estimated_reserve_bytes(ordinal: usize) -> Result<Option<u64>, CudaError>
     Ok(is_sensible(opened).then_some(opened + LOADED_BYTES + LENGTHS_BYTES))
 }
 
+/// What opening a card took, where `measured` may hold what somebody else took in the same moment: then it is much more
+/// than it was before.
+pub(super) fn plausible(card: &str, measured: u64) -> u64 {
+    let before = file(card).and_then(|file| recall(&file));
+    before.filter(|before| measured > before + before / 2).unwrap_or(measured)
+}
+
 /// Remembers what opening a card took.
 pub(super) fn remember(card: &str, opened_bytes: u64) {
     if let Some(file) = file(card).filter(|file| is_sensible(opened_bytes) && recall(file) != Some(opened_bytes)) {

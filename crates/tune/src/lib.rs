@@ -5,6 +5,7 @@
 //! a driver: it plans every suggestion, packs trials into the memory there is and runs each as a `plimsoll train` of its
 //! own. [`report`] says what a study found.
 
+mod attributes;
 mod error;
 mod groups;
 mod hypervolume;

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use crate::attributes::{CONTINUES, PRUNED_BECAUSE};
 use crate::error::{Error, Result};
 use crate::json::Json;
 use crate::pareto;
@@ -16,7 +17,6 @@ use crate::space::{Point, Space, Value};
 use crate::storage::journal::unique_name;
 use crate::storage::{Change, NewTrial, OWNER, PAUSED, Storage, StudyId, StudyRecord, is_paused, owner_of};
 use crate::trial::{Attributes, Direction, Param, State, Trial, TrialId};
-use crate::trials::attributes::{CONTINUES, PRUNED_BECAUSE};
 
 /// The space a study was made for, as text.
 const SPACE: &str = "plimsoll:space";

@@ -120,7 +120,13 @@ impl Range {
         let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
         let low = if from_zero { low.min(0.0) } else { low };
         // A single value still needs room around it.
-        let room = if high > low { 0.0 } else if high == 0.0 { 0.5 } else { high.abs() * 0.1 };
+        let room = if high > low {
+            0.0
+        } else if high == 0.0 {
+            0.5
+        } else {
+            high.abs() * 0.1
+        };
         (low.is_finite() && high.is_finite())
             .then_some(Range { low: low - if from_zero { 0.0 } else { room }, high: high + room })
     }

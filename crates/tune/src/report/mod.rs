@@ -170,7 +170,7 @@ impl TrialReport {
 
     /// Why it is not simply complete: adapted, pruned, failed, the same as another.
     pub fn why(&self) -> String {
-        use crate::trials::attributes as name;
+        use crate::attributes as name;
         let words = [name::ADAPTED, name::PRUNED_BECAUSE, name::DIVERGED, name::FAILURE, name::REFUSED];
         let labels = ["adapted: ", "", "", "failed: ", "refused: "];
         let said = words.iter().zip(labels).filter_map(|(key, label)| {

@@ -7,7 +7,7 @@ use plimsoll::{format_bytes, format_seconds};
 
 use super::text::shown;
 use super::{Plain, StudyReport, TrialReport};
-use crate::trials::attributes as name;
+use crate::attributes as name;
 
 impl StudyReport {
     /// The page as HTML; no request leaves it.

@@ -25,7 +25,7 @@ impl StudyReport {
             let params: Vec<String> =
                 trial.params.iter().map(|(name, value)| format!("{name}={}", shown(value))).collect();
             text += &format!("  trial {}: {}\n    {}\n", trial.number, self.values_text(trial), params.join(" "));
-            if let Some(run) = trial.text_attr(crate::trials::attributes::RUN) {
+            if let Some(run) = trial.text_attr(crate::attributes::RUN) {
                 text += &format!("    {run}\n");
             }
         }
@@ -80,7 +80,7 @@ impl StudyReport {
 }
 
 fn cells(trial: &TrialReport) -> [String; 7] {
-    use crate::trials::attributes as name;
+    use crate::attributes as name;
     let gigabytes = |key: &str| trial.number_attr(key).map_or("-".into(), |gb| format!("{gb:.3} GB"));
     let value = trial.values.as_ref().and_then(|values| values.first());
     let seconds = trial.number_attr(name::SECONDS).or(trial.seconds);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use plimsoll::Recipe;
 
-use super::attributes::{ENDLESS, EPOCHS, SAME_AS, TRAINING};
 use super::folder::StudyFolder;
+use crate::attributes::{ENDLESS, EPOCHS, SAME_AS, TRAINING};
 use crate::error::{Error, Result};
 use crate::json::Json;
 use crate::trial::{State, Trial};

@@ -8,12 +8,12 @@ use plimsoll::{Recipe, format_bytes, format_seconds};
 
 use super::follow::Seen;
 use super::{Coordinator, Running, Watcher};
+use crate::attributes as name;
 use crate::error::{Error, Result};
 use crate::json::Json;
 use crate::samplers::Suggestion;
 use crate::study::{Asked, Outcome, Study};
 use crate::trial::{Attributes, State, Trial};
-use crate::trials::attributes as name;
 use crate::trials::child::{Task, Training};
 use crate::trials::forecast::Forecast;
 use crate::trials::plans::{self, Outlook};

@@ -9,11 +9,11 @@ use plimsoll_runs::Finished;
 use super::follow::score;
 use super::next::first_line;
 use super::{Coordinator, HOPELESS, Running, Watcher};
+use crate::attributes as name;
 use crate::error::{Error, Result};
 use crate::json::Json;
 use crate::study::{Asked, Outcome, Study};
 use crate::trial::{Direction, State, Trial};
-use crate::trials::attributes as name;
 use crate::trials::child::{Ending, Training};
 
 /// A training that died is started again so often.
