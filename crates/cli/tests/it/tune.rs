@@ -272,7 +272,7 @@ fn what_cannot_fit_is_known_before_it_runs() {
         assert!(trial["constraints"]["memory"].as_f64().unwrap() > 0.0);
         assert_eq!(trial["user_attrs"]["oom_config"]["effective_batch_size"], 4096);
     }
-    assert!(small.iter().all(|trial| trial["state"] == "complete"));
+    assert!(small.iter().all(|trial| trial["state"] == "complete"), "{study}\n{}", answer.stderr);
     let nothing = ["tune", "search.toml", "--dry-run", "--device", "cpu", "--memory", "4096"];
     desk.run(&nothing).must(3, &["none of 2 combinations fits", "all fit from"]);
 }

@@ -11,7 +11,7 @@ use plimsoll_models::families::Family;
 
 /// A plan, placed and verified.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FrontierPoint {
+pub(crate) struct FrontierPoint {
     pub settings: Settings,
     pub arena_bytes: usize,
     pub predicted_ms: f64,
@@ -21,7 +21,7 @@ pub struct FrontierPoint {
 const BUDGETS: usize = 22;
 
 /// Plans from the smallest to the fastest; at most `BUDGETS` + 2, some of them beaten by others.
-pub fn frontier(
+pub(crate) fn frontier(
     family: &dyn Family,
     spec: &StepSpec,
     pins: &Pins,

@@ -10,7 +10,7 @@ mod setup;
 mod use_plan;
 
 pub use failure::PlanFailure;
-pub use frontier::{FrontierPoint, frontier};
+pub(crate) use frontier::{FrontierPoint, frontier};
 pub use levers::divisors;
 pub(crate) use levers::{LEVERS, Lever, Move, Situation, Target, settings};
 pub(crate) use memo::Memo;

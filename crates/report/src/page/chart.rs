@@ -202,7 +202,7 @@ mod tests {
         let whole = Some(Range { low: 0.0, high: 1.0 });
         let series = [Series { name: "", class: "a", points: vec![(40.0, 0.97)], dots: true }];
         let svg = Chart { series: &series, y_text: percent, within: whole, ..Chart::default() }.svg().unwrap();
-        assert!(svg.contains(">95 %<") && svg.contains(">100 %<") && !svg.contains(">105 %<"), "{svg}");
+        assert!(svg.contains(">96 %<") && svg.contains(">100 %<") && !svg.contains(">102 %<"), "{svg}");
         assert_eq!((percent(0.125), scientific(3e-4), scientific(0.0)), ("12.5 %".into(), "3e-4".into(), "0".into()));
     }
 

@@ -2,15 +2,16 @@
 //! of them, and the plans of one recipe learn the same.
 
 use plimsoll_core::graph::Target;
-use plimsoll_core::plan::{LayoutOptions, Recompute};
+use plimsoll_core::plan::Recompute;
 use plimsoll_exec::cpu::CpuExecutor;
 use plimsoll_models::families::{AttentionForm, FeedForwardForm};
 use plimsoll_models::recipe::{Precision, Recipe};
 use plimsoll_planner::Device;
 use plimsoll_planner::PlanFailure;
 use plimsoll_planner::cards::card;
-use plimsoll_planner::choose::{Choice, Planned, family, frontier, pins, plan, spec};
+use plimsoll_planner::choose::{Choice, Planned, family, plan, spec};
 use plimsoll_planner::program::{Settings, StepSpec, program};
+use plimsoll_planner::whatif::{FrontierPoint, Outline, frontier_of};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -305,20 +306,22 @@ fn same_parameters(a: &Planned, b: &Planned) {
 fn a_frontier_trades_memory_for_time() {
     let recipe = shipped("mu-sota-small.toml", &[]);
     let device = cpu(64 * GIB);
-    let (family, spec, pins) = (family(&recipe.model), spec(&recipe, &device), pins(&recipe, &device).unwrap());
-    let options = LayoutOptions { target: device.target, sharing: true };
-    let points = frontier(family.as_ref(), &spec, &pins, options, &device.profile).unwrap();
-    points.iter().for_each(|p| println!("{:>12} {:.3} ms {:?}", p.arena_bytes, p.predicted_ms, p.settings));
-    assert!((4..=24).contains(&points.len()), "{} points", points.len());
+    let planned = plan(&recipe, &device).unwrap();
+    let points: Vec<Outline> =
+        frontier_of(&recipe, &planned).unwrap().into_iter().map(|FrontierPoint { plan, .. }| plan).collect();
+    points.iter().for_each(|point| println!("{point:?}"));
+    assert!((4..=25).contains(&points.len()), "{} points", points.len());
     for pair in points.windows(2) {
-        assert!(pair[0].arena_bytes < pair[1].arena_bytes && pair[0].predicted_ms > pair[1].predicted_ms);
+        assert!(pair[0].arena_bytes < pair[1].arena_bytes && pair[0].predicted_step_ms > pair[1].predicted_step_ms);
     }
+    let fastest = points.last().unwrap();
+    assert_eq!(*fastest, Outline::from(&planned), "with room for all, the plan is the fastest point");
     // Every point is what a plan of just that budget is, or slower by nothing.
     for point in &points {
         let mut tight = recipe.clone();
-        tight.memory.budget = plimsoll_models::recipe::Budget::Bytes(point.arena_bytes as u64);
+        tight.memory.budget = plimsoll_models::recipe::Budget::Bytes(point.arena_bytes);
         let planned = plan(&tight, &device).unwrap();
-        let ratio = planned.choice.predicted_step_ms / point.predicted_ms;
+        let ratio = planned.choice.predicted_step_ms / point.predicted_step_ms;
         assert!(ratio <= 1.02, "{ratio:.3} times the time of the frontier in {} bytes", point.arena_bytes);
     }
 }
