@@ -238,7 +238,7 @@ fn a_read_only_server_starts_stops_and_writes_nothing() {
 #[test]
 fn every_route_that_takes_a_body_refuses_what_forms_of_other_pages_can_send() {
     let (desk, document) = (Desk::new(), plimsoll_serve::openapi());
-    let document = serde_json::to_value(&document).unwrap();
+    let document = serde_json::to_value(document).unwrap();
     let paths = document["paths"].as_object().unwrap();
     let takes: Vec<&String> =
         paths.iter().filter(|(_, item)| item.get("post").is_some()).map(|(path, _)| path).collect();
