@@ -131,9 +131,9 @@ fn more_memory_is_never_slower() {
     check(&[CASES[5]], &["t4", "rtx-4090"]);
 }
 
-/// `cargo test --release -p plimsoll-planner --test more_memory -- --ignored`: twelve recipes on six cards, some minutes.
+/// Twelve recipes on six cards.
 #[test]
-#[ignore = "minutes"]
+#[ignore = "minutes, for after changes to the planner or to predictions: `cargo test --release -p plimsoll-planner --test more_memory -- --ignored`"]
 fn more_memory_is_never_slower_for_any_recipe_and_card() {
     check(&CASES, &CARDS);
 }
