@@ -20,11 +20,11 @@ type PlanKey = (Settings, Option<usize>);
 #[derive(Default)]
 pub(crate) struct Memo {
     kind: RefCell<Option<String>>,
-    trainings: Shelf<Settings, Training>,
+    pub(super) trainings: Shelf<Settings, Training>,
     /// Updates on their own, and bytes of what lives over steps, by settings without sizes.
-    updates: Shelf<Settings, Update>,
-    residents: Shelf<Settings, usize>,
-    others: Shelf<OtherKey, Needs>,
+    pub(super) updates: Shelf<Settings, Update>,
+    pub(super) residents: Shelf<Settings, usize>,
+    pub(super) others: Shelf<OtherKey, Needs>,
     /// None where nobody is going to ask again.
     placed: Option<Shelf<PlanKey, (Program, Layout)>>,
 }
@@ -49,38 +49,6 @@ impl Memo {
         }
     }
 
-    pub(super) fn training(
-        &self,
-        settings: &Settings,
-        build: impl FnOnce() -> Result<Training, PlanError>,
-    ) -> Result<Rc<Training>, PlanError> {
-        self.trainings.get(settings.clone(), build)
-    }
-
-    pub(super) fn update(
-        &self,
-        settings: Settings,
-        build: impl FnOnce() -> Result<Update, PlanError>,
-    ) -> Result<Rc<Update>, PlanError> {
-        self.updates.get(settings, build)
-    }
-
-    pub(super) fn residents(
-        &self,
-        settings: Settings,
-        count: impl FnOnce() -> Result<usize, PlanError>,
-    ) -> Result<usize, PlanError> {
-        self.residents.get(settings, count).map(|bytes| *bytes)
-    }
-
-    pub(super) fn others(
-        &self,
-        key: OtherKey,
-        build: impl FnOnce() -> Result<Needs, PlanError>,
-    ) -> Result<Rc<Needs>, PlanError> {
-        self.others.get(key, build)
-    }
-
     /// A program with its layout. Where a micro-step is has nothing to do with how often it runs.
     pub(super) fn placed(
         &self,
@@ -98,7 +66,8 @@ impl Memo {
     }
 }
 
-struct Shelf<K, V>(RefCell<HashMap<K, Rc<V>>>);
+/// Things by what they were made from: each is made once.
+pub(super) struct Shelf<K, V>(RefCell<HashMap<K, Rc<V>>>);
 
 impl<K, V> Default for Shelf<K, V> {
     fn default() -> Shelf<K, V> {
@@ -107,7 +76,7 @@ impl<K, V> Default for Shelf<K, V> {
 }
 
 impl<K: Eq + Hash, V> Shelf<K, V> {
-    fn get(&self, key: K, make: impl FnOnce() -> Result<V, PlanError>) -> Result<Rc<V>, PlanError> {
+    pub(super) fn get(&self, key: K, make: impl FnOnce() -> Result<V, PlanError>) -> Result<Rc<V>, PlanError> {
         if let Some(known) = self.0.borrow().get(&key) {
             return Ok(known.clone());
         }

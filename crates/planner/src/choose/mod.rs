@@ -85,20 +85,9 @@ impl std::fmt::Debug for Choice {
     }
 }
 
-/// The plan with the fastest predicted step that fits `arena_budget` bytes, placed and verified.
-pub fn choose(
-    family: &dyn Family,
-    spec: &StepSpec,
-    pins: &Pins,
-    options: LayoutOptions,
-    arena_budget: usize,
-    profile: &Profile,
-) -> Result<Choice, ChooseError> {
-    choose_with(&Memo::default(), family, spec, pins, options, arena_budget, profile)
-}
-
-/// The same with what is known of trainings of this kind.
-fn choose_with(
+/// The plan with the fastest predicted step that fits `arena_budget` bytes, placed and verified. `memo`: what is known of
+/// trainings of this kind.
+pub(crate) fn choose(
     memo: &Memo,
     family: &dyn Family,
     spec: &StepSpec,

@@ -200,7 +200,7 @@ impl<'a> PlanSearch<'a> {
         let whole = self.start(largest);
         let (memo, is_shared) = (self.memo, self.is_shared());
         let mut count = || self.base(&whole).map(|base| base.resident_bytes - base.landing_bytes);
-        if is_shared { memo.residents(sizeless(&whole), count) } else { count() }
+        if is_shared { memo.residents.get(sizeless(&whole), count).map(|bytes| *bytes) } else { count() }
     }
 
     /// The candidate that needs least memory.
@@ -423,7 +423,7 @@ impl<'a> PlanSearch<'a> {
     }
 
     fn build(&self, settings: &Settings) -> Result<Base, PlanError> {
-        let training = self.memo.training(&self.shared(settings), || self.training(settings))?;
+        let training = self.memo.trainings.get(self.shared(settings), || self.training(settings))?;
         let mut needs = (*self.others(settings)?).clone();
         needs.join(&training.rest, &training.residents);
         // A contrastive step is built for its own number of micro-batches.
@@ -456,7 +456,7 @@ impl<'a> PlanSearch<'a> {
         }
         // The update behind micro-steps is the same for every size of them.
         let micro = micro_step(self.family, self.spec, settings)?;
-        let update = self.memo.update(sizeless(settings), || self.update(&micro, settings))?;
+        let update = self.memo.updates.get(sizeless(settings), || self.update(&micro, settings))?;
         if update.input_bytes > input_bytes(&micro) {
             return self.training_of(training_phases(self.family, self.spec, settings)?, Needs::default());
         }
@@ -508,7 +508,7 @@ impl<'a> PlanSearch<'a> {
     fn others(&self, settings: &Settings) -> Result<Rc<Needs>, PlanError> {
         let Settings { attention, block_group, loss_chunk, feed_forward, .. } = *settings;
         let key = (attention, block_group, loss_chunk, feed_forward, self.spec.evaluate_batch);
-        self.memo.others(key, || {
+        self.memo.others.get(key, || {
             let mut needs = Needs::default();
             for phase in other_phases(self.family, self.spec, settings)? {
                 needs.add_residents(&phase.graph);

@@ -3,7 +3,7 @@
 use super::levers::{offload, switches};
 use crate::Device;
 use crate::PlanFailure;
-use crate::choose::{Choice, ChooseError, Decision, Memo, Pins, choose_with};
+use crate::choose::{Choice, ChooseError, Decision, Memo, Pins, choose};
 use crate::program::{EVALUATE, StepSpec, UpdateRule};
 use plimsoll_base::metric::Metric;
 use plimsoll_base::names::Named;
@@ -336,7 +336,7 @@ fn plan_for(memo: &Memo, recipe: &Recipe, device: &Device, spec: &StepSpec) -> R
         budget_bytes: budget,
         reserve_bytes,
     };
-    match choose_with(memo, family.as_ref(), spec, &pins, options, arena_budget, &profile(recipe, device)) {
+    match choose(memo, family.as_ref(), spec, &pins, options, arena_budget, &profile(recipe, device)) {
         Ok(mut choice) => {
             choice.decisions.extend(switches(&recipe.memory));
             Ok(planned(choice))

@@ -3,7 +3,8 @@
 use super::parallel::{Progress, on_all_cores};
 use crate::PlanFailure;
 use crate::choose::{
-    Choice, ChooseError, LEVERS, Lever, Move, Pins, Planned, Situation, Target, choose, family, pins, profile, spec,
+    Choice, ChooseError, LEVERS, Lever, Memo, Move, Pins, Planned, Situation, Target, choose, family, pins, profile,
+    spec,
 };
 use crate::program::{Settings, StepSpec, program};
 use plimsoll_core::plan::{Profile, lay_out, predicted_ms};
@@ -94,7 +95,15 @@ impl Here<'_> {
             loss_chunk: Some(settings.loss_chunk),
             ..self.pins.to_owned()
         };
-        match choose(self.family.as_ref(), &self.spec, &pins, choice.options, usize::MAX, &self.profile) {
+        match choose(
+            &Memo::default(),
+            self.family.as_ref(),
+            &self.spec,
+            &pins,
+            choice.options,
+            usize::MAX,
+            &self.profile,
+        ) {
             Ok(choice) => Ok((choice.layout.arena_bytes, choice.predicted_step_ms)),
             Err(ChooseError::DoesNotFit { smallest, .. }) => {
                 Ok((smallest.layout.arena_bytes, smallest.predicted_step_ms))

@@ -11,7 +11,8 @@ use plimsoll_planner::PlanFailure;
 use plimsoll_planner::cards::card;
 use plimsoll_planner::choose::{Choice, Planned, family, plan, spec};
 use plimsoll_planner::program::{Settings, StepSpec, program};
-use plimsoll_planner::whatif::{FrontierPoint, Outline, frontier_of};
+use plimsoll_planner::whatif::{Attempt, FrontierPoint, Outline, attempt, attempts, frontier_of};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -323,6 +324,29 @@ fn a_frontier_trades_memory_for_time() {
         let planned = plan(&tight, &device).unwrap();
         let ratio = planned.choice.predicted_step_ms / point.predicted_step_ms;
         assert!(ratio <= 1.02, "{ratio:.3} times the time of the frontier in {} bytes", point.arena_bytes);
+    }
+}
+
+/// Batches share what they are built from where many are planned at once: no answer may be another for it.
+#[test]
+fn recipes_planned_together_are_planned_as_each_alone() {
+    let device = Device::from_name("t4").unwrap();
+    for name in ["encoder-small", "hybrid-small", "mu-sota-small", "clip-small", "flan-t5-xl-small"] {
+        let file = format!("{name}.toml");
+        let sets = |batch: usize, budget: &str| {
+            [format!("train.effective_batch={batch}"), format!("memory.budget=\"{budget}\"")]
+        };
+        let recipe = |batch, budget| shipped(&file, &sets(batch, budget).each_ref().map(String::as_str));
+        let recipes: Vec<Recipe> = ["720MiB", "760MiB", "4GiB"]
+            .into_iter()
+            .flat_map(|budget| [8, 3, 12, 40, 24, 64].map(|batch| recipe(batch, budget)))
+            .collect();
+        let together = attempts(&recipes.iter().collect::<Vec<_>>(), &device, &|_, _| ()).unwrap();
+        let alone: Vec<Attempt> = recipes.iter().map(|recipe| attempt(recipe, &device).unwrap()).collect();
+        assert_eq!(together, alone, "{name}");
+        let forms: BTreeSet<_> =
+            alone.iter().filter_map(|a| a.plan.as_ref()).map(|p| (p.micro_batch, p.recompute)).collect();
+        assert!(forms.len() > 2, "{name}: all plans are alike, which shows little: {forms:?}");
     }
 }
 
