@@ -27,6 +27,6 @@ pub use error::{Error, Result};
 pub use json::Json;
 pub use rng::Rng;
 pub use space::{Condition, Distribution, Domain, Parameter, Point, Space, Value};
-pub use study::{Asked, Outcome, Study};
+pub use study::{Asked, MOST_OF_A_NAME, Outcome, Study};
 pub use time::Timestamp;
 pub use trial::{Attributes, Direction, Param, State, Trial, TrialId};

@@ -18,6 +18,8 @@ use crate::storage::journal::unique_name;
 use crate::storage::{Change, NewTrial, OWNER, PAUSED, Storage, StudyId, StudyRecord, is_paused, owner_of};
 use crate::trial::{Attributes, Direction, Param, State, Trial, TrialId};
 
+/// Characters of a study's name at most: Optuna's databases hold no more.
+pub const MOST_OF_A_NAME: usize = 512;
 /// The space a study was made for, as text.
 const SPACE: &str = "plimsoll:space";
 /// Marks a trial that a sampler put in line.
@@ -518,8 +520,8 @@ fn continues(trial: &Trial) -> Option<u64> {
 }
 
 fn check_new(name: &str, directions: &[Direction]) -> Result<()> {
-    if name.is_empty() || name.len() > 512 {
-        return Err(Error::Input("a study's name has between 1 and 512 characters".into()));
+    if name.trim().is_empty() || name.chars().count() > MOST_OF_A_NAME {
+        return Err(Error::Input(format!("a study's name has between 1 and {MOST_OF_A_NAME} characters")));
     }
     if directions.is_empty() {
         return Err(Error::Input("a study needs at least one objective".into()));

@@ -12,8 +12,8 @@ use clap::{Args, ValueEnum};
 use parent::Parent;
 use plimsoll::search::{Objective, PrunerName, SamplerName, Search};
 use plimsoll::{Draft, Named};
-use plimsoll_tune::report;
 use plimsoll_tune::trials::{Coordinator, Options, Parallel, StudyFolder};
+use plimsoll_tune::{MOST_OF_A_NAME, report};
 use screen::Screen;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -65,9 +65,6 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
-
-/// Optuna's databases hold no longer ones.
-const MOST_OF_A_NAME: usize = 512;
 
 #[derive(Clone)]
 struct Objectives(Vec<Objective>);
@@ -158,7 +155,7 @@ fn named(arguments: &Arguments, draft: &Draft) -> Result<(String, String), Failu
         Some(name) => name.clone(),
         None => draft.with(&[])?.name,
     };
-    if name.trim().is_empty() || name.len() > MOST_OF_A_NAME {
+    if name.trim().is_empty() || name.chars().count() > MOST_OF_A_NAME {
         let cause = format!("a study's name has between 1 and {MOST_OF_A_NAME} characters");
         return Err(Failure::bad_input(cause, "--study NAME, such as --study encoders"));
     }

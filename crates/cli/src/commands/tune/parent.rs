@@ -51,7 +51,7 @@ impl Parent {
 }
 
 fn warn(error: &TrackError) {
-    say(&format!("warning: {error}: its trials are not nested there\n  hint: {}", error.hint()));
+    say(&format!("warning: {error}: the study is not told to MLflow, its trials go on\n  hint: {}", error.hint()));
 }
 
 /// Seconds since 1970.
