@@ -178,10 +178,10 @@ pub fn read_captions(file: &Path, options: &CaptionOptions, id: Option<&str>) ->
     Ok((part.dataset(&options), asked))
 }
 
-/// The rows of a table that may lack a column, or the images of a folder.
 /// What a file or a folder lists, and the file, where it is one.
 type ListedRows = (Vec<Result<Listed, DataError>>, Option<PathBuf>);
 
+/// The rows of a table that may lack a column, or the images of a folder.
 fn list_asked(file: &Path, options: &CaptionOptions, id: Option<&str>) -> Result<ListedRows, DataError> {
     if file.is_dir() {
         return Ok((of_folder(file, &options.template)?, None));
