@@ -1,5 +1,6 @@
 """Damage: to bytes, to lines of text, to trees of JSON. A function of a random stream, so that it can be made again."""
 
+import copy
 import json
 
 ODD = ["", "-1", "0", "1e308", "-1e400", "NaN", "inf", "99999999999999999999999", "2147483648", "0.5", "null", "\"", "'", "\\",
@@ -57,13 +58,18 @@ def damaged_json(text, rng):
     for _ in range(rng.choice([1, 1, 2, 4])):
         holder, key = place(tree, rng)
         if holder is None:
-            return json.dumps(rng.choice(ODD_VALUES)).encode()
+            return json.dumps(odd(rng)).encode()
         match rng.randrange(6):
             case 0 if isinstance(holder, dict): del holder[key]
-            case 1 if isinstance(holder, list): holder.insert(key, rng.choice(ODD_VALUES))
+            case 1 if isinstance(holder, list): holder.insert(key, odd(rng))
             case 2 if isinstance(holder[key], (int, float)): holder[key] = holder[key] * rng.choice([-1, 2, 1000, 2**40]) + rng.choice([-1, 0, 1])
-            case _: holder[key] = rng.choice(ODD_VALUES)
+            case _: holder[key] = odd(rng)
     return json.dumps(tree).encode()
+
+
+def odd(rng):
+    """Its own copy each time: one that is put into itself would have no end."""
+    return copy.deepcopy(rng.choice(ODD_VALUES))
 
 
 def place(tree, rng):

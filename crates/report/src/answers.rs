@@ -212,6 +212,7 @@ mod tests {
             accumulation: 2,
             recompute: "cheap",
             attention: "fused",
+            offload: "none",
             arena_bytes: peak,
             planned_peak_bytes: peak,
             predicted_step_ms: ms,
@@ -235,8 +236,8 @@ mod tests {
             written: vec![value.into()],
             attempt,
         };
-        let attempt = |fits| Attempt { fits, budget_bytes: 9, plan: Some(plan(1024, 1.0)), refused: None };
-        let refused = Attempt { fits: false, budget_bytes: 0, plan: None, refused: Some("no\nreally".into()) };
+        let attempt = |fits| Attempt { fits, budget_bytes: 9, plan: Some(plan(1024, 1.0)), ..Attempt::default() };
+        let refused = Attempt { refused: Some("no\nreally".into()), ..Attempt::default() };
         let rows = vec![row("1", attempt(true)), row("2", attempt(false)), row("3", refused)];
         let text = grid_table(&Grid { keys: vec!["a.b".into()], rows, plans: 2 });
         assert!(text.ends_with("\n\n1 of 3 fit (2 different plans)\n"), "{text}");
@@ -254,7 +255,7 @@ mod tests {
             changes_learning: true,
             adjust: "gradients are noisier: the learning rate by the square root, and an epoch has twice the steps"
                 .into(),
-            attempt: Attempt { fits: true, budget_bytes: 9, plan: Some(plan(3 << 30, 61_000.0)), refused: None },
+            attempt: Attempt { fits: true, budget_bytes: 9, plan: Some(plan(3 << 30, 61_000.0)), ..Attempt::default() },
         };
         let text = ladder_table(&[rung.clone(), rung]);
         assert!(text.lines().all(|line| line.chars().count() <= 78), "{text}");

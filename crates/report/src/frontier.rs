@@ -248,6 +248,7 @@ mod tests {
             accumulation: 64 / micro_batch,
             recompute: "none",
             attention: "fused",
+            offload: "none",
             arena_bytes: peak,
             planned_peak_bytes: peak,
             predicted_step_ms: ms,

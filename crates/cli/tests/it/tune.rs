@@ -277,6 +277,24 @@ fn what_cannot_fit_is_known_before_it_runs() {
     desk.run(&nothing).must(3, &["none of 2 combinations fits", "all fit from"]);
 }
 
+/// Host memory, recompute and a smaller micro-batch are help that nobody asked for: what needs it does not fit as asked.
+#[test]
+fn what_fits_with_help_only_is_called_adapted() {
+    let desk = Desk::new();
+    let model = "family = \"bert\"\nvocab_size = 512\nhidden_size = 64\nnum_hidden_layers = 3\nnum_attention_heads = 2\nintermediate_size = 256\nmax_position_embeddings = 64\nnum_labels = 2";
+    let rest = "[data]\nsource = \"synthetic:sentiment\"\nsamples = 200\nmax_length = 64\n[train]\ntask = \"classify\"\neffective_batch = 512\nepochs = 1";
+    desk.write("search.toml", &format!("[model]\n{model}\n{rest}\n[search]\n\"train.effective_batch\" = [512]\n"));
+    let card = ["search.toml", "--device", "rtx-4090", "--json"];
+    let pins = ["micro_batch=512", "recompute=\"none\"", "offload=\"none\""].map(|pin| format!("memory.{pin}"));
+    let pins: Vec<&str> = pins.iter().flat_map(|pin| ["--set", pin]).collect();
+    let plan = desk.json(&[&["plan"][..], &card, &pins].concat());
+    let [arena, reserve] = ["arena_bytes", "reserve_bytes"].map(|key| plan[key].as_u64().unwrap());
+    let dry = |bytes: u64| desk.json(&[&["tune"][..], &card, &["--dry-run", "--memory", &bytes.to_string()]].concat());
+    let counts = |dry: &Value| ["feasible", "as_asked", "adapted"].map(|key| dry[key].as_u64().unwrap());
+    assert_eq!(counts(&dry(reserve + arena)), [1, 1, 0]);
+    assert_eq!(counts(&dry(reserve + arena - arena / 50)), [1, 0, 1]);
+}
+
 #[test]
 fn a_trial_that_diverges_or_is_killed_does_not_end_the_study() {
     let desk = Desk::new();

@@ -6,6 +6,7 @@ use crate::PlanFailure;
 use crate::choose::{Memo, Planned, budget_bytes, kind, plan_with};
 use crate::program::Settings;
 use plimsoll_base::units::format_bytes;
+use plimsoll_core::graph::Component;
 use plimsoll_models::families::AttentionForm;
 use plimsoll_models::recipe::Recipe;
 use schemars::JsonSchema;
@@ -21,6 +22,7 @@ pub struct Outline {
     pub accumulation: usize,
     pub recompute: &'static str,
     pub attention: &'static str,
+    pub offload: &'static str,
     pub arena_bytes: u64,
     /// The arena and the device's reserve: what a budget is compared with.
     pub planned_peak_bytes: u64,
@@ -37,6 +39,7 @@ impl Outline {
                 AttentionForm::Fused => "fused",
                 AttentionForm::Materialized => "materialized",
             },
+            offload: settings.offload.name(),
             arena_bytes,
             planned_peak_bytes: arena_bytes.saturating_add(reserve_bytes),
             predicted_step_ms,
@@ -58,7 +61,7 @@ impl From<&Planned> for Outline {
 }
 
 /// What became of a recipe on a device.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Attempt {
     pub fits: bool,
     pub budget_bytes: u64,
@@ -68,11 +71,16 @@ pub struct Attempt {
     /// Why the recipe cannot be planned at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// What the trained weights take on disk, and what a checkpoint does.
+    #[serde(skip)]
+    pub model_bytes: u64,
+    #[serde(skip)]
+    pub checkpoint_bytes: u64,
 }
 
 impl Attempt {
     pub(super) fn refused(cause: String) -> Attempt {
-        Attempt { fits: false, budget_bytes: 0, plan: None, refused: Some(cause) }
+        Attempt { refused: Some(cause), ..Attempt::default() }
     }
 
     /// `micro-batch 4 with recompute "layers" fits with 0.6 GiB headroom`; `None` where it does not fit.
@@ -86,7 +94,14 @@ impl Attempt {
 
 impl From<(bool, &Planned)> for Attempt {
     fn from((fits, planned): (bool, &Planned)) -> Attempt {
-        Attempt { fits, budget_bytes: planned.budget_bytes, plan: Some(planned.into()), refused: None }
+        let bytes = |component: Component| -> u64 {
+            let residents = planned.choice.program.residents.iter().filter(|resident| resident.component == component);
+            residents.map(|resident| resident.ty.span_bytes() as u64).sum()
+        };
+        let model_bytes = bytes(Component::Weights);
+        let checkpoint_bytes = model_bytes + bytes(Component::Optimizer);
+        let (budget_bytes, plan) = (planned.budget_bytes, Some(planned.into()));
+        Attempt { fits, budget_bytes, plan, refused: None, model_bytes, checkpoint_bytes }
     }
 }
 

@@ -391,7 +391,9 @@ impl<'r> Trainer<'r> {
         if epoch_end || last {
             self.write_sample()?;
         }
-        if saves || improved || self.is_exhausted() {
+        // What is best at the very end is written as the model.
+        let is_model = last && train.checkpoint.every == Every::Never;
+        if saves || (improved && !is_model) || self.is_exhausted() {
             self.save()?;
         }
         Ok(())

@@ -6,7 +6,7 @@ use plimsoll::search::{Range, Search, Values};
 use plimsoll::{Device, Progress, Recipe};
 use serde::Serialize;
 
-use super::forecast::Forecast;
+use super::pace::Pace;
 use super::plans::{Asked, Outlook, Plans, key_of};
 use super::space::{space_of, values_of};
 use super::trainings::Lesson;
@@ -36,7 +36,7 @@ pub struct DryRun {
     pub infeasible: usize,
     /// Of the feasible ones, those that fit as they are asked for.
     pub as_asked: usize,
-    /// Of the feasible ones, those that run in another micro-batch or with recompute.
+    /// Of the feasible ones, those that run in another micro-batch, with recompute or host memory.
     pub adapted: usize,
     /// Combinations that the recipe itself refuses.
     pub refused: usize,
@@ -85,7 +85,7 @@ pub fn dry_plan(plans: &mut Plans, search: &Search, device: &Device, done: Progr
     let outlooks = outlooks(plans, &combinations, device)?;
     let adapted = adapted(plans, &combinations, &outlooks, device, done)?;
     let smallest_budget_bytes = smallest_budget(plans, &combinations, &outlooks, device, done)?;
-    let mut dry = tally(plans, &combinations, &outlooks, &adapted)?;
+    let mut dry = tally(plans, Pace::of(device, 1), &combinations, &outlooks, &adapted)?;
     dry.device = device.name.clone();
     dry.budget_bytes = plans.budget(device)?;
     (dry.sampled, dry.smallest_budget_bytes, dry.plans) = (sampled, smallest_budget_bytes, plans.made());
@@ -190,18 +190,10 @@ fn adapted(
 ) -> Result<Vec<bool>> {
     let differs = |combination: &Combination, outlook: &Option<Outlook>| {
         let (Some(asked), Some(outlook)) = (combination.asked, outlook) else { return false };
-        outlook.fits && (outlook.micro_batch < asked.micro_batch || (outlook.recompute != "none" && !asked.recomputes))
+        outlook.fits && asked.may_differ(outlook)
     };
     let doubtful: Vec<bool> = all.iter().zip(outlooks).map(|(c, o)| differs(c, o)).collect();
-    let pinned = |combination: &Combination| {
-        let asked = combination.asked?;
-        let mut settings = combination.settings.clone();
-        settings.push(format!("memory.micro_batch={}", asked.micro_batch));
-        if !asked.recomputes {
-            settings.push("memory.recompute=\"none\"".into());
-        }
-        plans.recipe(&settings).ok()
-    };
+    let pinned = |combination: &Combination| plans.recipe(&combination.asked?.pinned(&combination.settings)).ok();
     let recipes: Vec<Option<Recipe>> =
         all.iter().zip(&doubtful).map(|(c, doubtful)| doubtful.then(|| pinned(c)).flatten()).collect();
     let wanted: Vec<&Recipe> = recipes.iter().flatten().collect();
@@ -241,7 +233,13 @@ fn smallest_budget(
     Ok(needed)
 }
 
-fn tally(plans: &mut Plans, all: &[Combination], outlooks: &[Option<Outlook>], adapted: &[bool]) -> Result<DryRun> {
+fn tally(
+    plans: &mut Plans,
+    alone: Pace,
+    all: &[Combination],
+    outlooks: &[Option<Outlook>],
+    adapted: &[bool],
+) -> Result<DryRun> {
     let mut rows: BTreeMap<&str, ModelRow> = BTreeMap::new();
     let (mut trainings, mut hours, mut known) = (HashSet::new(), 0.0, true);
     for ((combination, outlook), adapted) in all.iter().zip(outlooks).zip(adapted) {
@@ -255,7 +253,7 @@ fn tally(plans: &mut Plans, all: &[Combination], outlooks: &[Option<Outlook>], a
         }
         row.add(outlook, *adapted);
         if is_new {
-            let seconds = Forecast::seconds(plans.steps(recipe), outlook.step_ms);
+            let seconds = alone.length(recipe, plans.steps(recipe), outlook).map(|length| length.seconds);
             known &= seconds.is_some();
             hours += seconds.unwrap_or(0.0) / 3600.0;
             row.predicted_hours = seconds.map(|seconds| row.predicted_hours.unwrap_or(0.0) + seconds / 3600.0);

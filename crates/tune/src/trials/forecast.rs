@@ -6,10 +6,6 @@ use plimsoll::search::PrunerName;
 
 use super::space::PrunerSettings;
 
-/// Of a process before its first step, where nothing was measured.
-const START_SECONDS: f64 = 1.5;
-/// Evaluations and checkpoints beside the steps.
-const BESIDE: f64 = 1.1;
 /// Ended trials after which their mean is believed.
 const ENOUGH: usize = 3;
 
@@ -30,11 +26,6 @@ impl Forecast {
     pub(super) fn new(slots: usize, pruner: PrunerSettings, evaluations: usize) -> Forecast {
         let share = expected_share(pruner, evaluations);
         Forecast { began: Instant::now(), slots, share, predicted: Vec::new(), measured: Vec::new(), promised: None }
-    }
-
-    /// Of a training of so many steps.
-    pub(super) fn seconds(steps: Option<usize>, step_ms: f64) -> Option<f64> {
-        steps.map(|steps| START_SECONDS + steps as f64 * step_ms * 1e-3 * BESIDE)
     }
 
     pub(super) fn predict(&mut self, seconds: Option<f64>) {

@@ -6,6 +6,7 @@ mod coordinator;
 mod dry_plan;
 mod folder;
 mod forecast;
+mod pace;
 mod packing;
 mod plans;
 mod space;

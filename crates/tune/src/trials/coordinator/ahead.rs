@@ -66,7 +66,7 @@ impl Coordinator {
             return Ok(*known);
         }
         let prospect = self.prospect(&values_of(&self.study.wanted(trial)))?;
-        let seconds = prospect.map_or(f64::MAX, |prospect| prospect.seconds.unwrap_or(0.0));
+        let seconds = prospect.map_or(f64::MAX, |prospect| prospect.seconds().unwrap_or(0.0));
         self.lengths.insert(trial.id, seconds);
         Ok(seconds)
     }

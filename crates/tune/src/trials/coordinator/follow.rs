@@ -53,6 +53,7 @@ impl Running {
     /// slower than those to come.
     pub(super) fn times(&self) -> Option<(f64, f64)> {
         let left = self.remaining.filter(|_| self.seen.step_ms.len() >= SETTLED.min(self.steps))?;
+        let left = left + self.ready.length.map_or(0.0, |length| length.closing);
         Some((self.began.elapsed().as_secs_f64() + left, left))
     }
 
@@ -62,7 +63,7 @@ impl Running {
             step: self.step,
             steps: self.steps,
             bytes: self.ready.bytes,
-            seconds_left: self.remaining.or(self.ready.seconds),
+            seconds_left: self.remaining.or(self.ready.length.map(|length| length.seconds)),
             last_value: self.seen.evaluations.values().next_back().map(|scores| scores.loss),
         }
     }

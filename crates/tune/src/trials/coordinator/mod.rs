@@ -5,6 +5,7 @@ mod ahead;
 mod follow;
 mod next;
 mod outcome;
+mod sweep;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -18,15 +19,19 @@ use plimsoll::{Device, Draft, Every, format_seconds};
 use super::child::Training;
 use super::folder::{Held, StudyFolder};
 use super::forecast::Forecast;
+use super::pace::Pace;
 use super::packing::{Parallel, Room};
 use super::plans::Plans;
 use super::space::{PrunerSettings, directions, enqueued, pruner_of, sampler_of, space_of};
 use crate::error::{Error, Result};
 use crate::json::Json;
+use crate::rng::Rng;
+use crate::samplers::random;
 use crate::storage;
 use crate::study::{Asked, Study};
 use crate::trial::{Attributes, State, Trial, TrialId};
 use next::Ready;
+use sweep::Sweeper;
 
 /// What to run, and how.
 pub struct Options {
@@ -115,6 +120,7 @@ pub struct Coordinator {
     device: Device,
     forecast: Forecast,
     running: Vec<Running>,
+    sweeper: Sweeper,
     /// A trial that waits for room.
     pending: Option<Ready>,
     /// Predicted seconds of trials that were drawn ahead.
@@ -157,6 +163,9 @@ const STATUS: Duration = Duration::from_millis(250);
 const LOOK_AMONG_OTHERS: Duration = Duration::from_millis(200);
 /// Between two signs of life.
 const BEAT: Duration = Duration::from_secs(10);
+/// Trials that are thought of before the first, and how long they may be thought about.
+const LOOKED_AHEAD: usize = 24;
+const LOOKING_AHEAD: Duration = Duration::from_secs(1);
 /// Alike refusals from the first trial on after which there is no point in more.
 const HOPELESS: usize = 3;
 
@@ -190,6 +199,7 @@ impl Coordinator {
             device,
             forecast,
             running: Vec::new(),
+            sweeper: Sweeper::new(),
             pending: None,
             lengths: HashMap::new(),
             followers: Vec::new(),
@@ -228,18 +238,34 @@ impl Coordinator {
 
     /// What is said before the first trial.
     pub fn announcement(&mut self) -> Result<String> {
-        let recipe = self.plans.recipe(&[format!("memory.budget={}", self.room.budget_bytes)])?;
-        let outlook = self.plans.outlook(&recipe, &self.device)?;
-        let seconds = Forecast::seconds(self.plans.steps(&recipe), outlook.step_ms);
-        self.forecast.predict(seconds);
         let trials = self.study.trials()?;
         let to_come = self.options.trials.saturating_sub(trials.len());
+        self.predict_some(to_come)?;
         let end = self.forecast.left(to_come, &[]).map_or("when it ends shows when the first trials run".into(), |s| {
             format!("predicted end in {}", format_seconds(s))
         });
         let known = if trials.is_empty() { String::new() } else { format!(" ({} known)", trials.len()) };
         let (count, room) = (self.options.trials, self.room.describe());
         Ok(format!("{}: {count} trials{known}, {room}; {end}", self.options.study))
+    }
+
+    /// How long trials are going to take, from some that might come.
+    fn predict_some(&mut self, to_come: usize) -> Result<()> {
+        let (began, mut rng) = (Instant::now(), Rng::new(0));
+        for _ in 0..to_come.min(LOOKED_AHEAD) {
+            let point = self.study.space().walk(|parameter| random::at(&parameter.distribution, rng.uniform()));
+            if let Ok(prospect) = self.prospect(&self.values_at(&point))? {
+                self.forecast.predict(prospect.seconds());
+            }
+            if began.elapsed() > LOOKING_AHEAD {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn pace(&self) -> Pace {
+        Pace::of(&self.device, self.room.slots)
     }
 
     /// Works until the study has all its trials, or until `stop` is set.

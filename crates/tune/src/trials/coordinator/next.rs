@@ -11,11 +11,11 @@ use super::{Coordinator, Running, Watcher};
 use crate::attributes as name;
 use crate::error::{Error, Result};
 use crate::json::Json;
-use crate::samplers::Suggestion;
+use crate::space::Point;
 use crate::study::{Asked, Outcome, Study};
 use crate::trial::{Attributes, State, Trial};
 use crate::trials::child::{Task, Training};
-use crate::trials::forecast::Forecast;
+use crate::trials::pace::Length;
 use crate::trials::plans::{self, Outlook};
 use crate::trials::space::values_of;
 use crate::trials::trainings::{Lesson, carry_over, lengthen};
@@ -24,7 +24,7 @@ use crate::trials::trainings::{Lesson, carry_over, lengthen};
 pub(super) struct Ready {
     pub asked: Asked,
     pub bytes: u64,
-    pub seconds: Option<f64>,
+    pub length: Option<Length>,
     pub task: Task,
 }
 
@@ -35,7 +35,13 @@ pub(super) struct Prospect {
     lesson: Lesson,
     share: u64,
     adapted: Option<String>,
-    pub seconds: Option<f64>,
+    pub length: Option<Length>,
+}
+
+impl Prospect {
+    pub(super) fn seconds(&self) -> Option<f64> {
+        self.length.map(|length| length.seconds)
+    }
 }
 
 /// Why a suggestion cannot be one.
@@ -100,7 +106,7 @@ impl Coordinator {
             watcher.line("nothing is left to try");
             return Ok(true);
         }
-        let values = self.values_at(&suggestion);
+        let values = self.values_at(&suggestion.point);
         match self.prospect(&values)? {
             Ok(prospect) => {
                 let asked = self.study.begin(&suggestion, attributes_of(&prospect))?;
@@ -127,12 +133,12 @@ impl Coordinator {
         }
     }
 
-    fn values_at(&self, suggestion: &Suggestion) -> Values {
+    pub(super) fn values_at(&self, point: &Point) -> Values {
         let value = |(name, internal): (&String, &f64)| {
             let parameter = self.study.space().get(name)?;
             Some((name.clone(), parameter.distribution.external(*internal)))
         };
-        values_of(&suggestion.point.iter().filter_map(value).collect())
+        values_of(&point.iter().filter_map(value).collect())
     }
 
     /// Plans: in a trial's share of the memory if that is enough, else in more of it.
@@ -149,9 +155,9 @@ impl Coordinator {
             if let Some(cause) = &outlook.refused {
                 return Ok(Err(Unfit::Refused(cause.clone())));
             }
-            let seconds = Forecast::seconds(self.plans.steps(&recipe), outlook.step_ms);
+            let length = self.pace().length(&recipe, self.plans.steps(&recipe), &outlook);
             let lesson = Lesson::of(&recipe)?;
-            let prospect = Prospect { recipe, outlook, lesson, share, adapted: None, seconds };
+            let prospect = Prospect { recipe, outlook, lesson, share, adapted: None, length };
             if prospect.outlook.fits {
                 let adapted = self.adaptation(values, &settings, &prospect)?;
                 return Ok(Ok(Prospect { adapted, ..prospect }));
@@ -174,19 +180,12 @@ impl Coordinator {
     /// In words, how a training is run that does not fit as it was asked for; learning is the same.
     fn adaptation(&mut self, values: &Values, settings: &[String], prospect: &Prospect) -> Result<Option<String>> {
         let asked = plans::Asked::of(&self.options.search, values, &prospect.recipe);
-        let outlook = &prospect.outlook;
-        if outlook.micro_batch >= asked.micro_batch && outlook.recompute == "none" {
+        if !asked.may_differ(&prospect.outlook) {
             return Ok(None);
         }
         let whole = [settings, &[format!("memory.budget={}", self.room.budget_bytes)]].concat();
-        if self.plans.fits_as_asked(&whole, &asked, &self.device)? {
-            return Ok(None);
-        }
-        let (micro, wanted) = (outlook.micro_batch, asked.micro_batch);
-        Ok(Some(match outlook.recompute {
-            "none" => format!("micro-batch {micro} instead of {wanted}"),
-            level => format!("micro-batch {micro} instead of {wanted}, recompute {level}"),
-        }))
+        let fits = self.plans.fits_as_asked(&whole, &asked, &self.device)?;
+        Ok((!fits).then(|| asked.adaptation(&prospect.outlook)))
     }
 
     /// Looks for a trial that trains the same; otherwise makes ready to train.
@@ -206,10 +205,10 @@ impl Coordinator {
                 watcher.line(&format!("trial {}: goes on where trial {} ended", asked.number, shorter.number));
             }
         }
-        self.forecast.predict(prospect.seconds);
+        self.forecast.predict(prospect.seconds());
         let task = self.task(asked.number, Some(&prospect.recipe))?;
         watcher.line(&start_line(&asked, &prospect));
-        let ready = Ready { bytes: prospect.outlook.peak_bytes, seconds: prospect.seconds, task, asked };
+        let ready = Ready { bytes: prospect.outlook.peak_bytes, length: prospect.length, task, asked };
         self.start_or_wait(ready, watcher)
     }
 
@@ -272,7 +271,8 @@ impl Coordinator {
         let number = |key: &str| trial.user_attrs.get(key).and_then(Json::as_f64);
         let bytes = number(name::PEAK_MEMORY_GB).map_or(0, |gb| (gb * 1e9) as u64);
         let task = self.task(asked.number, None)?;
-        let ready = Ready { bytes, seconds: number(name::PREDICTED_SECONDS), task, asked };
+        let length = number(name::PREDICTED_SECONDS).map(|seconds| Length { seconds, closing: 0.0 });
+        let ready = Ready { bytes, length, task, asked };
         self.start_or_wait(ready, watcher)
     }
 
@@ -422,14 +422,14 @@ fn attributes_of(prospect: &Prospect) -> Attributes {
         (name::RECOMPUTE.to_string(), Json::from(outlook.recompute)),
         (name::SHARE_BYTES.to_string(), Json::Int(prospect.share as i64)),
     ]);
-    let seconds = prospect.seconds.map(|seconds| (name::PREDICTED_SECONDS.to_string(), Json::Float(seconds)));
+    let seconds = prospect.seconds().map(|seconds| (name::PREDICTED_SECONDS.to_string(), Json::Float(seconds)));
     attributes.extend(seconds);
     attributes
 }
 
 fn start_line(asked: &Asked, prospect: &Prospect) -> String {
     let params: Vec<String> = asked.params.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let seconds = prospect.seconds.map_or(String::new(), |seconds| format!(", about {}", format_seconds(seconds)));
+    let seconds = prospect.seconds().map_or(String::new(), |seconds| format!(", about {}", format_seconds(seconds)));
     let adapted = prospect.adapted.as_deref().map_or(String::new(), |words| format!("; adapted: {words}"));
     let bytes = format_bytes(prospect.outlook.peak_bytes);
     format!("trial {}: {}  [{bytes}{seconds}{adapted}]", asked.number, params.join(" "))

@@ -13,7 +13,7 @@ use crate::attributes as name;
 use crate::error::{Error, Result};
 use crate::json::Json;
 use crate::study::{Asked, Outcome, Study};
-use crate::trial::{Direction, State, Trial};
+use crate::trial::{State, Trial};
 use crate::trials::child::{Ending, Training};
 
 /// A training that died is started again so often.
@@ -189,43 +189,6 @@ impl Coordinator {
             told => told,
         }
     }
-
-    /// Models and checkpoints of trials that are behind the best ones are removed; all else of them stays.
-    fn sweep(&mut self) -> Result<()> {
-        let Some(keep) = self.options.search.keep else { return Ok(()) };
-        let trials = self.trials()?;
-        let direction = self.study.directions()[0];
-        let front: Vec<u64> = self.study.best()?.iter().map(|trial| trial.number).collect();
-        for number in superfluous(&trials, direction, keep, &front) {
-            let folder = self.options.folder.trial(number);
-            if self.options.search.moves("train.epochs") {
-                // A longer training may go on from it.
-                let _ = std::fs::remove_dir_all(folder.join("model"));
-                continue;
-            }
-            // What cannot be removed only takes room.
-            ["model", "checkpoints"].iter().for_each(|part| drop(std::fs::remove_dir_all(folder.join(part))));
-        }
-        Ok(())
-    }
-}
-
-/// Complete trials that are neither among the best `keep` nor on the front.
-fn superfluous(trials: &[Arc<Trial>], direction: Direction, keep: usize, front: &[u64]) -> Vec<u64> {
-    let complete = trials.iter().filter(|trial| trial.state == State::Complete);
-    let mut ranked: Vec<(f64, u64)> =
-        complete.filter_map(|trial| Some((direction.loss(trial.value()?), trial.number))).collect();
-    ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-    let leaders: Vec<u64> = ranked.iter().take(keep).map(|(_, number)| leader_of(trials, *number)).collect();
-    let behind = ranked.iter().skip(keep).map(|(_, number)| *number);
-    behind.filter(|number| !front.contains(number) && !leaders.contains(number)).collect()
-}
-
-/// The trial that trained for this one.
-fn leader_of(trials: &[Arc<Trial>], number: u64) -> u64 {
-    let trial = trials.iter().find(|trial| trial.number == number);
-    let leader = trial.and_then(|trial| trial.user_attrs.get(name::SAME_AS)).and_then(Json::as_i64);
-    leader.map_or(number, |leader| leader as u64)
 }
 
 /// The value of an objective at the end: scores are those of the best evaluation, which the model is of.
