@@ -164,6 +164,9 @@ impl TextTokenizer {
         let lengths = texts.each_ref().map(|text| text.len());
         for (text, keep) in texts.iter_mut().zip(cut(lengths, self.limit.saturating_sub(added))) {
             text.truncate(keep, 0, self.direction());
+            // That something was cut off is all that is asked; of all of it the library would make pairs, gigabytes of them.
+            let first = text.take_overflowing().into_iter().take(1).collect();
+            text.set_overflowing(first);
         }
         let [text, mut pair] = texts;
         pair.set_type_ids(vec![1; pair.len()]);
