@@ -69,7 +69,7 @@ fn open(address: &str, name: &str) -> Result<Study, Error> {
 
 /// Works until `wanted` trials have ended in the whole study; what other workers left behind comes first.
 fn optimize(address: &str, name: &str, wanted: usize, sleep: u64) -> Answer {
-    let mut study = open(address, name)?;
+    let mut study = open(address, name)?.with_at_most(wanted);
     loop {
         let trials = study.trials()?;
         let ended = trials.iter().filter(|trial| trial.state.is_finished()).count();
@@ -85,7 +85,9 @@ fn optimize(address: &str, name: &str, wanted: usize, sleep: u64) -> Answer {
             Some(asked) => work(&mut study, &asked, sleep)?,
             None if ended + open < wanted => match study.ask()? {
                 Some(asked) => work(&mut study, &asked, sleep)?,
-                None => return Ok(()),
+                None if study.trials()?.len() < wanted => return Ok(()),
+                // Others have begun the last ones.
+                None => std::thread::sleep(Duration::from_millis(100)),
             },
             None => std::thread::sleep(Duration::from_millis(100)),
         }

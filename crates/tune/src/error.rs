@@ -29,6 +29,9 @@ pub enum Error {
     /// Another worker took the trial over while this one was thought dead.
     #[error("trial {0} was taken over by another worker")]
     TrialTakenOver(u64),
+    /// Other workers made the last trials that were wanted.
+    #[error("the study has all its trials")]
+    StudyFull,
     #[error("trial {0} does not exist")]
     NoSuchTrial(i64),
     #[error("{storage}: schema {found}, but this version works with {wanted}\nhint: {hint}")]
@@ -45,7 +48,9 @@ impl plimsoll::Explain for Error {
                 plimsoll::Fault::BadInput
             }
             Self::NoSuchStudy(_) | Self::StudyExists(_) | Self::Busy { .. } => plimsoll::Fault::BadInput,
-            Self::TrialEnded(_) | Self::TrialTakenOver(_) | Self::NoSuchTrial(_) => plimsoll::Fault::Failed,
+            Self::TrialEnded(_) | Self::TrialTakenOver(_) | Self::NoSuchTrial(_) | Self::StudyFull => {
+                plimsoll::Fault::Failed
+            }
             Self::File { .. } | Self::Database { .. } => plimsoll::Fault::Failed,
         }
     }

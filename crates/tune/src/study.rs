@@ -59,6 +59,8 @@ pub struct Study {
     /// Tells workers with one seed apart.
     stream: u64,
     draws: u64,
+    /// Trials that are made at most, by all workers together.
+    most: Option<u64>,
 }
 
 impl Study {
@@ -76,7 +78,7 @@ impl Study {
         check_space(&record, &space)?;
         let sampler = Box::new(Tpe::for_space(&space));
         let (pruner, worker) = (Box::new(NoPruner), unique_name());
-        Ok(Self { storage, record, space, sampler, pruner, worker, seed: 0, stream: 0, draws: 0 })
+        Ok(Self { storage, record, space, sampler, pruner, worker, seed: 0, stream: 0, draws: 0, most: None })
     }
 
     /// Opens a study, or makes it if there is none of that name.
@@ -111,6 +113,12 @@ impl Study {
     pub fn as_worker(mut self) -> Self {
         self.stream =
             self.worker.bytes().fold(1, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        self
+    }
+
+    /// Makes no trial beyond so many, whoever made those before.
+    pub fn with_at_most(mut self, trials: usize) -> Self {
+        self.most = Some(trials as u64);
         self
     }
 
@@ -197,11 +205,13 @@ impl Study {
         trial.user_attrs = user_attrs;
         trial.system_attrs.extend(suggestion.system_attrs.iter().cloned());
         trial.system_attrs.insert(OWNER.into(), Json::from(self.worker.as_str()));
+        trial.most = self.most;
         let id = self.storage.create_trial(self.record.id, &trial)?;
         self.asked(id)
     }
 
-    /// The next trial to run: an enqueued one if there is any, else a new one. None if nothing is left to try.
+    /// The next trial to run: an enqueued one if there is any, else a new one. None if nothing is left to try, or the study
+    /// has all its trials.
     pub fn ask(&mut self) -> Result<Option<Asked>> {
         if let Some(asked) = self.claim_waiting()? {
             return Ok(Some(asked));
@@ -210,26 +220,35 @@ impl Study {
         if suggestion.exhausted {
             return Ok(None);
         }
-        self.begin(&suggestion, Attributes::new()).map(Some)
+        match self.begin(&suggestion, Attributes::new()) {
+            Err(Error::StudyFull) => Ok(None),
+            begun => begun.map(Some),
+        }
     }
 
     /// Puts a trial with these values in line; parameters that are not named are drawn when its turn comes.
     pub fn enqueue(&mut self, values: &BTreeMap<String, Value>, user_attrs: Attributes) -> Result<()> {
-        self.enqueue_as(values, user_attrs, Attributes::new())
+        self.enqueue_as(values, user_attrs, Attributes::new(), None)
     }
 
     /// The same for what the sampler drew and not somebody who wants it first.
     pub(crate) fn put_in_line(&mut self, values: &BTreeMap<String, Value>) -> Result<()> {
-        self.enqueue_as(values, Attributes::new(), Attributes::from([(AHEAD.to_string(), Json::Bool(true))]))
+        self.enqueue_as(values, Attributes::new(), Attributes::from([(AHEAD.to_string(), Json::Bool(true))]), self.most)
     }
 
-    fn enqueue_as(&mut self, values: &BTreeMap<String, Value>, user: Attributes, system: Attributes) -> Result<()> {
+    fn enqueue_as(
+        &mut self,
+        values: &BTreeMap<String, Value>,
+        user: Attributes,
+        system: Attributes,
+        most: Option<u64>,
+    ) -> Result<()> {
         for (name, value) in values {
             self.check_value(name, value)?;
         }
         let fixed = Json::object(values.iter().map(|(name, value)| (name, value.to_json())));
         let mut trial = NewTrial::waiting();
-        (trial.user_attrs, trial.system_attrs) = (user, system);
+        (trial.user_attrs, trial.system_attrs, trial.most) = (user, system, most);
         trial.system_attrs.insert(FIXED.into(), fixed);
         self.storage.create_trial(self.record.id, &trial).map(|_| ())
     }
@@ -366,7 +385,11 @@ impl Study {
         trial.system_attrs.clone_from(&before.system_attrs);
         trial.system_attrs.remove(PAUSED);
         trial.system_attrs.insert(OWNER.into(), Json::from(self.worker.as_str()));
-        let id = self.storage.create_trial(self.record.id, &trial)?;
+        trial.most = self.most;
+        let id = match self.storage.create_trial(self.record.id, &trial) {
+            Err(Error::StudyFull) => return Ok(None),
+            made => made?,
+        };
         let asked = self.asked(id)?;
         let first = self.trials()?.iter().find(|other| continues(other) == Some(before.number)).map(|other| other.id);
         if first != Some(id) {

@@ -139,3 +139,19 @@ fn tables_of_another_schema_are_refused() {
     assert!(matches!(error, Error::Schema { .. }), "{error}");
     assert!(storage::open("mysql://host").is_err());
 }
+
+/// Workers that look at once both see room for one more; only one of them makes it.
+#[test]
+fn no_worker_makes_more_trials_than_are_wanted() {
+    let folder = tempfile::tempdir().unwrap();
+    for address in addresses(folder.path()) {
+        let [mut first, mut second] = [(), ()].map(|()| open(&address).with_sampler(Random).with_at_most(3));
+        assert!(first.ask().unwrap().is_some() && second.ask().unwrap().is_some());
+        // Both have seen two of three.
+        let (mine, theirs) = (first.suggest().unwrap(), second.suggest().unwrap());
+        assert!(first.begin(&mine, Attributes::new()).is_ok());
+        assert!(matches!(second.begin(&theirs, Attributes::new()), Err(Error::StudyFull)));
+        assert!(second.ask().unwrap().is_none());
+        assert_eq!(first.trials().unwrap().len(), 3);
+    }
+}

@@ -44,6 +44,8 @@ pub struct NewTrial {
     pub system_attrs: Attributes,
     pub started: Option<Timestamp>,
     pub completed: Option<Timestamp>,
+    /// It is made only in a study that has fewer; else [`Error::StudyFull`].
+    pub most: Option<u64>,
 }
 
 impl NewTrial {
@@ -58,6 +60,7 @@ impl NewTrial {
             system_attrs: Attributes::new(),
             started: Some(Timestamp::now()),
             completed: None,
+            most: None,
         }
     }
 

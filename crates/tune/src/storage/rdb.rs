@@ -336,6 +336,13 @@ impl<C: Connection> Tables<C> {
         Ok(rows.first().and_then(|row| row[0].float()).is_some_and(|age| age > grace))
     }
 
+    fn check_room(&mut self, study: StudyId, trial: &NewTrial) -> Result<()> {
+        let Some(most) = trial.most else { return Ok(()) };
+        let rows = self.rows("SELECT COUNT(*) FROM trials WHERE study_id = ?1", &[study.into()])?;
+        let count = rows.first().and_then(|row| row[0].int()).unwrap_or(0);
+        if (count as u64) < most { Ok(()) } else { Err(Error::StudyFull) }
+    }
+
     fn insert_trial(&mut self, study: StudyId, trial: &NewTrial) -> Result<TrialId> {
         let columns = "study_id, state, datetime_start, datetime_complete";
         let sql = format!("INSERT INTO trials ({columns}) VALUES (?1, ?2, ?3, ?4) RETURNING trial_id");
@@ -433,6 +440,7 @@ impl<C: Connection> Storage for Tables<C> {
             if tables.rows(&lock, &[study.into()])?.is_empty() {
                 return Err(Error::NoSuchStudy(format!("number {study}")));
             }
+            tables.check_room(study, trial)?;
             let id = tables.insert_trial(study, trial)?;
             tables.fill_trial(id, trial)?;
             if trial.system_attrs.contains_key(OWNER) {

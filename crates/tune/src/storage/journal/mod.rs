@@ -160,7 +160,10 @@ impl Storage for Journal {
     fn create_trial(&mut self, study: StudyId, trial: &NewTrial) -> Result<TrialId> {
         let line = self.line(Op::CreateTrial, new_trial_fields(study, trial));
         self.transact(|replay| {
-            replay.trials(study)?;
+            let count = replay.trials(study)?.len() as u64;
+            if trial.most.is_some_and(|most| count >= most) {
+                return Err(Error::StudyFull);
+            }
             for (name, param) in &trial.params {
                 replay.check_compatible(study, name, &param.distribution)?;
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use plimsoll::search::SamplerName;
 
 use super::Coordinator;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::space::Value;
 use crate::study::{Asked, Study};
 use crate::trial::{State, Trial};
@@ -28,7 +28,10 @@ impl Coordinator {
                 Some((name.clone(), parameter.distribution.external(*internal)))
             };
             let values: BTreeMap<String, Value> = suggestion.point.iter().filter_map(of).collect();
-            self.study.put_in_line(&values)?;
+            match self.study.put_in_line(&values) {
+                Err(Error::StudyFull) => break,
+                made => made?,
+            }
         }
         Ok(())
     }

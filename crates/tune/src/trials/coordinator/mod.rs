@@ -430,7 +430,7 @@ fn open_study(options: &Options, pruner: PrunerSettings, evaluations: usize) -> 
                 check_directions(&study, &directions)?;
                 let sampler = sampler_of(&options.search, &space, options.sampler);
                 let study = study.with_sampler(sampler).with_pruner(pruner_of(pruner, evaluations));
-                let study = study.with_seed(options.search.seed);
+                let study = study.with_seed(options.search.seed).with_at_most(options.trials);
                 return Ok(if options.worker { study.as_worker() } else { study });
             }
         }

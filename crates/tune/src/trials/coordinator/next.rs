@@ -107,15 +107,16 @@ impl Coordinator {
             return Ok(true);
         }
         let values = self.values_at(&suggestion.point);
-        match self.prospect(&values)? {
-            Ok(prospect) => {
-                let asked = self.study.begin(&suggestion, attributes_of(&prospect))?;
-                self.ready(asked, prospect, watcher)
-            }
-            Err(unfit) => {
-                let asked = self.study.begin(&suggestion, Attributes::new())?;
-                self.tell_unfit(&asked, &values, unfit, watcher)
-            }
+        let prospect = self.prospect(&values)?;
+        let attributes = prospect.as_ref().map_or_else(|_| Attributes::new(), attributes_of);
+        let asked = match self.study.begin(&suggestion, attributes) {
+            // Another worker made the last one meanwhile.
+            Err(Error::StudyFull) => return Ok(false),
+            begun => begun?,
+        };
+        match prospect {
+            Ok(prospect) => self.ready(asked, prospect, watcher),
+            Err(unfit) => self.tell_unfit(&asked, &values, unfit, watcher),
         }
     }
 
