@@ -277,13 +277,28 @@ fn what_cannot_fit_is_known_before_it_runs() {
     desk.run(&nothing).must(3, &["none of 2 combinations fits", "all fit from"]);
 }
 
+const TEXTS: &str = "[model]\nfamily = \"bert\"\nvocab_size = 512\nhidden_size = 64\nnum_hidden_layers = 3\nnum_attention_heads = 2\nintermediate_size = 256\nmax_position_embeddings = 64\nnum_labels = 2\n[data]\nsource = \"synthetic:sentiment\"\nmax_length = 64\n";
+
+/// On a CPU the process's memory has the data in it, which is known when the trial has read it.
+#[test]
+fn what_a_trial_was_planned_for_counts_its_data() {
+    let desk = Desk::new();
+    let train = "samples = 40000\n[train]\ntask = \"classify\"\neffective_batch = 8\nepochs = 1\nsteps = 4\nevaluate = { every = 4 }";
+    desk.write("search.toml", &format!("{TEXTS}{train}\n[search]\n\"train.seed\" = [1, 2]\n"));
+    let study = desk.json(&tune(&["--trials", "2", "--pruner", "none"]));
+    for trial in trials(&study) {
+        let [planned, measured] =
+            ["peak_memory_gb", "measured_peak_memory_gb"].map(|key| trial["user_attrs"][key].as_f64().unwrap());
+        assert!(measured <= planned, "{measured} of {planned} GB: {study}");
+    }
+}
+
 /// Host memory, recompute and a smaller micro-batch are help that nobody asked for: what needs it does not fit as asked.
 #[test]
 fn what_fits_with_help_only_is_called_adapted() {
     let desk = Desk::new();
-    let model = "family = \"bert\"\nvocab_size = 512\nhidden_size = 64\nnum_hidden_layers = 3\nnum_attention_heads = 2\nintermediate_size = 256\nmax_position_embeddings = 64\nnum_labels = 2";
-    let rest = "[data]\nsource = \"synthetic:sentiment\"\nsamples = 200\nmax_length = 64\n[train]\ntask = \"classify\"\neffective_batch = 512\nepochs = 1";
-    desk.write("search.toml", &format!("[model]\n{model}\n{rest}\n[search]\n\"train.effective_batch\" = [512]\n"));
+    let rest = "samples = 200\n[train]\ntask = \"classify\"\neffective_batch = 512\nepochs = 1";
+    desk.write("search.toml", &format!("{TEXTS}{rest}\n[search]\n\"train.effective_batch\" = [512]\n"));
     let card = ["search.toml", "--device", "rtx-4090", "--json"];
     let pins = ["micro_batch=512", "recompute=\"none\"", "offload=\"none\""].map(|pin| format!("memory.{pin}"));
     let pins: Vec<&str> = pins.iter().flat_map(|pin| ["--set", pin]).collect();

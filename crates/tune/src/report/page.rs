@@ -144,7 +144,7 @@ impl StudyReport {
         let mut svg = format!("<svg viewBox=\"0 0 {WIDE} {TALL}\" role=\"img\">");
         let scales: Vec<Axis> = axes.iter().map(|name| Axis::of(name, &trials)).collect();
         let last = Axis::of_values(&self.objectives[0], &trials);
-        let x = |index: usize| 60.0 + (WIDE - 120.0) * index as f64 / axes.len() as f64;
+        let x = |index: usize| 80.0 + (WIDE - 160.0) * index as f64 / axes.len() as f64;
         let mut ranked = trials.clone();
         // The best are drawn last, on top.
         ranked.sort_by(|a, b| self.loss(b).total_cmp(&self.loss(a)));
@@ -178,7 +178,7 @@ impl StudyReport {
         let top = placed.iter().map(|(bar, base)| base + bar.2).fold(0.0, f64::max);
         let budget = self.user_attrs.get("budget_bytes").and_then(Plain::as_f64).unwrap_or(top);
         let (scale, span) = (budget.min(top * 1.25).max(top), (end - start).max(1e-6));
-        let x = |at: f64| 70.0 + (WIDE - 90.0) * (at - start) / span;
+        let x = |at: f64| 96.0 + (WIDE - 116.0) * (at - start) / span;
         let y = |bytes: f64| TALL - 30.0 - (TALL - 50.0) * bytes / scale.max(1.0);
         let mut svg = format!("<svg viewBox=\"0 0 {WIDE} {TALL}\" role=\"img\">");
         for ((from, to, bytes, number), base) in &placed {
@@ -196,8 +196,8 @@ impl StudyReport {
             let at = y(scale * share);
             let text = format_bytes((scale * share) as u64);
             let _ =
-                write!(svg, "<line class=\"grid\" x1=\"70\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>", WIDE - 20.0);
-            let _ = write!(svg, "<text class=\"end\" x=\"62\" y=\"{:.1}\">{text}</text>", at + 4.0);
+                write!(svg, "<line class=\"grid\" x1=\"96\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>", WIDE - 20.0);
+            let _ = write!(svg, "<text class=\"end\" x=\"88\" y=\"{:.1}\">{text}</text>", at + 4.0);
         }
         let _ = write!(
             svg,
@@ -356,7 +356,9 @@ impl Axis {
         let (top, bottom) = (40.0, TALL - 40.0);
         let escaped = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
         let _ = write!(svg, "<line class=\"arena\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top}\" y2=\"{bottom}\"/>");
-        let _ = write!(svg, "<text class=\"mid strong halo\" x=\"{x:.1}\" y=\"20\">{}</text>", escaped(&self.name));
+        // Side by side there is no room for whole keys.
+        let (name, last) = (escaped(&self.name), escaped(self.name.rsplit('.').next().unwrap_or(&self.name)));
+        let _ = write!(svg, "<text class=\"mid strong halo\" x=\"{x:.1}\" y=\"20\">{last}<title>{name}</title></text>");
         let ends: Vec<(f64, String)> = match self.labels.len() {
             0 => vec![(bottom, short(self.low)), (top, short(self.high))],
             1 => vec![((top + bottom) / 2.0, self.labels[0].clone())],

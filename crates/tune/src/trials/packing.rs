@@ -25,6 +25,8 @@ pub(super) struct Room {
     /// What each trial computes with, where the device is the CPU.
     pub threads: Option<usize>,
     taken: BTreeMap<TrialId, u64>,
+    /// By how much a trial's own plan, which has seen the data, was above what was expected of it.
+    surplus_bytes: u64,
 }
 
 /// More processes than this only wait for each other.
@@ -47,7 +49,7 @@ impl Room {
             Parallel::Auto => widest_on_gpu(plans, &whole, cores, budget_bytes)?,
         };
         let threads = on_cpu.then(|| (cores / slots).max(1));
-        Ok(Room { budget_bytes, slots, threads, taken: BTreeMap::new() })
+        Ok(Room { budget_bytes, slots, threads, taken: BTreeMap::new(), surplus_bytes: 0 })
     }
 
     /// The device as one trial sees it.
@@ -65,6 +67,7 @@ impl Room {
     pub(super) fn has_room(&self, bytes: u64) -> bool {
         // What needs more than there is, by an estimate that moved, still runs: alone.
         let free = self.budget_bytes.saturating_sub(self.taken.values().sum());
+        let bytes = bytes.saturating_add(self.surplus_bytes);
         self.taken.len() < self.slots && (bytes <= free || self.taken.is_empty())
     }
 
@@ -74,6 +77,15 @@ impl Room {
 
     pub(super) fn take(&mut self, trial: TrialId, bytes: u64) {
         self.taken.insert(trial, bytes);
+    }
+
+    /// A running trial says what it was planned for; those to come are like it.
+    pub(super) fn learn(&mut self, trial: TrialId, expected_bytes: u64, planned_bytes: u64) {
+        let surplus = planned_bytes.saturating_sub(expected_bytes);
+        if surplus > 0 {
+            self.surplus_bytes = self.surplus_bytes.max(surplus);
+            self.taken.insert(trial, planned_bytes);
+        }
     }
 
     pub(super) fn give_back(&mut self, trial: TrialId) {
@@ -143,7 +155,7 @@ mod tests {
 
     #[test]
     fn shares_grow_to_all_of_the_memory_and_bytes_are_never_given_twice() {
-        let mut room = Room { budget_bytes: 1000, slots: 5, threads: None, taken: BTreeMap::new() };
+        let mut room = Room { budget_bytes: 1000, slots: 5, threads: None, taken: BTreeMap::new(), surplus_bytes: 0 };
         assert_eq!(room.shares(), [200, 500, 1000]);
         room.take(1, 600);
         assert!(room.has_room(400) && !room.has_room(401));
@@ -151,6 +163,9 @@ mod tests {
         assert!(!room.has_room(1) && room.taken_bytes() == 1000);
         room.give_back(1);
         assert!(room.has_room(600));
+        room.learn(2, 400, 450);
+        assert!(room.taken_bytes() == 450 && room.has_room(500) && !room.has_room(501));
+        room.surplus_bytes = 0;
         (3..7).for_each(|trial| room.take(trial, 0));
         assert!(!room.has_room(0) && !room.has_slot());
     }

@@ -21,6 +21,8 @@ pub(super) struct Seen {
     step_ms: BTreeMap<usize, f64>,
     evaluation_ms: BTreeMap<usize, f64>,
     pub measured_peak_bytes: u64,
+    /// By the plan of the run itself, which has seen its data.
+    pub planned_peak_bytes: u64,
     /// Reports that the storage has already.
     reported: usize,
 }
@@ -62,7 +64,7 @@ impl Running {
             number: self.ready.asked.number,
             step: self.step,
             steps: self.steps,
-            bytes: self.ready.bytes,
+            bytes: self.ready.bytes.max(self.seen.planned_peak_bytes),
             seconds_left: self.remaining.or(self.ready.length.map(|length| length.seconds)),
             last_value: self.seen.evaluations.values().next_back().map(|scores| scores.loss),
         }
@@ -79,6 +81,7 @@ impl Running {
                     self.remaining = Some(step.remaining_s);
                     self.seen.step_ms.insert(step.step, step.ms);
                     self.seen.measured_peak_bytes = self.seen.measured_peak_bytes.max(step.measured_peak_bytes);
+                    self.seen.planned_peak_bytes = step.planned_peak_bytes;
                 }
                 Event::Evaluation(evaluation) => {
                     self.seen.evaluations.insert(evaluation.step, evaluation.scores);
@@ -86,6 +89,7 @@ impl Running {
                 }
                 Event::Finished(finished) => {
                     self.seen.measured_peak_bytes = self.seen.measured_peak_bytes.max(finished.measured_peak_bytes);
+                    self.seen.planned_peak_bytes = finished.planned_peak_bytes;
                 }
                 _ => {}
             }
@@ -112,6 +116,8 @@ impl Coordinator {
     fn follow(&mut self, at: usize, watcher: &mut dyn Watcher) -> Result<bool> {
         let events = self.running[at].training.events();
         let fresh = self.running[at].hear(&events);
+        let Running { ready, seen, .. } = &self.running[at];
+        self.room.learn(ready.asked.id, ready.bytes, seen.planned_peak_bytes);
         if self.report(at, &fresh, watcher)? {
             return Ok(true);
         }

@@ -146,6 +146,10 @@ impl Coordinator {
     fn note_measures(&mut self, running: &Running) -> Result<()> {
         let peak = running.seen.measured_peak_bytes as f64 / 1e9;
         let run = running.ready.task.out.display().to_string();
+        if running.seen.planned_peak_bytes > 0 {
+            let planned = running.seen.planned_peak_bytes as f64 / 1e9;
+            self.attribute(running, name::PEAK_MEMORY_GB, Json::Float(planned))?;
+        }
         self.attribute(running, name::MEASURED_PEAK_MEMORY_GB, Json::Float(peak))?;
         self.attribute(running, name::SECONDS, Json::Float(running.seen.seconds()))?;
         self.attribute(running, name::RUN, Json::Text(run))
@@ -172,7 +176,8 @@ impl Coordinator {
         for (step, value) in &leader.intermediate {
             self.study.report(asked.id, *step, *value)?;
         }
-        for key in [name::MEASURED_PEAK_MEMORY_GB, name::SECONDS, name::RUN, name::PRUNED_BECAUSE, name::DIVERGED] {
+        let copied = [name::PEAK_MEMORY_GB, name::MEASURED_PEAK_MEMORY_GB, name::SECONDS, name::RUN];
+        for key in copied.into_iter().chain([name::PRUNED_BECAUSE, name::DIVERGED]) {
             if let Some(value) = leader.user_attrs.get(key) {
                 self.study.set_user_attr(asked.id, key, value.clone())?;
             }
