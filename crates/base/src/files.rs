@@ -77,6 +77,14 @@ pub fn open_to_append(path: &Path) -> io::Result<File> {
     }
 }
 
+/// Opens a plain file to read it; a pipe, which nobody may ever write to, is an error.
+pub fn open_to_read(path: &Path) -> io::Result<File> {
+    match fs::metadata(path)?.is_file() {
+        true => File::open(path),
+        false => Err(io::Error::other("this is no plain file")),
+    }
+}
+
 /// Makes names in a folder last.
 pub fn sync_folder(path: &Path) -> io::Result<()> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
@@ -97,6 +105,18 @@ mod tests {
 
     // Links and /dev/null are Unix's own.
     #[cfg(unix)]
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert!(open_to_read(&pipe).unwrap_err().to_string().contains("no plain file"));
+        assert!(open_to_read(folder.path()).is_err());
+        fs::write(folder.path().join("file"), "x").unwrap();
+        assert!(open_to_read(&folder.path().join("file")).is_ok());
+    }
+
     #[test]
     fn a_file_is_replaced_and_nothing_is_left_beside_it() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
 //! Safetensors files, written and read tensor by tensor. Sizes in a file are checked before anything is allocated for
 //! them, and at most one tensor is in host memory at a time.
 
+use crate::files::open_to_read;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -40,7 +41,7 @@ impl TensorFile {
     pub fn open(path: &Path) -> Result<TensorFile, TensorFileError> {
         let io = |cause| TensorFileError::Io { path: path.into(), cause };
         let damaged = |cause: String| TensorFileError::Damaged { path: path.into(), cause };
-        let mut file = File::open(path).map_err(io)?;
+        let mut file = open_to_read(path).map_err(io)?;
         let len = file.metadata().map_err(io)?.len();
         let mut size = [0u8; 8];
         file.read_exact(&mut size).map_err(|_| damaged(format!("{len} bytes is too short")))?;

@@ -22,6 +22,9 @@ use crate::trial::{Attributes, Direction, Param, State, Trial, TrialId};
 pub const MOST_OF_A_NAME: usize = 512;
 /// The space a study was made for, as text.
 const SPACE: &str = "plimsoll:space";
+
+/// What tells a study from all others, in its folder too.
+const IDENTITY: &str = "plimsoll:identity";
 /// Marks a trial that a sampler put in line.
 const AHEAD: &str = "plimsoll:drawn_ahead";
 /// What an enqueued trial wants tried; the name is Optuna's.
@@ -69,7 +72,17 @@ impl Study {
         check_new(name, directions)?;
         let id = storage.create_study(name, directions)?;
         storage.set_study_attr(id, SPACE, &Json::Text(space.describe()), true)?;
+        storage.set_study_attr(id, IDENTITY, &Json::Text(unique_name()), true)?;
         Self::load(storage, name, space)
+    }
+
+    /// What no other study has, whatever it is called and wherever it is kept; nothing in one that others made.
+    pub(crate) fn identity(&self) -> Option<&str> {
+        self.record.system_attrs.get(IDENTITY).and_then(Json::as_str)
+    }
+
+    pub(crate) fn system_attributes(&self) -> &Attributes {
+        &self.record.system_attrs
     }
 
     /// Opens a study that exists; an error if it was made for another space.

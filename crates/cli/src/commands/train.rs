@@ -253,7 +253,10 @@ fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
         say("stopping after this step, with a checkpoint; once more leaves at once");
     };
     ctrlc::set_handler(handler).map_err(|e| {
-        Failure::failed(format!("cannot listen for Ctrl-C: {e}"), "this is a defect of plimsoll: please report it")
+        Failure::failed(
+            format!("cannot listen for Ctrl-C: {e}"),
+            "threads and signals are needed for it: is their number limited (`ulimit -u`)?",
+        )
     })?;
     Ok(stop)
 }

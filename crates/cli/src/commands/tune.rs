@@ -12,8 +12,9 @@ use clap::{Args, ValueEnum};
 use parent::Parent;
 use plimsoll::search::{Objective, PrunerName, SamplerName, Search};
 use plimsoll::{Draft, Named};
+use plimsoll_tune::MOST_OF_A_NAME;
+use plimsoll_tune::report::{self, StudyReport};
 use plimsoll_tune::trials::{Coordinator, Options, Parallel, StudyFolder};
-use plimsoll_tune::{MOST_OF_A_NAME, report};
 use screen::Screen;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -124,8 +125,29 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             message: format!("interrupted; {} trials ended in this session", summary.ended),
             hints: vec!["the same command goes on where it was".into()],
         }),
-        false => Ok(()),
+        false => verdict(&found),
     }
+}
+
+/// A study without one complete trial is no success: nothing fits, or nothing runs.
+fn verdict(found: &StudyReport) -> Result<(), Failure> {
+    let count = |state: &str| found.counts.get(state).copied().unwrap_or(0);
+    let unfit = found.trials.iter().filter(|trial| trial.user_attrs.contains_key("oom")).count();
+    if count("complete") > 0 || found.trials.is_empty() {
+        return Ok(());
+    }
+    if unfit == found.trials.len() {
+        return Err(Failure {
+            code: Code::DoesNotFit,
+            message: format!("none of {unfit} trials fits"),
+            hints: vec!["--dry-run says from which budget on all of them fit".into()],
+        });
+    }
+    if count("failed") == found.trials.len() {
+        let failed = format!("all {} trials failed", count("failed"));
+        return Err(Failure::failed(failed, "the study's folder logs/ holds what each of them said"));
+    }
+    Ok(())
 }
 
 /// The recipe with what the environment says; flags win over it.
@@ -134,8 +156,8 @@ fn draft(arguments: &Arguments) -> Result<Draft, Failure> {
     if let Some(text) = epochs.as_deref().filter(|text| text.parse::<usize>().is_err()) {
         return Err(Failure::bad_input(format!("HPO_EPOCHS is `{text}`"), "it is a number of epochs, such as 1"));
     }
-    let from_environment = epochs.map(|epochs| format!("train.epochs={epochs}"));
-    let sets = from_environment.into_iter().chain(arguments.common.overrides.settings(&[])).collect::<Vec<_>>();
+    let mut sets: Vec<String> = epochs.map(|epochs| format!("train.epochs={epochs}")).into_iter().collect();
+    sets.extend(arguments.common.overrides.settings(&arguments.common.usual.settings(!arguments.dry_run)?));
     Ok(Draft::read(&arguments.common.recipe, &sets)?)
 }
 
@@ -269,7 +291,10 @@ fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
         say("stopping: trials write a checkpoint; once more leaves at once");
     };
     ctrlc::set_handler(handler).map_err(|e| {
-        Failure::failed(format!("cannot listen for Ctrl-C: {e}"), "this is a defect of plimsoll: please report it")
+        Failure::failed(
+            format!("cannot listen for Ctrl-C: {e}"),
+            "threads and signals are needed for it: is their number limited (`ulimit -u`)?",
+        )
     })?;
     Ok(stop)
 }

@@ -7,6 +7,7 @@ mod advise;
 mod answers;
 mod budgets;
 mod calibrate;
+mod edges;
 mod families;
 mod files;
 mod going_on;

@@ -372,3 +372,42 @@ fn bad_input_is_refused_with_what_to_do() {
     fs::write(&journal, torn.replacen("op_code", "po_code", 1)).unwrap();
     desk.run(&tune(&["--trials", "3"])).must(2, &["journal.log, line 1", "hint:"]);
 }
+
+/// Runs in a folder are those of the study that made them: another study of the same name does not take them for its own.
+#[test]
+fn a_folder_with_trials_of_another_study_is_refused() {
+    let desk = desk("");
+    desk.run(&tune(&["--trials", "1", "--pruner", "none"])).must(0, &[]);
+    let elsewhere = tune(&["--trials", "1", "--pruner", "none", "--storage", "sqlite:other.db"]);
+    desk.run(&elsewhere).must(2, &["holds trials of another study", "hint:"]);
+    fs::remove_file(desk.path("studies/s/journal.log")).unwrap();
+    desk.run(&tune(&["--trials", "1", "--pruner", "none"])).must(2, &["holds trials of another study"]);
+}
+
+#[test]
+fn usual_flags_count_and_an_objective_stays() {
+    let desk = desk("");
+    let flags = ["--trials", "1", "--pruner", "none", "--epochs", "3", "--batch-size", "8"];
+    desk.run(&tune(&flags)).must(0, &[]);
+    let recipe = fs::read_to_string(desk.path("studies/s/trial-0/recipe.toml")).unwrap();
+    assert!(recipe.contains("epochs = 3") && recipe.contains("effective_batch = 8"), "{recipe}");
+    let other = tune(&["--trials", "2", "--pruner", "none", "--objective", "seconds"]);
+    desk.run(&other).must(2, &["is about loss, and now about seconds", "hint:"]);
+}
+
+#[test]
+fn a_study_in_which_nothing_fits_is_no_success() {
+    let desk = desk("");
+    desk.run(&tune(&["--trials", "2", "--pruner", "none", "--memory", "1KiB"])).must(3, &["none of 2 trials fits"]);
+}
+
+/// Nobody's password stands in an error.
+#[test]
+fn storages_are_named_without_their_secrets() {
+    let desk = desk("");
+    for scheme in ["mysql://", "postgresqll://", "", "postgresql+psycopg2://"] {
+        let storage = format!("{scheme}bob:t0psecret@127.0.0.1:1/x");
+        let answer = desk.run(&tune(&["--trials", "1", "--storage", &storage]));
+        assert!(answer.code != 0 && !answer.stderr.contains("t0psecret"), "{}", answer.stderr);
+    }
+}

@@ -1,8 +1,8 @@
 //! config.json as it is on disk.
 
 use super::HfError;
+use plimsoll_base::files::open_to_read;
 use serde_json::{Map, Value};
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -52,7 +52,7 @@ pub(super) fn read_json(path: &Path, most: u64) -> Result<Map<String, Value>, Hf
     let io = |cause| HfError::Io { path: path.into(), cause };
     let json = |cause: String| HfError::Json { path: path.into(), cause };
     let mut text = Vec::new();
-    File::open(path).map_err(io)?.take(most + 1).read_to_end(&mut text).map_err(io)?;
+    open_to_read(path).map_err(io)?.take(most + 1).read_to_end(&mut text).map_err(io)?;
     if text.len() as u64 > most {
         return Err(json(format!("more than {most} bytes are too many for such a file")));
     }

@@ -145,11 +145,26 @@ pub fn open(address: &str) -> Result<Box<dyn Storage>> {
         let path = path.strip_prefix("///").unwrap_or(path);
         return Ok(Box::new(Sqlite::open(path.as_ref())?));
     }
-    if address.starts_with("postgresql://") || address.starts_with("postgres://") {
-        return Ok(Box::new(Postgres::connect(address)?));
+    // Optuna's own spelling names its driver.
+    let driver = address.split_once("://").filter(|(scheme, _)| scheme.starts_with("postgresql+"));
+    let plain = driver.map_or_else(|| address.to_string(), |(_, rest)| format!("postgresql://{rest}"));
+    if plain.starts_with("postgresql://") || plain.starts_with("postgres://") {
+        return Ok(Box::new(Postgres::connect(&plain)?));
     }
+    let address = without_secrets(address);
     let cause = format!("storage {address:?} is none of journal:FILE, sqlite:FILE, postgresql://HOST/DATABASE");
     Err(Error::Input(cause))
+}
+
+/// What stands before the host, a name and a password, is nobody's business.
+fn without_secrets(address: &str) -> String {
+    match address.rsplit_once('@') {
+        Some((before, host)) => {
+            let scheme = before.split_once("://").map_or("", |(scheme, _)| scheme);
+            format!("{scheme}{}…@{host}", if scheme.is_empty() { "" } else { "://" })
+        }
+        None => address.into(),
+    }
 }
 
 pub(crate) fn owner_of(trial: &Trial) -> Option<&str> {

@@ -5,6 +5,7 @@ use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::study::Study;
 
 /// `studies/NAME/`.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,10 +29,22 @@ impl Held {
     }
 }
 
-/// What file names cannot hold is replaced, so that any study has a folder of its own name or nearly so.
+/// Bytes of a study's name that its folder has, at most.
+const MOST_BYTES: usize = 150;
+
+/// What file names cannot hold is replaced, so that any study has a folder of its own name or nearly so; where it is not
+/// quite the name, a few digits keep it from being another's.
 fn as_file_name(name: &str) -> String {
-    let clean: String = name.chars().map(|c| if c == '/' || c.is_control() { '-' } else { c }).take(150).collect();
-    if clean.starts_with('.') { format!("-{clean}") } else { clean }
+    let clean: String = name.chars().map(|c| if c == '/' || c.is_control() { '-' } else { c }).collect();
+    let clean = if clean.starts_with('.') { format!("-{clean}") } else { clean };
+    let short = &clean[..clean.floor_char_boundary(MOST_BYTES)];
+    if short == name {
+        return short.into();
+    }
+    let digits = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    format!("{short}-{digits:016x}")
 }
 
 impl StudyFolder {
@@ -59,6 +72,27 @@ impl StudyFolder {
 
     pub fn create(&self) -> Result<()> {
         fs::create_dir_all(&self.path).map_err(Error::file(&self.path))
+    }
+
+    /// Refuses a study whose folder holds the runs of another one: they would be taken for its own.
+    pub(super) fn belongs_to(&self, study: &Study) -> Result<()> {
+        let Some(identity) = study.identity() else { return Ok(()) };
+        let file = self.path.join("study.id");
+        let there = fs::read_to_string(&file).ok();
+        if there.as_deref() == Some(identity) {
+            return Ok(());
+        }
+        if there.is_none() && !self.has_trials() {
+            return fs::write(&file, identity).map_err(Error::file(&file));
+        }
+        let cause = format!("{} holds trials of another study", self.path.display());
+        let hint = "name another study, choose another folder with --studies, or remove that one";
+        Err(Error::Input(format!("{cause}\nhint: {hint}")))
+    }
+
+    fn has_trials(&self) -> bool {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).any(|name| name.starts_with("trial-"))
     }
 
     /// Takes the study for this process.
@@ -98,7 +132,11 @@ mod tests {
     fn a_study_is_held_by_one_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
         let folder = StudyFolder::of(dir.path(), "a/b");
-        assert!(folder.path().ends_with("a-b"));
+        let names = ["a/b", "a-b", ".a", &"я".repeat(150), &"x".repeat(300), &"x".repeat(299)];
+        let folders: std::collections::BTreeSet<PathBuf> =
+            names.iter().map(|name| StudyFolder::of(dir.path(), name).path).collect();
+        assert!(folders.len() == 6 && folders.contains(&dir.path().join("a-b")), "{folders:?}");
+        assert!(folders.iter().all(|path| path.file_name().is_some_and(|name| name.len() < 180)));
         let held = folder.hold("a/b").unwrap();
         let refused = folder.hold("a/b").unwrap_err().to_string();
         assert!(refused.contains(&std::process::id().to_string()), "{refused}");

@@ -76,6 +76,10 @@ impl Running {
         for event in events {
             match event {
                 Event::Started(started) => self.steps = started.steps,
+                Event::Resumed { step, .. } if *step > self.resumed_from => {
+                    // It got on since its last start: what kills it now and then does not stop it.
+                    (self.resumed_from, self.restarts) = (*step, 0);
+                }
                 Event::Step(step) => {
                     self.step = step.step;
                     self.remaining = Some(step.remaining_s);

@@ -152,6 +152,8 @@ struct Running {
     remaining: Option<f64>,
     pausing: bool,
     restarts: usize,
+    /// The step of the checkpoint that it last went on from.
+    resumed_from: usize,
     seen: follow::Seen,
 }
 
@@ -189,6 +191,7 @@ impl Coordinator {
         let pruner = PrunerSettings::of(&options.search, options.pruner);
         let forecast = Forecast::new(room.slots, pruner, evaluations);
         let study = open_study(&options, pruner, evaluations)?;
+        options.folder.belongs_to(&study)?;
         let signed = held.as_mut().map(|held| held.sign(study.worker())).transpose();
         let before = signed.map_err(Error::file(options.folder.path()))?.flatten();
         let mut coordinator = Coordinator {
@@ -350,7 +353,7 @@ impl Coordinator {
             }
         }
         if self.study.trials()?.is_empty() {
-            self.study.set_attribute("study:metric_names", Json::Array(names), true)?;
+            self.study.set_attribute(METRICS, Json::Array(names), true)?;
             for values in self.options.search.enqueue.clone() {
                 self.study.enqueue(&enqueued(&values), Attributes::new())?;
             }
@@ -428,6 +431,7 @@ fn open_study(options: &Options, pruner: PrunerSettings, evaluations: usize) -> 
             study => {
                 let study = study?;
                 check_directions(&study, &directions)?;
+                check_objectives(&study, &options.search.objectives)?;
                 let sampler = sampler_of(&options.search, &space, options.sampler);
                 let study = study.with_sampler(sampler).with_pruner(pruner_of(pruner, evaluations));
                 let study = study.with_seed(options.search.seed).with_at_most(options.trials);
@@ -437,6 +441,21 @@ fn open_study(options: &Options, pruner: PrunerSettings, evaluations: usize) -> 
     }
     Err(Error::Input(format!("study {} cannot be opened", options.study)))
 }
+
+/// Values of one objective are no values of another.
+fn check_objectives(study: &Study, wanted: &[Objective]) -> Result<()> {
+    let Some(Json::Array(names)) = study.system_attributes().get(METRICS) else { return Ok(()) };
+    let was: Vec<&str> = names.iter().filter_map(Json::as_str).collect();
+    let now: Vec<&str> = wanted.iter().map(|objective| plimsoll::Named::name(*objective)).collect();
+    if was == now {
+        return Ok(());
+    }
+    let cause = format!("study {:?} is about {}, and now about {}", study.name(), was.join(", "), now.join(", "));
+    Err(Error::Input(format!("{cause}\nhint: choose another name for a new study, or put the objective back")))
+}
+
+/// Under this system attribute a study names its objectives, for Optuna too.
+const METRICS: &str = "study:metric_names";
 
 fn check_is_here(device: &Device) -> Result<()> {
     let name = &device.name;

@@ -252,6 +252,7 @@ impl Coordinator {
             remaining: None,
             pausing: false,
             restarts: 0,
+            resumed_from: 0,
             seen,
             ready,
         });

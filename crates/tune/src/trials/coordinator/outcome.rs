@@ -16,6 +16,8 @@ use crate::study::{Asked, Outcome, Study};
 use crate::trial::{State, Trial};
 use crate::trials::child::{Ending, Training};
 
+/// How a system says that a disk is full.
+const FULL: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
 /// A training that died is started again so often.
 const RESTARTS: usize = 1;
 
@@ -96,6 +98,12 @@ impl Coordinator {
     /// Starts a training again that died, from its last checkpoint; one that dies again has failed.
     fn again(&mut self, running: Running, words: String, watcher: &mut dyn Watcher) -> Result<()> {
         let number = running.ready.asked.number;
+        // No trial is to blame for a disk without room: it stays begun, and the same command goes on with it.
+        if FULL.iter().any(|full| words.contains(full)) {
+            watcher.line("make room on the disk; the same command goes on");
+            let cause = std::io::Error::other(first_line(&words).to_string());
+            return Err(Error::File { path: running.ready.task.out.clone(), cause });
+        }
         if running.restarts >= RESTARTS {
             return self.fail(&running, words, watcher);
         }

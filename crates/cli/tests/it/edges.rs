@@ -1,0 +1,120 @@
+//! Small promises, each in a line or two: what is said about input that is odd, long or not what it seems.
+
+use crate::common::{Desk, SERIES, TEXT};
+use std::process::Command;
+
+const ENCODER: &str = r#"
+[model]
+checkpoint = "checkpoint"
+[data]
+train = "texts.jsonl"
+max_length = 8
+[train]
+task = "classify"
+effective_batch = 4
+epochs = 1
+"#;
+
+/// A folder with an encoder's checkpoint that was trained here.
+fn checkpoint() -> Desk {
+    let desk = Desk::new();
+    let model = "family = \"bert\"\nvocab_size = 512\nhidden_size = 8\nnum_hidden_layers = 1\nnum_attention_heads = 2\nintermediate_size = 16\nmax_position_embeddings = 16\nnum_labels = 2";
+    let rest = "[data]\nsource = \"synthetic:sentiment\"\nsamples = 40\nmax_length = 8\n[train]\ntask = \"classify\"\neffective_batch = 4\nepochs = 1";
+    desk.write("made.toml", &format!("[model]\n{model}\n{rest}\n"));
+    desk.run(&["train", "made.toml", "--device", "cpu", "--out", "made"]).must(0, &[]);
+    std::fs::rename(desk.path("made/model"), desk.path("checkpoint")).unwrap();
+    desk.write("encoder.toml", ENCODER);
+    desk.write(
+        "texts.jsonl",
+        &"{\"text\": \"good\", \"label\": \"a\"}\n{\"text\": \"bad\", \"label\": \"b\"}\n".repeat(8),
+    );
+    desk
+}
+
+#[test]
+fn a_pipe_in_a_checkpoint_is_refused_at_once() {
+    let desk = checkpoint();
+    for name in ["config.json", "model.safetensors"] {
+        let (file, kept) = (desk.path(&format!("checkpoint/{name}")), desk.path("kept"));
+        std::fs::rename(&file, &kept).unwrap();
+        assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+        desk.run(&["train", "encoder.toml", "--device", "cpu"]).must(2, &[name, "no plain file"]);
+        std::fs::remove_file(&file).unwrap();
+        std::fs::rename(&kept, &file).unwrap();
+    }
+}
+
+#[test]
+fn a_tensor_that_is_named_twice_is_refused() {
+    let desk = checkpoint();
+    let header = br#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}"#;
+    let file = [&(header.len() as u64).to_le_bytes()[..], header, &[0; 8]].concat();
+    std::fs::write(desk.path("checkpoint/model.safetensors"), file).unwrap();
+    desk.run(&["train", "encoder.toml", "--device", "cpu"]).must(2, &["\"a\" is named twice"]);
+}
+
+#[test]
+fn a_cell_of_megabytes_makes_no_message_of_megabytes() {
+    let desk = Desk::new();
+    desk.write(
+        "own.toml",
+        &SERIES.replace("source = \"synthetic:regimes\"\nsamples = 500", "train = \"own.csv\"\nlabel = \"y\""),
+    );
+    let row = |label: &str| format!("1,2,3,{label}\n");
+    desk.write("own.csv", &format!("a,b,c,y\n{}{}", row("up").repeat(30), row(&"x".repeat(1 << 21)).repeat(30)));
+    let answer =
+        desk.run(&["train", "own.toml", "--device", "cpu", "--set", "data.classes=[\"up\", \"down\", \"flat\"]"]);
+    assert!(answer.code == 2 && answer.stderr.len() < 4000, "{} bytes", answer.stderr.len());
+}
+
+#[test]
+fn a_share_of_likely_tokens_is_above_nothing() {
+    let desk = Desk::new();
+    desk.run(&["train", "text.toml", "--device", "cpu", "--out", "run", "--steps", "2"]).must(0, &[]);
+    for share in ["nan", "0", "1.5"] {
+        desk.run(&["generate", "run", "--prompt", "a", "--top-p", share]).must(2, &["above 0, at most 1"]);
+    }
+}
+
+#[test]
+fn ids_that_bytes_never_have_and_models_that_are_not_there_are_named() {
+    let desk = Desk::new();
+    desk.write("own.toml", &TEXT.replace("vocab = 257", "vocab = 5000"));
+    desk.run(&["plan", "own.toml", "--device", "rtx-4090"]).must(0, &["4743 of the 5000"]);
+    desk.write("gpt.toml", "[model]\npreset = \"gpt2\"\n[data]\ntrain = \"a.txt\"\n[train]\neffective_batch = 8\n");
+    desk.run(&["plan", "gpt.toml"]).must(2, &["decoder-only models are not supported"]);
+}
+
+#[test]
+fn keys_of_other_tasks_are_not_called_allowed() {
+    let desk = checkpoint();
+    let answer = desk.run(&["plan", "encoder.toml", "--set", "data.captio=\"x\""]);
+    answer.must(2, &["allowed:", "text_pair"]);
+    assert!(!answer.stderr.contains("caption,") && !answer.stderr.contains("max_target_length"), "{}", answer.stderr);
+}
+
+#[test]
+fn an_export_of_a_family_of_our_own_says_who_can_read_it() {
+    let desk = Desk::new();
+    desk.run(&["train", "series.toml", "--device", "cpu", "--out", "run", "--steps", "2"]).must(0, &["batches/s"]);
+    desk.run(&["export", "run", "out"]).must(0, &["a family of plimsoll's own"]);
+}
+
+#[test]
+fn two_configurations_stand_side_by_side() {
+    let desk = Desk::new();
+    let shown = desk.run(&["plan", "series.toml", "--device", "rtx-4090", "--against", "train.effective_batch=8"]);
+    shown.must(0, &[]);
+    for word in ["activations", "optimizer", "difference"] {
+        assert!(shown.stdout.contains(word), "{}", shown.stdout);
+    }
+}
+
+#[test]
+fn a_page_of_what_does_not_fit_has_the_ways_out() {
+    let desk = Desk::new();
+    let tight = ["plan", "series.toml", "--device", "rtx-4090", "--memory", "690MiB", "--html", "page.html"];
+    assert_eq!(desk.run(&tight).code, 3);
+    let page = std::fs::read_to_string(desk.path("page.html")).unwrap();
+    assert!(page.contains("way out"), "{page}");
+}
