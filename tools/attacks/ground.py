@@ -8,6 +8,7 @@ import resource
 import shutil
 import struct
 import subprocess
+import sys
 import tempfile
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,8 @@ from attacks import parquet
 # Address space that any command here has room in; what wants more because a number in a file says so is a failure.
 MOST_BYTES = 16 << 30
 SECONDS = 120
+# Of so many, every twentieth part is told.
+MANY = 1000
 
 SERIES = """
 [model]
@@ -138,9 +141,15 @@ class Ground:
             return subprocess.CompletedProcess(late.cmd, None, late.stdout or b"", late.stderr or b"")
 
     def each(self, work, count):
-        """What `work` returns for every number below `count` that is not None."""
+        """What `work` returns for every number below `count` that is not None; of many, how far it got is said."""
+        failures = []
         with ThreadPoolExecutor(self.jobs) as pool:
-            return [failure for failure in pool.map(work, range(count)) if failure is not None]
+            for done, failure in enumerate(pool.map(work, range(count)), 1):
+                if failure is not None:
+                    failures.append(failure)
+                if count >= MANY and done % (count // 20) == 0:
+                    print(f"  {done} of {count}, {len(failures)} failed", file=sys.stderr, flush=True)
+        return failures
 
     def train(self, recipe, out, *more, **how):
         return self.run(["train", recipe, "--out", out, *more], recipe.parent, **how)
