@@ -103,8 +103,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    // Links and /dev/null are Unix's own.
-    #[cfg(unix)]
+    // Pipes, links and /dev/null are Unix's own.
     #[cfg(unix)]
     #[test]
     fn a_pipe_is_not_waited_for() {
@@ -117,6 +116,7 @@ mod tests {
         assert!(open_to_read(&folder.path().join("file")).is_ok());
     }
 
+    #[cfg(unix)]
     #[test]
     fn a_file_is_replaced_and_nothing_is_left_beside_it() {
         let dir = tempfile::tempdir().unwrap();

@@ -43,6 +43,12 @@ impl Failure {
         Failure { code: Code::Interrupted, message: "stopped by Ctrl-C".into(), hints: vec![] }
     }
 
+    /// Signals cannot be heard.
+    pub fn deaf(cause: &ctrlc::Error) -> Failure {
+        let hint = "threads and signals are needed for it: is their number limited (`ulimit -u`)?";
+        Failure::failed(format!("cannot listen for Ctrl-C: {cause}"), hint)
+    }
+
     pub fn failed(message: impl Into<String>, hint: impl Into<String>) -> Failure {
         Failure { code: Code::Failed, message: message.into(), hints: vec![hint.into()] }
     }

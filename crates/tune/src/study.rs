@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::json::Json;
 use crate::pareto;
 use crate::pruners::{NoPruner, Pruner};
-use crate::rng::Rng;
+use crate::rng::{Rng, mixed};
 use crate::samplers::{History, Sampler, Suggestion, Tpe};
 use crate::space::{Point, Space, Value};
 use crate::storage::journal::unique_name;
@@ -124,8 +124,7 @@ impl Study {
 
     /// Gives this worker random numbers of its own: for several workers on one study.
     pub fn as_worker(mut self) -> Self {
-        self.stream =
-            self.worker.bytes().fold(1, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        self.stream = mixed(1, &self.worker);
         self
     }
 

@@ -252,12 +252,7 @@ fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
         }
         say("stopping after this step, with a checkpoint; once more leaves at once");
     };
-    ctrlc::set_handler(handler).map_err(|e| {
-        Failure::failed(
-            format!("cannot listen for Ctrl-C: {e}"),
-            "threads and signals are needed for it: is their number limited (`ulimit -u`)?",
-        )
-    })?;
+    ctrlc::set_handler(handler).map_err(|cause| Failure::deaf(&cause))?;
     Ok(stop)
 }
 

@@ -132,7 +132,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// A study without one complete trial is no success: nothing fits, or nothing runs.
 fn verdict(found: &StudyReport) -> Result<(), Failure> {
     let count = |state: &str| found.counts.get(state).copied().unwrap_or(0);
-    let unfit = found.trials.iter().filter(|trial| trial.user_attrs.contains_key("oom")).count();
+    let unfit = found.trials.iter().filter(|trial| trial.fits_nowhere()).count();
     if count("complete") > 0 || found.trials.is_empty() {
         return Ok(());
     }
@@ -290,11 +290,6 @@ fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
         }
         say("stopping: trials write a checkpoint; once more leaves at once");
     };
-    ctrlc::set_handler(handler).map_err(|e| {
-        Failure::failed(
-            format!("cannot listen for Ctrl-C: {e}"),
-            "threads and signals are needed for it: is their number limited (`ulimit -u`)?",
-        )
-    })?;
+    ctrlc::set_handler(handler).map_err(|cause| Failure::deaf(&cause))?;
     Ok(stop)
 }

@@ -56,15 +56,28 @@ fn a_tensor_that_is_named_twice_is_refused() {
 #[test]
 fn a_cell_of_megabytes_makes_no_message_of_megabytes() {
     let desk = Desk::new();
-    desk.write(
-        "own.toml",
-        &SERIES.replace("source = \"synthetic:regimes\"\nsamples = 500", "train = \"own.csv\"\nlabel = \"y\""),
-    );
-    let row = |label: &str| format!("1,2,3,{label}\n");
-    desk.write("own.csv", &format!("a,b,c,y\n{}{}", row("up").repeat(30), row(&"x".repeat(1 << 21)).repeat(30)));
-    let answer =
-        desk.run(&["train", "own.toml", "--device", "cpu", "--set", "data.classes=[\"up\", \"down\", \"flat\"]"]);
-    assert!(answer.code == 2 && answer.stderr.len() < 4000, "{} bytes", answer.stderr.len());
+    let own = "train = \"own.csv\"\nlabel = \"y\"";
+    desk.write("own.toml", &SERIES.replace("source = \"synthetic:regimes\"\nsamples = 500", own));
+    let row = |cell: &str| format!("1,2,{cell},up\n");
+    desk.write("own.csv", &format!("a,b,c,y\n{}{}", row("3").repeat(30), row(&"x".repeat(1 << 21))));
+    let answer = desk.run(&["train", "own.toml", "--device", "cpu"]);
+    answer.must(2, &["line 32, column `c`", "xxx…` is not a number"]);
+    assert!(answer.stderr.len() < 4000, "{} bytes", answer.stderr.len());
+}
+
+/// Where no checkpoints are asked for, the best at the very end is the model and nothing beside it.
+#[test]
+fn a_run_without_checkpoints_leaves_its_model_alone() {
+    let desk = Desk::new();
+    let steps = ["--steps", "4", "--set", "train.steps=4", "--set", "train.evaluate.every=4"];
+    let never =
+        ["train", "series.toml", "--device", "cpu", "--out", "run", "--set", "train.checkpoint.every=\"never\""];
+    desk.run(&[&never[..], &steps].concat()).must(0, &[]);
+    assert_eq!(std::fs::read_dir(desk.path("run/checkpoints")).unwrap().count(), 0);
+    let events = std::fs::read_to_string(desk.path("run/events.jsonl")).unwrap();
+    let last = events.lines().last().and_then(|line| serde_json::from_str::<serde_json::Value>(line).ok()).unwrap();
+    let scores = desk.json(&["eval", "run", "--device", "cpu", "--json"]);
+    assert_eq!(scores["loss"], last["best"]["scores"]["loss"], "{last}");
 }
 
 #[test]

@@ -283,7 +283,7 @@ const TEXTS: &str = "[model]\nfamily = \"bert\"\nvocab_size = 512\nhidden_size =
 #[test]
 fn what_a_trial_was_planned_for_counts_its_data() {
     let desk = Desk::new();
-    let train = "samples = 40000\n[train]\ntask = \"classify\"\neffective_batch = 8\nepochs = 1\nsteps = 4\nevaluate = { every = 4 }";
+    let train = "samples = 200000\nvalidation = 0.001\n[train]\ntask = \"classify\"\neffective_batch = 8\nepochs = 1\nsteps = 4\nevaluate = { every = 4 }";
     desk.write("search.toml", &format!("{TEXTS}{train}\n[search]\n\"train.seed\" = [1, 2]\n"));
     let study = desk.json(&tune(&["--trials", "2", "--pruner", "none"]));
     for trial in trials(&study) {
@@ -410,4 +410,33 @@ fn storages_are_named_without_their_secrets() {
         let answer = desk.run(&tune(&["--trials", "1", "--storage", &storage]));
         assert!(answer.code != 0 && !answer.stderr.contains("t0psecret"), "{}", answer.stderr);
     }
+}
+
+/// What kills a trial now and then does not fail it as long as it gets on in between.
+#[test]
+fn a_trial_that_is_killed_again_and_again_ends_as_if_it_had_not_been() {
+    let flags = tune(&["--trials", "1", "--pruner", "none", "--parallel", "1", "--set", "train.epochs=40"]);
+    let undisturbed = desk("").json(&flags);
+    let desk = desk("");
+    let child = desk.command(&flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (run, began) = (desk.path("studies/s/trial-0"), Instant::now());
+    let checkpoints = || fs::read_dir(run.join("checkpoints")).into_iter().flatten().flatten();
+    let reached =
+        || checkpoints().filter_map(|e| e.file_name().to_str()?.strip_prefix("step-")?.parse::<u64>().ok()).max();
+    let mut killed = 0;
+    while killed < 3 && began.elapsed() < Duration::from_secs(120) {
+        std::thread::sleep(Duration::from_millis(2));
+        // A hundred steps further each time.
+        if reached().is_some_and(|step| step >= 100 * (killed + 1)) {
+            let holder = fs::read_to_string(run.join("run.lock")).unwrap();
+            let holder = holder.split_whitespace().next().unwrap();
+            assert!(Command::new("kill").args(["-KILL", holder]).status().unwrap().success());
+            killed += 1;
+        }
+    }
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((killed, output.status.code()), (3, Some(0)), "{said}");
+    let study: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(values(&study), values(&undisturbed), "{said}");
 }

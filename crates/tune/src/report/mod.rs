@@ -156,6 +156,11 @@ impl TrialReport {
         }
     }
 
+    /// Whether there was no memory for it, however it was planned.
+    pub fn fits_nowhere(&self) -> bool {
+        self.user_attrs.contains_key(crate::attributes::OOM)
+    }
+
     pub fn is_complete(&self) -> bool {
         self.state == "complete"
     }

@@ -5,6 +5,7 @@ use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::rng::mixed;
 use crate::study::Study;
 
 /// `studies/NAME/`.
@@ -41,9 +42,7 @@ fn as_file_name(name: &str) -> String {
     if short == name {
         return short.into();
     }
-    let digits = name
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    let digits = mixed(0xcbf2_9ce4_8422_2325, name);
     format!("{short}-{digits:016x}")
 }
 
