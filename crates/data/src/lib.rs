@@ -42,8 +42,8 @@ pub use corpus::{CorpusData, CorpusOptions, Sequences, load_corpus};
 pub use dataset::{Dataset, FieldMut, RowMut};
 pub use error::{DataError, Place};
 pub use fields::{Element, FieldSpec, Padding};
-pub use formats::column_names;
 pub use formats::table::MostNumbers;
+pub use formats::{check_columns, column_names};
 pub use labels::LabelRule;
 pub use ladder::Ladder;
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub mod page {
 pub use device::{Device, DeviceError, Facts};
 pub use machine::Machine;
 pub use plimsoll_base::explain::{Explain, Fault};
-pub use plimsoll_base::names::Named;
+pub use plimsoll_base::names::{Named, nearest};
 pub use plimsoll_base::units::{Size, format_bytes, format_seconds, parse_size};
 pub use plimsoll_exec::host::Holder;
 pub use plimsoll_models::families::{Preset, presets};

@@ -77,7 +77,7 @@ fn optimize(address: &str, name: &str, wanted: usize, sleep: u64) -> Answer {
         if ended >= wanted {
             return Ok(());
         }
-        let next = match study.take_over_stale(GRACE)? {
+        let next = match study.take_over_stale(GRACE, |_| false)? {
             Some(orphan) => Some(orphan),
             None => study.claim_waiting()?,
         };

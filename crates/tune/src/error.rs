@@ -17,8 +17,8 @@ pub enum Error {
     Journal { path: PathBuf, line: usize, cause: String },
     #[error("{path}: {cause}")]
     File { path: PathBuf, cause: std::io::Error },
-    #[error("study {0:?} does not exist in this storage")]
-    NoSuchStudy(String),
+    #[error("study {name:?} does not exist in this storage")]
+    NoSuchStudy { name: String, near: Option<String> },
     #[error("study {0:?} exists already\nhint: load it to go on, or choose another name")]
     StudyExists(String),
     #[error("study {study:?} is being run by another coordinator (process {holder})\nhint: wait for it or stop it")]
@@ -36,8 +36,8 @@ pub enum Error {
     NoSuchTrial(i64),
     #[error("{storage}: schema {found}, but this version works with {wanted}\nhint: {hint}")]
     Schema { storage: String, found: String, wanted: String, hint: String },
-    #[error("{storage}: {cause}")]
-    Database { storage: String, cause: String },
+    #[error("{storage}: {cause}\nhint: {hint}; the same command goes on")]
+    Database { storage: String, cause: String, hint: &'static str },
 }
 
 /// Messages carry their hints behind `hint: `, on lines of their own.
@@ -47,7 +47,7 @@ impl plimsoll::Explain for Error {
             Self::Input(_) | Self::Json { .. } | Self::Journal { .. } | Self::Schema { .. } => {
                 plimsoll::Fault::BadInput
             }
-            Self::NoSuchStudy(_) | Self::StudyExists(_) | Self::Busy { .. } => plimsoll::Fault::BadInput,
+            Self::NoSuchStudy { .. } | Self::StudyExists(_) | Self::Busy { .. } => plimsoll::Fault::BadInput,
             Self::TrialEnded(_) | Self::TrialTakenOver(_) | Self::NoSuchTrial(_) | Self::StudyFull => {
                 plimsoll::Fault::Failed
             }
@@ -59,12 +59,14 @@ impl plimsoll::Explain for Error {
         let text = self.to_string();
         let own = text.lines().filter_map(|line| line.strip_prefix("hint: ")).map(String::from);
         let usual = match self {
-            Self::File { .. } => Some("check the path, its permissions and the space left; the same command goes on"),
-            Self::Database { .. } => Some("is the database running, and the address right? the same command goes on"),
-            Self::NoSuchStudy(_) => Some("`plimsoll tune` makes one; is the name right?"),
+            Self::File { .. } => {
+                Some("check the path, its permissions and the space left; the same command goes on".into())
+            }
+            Self::NoSuchStudy { near: Some(near), .. } => Some(format!("did you mean {near:?}?")),
+            Self::NoSuchStudy { .. } => Some("`plimsoll tune` makes one; is the name right?".into()),
             _ => None,
         };
-        own.chain(usual.map(String::from)).collect()
+        own.chain(usual).collect()
     }
 
     fn message(&self) -> String {

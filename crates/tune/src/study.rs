@@ -98,7 +98,7 @@ impl Study {
     pub fn open(mut storage: Box<dyn Storage>, name: &str, directions: &[Direction], space: Space) -> Result<Self> {
         match storage.study(name) {
             Ok(_) => Self::load(storage, name, space),
-            Err(Error::NoSuchStudy(_)) => match Self::create(storage, name, directions, space) {
+            Err(Error::NoSuchStudy { .. }) => match Self::create(storage, name, directions, space) {
                 Err(Error::StudyExists(_)) => Err(Error::Input(format!("study {name} is being created right now"))),
                 other => other,
             },
@@ -476,10 +476,11 @@ impl Study {
         self.storage.heartbeat(trial)
     }
 
-    /// Takes over a trial whose worker was not heard of for `grace` seconds.
-    pub fn take_over_stale(&mut self, grace: f64) -> Result<Option<Asked>> {
+    /// Takes over a trial whose worker was not heard of for `grace` seconds, unless its number is known to be at work: a
+    /// busy machine lets a worker miss its time.
+    pub fn take_over_stale(&mut self, grace: f64, is_at_work: impl Fn(u64) -> bool) -> Result<Option<Asked>> {
         for id in self.storage.stale(self.record.id, grace)? {
-            if self.storage.take_over(id, &self.worker, grace)? {
+            if !is_at_work(self.trial(id)?.number) && self.storage.take_over(id, &self.worker, grace)? {
                 return self.asked(id).map(Some);
             }
         }

@@ -77,7 +77,7 @@ fn a_study_made_for_another_space_is_refused_with_what_differs() {
         let error = Study::load(storage::open(&address).unwrap(), "s", other).err().unwrap().to_string();
         assert!(error.contains("- x: -5 … 5") && error.contains("+ x: -5 … 6"), "{error}");
         let missing = Study::load(storage::open(&address).unwrap(), "t", space());
-        assert!(matches!(missing, Err(Error::NoSuchStudy(_))));
+        assert!(matches!(missing, Err(Error::NoSuchStudy { .. })));
         let again = Study::create(storage::open(&address).unwrap(), "s", &[Direction::Minimize], space());
         assert!(matches!(again, Err(Error::StudyExists(_))));
     }

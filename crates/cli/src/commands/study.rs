@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::printer::{self, say};
 use clap::Args;
 use plimsoll_base::files::write_whole;
+use plimsoll_base::names::nearest;
 use plimsoll_tune::report::{self, StudyReport};
 use plimsoll_tune::trials::StudyFolder;
 use std::path::{Path, PathBuf};
@@ -36,11 +37,38 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let address = address(arguments.storage.as_deref(), &arguments.studies, &arguments.name)?;
+    if arguments.storage.is_none() {
+        must_be_there(&arguments.studies, &arguments.name)?;
+    }
     let found = report::study(&address, &arguments.name)?;
     if let Some(path) = &arguments.html {
         write_page(path, &found)?;
     }
     show(&found, arguments.json, arguments.csv, arguments.all)
+}
+
+fn must_be_there(studies: &Path, name: &str) -> Result<(), Failure> {
+    if StudyFolder::of(studies, name).journal().exists() {
+        return Ok(());
+    }
+    let entries = std::fs::read_dir(studies).into_iter().flatten().flatten();
+    let there: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let hint = match nearest(name, there.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean {near:?}?"),
+        None => "`plimsoll tune` makes one; --studies and --storage name where it is".into(),
+    };
+    Err(Failure::bad_input(format!("there is no study {name:?} in {}", studies.display()), hint))
+}
+
+/// A page is written at the end: that it can be is known at the start.
+pub fn can_be_written(page: &Path) -> Result<(), Failure> {
+    let folder = page.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let cause = match folder {
+        _ if page.is_dir() => "is a folder, not a file",
+        Some(folder) if !folder.is_dir() => "is in no folder",
+        _ => return Ok(()),
+    };
+    Err(Failure::bad_input(format!("--html {} {cause}", page.display()), "name a file in a folder that is there"))
 }
 
 /// The storage that is named, there or in the environment, or the journal in the study's own folder.

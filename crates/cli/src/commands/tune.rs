@@ -99,6 +99,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(Objectives(objectives)) = &arguments.objective {
         search.objectives.clone_from(objectives);
     }
+    check_pruner(arguments, &search)?;
+    arguments.html.as_deref().map_or(Ok(()), study::can_be_written)?;
     if arguments.dry_run {
         return dry::run(&arguments.common, &draft, &search);
     }
@@ -171,6 +173,18 @@ fn choose_models(search: &mut Search) -> Result<(), Failure> {
     restricted.map_err(|cause| Failure::bad_input(format!("HPO_MODEL_CHOICES: {cause}"), "name choices of the recipe"))
 }
 
+/// What the flags make of pruner and objectives; the recipe's own were checked where they were read.
+fn check_pruner(arguments: &Arguments, search: &Search) -> Result<(), Failure> {
+    let pruner = arguments.pruner.map(PrunerFlag::name).or(search.pruner);
+    let judged = search.objectives.len() == 1 && search.objectives[0].is_score();
+    if judged || matches!(pruner, None | Some(PrunerName::None)) {
+        return Ok(());
+    }
+    let names: Vec<&str> = search.objectives.iter().map(|objective| objective.name()).collect();
+    let cause = format!("trials cannot be judged half-way by {}", names.join(" and "));
+    Err(Failure::bad_input(cause, "--pruner none, or one objective that evaluations say, such as --objective loss"))
+}
+
 /// The study's name and where it is kept.
 fn named(arguments: &Arguments, draft: &Draft) -> Result<(String, String), Failure> {
     let name = match &arguments.study {
@@ -179,6 +193,10 @@ fn named(arguments: &Arguments, draft: &Draft) -> Result<(String, String), Failu
     };
     if name.trim().is_empty() || name.chars().count() > MOST_OF_A_NAME {
         let cause = format!("a study's name has between 1 and {MOST_OF_A_NAME} characters");
+        return Err(Failure::bad_input(cause, "--study NAME, such as --study encoders"));
+    }
+    if name.chars().any(char::is_control) {
+        let cause = format!("the study's name {name:?} holds characters that cannot be shown");
         return Err(Failure::bad_input(cause, "--study NAME, such as --study encoders"));
     }
     let address = study::address(arguments.storage.as_deref(), &arguments.studies, &name)?;
@@ -202,7 +220,6 @@ fn options(arguments: &Arguments, draft: Draft, search: Search, name: &str, addr
     let program = std::env::current_exe()
         .map_err(|cause| Failure::failed(format!("cannot find this program: {cause}"), "start it by its full path"))?;
     let folder = StudyFolder::of(&arguments.studies, name);
-    folder.create()?;
     Ok(Options {
         program,
         draft,
@@ -221,6 +238,7 @@ fn options(arguments: &Arguments, draft: Draft, search: Search, name: &str, addr
         products: arguments.products.clone(),
         grace: arguments.grace,
         settings: Vec::new(),
+        secret: arguments.storage.as_deref().and_then(|storage| storage.strip_prefix("env:")).map(String::from),
     })
 }
 

@@ -109,6 +109,12 @@ fn a_plan_says_what_it_does_not_know_about_the_data() {
     assert!(answer.stdout.contains("samples unknown: the data was not read"), "{}", answer.stdout);
     let plan = desk.json(&["plan", "own.toml", "--json"]);
     assert!(plan["data_bytes"].is_null() && plan["steps_per_epoch"].is_null());
+    for (set, words) in [("data.train=nope.csv", "nope.csv: cannot be read"), ("data.label=lable", "no column `lable`")]
+    {
+        let refused = desk.run(&["plan", "own.toml", "--set", set]);
+        refused.must(0, &[]);
+        assert!(refused.stdout.contains(words), "{}", refused.stdout);
+    }
     desk.write("own.csv", &csv(500));
     assert_eq!(bytes(&desk.json(&["plan", "own.toml", "--json"]), "data_bytes"), 500 * 4 * 3);
     desk.write("own.csv", &csv(500).replace("\n120,", "\n120,oops"));

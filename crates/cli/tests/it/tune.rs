@@ -171,7 +171,7 @@ fn what_was_laid_aside_goes_on_when_a_finished_study_gets_more_trials() {
 fn a_coordinator_and_a_worker_share_a_database_and_nothing_is_trained_twice() {
     let desk = desk("");
     let shared =
-        ["--trials", "6", "--pruner", "none", "--parallel", "1", "--storage", "sqlite:study.db", "--grace", "2"];
+        ["--trials", "6", "--pruner", "none", "--parallel", "1", "--storage", "sqlite:study.db", "--grace", "20"];
     let long = [&shared[..], &["--set", "train.epochs=20"]].concat();
     let start = |flags: &[&str]| desk.command(flags).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let (coordinator, as_worker) = (tune(&long), tune(&[&long[..], &["--worker"]].concat()));
@@ -345,12 +345,34 @@ fn bad_input_is_refused_with_what_to_do() {
     let desk = desk("");
     desk.run(&["tune", "series.toml", "--trials", "2"]).must(2, &["nothing is searched", "hint:"]);
     desk.run(&["tune", "search.toml"]).must(2, &["how many trials", "hint:"]);
-    desk.run(&["study", "nowhere"]).must(2, &["there is no study here", "hint:"]);
+    desk.run(&["study", "nowhere"]).must(2, &["there is no study \"nowhere\"", "hint:"]);
     desk.run(&["tune", "search.toml", "--trials", "1", "--study", ""]).must(2, &["a study's name has", "hint:"]);
     let worker = ["tune", "search.toml", "--trials", "1", "--worker"];
     desk.run(&worker).must(2, &["--storage", "hint:"]);
-    let unknown = tune(&["--trials", "1", "--storage", "redis://x"]);
-    desk.run(&unknown).must(2, &["none of journal:FILE"]);
+    desk.write("no.db", "this is no database, whatever it is");
+    for (storage, words) in [
+        ("redis://x", "none of journal:FILE"),
+        ("sqlite:", "names no file"),
+        ("sqlite::memory:", "names no file"),
+        ("journal:.", "is a folder"),
+        ("sqlite:nowhere/study.db", "is in no folder"),
+        ("sqlite:no.db", "file is not a database"),
+        ("postgresql://localhost:99999/x", "no address of a database"),
+    ] {
+        desk.run(&tune(&["--trials", "1", "--storage", storage])).must(2, &[words, "hint: "]);
+    }
+    assert!(!desk.path("studies/s").exists(), "what could not be started leaves nothing behind");
+    for (more, words) in [
+        (&["--html", "."][..], "is a folder"),
+        (&["--html", "nowhere/page.html"], "is in no folder"),
+        (&["--objective", "loss,seconds", "--pruner", "asha"], "cannot be judged half-way"),
+        (&["--sampler", "brute-force"], "has no end of them"),
+        (&["--study", "a\u{1b}[31mb"], "cannot be shown"),
+    ] {
+        let answer = desk.run(&tune(&[&["--trials", "1"], more].concat()));
+        answer.must(2, &[words, "hint: "]);
+        assert!(!answer.stderr.contains('\u{1b}'), "{}", answer.stderr);
+    }
     let unreachable = tune(&["--trials", "1", "--storage", "postgresql://nobody:secret@127.0.0.1:1/x"]);
     let answer = desk.run(&unreachable);
     answer.must(1, &["postgresql://127.0.0.1/x", "hint:"]);
@@ -371,6 +393,99 @@ fn bad_input_is_refused_with_what_to_do() {
     assert_eq!(trials(&answer.json()).len(), 2);
     fs::write(&journal, torn.replacen("op_code", "po_code", 1)).unwrap();
     desk.run(&tune(&["--trials", "3"])).must(2, &["journal.log, line 1", "hint:"]);
+}
+
+/// `plimsoll tune --storage sqlite:…` on tables of another version, as a newer Optuna might make them.
+#[test]
+fn tables_of_another_version_are_left_alone() {
+    let desk = desk("");
+    let flags = tune(&["--trials", "1", "--pruner", "none", "--storage", "sqlite:study.db"]);
+    desk.run(&flags).must(0, &[]);
+    let changed = "import sqlite3; c = sqlite3.connect('study.db'); c.execute('UPDATE version_info SET schema_version = 99'); c.commit()";
+    assert!(Command::new("python3").args(["-c", changed]).current_dir(desk.path("")).status().unwrap().success());
+    let before = fs::read(desk.path("study.db")).unwrap();
+    desk.run(&flags).must(2, &["schema 99", "works with 12", "hint: "]);
+    assert_eq!(fs::read(desk.path("study.db")).unwrap(), before);
+}
+
+/// With another recipe a study goes on, and says what is no longer the same.
+#[test]
+fn a_recipe_that_has_changed_is_told() {
+    let desk = desk("");
+    desk.run(&tune(&["--trials", "1", "--pruner", "none"])).must(0, &[]);
+    let same = desk.run(&tune(&["--trials", "2", "--pruner", "none", "--memory", "2GiB"]));
+    same.must(0, &[]);
+    assert!(!same.stderr.contains("note: "), "{}", same.stderr);
+    let changed = tune(&["--trials", "3", "--pruner", "none", "--set", "train.clip_norm=0.5"]);
+    desk.run(&changed).must(0, &["note: the recipe is not the one that the study began with: train.clip_norm"]);
+}
+
+/// What is fixed may switch off what depends on it.
+#[test]
+fn what_cannot_matter_any_more_is_not_searched() {
+    let conditions = "\"train.optimizer.name\" = [\"adamw\", \"sgd\"]\n\"train.optimizer.momentum\" = { low = 0.5, high = 0.9, when = { \"train.optimizer.name\" = \"sgd\" } }";
+    let desk = desk(&format!("{conditions}\nfixed = {{ \"train.optimizer.name\" = \"adamw\" }}"));
+    let study = desk.json(&tune(&["--trials", "2", "--pruner", "none"]));
+    assert_eq!(study["counts"]["complete"], 2, "{study}");
+    let names = |trial: &Value| trial["params"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert!(trials(&study).iter().all(|t| names(t) == ["train.optimizer.lr", "train.optimizer.name"]), "{study}");
+}
+
+/// What means the same training ends the same, also where that is laid aside first and goes on later.
+#[test]
+fn a_copy_ends_as_its_original_does_however_often_that_is_laid_aside() {
+    let product =
+        "\"train.effective_batch\" = { product = { \"train.batch_size\" = [4, 8], \"train.grad_accum\" = [1, 2] } }";
+    let desk = Desk::new();
+    let lr = "\"train.optimizer.lr\" = [1e-4, 1e-3, 1e-2]";
+    desk.write(
+        "search.toml",
+        &format!("{SERIES}\n[search]\nsampler = \"random\"\nseed = 5\nfactor = 2\n{lr}\n{product}\n"),
+    );
+    let answer = desk.run(&tune(&["--trials", "12", "--set", "train.epochs=4", "--pruner", "asha", "--parallel", "1"]));
+    answer.must(0, &[]);
+    let study = answer.json();
+    assert!(trials(&study).iter().all(|trial| trial["state"] != "running"), "{study}");
+    let mut followed = 0;
+    for copy in trials(&study).iter().filter(|trial| trial["user_attrs"]["same_as"].is_number()) {
+        let leader = copy["user_attrs"]["same_as"].as_u64().unwrap() as usize;
+        let original = &trials(&study)[leader];
+        for field in ["state", "values", "intermediate"] {
+            assert_eq!(copy[field], original[field], "{field} of {copy}");
+        }
+        let said = |words: &str| answer.stderr.find(&format!("trial {leader}: {words}"));
+        let copied = answer.stderr.find(&format!("trial {}: the same training as", copy["number"]));
+        followed +=
+            usize::from(original["state"] == "complete" && said("laid aside") < copied && copied < said("goes on"));
+    }
+    assert!(followed > 0, "this seed shows nothing: {}", answer.stderr);
+}
+
+/// Who is late is not dead: while its training lives, nobody takes a trial over; when that is over, somebody does.
+#[test]
+fn a_worker_that_stands_still_loses_its_trial_only_when_its_training_has_ended() {
+    let desk = desk("");
+    let shared = ["--trials", "1", "--pruner", "none", "--storage", "sqlite:study.db", "--grace", "1"];
+    let long = [&shared[..], &["--set", "train.epochs=30"]].concat();
+    let start = |flags: &[&str]| desk.command(flags).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let late = start(&tune(&[&long[..], &["--worker"]].concat()));
+    let began = Instant::now();
+    while !desk.path("studies/s/trial-0/events.jsonl").exists() {
+        assert!(began.elapsed() < Duration::from_secs(60), "no trial starts");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let signal = |name: &str| Command::new("kill").args([name, &late.id().to_string()]).status().unwrap();
+    assert!(signal("-STOP").success());
+    let other = start(&tune(&long)).wait_with_output().unwrap();
+    assert!(signal("-CONT").success());
+    let said = [other, late.wait_with_output().unwrap()].map(|output| {
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        said
+    });
+    assert!(said[0].contains("trial 0: taken over") && !said[0].contains("is in use"), "{said:?}");
+    let study = desk.json(&["study", "s", "--storage", "sqlite:study.db", "--json"]);
+    assert_eq!(study["counts"]["complete"], 1, "{said:?}");
 }
 
 /// Runs in a folder are those of the study that made them: another study of the same name does not take them for its own.

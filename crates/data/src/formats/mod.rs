@@ -124,6 +124,20 @@ pub(crate) fn open(
     }
 }
 
+/// Whether a file is there and has these columns, as far as its beginning says.
+///
+/// # Errors
+/// As loading it would say it.
+pub fn check_columns(file: &Path, format: Format, columns: &[&str]) -> Result<(), DataError> {
+    let unreadable = |source| DataError::Unreadable { file: file.into(), source };
+    let kind = std::fs::metadata(file).map_err(unreadable)?;
+    // A folder of images, or one text, has no columns.
+    if kind.is_dir() || format == Format::Text {
+        return Ok(());
+    }
+    open(file, Some(format), Wanted::TEXTS, &Columns::new(columns.iter().map(ToString::to_string))).map(drop)
+}
+
 /// The file, where it is one text and not rows of them.
 pub(crate) fn document(file: &Path, format: Option<Format>) -> Result<Option<File>, DataError> {
     let is_text = format.or_else(|| Format::of(file)).is_none_or(|format| format == Format::Text);

@@ -172,6 +172,23 @@ impl Data {
         }
     }
 
+    /// The columns of a file that the recipe names.
+    pub fn columns(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        match &self.kind {
+            DataKind::Series(series) => {
+                names.extend(series.columns.iter().flatten().map(String::as_str));
+                names.extend(series.time.as_deref());
+                names.extend(series.label.as_ref().map(Label::column));
+            }
+            DataKind::Text(text) => names.push(&text.text_field),
+            DataKind::Labelled(texts) => names.extend(texts.columns.iter().flat_map(LabelledColumns::names)),
+            DataKind::Pairs(pairs) => names.extend(pairs.columns.iter().flat_map(|c| [&c.text[..], &c.target])),
+            DataKind::Captions(captions) => names.extend([&captions.image[..], &captions.caption]),
+        }
+        names
+    }
+
     /// Tokens of the longest text that is read; 0 for series.
     pub fn longest_text(&self) -> usize {
         match &self.kind {

@@ -1,8 +1,8 @@
 //! The folder of runs. What a client names is looked up here, and nothing outside is reached: links that lead out are
 //! no runs.
 
-use super::{Curves, Lines, RunId, Summary, Thinned, Times, holder};
-use plimsoll_runs::Timed;
+use super::{Curves, Lines, RunId, Summary, Thinned, Times};
+use plimsoll_runs::{Timed, holder};
 use plimsoll_track::RunFacts;
 use serde::Serialize;
 use std::collections::HashMap;

@@ -3,9 +3,10 @@
 use super::process::{Process, Signal};
 use super::record::{Job, JobState, folder};
 use super::schedule::{Demand, Supply, schedule};
-use crate::folders::{RunId, holder, unix_seconds};
+use crate::folders::{RunId, unix_seconds};
 use crate::problem::Problem;
 use plimsoll::{Holder, Machine};
+use plimsoll_runs::holder;
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;

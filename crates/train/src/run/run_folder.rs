@@ -4,17 +4,15 @@
 use crate::RunError;
 use plimsoll_base::files::draft_writer;
 use plimsoll_base::folders::{folder_writer, make_folders, remove_empty};
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use plimsoll_runs::{LOCK, holder, open_lock, written_number};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// The file that is locked; it holds the process's number, for others to name. The lock goes with the process, however
-/// that ends.
-const LOCK: &str = "run.lock";
 const RECIPE: &str = "recipe.toml";
 /// What a start writes before its recipe, whose presence makes a folder a run.
 const START: [&str; 3] = [LOCK, "plan.json", "checkpoints"];
@@ -170,27 +168,6 @@ fn is_alive(process: u32) -> bool {
     // SAFETY: signal 0 is not sent, it only asks whether there is such a process.
     let asked = unsafe { libc::kill(process, 0) };
     asked == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
-}
-
-/// The process that trains in a folder now; 0 where it is not known which.
-fn holder(path: &Path) -> Option<u32> {
-    let mut file = open_lock(path, false).ok()?;
-    match file.try_lock_shared() {
-        Err(TryLockError::WouldBlock) => Some(written_number(&mut file)),
-        _ => None,
-    }
-}
-
-fn written_number(file: &mut File) -> u32 {
-    let mut text = String::new();
-    let _ = file.take(16).read_to_string(&mut text);
-    text.trim().parse().unwrap_or(0)
-}
-
-fn open_lock(path: &Path, create: bool) -> io::Result<File> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let mut options = OpenOptions::new();
-    options.read(true).write(create).create(create).truncate(false).custom_flags(flags).open(path.join(LOCK))
 }
 
 /// Who only looks holds a lock for a moment; who trains does so for longer than all of these.

@@ -6,6 +6,7 @@ use crate::loaded::LoadedData;
 use plimsoll_base::explain::Explain;
 use plimsoll_core::graph::Backend;
 use plimsoll_cuda::staging_half_bytes;
+use plimsoll_data::{DataError, check_columns};
 use plimsoll_models::recipe::{Recipe, Source, Train, Validation};
 use plimsoll_planner::Device;
 use plimsoll_planner::choose::{Choice, Planned};
@@ -17,9 +18,9 @@ const CHEAP_BYTES: u64 = 1 << 20;
 pub enum Look {
     /// Training samples and the host bytes of all samples.
     Known(ExpectedData),
-    /// Finding out would take long, or the data is not on this machine: a plan needs lengths and sizes, not the files.
+    /// Finding out would take long: a plan needs lengths and sizes, not the files.
     NotRead,
-    /// It is here, and cannot be used.
+    /// It is not here, or cannot be used.
     Broken(RunError),
 }
 
@@ -45,10 +46,21 @@ pub fn look_at_data(recipe: &Recipe) -> Look {
         Source::File { train, .. } => is_cheap(recipe, train),
     };
     match cheap.then(|| task.load()) {
-        None => Look::NotRead,
+        None => look_at_beginning(recipe).map_or_else(|error| Look::Broken(error.into()), |()| Look::NotRead),
         Some(Ok(data)) => Look::Known(ExpectedData::of(&data, recipe)),
         Some(Err(error)) => Look::Broken(error),
     }
+}
+
+/// What would be refused at once is said now: a file that is not there, a column that it does not have.
+fn look_at_beginning(recipe: &Recipe) -> Result<(), DataError> {
+    let Source::File { train, format } = &recipe.data.source else { return Ok(()) };
+    let held_out = if let Validation::File(file) = &recipe.data.validation { Some(file) } else { None };
+    for file in [Some(train), held_out].into_iter().flatten() {
+        let format = recipe.data.source.format_of(file).unwrap_or(*format);
+        check_columns(&recipe.resolve_path(file), format, &recipe.data.columns())?;
+    }
+    Ok(())
 }
 
 /// The same, where it is known.

@@ -9,6 +9,7 @@ mod rdb;
 pub mod sqlite;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -130,20 +131,24 @@ pub trait Storage: Send {
     fn resume(&mut self, trial: TrialId, worker: &str) -> Result<bool>;
 
     fn study(&mut self, name: &str) -> Result<StudyRecord> {
-        let found = self.studies()?.into_iter().find(|study| study.name == name);
-        found.ok_or_else(|| Error::NoSuchStudy(name.into()))
+        let mut studies = self.studies()?;
+        match studies.iter().position(|study| study.name == name) {
+            Some(at) => Ok(studies.swap_remove(at)),
+            None => {
+                let near = plimsoll::nearest(name, studies.iter().map(|study| study.name.as_str())).map(String::from);
+                Err(Error::NoSuchStudy { name: name.into(), near })
+            }
+        }
     }
 }
 
 /// Opens what `--storage` names: `journal:FILE`, `sqlite:FILE` or `postgresql://…`.
 pub fn open(address: &str) -> Result<Box<dyn Storage>> {
     if let Some(path) = address.strip_prefix("journal:") {
-        return Ok(Box::new(Journal::open(path)?));
+        return Ok(Box::new(Journal::open(file_of(address, path)?)?));
     }
     if let Some(path) = address.strip_prefix("sqlite:") {
-        // Optuna's own spelling has three slashes for a relative path, four for an absolute one.
-        let path = path.strip_prefix("///").unwrap_or(path);
-        return Ok(Box::new(Sqlite::open(path.as_ref())?));
+        return Ok(Box::new(Sqlite::open(file_of(address, path)?)?));
     }
     // Optuna's own spelling names its driver.
     let driver = address.split_once("://").filter(|(scheme, _)| scheme.starts_with("postgresql+"));
@@ -154,6 +159,25 @@ pub fn open(address: &str) -> Result<Box<dyn Storage>> {
     let address = without_secrets(address);
     let cause = format!("storage {address:?} is none of journal:FILE, sqlite:FILE, postgresql://HOST/DATABASE");
     Err(Error::Input(cause))
+}
+
+/// The file that an address names. A study that is kept nowhere would be lost, and so would one in a folder that is not
+/// there.
+fn file_of<'a>(address: &str, path: &'a str) -> Result<&'a Path> {
+    // Optuna's own spelling has three slashes for a relative path, four for an absolute one.
+    let path = path.strip_prefix("///").unwrap_or(path);
+    let refused = |cause: &str, hint: &str| Err(Error::Input(format!("storage {address:?} {cause}\nhint: {hint}")));
+    if path.is_empty() || path == ":memory:" {
+        return refused("names no file", "name one: journal:study.log or sqlite:study.db");
+    }
+    let path = Path::new(path);
+    if path.is_dir() {
+        return refused("is a folder", "name a file in it");
+    }
+    match path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
+        Some(folder) => refused("is in no folder", &format!("make {} first, or mend the path", folder.display())),
+        None => Ok(path),
+    }
 }
 
 /// What stands before the host, a name and a password, is nobody's business.

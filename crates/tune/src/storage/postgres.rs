@@ -39,7 +39,10 @@ impl Postgres {
     pub fn connect(address: &str) -> Result<impl super::Storage + use<>> {
         // SQLAlchemy's spelling names the driver too.
         let address = address.replacen("postgresql+psycopg2://", "postgresql://", 1);
-        let mut config: Config = address.parse().map_err(|error| unreachable_database("postgresql", &error))?;
+        let mut config: Config = address.parse().map_err(|error: ::postgres::Error| {
+            let why = StdError::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            Error::Input(format!("this is no address of a database: {why}\nhint: postgresql://USER@HOST:PORT/DATABASE"))
+        })?;
         if let (None, Ok(password)) = (config.get_password(), std::env::var("PGPASSWORD")) {
             config.password(password);
         }
@@ -60,7 +63,8 @@ fn name_of(config: &Config) -> String {
 
 fn unreachable_database(name: &str, error: &::postgres::Error) -> Error {
     let details = StdError::source(error).map_or(String::new(), |source| format!(": {source}"));
-    Error::Database { storage: name.into(), cause: format!("{error}{details}") }
+    let hint = "is the database running, and the address right?";
+    Error::Database { storage: name.into(), cause: format!("{error}{details}"), hint }
 }
 
 struct Handle {

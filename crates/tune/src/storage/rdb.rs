@@ -145,13 +145,12 @@ impl<C: Connection> Tables<C> {
         let revision = self.rows("SELECT version_num FROM alembic_version", &[]).unwrap_or_default();
         let schema = self.rows("SELECT schema_version FROM version_info", &[]).unwrap_or_default();
         let schema = schema.first().and_then(|row| row[0].int());
-        match revision.first().and_then(|row| row[0].text()) {
-            Some(REVISION) => Ok(()),
-            None if schema == Some(SCHEMA) => Ok(()),
-            other => Err(Error::Schema {
+        match (revision.first().and_then(|row| row[0].text()), schema) {
+            (Some(REVISION) | None, Some(SCHEMA)) => Ok(()),
+            (revision, number) => Err(Error::Schema {
                 storage: self.connection.describe(),
-                found: other.unwrap_or("unknown").into(),
-                wanted: REVISION.into(),
+                found: number.map_or("unknown".into(), |number| format!("{number} ({})", revision.unwrap_or("?"))),
+                wanted: format!("{SCHEMA} ({REVISION})"),
                 hint: "`optuna storage upgrade` of Optuna 5.0 brings older tables up to date".into(),
             }),
         }
@@ -438,7 +437,7 @@ impl<C: Connection> Storage for Tables<C> {
             let lock =
                 format!("SELECT study_id FROM studies WHERE study_id = ?1{}", tables.connection.dialect().for_update);
             if tables.rows(&lock, &[study.into()])?.is_empty() {
-                return Err(Error::NoSuchStudy(format!("number {study}")));
+                return Err(Error::NoSuchStudy { name: format!("number {study}"), near: None });
             }
             tables.check_room(study, trial)?;
             let id = tables.insert_trial(study, trial)?;

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use rusqlite::ErrorCode;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 
 use super::rdb::{Cell, Connection, Dialect, Tables};
@@ -43,7 +44,15 @@ fn name_of(path: &Path) -> String {
 }
 
 fn database(storage: &str, error: &rusqlite::Error) -> Error {
-    Error::Database { storage: storage.into(), cause: error.to_string() }
+    let cause = error.to_string();
+    match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase | ErrorCode::CannotOpen) => {
+            Error::Input(format!("{storage}: {cause}\nhint: name another file, or one that is not there yet"))
+        }
+        _ => {
+            Error::Database { storage: storage.into(), cause, hint: "another process may hold it, or the disk be full" }
+        }
+    }
 }
 
 struct Handle {

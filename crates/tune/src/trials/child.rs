@@ -25,6 +25,8 @@ pub(super) struct Task {
     pub log: PathBuf,
     /// A plan whose library algorithms are taken over where products are the same.
     pub products: Option<PathBuf>,
+    /// A variable of the environment that is the coordinator's alone.
+    pub secret: Option<String>,
 }
 
 /// A training under way.
@@ -138,6 +140,10 @@ impl Drop for Training {
 impl Task {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
+        // A trial has no business with the storage.
+        for name in ["PGPASSWORD"].into_iter().chain(self.secret.as_deref()) {
+            command.env_remove(name);
+        }
         let stored = self.out.join("recipe.toml");
         let resumed = stored.is_file();
         command.arg("train").arg(if resumed { &stored } else { &self.recipe });

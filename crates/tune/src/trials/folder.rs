@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
@@ -30,6 +31,7 @@ impl Held {
     }
 }
 
+const LOCK: &str = "coordinator.lock";
 /// Bytes of a study's name that its folder has, at most.
 const MOST_BYTES: usize = 150;
 
@@ -94,13 +96,23 @@ impl StudyFolder {
         entries.filter_map(|entry| entry.file_name().into_string().ok()).any(|name| name.starts_with("trial-"))
     }
 
+    /// Removes a folder that holds nothing but the lock of a start that failed.
+    pub(super) fn remove_unused(&self) {
+        let mut entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        if entries.all(|entry| entry.file_name() == LOCK) {
+            let _ = fs::remove_file(self.path.join(LOCK)).and_then(|()| fs::remove_dir(&self.path));
+        }
+    }
+
     /// Takes the study for this process.
     pub fn hold(&self, study: &str) -> Result<Held> {
         self.create()?;
-        let path = self.path.join("coordinator.lock");
+        let path = self.path.join(LOCK);
         let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
         let mut lock = open.map_err(Error::file(&path))?;
         match lock.try_lock() {
+            // Whoever made it found nothing to do and removed it again.
+            Ok(()) if lock.metadata().is_ok_and(|there| there.nlink() == 0) => self.hold(study),
             Ok(()) => {
                 let before = said_in(&mut lock).split_whitespace().nth(1).map(String::from);
                 let fresh = lock.set_len(0).and_then(|()| lock.rewind());

@@ -1,6 +1,7 @@
 //! Trials as trainings: every suggestion is planned before it is a trial, every trial is a `plimsoll train` of its own
 //! in an ordinary run's folder, and as many run side by side as memory and predicted seconds allow.
 
+mod basis;
 mod child;
 mod coordinator;
 mod dry_plan;

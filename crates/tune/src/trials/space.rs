@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll::search::{Objective, PrunerName, Range, SamplerName, Scalar, Search, Values};
+use plimsoll::search::{Objective, Parameter, PrunerName, Range, SamplerName, Scalar, Search, Values};
 
 use crate::error::Result;
 use crate::pruners::{Asha, Hyperband, Median, NoPruner, Patience, Pruner};
@@ -14,17 +14,26 @@ use crate::trial::Direction;
 pub(super) fn space_of(search: &Search) -> Result<Space> {
     let mut space = Space::new();
     for parameter in &search.parameters {
+        let Some(when) = possible(&space, parameter) else { continue };
         let distribution = match search.fixed.get(&parameter.name) {
             Some(value) => held_at(&parameter.range, value)?,
             None => distribution(&parameter.range)?,
         };
-        let when = parameter
-            .when
-            .iter()
-            .map(|(name, values)| Condition { parameter: name.clone(), any_of: values.iter().map(value_of).collect() });
-        space.add_when(&parameter.name, distribution, when.collect())?;
+        space.add_when(&parameter.name, distribution, when)?;
     }
     Ok(space)
+}
+
+/// Conditions without the values that are left out of this search, by what is fixed or by the environment; nothing where
+/// that leaves one of them none.
+fn possible(space: &Space, parameter: &Parameter) -> Option<Vec<Condition>> {
+    let condition = |(name, values): &(String, Vec<Scalar>)| {
+        let other = &space.get(name)?.distribution;
+        let taken = |value: &Value| other.internal(value).is_ok_and(|internal| other.contains(internal));
+        let any_of: Vec<Value> = values.iter().map(value_of).filter(taken).collect();
+        (!any_of.is_empty()).then(|| Condition { parameter: name.clone(), any_of })
+    };
+    parameter.when.iter().map(condition).collect()
 }
 
 fn distribution(range: &Range) -> Result<Distribution> {

@@ -41,6 +41,13 @@ pub struct LabelledColumns {
     pub on_bad_row: BadRows,
 }
 
+impl LabelledColumns {
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        let texts = [Some(&self.text), self.text_pair.as_ref()];
+        texts.into_iter().flatten().chain(self.label.names()).map(String::as_str)
+    }
+}
+
 /// One column with a label, a number or a list of them; or a column per output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]

@@ -40,6 +40,16 @@ pub enum Label {
     Derived(DerivedLabel),
 }
 
+impl Label {
+    /// Where it comes from.
+    pub(super) fn column(&self) -> &str {
+        match self {
+            Label::Column(name) => name,
+            Label::Derived(derived) => &derived.column,
+        }
+    }
+}
+
 /// Classes down, flat, up: the relative change of `column` over the next `horizon` rows against ±`threshold`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DerivedLabel {

@@ -8,7 +8,7 @@ use super::{Scalar, Search, Values};
 use crate::reading::error::{Problem, Sources};
 use crate::reading::kind::KeyKind;
 use crate::reading::section::{Issues, Record, Section};
-use crate::reading::tree::Table;
+use crate::reading::tree::{Place, Table};
 use crate::recipe::{Recipe, RecipeError, raw_tree};
 
 /// A recipe's text and settings, being read for what it searches.
@@ -46,6 +46,11 @@ impl Searching<'_> {
                 Err(problem) => issues.report(*problem),
             }
         }
+        for (key, largest, place) in search.largest_products() {
+            if let Err(problem) = self.reading(&[format!("{key}={largest}")]) {
+                issues.report(problem.moved(&format!("search.{key}"), &format!("{largest}: "), place));
+            }
+        }
         search
     }
 
@@ -59,6 +64,10 @@ impl Searching<'_> {
     }
 
     fn attempt(&self, search: &Search, parameter: &Parameter, edge: &Scalar) -> Result<Record, Box<Problem>> {
+        if parameter.effect.settings(edge).iter().any(|set| set.starts_with("search.")) {
+            let cause = "a search cannot search its own settings";
+            return Err(Box::new(Problem::new(format!("search.{}", parameter.name), cause, parameter.place)));
+        }
         let mut values = Values::new();
         search.satisfy(parameter, &mut values);
         values.insert(parameter.name.clone(), edge.clone());
@@ -66,7 +75,12 @@ impl Searching<'_> {
         let own = parameter.effect.settings(edge);
         more.retain(|set| !own.contains(set));
         more.extend(own);
-        let sets: Vec<String> = self.sets.iter().cloned().chain(more).collect();
+        self.reading(&more).map_err(|problem| Box::new(parameter.blamed(edge, *problem)))
+    }
+
+    /// Reads the recipe with these settings besides; what was asked of its keys, or the first problem.
+    fn reading(&self, more: &[String]) -> Result<Record, Box<Problem>> {
+        let sets: Vec<String> = self.sets.iter().chain(more).cloned().collect();
         let sources = Sources::new(self.file, self.text, &sets);
         let issues = Issues::recording(&sources);
         if let Some(root) = raw_tree(&sources, sets.len(), &issues) {
@@ -78,12 +92,26 @@ impl Searching<'_> {
         problems.sort_by_key(|problem| problem.place().source != sets.len());
         match problems.into_iter().next() {
             None => Ok(record),
-            Some(problem) => Err(Box::new(parameter.blamed(edge, problem))),
+            Some(problem) => Err(Box::new(problem)),
         }
     }
 }
 
 impl Search {
+    /// The keys that are products, and the most that each can become.
+    fn largest_products(&self) -> Vec<(&str, i64, Place)> {
+        let mut products: Vec<(&str, i64, Place)> = Vec::new();
+        for parameter in &self.parameters {
+            let Effect::Factor(key) = &parameter.effect else { continue };
+            let largest = parameter.edges().iter().filter_map(Scalar::as_integer).max().unwrap_or(1);
+            match products.iter_mut().find(|(other, ..)| other == key) {
+                Some((_, product, _)) => *product = product.saturating_mul(largest),
+                None => products.push((key, largest, parameter.place)),
+            }
+        }
+        products
+    }
+
     /// The values under which a parameter matters: the first of every condition, and of theirs.
     fn satisfy(&self, parameter: &Parameter, values: &mut Values) {
         for (name, allowed) in &parameter.when {

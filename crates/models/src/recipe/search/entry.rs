@@ -167,6 +167,10 @@ fn product(section: &Section<'_>, key: &str, table: &Table) -> Vec<Parameter> {
         section.wrong_type::<()>(&format!("{key}.{PRODUCT}"), node, "a table of factors by name");
         return Vec::new();
     };
+    if factors.entries.is_empty() {
+        let hint = "name them: { product = { \"train.batch_size\" = [8, 16], \"train.grad_accum\" = [1, 2] } }";
+        report_at(section, key, node, "a product without factors".into(), hint);
+    }
     let factors = factors.entries.iter().flat_map(|(name, inner)| parameters_under(name, inner));
     let mut found: Vec<Parameter> = factors.flat_map(|(name, inner)| read(section, &name, inner)).collect();
     for factor in &mut found {
@@ -188,7 +192,10 @@ fn of_table(section: &Section<'_>, key: &str, node: &Node, table: &Table) -> Opt
         Some(_) => return section.wrong_type(&format!("{key}.name"), &table.entries["name"], "a string"),
     };
     let (range, effect) = match table.entries.get("choices") {
-        Some(inner) => with_choices(section, key, inner)?,
+        Some(inner) => {
+            refuse_range(section, key, table);
+            with_choices(section, key, inner)?
+        }
         None => (numbers(section, key, node, table)?, Effect::Key(key.into())),
     };
     let when = table.entries.get("when").map(|node| conditions(section, key, node)).unwrap_or_default();
@@ -200,6 +207,14 @@ fn refuse_others(section: &Section<'_>, key: &str, table: &Table, known: &[&'sta
         let hint = nearest(word, known.iter().copied()).map(|near| format!("did you mean `{near}`?"));
         let problem = Problem::new(section.path(&format!("{key}.{word}")), "unknown key", node.key);
         section.report(problem.allowed(known.join(", ")).maybe_hint(hint));
+    }
+}
+
+/// Words of a range say nothing about choices.
+fn refuse_range(section: &Section<'_>, key: &str, table: &Table) {
+    if let Some(word) = ["low", "high", "step", "log"].iter().find(|word| table.entries.contains_key(**word)) {
+        let (path, node) = (format!("{key}.{word}"), &table.entries[*word]);
+        report_at(section, &path, node, "`choices` and a range exclude each other".into(), "leave one of them out");
     }
 }
 
@@ -299,6 +314,9 @@ fn range_of(low: Scalar, high: Scalar, step: Option<Scalar>, log: bool) -> Resul
     }
     if step.as_ref().is_some_and(|step| step.as_f64().is_none_or(|step| step <= 0.0)) {
         return Err("a step must be above 0".into());
+    }
+    if let Some(step) = step.as_ref().filter(|step| step.as_f64().is_some_and(|step| step > ends[1] - ends[0])) {
+        return Err(format!("a step of {step} leaves nothing but {low} between {low} and {high}"));
     }
     if log && step.is_some() {
         return Err("a logarithmic range has no steps".into());

@@ -123,6 +123,14 @@ fn what_is_wrong_is_said_with_its_line_and_what_is_allowed() {
             &["`epochs` is not searched"],
         ),
         ("seed = 3", &["nothing is searched"]),
+        ("\"train.epochs\" = { choices = [1, 2], low = 1 }", &["search.train.epochs.low", "exclude each other"]),
+        ("\"train.epochs\" = { low = 1, high = 3, step = 5 }", &["a step of 5 leaves nothing but 1"]),
+        ("\"search.trials\" = [1, 2]", &["cannot search its own settings"]),
+        ("\"train.effective_batch\" = { product = {} }", &["a product without factors"]),
+        (
+            "\"train.effective_batch\" = { product = { a = [8, 1000000], b = [1, 1000000] } }",
+            &["search.train.effective_batch", "1000000000000: ", "out of range"],
+        ),
         ("\"train.optimizer.momentum\" = [0.5, 0.9]", &["does not apply to adamw"]),
     ];
     for (table, words) in cases {

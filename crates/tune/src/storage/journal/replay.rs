@@ -69,7 +69,7 @@ impl Replay {
     pub(super) fn trials(&self, study: StudyId) -> Result<Vec<Arc<Trial>>> {
         let exists = usize::try_from(study).ok().and_then(|at| self.studies.get(at)).is_some_and(Option::is_some);
         if !exists {
-            return Err(Error::NoSuchStudy(format!("number {study}")));
+            return Err(Error::NoSuchStudy { name: format!("number {study}"), near: None });
         }
         let indices = self.trials_of.get(&study).map_or(&[][..], Vec::as_slice);
         Ok(indices.iter().map(|index| self.trials[*index].clone()).collect())

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use plimsoll::search::{Objective, PrunerName, SamplerName, Search};
 use plimsoll::{Device, Draft, Every, format_seconds};
 
+use super::basis::changed;
 use super::child::Training;
 use super::folder::{Held, StudyFolder};
 use super::forecast::Forecast;
@@ -23,10 +24,12 @@ use super::pace::Pace;
 use super::packing::{Parallel, Room};
 use super::plans::Plans;
 use super::space::{PrunerSettings, directions, enqueued, pruner_of, sampler_of, space_of};
+use crate::attributes as name;
 use crate::error::{Error, Result};
 use crate::json::Json;
 use crate::rng::Rng;
 use crate::samplers::random;
+use crate::space::Space;
 use crate::storage;
 use crate::study::{Asked, Study};
 use crate::trial::{Attributes, State, Trial, TrialId};
@@ -60,6 +63,8 @@ pub struct Options {
     pub grace: f64,
     /// What every trial's recipe has beside what is searched.
     pub settings: Vec<String>,
+    /// The variable of the environment that names the storage, if one does.
+    pub secret: Option<String>,
 }
 
 /// Hears what happens.
@@ -139,6 +144,8 @@ pub struct Coordinator {
     noted: usize,
     /// As what the last process that held the study ran its trials: they died with it.
     before: Option<String>,
+    /// What the recipe says otherwise than the one that the study began with.
+    changed: Option<String>,
     _held: Option<Held>,
 }
 
@@ -174,6 +181,11 @@ const HOPELESS: usize = 3;
 impl Coordinator {
     /// Opens the study, or makes it.
     pub fn open(options: Options) -> Result<Coordinator> {
+        let folder = options.folder.clone();
+        Self::opened(options).inspect_err(|_| folder.remove_unused())
+    }
+
+    fn opened(options: Options) -> Result<Coordinator> {
         let mut held = if options.worker { None } else { Some(options.folder.hold(&options.study)?) };
         options.folder.create()?;
         let objectives = options.search.objectives.clone();
@@ -214,6 +226,7 @@ impl Coordinator {
             last_status: None,
             noted: 0,
             before,
+            changed: None,
             _held: held,
             options,
         };
@@ -249,7 +262,12 @@ impl Coordinator {
         });
         let known = if trials.is_empty() { String::new() } else { format!(" ({} known)", trials.len()) };
         let (count, room) = (self.options.trials, self.room.describe());
-        Ok(format!("{}: {count} trials{known}, {room}; {end}", self.options.study))
+        let changed = self.changed.as_ref().map_or(String::new(), |what| {
+            format!(
+                "\nnote: the recipe is not the one that the study began with: {what}; mind that when you compare trials"
+            )
+        });
+        Ok(format!("{}: {count} trials{known}, {room}; {end}{changed}", self.options.study))
     }
 
     /// How long trials are going to take, from some that might come.
@@ -297,26 +315,36 @@ impl Coordinator {
                 continue;
             }
             if self.is_over()? {
-                break;
+                self.finish_paused(watcher)?;
+                if self.has_ended()? {
+                    break;
+                }
             }
             std::thread::sleep(if self.options.shared { LOOK_AMONG_OTHERS } else { LOOK });
         }
-        self.finish(watcher)?;
+        self.last_status = None;
+        self.tell_status(watcher)?;
         Ok(self.summary(false))
     }
 
+    /// Nothing trains any more, here or elsewhere, and nothing is going to.
     fn is_over(&mut self) -> Result<bool> {
-        if !self.running.is_empty() || self.pending.is_some() || !self.followers.is_empty() {
-            return Ok(false);
-        }
-        let trials = self.study.trials()?;
-        let open = trials.iter().filter(|trial| !trial.state.is_finished() && !Study::is_paused(trial));
-        // Trials of other workers are waited for: they may die, and then theirs are to be taken over.
-        Ok(open.filter(|trial| Study::is_ours(trial) || trial.state == State::Waiting).count() == 0)
+        let trials = self.trials()?;
+        Ok(self.is_idle()
+            && !trials.iter().any(|trial| is_open(trial) && !Study::is_paused(trial) && !waits(trial, &trials)))
     }
 
-    /// All trials that are laid aside end as pruned: the study is over.
-    fn finish(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
+    /// Every trial of the study has ended, also those of other workers: they may die, and then theirs are to be taken over.
+    fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.is_idle() && self.followers.is_empty() && !self.trials()?.iter().any(|trial| is_open(trial)))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.pending.is_none()
+    }
+
+    /// All trials that are laid aside end as pruned: the study is over. Those that mean the same trainings follow them.
+    fn finish_paused(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
         let count = match self.study.finish_paused() {
             // Another worker was faster.
             Err(Error::TrialEnded(_)) => 0,
@@ -325,8 +353,7 @@ impl Coordinator {
         if count > 0 {
             watcher.line(&format!("{count} trials stay pruned; their checkpoints are kept"));
         }
-        self.last_status = None;
-        self.tell_status(watcher)
+        self.resolve_followers(watcher)
     }
 
     fn summary(&self, interrupted: bool) -> Summary {
@@ -351,6 +378,12 @@ impl Coordinator {
             if self.study.attributes().get(key) != Some(&value) {
                 self.study.set_attribute(key, value, false)?;
             }
+        }
+        let text = recipe.to_toml().map_err(|error| Error::Input(error.to_string()))?;
+        let before = self.study.system_attributes().get(RECIPE).and_then(Json::as_str);
+        self.changed = before.and_then(|before| changed(before, &text, &self.options.search));
+        if before.is_none() {
+            self.study.set_attribute(RECIPE, Json::Text(text), true)?;
         }
         if self.study.trials()?.is_empty() {
             self.study.set_attribute(METRICS, Json::Array(names), true)?;
@@ -420,8 +453,21 @@ impl Coordinator {
     }
 }
 
+/// Still to be trained by somebody who trains as we do.
+fn is_open(trial: &Trial) -> bool {
+    !trial.state.is_finished() && (Study::is_ours(trial) || trial.state == State::Waiting)
+}
+
+/// Ends as another does that is laid aside, and may yet go on.
+fn waits(trial: &Trial, trials: &[Arc<Trial>]) -> bool {
+    let leader = trial.user_attrs.get(name::SAME_AS).and_then(Json::as_i64);
+    let leader = leader.and_then(|number| trials.iter().find(|trial| trial.number == number as u64));
+    leader.is_some_and(|leader| Study::is_paused(leader))
+}
+
 fn open_study(options: &Options, pruner: PrunerSettings, evaluations: usize) -> Result<Study> {
     let space = space_of(&options.search)?;
+    check_countable(options, &space)?;
     let directions = directions(&options.search.objectives);
     // Of workers that start at once, one makes the study and the others find it.
     for _ in 0..100 {
@@ -442,6 +488,18 @@ fn open_study(options: &Options, pruner: PrunerSettings, evaluations: usize) -> 
     Err(Error::Input(format!("study {} cannot be opened", options.study)))
 }
 
+/// Only what can be counted can be tried one by one.
+fn check_countable(options: &Options, space: &Space) -> Result<()> {
+    let endless = space.parameters().iter().find(|parameter| parameter.distribution.cardinality().is_none());
+    match (options.sampler.or(options.search.sampler), endless) {
+        (Some(SamplerName::BruteForce), Some(parameter)) => {
+            let cause = format!("brute-force tries every value, and {} has no end of them", parameter.name);
+            Err(Error::Input(format!("{cause}\nhint: give it a step or a list, or choose another sampler")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Values of one objective are no values of another.
 fn check_objectives(study: &Study, wanted: &[Objective]) -> Result<()> {
     let Some(Json::Array(names)) = study.system_attributes().get(METRICS) else { return Ok(()) };
@@ -454,6 +512,8 @@ fn check_objectives(study: &Study, wanted: &[Objective]) -> Result<()> {
     Err(Error::Input(format!("{cause}\nhint: choose another name for a new study, or put the objective back")))
 }
 
+/// Under this system attribute a study keeps the recipe that it began with.
+const RECIPE: &str = "plimsoll:recipe";
 /// Under this system attribute a study names its objectives, for Optuna too.
 const METRICS: &str = "study:metric_names";
 

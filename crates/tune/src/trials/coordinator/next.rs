@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use plimsoll::search::Values;
 use plimsoll::{Recipe, format_bytes, format_seconds};
+use plimsoll_runs::holder;
 
 use super::follow::Seen;
-use super::{Coordinator, Running, Watcher};
+use super::{Coordinator, Running, Watcher, waits};
 use crate::attributes as name;
 use crate::error::{Error, Result};
 use crate::json::Json;
@@ -59,8 +60,7 @@ impl Coordinator {
         if !self.room.has_slot() {
             return Ok(false);
         }
-        let left_behind = if self.options.shared { self.study.take_over_stale(self.options.grace)? } else { None };
-        if let Some(asked) = left_behind {
+        if let Some(asked) = self.left_behind()? {
             watcher.line(&format!("trial {}: taken over from a worker that is silent", asked.number));
             return self.go_on(asked, watcher);
         }
@@ -84,12 +84,21 @@ impl Coordinator {
         self.begin_new(watcher)
     }
 
+    /// What a worker left behind that is silent, and whose training is not alive after all.
+    fn left_behind(&mut self) -> Result<Option<Asked>> {
+        if !self.options.shared {
+            return Ok(None);
+        }
+        let folder = self.options.folder.clone();
+        self.study.take_over_stale(self.options.grace, |number| holder(&folder.trial(number)).is_some())
+    }
+
     /// Few trials may all be laid aside: of a study without any complete one, the best goes on to its end.
     fn last_chance(&mut self, watcher: &mut dyn Watcher) -> Result<bool> {
-        let idle = self.running.is_empty() && self.followers.is_empty();
-        let complete = self.trials()?.iter().any(|trial| trial.state == State::Complete);
-        let open = self.trials()?.iter().any(|t| t.state == State::Running && !Study::is_paused(t));
-        if !idle || complete || open {
+        let trials = self.trials()?;
+        let complete = trials.iter().any(|trial| trial.state == State::Complete);
+        let open = trials.iter().any(|t| t.state == State::Running && !Study::is_paused(t) && !waits(t, &trials));
+        if !self.running.is_empty() || complete || open {
             return Ok(false);
         }
         let Some(asked) = self.study.promote_best()? else { return Ok(false) };
@@ -232,11 +241,13 @@ impl Coordinator {
             out: options.folder.trial(number),
             log: options.folder.log(number),
             products: options.products.clone(),
+            secret: options.secret.clone(),
         })
     }
 
     pub(super) fn start_or_wait(&mut self, ready: Ready, _: &mut dyn Watcher) -> Result<bool> {
-        if !self.room.has_room(ready.bytes) {
+        // Whoever trains there may be of a worker that has lost the trial and does not know yet.
+        if !self.room.has_room(ready.bytes) || holder(&ready.task.out).is_some() {
             self.pending = Some(ready);
             return Ok(false);
         }

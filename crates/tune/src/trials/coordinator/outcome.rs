@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use plimsoll::format_seconds;
 use plimsoll::search::Objective;
-use plimsoll_runs::Finished;
+use plimsoll_runs::{Finished, holder};
 
 use super::follow::score;
 use super::next::first_line;
@@ -12,7 +12,7 @@ use super::{Coordinator, HOPELESS, Running, Watcher};
 use crate::attributes as name;
 use crate::error::{Error, Result};
 use crate::json::Json;
-use crate::study::{Asked, Outcome, Study};
+use crate::study::{Asked, Outcome};
 use crate::trial::{State, Trial};
 use crate::trials::child::{Ending, Training};
 
@@ -44,6 +44,8 @@ impl Coordinator {
                 self.study.set_constraint(running.ready.asked.id, "memory", f64::EPSILON)?;
                 self.tell(&running, &Outcome::Pruned)
             }
+            // Whoever is about to lose the trial had started it at the same moment.
+            Ending::Refused(words) if holder(&running.ready.task.out).is_some() => self.again(running, words, watcher),
             Ending::Refused(words) => {
                 self.refusals.push(words.clone());
                 self.fail(&running, words, watcher)?;
@@ -171,9 +173,7 @@ impl Coordinator {
         let trials = self.trials()?;
         for (asked, leader) in std::mem::take(&mut self.followers) {
             match trials.iter().find(|trial| trial.number == leader) {
-                Some(leader) if leader.state.is_finished() || Study::is_paused(leader) => {
-                    self.copy_outcome(&asked, leader, watcher)?;
-                }
+                Some(leader) if leader.state.is_finished() => self.copy_outcome(&asked, leader, watcher)?,
                 _ => self.followers.push((asked, leader)),
             }
         }
