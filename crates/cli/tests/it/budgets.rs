@@ -56,6 +56,21 @@ fn what_is_planned_is_never_less_than_what_the_process_takes() {
     }
 }
 
+/// A large table that comes back at the end, because an earlier evaluation was the best, is not held twice.
+#[test]
+fn the_best_weights_come_back_within_what_was_planned() {
+    let desk = Desk::new();
+    let data = "[data]\nsource = \"synthetic:sentiment\"\nsamples = 200\nmax_length = 16\n";
+    let train =
+        "[train]\ntask = \"classify\"\neffective_batch = 8\nepochs = 3\noptimizer = { name = \"sgd\", lr = 5.0 }";
+    let model = "[model]\nfamily = \"bert\"\nvocab_size = 60000\nhidden_size = 64\nnum_hidden_layers = 1\nnum_attention_heads = 1\nintermediate_size = 64\nmax_position_embeddings = 32\nnum_labels = 2\n";
+    desk.write("wide.toml", &format!("{model}{data}{train}\n"));
+    let outcome = desk.json(&["train", "wide.toml", "--device", "cpu", "--json"]);
+    assert!(outcome["best"]["step"].as_u64() < outcome["steps"].as_u64(), "the last is the best: {outcome}");
+    let [planned, measured] = ["planned_peak_bytes", "measured_peak_bytes"].map(|key| bytes(&outcome, key));
+    assert!(measured <= planned, "{measured} of {planned}");
+}
+
 /// One percent above what was announced is enough, whatever the process does.
 #[test]
 fn a_run_lives_within_a_limit_of_what_it_announced() {

@@ -5,7 +5,11 @@ use super::{
     fault::ImageFault,
     header::{Header, Orientation},
 };
-use fast_image_resize as resize;
+use fast_image_resize::{
+    self as resize,
+    images::{TypedImage, TypedImageRef},
+    pixels::U8x3,
+};
 use plimsoll_base::simd::simd;
 use std::{io::Cursor, path::Path};
 
@@ -108,14 +112,14 @@ impl Preparation {
             (window.columns.length / shrink).min(f64::from(pixels.width) - window.columns.start / shrink),
             (window.rows.length / shrink).min(f64::from(pixels.height) - window.rows.start / shrink),
         );
-        let kind = resize::PixelType::U8x3;
         studio.small.resize(self.elements(), 0);
         let side = self.side as u32;
-        let source = resize::images::ImageRef::new(pixels.width, pixels.height, &studio.buffers.rgb, kind)
+        // By its type: otherwise every kind of pixel is compiled in, which takes minutes and megabytes.
+        let source = TypedImageRef::<U8x3>::from_buffer(pixels.width, pixels.height, &studio.buffers.rgb)
             .map_err(|error| refused(&error))?;
-        let mut target = resize::images::Image::from_slice_u8(side, side, &mut studio.small, kind)
-            .map_err(|error| refused(&error))?;
-        studio.resizer.resize(&source, &mut target, &options).map_err(|error| refused(&error))
+        let mut target =
+            TypedImage::<U8x3>::from_buffer(side, side, &mut studio.small).map_err(|error| refused(&error))?;
+        studio.resizer.resize_typed(&source, &mut target, &options).map_err(|error| refused(&error))
     }
 
     /// Pixels by rows as stored → upright channels, normalized.

@@ -6,7 +6,7 @@ pub use crate::CheckpointError;
 pub use fingerprint::Fingerprint;
 use plimsoll_base::files::{sync_folder, write_new};
 use plimsoll_base::folders::take_place;
-use plimsoll_base::safetensors::{TensorFile, TensorHead, TensorWriter};
+use plimsoll_base::safetensors::{TensorFile, TensorFileError, TensorHead, TensorInfo, TensorWriter};
 use plimsoll_core::graph::Component;
 use plimsoll_core::plan::{Program, Resident};
 use plimsoll_core::types::DType;
@@ -150,7 +150,11 @@ fn write_residents(
 }
 
 fn checksum(data: &[u8]) -> String {
-    Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect()
+    written(Sha256::new_with_prefix(data))
+}
+
+fn written(digest: Sha256) -> String {
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The trained weights (and running statistics) alone, as `model.safetensors`.
@@ -240,6 +244,9 @@ fn load(
     copy(path, &file, residents, checksums, executor)
 }
 
+/// So much of a tensor is in memory at a time: at the end of a run, when the best weights come back, nothing else is free.
+const PIECE: usize = 4 << 20;
+
 /// Every tensor must be what its checksum says; where there are none, it is taken as it is.
 fn copy(
     path: &Path,
@@ -248,19 +255,65 @@ fn copy(
     checksums: &Checksums,
     executor: &mut dyn Executor,
 ) -> Result<(), CheckpointError> {
+    let mut piece = Vec::new();
     for resident in residents {
-        let data = file.read(&file.tensors()[&resident.name])?;
-        if !checksums.is_empty() && checksums.get(&resident.name) != Some(&checksum(&data)) {
-            let cause = format!("the bytes of {} are not those that were written", resident.name);
-            return Err(CheckpointError::Damaged { path: path.into(), cause });
+        let info = &file.tensors()[&resident.name];
+        let known = (!checksums.is_empty()).then(|| checksums.get(&resident.name).map_or("", String::as_str));
+        check_tensor(file, info, resident, known, &mut piece).map_err(|fault| match fault {
+            Fault::Unread(error) => error.into(),
+            Fault::Wrong(cause) => CheckpointError::Damaged { path: path.into(), cause },
+        })?;
+        let bytes = span(info);
+        for at in (0..bytes).step_by(PIECE) {
+            // What fits into one piece is still there from the check.
+            if bytes > PIECE {
+                read_piece(file, info, at, &mut piece)?;
+            }
+            executor.write_resident_at(&resident.name, at, &piece)?;
         }
-        if let Some(at) = first_not_finite(resident.ty.dtype, &data) {
-            let cause = format!("{} is not finite: element {at} is no number or infinite", resident.name);
-            return Err(CheckpointError::Damaged { path: path.into(), cause });
-        }
-        executor.write_resident(&resident.name, &data)?;
     }
     Ok(())
+}
+
+enum Fault {
+    Unread(TensorFileError),
+    Wrong(String),
+}
+
+/// Reads a tensor once, piece by piece, before any of it is used.
+fn check_tensor(
+    file: &TensorFile,
+    info: &TensorInfo,
+    resident: &Resident,
+    known: Option<&str>,
+    piece: &mut Vec<u8>,
+) -> Result<(), Fault> {
+    let mut digest = Sha256::new();
+    piece.clear();
+    for at in (0..span(info)).step_by(PIECE) {
+        read_piece(file, info, at, piece).map_err(Fault::Unread)?;
+        if known.is_some() {
+            digest.update(&piece);
+        }
+        if let Some(within) = first_not_finite(resident.ty.dtype, piece) {
+            let element = at / resident.ty.dtype.bytes() + within;
+            let cause = format!("{} is not finite: element {element} is no number or infinite", resident.name);
+            return Err(Fault::Wrong(cause));
+        }
+    }
+    match known.is_none_or(|known| known == written(digest)) {
+        true => Ok(()),
+        false => Err(Fault::Wrong(format!("the bytes of {} are not those that were written", resident.name))),
+    }
+}
+
+fn span(info: &TensorInfo) -> usize {
+    (info.data_offsets.1 - info.data_offsets.0) as usize
+}
+
+fn read_piece(file: &TensorFile, info: &TensorInfo, at: usize, piece: &mut Vec<u8>) -> Result<(), TensorFileError> {
+    piece.resize((span(info) - at).min(PIECE), 0);
+    file.read_part(info, at as u64, piece)
 }
 
 /// Every tensor there, each of the right type and shape.
