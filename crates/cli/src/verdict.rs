@@ -12,7 +12,8 @@ use plimsoll_report::{
     all_layers_table, all_live_table, breakdown_table, decisions_table, frontier_table, ladder_table, layers_table,
     live_table, margins_text, modules_table, neighbours_table,
 };
-use plimsoll_train::tasks::counts_process;
+use plimsoll_train::run::Run;
+use plimsoll_train::tasks::{ExpectedData, counts_process};
 use std::fmt::Write;
 
 /// Rows of the tables unless everything is asked for.
@@ -36,6 +37,12 @@ pub struct Verdict {
 impl Verdict {
     pub fn fits(recipe: &Recipe, planned: &Planned) -> Verdict {
         Verdict::new(recipe, planned, PlanReport::of(recipe, planned))
+    }
+
+    /// About a run whose data is loaded: to look at it again would take it twice.
+    pub fn of_run(run: &Run) -> Verdict {
+        let data = ExpectedData::of(&run.data, &run.recipe);
+        Verdict::new(&run.recipe, &run.planned, PlanReport::with_data(&run.recipe, &run.planned, data))
     }
 
     /// `smallest` is the smallest plan there is.

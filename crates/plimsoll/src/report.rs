@@ -8,7 +8,7 @@ use plimsoll_models::recipe::{OptimizerState, Recipe};
 use plimsoll_planner::PlanFailure;
 use plimsoll_planner::choose::{self, Decision, Planned, precision};
 use plimsoll_planner::whatif::{FrontierPoint, Ladder, Margins, Neighbour, Rung};
-use plimsoll_train::tasks::{beside_the_run, host_peak_bytes, look_at_data};
+use plimsoll_train::tasks::{ExpectedData, Look, beside_the_run, host_peak_bytes, look_at_data};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -127,7 +127,12 @@ pub fn plan(recipe: &Recipe, device: &Device) -> Result<PlanReport, PlanFailure>
 impl PlanReport {
     /// About a plan that fits.
     pub fn of(recipe: &Recipe, planned: &Planned) -> PlanReport {
-        PlanReport::about(recipe, planned, &Summary::of(&planned.choice.program, &planned.choice.layout))
+        PlanReport::about(recipe, planned, &look_at_data(recipe))
+    }
+
+    /// The same, where the data is there already.
+    pub fn with_data(recipe: &Recipe, planned: &Planned, data: ExpectedData) -> PlanReport {
+        PlanReport::about(recipe, planned, &Look::Known(data))
     }
 
     /// About the smallest plan there is, where even that does not fit.
@@ -146,9 +151,9 @@ impl PlanReport {
         schemars::schema_for!(PlanReport).into()
     }
 
-    fn about(recipe: &Recipe, planned: &Planned, summary: &Summary) -> PlanReport {
+    fn about(recipe: &Recipe, planned: &Planned, look: &Look) -> PlanReport {
         let choice = &planned.choice;
-        let look = look_at_data(recipe);
+        let summary = Summary::of(&choice.program, &choice.layout);
         let data = look.known();
         let steps = data.map(|d| d.steps(&recipe.train));
         PlanReport {

@@ -205,7 +205,7 @@ fn latest_run(runs: &Path, name: &str) -> Option<usize> {
 fn announce(run: &Run, resume: bool) {
     let (paint, planned) = (Paint::stderr(), &run.planned);
     say(&format!("  budget {}, {}\n", format_bytes(planned.budget_bytes), budget_words(&run.recipe, planned)));
-    say(&Verdict::fits(&run.recipe, planned).short_text(paint));
+    say(&Verdict::of_run(run).short_text(paint));
     say(&format!("{}\n{}", paint.bold("data"), indented(&plain(&run.data.report.to_string()))));
     if resume && !run.resumed {
         say(&format!("nothing to go on with in {}: starting from step 0", run.out.display()));

@@ -158,7 +158,7 @@ pub fn open(address: &str) -> Result<Box<dyn Storage>> {
     }
     let address = without_secrets(address);
     let cause = format!("storage {address:?} is none of journal:FILE, sqlite:FILE, postgresql://HOST/DATABASE");
-    Err(Error::Input(cause))
+    Err(Error::Input(format!("{cause}\nhint: a file is enough for one machine, such as sqlite:study.db")))
 }
 
 /// The file that an address names. A study that is kept nowhere would be lost, and so would one in a folder that is not
