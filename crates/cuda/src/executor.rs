@@ -387,9 +387,9 @@ impl Executor for CudaExecutor {
     fn read_output(&self, phase: usize, name: &str) -> Option<Cow<'_, [u8]>> {
         self.read(self.phases.get(phase)?.outputs.get(name)?.0)
     }
-    fn read_floats(&self, phase: usize, name: &str) -> Option<Vec<f32>> {
+    fn read_floats(&self, phase: usize, name: &str) -> Option<Cow<'_, [f32]>> {
         let (slot, dtype) = *self.phases.get(phase)?.outputs.get(name)?;
-        Some(floats(dtype, &self.read(slot)?))
+        Some(floats(dtype, &self.read(slot)?).into())
     }
     fn add_phases(&mut self, program: &Program, layout: &Layout) -> usize {
         let first = self.phases.len();

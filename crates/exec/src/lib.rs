@@ -82,9 +82,21 @@ pub trait Executor {
     /// A value that the phase's graph keeps, after the phase has run.
     fn read_output(&self, phase: usize, name: &str) -> Option<Cow<'_, [u8]>>;
 
-    /// The same as numbers, whatever float type it has on the device.
-    fn read_floats(&self, phase: usize, name: &str) -> Option<Vec<f32>> {
-        Some(floats(DType::F32, &self.read_output(phase, name)?))
+    /// The same as numbers, whatever float type it has on the device; lent where it is in this memory.
+    fn read_floats(&self, phase: usize, name: &str) -> Option<Cow<'_, [f32]>> {
+        Some(match self.read_output(phase, name)? {
+            Cow::Borrowed(bytes) => match bytemuck::try_cast_slice(bytes) {
+                Ok(numbers) => Cow::Borrowed(numbers),
+                Err(_) => Cow::Owned(floats(DType::F32, bytes)),
+            },
+            Cow::Owned(bytes) => Cow::Owned(floats(DType::F32, &bytes)),
+        })
+    }
+
+    /// Puts another phase, laid out within the same arena, in the place of one that was added. False where that is not
+    /// done, and phases stay: in memory that no budget counts.
+    fn replace_phase(&mut self, _phase: usize, _program: &Program, _layout: &Layout) -> bool {
+        false
     }
 
     /// Further phases over the same residents, laid out within the same arena. Returns the number of the first.
@@ -159,8 +171,11 @@ impl<E: Executor + ?Sized> Executor for Box<E> {
     fn read_output(&self, phase: usize, name: &str) -> Option<Cow<'_, [u8]>> {
         (**self).read_output(phase, name)
     }
-    fn read_floats(&self, phase: usize, name: &str) -> Option<Vec<f32>> {
+    fn read_floats(&self, phase: usize, name: &str) -> Option<Cow<'_, [f32]>> {
         (**self).read_floats(phase, name)
+    }
+    fn replace_phase(&mut self, phase: usize, program: &Program, layout: &Layout) -> bool {
+        (**self).replace_phase(phase, program, layout)
     }
     fn add_phases(&mut self, program: &Program, layout: &Layout) -> usize {
         (**self).add_phases(program, layout)

@@ -2,7 +2,7 @@
 
 use crate::cards::{Card, UnknownCard, card, catalog, nearest_card};
 use plimsoll_core::graph::Target;
-use plimsoll_core::plan::Profile;
+use plimsoll_core::plan::{Layout, Profile, Program};
 use plimsoll_models::recipe::{Precision, Recipe};
 
 /// What a plan has to know about the device it is for.
@@ -26,14 +26,18 @@ pub struct Device {
     pub ordinal: usize,
 }
 
-/// What a run of a recipe has beside its arena in the same memory, as batches ahead on a CPU: a fact about the program, so
-/// all of them are the same.
+/// What a run has beside its arena in the same memory, as on a CPU: a fact about the program, so all of them are the same.
 #[derive(Clone, Copy)]
-pub struct Beside(pub fn(&Recipe) -> u64);
+pub struct Beside {
+    /// By its recipe alone: batches ahead.
+    pub recipe: fn(&Recipe) -> u64,
+    /// By what it computes: graphs ready to run, what is offloaded.
+    pub plan: fn(&Recipe, &Program, &Layout) -> u64,
+}
 
 impl Default for Beside {
     fn default() -> Beside {
-        Beside(|_| 0)
+        Beside { recipe: |_| 0, plan: |_, _, _| 0 }
     }
 }
 
@@ -50,9 +54,14 @@ impl std::fmt::Debug for Beside {
 }
 
 impl Device {
-    /// Bytes that a run of this recipe takes beside its arena.
+    /// Bytes that a run of this recipe takes beside its arena, however it is planned.
     pub fn reserve_for(&self, recipe: &Recipe) -> u64 {
-        self.reserve_bytes.saturating_add((self.beside.0)(recipe))
+        self.reserve_bytes.saturating_add((self.beside.recipe)(recipe))
+    }
+
+    /// What this plan adds to that.
+    pub fn reserve_of(&self, recipe: &Recipe, program: &Program, layout: &Layout) -> u64 {
+        (self.beside.plan)(recipe, program, layout)
     }
 
     /// A card of the catalog, by its name: `rtx-4090`. It can be planned for, not run on.

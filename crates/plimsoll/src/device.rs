@@ -8,7 +8,7 @@ use plimsoll_cuda::{GpuFacts, estimated_reserve_bytes, missing_libraries};
 use plimsoll_exec::host::CpuFacts;
 use plimsoll_planner::cards::{Card, UnknownCard, card};
 use plimsoll_planner::{Beside, Device as Planned};
-use plimsoll_train::tasks::loader_bytes;
+use plimsoll_train::tasks::{graph_bytes, loader_bytes};
 use std::ops::{Deref, DerefMut};
 use thiserror::Error;
 
@@ -114,7 +114,7 @@ impl Device {
         let device = Planned {
             total_bytes: facts.total_bytes,
             reserve_bytes: PROGRAM_BYTES,
-            beside: Beside(loader_bytes),
+            beside: Beside { recipe: loader_bytes, plan: graph_bytes },
             profile,
             ..Planned::cpu(threads, facts.available_bytes)
         };

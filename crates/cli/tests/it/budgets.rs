@@ -74,6 +74,69 @@ fn the_best_weights_come_back_within_what_was_planned() {
     assert!(measured <= planned, "{measured} of {planned}");
 }
 
+/// What grows off the beaten track: evaluations larger than steps, deep graphs, many lengths, wide answers, comparisons of
+/// many pairs, what is offloaded. The process takes no more than was planned for, also when its model is evaluated.
+#[test]
+fn nothing_that_a_run_takes_is_forgotten() {
+    let bert = |more: &str| {
+        let sizes = "vocab_size = 4000\nhidden_size = 8\nnum_attention_heads = 2\nintermediate_size = 8\nmax_position_embeddings = 256";
+        format!("[model]\nfamily = \"bert\"\n{sizes}\n{more}\n[data]\nsource = \"synthetic:sentiment\"\n")
+    };
+    let clip = "[model]\nfamily = \"clip\"\nvision_config = { hidden_size = 8, num_hidden_layers = 1, num_attention_heads = 1, intermediate_size = 8, image_size = 224, patch_size = 112 }\ntext_config = { eos_token_id = 2, hidden_size = 8, num_hidden_layers = 1, num_attention_heads = 1, intermediate_size = 8, vocab_size = 64, max_position_embeddings = 16 }\n";
+    let cases = [
+        (
+            "large evaluations",
+            format!(
+                "[model]\nfamily = \"hybrid-cnn-lstm\"\nfeatures = 256\nwindow = 128\nchannels = [4]\nhidden = 4\nheads = 2\nclasses = 3\n[data]\nsource = \"synthetic:regimes\"\nsamples = 2000\n[train]\neffective_batch = 4\nsteps = 2\nevaluate = {{ batch = 64, every = 2 }}"
+            ),
+        ),
+        (
+            "images",
+            format!(
+                "{clip}projection_dim = 8\n[data]\nsource = \"synthetic:shapes\"\nsamples = 100\nvalidation = 0.5\n[train]\ntask = \"contrastive\"\neffective_batch = 32\nsteps = 1\nevaluate = {{ every = 1 }}"
+            ),
+        ),
+        (
+            "many pairs",
+            format!(
+                "{}projection_dim = 1024\n[data]\nsource = \"synthetic:shapes\"\nsamples = 1300\nvalidation = 0.85\n[train]\ntask = \"contrastive\"\neffective_batch = 16\nsteps = 1\nevaluate = {{ every = 1 }}",
+                clip.replace("image_size = 224, patch_size = 112", "image_size = 32, patch_size = 16")
+            ),
+        ),
+        (
+            "many layers and lengths",
+            bert("num_hidden_layers = 24\nnum_labels = 2")
+                + "samples = 300\nmax_length = 64\n[train]\ntask = \"classify\"\neffective_batch = 1\nsteps = 60\nevaluate = { every = 60 }",
+        ),
+        (
+            "one length",
+            bert("num_hidden_layers = 96\nnum_labels = 2")
+                + "samples = 60\nmax_length = 16\nbuckets = \"off\"\n[train]\ntask = \"classify\"\neffective_batch = 8\nsteps = 2\nevaluate = { every = 2 }",
+        ),
+        (
+            "wide answers",
+            bert("num_hidden_layers = 1\nnum_labels = 100000")
+                + "samples = 1100\nvalidation = 0.5\nmax_length = 16\n[train]\ntask = \"classify\"\neffective_batch = 8\nsteps = 2\nevaluate = { batch = 512, every = 2 }",
+        ),
+        (
+            "offloaded",
+            bert("num_hidden_layers = 1\nnum_labels = 2")
+                .replace("vocab_size = 4000\nhidden_size = 8", "vocab_size = 60000\nhidden_size = 64")
+                + "samples = 100\nmax_length = 16\n[train]\ntask = \"classify\"\neffective_batch = 8\nsteps = 2\n[memory]\noffload = \"optimizer\"",
+        ),
+    ];
+    let desk = Desk::new();
+    for (what, recipe) in cases {
+        desk.write("case.toml", &recipe);
+        let outcome = desk.json(&["train", "case.toml", "--device", "cpu", "--json"]);
+        let [planned, measured] = ["planned_peak_bytes", "measured_peak_bytes"].map(|key| bytes(&outcome, key));
+        assert!(measured <= planned, "{what}: {measured} of {planned}");
+        let scores = desk.json(&["eval", outcome["run"].as_str().unwrap(), "--device", "cpu", "--json"]);
+        let [planned, measured] = ["planned_peak_bytes", "measured_peak_bytes"].map(|key| bytes(&scores, key));
+        assert!(measured <= planned, "eval, {what}: {measured} of {planned}");
+    }
+}
+
 /// One percent above what was announced is enough, whatever the process does.
 #[test]
 fn a_run_lives_within_a_limit_of_what_it_announced() {

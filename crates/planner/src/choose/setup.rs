@@ -325,25 +325,38 @@ fn said_of_evaluation(mut planned: Planned, wanted: &StepSpec) -> Planned {
 fn plan_for(memo: &Memo, recipe: &Recipe, device: &Device, spec: &StepSpec) -> Result<Planned, PlanFailure> {
     let (family, pins) = (family(&recipe.model), pins(recipe, device)?);
     let budget = budget_bytes(recipe, device);
-    let reserve_bytes = device.reserve_for(recipe);
-    let arena_budget = usize::try_from(budget.saturating_sub(reserve_bytes)).unwrap_or(usize::MAX);
+    let usual = device.reserve_for(recipe);
     let options = LayoutOptions { target: device.target, sharing: true };
-    let planned = |choice: Choice| Planned {
-        headroom_bytes: budget as i64 - (reserve_bytes + choice.layout.arena_bytes as u64) as i64,
-        spec: spec.clone(),
-        choice,
-        device: device.clone(),
-        budget_bytes: budget,
-        reserve_bytes,
-    };
-    match choose(memo, family.as_ref(), spec, &pins, options, arena_budget, &profile(recipe, device)) {
-        Ok(mut choice) => {
-            choice.decisions.extend(switches(&recipe.memory));
-            Ok(planned(choice))
+    let planned = |choice: Choice| {
+        let reserve_bytes = usual.saturating_add(device.reserve_of(recipe, &choice.program, &choice.layout));
+        Planned {
+            headroom_bytes: budget as i64 - (reserve_bytes + choice.layout.arena_bytes as u64) as i64,
+            spec: spec.clone(),
+            choice,
+            device: device.clone(),
+            budget_bytes: budget,
+            reserve_bytes,
         }
-        Err(ChooseError::DoesNotFit { smallest, .. }) => Err(PlanFailure::DoesNotFit(Box::new(planned(*smallest)))),
-        Err(ChooseError::Refused { cause, hint }) => Err(PlanFailure::Refused { cause, hint }),
-        Err(ChooseError::Plan(error)) => Err(PlanFailure::Plan(error)),
+    };
+    let mut reserve_bytes = usual;
+    loop {
+        let arena_budget = usize::try_from(budget.saturating_sub(reserve_bytes)).unwrap_or(usize::MAX);
+        match choose(memo, family.as_ref(), spec, &pins, options, arena_budget, &profile(recipe, device)) {
+            Ok(mut choice) => {
+                choice.decisions.extend(switches(&recipe.memory));
+                let planned = planned(choice);
+                if planned.headroom_bytes >= 0 || planned.reserve_bytes <= reserve_bytes {
+                    return Ok(planned);
+                }
+                // What this plan has beside its arena is known only now: the arena has so much less.
+                reserve_bytes = planned.reserve_bytes;
+            }
+            Err(ChooseError::DoesNotFit { smallest, .. }) => {
+                return Err(PlanFailure::DoesNotFit(Box::new(planned(*smallest))));
+            }
+            Err(ChooseError::Refused { cause, hint }) => return Err(PlanFailure::Refused { cause, hint }),
+            Err(ChooseError::Plan(error)) => return Err(PlanFailure::Plan(error)),
+        }
     }
 }
 

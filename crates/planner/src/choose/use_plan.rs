@@ -23,13 +23,14 @@ pub fn plan_use(recipe: &Recipe, device: &Device, writes: Option<GenerationShape
     let (family, spec, pins) =
         (setup::family(&recipe.model), setup::spec(recipe, device), setup::pins(recipe, device)?);
     let options = LayoutOptions { target: device.target, sharing: true };
-    let (budget, reserve_bytes) = (budget_bytes(recipe, device), device.reserve_for(recipe));
+    let (budget, usual) = (budget_bytes(recipe, device), device.reserve_for(recipe));
     let mut batch = evaluate_batch(recipe).unwrap_or(recipe.train.effective_batch.min(USUAL_BATCH));
     loop {
         let spec = StepSpec { evaluate_batch: Some(batch), generation: writes, ..spec.clone() };
         let settings = settings(family.as_ref(), &spec, &pins, batch);
         let program = program(family.as_ref(), &spec, &settings)?;
         let layout = lay_out(&program, options)?;
+        let reserve_bytes = usual.saturating_add(device.reserve_of(recipe, &program, &layout));
         let peak = reserve_bytes + layout.arena_bytes as u64;
         let decisions = Vec::new();
         let planned = Planned {

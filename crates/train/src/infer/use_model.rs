@@ -2,10 +2,11 @@
 
 use crate::arena::take_arena;
 use crate::checkpoints;
+use crate::run::STARTING_BYTES;
 use crate::scoring::{Classes, Retrieved};
 use crate::steps::{Pass, Shapes, evaluate, phase, shapes};
 use crate::tasks::{Each, EachPair, EachRow, ExpectedData, Midway, Question, Trained};
-use crate::tasks::{beside_the_run, counts_process, expected_data, load_data, task};
+use crate::tasks::{beside_the_run, counts_process, expected_data, load_data, loader_bytes, task};
 use crate::weights::{Companions, TokenizerSource, load_folder, source_checkpoint, write_folder};
 use crate::writing::{GenerationOptions, Generator};
 use crate::{LoadedData, RunError};
@@ -23,6 +24,7 @@ use plimsoll_planner::program::EVALUATE;
 use plimsoll_planner::{Device, PlanFailure};
 use plimsoll_runs::Scores;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -117,8 +119,13 @@ impl TrainedRun {
         }
         let plain = Device { reserve_bytes: self.own_bytes, ..self.planned.device.clone() };
         let counted = beside_the_run(&plain, Some(ExpectedData::of(data, &self.recipe))).reserve_for(&self.recipe);
-        let arena = self.planned.choice.layout.arena_bytes as u64;
-        let reserve = counted.max(OwnMemory::now().peak_bytes.saturating_sub(arena));
+        let own = plain.reserve_of(&self.recipe, &self.planned.choice.program, &self.planned.choice.layout);
+        // The weights are there already, and counted as part of the arena.
+        let weights: usize =
+            self.planned.choice.program.residents.iter().map(|resident| resident.ty.span_bytes()).sum();
+        let there = OwnMemory::now().peak_bytes.saturating_sub(weights as u64);
+        let started = there.saturating_add(STARTING_BYTES).saturating_add(loader_bytes(&self.recipe));
+        let reserve = counted.saturating_add(own).max(started);
         match self.planned.settle_reserve(reserve) {
             true => Ok(()),
             false => Err(PlanFailure::DoesNotFit(Box::new(self.planned.clone())).into()),
@@ -181,7 +188,7 @@ impl TrainedRun {
         self.executor.run(phase);
         let logits = crate::steps::kept(&self.executor, choice, phase);
         self.executor.check()?;
-        logits.ok_or_else(|| PlanError::Broken("the evaluation keeps no logits".into()).into())
+        logits.map(Cow::into_owned).ok_or_else(|| PlanError::Broken("the evaluation keeps no logits".into()).into())
     }
 
     /// Whether its family is one that transformers knows.

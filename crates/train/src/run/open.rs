@@ -125,7 +125,8 @@ impl StoredPlan {
         let (settings, decisions) = (self.settings.clone(), self.decisions.clone());
         let choice = Choice { settings, program, layout, options, decisions, predicted_step_ms };
         let budget_bytes = setup::budget_bytes(recipe, device);
-        let reserve_bytes = device.reserve_for(recipe);
+        let own = device.reserve_of(recipe, &choice.program, &choice.layout);
+        let reserve_bytes = device.reserve_for(recipe).saturating_add(own);
         let peak = reserve_bytes + choice.layout.arena_bytes as u64;
         Ok(Planned {
             headroom_bytes: budget_bytes as i64 - peak as i64,
@@ -388,7 +389,7 @@ fn beside_loaded(device: &Device, recipe: &Recipe, data: &LoadedData) -> Device 
 }
 
 /// What a run still takes when its data is there: graphs of its lengths, threads, buffers of files.
-const STARTING_BYTES: u64 = 10 << 20;
+pub(crate) const STARTING_BYTES: u64 = 10 << 20;
 
 /// Where reading the data took more than was counted with, that is what the process takes; it must be in the budget too.
 fn count_loading(planned: &mut Planned) -> Result<(), RunError> {

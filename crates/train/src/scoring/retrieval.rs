@@ -17,7 +17,6 @@ pub struct Retrieval {
     scale: f64,
     /// Pairs of the loss: as many as one update sees.
     group: usize,
-    /// A multiple of `group`, so that none is cut.
     pool: usize,
     images: Vec<Vec<f32>>,
     texts: Vec<Vec<f32>>,
@@ -64,8 +63,7 @@ pub struct Recall {
 impl Retrieval {
     /// `group`: pairs that one update compares.
     pub fn new(scale: f64, group: usize) -> Retrieval {
-        let group = group.max(1);
-        let pool = (POOL / group).max(1) * group;
+        let (group, pool) = (group.max(1), pool_of(group));
         let (images, texts, captions) = (Vec::new(), Vec::new(), Vec::new());
         Retrieval { scale, group, pool, images, texts, captions, found: Found::default() }
     }
@@ -103,50 +101,92 @@ impl Retrieval {
         (scores, Retrieved { among: found.largest_pool, image_to_text, text_to_image })
     }
 
+    /// Host memory, at most, of what is kept for comparing, with updates of `group` pairs and embeddings of this width.
+    pub fn pool_bytes(group: usize, width: usize) -> usize {
+        let pair = 2 * (width * size_of::<f32>() + size_of::<Vec<f32>>()) + size_of::<u64>() + size_of::<Compared>();
+        if width == 0 { 0 } else { pool_of(group).saturating_mul(pair) }
+    }
+
     fn compare(&mut self) {
-        let count = self.images.len();
-        let similar = similarities(&self.images, &self.texts);
-        for start in (0..count).step_by(self.group) {
-            self.compare_group(&similar, start..count.min(start + self.group));
+        let mut seen = HashSet::new();
+        let distinct: Vec<usize> = (0..self.captions.len()).filter(|&pair| seen.insert(self.captions[pair])).collect();
+        self.found.repeats |= distinct.len() < self.captions.len();
+        // In the order of the pairs, however many threads there were: sums are the same.
+        for compared in self.all_compared(&distinct) {
+            self.found.loss += compared.loss;
+            self.found.right += compared.right;
+            note(&mut self.found.image_to_text, compared.text_place);
+            note(&mut self.found.text_to_image, compared.image_place);
+            self.found.zero_shot += u64::from(compared.finds_caption);
         }
-        for (pair, texts) in similar.iter().enumerate() {
-            let own = texts[pair];
-            let place = place_of(own, pair, texts.iter().copied());
-            note(&mut self.found.image_to_text, place);
-            note(&mut self.found.text_to_image, place_of(own, pair, (0..count).map(|image| similar[image][pair])));
-        }
-        self.compare_captions(&similar);
-        self.found.pairs += count as u64;
-        self.found.largest_pool = self.found.largest_pool.max(count);
+        self.found.pairs += self.images.len() as u64;
+        self.found.largest_pool = self.found.largest_pool.max(self.images.len());
         self.images.clear();
         self.texts.clear();
         self.captions.clear();
     }
 
-    /// The loss as an update has it: half of what finding the text costs, half of finding the image.
-    fn compare_group(&mut self, similar: &[Vec<f64>], group: std::ops::Range<usize>) {
-        for pair in group.clone() {
-            let own = self.scale * similar[pair][pair];
-            let texts = || group.clone().map(|text| self.scale * similar[pair][text]);
-            let images = || group.clone().map(|image| self.scale * similar[image][pair]);
-            self.found.loss += 0.5 * ((log_sum_exp(texts) - own) + (log_sum_exp(images) - own));
-            let at = pair - group.start;
-            self.found.right +=
-                u64::from(place_of(own, at, texts()) == 0) + u64::from(place_of(own, at, images()) == 0);
-        }
+    /// Every pair against all others, on as many threads as there are.
+    fn all_compared(&self, distinct: &[usize]) -> Vec<Compared> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let share = self.images.len().div_ceil(threads).max(1);
+        let mut all = vec![Compared::default(); self.images.len()];
+        std::thread::scope(|scope| {
+            for (part, compared) in all.chunks_mut(share).enumerate() {
+                scope.spawn(move || {
+                    let mut similar = Vec::new();
+                    for (at, compared) in compared.iter_mut().enumerate() {
+                        *compared = self.compared(part * share + at, distinct, &mut similar);
+                    }
+                });
+            }
+        });
+        all
     }
 
-    /// Which of the different captions each image is likest.
-    fn compare_captions(&mut self, similar: &[Vec<f64>]) {
-        let mut seen = HashSet::new();
-        let distinct: Vec<usize> = (0..self.captions.len()).filter(|&pair| seen.insert(self.captions[pair])).collect();
-        self.found.repeats |= distinct.len() < self.captions.len();
-        for (image, similar) in similar.iter().enumerate() {
-            let best = distinct.iter().copied().reduce(|a, b| if similar[b] > similar[a] { b } else { a });
-            let is_own = best.is_some_and(|best| self.captions[best] == self.captions[image]);
-            self.found.zero_shot += u64::from(is_own);
-        }
+    /// One pair: its image against every text, its text against every image. A row and a column at a time: all of them
+    /// together would take more memory than the embeddings.
+    fn compared(&self, pair: usize, distinct: &[usize], similar: &mut Vec<f64>) -> Compared {
+        let start = pair / self.group * self.group;
+        let group = start..self.images.len().min(start + self.group);
+        let mut found = Compared::default();
+        similar.clear();
+        similar.extend(self.texts.iter().map(|text| product(&self.images[pair], text)));
+        found.text_place = place_of(similar[pair], pair, similar.iter().copied());
+        let likest = distinct.iter().copied().reduce(|a, b| if similar[b] > similar[a] { b } else { a });
+        found.finds_caption = likest.is_some_and(|best| self.captions[best] == self.captions[pair]);
+        self.judge(&similar[group.clone()], pair - start, &mut found);
+        similar.clear();
+        similar.extend(self.images.iter().map(|image| product(image, &self.texts[pair])));
+        found.image_place = place_of(similar[pair], pair, similar.iter().copied());
+        self.judge(&similar[group], pair - start, &mut found);
+        found
     }
+
+    /// The loss as an update has it: half of what finding the text costs, half of finding the image.
+    fn judge(&self, group: &[f64], at: usize, found: &mut Compared) {
+        let own = self.scale * group[at];
+        let scaled = || group.iter().map(|similar| self.scale * similar);
+        found.loss += 0.5 * (log_sum_exp(scaled) - own);
+        found.right += u64::from(place_of(own, at, scaled()) == 0);
+    }
+}
+
+/// What became of one pair.
+#[derive(Clone, Copy, Default)]
+struct Compared {
+    loss: f64,
+    /// Of both directions together, in the group of the loss.
+    right: u64,
+    text_place: usize,
+    image_place: usize,
+    finds_caption: bool,
+}
+
+/// Pairs that are compared with one another: a multiple of `group`, so that none is cut.
+fn pool_of(group: usize) -> usize {
+    let group = group.max(1);
+    (POOL / group).max(1) * group
 }
 
 /// How many come before one of this value at this place: larger ones, and equal ones in front of it.
@@ -161,20 +201,6 @@ fn note(counts: &mut [u64; 3], place: usize) {
 fn log_sum_exp<I: Iterator<Item = f64>>(values: impl Fn() -> I) -> f64 {
     let largest = values().fold(f64::NEG_INFINITY, f64::max);
     largest + values().map(|x| (x - largest).exp()).sum::<f64>().ln()
-}
-
-/// Every image against every text, on as many threads as there are.
-fn similarities(images: &[Vec<f32>], texts: &[Vec<f32>]) -> Vec<Vec<f64>> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let share = images.len().div_ceil(threads).max(1);
-    let row = |image: &Vec<f32>| texts.iter().map(|text| product(image, text)).collect::<Vec<f64>>();
-    std::thread::scope(|scope| {
-        let work = |part: &'_ [Vec<f32>]| part.iter().map(row).collect::<Vec<_>>();
-        let parts = images.chunks(share);
-        let running: Vec<_> = parts.map(|part| scope.spawn(move || work(part))).collect();
-        let joined = running.into_iter().map(|thread| thread.join());
-        joined.flat_map(|rows| rows.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-    })
 }
 
 /// Sixteen sums at a time, which vectorizes.

@@ -6,15 +6,17 @@ use super::stepper::phase;
 use super::told::Metrics;
 use crate::RunError;
 use crate::scoring::{Answers, Retrieval, Retrieved, Truth};
+use crate::tasks::evaluation_options;
 use plimsoll_core::plan::PlanError;
 use plimsoll_core::types::DType;
-use plimsoll_data::{Batch, Dataset, Loader, LoaderOptions, Position};
+use plimsoll_data::{Batch, Dataset, Loader, Position};
 use plimsoll_exec::{Executor, Scalars, floats};
 use plimsoll_models::families::{Input, ProblemType, Task};
 use plimsoll_models::recipe::Recipe;
 use plimsoll_planner::choose::Choice;
 use plimsoll_planner::program::EVALUATE;
 use plimsoll_runs::Scores;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// What an evaluation found, as a whole and in detail.
@@ -34,7 +36,7 @@ pub fn evaluate(
     dataset: Arc<dyn Dataset>,
 ) -> Result<Judgement, RunError> {
     let rows = shapes.rows(phase(&choice.program, EVALUATE)?);
-    let mut loader = Loader::new(dataset, &options(recipe, rows), Position::default())?;
+    let mut loader = Loader::new(dataset, &evaluation_options(recipe, rows), Position::default())?;
     let (mut answers, mut retrieval) = (answers(recipe), retrieval(executor, recipe)?);
     let metrics = Metrics::of(&choice.program);
     let (mut sums, mut weight, mut open) = ([0.0; 2], 0.0, None);
@@ -118,12 +120,6 @@ fn add(sums: &mut [f64; 2], metrics: Scalars) {
     sums.iter_mut().zip(metrics).for_each(|(sum, metric)| *sum += metric);
 }
 
-/// In the order of the data, padded to the lengths that the recipe's batches may have.
-pub(super) fn options(recipe: &Recipe, rows: usize) -> LoaderOptions {
-    let options = LoaderOptions::evaluation(rows, recipe.data.workers, recipe.data.prefetch.max(1));
-    LoaderOptions { buckets: recipe.data.batching().buckets, ..options }
-}
-
 /// Families with a classifier head are judged by their answers.
 fn answers(recipe: &Recipe) -> Option<Answers> {
     let family = recipe.model.family();
@@ -135,11 +131,11 @@ fn answers(recipe: &Recipe) -> Option<Answers> {
 }
 
 /// What the evaluation keeps for the host: the logits, one row per sample.
-pub fn kept(executor: &dyn Executor, choice: &Choice, phase: usize) -> Option<Vec<f32>> {
+pub fn kept<'e>(executor: &'e dyn Executor, choice: &Choice, phase: usize) -> Option<Cow<'e, [f32]>> {
     kept_value(executor, choice, phase, 0)
 }
 
-fn kept_value(executor: &dyn Executor, choice: &Choice, phase: usize, which: usize) -> Option<Vec<f32>> {
+fn kept_value<'e>(executor: &'e dyn Executor, choice: &Choice, phase: usize, which: usize) -> Option<Cow<'e, [f32]>> {
     let graph = &choice.program.phases[choice.program.phase(EVALUATE)?].graph;
     let name = &graph.value(*graph.kept().get(which)?).name;
     executor.read_floats(phase, name)

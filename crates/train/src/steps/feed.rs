@@ -35,6 +35,11 @@ impl Feeder {
         first
     }
 
+    /// Learns the inputs of a phase in the place of another.
+    pub fn replace(&mut self, phase: usize, program: &Program) {
+        self.phases[phase] = program.phases.first().map(|phase| inputs(&phase.graph)).unwrap_or_default();
+    }
+
     /// Samples that a phase takes.
     pub fn rows(&self, phase: usize) -> usize {
         self.phases[phase].first().map_or(1, |input| input.rows)

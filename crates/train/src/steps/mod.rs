@@ -10,5 +10,6 @@ mod told;
 pub use evaluate::{Judgement, evaluate, kept};
 pub use feed::Feeder;
 pub use schedule::learning_rate;
+pub(crate) use shapes::MOST_NODES;
 pub use shapes::{Pass, Shapes, shapes};
 pub use stepper::{Stepped, Stepper, Underway, phase};

@@ -4,7 +4,7 @@
 use super::feed::Feeder;
 use crate::RunError;
 use plimsoll_core::graph::Graph;
-use plimsoll_core::plan::{Phase, PlanError, Program, lay_out_within};
+use plimsoll_core::plan::{Layout, Phase, PlanError, Program, lay_out_within};
 use plimsoll_data::Batch;
 use plimsoll_exec::Executor;
 use plimsoll_models::families::Family;
@@ -23,13 +23,31 @@ pub enum Pass {
     Evaluate,
 }
 
+/// What phases are known by: pass, length, target length.
+type Key = (Pass, usize, usize);
+
+/// A phase of the executor for one pair of lengths.
+#[derive(Clone, Copy)]
+struct Added {
+    phase: usize,
+    /// Of its own; none where it is that of the longest batch.
+    nodes: usize,
+    /// When it was last asked for.
+    used: u64,
+}
+
+/// Nodes of all phases that were added, about: where there are more, the one that was not asked for longest gives way to
+/// the next. Made again, it is the same, so bits do not depend on which are kept; what they take does, and is planned for.
+pub(crate) const MOST_NODES: usize = 8192;
+
 /// Finds, or makes, the phase for the length of a batch.
 pub struct Shapes {
     family: Box<dyn Family>,
     spec: StepSpec,
     feeder: Feeder,
-    /// (pass, length, target length) → phase of the executor.
-    known: HashMap<(Pass, usize, usize), usize>,
+    known: HashMap<Key, Added>,
+    /// Counts what is asked for.
+    clock: u64,
     /// Lengths without a phase of their own.
     padded: usize,
 }
@@ -37,7 +55,7 @@ pub struct Shapes {
 impl Shapes {
     /// For a program whose phases are for the longest batch.
     pub fn new(family: Box<dyn Family>, spec: StepSpec, program: &Program) -> Shapes {
-        Shapes { family, spec, feeder: Feeder::new(program), known: HashMap::new(), padded: 0 }
+        Shapes { family, spec, feeder: Feeder::new(program), known: HashMap::new(), clock: 0, padded: 0 }
     }
 
     /// How many lengths run as the longest does, for lack of room in the arena.
@@ -77,16 +95,43 @@ impl Shapes {
         if (length, target_length) == (self.spec.length, self.spec.target_length) {
             return Ok(longest);
         }
-        if let Some(&phase) = self.known.get(&(pass, length, target_length)) {
-            return Ok(phase);
+        self.clock += 1;
+        let used = self.clock;
+        if let Some(added) = self.known.get_mut(&(pass, length, target_length)) {
+            added.used = used;
+            return Ok(added.phase);
         }
         let spec = StepSpec { length, target_length, ..self.spec.clone() };
-        let phase = self.add(executor, choice, pass, longest, &spec)?;
-        self.known.insert((pass, length, target_length), phase);
+        let (phase, nodes) = self.add(executor, choice, pass, longest, &spec)?;
+        self.known.insert((pass, length, target_length), Added { phase, nodes, used });
         Ok(phase)
     }
 
-    /// The phase for one more pair of lengths. What cannot be laid out in the arena runs as the longest batch does, where
+    /// Which gives way to one of so many nodes, if there is no room for all: of those that are large enough, or else of
+    /// all, the one that was not asked for longest.
+    fn giving_way(&self, nodes: usize) -> Option<Key> {
+        let taken: usize = self.known.values().map(|added| added.nodes).sum();
+        let own = self.known.iter().filter(|(_, added)| added.nodes > 0 && taken + nodes > MOST_NODES);
+        own.min_by_key(|(_, added)| (added.nodes < nodes, added.used)).map(|(key, _)| *key)
+    }
+
+    /// Makes a phase of the executor, in the place of another where there are too many.
+    fn place(&mut self, executor: &mut dyn Executor, program: &Program, layout: &Layout, nodes: usize) -> usize {
+        let given = self.giving_way(nodes).and_then(|key| Some((key, self.known.get(&key)?.phase)));
+        match given.filter(|(_, phase)| executor.replace_phase(*phase, program, layout)) {
+            Some((key, phase)) => {
+                self.known.remove(&key);
+                self.feeder.replace(phase, program);
+                phase
+            }
+            None => {
+                self.feeder.add(program);
+                executor.add_phases(program, layout)
+            }
+        }
+    }
+
+    /// The phase for one more pair of lengths, and its own nodes. What cannot be laid out in the arena runs as the longest batch does, where
     /// it is padded further: slower, never missing.
     fn add(
         &mut self,
@@ -95,19 +140,20 @@ impl Shapes {
         pass: Pass,
         longest: usize,
         spec: &StepSpec,
-    ) -> Result<usize, PlanError> {
+    ) -> Result<(usize, usize), PlanError> {
         let name = format!("{}@{}x{}", phase_name(choice, pass), spec.length, spec.target_length);
         for settings in self.settings(choice, spec) {
             let graph = self.graph(&settings, pass, spec)?;
             let program = choice.program.with_phases(vec![Phase { name: name.clone(), graph, repeat: 0 }])?;
             if let Some(layout) = lay_out_within(&program, &choice.layout, longest, choice.options)? {
-                let added = self.feeder.add(&program);
-                self.check_rows(&name, added, longest)?;
-                return Ok(executor.add_phases(&program, &layout));
+                let nodes = program.phases[0].graph.nodes().len();
+                let phase = self.place(executor, &program, &layout, nodes);
+                self.check_rows(&name, phase, longest)?;
+                return Ok((phase, nodes));
             }
         }
         self.padded += 1;
-        Ok(longest)
+        Ok((longest, 0))
     }
 
     /// How a shorter batch may be computed, in the order to try. A loss in as many tokens at a time as the longest batch

@@ -1,15 +1,18 @@
 //! What can be said about the data of a recipe without loading it: how many samples, and how much host memory.
 
-use super::{loader_options, task};
+use super::{evaluation_options, loader_options, task};
 use crate::RunError;
 use crate::loaded::LoadedData;
+use crate::scoring::Retrieval;
+use crate::steps::MOST_NODES;
 use plimsoll_base::explain::Explain;
 use plimsoll_core::graph::Backend;
+use plimsoll_core::plan::{Layout, Phase, Program};
 use plimsoll_cuda::staging_half_bytes;
-use plimsoll_data::{DataError, check_columns};
+use plimsoll_data::{DataError, Ladder, check_columns};
 use plimsoll_models::recipe::{Recipe, Source, Synthetic, Train, Validation};
 use plimsoll_planner::Device;
-use plimsoll_planner::choose::{Choice, Planned};
+use plimsoll_planner::choose::{Choice, Planned, evaluate_batch};
 
 /// Files (and a corpus made by code) up to this size are read to count their samples: a few milliseconds.
 const CHEAP_BYTES: u64 = 1 << 20;
@@ -147,9 +150,41 @@ pub fn beside_the_run(device: &Device, data: Option<ExpectedData>) -> Device {
     Device { reserve_bytes: device.reserve_bytes.saturating_add(data), ..device.clone() }
 }
 
-/// What batches ahead take, with the threads that prepare them.
+/// What batches ahead take, with the threads that prepare them: those of an evaluation come while those of the training
+/// wait, and what they are compared by is kept.
 pub fn loader_bytes(recipe: &Recipe) -> u64 {
-    loader_options(recipe).host_bytes(&task(recipe).fields().unwrap_or_default()).unwrap_or(0) as u64
+    let fields = task(recipe).fields().unwrap_or_default();
+    let held_out = evaluate_batch(recipe).filter(|_| !recipe.data.validation.is_none());
+    let training = loader_options(recipe).host_bytes(&fields).unwrap_or(0);
+    let evaluation = held_out.and_then(|rows| evaluation_options(recipe, rows).host_bytes(&fields).ok()).unwrap_or(0);
+    training.saturating_add(evaluation).saturating_add(compared_bytes(recipe)) as u64
+}
+
+/// Embeddings of the pairs that an evaluation compares with one another.
+fn compared_bytes(recipe: &Recipe) -> usize {
+    let towers = recipe.model.family();
+    let width = towers.contrast().map_or(0, |towers| towers.width());
+    Retrieval::pool_bytes(recipe.train.effective_batch, width)
+}
+
+/// What a node of a graph takes that is ready to run on a CPU; and with its names, its place and its part of the stored plan
+/// (measured: 4.2 kB a node, from 24 to 96 layers).
+const READY_NODE_BYTES: usize = 1280;
+const PLANNED_NODE_BYTES: usize = 4608;
+/// Small graphs are part of what is counted for the program.
+const USUAL_GRAPHS_BYTES: usize = 6 << 20;
+
+/// What a plan has beside its arena in the memory of a CPU: graphs ready to run, those of shorter batches too, and what
+/// is offloaded.
+pub fn graph_bytes(recipe: &Recipe, program: &Program, layout: &Layout) -> u64 {
+    let nodes = |phase: &Phase| phase.graph.nodes().len();
+    let own: usize = program.phases.iter().map(nodes).sum();
+    let ladders = Ladder::of_fields(&task(recipe).fields().unwrap_or_default(), recipe.data.batching().buckets);
+    let lengths = ladders.iter().map(|ladder| ladder.lengths().len()).fold(1, usize::saturating_mul);
+    let largest = program.phases.iter().map(nodes).max().unwrap_or(0);
+    let shorter = own.saturating_mul(lengths - 1).min(MOST_NODES + largest);
+    let graphs = own * PLANNED_NODE_BYTES + shorter * READY_NODE_BYTES;
+    (graphs.saturating_sub(USUAL_GRAPHS_BYTES) + layout.host_bytes) as u64
 }
 
 /// Whether a plan counts the whole process: then nothing of it is beside the plan.
@@ -162,7 +197,7 @@ pub fn counts_process(planned: &Planned) -> bool {
 pub fn host_peak_bytes(recipe: &Recipe, planned: &Planned, data_bytes: usize) -> u64 {
     let Choice { program, layout, options, .. } = &planned.choice;
     if counts_process(planned) {
-        return planned.reserve_bytes.saturating_add(layout.host_bytes as u64);
+        return planned.reserve_bytes;
     }
     let loader = loader_bytes(recipe) as usize;
     let largest = program.residents.iter().map(|r| r.ty.span_bytes()).max().unwrap_or(0);

@@ -343,7 +343,7 @@ impl Run {
     }
 
     fn output(&self, name: &str) -> Vec<f64> {
-        self.executor.read_floats(0, name).unwrap().into_iter().map(f64::from).collect()
+        self.executor.read_floats(0, name).unwrap().iter().map(|x| f64::from(*x)).collect()
     }
 
     fn resident(&self, name: &str) -> Vec<f64> {
