@@ -86,8 +86,8 @@ fn nothing_that_a_run_takes_is_forgotten() {
     let cases = [
         (
             "large evaluations",
-            format!(
-                "[model]\nfamily = \"hybrid-cnn-lstm\"\nfeatures = 256\nwindow = 128\nchannels = [4]\nhidden = 4\nheads = 2\nclasses = 3\n[data]\nsource = \"synthetic:regimes\"\nsamples = 2000\n[train]\neffective_batch = 4\nsteps = 2\nevaluate = {{ batch = 64, every = 2 }}"
+            String::from(
+                "[model]\nfamily = \"hybrid-cnn-lstm\"\nfeatures = 256\nwindow = 128\nchannels = [4]\nhidden = 4\nheads = 2\nclasses = 3\n[data]\nsource = \"synthetic:regimes\"\nsamples = 2000\n[train]\neffective_batch = 4\nsteps = 2\nevaluate = { batch = 64, every = 2 }",
             ),
         ),
         (
@@ -115,7 +115,7 @@ fn nothing_that_a_run_takes_is_forgotten() {
         ),
         (
             "wide answers",
-            bert("num_hidden_layers = 1\nnum_labels = 100000")
+            bert("num_hidden_layers = 1\nnum_labels = 5000")
                 + "samples = 1100\nvalidation = 0.5\nmax_length = 16\n[train]\ntask = \"classify\"\neffective_batch = 8\nsteps = 2\nevaluate = { batch = 512, every = 2 }",
         ),
         (

@@ -102,7 +102,7 @@ impl Retrieval {
     }
 
     /// Host memory, at most, of what is kept for comparing, with updates of `group` pairs and embeddings of this width.
-    pub fn pool_bytes(group: usize, width: usize) -> usize {
+    pub(crate) fn pool_bytes(group: usize, width: usize) -> usize {
         let pair = 2 * (width * size_of::<f32>() + size_of::<Vec<f32>>()) + size_of::<u64>() + size_of::<Compared>();
         if width == 0 { 0 } else { pool_of(group).saturating_mul(pair) }
     }

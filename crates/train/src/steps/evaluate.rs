@@ -6,10 +6,9 @@ use super::stepper::phase;
 use super::told::Metrics;
 use crate::RunError;
 use crate::scoring::{Answers, Retrieval, Retrieved, Truth};
-use crate::tasks::evaluation_options;
 use plimsoll_core::plan::PlanError;
 use plimsoll_core::types::DType;
-use plimsoll_data::{Batch, Dataset, Loader, Position};
+use plimsoll_data::{Batch, Dataset, Loader, LoaderOptions, Position};
 use plimsoll_exec::{Executor, Scalars, floats};
 use plimsoll_models::families::{Input, ProblemType, Task};
 use plimsoll_models::recipe::Recipe;
@@ -118,6 +117,13 @@ fn hash_of(ids: &[i32]) -> u64 {
 /// Summed in f64: a long evaluation must not lose digits.
 fn add(sums: &mut [f64; 2], metrics: Scalars) {
     sums.iter_mut().zip(metrics).for_each(|(sum, metric)| *sum += metric);
+}
+
+/// How the samples of an evaluation come: in the order of the data, padded to the lengths that the recipe's batches may
+/// have, `rows` at a time.
+pub(crate) fn evaluation_options(recipe: &Recipe, rows: usize) -> LoaderOptions {
+    let options = LoaderOptions::evaluation(rows, recipe.data.workers, recipe.data.prefetch.max(1));
+    LoaderOptions { buckets: recipe.data.batching().buckets, ..options }
 }
 
 /// Families with a classifier head are judged by their answers.

@@ -7,6 +7,7 @@ mod shapes;
 mod stepper;
 mod told;
 
+pub(crate) use evaluate::evaluation_options;
 pub use evaluate::{Judgement, evaluate, kept};
 pub use feed::Feeder;
 pub use schedule::learning_rate;

@@ -48,6 +48,7 @@ pub struct Shapes {
     known: HashMap<Key, Added>,
     /// Counts what is asked for.
     clock: u64,
+    most_nodes: usize,
     /// Lengths without a phase of their own.
     padded: usize,
 }
@@ -55,7 +56,20 @@ pub struct Shapes {
 impl Shapes {
     /// For a program whose phases are for the longest batch.
     pub fn new(family: Box<dyn Family>, spec: StepSpec, program: &Program) -> Shapes {
-        Shapes { family, spec, feeder: Feeder::new(program), known: HashMap::new(), clock: 0, padded: 0 }
+        Shapes {
+            family,
+            spec,
+            feeder: Feeder::new(program),
+            known: HashMap::new(),
+            clock: 0,
+            most_nodes: MOST_NODES,
+            padded: 0,
+        }
+    }
+
+    /// With room for phases of so many nodes. For tests: what gives way and comes back is the same.
+    pub fn with_most_nodes(self, most_nodes: usize) -> Shapes {
+        Shapes { most_nodes, ..self }
     }
 
     /// How many lengths run as the longest does, for lack of room in the arena.
@@ -111,23 +125,26 @@ impl Shapes {
     /// all, the one that was not asked for longest.
     fn giving_way(&self, nodes: usize) -> Option<Key> {
         let taken: usize = self.known.values().map(|added| added.nodes).sum();
-        let own = self.known.iter().filter(|(_, added)| added.nodes > 0 && taken + nodes > MOST_NODES);
+        let own = self.known.iter().filter(|(_, added)| added.nodes > 0 && taken + nodes > self.most_nodes);
         own.min_by_key(|(_, added)| (added.nodes < nodes, added.used)).map(|(key, _)| *key)
     }
 
-    /// Makes a phase of the executor, in the place of another where there are too many.
-    fn place(&mut self, executor: &mut dyn Executor, program: &Program, layout: &Layout, nodes: usize) -> usize {
+    /// Makes a phase of the executor, in the place of another where there are too many. Where it is fed by, and its number.
+    fn place(
+        &mut self,
+        executor: &mut dyn Executor,
+        program: &Program,
+        layout: &Layout,
+        nodes: usize,
+    ) -> (usize, usize) {
         let given = self.giving_way(nodes).and_then(|key| Some((key, self.known.get(&key)?.phase)));
         match given.filter(|(_, phase)| executor.replace_phase(*phase, program, layout)) {
             Some((key, phase)) => {
                 self.known.remove(&key);
                 self.feeder.replace(phase, program);
-                phase
+                (phase, phase)
             }
-            None => {
-                self.feeder.add(program);
-                executor.add_phases(program, layout)
-            }
+            None => (self.feeder.add(program), executor.add_phases(program, layout)),
         }
     }
 
@@ -147,8 +164,8 @@ impl Shapes {
             let program = choice.program.with_phases(vec![Phase { name: name.clone(), graph, repeat: 0 }])?;
             if let Some(layout) = lay_out_within(&program, &choice.layout, longest, choice.options)? {
                 let nodes = program.phases[0].graph.nodes().len();
-                let phase = self.place(executor, &program, &layout, nodes);
-                self.check_rows(&name, phase, longest)?;
+                let (fed, phase) = self.place(executor, &program, &layout, nodes);
+                self.check_rows(&name, fed, longest)?;
                 return Ok((phase, nodes));
             }
         }

@@ -1,10 +1,10 @@
 //! What can be said about the data of a recipe without loading it: how many samples, and how much host memory.
 
-use super::{evaluation_options, loader_options, task};
+use super::{loader_options, task};
 use crate::RunError;
 use crate::loaded::LoadedData;
 use crate::scoring::Retrieval;
-use crate::steps::MOST_NODES;
+use crate::steps::{MOST_NODES, evaluation_options};
 use plimsoll_base::explain::Explain;
 use plimsoll_core::graph::Backend;
 use plimsoll_core::plan::{Layout, Phase, Program};
@@ -230,7 +230,8 @@ mod tests {
             expected_data(&recipe(labelled)).unwrap(),
             ExpectedData::of(&load_data(&recipe(labelled)).unwrap(), &recipe(labelled)),
         );
-        assert_eq!(expected.train_samples, loaded.train_samples);
+        // Every class is divided by itself, and rounded.
+        assert!(expected.train_samples.abs_diff(loaded.train_samples) <= 2, "{expected:?} {loaded:?}");
         assert!(
             expected.resident_bytes.abs_diff(loaded.resident_bytes) * 50 < loaded.resident_bytes,
             "{expected:?} {loaded:?}"

@@ -13,7 +13,6 @@ mod weighing;
 pub use asking::Question;
 pub use expect::{ExpectedData, ExpectedSteps, Look, beside_the_run, counts_process, expected_data, host_peak_bytes};
 pub use expect::{graph_bytes, loader_bytes, look_at_data};
-pub(crate) use shared::evaluation_options;
 pub use shared::loader_options;
 
 use crate::RunError;

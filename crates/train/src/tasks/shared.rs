@@ -22,13 +22,6 @@ pub fn loader_options(recipe: &Recipe) -> LoaderOptions {
     }
 }
 
-/// How the samples of an evaluation come: in the order of the data, padded to the lengths that the recipe's batches may
-/// have, `rows` at a time.
-pub(crate) fn evaluation_options(recipe: &Recipe, rows: usize) -> LoaderOptions {
-    let options = LoaderOptions::evaluation(rows, recipe.data.workers, recipe.data.prefetch.max(1));
-    LoaderOptions { buckets: recipe.data.batching().buckets, ..options }
-}
-
 pub(super) fn refused<T>(cause: impl Into<String>, hint: impl Into<String>) -> Result<T, RunError> {
     Err(RunError::Refused { cause: cause.into(), hint: hint.into() })
 }

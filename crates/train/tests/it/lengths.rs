@@ -157,6 +157,40 @@ fn what_cannot_be_laid_out_runs_as_the_longest_to_the_same_bits() {
     }
 }
 
+/// More lengths than there is room for: what gave way comes back the same, in the same places.
+#[test]
+fn what_gives_way_to_other_lengths_comes_back_to_the_same_bits() {
+    for recipe in recipes() {
+        let planned = plan(&recipe, &device()).unwrap();
+        let (texts, choice) = (Texts::new(&recipe), &planned.choice);
+        let run = |most_nodes: usize| {
+            let mut executor = CpuExecutor::new(&choice.program, &choice.layout, 2).unwrap();
+            executor.poison_dead_slots();
+            initialize(&choice.program, &mut executor, 1).unwrap();
+            let mut shapes = shapes(&recipe, &planned).with_most_nodes(most_nodes);
+            let mut stepper = Stepper::new(&recipe, choice).unwrap();
+            let mut phases = 0;
+            let losses: Vec<f64> = [0, 1, 2, 3, 0, 1, 2, 3, 2, 0]
+                .into_iter()
+                .enumerate()
+                .map(|(step, first)| {
+                    let mut batch = Batch::bucketed(texts.fields(), 6, Buckets::Auto).unwrap();
+                    batch.fill(&texts, first..first + 2).unwrap();
+                    let train = |e: &mut CpuExecutor, phase: usize| {
+                        phases = phases.max(phase);
+                        Executor::run(e, phase)
+                    };
+                    stepper.step(&mut executor, choice, &mut shapes, &batch, step, 1e-3, train).unwrap().loss
+                })
+                .collect();
+            (losses, phases)
+        };
+        let ((few, small), (all, large)) = (run(1), run(1 << 20));
+        assert!(small < large, "{}: nothing gave way", recipe.model.name());
+        assert_eq!(few, all, "{}", recipe.model.name());
+    }
+}
+
 #[test]
 fn padding_changes_nothing_that_is_learned() {
     for recipe in recipes() {
