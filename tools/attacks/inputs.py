@@ -105,7 +105,7 @@ def question(ground, folder, rng):
 
 def image(ground, folder, rng):
     shutil.copytree(ground.images, folder / "images", ignore=shutil.ignore_patterns("run"))
-    goldens = [path for path in (ground.root / "crates/data/tests/goldens/images").glob("*")
+    goldens = [path for path in (ground.root / "crates/images/tests/goldens").glob("*")
                if path.suffix in (".png", ".jpg", ".gif", ".bmp", ".webp")]
     picked = rng.choice(sorted(goldens))
     damaged = folder / "images" / f"x{picked.suffix}"

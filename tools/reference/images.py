@@ -1,6 +1,6 @@
 """Small images of every format and what CLIP's own processor (on PIL) makes of them.
 
-Writes crates/data/tests/goldens/images/: the images, and expected.safetensors with one f32 tensor (3, 16, 16) each.
+Writes crates/images/tests/goldens/: the images, and expected.safetensors with one f32 tensor (3, 16, 16) each.
 Transparent images are put on white first: PIL alone would drop the alpha channel and show what lies beneath.
 """
 import sys
@@ -56,7 +56,7 @@ def expected(file, processor):
 
 
 def main():
-    folder = Path(sys.argv[1]) / "images"
+    folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     write_images(folder, np.random.default_rng(7))
     square = {"height": SIDE, "width": SIDE}

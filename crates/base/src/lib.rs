@@ -7,6 +7,7 @@ pub mod files;
 #[cfg(target_os = "linux")]
 pub mod folders;
 pub mod formats;
+pub mod guard;
 pub mod heap;
 pub mod metric;
 pub mod names;

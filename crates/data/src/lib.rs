@@ -17,7 +17,6 @@ mod dataset;
 mod error;
 mod fields;
 mod formats;
-mod guard;
 pub mod images;
 mod labels;
 mod ladder;
@@ -46,8 +45,6 @@ pub use formats::table::MostNumbers;
 pub use formats::{check_columns, column_names};
 pub use labels::LabelRule;
 pub use ladder::Ladder;
-#[cfg(test)]
-use loader::WORKER_STACK_BYTES;
 pub use loader::{Loader, LoaderOptions, LoaderStats};
 pub use normalizer::Normalizer;
 pub use order::Order;
@@ -63,5 +60,3 @@ pub use texts::{
 pub use vocabulary::{FileVocabulary, Vocabulary, VocabularyChoice};
 pub use weighted::Weighted;
 pub use windows::{Windows, window_count};
-
-use guard::guarded;

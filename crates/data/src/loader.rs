@@ -17,7 +17,7 @@ use std::{
 };
 
 /// Workers copy slices, tokenize and decode images; stating their stack makes it part of the planned host memory.
-pub(super) const WORKER_STACK_BYTES: usize = 1 << 20;
+const WORKER_STACK_BYTES: usize = 1 << 20;
 /// More threads than this is a slip of the pen.
 const MOST_WORKERS: usize = 256;
 

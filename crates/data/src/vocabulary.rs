@@ -1,6 +1,7 @@
 //! From text to token ids and back: bytes, or a `tokenizer.json`.
 
-use super::{DataError, guarded};
+use super::DataError;
+use plimsoll_base::guard::guarded;
 use std::path::{Path, PathBuf};
 use tokenizers::Tokenizer;
 

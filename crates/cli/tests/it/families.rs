@@ -151,8 +151,8 @@ fn a_model_trained_without_evaluation_answers_like_one_with() {
         // In ever less memory fewer rows are answered at a time, down to where not even one is.
         let stored = fs::read_to_string(desk.path(&format!("{without}/recipe.toml"))).unwrap();
         let mut answered = 0;
-        // From 40 MiB down to what the program takes without any arena.
-        for kib in [40960, 36864, 34816, 32768, 31744, 31232, 30720, 30208, 29696, 29440, 29184, 28928, 28672] {
+        // From 56 MiB down to what the program takes without any arena, which depends on how it was built.
+        for kib in [57344, 49152, 45056, 40960, 36864, 34816, 32768, 31744, 31232, 30720, 30208, 29696, 28672, 24576] {
             let lower = stored.replace("budget = \"auto\"", &format!("budget = \"{kib}KiB\""));
             assert_ne!(lower, stored);
             desk.write(&format!("{without}/recipe.toml"), &lower);
@@ -168,7 +168,7 @@ fn a_model_trained_without_evaluation_answers_like_one_with() {
             }
             answered += 1;
         }
-        assert!((3..13).contains(&answered), "{name}: answered in {answered} of 13 budgets");
+        assert!((3..14).contains(&answered), "{name}: answered in {answered} of 14 budgets");
     }
 }
 

@@ -286,7 +286,7 @@ fn what_a_trial_was_planned_for_counts_its_data() {
     let desk = Desk::new();
     let train = "samples = 200000\nvalidation = 0.001\n[train]\ntask = \"classify\"\neffective_batch = 8\nepochs = 1\nsteps = 4\nevaluate = { every = 4 }";
     desk.write("search.toml", &format!("{TEXTS}{train}\n[search]\n\"train.seed\" = [1, 2]\n"));
-    let study = desk.json(&tune(&["--trials", "2", "--pruner", "none"]));
+    let study = desk.json(&tune(&["--trials", "1", "--pruner", "none"]));
     for trial in trials(&study) {
         let [planned, measured] =
             ["peak_memory_gb", "measured_peak_memory_gb"].map(|key| trial["user_attrs"][key].as_f64().unwrap());

@@ -5,7 +5,6 @@ use super::{Cell, Columns, Content, FileFormat, Row, RowReader};
 use crate::{
     DataError, Place,
     formats::table::{Selection, Table},
-    guarded,
 };
 use ::parquet::{
     basic::{ConvertedType, LogicalType, Type},
@@ -16,6 +15,7 @@ use ::parquet::{
     record::{Field, reader::RowIter},
     schema::types::{ColumnDescriptor, Type as Schema},
 };
+use plimsoll_base::guard::guarded;
 use std::{
     borrow::Cow,
     fs::File,

@@ -1,17 +1,13 @@
 //! Images with captions as a dataset. Captions are tokens in memory; images are decoded when a batch wants them, on
 //! the loader's workers.
 
-use super::{
-    fault::ImageFault,
-    header::Header,
-    list::{ImagePlace, Listed, TableColumns, of_folder, of_table},
-    prepare::{Preparation, Studio},
-};
+use super::list::{ImagePlace, Listed, TableColumns, of_folder, of_table};
 use crate::{
     Asked, CaptionTokenizer, DataError, DataReport, Dataset, Element, FieldSpec, Order, RowMut, TextTokenizer,
     asked::Named, problems::Problems,
 };
 use plimsoll_base::{batching::BadRows, formats::Format};
+use plimsoll_images::{Header, ImageFault, Preparation, Studio};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,

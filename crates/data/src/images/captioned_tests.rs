@@ -1,8 +1,11 @@
 use super::*;
-use crate::images::prepare::tests::golden;
 use crate::{Batch, Loader, LoaderOptions, Place, Position, shapes_tokenizer};
 use crate::{SHAPES_END, SHAPES_VOCABULARY};
 use std::fs;
+
+fn golden(name: &str) -> Vec<u8> {
+    fs::read(format!("{}/../images/tests/goldens/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
 
 fn options(folder: &Path, train: &str) -> CaptionOptions {
     let tokenizer = folder.join("tokenizer.json");

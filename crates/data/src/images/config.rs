@@ -1,26 +1,24 @@
 //! `preprocessor_config.json`: how the images of a checkpoint were prepared.
 
-use super::prepare::{Filter, Preparation, Scaling};
 use crate::DataError;
+use plimsoll_images::{Filter, Preparation, Scaling};
 use serde_json::Value;
 use std::path::Path;
 
 const NAME: &str = "preprocessor_config.json";
 
-impl Preparation {
-    /// As the checkpoint in `folder` says, or as CLIP does where it says nothing; for a model whose images have `side`.
-    pub fn of_checkpoint(folder: &Path, side: usize) -> Result<Self, DataError> {
-        let file = folder.join(NAME);
-        let text = match std::fs::read(&file) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Preparation::clip(side)),
-            Err(source) => return Err(DataError::Unreadable { file, source }),
-            Ok(text) => text,
-        };
-        let config = serde_json::from_slice(&text).map_err(|error| error.to_string());
-        config
-            .and_then(|config: Value| read(&config, side))
-            .map_err(|cause| DataError::ImageConfig { file: file.clone(), cause })
-    }
+/// As the checkpoint in `folder` says, or as CLIP does where it says nothing; for a model whose images have `side`.
+pub fn preparation_of(folder: &Path, side: usize) -> Result<Preparation, DataError> {
+    let file = folder.join(NAME);
+    let text = match std::fs::read(&file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Preparation::clip(side)),
+        Err(source) => return Err(DataError::Unreadable { file, source }),
+        Ok(text) => text,
+    };
+    let config = serde_json::from_slice(&text).map_err(|error| error.to_string());
+    config
+        .and_then(|config: Value| read(&config, side))
+        .map_err(|cause| DataError::ImageConfig { file: file.clone(), cause })
 }
 
 fn read(config: &Value, side: usize) -> Result<Preparation, String> {
@@ -93,7 +91,7 @@ mod tests {
 
     fn of(content: &str) -> Result<Preparation, DataError> {
         let (folder, _) = file(NAME, content);
-        Preparation::of_checkpoint(folder.path(), 224)
+        preparation_of(folder.path(), 224)
     }
 
     #[test]
@@ -106,7 +104,7 @@ mod tests {
         assert_eq!((preparation.mean, preparation.std), ([0.5; 3], [0.25, 0.5, 1.0]));
         assert_eq!(of(r#"{"size": 224, "crop_size": 224}"#).unwrap(), Preparation::clip(224));
         assert_eq!(of(r#"{"size": {"height": 224, "width": 224}}"#).unwrap().scaling, Scaling::Squeeze);
-        let nowhere = Preparation::of_checkpoint(Path::new("/nowhere"), 224).unwrap();
+        let nowhere = preparation_of(Path::new("/nowhere"), 224).unwrap();
         assert_eq!(nowhere, Preparation::clip(224));
     }
 

@@ -1,17 +1,12 @@
-//! Images: header → decode → resize → normalize, straight into the row of a batch; with captions, a dataset.
+//! Images with captions, a dataset; how they are prepared is read from the checkpoint.
 
 pub(super) mod captioned;
 mod config;
-mod decode;
-mod fault;
-mod header;
 pub(crate) mod list;
-mod prepare;
 
 pub use captioned::{
     CaptionData, CaptionOptions, CaptionReport, CaptionSizes, Captioned, load_captions, read_captions,
 };
-pub use fault::ImageFault;
-pub use header::{Format, Header, Orientation};
+pub use config::preparation_of;
 pub use list::ImagePlace;
-pub use prepare::{Filter, Preparation, Scaling, Studio};
+pub use plimsoll_images::{ImageFault, Preparation};

@@ -2,8 +2,9 @@
 
 use super::beside::Beside;
 use super::wordpiece::WordPiece;
+use crate::DataError;
 use crate::vocabulary::parse_tokenizer;
-use crate::{DataError, guarded};
+use plimsoll_base::guard::guarded;
 use std::path::{Path, PathBuf};
 use tokenizers::{Encoding, PostProcessor, Tokenizer, TruncationDirection, TruncationParams, TruncationStrategy};
 

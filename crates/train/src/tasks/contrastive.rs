@@ -83,7 +83,7 @@ impl Contrastive<'_> {
     fn preparation(&self, side: usize) -> Result<Preparation, RunError> {
         let checkpoint = self.recipe.model.origin().and_then(|origin| origin.checkpoint.as_ref());
         match checkpoint {
-            Some(folder) => Ok(Preparation::of_checkpoint(&self.recipe.resolve_path(folder), side)?),
+            Some(folder) => Ok(images::preparation_of(&self.recipe.resolve_path(folder), side)?),
             None => Ok(Preparation::clip(side)),
         }
     }

@@ -1,7 +1,7 @@
 //! PNG: chunks up to the pixels. An `acTL` chunk before them makes it an animation.
 
 use super::{Format, Header, MOST_EXIF, bytes, orientation};
-use crate::images::fault::ImageFault;
+use crate::fault::ImageFault;
 use std::io::{Read, Seek};
 
 pub(super) fn read(input: &mut (impl Read + Seek)) -> Result<Header, ImageFault> {

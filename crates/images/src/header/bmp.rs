@@ -1,7 +1,7 @@
 //! BMP: a header of fixed places.
 
 use super::{Format, Header, bytes};
-use crate::images::fault::ImageFault;
+use crate::fault::ImageFault;
 use std::io::{Read, Seek};
 
 pub(super) fn read(input: &mut (impl Read + Seek)) -> Result<Header, ImageFault> {

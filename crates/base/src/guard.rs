@@ -12,7 +12,7 @@ thread_local! {
 }
 
 /// Runs `work`; the message of a panic becomes the error, and is not printed: to the user it is a damaged file.
-pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+pub fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     silence_expected();
     let outer = EXPECTED.replace(true);
     let result = catch_unwind(AssertUnwindSafe(work));

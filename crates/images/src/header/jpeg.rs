@@ -1,7 +1,7 @@
 //! JPEG: segments up to the start of the scan.
 
 use super::{Format, Header, MOST_EXIF, Orientation, bytes, orientation};
-use crate::images::fault::ImageFault;
+use crate::fault::ImageFault;
 use std::io::{Read, Seek};
 
 pub(super) fn read(input: &mut (impl Read + Seek)) -> Result<Header, ImageFault> {

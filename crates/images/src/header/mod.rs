@@ -10,7 +10,7 @@ mod png;
 mod webp;
 
 use super::fault::{ImageFault, MOST_PIXELS};
-pub use exif::Orientation;
+pub(super) use exif::Orientation;
 pub(super) use jpeg::is_complete as is_complete_jpeg;
 use std::{
     fs::File,
@@ -47,7 +47,7 @@ impl Header {
     }
 
     /// Reads the header of `file` and the size of the file in bytes.
-    pub(crate) fn of_file(file: &Path) -> Result<(Self, u64), ImageFault> {
+    pub fn of_file(file: &Path) -> Result<(Self, u64), ImageFault> {
         // Before it is opened: a pipe would wait for a writer for ever.
         let metadata = std::fs::metadata(file)?;
         let open = if metadata.is_file() {

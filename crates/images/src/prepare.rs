@@ -151,7 +151,7 @@ impl Preparation {
     }
 
     /// An upper bound of the bytes that preparing an image takes, its file of `file_bytes` included.
-    pub(crate) fn bytes_needed(&self, header: &Header, file_bytes: u64) -> usize {
+    pub fn bytes_needed(&self, header: &Header, file_bytes: u64) -> usize {
         let window = self.window(header);
         let shrink = window.shrink(header);
         // Between the two passes of the filter: whole rows of the result's width, or whole columns of its height.

@@ -1,7 +1,7 @@
 //! WebP: a RIFF file with one of three first chunks.
 
 use super::{Format, Header, MOST_EXIF, bytes, orientation};
-use crate::images::fault::ImageFault;
+use crate::fault::ImageFault;
 use std::io::{ErrorKind, Read, Seek};
 
 const HAS_EXIF: u8 = 0x08;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::images::prepare::tests::{bmp_header, golden};
+use crate::prepare::tests::{bmp_header, golden};
 use std::io::Cursor;
 
 fn read(file: impl AsRef<[u8]>) -> Result<Header, ImageFault> {

@@ -5,7 +5,7 @@ use super::{
     fault::ImageFault,
     header::{Format, Header, is_complete_jpeg},
 };
-use crate::guarded;
+use plimsoll_base::guard::guarded;
 use std::io::Cursor;
 use zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions};
 

@@ -2,8 +2,10 @@ use super::*;
 use plimsoll_base::random::mix;
 use safetensors::SafeTensors;
 
-const GOLDENS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/goldens/images");
+const GOLDENS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/goldens");
 const SIDE: usize = 16;
+/// Of the workers that load batches.
+const WORKER_STACK_BYTES: usize = 1 << 20;
 
 pub(crate) fn golden(name: &str) -> Vec<u8> {
     std::fs::read(format!("{GOLDENS}/{name}")).unwrap()
@@ -168,7 +170,7 @@ fn damaged_images_do_not_panic() {
         "still.gif",
         "plain.bmp",
     ];
-    let worker = std::thread::Builder::new().stack_size(crate::WORKER_STACK_BYTES);
+    let worker = std::thread::Builder::new().stack_size(WORKER_STACK_BYTES);
     let work = move || {
         let how = Preparation::clip(SIDE);
         let (mut studio, mut out) = (Studio::default(), vec![0.0; how.elements()]);

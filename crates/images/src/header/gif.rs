@@ -1,7 +1,7 @@
 //! GIF: blocks up to a second image, which makes it an animation.
 
 use super::{Format, Header, bytes};
-use crate::images::fault::ImageFault;
+use crate::fault::ImageFault;
 use std::io::{Read, Seek};
 
 const HAS_TABLE: u8 = 0x80;
