@@ -410,6 +410,12 @@ impl<'a> PlanSearch<'a> {
         let (shared, evaluated) = (self.shared(&settings), self.spec.evaluate_batch);
         let (program, layout) = self.memo.placed(shared, evaluated, settings.accumulation, place)?;
         let predicted_step_ms = predicted_ms(&program, self.profile);
+        // What was compared is what is said: otherwise more memory could look slower.
+        debug_assert!(
+            (predicted_step_ms / 1e3 - candidate.step_seconds).abs() <= 1e-6 * candidate.step_seconds,
+            "{predicted_step_ms} ms of a candidate of {} s: {settings:?}",
+            candidate.step_seconds
+        );
         let (options, decisions) = (self.options, Vec::new());
         Ok(Choice { settings, program, layout, options, decisions, predicted_step_ms })
     }

@@ -36,6 +36,17 @@ pub(crate) fn covering(modules: Vec<Module>) -> Vec<Module> {
     modules.into_iter().filter(|module| adds(module)).collect()
 }
 
+/// The modules, by their places, that have a kernel for this architecture that none before them has.
+pub(crate) fn each_kernel_once(modules: &[Module], arch: u32) -> Vec<usize> {
+    let mut seen = BTreeSet::new();
+    let mut adds = |module: &Module| {
+        let source = (module.kernel.source.name, module.kernel.source.text.len());
+        let entries = module.launched.iter().filter(|(_, need)| need.archs().contains(&arch));
+        entries.filter(|(entry, _)| seen.insert((source, **entry))).count() > 0
+    };
+    (0..modules.len()).filter(|&index| adds(&modules[index])).collect()
+}
+
 impl Module {
     /// The most dynamic shared memory of a launch; then what macros say, since they size what is static.
     fn size(&self) -> (u32, u64) {

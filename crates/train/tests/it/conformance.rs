@@ -24,7 +24,7 @@ fn all() -> Vec<(&'static str, Case)> {
 }
 
 /// At most this many elements of each input are nudged one by one.
-const NUDGES: usize = 24;
+const NUDGES: usize = 8;
 
 #[test]
 fn gradients_agree_with_finite_differences() {

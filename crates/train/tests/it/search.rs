@@ -232,6 +232,16 @@ fn cpu_seconds() -> f64 {
 /// Full searches and plans with everything pinned, in this build's speed; and the memory that planning takes.
 #[test]
 fn planning_is_quick_and_small() {
+    // In a process of its own: the peak is that of all who are in it.
+    const ALONE: &str = "PLIMSOLL_TEST_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["search::planning_is_quick_and_small", "--exact", "--nocapture"]).env(ALONE, "1");
+        let ended = child.output().unwrap();
+        println!("{}{}", String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+        assert!(ended.status.success());
+        return;
+    }
     let pinned = ["memory.micro_batch=1", "memory.recompute=layers", "memory.loss_chunk=512", "memory.attention=fused"];
     let presets = ["bert-base-uncased", "bert-large-uncased", "microsoft/deberta-v3-large", "xlm-roberta-base"];
     let preset = |name: &str| format!("model.preset={name}");
@@ -254,7 +264,7 @@ fn planning_is_quick_and_small() {
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let peak_kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
     println!("planning took at most {} MiB", peak_kib >> 10);
-    assert!(peak_kib < 500 << 10, "{peak_kib} KiB");
+    assert!(peak_kib < 250 << 10, "{peak_kib} KiB");
 }
 
 /// Budget and device move how a step is computed, never what is learned.

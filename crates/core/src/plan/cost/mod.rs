@@ -1,8 +1,10 @@
 //! How long nodes take on a device: what the choice between plans compares.
 
 mod builtin;
+mod times;
 mod work;
 
+pub(super) use times::NodeTimes;
 pub use work::{AMOUNTS, Amount, Amounts, Grain, Work};
 
 use super::Program;

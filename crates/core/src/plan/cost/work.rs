@@ -4,6 +4,7 @@ use crate::graph::{Class, Products};
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::types::{DType, Type};
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 /// The quantities, in the order of [`Amounts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,23 +105,57 @@ impl Work {
 
     pub fn of(graph: &Graph, id: NodeId, grain: &Grain) -> Work {
         let node = graph.node(id);
+        // What was written in another part of the step, and what lives over phases.
+        let is_far = |at: usize| graph.producer(node.inputs[at]).is_none_or(|from| graph.node(from).role != node.role);
+        let (work, traffic) = Work::and_traffic(graph, id, grain);
+        let (near, far) = traffic.split(is_far);
+        Work { amounts: work.amounts.with(Amount::NearBytes, near).with(Amount::FarBytes, far), ..work }
+    }
+
+    /// All but the bytes of the device; and these.
+    pub(super) fn and_traffic(graph: &Graph, id: NodeId, grain: &Grain) -> (Work, Traffic) {
+        let node = graph.node(id);
         let op = node.op.op();
         let class = op.class();
         let (inputs, outputs) = (types(graph, &node.inputs), types(graph, &node.outputs));
         let dtype = inputs.iter().chain(&outputs).map(|ty| ty.dtype).find(|d| d.is_float()).unwrap_or(graph.float);
         if class == Class::View {
-            return Work { class, dtype, amounts: Amounts::default() };
+            return (Work { class, dtype, amounts: Amounts::default() }, Traffic::default());
         }
         let cost = op.cost(&inputs, &outputs);
-        let far = cost.bytes * far_share(graph, id, grain.near_bytes);
         let amounts = Amounts::default()
             .with(Amount::Node, 1.0)
             .with(Amount::Flops, cost.flops)
-            .with(Amount::NearBytes, cost.bytes - far)
-            .with(Amount::FarBytes, far)
             .with(Amount::HostBytes, op.host_bytes(&inputs, &outputs));
         let products = op.products(&inputs, &outputs);
-        Work { class, dtype, amounts: products.map_or(amounts, |p| with_products(amounts, p, grain)) }
+        let amounts = products.map_or(amounts, |p| with_products(amounts, p, grain));
+        (Work { class, dtype, amounts }, Traffic::new(cost.bytes, &inputs, &outputs, grain.near_bytes))
+    }
+}
+
+/// What a node reads and writes, before it is known which of its inputs are near.
+#[derive(Default)]
+pub(super) struct Traffic {
+    bytes: f64,
+    /// Of each input, its part of them.
+    shares: SmallVec<[f32; 4]>,
+    /// The part that the near cache does not hold, of what is near.
+    spilled: f64,
+}
+
+impl Traffic {
+    fn new(bytes: f64, inputs: &[Type], outputs: &[Type], near_bytes: usize) -> Traffic {
+        let size = |ty: &Type| (ty.elements() * ty.dtype.bytes()) as f64;
+        let total = inputs.iter().chain(outputs).map(size).sum::<f64>().max(1.0);
+        let shares = inputs.iter().map(|ty| (size(ty) / total) as f32).collect();
+        Traffic { bytes, shares, spilled: (1.0 - near_bytes as f64 / total).max(0.0) }
+    }
+
+    /// Bytes that are near and far: inputs that are far, and what is more than the near cache holds.
+    pub(super) fn split(&self, is_far: impl Fn(usize) -> bool) -> (f64, f64) {
+        let far: f64 = (0..self.shares.len()).filter(|&at| is_far(at)).map(|at| f64::from(self.shares[at])).sum();
+        let far = self.bytes * (far + (1.0 - far) * self.spilled);
+        (self.bytes - far, far)
     }
 }
 
@@ -139,17 +174,4 @@ fn with_products(amounts: Amounts, products: Products, grain: &Grain) -> Amounts
         .with(Amount::Right, elements(k, n.next_multiple_of(grain.tile[1].max(1))))
         .with(Amount::Result, elements(m, n) * k.div_ceil(grain.depth.max(1)) as f64)
         .with(Amount::Depth, if grain.tiles(products) < grain.units { k as f64 } else { 0.0 })
-}
-
-/// The share of a node's bytes that is not near: what was written in another part of the step, what lives over phases,
-/// and what is more than the near cache holds.
-fn far_share(graph: &Graph, id: NodeId, near_bytes: usize) -> f64 {
-    let node = graph.node(id);
-    let bytes = |v: ValueId| (graph.ty(v).elements() * graph.ty(v).dtype.bytes()) as f64;
-    let is_far = |v: ValueId| graph.producer(v).is_none_or(|from| graph.node(from).role != node.role);
-    let far: f64 = node.inputs.iter().filter(|&&v| is_far(v)).map(|&v| bytes(v)).sum();
-    let near: f64 = node.inputs.iter().filter(|&&v| !is_far(v)).chain(&node.outputs).map(|&v| bytes(v)).sum();
-    let total = far + near;
-    let spilled = (1.0 - near_bytes as f64 / total.max(1.0)).max(0.0);
-    (far + near * spilled) / total.max(1.0)
 }

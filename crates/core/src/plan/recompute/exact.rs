@@ -1,10 +1,11 @@
 //! Every choice of nodes to run again, where they are few: the ones that nothing beats in time and memory.
 
 use super::cut::may_run_again;
-use super::ladder::{Measured, measure};
+use super::ladder::{Measured, extra_seconds, measure};
 use super::uses;
 use crate::graph::{NodeId, Role};
 use crate::plan::PlanError;
+use crate::plan::cost::NodeTimes;
 use crate::plan::sketch::{NodeSketch, Sketch};
 
 /// Nodes that may run again, and nodes in all, up to which every choice is tried.
@@ -17,7 +18,7 @@ pub(super) struct Choice {
 }
 
 /// From the fastest to the smallest; `None` if there is too much to try.
-pub(super) fn choices(sketch: &Sketch, seconds: &[f64], sharing: bool) -> Option<Result<Vec<Choice>, PlanError>> {
+pub(super) fn choices(sketch: &Sketch, times: &NodeTimes, sharing: bool) -> Option<Result<Vec<Choice>, PlanError>> {
     let candidates: Vec<NodeId> = sketch.node_ids().filter(|&id| may_run_again(sketch, id)).collect();
     if candidates.len() > MOST_CHOICES || sketch.nodes.len() > MOST_NODES {
         return None;
@@ -27,11 +28,11 @@ pub(super) fn choices(sketch: &Sketch, seconds: &[f64], sharing: bool) -> Option
             let mut again = vec![false; sketch.nodes.len()];
             (0..candidates.len()).filter(|i| set >> i & 1 == 1).for_each(|i| again[candidates[i].index()] = true);
             mark_views(sketch, &mut again);
-            worth_trying(sketch, seconds, again)
+            worth_trying(sketch, times, again)
         })
         .collect();
     sets.sort_by(|a, b| a.0.total_cmp(&b.0));
-    Some(best_of(sketch, seconds, sharing, sets))
+    Some(best_of(sketch, times, sharing, sets))
 }
 
 /// Views of what runs again are taken again.
@@ -44,22 +45,22 @@ pub(super) fn mark_views(sketch: &Sketch, again: &mut [bool]) {
 }
 
 /// The set with its seconds, unless one of its nodes would not run again: then a smaller set is the same choice.
-fn worth_trying(sketch: &Sketch, seconds: &[f64], again: Vec<bool>) -> Option<(f64, Vec<bool>)> {
-    let doubles: Vec<NodeId> = uses(sketch, &again).iter().filter(|u| u.again).map(|u| u.node).collect();
+fn worth_trying(sketch: &Sketch, times: &NodeTimes, again: Vec<bool>) -> Option<(f64, Vec<bool>)> {
+    let uses = uses(sketch, &again);
+    let doubles: Vec<NodeId> = uses.iter().filter(|u| u.again).map(|u| u.node).collect();
     let idle = sketch.node_ids().any(|id| again[id.index()] && may_run_again(sketch, id) && !doubles.contains(&id));
-    let extra = doubles.iter().map(|id| seconds[id.index()]).sum();
-    (!idle).then_some((extra, again))
+    (!idle).then(|| (extra_seconds(&uses, times), again))
 }
 
 fn best_of(
     sketch: &Sketch,
-    seconds: &[f64],
+    times: &NodeTimes,
     sharing: bool,
     sets: Vec<(f64, Vec<bool>)>,
 ) -> Result<Vec<Choice>, PlanError> {
     let mut best: Vec<Choice> = Vec::new();
     for (_, again) in sets {
-        let measured = measure(sketch, seconds, &again, sharing)?;
+        let measured = measure(sketch, times, &again, sharing)?;
         if best.last().is_none_or(|last| measured.live_bytes < last.measured.live_bytes) {
             best.push(Choice { again, measured });
         }

@@ -4,6 +4,7 @@ use super::selection::{ForwardNames, Recompute, describe, select};
 use super::{Use, cut, exact, sketch_again, uses};
 use crate::graph::Graph;
 use crate::graph::Target;
+use crate::plan::cost::NodeTimes;
 use crate::plan::layout::ordered;
 use crate::plan::sketch::Sketch;
 use crate::plan::{PlanError, Profile, place};
@@ -28,7 +29,7 @@ pub struct Rung {
 
 pub struct Ladder {
     sketch: Sketch,
-    seconds: Vec<f64>,
+    times: NodeTimes,
     names: ForwardNames,
     sharing: bool,
     rungs: Rungs,
@@ -54,14 +55,14 @@ impl Ladder {
     /// All choices of a graph that computes nothing again yet.
     pub fn new(graph: &Graph, target: &Target, profile: &Profile, sharing: bool) -> Result<Ladder, PlanError> {
         let mut ladder = Ladder::bare(graph, target, profile, sharing);
-        match exact::choices(&ladder.sketch, &ladder.seconds, sharing).transpose()? {
+        match exact::choices(&ladder.sketch, &ladder.times, sharing).transpose()? {
             Some(choices) => {
                 ladder.known = choices.iter().map(|c| c.measured).enumerate().collect();
                 ladder.rungs = Rungs::All(choices.into_iter().map(|c| c.again).collect());
             }
             None => {
                 let counts = ladder.alive_at_peak()?;
-                let steps = cut::steps(&ladder.sketch, &ladder.seconds, &counts);
+                let steps = cut::steps(&ladder.sketch, ladder.times.seconds(), &counts);
                 let named = [Recompute::Cheap, Recompute::Layers].map(|choice| ladder.named(choice));
                 ladder.rungs = Rungs::Steps { steps, named };
             }
@@ -85,7 +86,7 @@ impl Ladder {
     fn bare(graph: &Graph, target: &Target, profile: &Profile, sharing: bool) -> Ladder {
         Ladder {
             sketch: Sketch::of(graph, target, |_| 0),
-            seconds: graph.node_ids().map(|id| profile.node_seconds(graph, id)).collect(),
+            times: NodeTimes::of(graph, profile),
             names: ForwardNames::of(graph),
             sharing,
             rungs: Rungs::All(Vec::new()),
@@ -95,13 +96,13 @@ impl Ladder {
 
     fn named(&self, choice: Recompute) -> Named {
         let again = select(&self.sketch, &self.names, &choice);
-        let extra_seconds = extra_seconds(&uses(&self.sketch, &again), &self.seconds);
+        let extra_seconds = extra_seconds(&uses(&self.sketch, &again), &self.times);
         Named { choice, again, extra_seconds }
     }
 
     /// Seconds of the graph with nothing run again.
     pub fn seconds(&self) -> f64 {
-        self.seconds.iter().sum()
+        self.times.seconds().iter().sum()
     }
 
     /// Number of rungs.
@@ -148,7 +149,7 @@ impl Ladder {
     pub fn measure(&mut self, rung: usize) -> Result<Rung, PlanError> {
         let measured = match self.known.get(&rung) {
             Some(&known) => known,
-            None => measure(&self.sketch, &self.seconds, &self.again(rung), self.sharing)?,
+            None => measure(&self.sketch, &self.times, &self.again(rung), self.sharing)?,
         };
         self.known.insert(rung, measured);
         Ok(Rung { index: rung, measured })
@@ -156,7 +157,7 @@ impl Ladder {
 
     /// What a choice made elsewhere (for another micro-batch) would need here.
     pub fn measure_choice(&self, choice: &Recompute) -> Result<Measured, PlanError> {
-        measure(&self.sketch, &self.seconds, &select(&self.sketch, &self.names, choice), self.sharing)
+        measure(&self.sketch, &self.times, &select(&self.sketch, &self.names, choice), self.sharing)
     }
 
     /// The fastest rung from `first` on that fits `room` bytes.
@@ -260,14 +261,19 @@ impl Ladder {
 }
 
 /// Bytes and seconds of running `again` again.
-pub(super) fn measure(sketch: &Sketch, seconds: &[f64], again: &[bool], sharing: bool) -> Result<Measured, PlanError> {
+pub(super) fn measure(
+    sketch: &Sketch,
+    times: &NodeTimes,
+    again: &[bool],
+    sharing: bool,
+) -> Result<Measured, PlanError> {
     let uses = uses(sketch, again);
-    let extra_seconds = extra_seconds(&uses, seconds);
+    let extra_seconds = extra_seconds(&uses, times);
     let (_, lives) = ordered(&sketch_again(sketch, &uses), sharing)?;
     Ok(Measured { live_bytes: lives.live_bytes(sharing), extra_seconds })
 }
 
 /// Seconds of what runs again.
-fn extra_seconds(uses: &[Use], seconds: &[f64]) -> f64 {
-    uses.iter().filter(|u| u.again).map(|u| seconds[u.node.index()]).sum()
+pub(super) fn extra_seconds(uses: &[Use], times: &NodeTimes) -> f64 {
+    uses.iter().filter(|u| u.again).map(|u| times.again(u.node, |at| !u.inputs[at].again)).sum()
 }
