@@ -131,3 +131,24 @@ fn a_page_of_what_does_not_fit_has_the_ways_out() {
     let page = std::fs::read_to_string(desk.path("page.html")).unwrap();
     assert!(page.contains("way out"), "{page}");
 }
+
+/// However much is asked for, a card has what it has.
+#[test]
+fn advice_knows_how_large_cards_are() {
+    let desk = Desk::new();
+    let recipe = "[model]\npreset = \"bert-base-uncased\"\n[data]\ntrain = \"texts.jsonl\"\nmax_length = 128\n[train]\ntask = \"classify\"\neffective_batch = 32\n";
+    desk.write("encoder.toml", recipe);
+    let advice = desk.run(&["advise", "encoder.toml", "--memory", "32GB"]);
+    advice.must(0, &[]);
+    let line = |card: &str| advice.stdout.lines().find(|line| line.trim_start().starts_with(card)).unwrap();
+    assert!(line("rtx-2060 ").contains("5.47 GiB") && line("rtx-5090 ").contains("29.8 GiB"), "{}", advice.stdout);
+}
+
+#[test]
+fn lengths_beyond_what_attention_counts_are_refused_with_what_to_do() {
+    let desk = Desk::new();
+    let model = "family = \"t5\"\nvocab_size = 128\nd_model = 16\nd_kv = 8\nd_ff = 32\nnum_layers = 1\nnum_heads = 2";
+    let data = "source = \"synthetic:recipes\"\nsamples = 60\nmax_length = 24\nmax_target_length = 100000";
+    desk.write("pairs.toml", &format!("[model]\n{model}\n[data]\n{data}\n[train]\neffective_batch = 8\nepochs = 1\n"));
+    desk.run(&["train", "pairs.toml", "--device", "cpu"]).must(2, &["65535 positions", "hint: make"]);
+}
