@@ -4,6 +4,7 @@ mod builtin;
 mod times;
 mod work;
 
+use times::NodeTime;
 pub(super) use times::NodeTimes;
 pub use work::{AMOUNTS, Amount, Amounts, Grain, Work};
 
@@ -66,20 +67,7 @@ impl Profile {
 
     /// Predicted seconds of one node. Views take none.
     pub fn node_seconds(&self, graph: &Graph, id: NodeId) -> f64 {
-        self.work_seconds(&Work::of(graph, id, &self.grain))
-    }
-
-    fn work_seconds(&self, work: &Work) -> f64 {
-        let Some(rates) = self.rates(work) else { return 0.0 };
-        let amounts = self.as_in_f32(work);
-        match self.overlaps {
-            false => rates.dot(&amounts),
-            true => {
-                let seconds = |amount: Amount| rates.of(amount) * amounts.of(amount);
-                let memory = seconds(Amount::NearBytes) + seconds(Amount::FarBytes);
-                rates.dot(&amounts) - memory.min(seconds(Amount::Flops))
-            }
-        }
+        NodeTime::of(graph, id, self).seconds(Work::is_far(graph, id))
     }
 
     /// Seconds that one of each amount takes in work like this.

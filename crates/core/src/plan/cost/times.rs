@@ -1,23 +1,22 @@
-//! Seconds of the nodes of one graph, and of their doubles in a backward pass.
+//! Seconds of a node where it stands, and of its double in a backward pass.
 
 use super::work::Traffic;
 use super::{Amount, Profile, Work};
 use crate::graph::{Graph, NodeId};
 
+/// The nodes of one graph.
 pub(in crate::plan) struct NodeTimes {
     seconds: Vec<f64>,
-    again: Vec<Again>,
-    /// Whether arithmetic goes on while memory is read.
-    overlaps: bool,
+    nodes: Vec<NodeTime>,
 }
 
-/// Of the double of a node.
+/// What a node takes, before it is known which of its inputs are near.
 #[derive(Default)]
-struct Again {
+pub(super) struct NodeTime {
     traffic: Traffic,
-    /// Seconds of all but the bytes of the device, and of the arithmetic among it.
+    /// Seconds of all but the bytes of the device, and of the arithmetic among it that hides them.
     fixed: f64,
-    flops: f64,
+    hiding: f64,
     /// Seconds of a byte that is near, and of one that is far.
     near: f64,
     far: f64,
@@ -25,11 +24,9 @@ struct Again {
 
 impl NodeTimes {
     pub(in crate::plan) fn of(graph: &Graph, profile: &Profile) -> NodeTimes {
-        NodeTimes {
-            seconds: graph.node_ids().map(|id| profile.node_seconds(graph, id)).collect(),
-            again: graph.node_ids().map(|id| Again::of(graph, id, profile)).collect(),
-            overlaps: profile.overlaps,
-        }
+        let nodes: Vec<NodeTime> = graph.node_ids().map(|id| NodeTime::of(graph, id, profile)).collect();
+        let seconds = graph.node_ids().zip(&nodes).map(|(id, node)| node.seconds(Work::is_far(graph, id))).collect();
+        NodeTimes { seconds, nodes }
     }
 
     /// By node, each where it stands.
@@ -39,25 +36,28 @@ impl NodeTimes {
 
     /// Of the double of a node: what was kept since the forward pass is far from it, unlike what runs again with it.
     pub(in crate::plan) fn again(&self, node: NodeId, is_far: impl Fn(usize) -> bool) -> f64 {
-        let again = &self.again[node.index()];
-        let (near, far) = again.traffic.split(is_far);
-        let memory = near * again.near + far * again.far;
-        let hidden = if self.overlaps { memory.min(again.flops) } else { 0.0 };
-        again.fixed + memory - hidden
+        self.nodes[node.index()].seconds(is_far)
     }
 }
 
-impl Again {
-    fn of(graph: &Graph, id: NodeId, profile: &Profile) -> Again {
+impl NodeTime {
+    pub(super) fn of(graph: &Graph, id: NodeId, profile: &Profile) -> NodeTime {
         let (work, traffic) = Work::and_traffic(graph, id, &profile.grain);
-        let Some(rates) = profile.rates(&work) else { return Again::default() };
+        let Some(rates) = profile.rates(&work) else { return NodeTime::default() };
         let amounts = profile.as_in_f32(&work);
-        Again {
+        let flops = rates.of(Amount::Flops) * amounts.of(Amount::Flops);
+        NodeTime {
             traffic,
             fixed: rates.dot(&amounts),
-            flops: rates.of(Amount::Flops) * amounts.of(Amount::Flops),
+            hiding: if profile.overlaps { flops } else { 0.0 },
             near: rates.of(Amount::NearBytes),
             far: rates.of(Amount::FarBytes),
         }
+    }
+
+    pub(super) fn seconds(&self, is_far: impl Fn(usize) -> bool) -> f64 {
+        let (near, far) = self.traffic.split(is_far);
+        let memory = near * self.near + far * self.far;
+        self.fixed + memory - memory.min(self.hiding)
     }
 }

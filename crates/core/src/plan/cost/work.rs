@@ -104,12 +104,15 @@ impl Work {
     }
 
     pub fn of(graph: &Graph, id: NodeId, grain: &Grain) -> Work {
-        let node = graph.node(id);
-        // What was written in another part of the step, and what lives over phases.
-        let is_far = |at: usize| graph.producer(node.inputs[at]).is_none_or(|from| graph.node(from).role != node.role);
         let (work, traffic) = Work::and_traffic(graph, id, grain);
-        let (near, far) = traffic.split(is_far);
+        let (near, far) = traffic.split(Work::is_far(graph, id));
         Work { amounts: work.amounts.with(Amount::NearBytes, near).with(Amount::FarBytes, far), ..work }
+    }
+
+    /// Whether an input of a node is far: it was written in another part of the step, or lives over phases.
+    pub(super) fn is_far(graph: &Graph, id: NodeId) -> impl Fn(usize) -> bool + '_ {
+        let node = graph.node(id);
+        move |at| graph.producer(node.inputs[at]).is_none_or(|from| graph.node(from).role != node.role)
     }
 
     /// All but the bytes of the device; and these.
