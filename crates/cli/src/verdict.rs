@@ -218,6 +218,9 @@ pub fn budget_words(recipe: &Recipe, planned: &Planned) -> String {
     };
     match (asked_in_vain(recipe, device), recipe.memory.budget) {
         (Some(asked), _) => format!("95 % of {whole}: the {} asked for are not there", format_bytes(asked)),
+        (None, Budget::Auto) if planned.budget_bytes == device.free_bytes => {
+            format!("all of {whole}, for no plan fits 95 % of it")
+        }
         (None, Budget::Auto) => format!("95 % of {whole}"),
         (None, Budget::Percent(percent)) => format!("{percent} % of {whole}"),
         (None, Budget::Bytes(_)) => "as asked for".into(),

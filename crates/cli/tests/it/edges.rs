@@ -53,6 +53,21 @@ fn a_tensor_that_is_named_twice_is_refused() {
     desk.run(&["train", "encoder.toml", "--device", "cpu"]).must(2, &["\"a\" is named twice"]);
 }
 
+/// A plan for a thousand layers takes its time; that nobody has their weights is seen before.
+#[test]
+fn layers_that_a_checkpoint_does_not_have_are_missed_before_anything_is_planned() {
+    let desk = checkpoint();
+    let config = desk.path("checkpoint/config.json");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let deeper = text.replace("\"num_hidden_layers\": 1", "\"num_hidden_layers\": 1000");
+    assert_ne!(text, deeper);
+    std::fs::write(&config, deeper).unwrap();
+    // Data that is not there would be missed next.
+    std::fs::remove_file(desk.path("texts.jsonl")).unwrap();
+    let answer = desk.run(&["train", "encoder.toml", "--device", "cpu"]);
+    answer.must(2, &["these tensors are not those of the model", "missing: bert.encoder.layer.1."]);
+}
+
 #[test]
 fn a_cell_of_megabytes_makes_no_message_of_megabytes() {
     let desk = Desk::new();

@@ -7,6 +7,8 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OwnMemory {
     pub resident_bytes: u64,
+    /// Of that, what no file stands behind.
+    pub heap_bytes: u64,
     pub peak_bytes: u64,
 }
 
@@ -18,7 +20,7 @@ impl OwnMemory {
     fn of(status: &str) -> OwnMemory {
         let bytes = |key: &str| super::meminfo_bytes(status, key);
         let resident_bytes = bytes("VmRSS:");
-        OwnMemory { resident_bytes, peak_bytes: bytes("VmHWM:").max(resident_bytes) }
+        OwnMemory { resident_bytes, heap_bytes: bytes("RssAnon:"), peak_bytes: bytes("VmHWM:").max(resident_bytes) }
     }
 }
 
@@ -28,8 +30,9 @@ mod tests {
 
     #[test]
     fn it_is_read_from_the_systems_own_account() {
-        let status = "Name:\tplimsoll\nVmHWM:\t   2048 kB\nVmRSS:\t   1024 kB\n";
-        assert_eq!(OwnMemory::of(status), OwnMemory { resident_bytes: 1 << 20, peak_bytes: 2 << 20 });
+        let status = "Name:\tplimsoll\nVmHWM:\t   2048 kB\nVmRSS:\t   1024 kB\nRssAnon:\t     512 kB\n";
+        let expected = OwnMemory { resident_bytes: 1 << 20, heap_bytes: 1 << 19, peak_bytes: 2 << 20 };
+        assert_eq!(OwnMemory::of(status), expected);
         assert_eq!(OwnMemory::of(""), OwnMemory::default());
     }
 

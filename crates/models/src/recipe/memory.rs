@@ -151,7 +151,7 @@ named! {
 pub(super) const ABOUT: &[About] = &[
     about(
         "memory.budget",
-        "The most that everything on the device may take: a size, a share of what is free, or a number of bytes; `auto` is 95 % of what is free.",
+        "The most that everything on the device may take: a size, a share of what is free, or a number of bytes; `auto` is 95 % of what is free (on a CPU, where nothing fits that, all of it).",
     ),
     about("memory.micro_batch", "Samples computed at a time; the effective batch is reached by gradient accumulation."),
     about(

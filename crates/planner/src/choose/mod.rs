@@ -15,9 +15,9 @@ pub use levers::divisors;
 pub(crate) use levers::{LEVERS, Lever, Move, Situation, Target, settings};
 pub(crate) use memo::Memo;
 pub use setup::{Planned, budget_bytes, family, length, pins, plan, planning_key, precision, profile, spec};
-pub use setup::{asked_in_vain, evaluate_batch, instead_of, writes_to_evaluate};
+pub use setup::{asked_in_vain, budget_for, evaluate_batch, instead_of, writes_to_evaluate};
 pub(crate) use setup::{fused_feed_forward, kind, plan_with};
-pub use use_plan::{EMBEDDINGS, plan_use};
+pub use use_plan::{EMBEDDINGS, parameters, plan_use};
 
 use crate::program::{Settings, StepSpec};
 use levers::check_pins;

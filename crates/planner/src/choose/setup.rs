@@ -195,6 +195,9 @@ pub(crate) fn fused_feed_forward(recipe: &Recipe, device: &Device) -> bool {
     gains && precision(recipe, device) != Precision::F32
 }
 
+/// In whole MiB, as runs count themselves.
+const PAGES_THAT_DIFFER: u64 = 1 << 20;
+
 /// A plan for a device, with the budget it was made for.
 #[derive(Clone)]
 pub struct Planned {
@@ -225,9 +228,12 @@ impl Planned {
         self.reserve_bytes + self.choice.layout.arena_bytes as u64
     }
 
-    /// What would be enough for it: never a budget that the device does not have.
+    /// What would be enough for it: never a budget that the device does not have. Where the process itself counts, what it
+    /// has by then differs by a few pages from one start to the next.
     pub fn enough(&self) -> String {
-        enough(self.planned_peak_bytes(), &self.device)
+        let counts_process = self.device.target.backend == Backend::Cpu && self.device.reserve_bytes > 0;
+        let differs = if counts_process { PAGES_THAT_DIFFER } else { 0 };
+        enough(self.planned_peak_bytes() + differs, &self.device)
     }
 
     /// Counts with what the runtime takes, now that it is known, instead of what was estimated. Whether the plan still
@@ -246,6 +252,18 @@ pub fn budget_bytes(recipe: &Recipe, device: &Device) -> u64 {
         Budget::Bytes(bytes) if is_there(bytes, device) => bytes,
         Budget::Percent(percent) => (device.free_bytes as f64 * percent / 100.0) as u64,
         Budget::Auto | Budget::Bytes(_) => (device.free_bytes as f64 * 0.95) as u64,
+    }
+}
+
+/// The budget that a plan of this size is held against. What `auto` leaves is for others; but a plan on a CPU counts the
+/// whole process, and where nothing fits otherwise, all that is free will do. On a card the rest stays: displays and
+/// drivers take more while we train.
+pub fn budget_for(peak_bytes: u64, recipe: &Recipe, device: &Device) -> u64 {
+    let usual = budget_bytes(recipe, device);
+    let is_free = device.runs && device.target.backend == Backend::Cpu && peak_bytes <= device.free_bytes;
+    match recipe.memory.budget {
+        Budget::Auto if is_free && peak_bytes > usual => device.free_bytes,
+        _ => usual,
     }
 }
 
@@ -285,11 +303,22 @@ pub fn plan(recipe: &Recipe, device: &Device) -> Result<Planned, PlanFailure> {
 /// The same for one of many recipes.
 pub(crate) fn plan_with(memo: &Memo, recipe: &Recipe, device: &Device) -> Result<Planned, PlanFailure> {
     memo.turn_to(|| kind(recipe, device));
+    let planned = plan_within(memo, recipe, device, budget_bytes(recipe, device));
+    let Err(PlanFailure::DoesNotFit(smallest)) = &planned else { return planned };
+    let budget = budget_for(smallest.planned_peak_bytes(), recipe, device);
+    match budget > smallest.budget_bytes {
+        true => plan_within(memo, recipe, device, budget),
+        false => planned,
+    }
+}
+
+/// Plans within this budget, with as many samples to an evaluation as fit.
+fn plan_within(memo: &Memo, recipe: &Recipe, device: &Device, budget: u64) -> Result<Planned, PlanFailure> {
     let wanted = spec(recipe, device);
     let may_lower = recipe.train.evaluate.batch.pinned().is_none() && recipe.model.family().contrast().is_none();
     let mut spec = wanted.clone();
     loop {
-        let planned = plan_for(memo, recipe, device, &spec);
+        let planned = plan_for(memo, recipe, device, &spec, budget);
         let lower = spec.evaluate_batch.filter(|batch| may_lower && *batch > 1).map(|batch| batch.div_ceil(4));
         match (planned, lower) {
             (Err(PlanFailure::DoesNotFit(smallest)), Some(batch)) if peaks_in_evaluation(&smallest) => {
@@ -322,9 +351,14 @@ fn said_of_evaluation(mut planned: Planned, wanted: &StepSpec) -> Planned {
 }
 
 /// The same for samples to an evaluation as `spec` says.
-fn plan_for(memo: &Memo, recipe: &Recipe, device: &Device, spec: &StepSpec) -> Result<Planned, PlanFailure> {
+fn plan_for(
+    memo: &Memo,
+    recipe: &Recipe,
+    device: &Device,
+    spec: &StepSpec,
+    budget: u64,
+) -> Result<Planned, PlanFailure> {
     let (family, pins) = (family(&recipe.model), pins(recipe, device)?);
-    let budget = budget_bytes(recipe, device);
     let usual = device.reserve_for(recipe);
     let options = LayoutOptions { target: device.target, sharing: true };
     let planned = |choice: Choice| {
@@ -411,6 +445,30 @@ mod tests {
             if let Ok(planned) = plan(&parse(&pinned), &device) {
                 assert_eq!(planned.spec.evaluate_batch, Some(32));
             }
+        }
+    }
+
+    /// A CPU gives all that it has free to a plan that needs it, and says so by its budget; a card keeps a twentieth.
+    #[test]
+    fn where_nothing_else_fits_a_cpu_gives_all_that_is_free() {
+        for text in RECIPES {
+            let auto = Recipe::parse(text, "drawn.toml", &[]).unwrap();
+            let Err(PlanFailure::DoesNotFit(smallest)) = plan(&auto, &Device::cpu(2, 4096)) else {
+                panic!("4 KiB are enough")
+            };
+            let needed = smallest.planned_peak_bytes();
+            for free in [needed, needed + 1, needed + needed / 100, needed + needed / 30] {
+                let device = Device::cpu(2, free);
+                let planned = plan(&auto, &device).unwrap();
+                assert_eq!((planned.budget_bytes, planned.headroom_bytes >= 0), (free, true));
+                let share = Recipe::parse(text, "drawn.toml", &["memory.budget=95%".into()]).unwrap();
+                assert!(plan(&share, &device).is_err(), "what is asked for stays");
+                assert!(
+                    plan(&auto, &Device { runs: false, ..device }).is_err(),
+                    "nothing here knows what is free there"
+                );
+            }
+            assert!(plan(&auto, &Device::cpu(2, needed - 1)).is_err());
         }
     }
 

@@ -1,14 +1,14 @@
 //! A plan for using a model: forward passes and what writes text, without gradients and optimizer. It fits wherever the
 //! training did, and mostly in far less.
 
-use super::setup::{self, Planned, budget_bytes, evaluate_batch};
+use super::setup::{self, Planned, budget_bytes, budget_for, evaluate_batch};
 use crate::Device;
 use crate::PlanFailure;
 use crate::choose::{Choice, settings};
 use crate::program::generation;
 use crate::program::{EVALUATE, Settings, StepSpec, evaluate, phase};
 use plimsoll_core::graph::Graph;
-use plimsoll_core::plan::{LayoutOptions, PlanError, Program, lay_out};
+use plimsoll_core::plan::{LayoutOptions, PlanError, Program, Resident, lay_out};
 use plimsoll_models::families::{Family, GenerationShape};
 use plimsoll_models::recipe::Recipe;
 
@@ -23,7 +23,7 @@ pub fn plan_use(recipe: &Recipe, device: &Device, writes: Option<GenerationShape
     let (family, spec, pins) =
         (setup::family(&recipe.model), setup::spec(recipe, device), setup::pins(recipe, device)?);
     let options = LayoutOptions { target: device.target, sharing: true };
-    let (budget, usual) = (budget_bytes(recipe, device), device.reserve_for(recipe));
+    let usual = device.reserve_for(recipe);
     let mut batch = evaluate_batch(recipe).unwrap_or(recipe.train.effective_batch.min(USUAL_BATCH));
     loop {
         let spec = StepSpec { evaluate_batch: Some(batch), generation: writes, ..spec.clone() };
@@ -32,6 +32,9 @@ pub fn plan_use(recipe: &Recipe, device: &Device, writes: Option<GenerationShape
         let layout = lay_out(&program, options)?;
         let reserve_bytes = usual.saturating_add(device.reserve_of(recipe, &program, &layout));
         let peak = reserve_bytes + layout.arena_bytes as u64;
+        // The number of samples at a time has no influence on the answers.
+        let is_smallest = batch == 1;
+        let budget = if is_smallest { budget_for(peak, recipe, device) } else { budget_bytes(recipe, device) };
         let decisions = Vec::new();
         let planned = Planned {
             spec,
@@ -41,13 +44,22 @@ pub fn plan_use(recipe: &Recipe, device: &Device, writes: Option<GenerationShape
             reserve_bytes,
             headroom_bytes: budget as i64 - peak as i64,
         };
-        // The number of samples at a time has no influence on the answers.
-        match (peak <= budget, batch) {
+        match (peak <= budget, is_smallest) {
             (true, _) => return Ok(planned),
-            (false, 1) => return Err(PlanFailure::DoesNotFit(Box::new(planned))),
+            (false, true) => return Err(PlanFailure::DoesNotFit(Box::new(planned))),
             _ => batch = batch.div_ceil(2),
         }
     }
+}
+
+/// The parameters of a recipe's model, without a plan for anything.
+pub fn parameters(recipe: &Recipe, device: &Device) -> Result<Vec<Resident>, PlanFailure> {
+    let (family, spec, pins) =
+        (setup::family(&recipe.model), setup::spec(recipe, device), setup::pins(recipe, device)?);
+    let settings = settings(family.as_ref(), &spec, &pins, 1);
+    let graph = evaluate(family.as_ref(), &spec, &settings, 1)?;
+    let Program { residents, .. } = Program::new(vec![phase(EVALUATE, graph, 1)])?;
+    Ok(residents.into_iter().filter(|resident| resident.is_parameter).collect())
 }
 
 fn program(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Program, PlanError> {

@@ -6,7 +6,7 @@ use crate::RunError;
 use crate::arena::take_arena_with;
 use crate::checkpoints::{self, Fingerprint};
 use crate::tasks::{ExpectedData, beside_the_run, counts_process, host_peak_bytes, load_data, task};
-use crate::weights::{Companions, is_exported, write_folder};
+use crate::weights::{Companions, check_folder, is_exported, write_folder};
 use plimsoll_base::files::write_inside;
 use plimsoll_base::folders::check_replaceable;
 use plimsoll_base::units::format_bytes;
@@ -124,10 +124,10 @@ impl StoredPlan {
         let options = self.layout.options();
         let (settings, decisions) = (self.settings.clone(), self.decisions.clone());
         let choice = Choice { settings, program, layout, options, decisions, predicted_step_ms };
-        let budget_bytes = setup::budget_bytes(recipe, device);
         let own = device.reserve_of(recipe, &choice.program, &choice.layout);
         let reserve_bytes = device.reserve_for(recipe).saturating_add(own);
         let peak = reserve_bytes + choice.layout.arena_bytes as u64;
+        let budget_bytes = setup::budget_for(peak, recipe, device);
         Ok(Planned {
             headroom_bytes: budget_bytes as i64 - peak as i64,
             spec,
@@ -187,6 +187,9 @@ impl Run {
         let changes = if resumed { changes_since(&recipe, &out)? } else { Vec::new() };
         // It is written at the end; that it cannot be is said at the start.
         check_replaceable(&out.join("model"), &is_exported).map_err(HfError::from)?;
+        let device = &with_what_is_ours(device);
+        let from = if resumed { last_checkpoint(&folder) } else { None };
+        from.as_ref().map_or_else(|| check_folder(&recipe, device), |_| Ok(()))?;
         let data = load_data(&within_host(&recipe, device))?;
         let device = &beside_loaded(device, &recipe, &data);
         let stored = out.join("plan.json");
@@ -204,7 +207,6 @@ impl Run {
         };
         count_loading(&mut planned)?;
         let fingerprint = Fingerprint::of(&recipe, &data)?;
-        let from = if resumed { last_checkpoint(&folder) } else { None };
         from.as_deref().map_or(Ok(()), |from| check_same_data(from, &fingerprint, &out))?;
         let stop_at = None;
         Ok(Run {
@@ -364,11 +366,23 @@ impl Run {
     }
 }
 
+/// The device with what this process holds already, which was not free when it was asked, and which its plan has room for.
+fn with_what_is_ours(device: &Device) -> Device {
+    let ours = if shares_memory(device) { OwnMemory::now().heap_bytes.min(device.reserve_bytes) } else { 0 };
+    let free_bytes = device.free_bytes.saturating_add(ours).min(device.total_bytes.max(device.free_bytes));
+    Device { free_bytes, ..device.clone() }
+}
+
+/// Whether program, data and arena are in the same memory, and counted.
+fn shares_memory(device: &Device) -> bool {
+    device.target.backend == Backend::Cpu && device.reserve_bytes > 0
+}
+
 /// The recipe as its data is loaded by it: on a CPU samples share the budget, beside a GPU they have the host's memory.
 fn within_host(recipe: &Recipe, device: &Device) -> Recipe {
-    let counts = device.target.backend == Backend::Cpu && device.reserve_bytes > 0;
-    match counts {
-        true => within(recipe, setup::budget_bytes(recipe, device).saturating_sub(device.reserve_for(recipe))),
+    let most = setup::budget_for(device.free_bytes, recipe, device);
+    match shares_memory(device) {
+        true => within(recipe, most.saturating_sub(device.reserve_for(recipe))),
         false => Recipe { memory: Memory { budget: Budget::Auto, ..recipe.memory.clone() }, ..recipe.clone() },
     }
 }
@@ -379,7 +393,7 @@ fn within_host(recipe: &Recipe, device: &Device) -> Recipe {
 fn beside_loaded(device: &Device, recipe: &Recipe, data: &LoadedData) -> Device {
     let expected = ExpectedData::of(data, recipe);
     let counted = beside_the_run(device, Some(expected));
-    if device.target.backend != Backend::Cpu || device.reserve_bytes == 0 {
+    if !shares_memory(device) {
         return counted;
     }
     let loaded = data.train.resident_bytes() + data.validation.as_ref().map_or(0, |v| v.resident_bytes());

@@ -121,6 +121,8 @@ struct Trainer<'r> {
     epoch: Option<usize>,
     /// When device and machine were last asked how they do.
     looked: Instant,
+    /// The step of the checkpoint that was last written.
+    saved: Option<usize>,
 }
 
 /// A step whose loss is not known yet, and what else there is to tell about it.
@@ -184,6 +186,7 @@ impl<'r> Trainer<'r> {
             ended: Instant::now(),
             epoch: None,
             looked: Instant::now(),
+            saved: None,
         };
         loaded.map_or(Ok(()), |text| trainer.tell(Event::Note { text }))?;
         Ok(trainer)
@@ -214,7 +217,9 @@ impl<'r> Trainer<'r> {
             }
             if stop.load(Ordering::Relaxed) {
                 self.settle()?;
-                self.save()?;
+                if self.saved != Some(self.state.step) {
+                    self.save()?;
+                }
                 end = End::Interrupted;
                 break;
             }
@@ -472,6 +477,7 @@ impl<'r> Trainer<'r> {
         let (path, bytes) = checkpoints::write(&dir, &self.state, self.run.program(), &self.executor)?;
         let best = self.state.best.map(|best| best.step);
         checkpoints::prune(&dir, self.run.recipe.train.checkpoint.keep, best);
+        self.saved = Some(self.state.step);
         let path = path.display().to_string();
         self.tell(Event::Checkpoint { step: self.state.step, path, bytes, best: best == Some(self.state.step) })
     }

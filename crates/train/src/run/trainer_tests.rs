@@ -75,6 +75,11 @@ fn recipe(sets: &[&str]) -> Recipe {
 
 /// What is told of a run, without what a clock says; and how it ended.
 fn told(recipe: &Recipe, out: &Path, late: bool) -> (Vec<String>, Result<Finished, RunError>) {
+    told_until(recipe, out, late, "nothing")
+}
+
+/// The same where somebody interrupts as soon as a line begins so.
+fn told_until(recipe: &Recipe, out: &Path, late: bool, end: &str) -> (Vec<String>, Result<Finished, RunError>) {
     let options = RunOptions { out: out.into(), resume: false, plan: None, stop_at: None };
     let run = Run::open(recipe.clone(), &Device::cpu(1, 1 << 32), &options).unwrap();
     let inner = CpuExecutor::new(run.program(), &run.planned.choice.layout, 1).unwrap();
@@ -83,9 +88,9 @@ fn told(recipe: &Recipe, out: &Path, late: bool) -> (Vec<String>, Result<Finishe
         false => Box::new(inner),
     };
     run.write_start().unwrap();
-    let mut told = Vec::new();
+    let (mut told, stop) = (Vec::new(), AtomicBool::new(false));
     let mut sink = |event: &Event| {
-        told.push(match event {
+        let line = match event {
             Event::Step(StepEvent { step, epoch, loss, norm, lr, .. }) => {
                 format!("step {step} of epoch {epoch}: {loss} {norm} {lr}")
             }
@@ -93,10 +98,12 @@ fn told(recipe: &Recipe, out: &Path, late: bool) -> (Vec<String>, Result<Finishe
             Event::Checkpoint { step, bytes, .. } => format!("checkpoint {step}: {bytes}"),
             Event::Finished(finished) => format!("finished {}: {:?}", finished.steps, finished.last),
             _ => String::new(),
-        });
+        };
+        stop.fetch_or(line.starts_with(end), Ordering::Relaxed);
+        told.push(line);
     };
     let log = EventLog::open(&out.join("events.jsonl")).unwrap();
-    let ended = Trainer::new(&run, executor, log, &mut sink).unwrap().train(&AtomicBool::new(false));
+    let ended = Trainer::new(&run, executor, log, &mut sink).unwrap().train(&stop);
     (told, ended)
 }
 
@@ -111,6 +118,18 @@ fn a_late_answer_changes_nothing_that_is_told_or_saved() {
     let weights =
         |folder: &tempfile::TempDir| std::fs::read(folder.path().join("run/model/model.safetensors")).unwrap();
     assert_eq!(weights(&folders[0]), weights(&folders[1]));
+}
+
+#[test]
+fn an_interruption_saves_where_nothing_is_saved_yet() {
+    let folder = tempfile::tempdir().unwrap();
+    for (end, saved) in [("checkpoint 4", &["checkpoint 4"][..]), ("step 6", &["checkpoint 4", "checkpoint 6"])] {
+        let (told, ended) = told_until(&recipe(&[]), &folder.path().join(end), false, end);
+        assert!(ended.unwrap().end == End::Interrupted);
+        let checkpoints: Vec<&str> = told.iter().filter_map(|line| Some(line.split_once(": ")?.0)).collect();
+        let checkpoints: Vec<&str> = checkpoints.into_iter().filter(|line| line.starts_with("checkpoint")).collect();
+        assert_eq!(checkpoints, saved, "{told:?}");
+    }
 }
 
 /// The step that is named is the one whose loss it was, and nothing is saved after it.

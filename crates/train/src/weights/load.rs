@@ -45,15 +45,8 @@ pub fn load_into(
     names: &HuggingFace,
     executor: &mut dyn Executor,
 ) -> Result<LoadReport, RunError> {
-    let mut matching =
-        Matching { checkpoint, names, copies: Vec::new(), fresh: Vec::new(), wrong: Mismatch::default() };
-    program.residents.iter().filter(|r| r.is_parameter).for_each(|r| matching.find(r));
-    let ignored = matching.sort_out_the_rest();
-    if !matching.wrong.is_empty() {
-        matching.wrong.dir = checkpoint.dir().into();
-        return Err(HfError::Mismatch(Box::new(matching.wrong)).into());
-    }
-    let Matching { copies, fresh, .. } = matching;
+    let residents = program.residents.iter().filter(|r| r.is_parameter);
+    let Matched { copies, fresh, ignored } = matched(checkpoint, residents, names)?;
     refuse_other_copies(checkpoint, names, &copies)?;
     let mut pieces = Pieces::default();
     for copy in &copies {
@@ -62,6 +55,39 @@ pub fn load_into(
     let converted: BTreeSet<&str> = copies.iter().filter(|c| c.from != c.to).map(|c| names_of(c.from).0).collect();
     let converted_from = converted.into_iter().map(String::from).collect();
     Ok(LoadReport { loaded: copies.len(), fresh, ignored, converted_from })
+}
+
+/// Whether a checkpoint has the tensors of these parameters; reads no numbers.
+pub(crate) fn check_names(
+    checkpoint: &Checkpoint,
+    parameters: &[Resident],
+    names: &HuggingFace,
+) -> Result<(), RunError> {
+    matched(checkpoint, parameters.iter(), names).map(|_| ())
+}
+
+/// Which tensor goes where.
+struct Matched {
+    copies: Vec<Copy>,
+    fresh: Vec<String>,
+    ignored: Vec<String>,
+}
+
+fn matched<'r>(
+    checkpoint: &Checkpoint,
+    parameters: impl Iterator<Item = &'r Resident>,
+    names: &HuggingFace,
+) -> Result<Matched, RunError> {
+    let mut matching =
+        Matching { checkpoint, names, copies: Vec::new(), fresh: Vec::new(), wrong: Mismatch::default() };
+    parameters.for_each(|parameter| matching.find(parameter));
+    let ignored = matching.sort_out_the_rest();
+    let Matching { copies, fresh, mut wrong, .. } = matching;
+    if wrong.is_empty() {
+        return Ok(Matched { copies, fresh, ignored });
+    }
+    wrong.dir = checkpoint.dir().into();
+    Err(HfError::Mismatch(Box::new(wrong)).into())
 }
 
 /// A tensor that a file holds twice is one parameter here: the second must not say something else.

@@ -5,7 +5,7 @@ use crate::RunError;
 use crate::checkpoints;
 use crate::loaded::Extras;
 use crate::weights::export::{CONFIG, NORMALIZER, TOKENIZER, WEIGHTS, copy_into, is_exported};
-use crate::weights::{Export, LoadReport, SHARD_BYTES, load_into};
+use crate::weights::{Export, LoadReport, SHARD_BYTES, check_names, load_into};
 use plimsoll_base::folders::FolderDraft;
 use plimsoll_core::plan::Program;
 use plimsoll_data::Normalizer;
@@ -13,6 +13,7 @@ use plimsoll_exec::Executor;
 use plimsoll_models::families::HuggingFace;
 use plimsoll_models::hf::{Checkpoint, HfError};
 use plimsoll_models::recipe::Recipe;
+use plimsoll_planner::Device;
 use plimsoll_planner::choose as setup;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,14 @@ pub(crate) fn load_folder(
     executor: &mut dyn Executor,
 ) -> Result<LoadReport, RunError> {
     load_into(&Checkpoint::open(dir)?, program, names, executor)
+}
+
+/// Refuses a checkpoint that lacks tensors of the recipe's model before anything is planned for it.
+pub(crate) fn check_folder(recipe: &Recipe, device: &Device) -> Result<(), RunError> {
+    let (Some(folder), Some(names)) = (source_checkpoint(recipe), recipe.model.family().hugging_face()) else {
+        return Ok(());
+    };
+    check_names(&Checkpoint::open(&folder)?, &setup::parameters(recipe, device)?, &names)
 }
 
 /// What goes into the folder beside weights and sizes.
