@@ -297,19 +297,20 @@ pub(crate) fn enough(bytes: u64, device: &Device) -> String {
 /// Chooses a plan. `DoesNotFit` carries the smallest there is. How many samples are evaluated at a time has no influence on
 /// any result: unless the recipe says it, an evaluation is never what does not fit.
 pub fn plan(recipe: &Recipe, device: &Device) -> Result<Planned, PlanFailure> {
-    plan_with(&Memo::default(), recipe, device)
-}
-
-/// The same for one of many recipes.
-pub(crate) fn plan_with(memo: &Memo, recipe: &Recipe, device: &Device) -> Result<Planned, PlanFailure> {
-    memo.turn_to(|| kind(recipe, device));
-    let planned = plan_within(memo, recipe, device, budget_bytes(recipe, device));
+    let memo = Memo::default();
+    let planned = plan_with(&memo, recipe, device);
     let Err(PlanFailure::DoesNotFit(smallest)) = &planned else { return planned };
     let budget = budget_for(smallest.planned_peak_bytes(), recipe, device);
     match budget > smallest.budget_bytes {
-        true => plan_within(memo, recipe, device, budget),
+        true => plan_within(&memo, recipe, device, budget),
         false => planned,
     }
+}
+
+/// The same for one of many recipes that are compared, each within its usual budget.
+pub(crate) fn plan_with(memo: &Memo, recipe: &Recipe, device: &Device) -> Result<Planned, PlanFailure> {
+    memo.turn_to(|| kind(recipe, device));
+    plan_within(memo, recipe, device, budget_bytes(recipe, device))
 }
 
 /// Plans within this budget, with as many samples to an evaluation as fit.

@@ -224,7 +224,7 @@ mod tests {
     use plimsoll_core::graph::Target;
 
     fn ladder_in(bytes: u64) -> Ladder {
-        let (draft, device) = (Draft::of_text(TEXT, "text.toml"), Device::cpu(1, bytes));
+        let (draft, device) = (Draft::of_text(TEXT, "text.toml"), Device { runs: false, ..Device::cpu(1, bytes) });
         let Err(PlanFailure::DoesNotFit(smallest)) = plan(&draft.with(&[]).unwrap(), &device) else {
             panic!("it fits in {bytes}");
         };

@@ -123,7 +123,9 @@ fn a_late_answer_changes_nothing_that_is_told_or_saved() {
 #[test]
 fn an_interruption_saves_where_nothing_is_saved_yet() {
     let folder = tempfile::tempdir().unwrap();
-    for (end, saved) in [("checkpoint 4", &["checkpoint 4"][..]), ("step 6", &["checkpoint 4", "checkpoint 6"])] {
+    for (end, saved) in
+        [("checkpoint 4", &["checkpoint 4"][..]), ("step 6", &["checkpoint 4", "checkpoint 5", "checkpoint 6"])]
+    {
         let (told, ended) = told_until(&recipe(&[]), &folder.path().join(end), false, end);
         assert!(ended.unwrap().end == End::Interrupted);
         let checkpoints: Vec<&str> = told.iter().filter_map(|line| Some(line.split_once(": ")?.0)).collect();
