@@ -43,7 +43,8 @@ def main(folder):
     for number, row in enumerate(TRAININGS):
         torch.cuda.memory._record_memory_history(enabled=None)
         rows.clean()
-        torch.cuda.memory._record_memory_history(stacks="python")
+        # Of allocations alone: a stack that is gathered while a checkpoint's own exception passes loses that exception.
+        torch.cuda.memory._record_memory_history(context="alloc", stacks="python")
         calls.clear()
         rows.train(row)
         leave(folder, f"{number:02}-end")

@@ -1,11 +1,22 @@
 """What PyTorch's own viewer (`torch/cuda/_memory_viz.py`) and its counters say of snapshots, as JSON: `snapshot_totals.py FILE …`."""
+import importlib.util
 import json
+import os
 import pickle
 import re
 import sys
 
-from torch.cuda import _memory_viz as viz
 
+def viewer():
+    """By its file: torch itself cannot be imported where NVIDIA's libraries are not."""
+    folder = os.path.dirname(importlib.util.find_spec("torch").origin)
+    spec = importlib.util.spec_from_file_location("memory_viz", os.path.join(folder, "cuda", "_memory_viz.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+viz = viewer()
 # The viewer rounds what it prints to a tenth of a unit; totals are wanted to the byte.
 viz.Bytes = int
 
