@@ -53,6 +53,7 @@ impl Launch {
         command.args(arguments).stdin(Stdio::null()).process_group(0);
         self.set_environment(&mut command, torch, stand_in, out, &python);
         self.set_output(&mut command)?;
+        die_with_us(&mut command);
         let child = command.spawn()?;
         Ok(self.wait(child, out, stop))
     }
@@ -128,6 +129,17 @@ impl Launch {
         let _ = child.wait();
         ending
     }
+}
+
+/// A program does not go on by itself where whoever asked about it was killed.
+fn die_with_us(command: &mut Command) {
+    // SAFETY: one system call, which may be made between fork and exec.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        })
+    };
 }
 
 /// How long a program is given to write down what it knows.

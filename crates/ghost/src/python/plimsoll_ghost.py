@@ -174,8 +174,7 @@ class Ghost:
         atexit.register(self.finish, "end")
 
     def out_of_memory(self, device, wanted, total, free):
-        frames = stack_of_main_thread()
-        self.describe("oom", wanted=wanted, total=total, free=free, stack=frames)
+        self.describe("oom", wanted=wanted, total=total, free=free, stack=stack_of_main_thread())
 
     def counters(self):
         return self.torch._C._cuda_memoryStats(self.torch.cuda.current_device())
@@ -282,7 +281,8 @@ class Answers:
       PyTorch's own code gets 0, which is what its loss scaler takes for "no overflow";
     - `isfinite` holds, `isnan` and `isinf` do not;
     - `nonzero`, boolean indexing and `masked_select` find everything: the largest they could be;
-    - lengths, masks and counts that came from the host are still known there: see `Known`.
+    - lengths, masks and counts that came from the host are still known there: see `Known`;
+    - `torch.distributions` does not look whether its parameters are valid.
     """
 
     def __init__(self, torch):
@@ -302,6 +302,7 @@ class Answers:
             self.replace(owner, "all", self.follow)
             self.replace(owner, "any", self.follow)
         self.known.start(self.replace)
+        self.torch.distributions.Distribution.set_default_validate_args(False)
         self.find_everything()
 
     def replace(self, owner, name, wrap):
@@ -382,7 +383,7 @@ class Known:
     """Values of small integer and boolean tensors that the host gave the card: lengths, masks, counts. A copy of each stays on
     the host and goes through the same functions, as far as they are listed here, so that a program that reads a largest
     length back sees the true one. What a function that is not listed makes of them is not known, nor is a tensor that one
-    has changed in place."""
+    has changed in place. Beside what is known, a condition that is not does not hold."""
 
     MOST = 1 << 16
     MAKERS = ("tensor", "as_tensor", "full", "ones", "zeros", "arange", "ones_like", "zeros_like", "full_like")
@@ -416,16 +417,20 @@ class Known:
 
     def of(self, tensor):
         found = self.kept.get(id(tensor))
-        if found is None or found[0]() is not tensor or found[1] != tensor._version:
+        if found is None or found[0]() is not tensor or found[1] != self.changes(tensor):
             return None
         return found[2]
 
+    def changes(self, tensor):
+        """How often it was changed in place; inference mode does not count."""
+        return 0 if tensor.is_inference() else tensor._version
+
     def keep(self, tensor, values):
-        if tensor.is_inference() or tensor.shape != values.shape:
+        if tensor.shape != values.shape:
             return
         name = id(tensor)
         gone = weakref.ref(tensor, lambda _: self.kept.pop(name, None))
-        self.kept[name] = (gone, tensor._version, values)
+        self.kept[name] = (gone, self.changes(tensor), values)
 
     def worth(self, tensor):
         if not isinstance(tensor, self.torch.Tensor) or not tensor.is_cuda or tensor.numel() > self.MOST:
@@ -489,7 +494,7 @@ class Known:
         return answer
 
     def follow(self, original, found, args, kwargs):
-        args = self.values(args)
+        args = [self.condition(value) for value in self.values(args)]
         if self.on_card((*args, *kwargs.values())):
             return
         values = self.on_host(original, *args, **kwargs)
@@ -497,6 +502,11 @@ class Known:
         for tensor, value in pairs:
             if isinstance(value, self.torch.Tensor) and isinstance(tensor, self.torch.Tensor) and tensor.is_cuda:
                 self.keep(tensor, value)
+
+    def condition(self, thing):
+        """One that nobody computed does not hold, as everywhere: so a loop ends at its largest length."""
+        unknown = isinstance(thing, self.torch.Tensor) and thing.dtype is self.torch.bool and self.worth(thing)
+        return self.torch.zeros(thing.shape, dtype=thing.dtype, device="cpu") if unknown else thing
 
     def on_card(self, thing):
         if isinstance(thing, (tuple, list)):
