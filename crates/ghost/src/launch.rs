@@ -95,6 +95,7 @@ impl Launch {
         command.env("PLIMSOLL_GHOST_OUT", out).env("PLIMSOLL_GHOST_LIBRARIES", &stand_in.folder);
         command.env("TRITON_LIBCUDA_PATH", &stand_in.folder);
         command.env("LD_PRELOAD", in_front(stand_in.preload.iter().map(|path| path.as_os_str().into()), "LD_PRELOAD"));
+        command.env("LD_LIBRARY_PATH", in_front([stand_in.absent.as_os_str().into()], "LD_LIBRARY_PATH"));
         command.env("PYTHONPATH", in_front([python.as_os_str().into()], "PYTHONPATH"));
         // A card that is hidden, or a choice among several, was meant for cards that are there.
         command.env_remove("CUDA_VISIBLE_DEVICES");
