@@ -495,6 +495,7 @@ class Known:
 
     def follow(self, original, found, args, kwargs):
         args = [self.condition(value) for value in self.values(args)]
+        kwargs = dict(zip(kwargs, self.values(list(kwargs.values()))))
         if self.on_card((*args, *kwargs.values())):
             return
         values = self.on_host(original, *args, **kwargs)
