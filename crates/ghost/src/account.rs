@@ -161,7 +161,8 @@ impl Account {
     pub fn replay(&self, settings: &Settings, limit: u64, addresses: Addresses) -> Result<Run, Fall> {
         let mut allocator = Allocator::new(settings.clone(), limit, addresses);
         self.replay_into(&mut allocator, &self.ops)?;
-        Ok(Run { peak_reserved: allocator.peak_reserved, retries: allocator.retries })
+        let Allocator { peak_allocated, peak_reserved, retries, .. } = allocator;
+        Ok(Run { peak_allocated, peak_reserved, retries })
     }
 
     /// Whether a request that failed would have been served under other settings, on the same card.
@@ -199,16 +200,19 @@ impl Account {
         line_of(&frames)
     }
 
-    /// PyTorch breaks ties between equal blocks by address, and drivers give addresses in orders of their own. What autocast
-    /// cached it frees in an order of addresses too, which the history cannot show: for that the top has some slack.
-    pub fn reserved_range(&self, settings: &Settings) -> Range {
-        let replay = |addresses| self.replay(settings, u64::MAX, addresses).map_or(0, |run| run.peak_reserved);
-        let mut peaks: Vec<u64> = (0..ADDRESS_ORDERS).map(|seed| replay(Addresses::Shuffled(seed * 77 + 1))).collect();
-        peaks.push(self.peak_reserved);
-        peaks.sort_unstable();
-        let highest = peaks[peaks.len() - 1];
-        let highest_bytes = highest + if highest > 0 { SLACK_BYTES.max(highest / SLACK_PART) } else { 0 };
-        Range { lowest_bytes: peaks[0], middle_bytes: peaks[peaks.len() / 2], highest_bytes }
+    /// PyTorch breaks ties between equal blocks by address, and drivers give addresses in orders of their own. So what is
+    /// reserved has a range, and what is allocated too: a block that leaves less than 1 MiB is handed out whole. What
+    /// autocast cached it frees in an order of addresses too, which the history cannot show: for that the top of what is
+    /// reserved has some slack.
+    pub fn ranges(&self, settings: &Settings) -> Ranges {
+        let orders = (0..ADDRESS_ORDERS).map(|seed| Addresses::Shuffled(seed * 77 + 1));
+        let runs: Vec<Run> = orders.filter_map(|order| self.replay(settings, u64::MAX, order).ok()).collect();
+        let allocated = runs.iter().map(|run| run.peak_allocated).chain([self.peak.allocated]);
+        let mut reserved = Range::of(runs.iter().map(|run| run.peak_reserved).chain([self.peak_reserved]));
+        if reserved.highest_bytes > 0 {
+            reserved.highest_bytes += SLACK_BYTES.max(reserved.highest_bytes / SLACK_PART);
+        }
+        Ranges { allocated: Range::of(allocated), reserved }
     }
 }
 
@@ -217,7 +221,7 @@ const ADDRESS_ORDERS: u64 = 16;
 const SLACK_BYTES: u64 = 22 << 20;
 const SLACK_PART: u64 = 400;
 
-/// Peaks of what is reserved, over orders of the addresses that a driver may give.
+/// Peaks over orders of the addresses that a driver may give.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Range {
     pub lowest_bytes: u64,
@@ -225,9 +229,29 @@ pub struct Range {
     pub highest_bytes: u64,
 }
 
+impl Range {
+    fn of(peaks: impl Iterator<Item = u64>) -> Range {
+        let mut peaks: Vec<u64> = peaks.collect();
+        peaks.sort_unstable();
+        let at = |place: usize| peaks.get(place).copied().unwrap_or(0);
+        Range {
+            lowest_bytes: at(0),
+            middle_bytes: at(peaks.len() / 2),
+            highest_bytes: at(peaks.len().saturating_sub(1)),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ranges {
+    pub allocated: Range,
+    pub reserved: Range,
+}
+
 /// A replay that came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
+    pub peak_allocated: u64,
     pub peak_reserved: u64,
     /// How often everything cached was released to make room.
     pub retries: usize,
@@ -526,6 +550,34 @@ mod tests {
         assert_eq!(account.held[0].line, "a/train.py:3 main");
         assert_eq!(account.held[2].line, "the backward pass");
         assert!(!account.exact);
+    }
+
+    /// Two blocks of 12 MiB are free, one of them the rest of a segment. A small request cuts the lower one; depending on which
+    /// that is, the next finds 12 MiB for its 11.5 and gets all of it, or a larger block that is cut.
+    fn by_address() -> Snapshot {
+        let (first, second, third) = (1 << 44, (1 << 44) + 100 * MIB, (1 << 44) + 200 * MIB);
+        let events = vec![
+            event(Action::SegmentAlloc, second, 12 * MIB, &[]),
+            event(Action::Alloc, second, 12 * MIB, &[]),
+            event(Action::SegmentAlloc, first, 20 * MIB, &[]),
+            event(Action::Alloc, first, 8 * MIB, &[]),
+            event(Action::FreeCompleted, second, 12 * MIB, &[]),
+            event(Action::Alloc, first + 8 * MIB, 3 * MIB, &[]),
+            event(Action::FreeCompleted, first, 8 * MIB, &[]),
+            event(Action::Alloc, second, 23 * MIB / 2, &[]),
+            event(Action::SegmentAlloc, third, 30 * MIB, &[]),
+            event(Action::Alloc, third, 30 * MIB, &[]),
+        ];
+        Snapshot { traces: vec![events], ..Snapshot::default() }
+    }
+
+    #[test]
+    fn what_is_allocated_depends_on_addresses_and_has_a_range() {
+        let account = Account::of(&by_address(), &Notes::default());
+        assert!(account.exact);
+        assert_eq!(account.peak.allocated, 45 * MIB);
+        let range = account.ranges(&Settings::default()).allocated;
+        assert_eq!((range.lowest_bytes, range.highest_bytes), (89 * MIB / 2, 45 * MIB));
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub struct Diagnosis {
     /// At the end, by the segments of the snapshot.
     pub reserved_bytes: u64,
     pub allocated_bytes: u64,
+    /// What was asked for: blocks are rounded up.
+    pub requested_bytes: u64,
     /// Reserved and neither allocated nor waited for.
     pub free_in_pieces_bytes: u64,
     pub largest_free_piece_bytes: u64,
@@ -74,10 +76,12 @@ impl Diagnosis {
         let whole = !account.ops.is_empty() && history_is_whole(snapshot);
         let replayable = whole || account.earlier > 0;
         let blocks = || snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+        let used = || blocks().filter(|block| block.state == BlockState::Used);
         let free = || blocks().filter(|block| block.state == BlockState::Free).map(|block| block.size);
         Diagnosis {
             reserved_bytes: total(snapshot.segments.iter().map(|segment| segment.size)),
             allocated_bytes: total(snapshot.segments.iter().map(|segment| segment.allocated)),
+            requested_bytes: total(used().map(|block| block.requested)),
             free_in_pieces_bytes: total(free()),
             largest_free_piece_bytes: free().max().unwrap_or(0),
             peak_allocated_bytes: account.peak.allocated,

@@ -53,6 +53,7 @@ impl Launch {
         command.args(arguments).stdin(Stdio::null()).process_group(0);
         self.set_environment(&mut command, torch, stand_in, out, &python);
         self.set_output(&mut command)?;
+        die_with_us(&mut command);
         let child = command.spawn()?;
         Ok(self.wait(child, out, stop))
     }
@@ -94,6 +95,7 @@ impl Launch {
         command.env("PLIMSOLL_GHOST_OUT", out).env("PLIMSOLL_GHOST_LIBRARIES", &stand_in.folder);
         command.env("TRITON_LIBCUDA_PATH", &stand_in.folder);
         command.env("LD_PRELOAD", in_front(stand_in.preload.iter().map(|path| path.as_os_str().into()), "LD_PRELOAD"));
+        command.env("LD_LIBRARY_PATH", in_front([stand_in.absent.as_os_str().into()], "LD_LIBRARY_PATH"));
         command.env("PYTHONPATH", in_front([python.as_os_str().into()], "PYTHONPATH"));
         // A card that is hidden, or a choice among several, was meant for cards that are there.
         command.env_remove("CUDA_VISIBLE_DEVICES");
@@ -128,6 +130,17 @@ impl Launch {
         let _ = child.wait();
         ending
     }
+}
+
+/// A program does not go on by itself where whoever asked about it was killed.
+fn die_with_us(command: &mut Command) {
+    // SAFETY: one system call, which may be made between fork and exec.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        })
+    };
 }
 
 /// How long a program is given to write down what it knows.

@@ -44,6 +44,7 @@ pub struct Replay {
     pub peak_allocated_bytes: u64,
     pub peak_reserved_bytes: u64,
     /// Over orders of the addresses that a driver may give.
+    pub allocated_range: Range,
     pub reserved_range: Range,
     pub limit_bytes: Option<u64>,
     pub ways: Vec<Way>,
@@ -55,13 +56,15 @@ impl Replay {
         let account = Account::of(snapshot, &Notes::default());
         let as_it_was = (String::new(), snapshot.settings.clone());
         let ways = std::iter::once(&as_it_was).chain(others);
+        let ranges = account.ranges(&snapshot.settings);
         Replay {
             allocations: account.levels.len(),
             earlier: account.earlier,
             exact: account.exact,
             peak_allocated_bytes: account.peak.allocated,
             peak_reserved_bytes: account.peak_reserved,
-            reserved_range: account.reserved_range(&snapshot.settings),
+            allocated_range: ranges.allocated,
+            reserved_range: ranges.reserved,
             limit_bytes: limit,
             ways: ways.map(|(name, settings)| way(snapshot, &account, name, settings, limit)).collect(),
         }

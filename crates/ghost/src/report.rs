@@ -102,6 +102,8 @@ pub struct Report {
     pub lower_bound: bool,
     pub peak_allocated_bytes: u64,
     pub peak_reserved_bytes: u64,
+    /// Over orders of the addresses that a driver may give.
+    pub allocated_range: Range,
     pub reserved_range: Range,
     /// Reserved and not allocated when the most is allocated.
     pub fragmentation_bytes: u64,
@@ -140,6 +142,7 @@ impl Findings<'_> {
         let end = self.end();
         let oom = self.out_of_memory();
         let guessed = self.guessed();
+        let ranges = self.account.ranges(self.settings);
         Report {
             card: self.on_card(),
             torch: self.torch(),
@@ -148,7 +151,8 @@ impl Findings<'_> {
             lower_bound: !guessed.is_empty(),
             peak_allocated_bytes: self.account.peak.allocated,
             peak_reserved_bytes: self.account.peak_reserved,
-            reserved_range: self.account.reserved_range(self.settings),
+            allocated_range: ranges.allocated,
+            reserved_range: ranges.reserved,
             fragmentation_bytes: self.account.peak.reserved.saturating_sub(self.account.peak.allocated),
             steps: self.steps(),
             peak: self.peak(),

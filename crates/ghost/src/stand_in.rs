@@ -30,6 +30,8 @@ pub struct StandIn {
     pub folder: PathBuf,
     /// To be loaded first, in this order.
     pub preload: Vec<PathBuf>,
+    /// To be searched first: what lies here cannot be loaded, as on a machine that does not have it.
+    pub absent: PathBuf,
     /// Functions that PyTorch asks for and that neither the stand-in has nor a plain yes is known to serve.
     pub unknown: Vec<String>,
 }
@@ -144,15 +146,27 @@ impl Wants {
     }
 }
 
+/// Names of driver functions that PyTorch looks up when it runs, all at once: one that is missing is an error, even where it
+/// would never be called.
+fn looked_up(libraries: &Path) -> Vec<String> {
+    let bytes = fs::read(libraries.join("libc10_cuda.so")).unwrap_or_default();
+    let words = bytes.split(|byte| *byte == 0).filter_map(|word| std::str::from_utf8(word).ok());
+    let is_name = |word: &&str| word.chars().all(|letter| letter.is_ascii_alphanumeric());
+    words.filter(|word| word.len() < 60 && is_driver_function(word)).filter(is_name).map(String::from).collect()
+}
+
 fn is_nvidias(library: &str) -> bool {
     LIBRARIES
         .iter()
         .any(|start| library.strip_prefix(start).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
 }
 
+fn is_driver_function(name: &str) -> bool {
+    name.strip_prefix("cu").is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_uppercase()))
+}
+
 fn is_cuda_function(name: &str) -> bool {
-    let driver = name.strip_prefix("cu").is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_uppercase()));
-    driver || PREFIXES.iter().any(|start| name.starts_with(start))
+    is_driver_function(name) || PREFIXES.iter().any(|start| name.starts_with(start))
 }
 
 /// Whether a function answers through a pointer, so that a plain yes leaves its caller with nothing.
@@ -181,13 +195,25 @@ impl StandIn {
         let mut wants = Wants::default();
         wants.of_folder(&torch.libraries)?;
         wants.functions.extend(DRIVER.map(String::from));
+        // A newer name serves for a plain one.
+        let served = |name: &String| ["_v2", "_v3"].iter().any(|version| offered.contains(&format!("{name}{version}")));
+        wants.functions.extend(looked_up(&torch.libraries).into_iter().filter(|name| !served(name)));
         wants.libraries.entry("libcuda.so.1".into()).or_default();
         let missing: Vec<String> = wants.functions.difference(&offered).cloned().collect();
         let preload = [stand_in, write_shim(folder, &missing)?];
         let carriers = write_carriers(folder, wants.libraries)?;
         let unknown = missing.into_iter().filter(|name| answers_something(name)).collect();
-        Ok(StandIn { folder: folder.into(), preload: preload.into_iter().chain(carriers).collect(), unknown })
+        let (folder, preload) = (folder.to_path_buf(), preload.into_iter().chain(carriers).collect());
+        Ok(StandIn { absent: write_absent(&folder)?, folder, preload, unknown })
     }
+}
+
+/// NVML knows the cards that are there; PyTorch asks it about others' memory when its own runs out.
+fn write_absent(folder: &Path) -> Result<PathBuf, StandInError> {
+    let absent = folder.join("absent");
+    fs::create_dir_all(&absent).map_err(|cause| io_error(&absent, cause))?;
+    write(&absent.join("libnvidia-ml.so.1"), b"")?;
+    Ok(absent)
 }
 
 /// The shim, and beside it the names of its functions; those whose answer matters are marked.

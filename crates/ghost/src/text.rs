@@ -42,8 +42,12 @@ fn head(report: &Report) -> String {
     if let Some(error) = &report.error {
         let _ = writeln!(text, "  {}: {} at {}", error.kind, error.text, error.line);
     }
-    let range = &report.reserved_range;
-    let _ = writeln!(text, "  peak allocated {} in step {}", bytes(report.peak_allocated_bytes), report.peak.step);
+    let (allocated, range) = (&report.allocated_range, &report.reserved_range);
+    let _ = write!(text, "  peak allocated {} in step {}", bytes(report.peak_allocated_bytes), report.peak.step);
+    if allocated.lowest_bytes < allocated.highest_bytes {
+        let _ = write!(text, "; {} to {}", bytes(allocated.lowest_bytes), bytes(allocated.highest_bytes));
+    }
+    text.push('\n');
     let _ = writeln!(
         text,
         "  peak reserved  {}; {} to {} by the addresses that the driver gives; and {} of context",

@@ -221,3 +221,14 @@ fn an_error_of_the_program_is_told_with_its_line() {
     assert_eq!((report.end, error.kind.as_str(), error.text.as_str()), (End::Failed, "ValueError", "no such column"));
     assert!(error.line.contains("train.py:3"), "{}", error.line);
 }
+
+/// It ends with an error of its own where a length, a count or a mask is not what the host gave the card.
+const READS_LENGTHS: &str = include_str!("../../../tools/ghost/programs/reads_lengths.py");
+
+#[test]
+fn a_program_that_reads_lengths_back_sees_those_it_gave() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let report = ask(&question(&python, folder.path(), READS_LENGTHS, &[], None));
+    assert_eq!((report.end, report.steps.len()), (End::Steps, 3), "{:?}", report.error);
+}

@@ -54,7 +54,7 @@ class Cudnn:
         kind = KINDS[net["kind"]]
         math = TENSOR_MATH if kind else DEFAULT_MATH if net["tf32"] else PLAIN_MATH
         self.call("cudnnSetRNNDescriptor_v8", self.network, STANDARD, CELLS[net["cell"]], DOUBLE_BIAS,
-                  int(net["both"]), LINEAR, kind, 0 if kind == 2 else kind, math, net["input"], net["hidden"],
+                  int(net["both"]), LINEAR, kind, KINDS["f32"], math, net["input"], net["hidden"],
                   net["hidden"], net["layers"], self.dropouts[net["dropout"]], PADDED)
         lengths = (ctypes.c_int * net["batch"])(*[net["steps"]] * net["batch"])
         self.call("cudnnSetRNNDataDescriptor", self.data, kind, 0, net["steps"], net["batch"], net["input"], lengths,

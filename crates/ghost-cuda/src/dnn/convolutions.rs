@@ -20,6 +20,8 @@ pub struct Convolution {
     /// Channels lie side by side.
     pub channels_last: bool,
     pub strided: bool,
+    /// Places of the kernel lie apart.
+    pub dilated: bool,
 }
 
 /// A header, or a table of places, that some kernels want.
@@ -28,6 +30,10 @@ const TINY: u64 = 400;
 const PARTS: u64 = 32;
 /// Most that parts of weights take.
 const MOST_PARTS_BYTES: u64 = 8 << 20;
+/// Dilated ones have as many parts, however large, where their outputs are one row of tiles. Measured were none to eight for
+/// the same weights, by how many places there are: the most is taken.
+const DILATED_PARTS: u64 = 8;
+const ROW_OF_TILES: u64 = 256;
 
 impl Convolution {
     fn bytes(&self, extents: &[u64]) -> u64 {
@@ -81,8 +87,14 @@ impl Convolution {
         (self.bytes(&self.input) + self.bytes(&self.weights)).div_ceil(3) * 4
     }
 
-    fn weight_gradient_bytes(&self) -> u64 {
+    fn parts_bytes(&self) -> u64 {
         let parts = (14 * self.weights_in_f32()).min(MOST_PARTS_BYTES);
+        let outputs = self.weights.first().copied().unwrap_or(0);
+        if self.dilated && outputs <= ROW_OF_TILES { parts.max(DILATED_PARTS * self.weights_in_f32()) } else { parts }
+    }
+
+    fn weight_gradient_bytes(&self) -> u64 {
+        let parts = self.parts_bytes();
         if self.channels_last {
             parts
         } else if self.is_pointwise() {
@@ -107,6 +119,7 @@ mod tests {
             element_bytes: bytes,
             channels_last: last,
             strided: false,
+            dilated: false,
         }
     }
 
@@ -121,6 +134,14 @@ mod tests {
         assert_eq!(convolution(32, (2048, 512), 7, 1, 2, false).work_bytes(Pass::Forward), 8_028_176);
         assert_eq!(convolution(32, (256, 128), 56, 1, 4, false).work_bytes(Pass::WeightGradient), 4_194_304);
         assert_eq!(convolution(32, (512, 128), 28, 1, 2, false).work_bytes(Pass::WeightGradient), 8_388_608);
+    }
+
+    /// The largest of DeepLabV3, as measured but for 128 bytes.
+    #[test]
+    fn weights_of_dilated_ones_are_summed_in_eight_parts() {
+        let dilated = Convolution { dilated: true, ..convolution(8, (2048, 256), 32, 3, 4, false) };
+        assert_eq!(dilated.work_bytes(Pass::WeightGradient), 245_366_928 - 128);
+        assert_eq!(dilated.work_bytes(Pass::InputGradient), 94_371_856);
     }
 
     #[test]

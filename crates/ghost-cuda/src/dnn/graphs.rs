@@ -29,6 +29,7 @@ const GRAPH_ENGINES: c_int = 802;
 const TENSOR_KIND: c_int = 901;
 const TENSOR_EXTENTS: c_int = 902;
 const TENSOR_STRIDES: c_int = 903;
+const CONVOLUTION_DILATIONS: c_int = 102;
 const CONVOLUTION_STEPS: c_int = 103;
 const ENGINE_GRAPH: c_int = 1300;
 
@@ -101,7 +102,8 @@ impl Descriptor {
         let (Some(input), Some(weights), Some(output)) = (self.one(input), self.one(weights), self.one(output)) else {
             return 0;
         };
-        let steps = self.one(settings).map_or_else(Vec::new, |settings| settings.numbers(CONVOLUTION_STEPS));
+        let setting = |name| self.one(settings).map_or_else(Vec::new, |settings| settings.numbers(name));
+        let any_above_one = |name| setting(name).iter().any(|number: &u64| *number > 1);
         let strides = input.numbers(TENSOR_STRIDES);
         let convolution = Convolution {
             input: input.numbers(TENSOR_EXTENTS),
@@ -109,7 +111,8 @@ impl Descriptor {
             output: output.numbers(TENSOR_EXTENTS),
             element_bytes: input.element_bytes(),
             channels_last: strides.get(1) == Some(&1) && strides.last() != Some(&1),
-            strided: steps.iter().any(|step| *step > 1),
+            strided: any_above_one(CONVOLUTION_STEPS),
+            dilated: any_above_one(CONVOLUTION_DILATIONS),
         };
         convolution.work_bytes(pass)
     }

@@ -174,8 +174,7 @@ class Ghost:
         atexit.register(self.finish, "end")
 
     def out_of_memory(self, device, wanted, total, free):
-        frames = stack_of_main_thread()
-        self.describe("oom", wanted=wanted, total=total, free=free, stack=frames)
+        self.describe("oom", wanted=wanted, total=total, free=free, stack=stack_of_main_thread())
 
     def counters(self):
         return self.torch._C._cuda_memoryStats(self.torch.cuda.current_device())
@@ -281,11 +280,14 @@ class Answers:
     - a number that the program itself asks for (`.item()`, `float()`, `int()`) is 1, so that it can be divided by;
       PyTorch's own code gets 0, which is what its loss scaler takes for "no overflow";
     - `isfinite` holds, `isnan` and `isinf` do not;
-    - `nonzero`, boolean indexing and `masked_select` find everything: the largest they could be.
+    - `nonzero`, boolean indexing and `masked_select` find everything: the largest they could be;
+    - lengths, masks and counts that came from the host are still known there: see `Known`;
+    - `torch.distributions` does not look whether its parameters are valid.
     """
 
     def __init__(self, torch):
         self.torch = torch
+        self.known = Known(torch)
         self.inside = os.path.dirname(torch.__file__) + os.sep
         self.true = weakref.WeakValueDictionary()
         self.originals = []
@@ -299,15 +301,25 @@ class Answers:
             self.replace(owner, "isfinite", self.finite)
             self.replace(owner, "all", self.follow)
             self.replace(owner, "any", self.follow)
+        self.known.start(self.replace)
+        self.torch.distributions.Distribution.set_default_validate_args(False)
         self.find_everything()
 
     def replace(self, owner, name, wrap):
-        original = getattr(owner, name)
+        """Functions of torch stay what they are to TorchScript, which knows them by identity."""
+        original = getattr(owner, name, None)
+        if original is None:
+            return
         self.originals.append((owner, name, original))
-        setattr(owner, name, wrap(original))
+        replaced = wrap(original)
+        setattr(owner, name, replaced)
+        builtins = self.torch.jit._builtins
+        operation = builtins._find_builtin(original) if owner is self.torch else None
+        if operation:
+            builtins._register_builtin(replaced, operation)
 
     def stop(self):
-        for owner, name, original in self.originals:
+        for owner, name, original in reversed(self.originals):
             setattr(owner, name, original)
 
     def from_outside(self):
@@ -316,7 +328,12 @@ class Answers:
     def number(self, original):
         def answer(tensor, *args):
             value = original(tensor, *args)
-            if not tensor.is_cuda or not self.from_outside():
+            if not tensor.is_cuda:
+                return value
+            kept = self.known.of(tensor)
+            if kept is not None:
+                return type(value)(kept.item())
+            if not self.from_outside():
                 return value
             if id(tensor) in self.true or type(value) is bool:
                 return type(value)(id(tensor) in self.true)
@@ -326,7 +343,8 @@ class Answers:
 
     def truth(self, original):
         def answer(tensor):
-            return id(tensor) in self.true or original(tensor)
+            kept = self.known.of(tensor)
+            return bool(kept) if kept is not None else id(tensor) in self.true or original(tensor)
 
         return answer
 
@@ -359,6 +377,158 @@ class Answers:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a kernel is replaced
             self.overrides.impl("nonzero", nonzero, "CUDA")
+
+
+class Known:
+    """Values of small integer and boolean tensors that the host gave the card: lengths, masks, counts. A copy of each stays on
+    the host and goes through the same functions, as far as they are listed here, so that a program that reads a largest
+    length back sees the true one. What a function that is not listed makes of them is not known, nor is a tensor that one
+    has changed in place. Beside what is known, a condition that is not does not hold."""
+
+    MOST = 1 << 16
+    MAKERS = ("tensor", "as_tensor", "full", "ones", "zeros", "arange", "ones_like", "zeros_like", "full_like")
+    MOVERS = ("to", "cuda", "cpu")
+    METHODS = ("long", "int", "bool", "float", "tolist", "expand", "view", "__getitem__", "__invert__", "__neg__", "__add__",
+               "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__floordiv__", "__truediv__", "__mod__", "__and__",
+               "__or__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
+    FUNCTIONS = ("max", "min", "amax", "amin", "sum", "cumsum", "all", "any", "add", "sub", "mul", "div", "floor_divide",
+                 "remainder", "clamp", "eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "diff",
+                 "reshape", "unsqueeze", "squeeze", "flatten", "argmax", "argmin", "sort")
+
+    def __init__(self, torch):
+        self.torch = torch
+        # By identity: the tensor, how often it had been changed, and its values.
+        self.kept = {}
+
+    def start(self, replace):
+        tensor = self.torch.Tensor
+        self.tolist = tensor.tolist
+        # `with torch.device(…)` lists the makers when it is first used, and must list the true ones.
+        importlib.import_module("torch.utils._device")._device_constructors()
+        for name in self.MAKERS:
+            replace(self.torch, name, self.maker)
+        for name in self.MOVERS:
+            replace(tensor, name, self.mover)
+        for name in self.METHODS + self.FUNCTIONS:
+            replace(tensor, name, self.follower)
+        for name in self.FUNCTIONS:
+            replace(self.torch, name, self.follower)
+        replace(tensor, "__setitem__", self.setter)
+
+    def of(self, tensor):
+        found = self.kept.get(id(tensor))
+        if found is None or found[0]() is not tensor or found[1] != self.changes(tensor):
+            return None
+        return found[2]
+
+    def changes(self, tensor):
+        """How often it was changed in place; inference mode does not count."""
+        return 0 if tensor.is_inference() else tensor._version
+
+    def keep(self, tensor, values):
+        if tensor.shape != values.shape:
+            return
+        name = id(tensor)
+        gone = weakref.ref(tensor, lambda _: self.kept.pop(name, None))
+        self.kept[name] = (gone, self.changes(tensor), values)
+
+    def worth(self, tensor):
+        if not isinstance(tensor, self.torch.Tensor) or not tensor.is_cuda or tensor.numel() > self.MOST:
+            return False
+        return not (tensor.is_floating_point() or tensor.is_complex())
+
+    def on_host(self, function, *args, **kwargs):
+        """The same of the values, if they allow it."""
+        try:
+            with self.torch.no_grad():
+                return function(*args, **kwargs)
+        except Exception:
+            return None
+
+    def maker(self, original):
+        shape_counts = original.__name__.endswith("_like")
+
+        def answer(*args, **kwargs):
+            found = original(*args, **kwargs)
+            if kwargs.get("out") is not None or not self.worth(found):
+                return found
+            args = self.values(args)
+            if shape_counts or not self.on_card((*args, *kwargs.values())):
+                values = self.on_host(original, *args, **dict(kwargs, device="cpu"))
+                if values is not None:
+                    self.keep(found, values)
+            return found
+
+        return answer
+
+    def values(self, things):
+        """With values in place of tensors, where those are known."""
+        kept = (self.of(thing) if isinstance(thing, self.torch.Tensor) else None for thing in things)
+        return [thing if values is None else values for thing, values in zip(things, kept)]
+
+    def mover(self, original):
+        def answer(tensor, *args, **kwargs):
+            found = original(tensor, *args, **kwargs)
+            if found is tensor or found.is_cuda == tensor.is_cuda:
+                return found
+            if not found.is_cuda:
+                values = self.of(tensor)
+                if values is not None:
+                    found.copy_(values)
+            elif self.worth(found):
+                self.keep(found, tensor.detach().to(found.dtype, copy=True))
+            return found
+
+        return answer
+
+    def follower(self, original):
+        def answer(tensor, *args, **kwargs):
+            if not self.kept or id(tensor) not in self.kept and not (args and id(args[0]) in self.kept):
+                return original(tensor, *args, **kwargs)
+            if original is self.tolist and self.of(tensor) is not None:
+                return self.of(tensor).tolist()
+            found = original(tensor, *args, **kwargs)
+            self.follow(original, found, (tensor, *args), kwargs)
+            return found
+
+        return answer
+
+    def follow(self, original, found, args, kwargs):
+        args = [self.condition(value) for value in self.values(args)]
+        kwargs = dict(zip(kwargs, self.values(list(kwargs.values()))))
+        if self.on_card((*args, *kwargs.values())):
+            return
+        values = self.on_host(original, *args, **kwargs)
+        pairs = zip(found, values) if isinstance(values, tuple) else [(found, values)]
+        for tensor, value in pairs:
+            if isinstance(value, self.torch.Tensor) and isinstance(tensor, self.torch.Tensor) and tensor.is_cuda:
+                self.keep(tensor, value)
+
+    def condition(self, thing):
+        """One that nobody computed does not hold, as everywhere: so a loop ends at its largest length."""
+        unknown = isinstance(thing, self.torch.Tensor) and thing.dtype is self.torch.bool and self.worth(thing)
+        return self.torch.zeros(thing.shape, dtype=thing.dtype, device="cpu") if unknown else thing
+
+    def on_card(self, thing):
+        if isinstance(thing, (tuple, list)):
+            return any(self.on_card(inner) for inner in thing)
+        return isinstance(thing, self.torch.Tensor) and thing.is_cuda
+
+    def setter(self, original):
+        def answer(tensor, place, value):
+            values = self.of(tensor) if id(tensor) in self.kept else None
+            original(tensor, place, value)
+            if values is None:
+                return
+            place, value = self.values((place, value))
+            if self.on_card(place) or self.on_card(value):
+                return
+            # A copy: views of it may be others' values.
+            values = values.clone()
+            self.on_host(original, values, place, value)
+            self.keep(tensor, values)
+
+        return answer
 
 
 class World:
