@@ -113,7 +113,7 @@ mod tests {
     fn sweep(entry: &'static str, reads: Range<u64>, writes: Range<u64>) -> Step {
         let kernel = Kernel::new(Source { name: "any", text: "" }, entry);
         let elements = (reads.end - reads.start) as usize;
-        let sets = vec![Set { addresses: vec![reads.start, writes.start], elements }];
+        let sets = vec![Set { addresses: vec![reads.start, writes.start], words: Vec::new(), elements }];
         let launch = Recorded::Sweep(Sweep { kernel, width: 1, sets, shared: vec![Arg::U32(1)] });
         Step { launch, touched: touched(reads, writes), ticks: Shares::from_elem((0, 1.0), 1) }
     }

@@ -1,12 +1,12 @@
 //! What attention launches on a card, without one: `attention_launches BATCH LENGTH HEADS WIDTH [causal] [mask]
-//! [dropout] [f16] [--arch N]` prints the kernels of both directions as JSON, with the arguments and the arena that they
+//! [dropout] [bias] [f16] [--arch N]` prints the kernels of both directions as JSON, with the arguments and the arena that they
 //! would have. benches/attention runs them beside other libraries' attention.
 
 use plimsoll_core::autodiff::gradients;
 use plimsoll_core::graph::{Class, Target};
 use plimsoll_core::graph::{Component, Graph, GraphError, Init, InputKind, ValueId};
 use plimsoll_core::kernels::cuda::{Arg, Recorded, Recorder};
-use plimsoll_core::ops::{Attention, Binary, Cast, Reshape, Sum};
+use plimsoll_core::ops::{Attention, Bias, Binary, Cast, Reshape, Sum};
 use plimsoll_core::plan::{Layout, LayoutOptions, Phase, Program, lay_out};
 use plimsoll_core::types::{DType, Type};
 use plimsoll_cuda::{Bases, record_node};
@@ -16,6 +16,9 @@ use std::error::Error;
 /// What addresses count from: an argument that lies past it is one.
 const BASES: Bases = Bases { device: 1 << 40, host: 1 << 44 };
 const DROPOUT: f32 = 0.1;
+/// T5's relative bias: rows of its table, and the distance from which on they no longer change.
+const BIAS_ROWS: usize = 32;
+const BIAS_DISTANCE: usize = 128;
 
 /// What is asked for.
 struct Shape {
@@ -39,8 +42,12 @@ impl Shape {
 
     fn op(&self) -> Attention {
         let plain = Attention::plain((self.sizes[3] as f64).powf(-0.5));
-        let dropout = self.has("dropout").then_some((DROPOUT, 7));
-        Attention { causal: self.has("causal"), key_mask: self.has("mask"), dropout, ..plain }
+        let (causal, dropout) = (self.has("causal"), self.has("dropout").then_some((DROPOUT, 7)));
+        let bias = match self.has("bias") {
+            true => Bias::Relative { bidirectional: !causal, max_distance: BIAS_DISTANCE },
+            false => Bias::None,
+        };
+        Attention { causal, key_mask: self.has("mask"), dropout, bias, ..plain }
     }
 
     /// Attention, a loss and the gradient of what goes in.
@@ -54,6 +61,10 @@ impl Shape {
         let qkv = input("qkv", Type::new(dtype, &[batch, length, 3, heads, width]))?;
         let coefficients = input("coefficients", Type::new(dtype, &[batch, length, heads, width]))?;
         let mut inputs = vec![qkv];
+        if self.has("bias") {
+            inputs.push(input("bias", Type::new(dtype, &[BIAS_ROWS, heads]))?);
+        }
+        let wanted = inputs.clone();
         if self.has("mask") {
             inputs.push(input("mask", Type::new(DType::I32, &[batch, length]))?);
         }
@@ -63,7 +74,7 @@ impl Shape {
         let out = graph.apply_all("attention", self.op(), &inputs)?[0];
         let loss = weighted_sum(&mut graph, out, coefficients)?;
         let seed = graph.scalar("seed")?;
-        let found = gradients(&mut graph, loss, seed, &[qkv])?;
+        let found = gradients(&mut graph, loss, seed, &wanted)?;
         found.into_iter().flatten().for_each(|grad| graph.keep(grad));
         Ok(graph)
     }

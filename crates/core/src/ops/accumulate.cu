@@ -1,5 +1,5 @@
 // The part may be narrower than the total.
-extern "C" __global__ void accumulate(MANY, ROUNDING) {
+extern "C" __global__ void accumulate(MANY, ROUNDING_OF_SETS) {
     const Set& set = set_of_block(sets, count);
     i64 i = index_in(set), n = set.n;
     if (i >= n) return;
@@ -9,5 +9,5 @@ extern "C" __global__ void accumulate(MANY, ROUNDING) {
     load(a, part, i, n);
     load(sum, total, i, n);
     UNROLL for (int k = 0; k < WIDTH; k++) sum[k] += a[k];
-    store_rounded(sum, total, i, n, READ_ROUNDING, 0);
+    store_rounded(sum, total, i, n, READ_ROUNDING_OF(set), 0);
 }

@@ -1,6 +1,6 @@
 //! `total += part`, in place: gradients over micro-steps, metrics over batches.
 
-use super::cuda::{refuse_f64, source, sweep, typed};
+use super::cuda::{refuse_f64, source, sweep_with, typed};
 use super::*;
 use crate::kernels::cpu::elementwise::combine;
 use crate::types::DType;
@@ -88,7 +88,8 @@ fn put(op: &dyn Op, launch: &mut Launch<'_>, rounding: Option<Rounding>) -> Resu
     let (part, total, rng) = (&launch.inputs[0], &launch.outputs[0], launch.inputs.get(2));
     let headers = source!("accumulate", "map", "sweep", "rounding");
     let kernel = typed(headers, "accumulate", &[("P", part), ("T", total)]);
-    sweep(launch, Rounding::define(rounding, kernel), &[part, total], &Rounding::args(rounding, rng))
+    let (words, rng) = Rounding::in_sweep(rounding, rng);
+    sweep_with(launch, Rounding::define(rounding, kernel), &[part, total], words, &[rng])
 }
 
 #[cfg(test)]

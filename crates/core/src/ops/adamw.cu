@@ -1,7 +1,7 @@
 // One pass over weights, moments and gradients; scalars that change from step to step are read from the arena. A factor
 // that is not finite skips the step.
 extern "C" __global__ void adamw(MANY, const S* rate, const S* correction1, const S* correction2, const C* clip,
-                                 float b1, float b2, float b2_rest, float eps, float weight_decay, ROUNDING) {
+                                 float b1, float b2, float b2_rest, float eps, float weight_decay, ROUNDING_OF_SETS) {
     const Set& set = set_of_block(sets, count);
     i64 i = index_in(set), n = set.n;
     if (i >= n) return;
@@ -26,7 +26,7 @@ extern "C" __global__ void adamw(MANY, const S* rate, const S* correction1, cons
         weight[k] = weight[k] * decay - step * moment1[k] / (sqrtf(moment2[k]) / root + eps);
         grad[k] = 0.0f;
     }
-    Rounding rounding = READ_ROUNDING;
+    Rounding rounding = READ_ROUNDING_OF(set);
     store_rounded(weight, w, i, n, rounding, 0);
     store_rounded(moment1, m, i, n, rounding, 1);
     store_rounded(moment2, v, i, n, rounding, 2);

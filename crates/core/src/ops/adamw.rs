@@ -1,6 +1,6 @@
 //! AdamW with decoupled weight decay, as PyTorch computes it, in one pass over (w, m, v, g).
 
-use super::cuda::{mismatch, refuse_f64, source, sweep, typed};
+use super::cuda::{mismatch, refuse_f64, source, sweep_with, typed};
 use super::*;
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::elementwise::{clear, ranges};
@@ -73,11 +73,11 @@ impl Op for AdamW {
         let kernel = typed(source!("adamw", "map", "sweep", "rounding"), "adamw", &types);
         let constants = [1.0 - self.beta1, self.beta2, 1.0 - self.beta2, self.eps, self.weight_decay];
         let scalars = [lr, correction1, correction2, clip].map(Arg::from);
-        let rounding = Rounding::args(self.rounding, rng.first());
-        let more = scalars.into_iter().chain(constants.map(|x| Arg::F32(x as f32))).chain(rounding);
+        let (words, rng) = Rounding::in_sweep(self.rounding, rng.first());
+        let more = scalars.into_iter().chain(constants.map(|x| Arg::F32(x as f32))).chain([rng]);
         let more: Vec<Arg> = more.collect();
         let kernel = Rounding::define(self.rounding, kernel).define("ZERO_GRADIENT", u32::from(self.zero_gradient));
-        sweep(launch, kernel, &[w, m, v, g], &more)
+        sweep_with(launch, kernel, &[w, m, v, g], words, &more)
     }
 }
 

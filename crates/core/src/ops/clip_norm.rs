@@ -67,7 +67,7 @@ impl Op for ClipNorm {
         let limit = self.max_norm.unwrap_or(0.0) as f32;
         let limited = u32::from(self.max_norm.is_some());
         let kernel = Kernel::new(SOURCE, "clip").dtype("T", DType::F32).define("WIDTH", 4).define("SHARE", SHARE);
-        let kernel = kernel.define("SETS", 1).define("TENSORS", 1);
+        let kernel = kernel.define("SETS", 1).define("TENSORS", 1).define("OWN_WORDS", 0);
         let [norm, factor] = [0, 1].map(|i| Arg::from(&launch.outputs[i]));
         let args: [Arg; 6] = [Arg::Address(parts), count.into(), norm, factor, limited.into(), limit.into()];
         launch.kernel(&kernel, Grid::new(1, 1024), &args)
@@ -84,7 +84,7 @@ const PER_THREAD: usize = SHARE / 256;
 fn put_squares(launch: &mut Launch<'_>, gradients: &[DeviceTensor], parts: u64) -> Result<usize, CudaError> {
     let width = width(&gradients.iter().collect::<Vec<_>>(), 0);
     let kernel = typed(SOURCE, "squares", &[("T", &gradients[0])]).define("WIDTH", width).define("SHARE", SHARE);
-    let set = |g: &DeviceTensor| Set { addresses: vec![g.address], elements: g.ty.elements() };
+    let set = |g: &DeviceTensor| Set { addresses: vec![g.address], words: Vec::new(), elements: g.ty.elements() };
     let sets: Vec<Set> = gradients.iter().map(set).filter(|set| set.elements > 0).collect();
     let count = sets.iter().map(|set| device_sums(set.elements)).sum();
     match sets.is_empty() {

@@ -68,8 +68,19 @@ pub(super) fn sweep(
     tensors: &[&DeviceTensor],
     shared: &[Arg],
 ) -> Result<(), CudaError> {
+    sweep_with(launch, kernel, tensors, Vec::new(), shared)
+}
+
+/// The same where each set of tensors has words of its own.
+pub(super) fn sweep_with(
+    launch: &mut Launch<'_>,
+    kernel: Kernel,
+    tensors: &[&DeviceTensor],
+    words: Vec<u64>,
+    shared: &[Arg],
+) -> Result<(), CudaError> {
     let (elements, width) = (tensors[0].ty.elements(), width(tensors, 0));
-    let set = Set { addresses: tensors.iter().map(|t| t.address).collect(), elements };
+    let set = Set { addresses: tensors.iter().map(|t| t.address).collect(), words, elements };
     let sweep = Sweep { kernel: kernel.define("WIDTH", width), width, sets: vec![set], shared: shared.to_vec() };
     if elements == 0 { Ok(()) } else { launch.queue.sweep(sweep) }
 }

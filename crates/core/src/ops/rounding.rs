@@ -52,6 +52,12 @@ impl Rounding {
         kernel.define("ROUNDED", u32::from(rounding.is_some()))
     }
 
+    /// What a set of a sweep has of its own, and the argument `ROUNDING_OF_SETS` of all of them.
+    pub(super) fn in_sweep(rounding: Option<Rounding>, rng: Option<&DeviceTensor>) -> (Vec<u64>, Arg) {
+        let words = rounding.map_or(Vec::new(), |Rounding { site, first }| vec![site, first as u64]);
+        (words, rng.map_or(Arg::Address(0), Arg::from))
+    }
+
     /// The arguments `ROUNDING` of a kernel. `rng` is not read if nothing is rounded.
     pub(super) fn args(rounding: Option<Rounding>, rng: Option<&DeviceTensor>) -> [Arg; 3] {
         let Rounding { site, first } = rounding.unwrap_or(Rounding { site: 0, first: 0 });

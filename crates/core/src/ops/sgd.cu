@@ -1,6 +1,6 @@
 // MOMENTUM: whether there is a buffer; without one `buffer` is the weight's own address and not touched. A factor that
 // is not finite skips the step.
-extern "C" __global__ void sgd(MANY, const S* rate, const C* clip, float momentum, float weight_decay, ROUNDING) {
+extern "C" __global__ void sgd(MANY, const S* rate, const C* clip, float momentum, float weight_decay, ROUNDING_OF_SETS) {
     const Set& set = set_of_block(sets, count);
     i64 i = index_in(set), n = set.n;
     if (i >= n) return;
@@ -22,7 +22,7 @@ extern "C" __global__ void sgd(MANY, const S* rate, const C* clip, float momentu
         weight[k] -= lr * moving[k];
         grad[k] = 0.0f;
     }
-    Rounding rounding = READ_ROUNDING;
+    Rounding rounding = READ_ROUNDING_OF(set);
     store_rounded(weight, w, i, n, rounding, 0);
     if (MOMENTUM) store_rounded(moving, buffer, i, n, rounding, 1);
     if (ZERO_GRADIENT) store(grad, g, i, n);

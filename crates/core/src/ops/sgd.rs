@@ -1,6 +1,6 @@
 //! Stochastic gradient descent with momentum and coupled weight decay, as PyTorch computes it.
 
-use super::cuda::{refuse_f64, source, sweep, typed};
+use super::cuda::{refuse_f64, source, sweep_with, typed};
 use super::*;
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::elementwise::{clear, ranges};
@@ -83,9 +83,9 @@ impl Op for Sgd {
             .define("MOMENTUM", u32::from(self.has_buffer()))
             .define("ZERO_GRADIENT", u32::from(self.zero_gradient));
         let constants = [self.momentum, self.weight_decay].map(|x| Arg::F32(x as f32));
-        let rounding = Rounding::args(self.rounding, inputs.get(gradient + 3));
-        let more: Vec<Arg> = [lr, clip].into_iter().map(Arg::from).chain(constants).chain(rounding).collect();
-        sweep(launch, kernel, &[w, buffer, g], &more)
+        let (words, rng) = Rounding::in_sweep(self.rounding, inputs.get(gradient + 3));
+        let more: Vec<Arg> = [lr, clip].into_iter().map(Arg::from).chain(constants).chain([rng]).collect();
+        sweep_with(launch, kernel, &[w, buffer, g], words, &more)
     }
 }
 

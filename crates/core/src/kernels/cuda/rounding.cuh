@@ -3,6 +3,13 @@
 
 #define ROUNDING const i64 *rng, u64 site, i64 first
 #define READ_ROUNDING rounding_of(rng, site, first)
+// Of a sweep, in which every set has its own site and first element.
+#define ROUNDING_OF_SETS const i64* rng
+#if ROUNDED
+#define READ_ROUNDING_OF(set) rounding_of(rng, set.words[0], (i64)set.words[1])
+#else
+#define READ_ROUNDING_OF(set) Rounding{}
+#endif
 
 struct Rounding {
     Stream stream;

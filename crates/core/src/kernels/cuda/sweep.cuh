@@ -1,9 +1,12 @@
 // One launch for many sets of tensors, such as a weight with its moments and its gradient, set after set. The tensors of
 // a set have n elements each, and the blocks from `first` on are theirs. SETS is the room for sets, TENSORS how many
-// tensors make one.
+// tensors make one, OWN_WORDS how many words belong to one beside them.
 
 struct Set {
     void* at[TENSORS];
+#if OWN_WORDS
+    u64 words[OWN_WORDS];
+#endif
     i64 n, first;
 };
 struct Sets {

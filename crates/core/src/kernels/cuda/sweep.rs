@@ -15,10 +15,11 @@ pub struct Sweep {
     pub shared: Vec<Arg>,
 }
 
-/// Tensors of equally many elements.
+/// Tensors of equally many elements, and what else belongs to them alone, such as where chance comes from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Set {
     pub addresses: Vec<u64>,
+    pub words: Vec<u64>,
     pub elements: usize,
 }
 
@@ -31,31 +32,39 @@ impl Sweep {
         self.sets[0].addresses.len()
     }
 
-    /// 64-bit words of a set: its addresses, its length and its first block.
+    fn own_words(&self) -> usize {
+        self.sets[0].words.len()
+    }
+
+    /// 64-bit words of a set: its addresses, its own words, its length and its first block.
     fn words_per_set(&self) -> usize {
-        self.tensors() + 2
+        self.tensors() + self.own_words() + 2
     }
 
     fn most_sets(&self) -> usize {
-        Sweep::most_sets_of(self.tensors())
+        Sweep::most_sets_of(self.tensors() + self.own_words())
     }
 
-    /// How many sets of so many tensors a launch has room for.
-    pub(crate) fn most_sets_of(tensors: usize) -> usize {
-        TABLE_BYTES / (8 * (tensors + 2))
+    /// How many sets of so many tensors and words of their own a launch has room for.
+    pub(crate) fn most_sets_of(words: usize) -> usize {
+        TABLE_BYTES / (8 * (words + 2))
     }
 
     /// Whether one launch can do what both do, `sets` of them in all.
     pub fn is_like(&self, other: &Sweep, sets: usize) -> bool {
         sets <= self.most_sets()
             && self.tensors() == other.tensors()
+            && self.own_words() == other.own_words()
             && self.kernel == other.kernel
             && self.shared == other.shared
     }
 
     /// The kernels that sweeps like this one are launched with, by room for sets.
     pub fn kernels(&self) -> impl Iterator<Item = (usize, Kernel)> + '_ {
-        let sized = |room: usize| self.kernel.clone().define("TENSORS", self.tensors()).define("SETS", room);
+        let sized = |room: usize| {
+            let kernel = self.kernel.clone().define("TENSORS", self.tensors());
+            kernel.define("OWN_WORDS", self.own_words()).define("SETS", room)
+        };
         [1, 16, self.most_sets()].into_iter().map(move |room| (room, sized(room)))
     }
 
@@ -82,6 +91,7 @@ impl Sweep {
         let (mut words, mut first) = (Vec::new(), 0);
         for set in &self.sets {
             words.extend_from_slice(&set.addresses);
+            words.extend_from_slice(&set.words);
             words.extend([set.elements as u64, first as u64]);
             first += self.blocks(set);
         }
@@ -98,7 +108,7 @@ mod tests {
 
     fn sweep(elements: &[usize]) -> Sweep {
         let kernel = Kernel::new(Source { name: "cast", text: "" }, "cast");
-        let set = |&elements: &usize| Set { addresses: vec![64, 128], elements };
+        let set = |&elements: &usize| Set { addresses: vec![64, 128], words: Vec::new(), elements };
         Sweep { kernel, width: 4, sets: elements.iter().map(set).collect(), shared: Vec::new() }
     }
 
@@ -108,6 +118,14 @@ mod tests {
         assert_eq!(three.table()[..12], [64, 128, 1, 0, 64, 128, 1025, 1, 64, 128, 4096, 3]);
         assert_eq!((three.table().len(), three.grid().blocks[0]), (16 * 4, 7));
         assert_eq!(sweep(&[5]).table(), [64, 128, 5, 0]);
+    }
+
+    #[test]
+    fn sets_bring_words_of_their_own() {
+        let mut two = sweep(&[5, 6]);
+        two.sets.iter_mut().zip([7, 9]).for_each(|(set, site)| set.words = vec![site, 16]);
+        assert_eq!(two.table()[..12], [64, 128, 7, 16, 5, 0, 64, 128, 9, 16, 6, 1]);
+        assert!(two.is_like(&two, 80) && !two.is_like(&two, 81) && !two.is_like(&sweep(&[5]), 2));
     }
 
     #[test]

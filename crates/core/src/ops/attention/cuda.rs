@@ -344,15 +344,20 @@ impl<'a> Call<'a> {
             .define("BF16", (self.dtype == DType::Bf16) as u32)
     }
 
-    /// The blocks of a kernel for `len` queries, or keys, of every head of `samples` samples.
-    fn grid(&self, entry: &str, samples: usize, len: usize) -> Grid {
-        let (blocks, threads, shared) = match self.form {
+    /// The blocks that `len` queries, or keys, of a head take, how many threads each has, and its dynamic shared memory.
+    fn blocks(&self, entry: &str, len: usize) -> (usize, usize, usize) {
+        match self.form {
             Form::Groups => groups::blocks(entry, &self.shape, self.op.dropout.is_some(), len),
             form => {
                 let (blocks, threads) = form.blocks(&self.shape, len);
                 (blocks, threads, form.shared(&self.shape, entry != "forward"))
             }
-        };
+        }
+    }
+
+    /// The blocks of a kernel for `len` queries, or keys, of every head of `samples` samples.
+    fn grid(&self, entry: &str, samples: usize, len: usize) -> Grid {
+        let (blocks, threads, shared) = self.blocks(entry, len);
         Grid::new(samples * self.shape.heads * blocks, threads).shared(shared)
     }
 
@@ -424,7 +429,10 @@ impl<'a> Call<'a> {
             Arg::Address(self.position),
             Arg::I32(s.first_position() as i32),
         ];
-        launch.kernel(&kernel, Grid::over(count, 1), &args)
+        let values = if self.op.bias.tables() == 1 { s.heads } else { 1 };
+        let mut grid = Grid::over(count, 1);
+        grid.blocks[1] = values as u32;
+        launch.kernel(&kernel, grid, &args)
     }
 
     /// Of a disentangled bias, the products of a group's queries and keys with the rows in use.
@@ -584,9 +592,10 @@ impl<'a> Backward<'a> {
             let sums = if call.op.bias.tables() == 1 { call.space.parts } else { call.space.dby_query };
             let own = match call.form {
                 Form::Groups => vec![Arg::Address(to.q), Arg::Address(out)],
-                _ => vec![Arg::Address(to.q), Arg::Address(sums), int(s.bias_rows)],
+                _ => vec![Arg::Address(to.q)],
             };
-            let (args, entry) = ([&operands[..], &own, &rest].concat(), "backward_queries");
+            let bias = [Arg::Address(sums), int(s.bias_rows)];
+            let (args, entry) = ([&operands[..], &own, &bias, &rest].concat(), "backward_queries");
             launch.kernel(&call.kernel(entry, s.q_len), call.grid(entry, samples, s.q_len), &args)?;
         }
         if call.is_empty(s.k_len) {
@@ -669,7 +678,7 @@ impl<'a> Backward<'a> {
 
     fn add_up_relative(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
         let (call, s) = (&self.call, &self.call.shape);
-        let tiles = call.form.blocks(s, s.q_len).0;
+        let tiles = call.blocks("backward_queries", s.q_len).0;
         add_up(launch, call.dtype, call.space.parts, self.dtables[0], s.bias_rows * s.heads, s.batch * tiles)
     }
 }

@@ -4,6 +4,7 @@
 struct Notes {
     Shown<FAR> shown[2];
     uint4 keys[2];
+    Near<OWN, FAR> near[2];
 };
 
 // The rows of a lane, as far as they have come.
@@ -71,6 +72,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     Lane lane;
     int i0 = at.tile * OWN, own = i0 + 16 * lane.warp + lane.g;
     mask += (i64)at.b * k_len;
+    by_distance += (i64)at.h * (q_len + k_len - 1);
+    // What turns products into scores, unless a bias was added to them already.
+    float unit_of_scores = BIAS ? 1.0f : scale;
     auto end_of = [&](int i) { return LIMITED ? min(max(first + i + 1, 0), k_len) : k_len; };
     Draws draws(notes.keys, at.b, at.h, state, site, sample);
 
@@ -84,12 +88,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     auto bring = [&](int n, int value) {
         if (n < count) (value ? value_copier : key_copier).start(tile_of(n, value), start_of(n), k_len);
     };
-    auto bring_mask = [&](int n) {
+    auto bring_notes = [&](int n) {
         if (MASKED && n < count) notes.shown[n % 2].bring(mask, start_of(n), k_len);
+        if (BIAS == 1 && n < count) notes.near[n % 2].bring(by_distance, i0, start_of(n), q_len, k_len);
     };
-    bring(0, 0), bring_mask(0);
+    bring(0, 0), bring_notes(0);
     close_copies();
-    bring(1, 0), bring(0, 1), bring_mask(1);
+    bring(1, 0), bring(0, 1), bring_notes(1);
     close_copies();
 
     u32 mine = unit_of(queries) + lane.warp / 4 * UNITS(8192);
@@ -106,8 +111,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     auto weigh = [&](int n) {
         int j0 = start_of(n);
         const Shown<FAR>& shown = notes.shown[n % 2];
+        if (BIAS == 1) add_near<FAR>(s, notes.near[n % 2].entry(own - i0, 4 * lane.t), scale);
         if (!sees_all(shown, j0, least)) hide(s, shown, end, j0, lane.t);
-        bool grown = rows_so_far.weigh(s, scale * LOG2E, fade);
+        bool grown = rows_so_far.weigh(s, unit_of_scores * LOG2E, fade);
         if (DROPPED) drop(s, draws, drawn, j0 / 4 + lane.t, threshold);
         return grown;
     };
@@ -129,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         publish();
         __syncthreads();
         bool more = together(n + 1 < count);
-        bring(n + 2, 0), bring(n + 1, 1), bring_mask(n + 2);
+        bring(n + 2, 0), bring(n + 1, 1), bring_notes(n + 2);
         close_copies();
         if (more) {
             open_products();
@@ -163,7 +169,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         factor[r] = seen ? (DROPPED ? keep : 1.0f) / total : 0.0f;
         if (lane.t == 0 && own + 8 * r < q_len)
             lse[(i64)(at.b * heads + at.h) * q_len + own + 8 * r] =
-                seen ? rows_so_far.top[r] * scale + logf(total) : NOTHING;
+                seen ? rows_so_far.top[r] * unit_of_scores + logf(total) : NOTHING;
     }
     put_rows(out + (i64)at.b * q_len * heads * D + at.h * D, (i64)heads * D, i0, q_len, sums, lane, factor);
 }

@@ -12,6 +12,7 @@ struct __align__(16) Column {
 struct Notes {
     Column columns[2];
     uint4 keys[2];
+    Near<FAR, OWN> near[2];
 };
 
 // What a thread has read of the next tile's queries and not written yet, so that it does not wait for it: of query
@@ -76,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     mask += (i64)at.b * k_len;
     i64 mine = (i64)at.b * k_len * kv_row + at.h * D, statistics = (i64)(at.b * heads + at.h) * q_len;
     q += (i64)at.b * q_len * q_row + at.h * D, dout += (i64)at.b * q_len * heads * D + at.h * D;
-    lse += statistics, delta += statistics;
+    lse += statistics, delta += statistics, by_distance += (i64)at.h * (q_len + k_len - 1);
     auto first_of = [&](int j) { return LIMITED ? min(max(j - first, 0), q_len) : 0; };
     auto is_shown = [&](int j) { return j < k_len && (!MASKED || mask[j] != 0); };
     Draws draws(notes.keys, at.b, at.h, state, site, sample);
@@ -97,6 +98,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
             query_copier.start(queries_of(stage), i0, q_len);
             dout_copier.start(queries_of(stage) + TILE_BYTES(FAR), i0, q_len);
             pending.read(lse, delta, i0 + (int)threadIdx.x, q_len);
+            if (BIAS == 1) notes.near[n % 2].bring(by_distance, i0, j0, q_len, k_len);
         }
         close_copies();
     };
@@ -111,7 +113,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     u32 weights[FAR / 16][4], slope_weights[FAR / 16][4];
 #pragma unroll
     for (int n = 0; n < D / 2; n++) dkeys[n] = dvalues[n] = 0.0f;
-    float scale_2 = scale * LOG2E;
+    // With a bias, scores come first and log₂ e after.
+    float scale_2 = BIAS ? LOG2E : scale * LOG2E;
     int stage = 0;
 #pragma unroll 1
     for (int n = 0; together(n < count); n++) {
@@ -133,6 +136,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         wait_products<0>();
         pin(s), pin(slopes), pin(dkeys), pin(dvalues);
         bool limited = LIMITED && together(i0 < latest);
+        // The entry of the lane's first query and its upper key.
+        const float* near = notes.near[n % 2].entry(4 * lane.t, own - j0);
 #pragma unroll
         for (int p = 0; p < FAR / 16; p++) {
             float4 shifts = *(const float4*)(column.shift + 16 * p + 4 * lane.t);
@@ -143,6 +148,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
             for (int m = 0; m < 8; m++) {
                 int r = m % 4 / 2, c = m / 4 * 2 + m % 2;
                 float &x = s[8 * p + m], &slope = slopes[8 * p + m];
+                if (BIAS == 1) x = x * scale + near[8 * r - 16 * p - c];
                 x = x * scale_2 + shift[c];
                 if (limited && i0 + 16 * p + 4 * lane.t + c < own_first[r]) x = NOTHING;
                 float weight = power_of_2(x);

@@ -127,6 +127,31 @@ __device__ __forceinline__ void hide(float (&s)[TILE_ROWS / 2], const Shown<TILE
     }
 }
 
+// What a relative bias adds on the diagonals of QUERIES and KEYS, of which one are a block's own and the others a tile: query i
+// and key j of them have entry QUERIES - 1 - i + j.
+template <int QUERIES, int KEYS> struct Near {
+    float at[BIAS == 1 ? QUERIES + KEYS : 4];
+
+    __device__ __forceinline__ const float* entry(int i, int j) const { return at + (QUERIES - 1 - i + j); }
+
+    // Starts to bring what belongs to the queries from i0 on and the keys from j0 on; 0 where there are none.
+    __device__ __forceinline__ void bring(const float* by_distance, int i0, int j0, int q_len, int k_len) {
+        int first = q_len - QUERIES - i0 + j0, count = q_len + k_len - 1;
+#pragma unroll
+        for (int n = threadIdx.x; n < QUERIES + KEYS; n += THREADS) {
+            bool there = first + n >= 0 && first + n < count;
+            copy_word(at + n, (const int*)by_distance + (there ? first + n : 0), there);
+        }
+    }
+};
+
+// From products to scores of a relative bias; `near` is the entry of the lane's upper row and its first key.
+template <int TILE_ROWS>
+__device__ __forceinline__ void add_near(float (&s)[TILE_ROWS / 2], const float* near, float scale) {
+#pragma unroll
+    for (int n = 0; n < TILE_ROWS / 2; n++) s[n] = s[n] * scale + near[column(n, 0) - n % 4 / 2 * 8];
+}
+
 // Weights as left operands.
 template <int N> __device__ __forceinline__ void hold(u32 (&to)[N / 8][4], const float (&s)[N]) {
 #pragma unroll

@@ -4,6 +4,8 @@ use super::*;
 
 const RELATIVE: Bias = Bias::Relative { bidirectional: true, max_distance: 16 };
 const PAST: Bias = Bias::Relative { bidirectional: false, max_distance: 16 };
+const FAR: Bias = Bias::Relative { bidirectional: true, max_distance: 128 };
+const FAR_PAST: Bias = Bias::Relative { bidirectional: false, max_distance: 128 };
 const BUCKETS: Bias = Bias::Disentangled { buckets: 6, max_distance: 14 };
 const CLAMPED: Bias = Bias::Disentangled { buckets: 0, max_distance: 5 };
 
@@ -27,7 +29,12 @@ impl Attention {
                 samples.push(op.sample(rng));
             }
             let packing = if flags.count_ones() % 2 == half { Packing::Qkv } else { Packing::QKv };
-            samples.push(Attention { causal, key_mask, dropout, packing, ..Attention::plain(1.0) }.wide_sample(rng));
+            let wide = Attention { causal, key_mask, dropout, packing, ..Attention::plain(1.0) };
+            if packing == Packing::QKv || causal {
+                let bias = if causal { FAR_PAST } else { FAR };
+                samples.push(Attention { bias, ..wide.clone() }.wide_sample(rng));
+            }
+            samples.push(wide.wide_sample(rng));
         }
         for bias in [Bias::None, PAST] {
             let (packing, key_mask, offset) = (Packing::QKv, bias == PAST, true);
