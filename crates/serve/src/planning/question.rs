@@ -84,10 +84,9 @@ impl Checked {
     /// What may be asked next, the likeliest last: the latest hint is followed first.
     pub(super) fn hints(&self) -> impl Iterator<Item = Hint> {
         let about = (self.quick && !self.ahead.is_empty()).then(|| Arc::new(self.clone()));
-        let hints = about.into_iter().flat_map(|about| {
+        about.into_iter().flat_map(|about| {
             about.ahead.clone().into_iter().rev().map(move |setting| Hint { about: about.clone(), setting })
-        });
-        hints
+        })
     }
 
     /// The same question with one more setting.
