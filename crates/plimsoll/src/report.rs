@@ -146,6 +146,15 @@ impl PlanReport {
         }
     }
 
+    /// The same plan for a recipe that differs from the one it was made for in its epochs, at most, and in numbers that
+    /// an update only multiplies by.
+    pub fn over_epochs_of(self, recipe: &Recipe) -> PlanReport {
+        // As many samples as make epochs of this length.
+        let samples = |per_epoch: usize| per_epoch.saturating_mul(recipe.train.effective_batch);
+        let data = self.steps_per_epoch.map(|steps| ExpectedData { train_samples: samples(steps), resident_bytes: 0 });
+        PlanReport { steps: data.map(|data| data.steps(&recipe.train).run), ..self }
+    }
+
     /// The JSON schema of a report.
     pub fn json_schema() -> serde_json::Value {
         schemars::schema_for!(PlanReport).into()

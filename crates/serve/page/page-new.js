@@ -6,7 +6,7 @@ import { arenaMap, hull } from '/memory.js';
 import * as toml from '/toml.js';
 import { has, t } from '/words.js';
 
-const DEBOUNCE_MS = 40;
+const PAUSE_MS = 40;
 // What the form shows first: keys of the recipe, by what a model calls them. Bounds are where a slider ends, not where the recipe does.
 const SLIDERS = [
   { name: 'batch', keys: ['train.effective_batch'], low: 1, high: 512, log: true },
@@ -15,6 +15,8 @@ const SLIDERS = [
   { name: 'epochs', keys: ['train.epochs'], low: 1, high: 50 },
   { name: 'rate', keys: ['train.optimizer.lr'], low: 1e-6, high: 1e-1, log: true, real: true },
 ];
+// Sliders whose every stop is another plan.
+const FORESEEN = ['batch', 'length'];
 const LEVERS = ['micro_batch', 'precision', 'recompute', 'attention', 'optimizer_state', 'offload'];
 const WORDS = { precision: ['auto', 'f32', 'tf32', 'bf16-mixed', 'fp16-mixed', 'bf16'], recompute: ['auto', 'none', 'cheap', 'some', 'layers'], attention: ['auto', 'materialized', 'fused'], optimizer_state: ['auto', 'f32', 'bf16', '8bit'], offload: ['auto', 'none', 'optimizer', 'activations'] };
 
@@ -92,14 +94,22 @@ class Form {
   keyOf(slider) { return slider.keys.find((key) => key in this.settings) || slider.keys[0]; }
   edit(key, value) { this.change(toml.set(this.text.value, key, value)); }
   change(text) { this.text.value = text; this.askSoon(); }
-  askSoon() { clearTimeout(this.timer); this.timer = setTimeout(() => this.ask(), DEBOUNCE_MS); }
+  // A hand that keeps moving is answered all the same: what it came to meanwhile is asked.
+  askSoon() { this.timer ||= setTimeout(() => { this.timer = 0; this.ask(); }, PAUSE_MS); }
 
   input(quick) {
     const memory = this.budget.value.trim();
     return { recipe: this.text.value, name: this.name, device: this.device.value, quick, ...(memory ? { memory } : {}) };
   }
 
-  ask() { this.verdict.classList.add('busy'); this.question(this.input(true)); }
+  ask() { this.verdict.classList.add('busy'); this.question({ ...this.input(true), ahead: this.ahead() }); }
+
+  // Where the sliders that move memory may go next: the server plans it while nobody waits.
+  ahead() {
+    const sliders = this.sliders.filter((slider) => FORESEEN.includes(slider.slider.name) && !slider.element.hidden && this.keyOf(slider.slider) in this.settings);
+    sliders.sort((one, other) => other.movedAt - one.movedAt);
+    return sliders.flatMap((slider) => slider.next().map((value) => `${this.keyOf(slider.slider)}=${value}`)).slice(0, 16);
+  }
 
   answered(plan, input) {
     if (this.closed) return;
@@ -305,8 +315,9 @@ function largestWords({ largest_batch: batch, tried_up_to: tried }) {
 class Slider {
   constructor(slider, changed) {
     this.slider = slider;
+    this.movedAt = 0;
     const name = t(`field.${slider.name}`);
-    this.range = h('input', { type: 'range', min: 0, max: 1000, step: 1, 'aria-label': name, 'data-slider': slider.name, oninput: () => { const value = this.valueAt(Number(this.range.value)); this.number.value = String(value); this.range.setAttribute('aria-valuetext', String(value)); changed(value); } });
+    this.range = h('input', { type: 'range', min: 0, max: 1000, step: 1, 'aria-label': name, 'data-slider': slider.name, oninput: () => { const value = this.valueAt(Number(this.range.value)); this.movedAt = performance.now(); this.number.value = String(value); this.range.setAttribute('aria-valuetext', String(value)); changed(value); } });
     this.number = h('input', { inputMode: 'decimal', 'aria-label': name, 'data-field': slider.name, onchange: () => { const value = Number(this.number.value); if (Number.isFinite(value)) changed(value); } });
     this.hint = h('span', { class: 'hint' });
     this.element = h('div', { class: 'slider' }, h('span', { class: 'name' }, name), this.range, this.number, this.hint);
@@ -319,6 +330,20 @@ class Slider {
     // Four stops an octave: as fine as a hand is, and answers that were given are found again.
     const grain = log && !real ? Math.max(1, 2 ** (Math.floor(Math.log2(value)) - 2)) : 1;
     return real ? Number(value.toPrecision(2)) : Math.max(low, Math.round(value / grain) * grain);
+  }
+
+  // The stops around where it is, the nearest first.
+  next() {
+    const stops = [1, -1].map((way) => {
+      const found = [];
+      let last = this.valueAt(Number(this.range.value));
+      for (let place = Number(this.range.value); place >= 0 && place <= 1000 && found.length < 3; place += way * 5) {
+        const value = this.valueAt(place);
+        if (value !== last) found.push(last = value);
+      }
+      return found;
+    });
+    return [0, 1, 2].flatMap((at) => stops.map((way) => way[at])).filter((value) => value !== undefined);
   }
 
   placeOf(value) {

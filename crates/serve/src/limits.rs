@@ -11,3 +11,11 @@ pub fn raise_file_limit() {
         }
     }
 }
+
+/// This thread works when no other wants to.
+pub(crate) fn give_way() {
+    // SAFETY: sets a number of the calling thread, which Linux knows as process 0; refused, nothing changes.
+    unsafe {
+        libc::setpriority(libc::PRIO_PROCESS, 0, 19);
+    }
+}

@@ -98,7 +98,7 @@ impl Server {
         let root = folders.root().to_path_buf();
         let state = State {
             gate: Gate::new(options.token.as_ref(), launch.as_ref()),
-            planner: Arc::new(Planner::new(Allowed::new(data.clone(), root.clone()))),
+            planner: Planner::start(Allowed::new(data.clone(), root.clone())),
             queue: Queue::open(&root, &data, &options.program, options.parallel),
             tools: Tools::new(&options.program, &data),
             tails: Tails::default(),

@@ -150,6 +150,9 @@ pub(crate) struct Points {
     points: usize,
 }
 
+const FEWEST_POINTS: usize = 2;
+const MOST_POINTS: usize = 200_000;
+
 fn usual_points() -> usize {
     4000
 }
@@ -164,8 +167,11 @@ pub(super) async fn curves(
     Named(id): Named<String>,
     Asked(Points { points }): Asked<Points>,
 ) -> Result<Json<Thinned>, Problem> {
+    if !(FEWEST_POINTS..=MOST_POINTS).contains(&points) {
+        return Err(Problem::bad("points", format!("points: {FEWEST_POINTS} to {MOST_POINTS}")));
+    }
     let (id, folder) = found(&state, &id)?;
-    let read = blocking(move || state.folders.curves(&id, &folder, points.clamp(2, 200_000))).await?;
+    let read = blocking(move || state.folders.curves(&id, &folder, points)).await?;
     read.map(Json).map_err(|cause| Problem::failed(format!("the events cannot be read: {cause}")))
 }
 
@@ -198,6 +204,9 @@ pub(super) async fn log(
     Asked(part): Asked<Part>,
 ) -> Result<Json<LogPart>, Problem> {
     let missing = || Problem::not_found("there is no log of this run").hint("runs that are started here have one");
+    if part.from.is_some_and(|from| i64::try_from(from).is_err()) {
+        return Err(Problem::bad("from", format!("from: 0 to {}", i64::MAX)));
+    }
     let id = RunId::parse(&id).ok_or_else(missing)?;
     let path = state.queue.log(&id);
     let read = blocking(move || {
@@ -263,8 +272,15 @@ pub(super) async fn start(State(state): State<Shared>, Sent(question): Sent<Ques
     let name = runs_on(&device)?;
     let (bytes, seconds) = fitting(&state, checked.clone()).await?;
     let pinned = checked.leaves_budget_open() && state.queue.shares(&name);
-    let submission =
-        Submission { name: checked.name, text: checked.text, set: checked.set, device: name, bytes, pinned, seconds };
+    let submission = Submission {
+        name: checked.recipe.name,
+        text: checked.text,
+        set: checked.set,
+        device: name,
+        bytes,
+        pinned,
+        seconds,
+    };
     let queue = state.clone();
     let job = blocking(move || {
         let job = queue.queue.submit(submission);

@@ -1,11 +1,11 @@
 //! The planner behind the API: a question goes to a thread of its own when one is free, and its answer is remembered.
 
-use super::cache::{Answer, Cache, Key};
+use super::ahead::{self, Hint};
+use super::cache::{Answer, Cache, Cell, Found, Key};
 use super::{Allowed, Checked, Devices};
 use crate::problem::Problem;
-use crate::settings::flat;
 use axum::body::Bytes;
-use plimsoll::{Device, PlanFailure, PlanReport, Recipe, Timeline};
+use plimsoll::{Device, PlanFailure, PlanReport, Timeline};
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -13,13 +13,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::thread;
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 /// Questions that wait for a thread; beyond, clients are asked to come back.
 const MOST_WAITING: usize = 256;
 /// Batches up to this are tried for the largest that fits.
 pub(crate) const LARGEST_BATCH: usize = 512;
+/// Settings that no plan depends on: what is multiplied by them, or how often a step runs, has the same place.
+const UNSEEN: [&str; 3] = ["name", "train.epochs", "train.optimizer.lr"];
 
 /// What is asked about a recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +38,9 @@ pub(crate) struct Planner {
     pub allowed: Allowed,
     pub devices: Devices,
     cache: Cache,
-    threads: Semaphore,
+    threads: Arc<Semaphore>,
     waiting: AtomicUsize,
+    hints: SyncSender<Hint>,
 }
 
 /// A plan, with what follows from it over the whole run.
@@ -50,54 +55,101 @@ struct Plan<'a> {
     samples_per_s: f64,
     name: &'a str,
     /// Every setting of the recipe, defaults filled in, by its dotted key.
-    settings: BTreeMap<String, Value>,
+    settings: BTreeMap<&'a str, &'a Value>,
 }
 
 impl Planner {
-    pub(crate) fn new(allowed: Allowed) -> Planner {
-        Planner {
+    pub(crate) fn start(allowed: Allowed) -> Arc<Planner> {
+        let (hints, hinted) = ahead::channel();
+        let planner = Arc::new(Planner {
             allowed,
             devices: Devices::default(),
             cache: Cache::default(),
-            threads: Semaphore::new(thread::available_parallelism().map_or(1, usize::from)),
+            threads: Arc::new(Semaphore::new(thread::available_parallelism().map_or(1, usize::from))),
             waiting: AtomicUsize::new(0),
-        }
+            hints,
+        });
+        ahead::start(hinted, &planner);
+        planner
     }
 
     /// The answer as JSON.
-    pub(crate) async fn answer(self: &Arc<Planner>, kind: Kind, question: Checked) -> Answer {
+    pub(crate) async fn answer(&self, kind: Kind, question: Checked) -> Result<Bytes, Problem> {
         let device = self.devices.find(&question.device)?;
         let cell = self.cache.cell(key(kind, &question, &device));
-        if let Some(answer) = cell.get() {
-            return answer.clone();
-        }
-        let _waiting = Waiting::enter(&self.waiting)?;
-        cell.get_or_init(|| self.work(move || answer(kind, &question, &device))).await.clone()
+        let known = cell.get().cloned();
+        let found = match known {
+            Some(found) => found,
+            None => {
+                let _waiting = Waiting::enter(&self.waiting)?;
+                cell.get_or_init(|| self.find(kind, question.clone(), device, cell.clone())).await.clone()
+            }
+        };
+        // One that is dropped for want of room was only a hint.
+        question.hints().for_each(|hint| _ = self.hints.try_send(hint));
+        told(found?, &question)
     }
 
-    /// Runs on a thread for blocking work, as many at a time as there are cores.
+    /// A plan that was begun is finished and kept, though who asked for it may be gone; one that only waits for its turn
+    /// is not begun for nobody.
+    async fn find(&self, kind: Kind, question: Checked, device: Device, cell: Cell) -> Answer {
+        let finding = self.work(move || found(kind, &question, &device));
+        let finding = finding.await?;
+        let keeping = tokio::spawn(async move {
+            let answer = finding.await.unwrap_or_else(|_| Err(broke()));
+            // Refused while who asked is still there to keep it.
+            let _ = cell.set(answer.clone());
+            answer
+        });
+        keeping.await.unwrap_or_else(|_| Err(broke()))
+    }
+
+    /// Begins on a thread for blocking work, as many at a time as there are cores.
     async fn work<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
-    ) -> Result<T, Problem> {
-        let _permit = self.threads.acquire().await.map_err(|_| Problem::busy("the server is stopping"))?;
-        tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
-            Err(Problem::failed("the planner broke on this recipe")
-                .hint("this is a defect of plimsoll: please report it"))
-        })
+    ) -> Result<JoinHandle<Result<T, Problem>>, Problem> {
+        let permit = self.threads.clone().acquire_owned().await;
+        let permit = permit.map_err(|_| Problem::busy("the server is stopping"))?;
+        Ok(tokio::task::spawn_blocking(move || {
+            let _until_done = permit;
+            work()
+        }))
+    }
+
+    /// Whether somebody waits for an answer.
+    pub(super) fn is_asked(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    #[cfg(test)]
+    pub(super) fn knows(&self, question: &Checked) -> bool {
+        let device = self.devices.find(&question.device).unwrap();
+        self.cache.cell(key(Kind::Plan, question, &device)).initialized()
+    }
+
+    /// Plans what may be asked next, unless it was.
+    pub(super) fn foresee(&self, question: &Checked) {
+        let Ok(device) = self.devices.find(&question.device) else { return };
+        let cell = self.cache.cell(key(Kind::Plan, question, &device));
+        if !cell.initialized() {
+            let _ = cell.set(found(Kind::Plan, question, &device));
+        }
     }
 
     /// One step of the plan that a run was started with.
     pub(crate) async fn timeline_of_run(&self, folder: PathBuf) -> Result<Timeline, Problem> {
         let _waiting = Waiting::enter(&self.waiting)?;
-        self.work(move || Timeline::of_run(&folder).map_err(|error| Problem::explained(&error))).await
+        let reading = self.work(move || Timeline::of_run(&folder).map_err(|error| Problem::explained(&error))).await?;
+        reading.await.unwrap_or_else(|_| Err(broke()))
     }
 
     /// The plan itself, to start a training by.
     pub(crate) async fn report(&self, question: Checked) -> Result<PlanReport, Problem> {
         let device = self.devices.find(&question.device)?;
         let _waiting = Waiting::enter(&self.waiting)?;
-        self.work(move || plimsoll::outlook(&question.recipe, &device).map_err(refused)).await
+        let planning = self.work(move || plimsoll::outlook(&question.recipe, &device).map_err(refused)).await?;
+        planning.await.unwrap_or_else(|_| Err(broke()))
     }
 }
 
@@ -120,55 +172,72 @@ impl Drop for Waiting<'_> {
     }
 }
 
+fn broke() -> Problem {
+    Problem::failed("the planner broke on this recipe").hint("this is a defect of plimsoll: please report it")
+}
+
+/// Questions with the same key have the same answer. Ways out are edits of what was written; a plan alone depends on
+/// nothing but what the recipe comes to.
 fn key(kind: Kind, question: &Checked, device: &Device) -> Key {
     let mut hash = Sha256::new();
-    let parts = [format!("{kind:?} {}", question.quick), device.name.clone(), device.free_bytes.to_string()];
-    for part in parts.iter().chain([&question.text, &question.name]).chain(&question.set) {
+    let mut add = |part: &str| {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
+    };
+    add(&format!("{kind:?} {} {} {}", question.quick, device.name, device.free_bytes));
+    let is_seen = |key: &str| kind != Kind::Plan || !UNSEEN.contains(&key);
+    for (key, value) in question.settings.iter().filter(|(key, _)| is_seen(key)) {
+        add(key);
+        add(&value.to_string());
+    }
+    // Another file of the same name is other data.
+    for path in ["data.train", "data.validation"].iter().filter_map(|key| question.settings.get(*key)?.as_str()) {
+        let there = std::fs::metadata(question.recipe.resolve_path(path.as_ref())).ok();
+        add(&format!("{:?}", there.map(|there| (there.len(), there.modified().ok()))));
+    }
+    if !(question.quick && kind == Kind::Plan) {
+        [&question.text].into_iter().chain(&question.set).for_each(|written| add(written));
     }
     hash.finalize().into()
 }
 
-fn answer(kind: Kind, question: &Checked, device: &Device) -> Answer {
+fn found(kind: Kind, question: &Checked, device: &Device) -> Answer {
+    let Checked { recipe, draft, quick, .. } = question;
     match kind {
-        Kind::Plan => plan(question, device),
-        Kind::Timeline => json(&Timeline::of_recipe(&question.recipe, device).map_err(refused)?),
-        Kind::Cards => json(&plimsoll::on_every_card(&question.recipe).map_err(refused)?),
+        Kind::Plan if *quick => plimsoll::outlook(recipe, device).map(|plan| Found::Plan(plan.into())).map_err(refused),
+        Kind::Plan => {
+            plimsoll::outlook_with_ladder(draft, device).map(|plan| Found::Plan(plan.into())).map_err(refused)
+        }
+        Kind::Timeline => json(&Timeline::of_recipe(recipe, device).map_err(refused)?).map(Found::Json),
+        Kind::Cards => json(&plimsoll::on_every_card(recipe).map_err(refused)?).map(Found::Json),
         Kind::Largest => {
-            let largest = plimsoll::largest_batch(&question.draft, device, LARGEST_BATCH).map_err(refused)?;
-            json(&serde_json::json!({"largest_batch": largest, "tried_up_to": LARGEST_BATCH}))
+            let largest = plimsoll::largest_batch(draft, device, LARGEST_BATCH).map_err(refused)?;
+            json(&serde_json::json!({"largest_batch": largest, "tried_up_to": LARGEST_BATCH})).map(Found::Json)
         }
     }
 }
 
-fn plan(question: &Checked, device: &Device) -> Answer {
-    let report = match question.quick {
-        true => plimsoll::outlook(&question.recipe, device),
-        false => plimsoll::outlook_with_ladder(&question.draft, device),
+/// What was found, for the run that was asked about.
+fn told(found: Found, question: &Checked) -> Result<Bytes, Problem> {
+    let report = match found {
+        Found::Json(json) => return Ok(json),
+        Found::Plan(report) => PlanReport::clone(&report).over_epochs_of(&question.recipe),
     };
-    let report = report.map_err(refused)?;
     let seconds = report.predicted_step_ms / 1e3;
+    // Where the server keeps its files is nobody's business.
+    let shown = question.settings.iter().filter(|(key, _)| *key != "dir");
     json(&Plan {
         steps: report.steps,
         epoch_seconds: report.steps_per_epoch.map(|steps| steps as f64 * seconds),
         run_seconds: report.steps.map(|steps| steps as f64 * seconds),
         samples_per_s: report.effective_batch as f64 / seconds.max(1e-9),
         name: &question.recipe.name,
-        settings: settings(&question.recipe)?,
+        settings: shown.map(|(key, value)| (key.as_str(), value)).collect(),
         report: &report,
     })
 }
 
-fn settings(recipe: &Recipe) -> Result<BTreeMap<String, Value>, Problem> {
-    let table: toml::Table = toml::from_str(&recipe.to_toml()?).map_err(|error| Problem::failed(error.to_string()))?;
-    let mut leaves = flat(serde_json::to_value(table).unwrap_or_default());
-    // Where the server keeps its files is nobody's business.
-    leaves.remove("dir");
-    Ok(leaves)
-}
-
-fn json<T: Serialize>(value: &T) -> Answer {
+fn json<T: Serialize>(value: &T) -> Result<Bytes, Problem> {
     serde_json::to_vec(value).map(Bytes::from).map_err(|error| Problem::failed(error.to_string()))
 }
 

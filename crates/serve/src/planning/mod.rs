@@ -1,5 +1,6 @@
 //! Questions to the planner: read and checked, answered on as many threads as there are cores, remembered.
 
+mod ahead;
 mod answers;
 mod cache;
 mod devices;

@@ -1,12 +1,15 @@
 //! A recipe with edits, as a client sends it, and the checked draft that becomes of it.
 
+use super::ahead::Hint;
 use super::{Allowed, FieldValue, fields};
 use crate::folders::RunId;
 use crate::problem::Problem;
+use crate::settings::flat;
 use plimsoll::{Draft, Recipe, Size, parse_size};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
 
@@ -51,9 +54,15 @@ pub(crate) struct Question {
     /// Leaves out what takes many plans: the ladder of ways out.
     #[serde(default)]
     pub quick: bool,
+    /// Settings that may be asked for next, each by itself over this recipe, the likeliest first: planned
+    /// while nobody waits. With `quick` only.
+    #[serde(default)]
+    #[schema(max_items = 16)]
+    pub ahead: Vec<String>,
 }
 
 const MOST_SETTINGS: usize = 200;
+const MOST_AHEAD: usize = 16;
 const LONGEST_RECIPE: usize = 64 << 10;
 
 /// A question that can be asked: everything in it was checked.
@@ -61,15 +70,33 @@ const LONGEST_RECIPE: usize = 64 << 10;
 pub(crate) struct Checked {
     pub draft: Draft,
     pub recipe: Recipe,
+    /// Every setting of it, defaults filled in, by its dotted key.
+    pub settings: BTreeMap<String, Value>,
     /// As given, for the child that trains it.
     pub text: String,
     pub set: Vec<String>,
     pub device: String,
-    pub name: String,
     pub quick: bool,
+    ahead: Vec<String>,
 }
 
 impl Checked {
+    /// What may be asked next, the likeliest last: the latest hint is followed first.
+    pub(super) fn hints(&self) -> impl Iterator<Item = Hint> {
+        let about = (self.quick && !self.ahead.is_empty()).then(|| Arc::new(self.clone()));
+        about.into_iter().flat_map(|about| {
+            about.ahead.clone().into_iter().rev().map(move |setting| Hint { about: about.clone(), setting })
+        })
+    }
+
+    /// The same question with one more setting.
+    pub(super) fn under(&self, setting: String, allowed: &Allowed) -> Result<Checked, Problem> {
+        let draft = self.draft.clone().and([setting]);
+        allowed.check(&draft)?;
+        let recipe = draft.with(&[])?;
+        Ok(Checked { settings: settings(&recipe)?, recipe, draft, ahead: Vec::new(), ..self.clone() })
+    }
+
     /// Whether the recipe leaves it to the machine how much to take.
     pub(crate) fn leaves_budget_open(&self) -> bool {
         let written = self.draft.strings().unwrap_or_default();
@@ -85,15 +112,18 @@ impl Question {
         let draft = Draft::of_text(&text, &file_name(allowed, &name)).and(set.clone());
         allowed.check(&draft)?;
         let recipe = draft.with(&[])?;
-        let name = recipe.name.clone();
         let device = self.device.clone().unwrap_or_else(|| "auto".into());
-        Ok(Checked { draft, recipe, text, set, device, name, quick: self.quick })
+        let (quick, ahead) = (self.quick, self.ahead.clone());
+        Ok(Checked { draft, settings: settings(&recipe)?, recipe, text, set, device, quick, ahead })
     }
 
     /// Settings, then fields, then the budget: as the command line has them.
     fn settings(&self, text: &str, allowed: &Allowed) -> Result<Vec<String>, Problem> {
         if self.set.len() > MOST_SETTINGS {
             return Err(Problem::bad("set", format!("set: at most {MOST_SETTINGS} settings")));
+        }
+        if self.ahead.len() > MOST_AHEAD {
+            return Err(Problem::bad("ahead", format!("ahead: at most {MOST_AHEAD} settings")));
         }
         let mut set = self.set.clone();
         if !self.fields.is_empty() {
@@ -106,6 +136,11 @@ impl Question {
         }
         Ok(set)
     }
+}
+
+fn settings(recipe: &Recipe) -> Result<BTreeMap<String, Value>, Problem> {
+    let table: toml::Table = toml::from_str(&recipe.to_toml()?).map_err(|error| Problem::failed(error.to_string()))?;
+    Ok(flat(serde_json::to_value(table).unwrap_or_default()))
 }
 
 /// Relative paths of the recipe start at the data folder.

@@ -147,3 +147,41 @@ fn every_route_is_in_the_document_and_every_reference_leads_somewhere() {
         }
     }
 }
+
+/// The answer of a server that was asked nothing before.
+fn fresh(question: &serde_json::Value) -> serde_json::Value {
+    Desk::new().post("/api/v1/plan", question).json()
+}
+
+#[test]
+fn one_plan_serves_every_learning_rate_and_number_of_epochs() {
+    let desk = Desk::new();
+    let question =
+        |set: &[&str]| json!({"recipe": QUICKSTART, "device": "cpu", "memory": "2GiB", "quick": true, "set": set});
+    let first = desk.post("/api/v1/plan", &question(&[])).json();
+    for set in [&["train.epochs=7"][..], &["train.optimizer.lr=3e-5", "train.epochs=1"], &["train.steps=11"]] {
+        let (said, alone) = (desk.post("/api/v1/plan", &question(set)).json(), fresh(&question(set)));
+        assert_eq!(said, alone, "{set:?}");
+        assert_ne!(said["run_seconds"], first["run_seconds"], "{set:?}");
+    }
+}
+
+#[test]
+fn what_is_foreseen_is_no_other_answer_and_a_bad_hint_does_no_harm() {
+    let desk = Desk::new();
+    let hints =
+        ["train.effective_batch=48", "train.effective_batch=none", "data.train=/etc/passwd", "=", "model.layers=0"];
+    let plain = json!({"recipe": QUICKSTART, "device": "cpu", "memory": "2GiB", "quick": true});
+    let mut hinting = plain.clone();
+    hinting["ahead"] = json!(hints);
+    assert_eq!(desk.post("/api/v1/plan", &hinting).json(), fresh(&plain));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    // As the page says it: the text was edited.
+    let edited = QUICKSTART.replace("effective_batch = 64", "effective_batch = 48");
+    let question = json!({"recipe": edited, "device": "cpu", "memory": "2GiB", "quick": true});
+    let said = desk.post("/api/v1/plan", &question).json();
+    assert_eq!((&said, said["effective_batch"].as_u64()), (&fresh(&question), Some(48)));
+    hinting["ahead"] = json!(vec!["train.epochs=1"; 17]);
+    let refused = desk.post("/api/v1/plan", &hinting);
+    assert_eq!((refused.status, refused.json()["field"].as_str()), (422, Some("ahead")));
+}
