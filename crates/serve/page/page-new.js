@@ -120,7 +120,8 @@ class Form {
     this.text.setAttribute('aria-invalid', 'false');
     this.start.disabled = !plan.fits || !this.runsHere();
     this.showVerdict(plan);
-    this.showForm();
+    // An answer to what was asked before must not move the sliders back under a hand.
+    if (input.recipe === this.text.value) this.showForm();
     this.showDetail(plan, input);
     this.askLargest(input);
   }
