@@ -110,6 +110,7 @@ impl TensorSearch<'_> {
             checkpointing: false,
             accumulates: false,
             optimizer: Optimizer::AdamW,
+            foreach: false,
         }
     }
 

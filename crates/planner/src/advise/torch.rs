@@ -46,6 +46,8 @@ pub struct TorchSetup {
     /// Several micro-batches per update: gradients are there from the second on.
     pub accumulates: bool,
     pub optimizer: Optimizer,
+    /// Whether AdamW is PyTorch's default one, which makes temporaries as large as the weights, rather than fused.
+    pub foreach: bool,
 }
 
 /// Bytes in tensors at the peak, and what they are.
@@ -59,6 +61,8 @@ pub struct Need {
     pub activations_bytes: u64,
     /// Values that come and go around the peak, logits among them.
     pub passing_bytes: u64,
+    /// What the estimate is made larger by, so that it errs on the safe side.
+    pub margin_bytes: u64,
     pub parameters: u64,
 }
 
@@ -66,15 +70,22 @@ pub struct Need {
 /// that matter (small models up to 40 %, of little).
 const CACHE_SHARE: f64 = 0.08;
 
+/// CUDA's context with PyTorch's kernels: 767 to 785 MiB on an H200.
+const CONTEXT_BYTES: u64 = 770 << 20;
+
 impl Need {
     pub fn allocated_bytes(&self) -> u64 {
+        self.tensor_bytes() + self.margin_bytes
+    }
+
+    fn tensor_bytes(&self) -> u64 {
         self.weights_bytes + self.gradients_bytes + self.optimizer_bytes + self.activations_bytes + self.passing_bytes
     }
 
     /// What the card must have: tensors, what the allocator keeps beside them, the process's context.
     pub fn card_bytes(&self) -> u64 {
         let allocated = self.allocated_bytes();
-        allocated + (allocated as f64 * CACHE_SHARE) as u64 + super::oom::CONTEXT_BYTES
+        allocated + (allocated as f64 * CACHE_SHARE) as u64 + CONTEXT_BYTES
     }
 }
 

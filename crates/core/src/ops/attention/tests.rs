@@ -273,10 +273,33 @@ fn groups_of_warps_compute_plain_attention_on_hopper_alone() {
     }
     let inputs = qkv(DType::Bf16, 384, 64);
     assert!(!runs_in_groups(90, &Attention::plain(-1.0), &inputs, 0));
+    // T5's bias, as long as every warp has room for the sums of its table.
     let bias = Bias::Relative { bidirectional: true, max_distance: 16 };
-    let table = Type::new(DType::Bf16, &[8, 4]);
     let [qkv] = inputs;
-    assert!(!runs_in_groups(90, &Attention { bias, ..plain }, &[qkv, table], 0));
+    for (rows, groups) in [(8, true), (128, true), (129, false)] {
+        let table = Type::new(DType::Bf16, &[rows, 4]);
+        let op = Attention { bias, ..Attention::plain(0.125) };
+        assert_eq!(runs_in_groups(90, &op, &[qkv.clone(), table], 0), groups, "{rows} rows");
+    }
+}
+
+/// The same with the largest table that groups take.
+#[test]
+fn groups_with_a_bias_fit_into_a_block() {
+    for width in [64, 128] {
+        let bias = Bias::Relative { bidirectional: true, max_distance: 512 };
+        let op = AttentionGrad(Attention { bias, ..Attention::plain(0.125) });
+        let (qkv, out) = (Type::new(DType::Bf16, &[2, 500, 3, 4, width]), Type::new(DType::Bf16, &[2, 500, 4, width]));
+        let forward = [qkv, Type::new(DType::Bf16, &[128, 4])];
+        let statistics = [out.clone(), Type::new(DType::F32, &[2, 4, 500]), out];
+        let backward: Vec<Type> = forward.iter().cloned().chain(statistics).collect();
+        let kernels = [launches_on(90, &op.0, &forward, false, 0), launches_on(90, &op, &backward, false, 0)].concat();
+        let groups: Vec<_> = kernels.iter().filter(|(text, ..)| text.contains("wgmma")).collect();
+        assert_eq!(groups.len(), 3);
+        for (_, entry, grid) in groups {
+            assert!(grid.shared_bytes <= 227 << 10, "{entry} asks for {}", grid.shared_bytes);
+        }
+    }
 }
 
 /// Blocks hold what the files of the kernels put there, and no more than a block of Hopper has.

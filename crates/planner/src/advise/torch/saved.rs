@@ -176,6 +176,8 @@ struct Walk<'g> {
     outside: u64,
     weight_copies: u64,
     logits: u64,
+    /// What cuDNN works with in recurrent layers.
+    recurrent_work: u64,
     /// The largest value that is none of `inner`.
     largest: u64,
     /// Logits, which are counted by themselves, and gates, which live inside cuDNN.
@@ -200,6 +202,7 @@ impl<'g> Walk<'g> {
             outside: data_bytes(graph),
             weight_copies: 0,
             logits: 0,
+            recurrent_work: 0,
             largest: 0,
             inner: inner_values(graph),
             at: None,
@@ -311,6 +314,7 @@ impl<'g> Walk<'g> {
     }
 
     fn recurrence(&mut self, x: ValueId, y: ValueId) {
+        self.recurrent_work = LSTM_WORKSPACE_BYTES;
         self.add((self.elements(x) as f64 * LSTM_RESERVE) as u64 * self.widths.compute);
         self.width[y.index()] = self.widths.compute;
         self.keep(y);
@@ -369,24 +373,38 @@ impl<'g> Walk<'g> {
             self.add(4 * rows as u64);
         } else {
             self.add(scores_bytes(rows, keys, self.score_bytes(op)));
+            let passing = scores_bytes(rows, keys, self.softmax_bytes(op));
+            self.largest = self.largest.max(passing);
         }
+        if let Bias::Disentangled { buckets, max_distance } = op.bias {
+            self.disentangled(rows, keys, batch * heads * wide, relative_positions(buckets, max_distance));
+        }
+    }
+
+    /// What DeBERTa keeps for its positions, whatever the length: both products of every row with the table of
+    /// positions, which its gathers read; the tables themselves, repeated for every sample; and numbers of places.
+    fn disentangled(&mut self, rows: usize, keys: usize, width: usize, positions: usize) {
+        let compute = self.widths.compute;
+        let products = scores_bytes(rows, positions, compute);
+        self.add(2 * products + 2 * scores_bytes(width, positions, compute) + 2 * scores_bytes(keys, keys, 8));
+        self.largest = self.largest.max(products);
     }
 
     /// Bytes saved per score where scores exist.
     fn score_bytes(&self, op: &ops::Attention) -> u64 {
-        let compute = self.widths.compute;
-        // Content-to-position, position-to-content and their gathers: measured at 64 × 512 in bf16.
-        if matches!(op.bias, Bias::Disentangled { .. }) {
-            return 5 * compute;
-        }
-        let upcast = self.widths.autocast() || matches!(op.bias, Bias::Relative { .. });
-        let softmax = if upcast { 4 } else { compute };
+        let (compute, softmax) = (self.widths.compute, self.softmax_bytes(op));
         match op.dropout.is_some() {
             // A mask, and the dropped weights that the product reads.
             true => softmax + 1 + compute,
             false if softmax != compute => softmax + compute,
             false => softmax,
         }
+    }
+
+    /// Autocast makes it f32, and so does T5 by itself.
+    fn softmax_bytes(&self, op: &ops::Attention) -> u64 {
+        let upcast = self.widths.autocast() || matches!(op.bias, Bias::Relative { .. });
+        if upcast { 4 } else { self.widths.compute }
     }
 
     /// Some activations are written out in Python, and every step of them saves its operands.
@@ -400,7 +418,7 @@ impl<'g> Walk<'g> {
             }
             Activation::GeluTanh => {
                 self.keep(x);
-                self.add(GELU_NEW_VALUES * bytes);
+                self.add(self.elements(x) * self.gelu_new_bytes(x));
             }
             _ => self.keep(x),
         }
@@ -409,9 +427,17 @@ impl<'g> Walk<'g> {
     /// act(a) · b for (a, b) in one value here, two there.
     fn gated(&mut self, x: ValueId, y: ValueId, function: Activation) {
         self.keep(x);
-        let half = self.elements(y) * self.width[x.index()];
-        let inside = if function == Activation::GeluTanh { GELU_NEW_VALUES } else { 0 };
-        self.add((inside + 1) * half);
+        let inside = if function == Activation::GeluTanh { self.gelu_new_bytes(x) } else { 0 };
+        // The activated half, which is wide after a power under autocast.
+        let activated = if inside > 0 && self.widths.autocast() { 4 } else { self.width[x.index()] };
+        self.add(self.elements(y) * (inside + activated));
+    }
+
+    /// What `gelu_new` saves beside its input: tanh, half of x, one plus tanh. Autocast takes powers in f32: then also a
+    /// wide copy of x, and all of it but the half is wide.
+    fn gelu_new_bytes(&self, x: ValueId) -> u64 {
+        let width = self.width[x.index()];
+        if self.widths.autocast() { 3 * 4 + width } else { 3 * width }
     }
 
     /// T5's norm is written out: the squares of an f32 copy, the product with the root, the product with the weight.
@@ -486,9 +512,10 @@ impl<'g> Walk<'g> {
         let gradients = count * self.widths.master;
         let layers = self.whole_layers();
         let most = layers.iter().map(|layer| layer.saved).max().unwrap_or(0);
-        let passing = PASSING_VALUES * self.largest + WORKSPACE_BYTES;
+        let passing = (PASSING_VALUES * self.largest).max(self.recurrent_work) + WORKSPACE_BYTES;
         let held = if accumulates { gradients } else { 0 };
-        // The peak is where the forward pass ends, or (gradients grow as activations go) where the backward does.
+        // The peak is where the forward pass ends, (gradients grow as activations go) where the backward does, or inside
+        // the optimizer's step.
         let (saved, passing, at_end) = match checkpointing {
             false => {
                 let saved = layers.iter().map(|layer| layer.saved).sum::<u64>() + self.weight_copies;
@@ -499,19 +526,37 @@ impl<'g> Walk<'g> {
                 (self.outside + entering, (most + passing).max(self.logits), self.outside + most + passing)
             }
         };
-        let first = held + saved + passing;
         let need = Need {
             weights_bytes: count * self.widths.master,
             optimizer_bytes: state_bytes(optimizer, &parameters, self.widths.master),
             parameters: count,
             ..Need::default()
         };
-        match first >= gradients + at_end {
-            true => Need { gradients_bytes: held, activations_bytes: saved, passing_bytes: passing, ..need },
-            false => Need { gradients_bytes: gradients, activations_bytes: at_end, ..need },
-        }
+        let ends = [
+            Need { gradients_bytes: held, activations_bytes: saved, passing_bytes: passing, ..need },
+            Need { gradients_bytes: gradients, activations_bytes: at_end, ..need },
+            Need { gradients_bytes: gradients, passing_bytes: self.step_bytes(&parameters), ..need },
+        ];
+        let peak = ends.into_iter().max_by_key(Need::tensor_bytes).unwrap_or(need);
+        let doubtful = peak.activations_bytes + peak.passing_bytes;
+        Need { margin_bytes: (doubtful as f64 * MARGIN_SHARE) as u64, ..peak }
+    }
+
+    /// What the optimizer's own step makes and drops: PyTorch's AdamW takes roots of all moments at once (foreach), where
+    /// it is not fused; Adafactor goes weight by weight, in f32.
+    fn step_bytes(&self, parameters: &[&[usize]]) -> u64 {
+        let sizes = || parameters.iter().map(|shape| shape.iter().product::<usize>() as u64);
+        let temporary = match self.shape.optimizer {
+            Optimizer::AdamW if self.shape.foreach => sizes().sum::<u64>() * self.widths.master,
+            Optimizer::Adafactor => 4 * sizes().max().unwrap_or(0),
+            _ => 0,
+        };
+        temporary + WORKSPACE_BYTES
     }
 }
+
+/// By how much of what is not exact the estimate is made larger: of the measured trainings it was that much too low.
+const MARGIN_SHARE: f64 = 0.06;
 
 /// Around the peak the gradient of a value and the one being made from it.
 const PASSING_VALUES: u64 = 2;
@@ -519,8 +564,8 @@ const PASSING_VALUES: u64 = 2;
 /// Workspaces of cuBLAS and cuDNN, which PyTorch takes from its own allocator.
 const WORKSPACE_BYTES: u64 = 80 << 20;
 
-/// tanh, half of x, one plus tanh: what `gelu_new` saves beside its input.
-const GELU_NEW_VALUES: u64 = 3;
+/// Copies of weights that cuDNN's recurrent layers work with: measured on networks of 256 units.
+const LSTM_WORKSPACE_BYTES: u64 = 48 << 20;
 
 /// cuDNN's reserve for an LSTM layer, in values per gate: fitted to the measured runs.
 const LSTM_RESERVE: f64 = 1.25;
@@ -542,6 +587,11 @@ fn inner_values(graph: &Graph) -> HashSet<ValueId> {
         inner.extend(node.outputs.iter().skip(1));
     }
     inner
+}
+
+/// Rows of DeBERTa's table of positions: both directions.
+fn relative_positions(buckets: usize, max_distance: usize) -> usize {
+    2 * if buckets > 0 { buckets } else { max_distance }
 }
 
 /// The batch itself; ids are 64 bits there.
