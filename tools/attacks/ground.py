@@ -110,6 +110,9 @@ seed = 3
 class Ground:
     def __init__(self, binary, root, seed, jobs):
         self.binary, self.root, self.seed, self.jobs = binary, root, seed, jobs
+        # What is started inherits them; limits between fork and exec would make every start a copy of this process.
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         self.kept = root / "target/attack"
         self.kept.mkdir(parents=True, exist_ok=True)
         self.work = Path(tempfile.mkdtemp(prefix="attack-"))
@@ -130,13 +133,10 @@ class Ground:
 
     def run(self, arguments, cwd, environment=None, stdout=None, seconds=SECONDS):
         """The finished command; one that takes too long has return code None."""
-        def limit():
-            resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         try:
             return subprocess.run(
                 [str(self.binary), *map(str, arguments)], cwd=cwd, stdin=subprocess.DEVNULL, env=environment or self.environment,
-                stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE, timeout=seconds, preexec_fn=limit)
+                stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE, timeout=seconds)
         except subprocess.TimeoutExpired as late:
             return subprocess.CompletedProcess(late.cmd, None, late.stdout or b"", late.stderr or b"")
 
