@@ -21,6 +21,7 @@ mod lookup;
 mod memory;
 pub mod nccl;
 pub mod nvrtc;
+mod places;
 pub mod probe;
 pub mod runtime;
 pub mod solvers;

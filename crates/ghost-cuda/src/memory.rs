@@ -1,25 +1,31 @@
 //! Device memory: addresses that nothing lies at, and a counter with a limit.
 
 use crate::card::card;
+use crate::places::Places;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Far from the heap, from libraries and from stacks.
+/// Far from the heap, from libraries and from stacks. Addresses that are only reserved lie in the first part.
 const FIRST: usize = 0x3000_0000_0000;
+const PLACES: usize = 0x3800_0000_0000;
 const END: usize = 0x3f00_0000_0000;
 /// What the driver hands out at once.
 pub const PAGE: usize = 2 << 20;
 
-#[derive(Default)]
 struct Book {
     /// Size by address.
     held: BTreeMap<usize, usize>,
+    places: Places,
+    /// Where the next reservation starts.
     next: usize,
     used: u64,
     peak: u64,
 }
 
-static BOOK: Mutex<Book> = Mutex::new(Book { held: BTreeMap::new(), next: 0, used: 0, peak: 0 });
+static BOOK: Mutex<Book> =
+    Mutex::new(Book { held: BTreeMap::new(), places: Places::nowhere(), next: 0, used: 0, peak: 0 });
+static LAUNCHED: AtomicBool = AtomicBool::new(false);
 
 fn book() -> MutexGuard<'static, Book> {
     BOOK.lock().unwrap_or_else(PoisonError::into_inner)
@@ -44,12 +50,26 @@ impl Book {
         true
     }
 
-    /// Addresses rise, as a driver's mostly do; after 15 TiB of them they start again.
-    fn address(&mut self, bytes: usize) -> Option<usize> {
+    fn places(&mut self) -> &mut Places {
+        if self.places.is_nowhere() {
+            self.places = Places::new(PLACES, END);
+        }
+        &mut self.places
+    }
+
+    /// Reservations rise; after 8 TiB of them they start again.
+    fn reservation(&mut self, bytes: usize) -> Option<usize> {
         let next = self.next.max(FIRST);
-        let start = if bytes <= END - next { next } else { FIRST };
-        self.next = start.checked_add(bytes).filter(|end| *end <= END)?;
+        let start = if bytes <= PLACES - next { next } else { FIRST };
+        self.next = start.checked_add(bytes).filter(|end| *end <= PLACES)?;
         Some(start)
+    }
+}
+
+/// A kernel is launched: after the first the context gives back what it held for it.
+pub fn launch() {
+    if !LAUNCHED.swap(true, Ordering::Relaxed) {
+        book().places().launch();
     }
 }
 
@@ -60,7 +80,7 @@ pub fn take(bytes: usize) -> Option<usize> {
     if !book.charge(bytes) {
         return None;
     }
-    let address = book.address(bytes)?;
+    let address = book.places().take(bytes)?;
     book.held.insert(address, bytes);
     Some(address)
 }
@@ -70,12 +90,13 @@ pub fn give(address: usize) {
     let mut book = book();
     if let Some(bytes) = book.held.remove(&address) {
         book.used -= bytes as u64;
+        book.places.give(address, bytes);
     }
 }
 
 /// Addresses without memory behind them.
 pub fn reserve(bytes: usize) -> Option<usize> {
-    book().address(whole_pages(bytes.max(1))?)
+    book().reservation(whole_pages(bytes.max(1))?)
 }
 
 /// Memory without an address, for mapping.
@@ -120,7 +141,7 @@ mod tests {
         let one = take(1).expect("a byte fits");
         let two = take(PAGE + 1).expect("a page and a byte fit");
         assert_eq!(before - free_bytes(), 3 * PAGE as u64);
-        assert!(on_card(one as *const u8) && one.is_multiple_of(PAGE) && two >= one + PAGE);
+        assert!(on_card(one as *const u8) && one.is_multiple_of(PAGE) && two.abs_diff(one) >= PAGE);
         assert_eq!(range_of(two + PAGE), Some((two, 2 * PAGE)));
         assert_eq!(take(card().total_bytes as usize), None);
         assert_eq!(take(usize::MAX), None);
