@@ -77,6 +77,7 @@ impl Stream {
                 Err(_) => Bytes::from_static(b":\n\n"),
                 Ok(None) => return None,
                 Ok(Some(Next::StartOver)) => Bytes::from_static(b"id: 0\nevent: start-over\ndata: {}\n\n"),
+                Ok(Some(Next::News(news))) => news.told(framed),
                 Ok(Some(Next::Lines(lines))) => framed(&lines),
             };
             if !bytes.is_empty() {

@@ -2,14 +2,17 @@
 //! the file, so one that reads slowly holds no memory.
 
 use super::{Lines, RunId};
+use axum::body::Bytes;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How often a watched file is looked at.
+/// How often a watched file is looked at; so many listeners more, so much less often, but for the last.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+const LISTENERS: usize = 250;
+const MOST_LOOKS_LEFT_OUT: usize = 10;
 /// The end of the file that is kept for all; who is further behind reads for itself.
 const KEPT_BYTES: usize = 64 << 10;
 
@@ -21,6 +24,26 @@ pub(crate) struct Tail {
     bytes: Arc<Vec<u8>>,
     /// How often the file was replaced.
     generation: u64,
+    /// What came last.
+    news: Arc<News>,
+}
+
+/// Lines that came at once: most listeners wait for just these, and get the same bytes.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    pub(crate) lines: Lines,
+    told: OnceLock<Bytes>,
+}
+
+impl News {
+    /// As they are told to a client, made by the first who tells them.
+    pub(crate) fn told(&self, tell: impl FnOnce(&Lines) -> Bytes) -> Bytes {
+        self.told.get_or_init(|| tell(&self.lines)).clone()
+    }
+
+    fn start(&self) -> u64 {
+        self.lines.next - self.lines.bytes.len() as u64
+    }
 }
 
 impl Tail {
@@ -59,9 +82,11 @@ async fn look(path: PathBuf, sender: watch::Sender<Tail>) {
     let mut at = std::fs::metadata(&path).map_or(0, |there| there.len()).saturating_sub(KEPT_BYTES as u64);
     // The first line may be cut.
     let mut aligned = at == 0;
-    let mut pause = tokio::time::interval(LOOK_EVERY);
+    let mut is_first = true;
     while !sender.is_closed() {
-        pause.tick().await;
+        if !std::mem::take(&mut is_first) {
+            tokio::time::sleep(look_every(sender.receiver_count())).await;
+        }
         let unchanged = std::fs::metadata(&path).is_ok_and(|there| there.len() == at);
         if unchanged {
             continue;
@@ -83,10 +108,15 @@ async fn look(path: PathBuf, sender: watch::Sender<Tail>) {
     }
 }
 
+/// Every look is a write for each listener.
+fn look_every(listeners: usize) -> Duration {
+    LOOK_EVERY * listeners.div_ceil(LISTENERS).clamp(1, MOST_LOOKS_LEFT_OUT) as u32
+}
+
 fn appended(tail: &Tail, lines: Lines) -> Tail {
     let start = lines.next - lines.bytes.len() as u64;
     let mut bytes = if tail.end() == start { tail.bytes.to_vec() } else { Vec::new() };
-    bytes.extend(lines.bytes);
+    bytes.extend_from_slice(&lines.bytes);
     let mut kept = lines.next - bytes.len() as u64;
     if bytes.len() > KEPT_BYTES {
         let cut = bytes.len() - KEPT_BYTES;
@@ -94,7 +124,8 @@ fn appended(tail: &Tail, lines: Lines) -> Tail {
         bytes.drain(..whole);
         kept += whole as u64;
     }
-    Tail { start: kept, bytes: Arc::new(bytes), generation: tail.generation }
+    let news = Arc::new(News { lines, told: OnceLock::new() });
+    Tail { start: kept, bytes: Arc::new(bytes), generation: tail.generation, news }
 }
 
 /// One client's place in a watched file.
@@ -108,6 +139,7 @@ pub(crate) struct Reader {
 /// What a client gets next.
 pub(crate) enum Next {
     Lines(Lines),
+    News(Arc<News>),
     /// The file is another one: what was seen of it does not count any more.
     StartOver,
 }
@@ -138,6 +170,10 @@ impl Reader {
     }
 
     async fn step(&mut self, tail: &Tail) -> Option<Next> {
+        if self.at == tail.news.start() && tail.news.lines.next == tail.end() && !tail.news.lines.bytes.is_empty() {
+            self.at = tail.end();
+            return Some(Next::News(tail.news.clone()));
+        }
         if (tail.start..tail.end()).contains(&self.at) {
             let bytes = tail.bytes[(self.at - tail.start) as usize..].to_vec();
             self.at = tail.end();
@@ -147,7 +183,7 @@ impl Reader {
             return None;
         }
         let (path, at) = (self.watched.path.clone(), self.at);
-        let lines = tokio::task::spawn_blocking(move || Lines::read(&path, at)).await.ok()?.ok()?;
+        let lines = tokio::task::spawn_blocking(move || Lines::read_piece(&path, at)).await.ok()?.ok()?;
         if lines.replaced {
             self.at = 0;
             return Some(Next::StartOver);
@@ -155,5 +191,42 @@ impl Reader {
         let moved = lines.next > self.at;
         self.at = lines.next;
         moved.then_some(Next::Lines(lines))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, OpenOptions};
+    use std::io::Write;
+
+    #[test]
+    fn the_more_listen_the_less_often_a_file_is_looked_at() {
+        assert_eq!(look_every(1), LOOK_EVERY);
+        assert_eq!(look_every(250), LOOK_EVERY);
+        assert_eq!(look_every(1000), 4 * LOOK_EVERY);
+        assert_eq!(look_every(1_000_000), 10 * LOOK_EVERY);
+    }
+
+    #[tokio::test]
+    async fn listeners_at_the_same_place_get_the_same_bytes_and_one_behind_gets_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("events.jsonl");
+        fs::write(&path, "{\"a\":1}\n").unwrap();
+        let watched = Tails::default().watch(&RunId::try_from("run".to_string()).unwrap(), folder.path());
+        let mut readers = [watched.reader(0), watched.reader(0)];
+        for reader in &mut readers {
+            reader.next().await.unwrap();
+        }
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"b\":2}\n").unwrap();
+        let mut told = Vec::new();
+        for reader in &mut readers {
+            let Some(Next::News(news)) = reader.next().await else { panic!("not the news") };
+            told.push(news.told(|lines| Bytes::copy_from_slice(&lines.bytes)));
+        }
+        assert_eq!(told[0].as_ptr(), told[1].as_ptr());
+        assert_eq!(&told[0][..], b"{\"b\":2}\n");
+        let Some(Next::Lines(all)) = watched.reader(0).next().await else { panic!("not all") };
+        assert_eq!(all.bytes, b"{\"a\":1}\n{\"b\":2}\n");
     }
 }

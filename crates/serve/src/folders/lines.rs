@@ -7,6 +7,8 @@ use std::path::Path;
 
 /// Read at one time at most.
 const MOST_BYTES: u64 = 1 << 20;
+/// The same for each of many clients: one that never reads holds this much.
+const PIECE_BYTES: u64 = 64 << 10;
 
 /// Opens a file of a run; links are not followed, and pipes do not block.
 fn open(path: &Path) -> io::Result<File> {
@@ -30,6 +32,7 @@ pub(crate) fn read_some(path: &Path, from: u64, most: u64) -> io::Result<(Vec<u8
 }
 
 /// Whole lines from a place on.
+#[derive(Debug, Default)]
 pub(crate) struct Lines {
     /// Where the next read starts: behind the last whole line.
     pub next: u64,
@@ -44,12 +47,22 @@ pub(crate) struct Lines {
 impl Lines {
     /// A file that is not there has no lines.
     pub(crate) fn read(path: &Path, from: u64) -> io::Result<Lines> {
-        let (mut bytes, length) = match read_some(path, from, MOST_BYTES) {
+        Lines::read_at_most(path, from, MOST_BYTES)
+    }
+
+    /// The same in small pieces; a line that is larger than one comes whole.
+    pub(crate) fn read_piece(path: &Path, from: u64) -> io::Result<Lines> {
+        let piece = Lines::read_at_most(path, from, PIECE_BYTES)?;
+        if piece.bytes.is_empty() && piece.more { Lines::read(path, from) } else { Ok(piece) }
+    }
+
+    fn read_at_most(path: &Path, from: u64, most: u64) -> io::Result<Lines> {
+        let (mut bytes, length) = match read_some(path, from, most) {
             Ok(read) => read,
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => (Vec::new(), 0),
             Err(cause) => return Err(cause),
         };
-        let full = bytes.len() as u64 == MOST_BYTES;
+        let full = bytes.len() as u64 == most;
         let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         // A line that is longer than a read is no event: it is skipped piece by piece.
         let skipped = if full && whole == 0 { bytes.len() as u64 } else { 0 };
@@ -92,6 +105,25 @@ mod tests {
         }
         file.set_len(2).unwrap();
         assert!(Lines::read(&path, at).unwrap().replaced);
+    }
+
+    #[test]
+    fn many_clients_get_small_pieces_and_large_lines_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.jsonl");
+        let large = vec![b'y'; 3 * PIECE_BYTES as usize];
+        std::fs::write(&path, [&b"short\n".repeat(20_000)[..], &large, b"\nend\n"].concat()).unwrap();
+        let (mut at, mut seen) = (0, Vec::new());
+        loop {
+            let piece = Lines::read_piece(&path, at).unwrap();
+            assert!(piece.bytes.len() as u64 <= PIECE_BYTES || piece.each().next().unwrap().0 == large);
+            seen.extend(piece.each().map(|(line, _)| line.len()));
+            at = piece.next;
+            if piece.bytes.is_empty() {
+                break;
+            }
+        }
+        assert_eq!((seen.len(), seen[20_000], seen[20_001]), (20_002, large.len(), 3));
     }
 
     #[test]
