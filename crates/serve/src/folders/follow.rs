@@ -3,7 +3,7 @@
 
 use super::{Lines, RunId};
 use axum::body::Bytes;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -13,8 +13,10 @@ use tokio::sync::watch;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const LISTENERS: usize = 250;
 const MOST_LOOKS_LEFT_OUT: usize = 10;
-/// The end of the file that is kept for all; who is further behind reads for itself.
+/// The end of the file that is kept for all. Who is further behind reads pieces; the latest of those are kept, because
+/// those who come together read the same ones.
 const KEPT_BYTES: usize = 64 << 10;
+const KEPT_PIECES: usize = 32;
 
 /// The end of a run's events.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +58,8 @@ impl Tail {
 pub(crate) struct Watched {
     path: PathBuf,
     tail: watch::Receiver<Tail>,
+    /// Generation and start of pieces that cannot change: more than them had been written when they were read.
+    pieces: Mutex<VecDeque<(u64, u64, Arc<News>)>>,
 }
 
 /// All files that are watched now.
@@ -70,7 +74,7 @@ impl Tails {
             return watched;
         }
         let (sender, tail) = watch::channel(Tail::default());
-        let watched = Arc::new(Watched { path: folder.join("events.jsonl"), tail });
+        let watched = Arc::new(Watched { path: folder.join("events.jsonl"), tail, pieces: Mutex::default() });
         tails.insert(id.clone(), Arc::downgrade(&watched));
         tokio::spawn(look(watched.path.clone(), sender));
         watched
@@ -145,6 +149,19 @@ pub(crate) enum Next {
 }
 
 impl Watched {
+    fn piece(&self, generation: u64, at: u64) -> Option<Arc<News>> {
+        let pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+        pieces.iter().find(|(of, start, _)| (*of, *start) == (generation, at)).map(|(.., piece)| piece.clone())
+    }
+
+    fn keep(&self, generation: u64, at: u64, piece: &Arc<News>) {
+        let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+        pieces.push_back((generation, at, piece.clone()));
+        if pieces.len() > KEPT_PIECES {
+            pieces.pop_front();
+        }
+    }
+
     pub(crate) fn reader(self: &Arc<Watched>, at: u64) -> Reader {
         let mut tail = self.tail.clone();
         let generation = tail.borrow_and_update().generation;
@@ -183,6 +200,10 @@ impl Reader {
             return None;
         }
         let (path, at) = (self.watched.path.clone(), self.at);
+        if let Some(piece) = self.watched.piece(self.generation, at) {
+            self.at = piece.lines.next;
+            return Some(Next::News(piece));
+        }
         let lines = tokio::task::spawn_blocking(move || Lines::read_piece(&path, at)).await.ok()?.ok()?;
         if lines.replaced {
             self.at = 0;
@@ -190,6 +211,11 @@ impl Reader {
         }
         let moved = lines.next > self.at;
         self.at = lines.next;
+        if moved && lines.more {
+            let piece = Arc::new(News { lines, told: OnceLock::new() });
+            self.watched.keep(self.generation, at, &piece);
+            return Some(Next::News(piece));
+        }
         moved.then_some(Next::Lines(lines))
     }
 }
@@ -228,5 +254,32 @@ mod tests {
         assert_eq!(&told[0][..], b"{\"b\":2}\n");
         let Some(Next::Lines(all)) = watched.reader(0).next().await else { panic!("not all") };
         assert_eq!(all.bytes, b"{\"a\":1}\n{\"b\":2}\n");
+    }
+
+    #[tokio::test]
+    async fn those_who_come_late_share_what_they_read_and_miss_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("events.jsonl");
+        let history: Vec<u8> = (0..60_000).flat_map(|n| format!("{{\"n\":{n}}}\n").into_bytes()).collect();
+        fs::write(&path, &history).unwrap();
+        let watched = Tails::default().watch(&RunId::try_from("run".to_string()).unwrap(), folder.path());
+        let mut firsts = Vec::new();
+        for _ in 0..2 {
+            let (mut reader, mut seen) = (watched.reader(0), Vec::new());
+            while seen.len() < history.len() {
+                match reader.next().await.unwrap() {
+                    Next::Lines(lines) => seen.extend(lines.bytes),
+                    Next::News(news) => {
+                        if seen.is_empty() {
+                            firsts.push(news.clone());
+                        }
+                        seen.extend_from_slice(&news.lines.bytes);
+                    }
+                    Next::StartOver => panic!("nothing was replaced"),
+                }
+            }
+            assert_eq!(seen, history);
+        }
+        assert!(Arc::ptr_eq(&firsts[0], &firsts[1]));
     }
 }
