@@ -1,16 +1,18 @@
 //! Where the driver puts memory. PyTorch breaks ties between equal blocks by address, so the order of addresses decides
 //! which block serves a request, and by that what is reserved and, where a block is handed out whole, what is allocated.
 //!
-//! The rule was read off drivers of Hopper cards (580): addresses come in chunks of whole 32 MiB; the newest chunk that has
-//! room serves, in it the smallest hole; a chunk without memory goes back; a new one lies as high as a hole between chunks
-//! allows, which must be larger than the chunk. `tests::the_driver_s_own_addresses` replays what a card said.
+//! The rule was fitted to what one H200 with driver 580.159 said in two processes: addresses come in chunks of whole 32 MiB;
+//! the newest chunk that has room serves, in it the smallest hole; a chunk without memory goes back; a new one lies as high as
+//! a hole between chunks allows, which must be larger than the chunk. `tests::the_driver_s_own_addresses_come_out` replays
+//! these recordings: it guards the rule, other drivers may have another.
 
 use std::collections::BTreeSet;
 
 const MIB: usize = 1 << 20;
 const CHUNK: usize = 32 * MIB;
-/// What a context leaves of its own chunks. The first is older and small. The second is the context's own until the first
-/// kernel is launched, but for its end; then most of it is free.
+/// What a context leaves of its own chunks, inferred from where trainings got their first segments: the sizes are those that
+/// explain these, nobody says them. The first chunk is older and small. The second is the context's own until the first kernel
+/// is launched, but for its end; then most of it is free.
 const OLDER: usize = 20 * MIB;
 const CONTEXT: usize = 416 * MIB;
 const CONTEXT_END: usize = 2 * MIB;
@@ -81,7 +83,7 @@ impl Places {
         self.chunks.is_empty()
     }
 
-    /// The context's first kernel: it knows now what it needs itself.
+    /// The context's first kernel: most of its own chunk is free from here on.
     pub fn launch(&mut self) {
         if !self.launched
             && let Some(context) = self.chunks.get_mut(1)

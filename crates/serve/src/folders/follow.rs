@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How often a watched file is looked at; so many listeners more, so much less often, but for the last.
+/// How often a watched file is looked at by up to so many listeners. Twice as many wait twice as long, but no one longer than
+/// ten times: each look is a write for each of them.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const LISTENERS: usize = 250;
-const MOST_LOOKS_LEFT_OUT: usize = 10;
+const LONGEST: usize = 10;
 /// The end of the file that is kept for all. Who is further behind reads pieces; the latest of those are kept, because
 /// those who come together read the same ones.
 const KEPT_BYTES: usize = 64 << 10;
@@ -112,9 +113,8 @@ async fn look(path: PathBuf, sender: watch::Sender<Tail>) {
     }
 }
 
-/// Every look is a write for each listener.
 fn look_every(listeners: usize) -> Duration {
-    LOOK_EVERY * listeners.div_ceil(LISTENERS).clamp(1, MOST_LOOKS_LEFT_OUT) as u32
+    LOOK_EVERY * listeners.div_ceil(LISTENERS).clamp(1, LONGEST) as u32
 }
 
 fn appended(tail: &Tail, lines: Lines) -> Tail {
