@@ -1,5 +1,7 @@
 """Trains what a file of measured trainings names, row by row, and prints what PyTorch's allocator says: to be run by
 `plimsoll ghost --steps 0 -- python rows.py MEASURED.jsonl OUT.jsonl [EVERY [FIRST]]`, on a card that is not there.
+With PROCESS set to a number, only the rows that this process measured, in its order: what was loaded and where it came to
+lie counts for all that follow.
 
 With TRACES set to a folder, the allocator's history of every row is left there, for `plimsoll torch replay`.
 
@@ -243,6 +245,8 @@ def leave_trace(row):
 
 def main(measured, out, every=1, first=0):
     rows = list(with_processes(dict(json.loads(line), number=number) for number, line in enumerate(open(measured))))
+    if os.environ.get("PROCESS"):
+        rows = [row for row in rows if row["process"] == int(os.environ["PROCESS"])]
     recurrent = {row["process"] for row in rows if row["model"] == "hybrid"}
     torch.cuda.memory._record_memory_history(enabled=None)
     with open(out, "w") as file:

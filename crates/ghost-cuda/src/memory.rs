@@ -26,6 +26,9 @@ struct Book {
 static BOOK: Mutex<Book> =
     Mutex::new(Book { held: BTreeMap::new(), places: Places::nowhere(), next: 0, used: 0, peak: 0 });
 static LAUNCHED: AtomicBool = AtomicBool::new(false);
+static SETTLED: AtomicBool = AtomicBool::new(false);
+/// What the code of the first kernel takes.
+const FIRST_KERNEL: usize = 2 << 20;
 
 fn book() -> MutexGuard<'static, Book> {
     BOOK.lock().unwrap_or_else(PoisonError::into_inner)
@@ -66,11 +69,23 @@ impl Book {
     }
 }
 
-/// A kernel is launched: after the first the context gives back what it held for it.
-pub fn launch() {
-    if !LAUNCHED.swap(true, Ordering::Relaxed) {
-        book().places().launch();
+/// A kernel is launched. Those that draw random numbers, with which weights begin, change nothing but that code is there;
+/// the first other one makes the context settle.
+pub fn launch(draws: impl FnOnce() -> bool) {
+    if SETTLED.load(Ordering::Relaxed) {
+        return;
     }
+    if !LAUNCHED.swap(true, Ordering::Relaxed) {
+        keep(FIRST_KERNEL);
+    }
+    if !draws() && !SETTLED.swap(true, Ordering::Relaxed) {
+        book().places().settle();
+    }
+}
+
+/// Addresses that a library takes for its own code and keeps. Its bytes count as the context's.
+pub fn keep(bytes: usize) {
+    let _ = book().places().take(bytes);
 }
 
 /// Takes memory of the card; `None` where it does not fit.

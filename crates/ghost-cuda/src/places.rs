@@ -1,22 +1,25 @@
 //! Where the driver puts memory. PyTorch breaks ties between equal blocks by address, so the order of addresses decides
 //! which block serves a request, and by that what is reserved and, where a block is handed out whole, what is allocated.
 //!
-//! The rule was fitted to what one H200 with driver 580.159 said in two processes: addresses come in chunks of whole 32 MiB;
-//! the newest chunk that has room serves, in it the smallest hole; a chunk without memory goes back; a new one lies as high as
-//! a hole between chunks allows, which must be larger than the chunk. `tests::the_driver_s_own_addresses_come_out` replays
-//! these recordings: it guards the rule, other drivers may have another.
+//! The rule was fitted to what one H200 with driver 580.159 said: addresses come in chunks of whole 32 MiB; the newest chunk
+//! that has room serves, in it the smallest hole; a chunk without memory goes back; a new one lies as high as a hole between
+//! chunks allows, which must be larger than the chunk. `tests::the_driver_s_own_addresses_come_out` replays recordings: it
+//! guards the rule, other drivers may have another. What libraries take for themselves comes from the same chunks
+//! (`memory::keep`): where a program's segments come to lie depends on when its first product and its first layer of cuDNN
+//! run. `tools/ghost/gpu/loads.py` shows both on a card.
 
 use std::collections::BTreeSet;
 
 const MIB: usize = 1 << 20;
 const CHUNK: usize = 32 * MIB;
-/// What a context leaves of its own chunks, inferred from where trainings got their first segments: the sizes are those that
-/// explain these, nobody says them. The first chunk is older and small. The second is the context's own until the first kernel
-/// is launched, but for its end; then most of it is free.
-const OLDER: usize = 20 * MIB;
+/// A context's own chunks. An older one has some room. The second is the context's until the first kernel that is no
+/// generator's, but for its end; then all of it is free, and a third chunk comes, of which the end is.
+const OLDER: usize = 24 * MIB;
+const APART: usize = 72 * MIB;
 const CONTEXT: usize = 416 * MIB;
 const CONTEXT_END: usize = 2 * MIB;
-const CONTEXT_KEEPS: usize = 8 * MIB;
+const KERNELS: usize = 512 * MIB;
+const KERNELS_END: usize = 6 * MIB;
 
 /// Addresses that came together and go together.
 struct Chunk {
@@ -59,37 +62,38 @@ pub struct Places {
     chunks: Vec<Chunk>,
     /// Start and end of what no chunk has, rising.
     between: Vec<(usize, usize)>,
-    launched: bool,
 }
 
 impl Places {
     pub const fn nowhere() -> Places {
-        Places { chunks: Vec::new(), between: Vec::new(), launched: false }
+        Places { chunks: Vec::new(), between: Vec::new() }
     }
 
     /// As a new context leaves them.
     pub fn new(first: usize, end: usize) -> Places {
-        let older = end - CHUNK;
-        let context = older - 2 * CHUNK - CONTEXT;
+        let older = end - OLDER;
+        let context = older - APART - CONTEXT;
         let chunk = |start, end, hole: (usize, usize)| Chunk { start, end, holes: [hole].into(), stays: true };
         let chunks = vec![
             chunk(older, older + OLDER, (OLDER, older)),
             chunk(context, context + CONTEXT, (CONTEXT_END, context + CONTEXT - CONTEXT_END)),
         ];
-        Places { chunks, between: vec![(first, context)], launched: false }
+        Places { chunks, between: vec![(first, context)] }
     }
 
     pub fn is_nowhere(&self) -> bool {
         self.chunks.is_empty()
     }
 
-    /// The context's first kernel: most of its own chunk is free from here on.
-    pub fn launch(&mut self) {
-        if !self.launched
-            && let Some(context) = self.chunks.get_mut(1)
+    /// What the context kept for itself is free from here on, and what it needs for kernels is taken.
+    pub fn settle(&mut self) {
+        if let Some(context) = self.chunks.get_mut(1) {
+            context.give(context.start, CONTEXT - CONTEXT_END);
+        }
+        if let Some(start) = self.new_chunk(KERNELS)
+            && let Some(kernels) = self.chunks.last_mut()
         {
-            context.give(context.start, CONTEXT - CONTEXT_KEEPS - CONTEXT_END);
-            self.launched = true;
+            kernels.give(start + KERNELS - KERNELS_END, KERNELS_END);
         }
     }
 
@@ -150,7 +154,7 @@ mod tests {
             stays: true,
         };
         let chunks = vec![chunk(496, 516), chunk(6, 422), chunk(0, 6)];
-        Places { chunks, between: vec![(MIB, at(-506))], launched: true }
+        Places { chunks, between: vec![(MIB, at(-506))] }
     }
 
     #[test]
@@ -181,19 +185,22 @@ mod tests {
     }
 
     #[test]
-    fn the_first_kernel_frees_most_of_the_context_s_chunk() {
+    fn a_context_settles_where_trainings_on_an_h200_found_it() {
+        // Offsets of the first segments of a T5 as a process of its own got them, from the first.
         let mut places = Places::new(BASE, BASE << 1);
-        let (small, large) = (places.take(2 * MIB), places.take(96 * MIB));
-        assert_eq!(small.zip(large).map(|(small, large)| small - large), Some(510 * MIB));
-        places.launch();
-        places.launch();
-        assert_eq!(places.take(20 * MIB).zip(large).map(|(next, large)| next - large), Some(96 * MIB));
+        let first = places.take(2 * MIB).expect("room");
+        let mut next = |bytes| places.take(bytes * MIB).map(|place| (place as isize - first as isize) / MIB as isize);
+        assert_eq!([96, 96, 2, 20].map(&mut next), [Some(-510), Some(-606), Some(74), Some(76)]);
+        places.settle();
+        let mut next = |bytes| places.take(bytes * MIB).map(|place| (place as isize - first as isize) / MIB as isize);
+        assert_eq!([20, 20, 360, 96].map(&mut next), [Some(-414), Some(-394), Some(-374), Some(-1214)]);
+        assert_eq!([2, 2, 2, 20].map(&mut next), [Some(-612), Some(-610), Some(-608), Some(-1246)]);
     }
 
     #[test]
     fn what_is_given_back_is_whole_again() {
         let mut places = Places::new(BASE, BASE << 1);
-        places.launch();
+        places.settle();
         let taken: Vec<(usize, usize)> = (1..400)
             .map(|step| (step * 7919 % 300 + 2) * MIB)
             .filter_map(|bytes| Some((places.take(bytes)?, bytes)))
@@ -202,7 +209,7 @@ mod tests {
         sorted.sort_unstable();
         assert!(sorted.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0));
         taken.iter().for_each(|(start, bytes)| places.give(*start, *bytes));
-        assert_eq!((places.chunks.len(), places.between.len()), (2, 1));
+        assert_eq!((places.chunks.len(), places.between.len()), (3, 1));
         assert_eq!(places.take(usize::MAX), None);
     }
 }

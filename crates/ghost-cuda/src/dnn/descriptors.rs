@@ -3,6 +3,7 @@
 use crate::answer::{SUCCESS, Status, put};
 use crate::card::card;
 use crate::handles::{Handle, put_fresh};
+use crate::memory;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
 
@@ -53,7 +54,17 @@ macro_rules! creators {
     )*};
 }
 
-creators!(cudnnCreate cudnnCreateFilterDescriptor cudnnCreateConvolutionDescriptor);
+/// What a handle takes for itself, as measured on an H200; PyTorch makes one for every thread.
+const HANDLE: usize = 10 << 20;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnCreate(handle: *mut Handle) -> Status {
+    memory::keep(HANDLE);
+    // SAFETY: the caller's place for the answer.
+    unsafe { put_fresh(handle) }
+}
+
+creators!(cudnnCreateFilterDescriptor cudnnCreateConvolutionDescriptor);
 creators!(cudnnCreateActivationDescriptor cudnnCreatePoolingDescriptor cudnnCreateCTCLossDescriptor);
 creators!(cudnnCreateSpatialTransformerDescriptor);
 

@@ -3,6 +3,7 @@
 use crate::answer::{SUCCESS, Status, put};
 use crate::handles::{Handle, put_fresh};
 use crate::memory;
+use crate::runtime::kernels::draws_numbers;
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
 #[unsafe(no_mangle)]
@@ -98,15 +99,21 @@ pub unsafe extern "C" fn cudaLaunchHostFunc(_stream: Handle, function: HostFunct
     SUCCESS
 }
 
-/// Only that it happens counts: what is launched, where and with what is left unread.
+/// Only that it happens counts: where it is launched and with what is left unread.
 #[unsafe(no_mangle)]
-pub extern "C" fn cudaLaunchKernel(_function: *const c_void) -> Status {
-    memory::launch();
+pub extern "C" fn cudaLaunchKernel(function: *const c_void) -> Status {
+    memory::launch(|| draws_numbers(function));
     SUCCESS
 }
 
+/// What `kernel<<<…>>>()` calls since CUDA 13.
 #[unsafe(no_mangle)]
-pub extern "C" fn cudaLaunchKernelExC(_configuration: *const c_void) -> Status {
-    memory::launch();
+pub extern "C" fn __cudaLaunchKernel(kernel: *const c_void) -> Status {
+    cudaLaunchKernel(kernel)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaLaunchKernelExC(_configuration: *const c_void, function: *const c_void) -> Status {
+    memory::launch(|| draws_numbers(function));
     SUCCESS
 }
