@@ -99,6 +99,33 @@ fn a_program_that_fits_is_stopped_after_its_steps_and_accounted_for() {
     assert!(report.cards[0].fits && report.reserved_range.highest_bytes >= report.peak_allocated_bytes);
 }
 
+/// Four threads that step at once, so that several come to the last step.
+const THREADS: &str = r#"
+import threading, torch
+model = torch.nn.Linear(64, 64).cuda()
+optimizers = [torch.optim.SGD(model.parameters(), 0.1) for _ in range(4)]
+
+def train(optimizer):
+    for _ in range(10):
+        model(torch.randn(8, 64, device="cuda")).sum().backward()
+        optimizer.step()
+
+threads = [threading.Thread(target=train, args=(optimizer,)) for optimizer in optimizers]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+"#;
+
+#[test]
+fn a_program_that_steps_on_several_threads_is_told_whole() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for _ in 0..3 {
+        let report = ask(&question(&python, folder.path(), THREADS, &[], None));
+        assert_eq!((report.end, report.exit_code()), (End::Steps, 0));
+        assert!(report.peak_allocated_bytes > 0);
+    }
+}
+
 #[test]
 fn a_program_that_does_not_fit_dies_with_pytorchs_own_words_at_its_own_line() {
     let Some(python) = python() else { return };

@@ -137,6 +137,11 @@ class Steps:
             self.ghost.describe("before_step", step=self.done + 1)
 
     def after(self, optimizer, args, kwargs):
+        # Programs step on several threads, too: whoever comes while one of them ends the program waits for that.
+        with self.ghost.ending:
+            self.count(optimizer)
+
+    def count(self, optimizer):
         self.counts[optimizer] = self.counts.get(optimizer, 0) + 1
         if self.counts[optimizer] <= self.done:
             return
@@ -164,6 +169,7 @@ class Ghost:
         self.paths = Paths(torch)
         self.optimizers = weakref.WeakSet()
         self.finished = False
+        self.ending = threading.RLock()
         self.library = ctypes.CDLL(None)
 
     def start_recording(self):
@@ -209,15 +215,18 @@ class Ghost:
         return list(addresses[: min(count, room)])
 
     def finish(self, why):
-        if self.finished or os.getpid() != self.notes.pid:
+        if os.getpid() != self.notes.pid:
             return
-        self.finished = True
-        try:
-            if self.torch.cuda.is_initialized():
-                self.describe("end")
-                self.write_history(why)
-        except Exception:
-            self.notes.add("problem", text=traceback.format_exc())
+        with self.ending:
+            if self.finished:
+                return
+            self.finished = True
+            try:
+                if self.torch.cuda.is_initialized():
+                    self.describe("end")
+                    self.write_history(why)
+            except Exception:
+                self.notes.add("problem", text=traceback.format_exc())
 
     def write_history(self, why):
         stats = self.counters()
