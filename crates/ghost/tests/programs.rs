@@ -99,18 +99,18 @@ fn a_program_that_fits_is_stopped_after_its_steps_and_accounted_for() {
     assert!(report.cards[0].fits && report.reserved_range.highest_bytes >= report.peak_allocated_bytes);
 }
 
-/// Four threads that step at once, so that several come to the last step.
+/// Threads that step with one optimizer at once, so that several come to the last step.
 const THREADS: &str = r#"
 import threading, torch
 model = torch.nn.Linear(64, 64).cuda()
-optimizers = [torch.optim.SGD(model.parameters(), 0.1) for _ in range(4)]
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
 
-def train(optimizer):
+def train():
     for _ in range(10):
         model(torch.randn(8, 64, device="cuda")).sum().backward()
         optimizer.step()
 
-threads = [threading.Thread(target=train, args=(optimizer,)) for optimizer in optimizers]
+threads = [threading.Thread(target=train) for _ in range(8)]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]
 "#;
