@@ -83,7 +83,8 @@ pub fn launch(draws: impl FnOnce() -> bool) {
     }
 }
 
-/// Addresses that a library takes for its own code and keeps. Its bytes count as the context's.
+/// Addresses that a library takes for its own code and keeps. Its bytes count as the context's, so there is always room; where
+/// addresses themselves end, nothing is kept.
 pub fn keep(bytes: usize) {
     let _ = book().places().take(bytes);
 }

@@ -12,8 +12,9 @@ use std::collections::BTreeSet;
 
 const MIB: usize = 1 << 20;
 const CHUNK: usize = 32 * MIB;
-/// A context's own chunks. An older one has some room. The second is the context's until the first kernel that is no
-/// generator's, but for its end; then all of it is free, and a third chunk comes, of which the end is.
+/// A context's own chunks, inferred from where trainings got their segments (`ghost-segments.jsonl` under benches/runs):
+/// nobody says them. An older one has some room. The second is the context's until the first kernel that draws no random
+/// numbers, but for its end; then all of it is free, and a third chunk comes, of which the end is.
 const OLDER: usize = 24 * MIB;
 const APART: usize = 72 * MIB;
 const CONTEXT: usize = 416 * MIB;

@@ -4,34 +4,16 @@ really, in processes of their own: whether it is the ghost that is off, or the c
 """
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-ROWS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "rows.py")
+from fresh import tried
+
 GHOSTS, REAL = os.cpu_count(), 6
-SAID_AGAIN = 0.6  # percent
-
-
-def train(before, folder, row, name):
-    asked, answer = (os.path.join(folder, f"{row['number']}.{name}.{kind}") for kind in ("asked", "answer"))
-    with open(asked, "w") as file:
-        file.write(json.dumps(row) + "\n")
-    environment = dict(os.environ, OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
-    subprocess.run([*before, sys.executable, ROWS, asked, answer], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=200)
-    found = json.loads(open(answer).readline())
-    return {f"{name}_allocated": found["ghost_alloc"], f"{name}_reserved": found["ghost_reserved"], f"{name}_error": found.get("error")}
-
-
-def tried(before, folder, row, name, end):
-    if time.time() > end:
-        return dict(row, **{f"{name}_error": "no time"})
-    try:
-        return row | train(before, folder, row, name)
-    except Exception as error:
-        return dict(row, **{f"{name}_error": repr(error)[:200]})
+# Percent from which a row is trained really, too: a dozen of 372.
+TRAINED_AGAIN = 0.6
 
 
 def off(row):
@@ -48,7 +30,7 @@ def main(ghost, measured, out, seconds):
         with ThreadPoolExecutor(GHOSTS) as pool:
             rows = list(pool.map(lambda row: tried(before, folder, row, "ghost", end), rows))
         if os.path.exists("/dev/nvidiactl"):
-            again = sorted((row for row in rows if abs(off(row)) > SAID_AGAIN), key=lambda row: -abs(off(row)))
+            again = sorted((row for row in rows if abs(off(row)) > TRAINED_AGAIN), key=lambda row: -abs(off(row)))
             with ThreadPoolExecutor(REAL) as pool:
                 for row in pool.map(lambda row: tried([], folder, row, "real", end), again):
                     rows[row["number"]] = row

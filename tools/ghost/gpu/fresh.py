@@ -15,40 +15,48 @@ AT_ONCE = 7
 
 
 def train(before, folder, row, name):
+    """What the allocator says of a row in a process of its own, `before` in front of it, with `name` before each word."""
     asked, answer = (os.path.join(folder, f"{row['number']}.{name}.{kind}") for kind in ("asked", "answer"))
     with open(asked, "w") as file:
         file.write(json.dumps(row) + "\n")
-    subprocess.run([*before, sys.executable, ROWS, asked, answer], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=150)
+    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    command = [*before, sys.executable, ROWS, asked, answer]
+    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=200)
     found = json.loads(open(answer).readline())
-    return found["ghost_alloc"], found["ghost_reserved"], found.get("error")
+    return {f"{name}_allocated": found["ghost_alloc"], f"{name}_reserved": found["ghost_reserved"], f"{name}_error": found.get("error")}
 
 
-def both(ghost, folder, row, end):
+def tried(before, folder, row, name, end):
+    """The row with what was found, or with why nothing was."""
     if time.time() > end:
         return dict(row, error="no time")
     try:
-        real, stood_in = train([], folder, row, "real"), train([ghost, "0", "0", "--"], folder, row, "ghost")
+        return row | train(before, folder, row, name)
     except Exception as error:
         return dict(row, error=repr(error)[:200])
-    keys = ("allocated", "reserved", "error")
-    return row | {f"real_{key}": value for key, value in zip(keys, real)} | {f"ghost_{key}": value for key, value in zip(keys, stood_in)}
+
+
+def both(before, folder, row, end):
+    row = tried([], folder, row, "real", end)
+    return row if "error" in row else tried(before, folder, row, "ghost", end)
 
 
 def main(ghost, measured, out, every, seconds, model=None):
-    end = time.time() + float(seconds)
+    end, before = time.time() + float(seconds), [os.path.realpath(ghost), "0", "0", "--"]
     rows = [dict(json.loads(line), number=number) for number, line in enumerate(open(measured))]
     rows = [row for row in rows if model in (None, row["model"])][:: int(every)]
     with tempfile.TemporaryDirectory() as folder, open(out, "w") as file, ThreadPoolExecutor(AT_ONCE) as pool:
         found = []
-        for row in pool.map(lambda row: both(os.path.realpath(ghost), folder, row, end), rows):
+        for row in pool.map(lambda row: both(before, folder, row, end), rows):
             found.append(row)
             file.write(json.dumps(row) + "\n")
             file.flush()
-    told = [row for row in found if "real_allocated" in row and not row["real_error"] and not row["ghost_error"]]
+    told = [row for row in found if "ghost_allocated" in row and not row["real_error"] and not row["ghost_error"]]
     for key in ("allocated", "reserved"):
         errors = [(row[f"ghost_{key}"] / row[f"real_{key}"] - 1) * 100 for row in told]
         same = sum(error == 0 for error in errors)
         print(f"{key}: {same} of {len(told)} told ({len(found)} asked) to the byte, lowest {min(errors):+.2f} %, highest {max(errors):+.2f} %")
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])

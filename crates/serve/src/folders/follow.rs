@@ -154,12 +154,18 @@ impl Watched {
         pieces.iter().find(|(of, start, _)| (*of, *start) == (generation, at)).map(|(.., piece)| piece.clone())
     }
 
-    fn keep(&self, generation: u64, at: u64, piece: &Arc<News>) {
+    /// The piece that is kept: this one, or what somebody else read in the same moment.
+    fn keep(&self, generation: u64, at: u64, piece: News) -> Arc<News> {
         let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((.., kept)) = pieces.iter().find(|(of, start, _)| (*of, *start) == (generation, at)) {
+            return kept.clone();
+        }
+        let piece = Arc::new(piece);
         pieces.push_back((generation, at, piece.clone()));
         if pieces.len() > KEPT_PIECES {
             pieces.pop_front();
         }
+        piece
     }
 
     pub(crate) fn reader(self: &Arc<Watched>, at: u64) -> Reader {
@@ -210,12 +216,12 @@ impl Reader {
             return Some(Next::StartOver);
         }
         let moved = lines.next > self.at;
-        self.at = lines.next;
         if moved && lines.more {
-            let piece = Arc::new(News { lines, told: OnceLock::new() });
-            self.watched.keep(self.generation, at, &piece);
+            let piece = self.watched.keep(self.generation, at, News { lines, told: OnceLock::new() });
+            self.at = piece.lines.next;
             return Some(Next::News(piece));
         }
+        self.at = lines.next;
         moved.then_some(Next::Lines(lines))
     }
 }
