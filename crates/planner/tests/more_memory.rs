@@ -5,6 +5,9 @@ use plimsoll_planner::choose::plan;
 use plimsoll_planner::{Device, PlanFailure};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
 
 const MIB: u64 = 1 << 20;
 const CARDS: [&str; 6] = ["t4", "rtx-3060-12gb", "rtx-4090", "a100-40gb", "rtx-5090", "h200"];
@@ -112,16 +115,23 @@ impl Curve {
     }
 }
 
+/// All cases on all cards, on all cores.
 fn check(cases: &[Case], cards: &[&str]) {
-    let (mut plans, mut wrong) = (0, Vec::new());
-    for &case in cases {
-        for card in cards {
-            let mut curve = Curve::new(case, card);
-            curve.draw();
-            plans += curve.ms.len();
-            wrong.extend(curve.violations());
+    let pairs: Vec<(Case, &str)> = cases.iter().flat_map(|&case| cards.iter().map(move |&card| (case, card))).collect();
+    let (next, plans, wrong) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(&(case, card)) = pairs.get(next.fetch_add(1, Relaxed)) {
+                    let mut curve = Curve::new(case, card);
+                    curve.draw();
+                    plans.fetch_add(curve.ms.len(), Relaxed);
+                    wrong.lock().unwrap().extend(curve.violations());
+                }
+            });
         }
-    }
+    });
+    let (plans, wrong) = (plans.into_inner(), wrong.into_inner().unwrap());
     assert!(plans > 10 * cases.len(), "only {plans} plans");
     assert!(wrong.is_empty(), "{} of {plans}:\n{}", wrong.len(), wrong.join("\n"));
 }
@@ -133,7 +143,7 @@ fn more_memory_is_never_slower() {
 
 /// Twelve recipes on six cards.
 #[test]
-#[ignore = "minutes, for after changes to the planner or to predictions: `cargo test --release -p plimsoll-planner --test more_memory -- --ignored`"]
+#[ignore = "over twenty minutes on two cores, for after changes to the planner or to predictions: `cargo test --release -p plimsoll-planner --test more_memory -- --ignored`"]
 fn more_memory_is_never_slower_for_any_recipe_and_card() {
     check(&CASES, &CARDS);
 }
