@@ -4,7 +4,7 @@
 use crate::graph::Vjp;
 use crate::graph::{Component, Graph, GraphError, NodeId, OpRef, Role, ValueId};
 use crate::ops::{Binary, Copy};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Adds the gradient of `loss`, multiplied by the value `seed`, with respect to each of `wrt`. `None` where the loss
 /// does not depend on it.
@@ -80,10 +80,10 @@ fn dependent_values(graph: &Graph, wrt: &[ValueId]) -> Vec<bool> {
 /// Gradients found so far.
 struct Grads {
     /// What came back to a value, as sums of parts that are ready equally early.
-    parts: HashMap<ValueId, Vec<ValueId>>,
-    totals: HashMap<ValueId, ValueId>,
+    parts: FxHashMap<ValueId, Vec<ValueId>>,
+    totals: FxHashMap<ValueId, ValueId>,
     /// Parts and sums that nothing else reads: they can be added to in place.
-    own: HashSet<ValueId>,
+    own: FxHashSet<ValueId>,
     /// By value: how many forward nodes have run when it can be computed.
     ready: Vec<usize>,
     counted: usize,
@@ -92,8 +92,8 @@ struct Grads {
 impl Grads {
     fn new(graph: &Graph, seeds: &[(ValueId, ValueId)]) -> Grads {
         let totals = seeds.iter().copied().collect();
-        let own = HashSet::new();
-        let mut grads = Grads { parts: HashMap::new(), totals, own, ready: Vec::new(), counted: 0 };
+        let own = FxHashSet::default();
+        let mut grads = Grads { parts: FxHashMap::default(), totals, own, ready: Vec::new(), counted: 0 };
         grads.count_new_nodes(graph);
         grads
     }

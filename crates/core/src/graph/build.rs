@@ -27,9 +27,9 @@ impl Graph {
             layers: Vec::new(),
             kept: Vec::new(),
             reads: Vec::new(),
-            names: HashMap::new(),
-            inputs: HashMap::new(),
-            copies: HashMap::new(),
+            names: FxHashMap::default(),
+            inputs: FxHashMap::default(),
+            copies: FxHashMap::default(),
         }
     }
 

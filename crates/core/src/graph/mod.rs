@@ -11,9 +11,9 @@ pub use class::{Class, Products};
 pub use op::{Alias, AliasKind, Backend, Cost, Differentiable, Op, OpError, Target, Vjp};
 
 use crate::types::{DType, Type};
+use rustc_hash::FxHashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -188,11 +188,11 @@ pub struct Graph {
     kept: Vec<ValueId>,
     /// By value: how many inputs of nodes it is.
     reads: Vec<u32>,
-    names: HashMap<String, u32>,
+    names: FxHashMap<String, u32>,
     /// Values from outside, by name.
-    inputs: HashMap<String, ValueId>,
+    inputs: FxHashMap<String, ValueId>,
     /// The compute copies of parameters in mixed precision.
-    copies: HashMap<ValueId, ValueId>,
+    copies: FxHashMap<ValueId, ValueId>,
 }
 
 impl Graph {

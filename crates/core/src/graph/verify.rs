@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::graph::AliasKind;
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 impl Graph {
     pub fn verify(&self) -> Result<(), GraphError> {
@@ -13,7 +13,7 @@ impl Graph {
     }
 
     fn verify_names(&self) -> Result<(), GraphError> {
-        let mut seen = HashSet::new();
+        let mut seen = FxHashSet::default();
         match self.values.iter().find(|v| !seen.insert(v.name.as_str())) {
             Some(twice) => Err(GraphError::Broken(format!("two values are called {}", twice.name))),
             None => Ok(()),
@@ -79,7 +79,7 @@ impl Graph {
 
     /// A value may be overwritten in place at most once: later versions go by the new name.
     fn verify_overwrites(&self) -> Result<(), GraphError> {
-        let mut overwritten = HashSet::new();
+        let mut overwritten = FxHashSet::default();
         for id in self.node_ids() {
             let node = self.node(id);
             for alias in node.op.op().aliases(&self.input_types(id)) {

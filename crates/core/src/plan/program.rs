@@ -3,7 +3,7 @@
 use super::PlanError;
 use crate::graph::{Component, Graph, Init, InputKind, Space};
 use crate::types::Type;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// A graph and how often it runs in a step (0: not part of a step, such as evaluation).
 #[derive(Clone, Debug)]
@@ -38,13 +38,13 @@ pub struct Program {
     pub phases: Vec<Phase>,
     pub residents: Vec<Resident>,
     /// Residents by name.
-    known: HashMap<String, usize>,
+    known: FxHashMap<String, usize>,
 }
 
 impl Program {
     pub fn new(phases: Vec<Phase>) -> Result<Program, PlanError> {
         let mut residents: Vec<Resident> = Vec::new();
-        let mut known: HashMap<String, usize> = HashMap::new();
+        let mut known: FxHashMap<String, usize> = FxHashMap::default();
         for phase in &phases {
             phase.graph.verify()?;
             for found in phase.graph.values().iter().filter_map(resident_of) {

@@ -4,7 +4,8 @@
 use super::{ALIGN, Layout, LayoutOptions, PlanError, Program, Slot};
 use crate::graph::AliasKind;
 use crate::graph::{Graph, InputKind, NodeId, Source, Space, Value, ValueId};
-use std::collections::{BTreeMap, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
 pub fn verify(program: &Program, layout: &Layout, options: LayoutOptions) -> Result<(), PlanError> {
     let slots = program.residents.len() == layout.residents.len() && program.phases.len() == layout.phases.len();
@@ -25,8 +26,8 @@ pub fn verify(program: &Program, layout: &Layout, options: LayoutOptions) -> Res
             phase,
             graph,
             owners: Default::default(),
-            roots: HashMap::new(),
-            versions: HashMap::new(),
+            roots: FxHashMap::default(),
+            versions: FxHashMap::default(),
         };
         walk.run()?;
     }
@@ -65,9 +66,9 @@ struct Walk<'p> {
     /// Of each memory, start → (end, writer); stretches do not overlap.
     owners: [BTreeMap<usize, (usize, Writer)>; Space::ALL.len()],
     /// The value whose write a view reads.
-    roots: HashMap<ValueId, Writer>,
+    roots: FxHashMap<ValueId, Writer>,
     /// Who writes the next version of a resident: an update in place of the one before.
-    versions: HashMap<Writer, usize>,
+    versions: FxHashMap<Writer, usize>,
 }
 
 impl Walk<'_> {

@@ -33,7 +33,7 @@ pub use model::{FamilyName, Model};
 pub use mu_sota::MuSota;
 pub use origin::{Origin, family_in};
 pub use presets::of_family as presets_of;
-pub use presets::{Preset, presets, siblings as sibling_presets};
+pub use presets::{Preset, presets, smaller_siblings};
 pub use t5::{FeedForward, T5};
 pub use task::Task;
 

@@ -58,18 +58,23 @@ impl Preset {
     }
 }
 
-/// Words of a preset's name that say how large it is.
+/// Words of a preset's name that say how large it is, from the smallest.
 const SIZES: [&str; 10] = ["tiny", "mini", "xsmall", "small", "medium", "base", "large", "xl", "3b", "xxl"];
 
-/// The same model in other sizes: `bert-base-uncased` beside `bert-large-uncased`.
-pub fn siblings(name: &str) -> Vec<&'static str> {
+/// The same model in smaller sizes, the largest of them first: `bert-base-uncased` below `bert-large-uncased`.
+pub fn smaller_siblings(name: &str) -> Vec<&'static str> {
+    let size = |word: &str| SIZES.iter().position(|size| *size == word);
+    let rank = |name: &str| short(name).split('-').find_map(size);
     let without_size = |name: &str| {
-        let words = short(name).split('-').map(|word| if SIZES.contains(&word) { "*" } else { word });
+        let words = short(name).split('-').map(|word| if size(word).is_some() { "*" } else { word });
         words.collect::<Vec<_>>().join("-")
     };
     let line = without_size(name);
     let others = family_of(name).into_iter().flat_map(of_family);
-    others.filter(|other| *other != short(name) && without_size(other) == line).collect()
+    let mut smaller: Vec<&'static str> =
+        others.filter(|other| without_size(other) == line && rank(other) < rank(name)).collect();
+    smaller.sort_by_key(|other| std::cmp::Reverse(rank(other)));
+    smaller
 }
 
 /// Parameters of presets as transformers counts them: the lines of a family's `presets.txt`, which
@@ -104,9 +109,10 @@ mod tests {
     }
 
     #[test]
-    fn siblings_differ_in_size_alone() {
-        assert_eq!(siblings("google-bert/bert-large-uncased"), ["bert-base-uncased"]);
-        assert_eq!(siblings("flan-t5-large"), ["flan-t5-small", "flan-t5-base", "flan-t5-xl", "flan-t5-xxl"]);
-        assert!(siblings("all-MiniLM-L6-v2").is_empty() && siblings("abacus").is_empty());
+    fn smaller_siblings_differ_in_size_alone() {
+        assert_eq!(smaller_siblings("google-bert/bert-large-uncased"), ["bert-base-uncased"]);
+        assert_eq!(smaller_siblings("flan-t5-xl"), ["flan-t5-large", "flan-t5-base", "flan-t5-small"]);
+        assert!(smaller_siblings("flan-t5-small").is_empty() && smaller_siblings("bert-base-uncased").is_empty());
+        assert!(smaller_siblings("all-MiniLM-L6-v2").is_empty() && smaller_siblings("abacus").is_empty());
     }
 }

@@ -2,13 +2,33 @@
 //! more often than others: one that was built for the first serves all.
 
 use super::search::{Needs, Training, Update};
+use super::setup::kind;
+use crate::Device;
 use crate::program::{MICRO_STEP, Settings};
 use plimsoll_core::plan::{Layout, PlanError, Program};
 use plimsoll_models::families::{AttentionForm, FeedForwardForm};
-use std::cell::RefCell;
+use plimsoll_models::recipe::Recipe;
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What was built for several kinds of trainings that are compared, on any thread. How much those need that do not fit
+/// is told but for gaps.
+#[derive(Default)]
+pub(crate) struct Memos(Mutex<HashMap<String, Arc<Memo>>>);
+
+impl Memos {
+    /// What is known of trainings of this kind.
+    pub(crate) fn of(&self, recipe: &Recipe, device: &Device) -> Arc<Memo> {
+        let new = || Arc::new(Memo { allows_gaps: true, ..Memo::for_many() });
+        locked(&self.0).entry(kind(recipe, device)).or_insert_with(new).clone()
+    }
+}
+
+/// What is kept is whole at any time, whoever panicked.
+pub(super) fn locked<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The forms that phases beside a step are built in, and how many samples they evaluate.
 pub(super) type OtherKey = (AttentionForm, usize, usize, FeedForwardForm, Option<usize>);
@@ -19,7 +39,6 @@ type PlanKey = (Settings, Option<usize>);
 /// What was built for one kind of training.
 #[derive(Default)]
 pub(crate) struct Memo {
-    kind: RefCell<Option<String>>,
     pub(super) trainings: Shelf<Settings, Training>,
     /// Updates on their own, and bytes of what lives over steps, by settings without sizes.
     pub(super) updates: Shelf<Settings, Update>,
@@ -27,26 +46,14 @@ pub(crate) struct Memo {
     pub(super) others: Shelf<OtherKey, Needs>,
     /// None where nobody is going to ask again.
     placed: Option<Shelf<PlanKey, (Program, Layout)>>,
+    /// Whether the smallest plan of what does not fit may have gaps that a search for another would close.
+    pub(super) allows_gaps: bool,
 }
 
 impl Memo {
     /// Keeps whole plans too: for many recipes, one after the other.
     pub(crate) fn for_many() -> Memo {
         Memo { placed: Some(Shelf::default()), ..Memo::default() }
-    }
-
-    /// What was built for another kind is of no use to this one.
-    pub(super) fn turn_to(&self, kind: impl FnOnce() -> String) {
-        let Some(placed) = &self.placed else { return };
-        let kind = Some(kind());
-        if *self.kind.borrow() != kind {
-            self.trainings.clear();
-            self.updates.clear();
-            self.residents.clear();
-            self.others.clear();
-            placed.clear();
-            self.kind.replace(kind);
-        }
     }
 
     /// A program with its layout. Where a micro-step is has nothing to do with how often it runs.
@@ -66,26 +73,25 @@ impl Memo {
     }
 }
 
-/// Things by what they were made from: each is made once.
-pub(super) struct Shelf<K, V>(RefCell<HashMap<K, Rc<V>>>);
+/// Things by what they were made from: each is made once, or twice where two threads want it in the same moment.
+pub(super) struct Shelf<K, V>(Mutex<HashMap<K, Arc<V>>>);
 
 impl<K, V> Default for Shelf<K, V> {
     fn default() -> Shelf<K, V> {
-        Shelf(RefCell::default())
+        Shelf(Mutex::default())
     }
 }
 
 impl<K: Eq + Hash, V> Shelf<K, V> {
-    pub(super) fn get(&self, key: K, make: impl FnOnce() -> Result<V, PlanError>) -> Result<Rc<V>, PlanError> {
-        if let Some(known) = self.0.borrow().get(&key) {
-            return Ok(known.clone());
+    pub(super) fn get(&self, key: K, make: impl FnOnce() -> Result<V, PlanError>) -> Result<Arc<V>, PlanError> {
+        if let Some(known) = self.known(&key) {
+            return Ok(known);
         }
-        let made = Rc::new(make()?);
-        self.0.borrow_mut().insert(key, made.clone());
-        Ok(made)
+        let made = Arc::new(make()?);
+        Ok(locked(&self.0).entry(key).or_insert(made).clone())
     }
 
-    fn clear(&self) {
-        self.0.borrow_mut().clear();
+    pub(super) fn known(&self, key: &K) -> Option<Arc<V>> {
+        locked(&self.0).get(key).cloned()
     }
 }

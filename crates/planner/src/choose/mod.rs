@@ -13,7 +13,7 @@ pub use failure::PlanFailure;
 pub(crate) use frontier::{FrontierPoint, frontier};
 pub use levers::divisors;
 pub(crate) use levers::{LEVERS, Lever, Move, Situation, Target, settings};
-pub(crate) use memo::Memo;
+pub(crate) use memo::{Memo, Memos};
 pub use setup::{Planned, budget_bytes, family, length, pins, plan, planning_key, precision, profile, spec};
 pub use setup::{asked_in_vain, budget_for, evaluate_batch, instead_of, writes_to_evaluate};
 pub(crate) use setup::{fused_feed_forward, kind, plan_with};
@@ -102,10 +102,18 @@ pub(crate) fn choose(
     let mut offloads = offloads(family, pins, &options).into_iter().peekable();
     while let Some(offload) = offloads.next() {
         let bound = best.as_ref().map(|(_, choice)| choice.predicted_step_ms / 1e3);
-        let mut search = PlanSearch::new(family, spec, pins, options, profile, offload, memo).faster_than(bound);
+        let mut search = PlanSearch::new(family, spec, pins, options, profile, offload, memo);
+        if let Some((before, choice)) = &best {
+            search = search.after(before, choice);
+        }
         // Without room for what lives over steps there is nothing to search; the last has to say how much it needs.
         let is_needed = offloads.peek().is_none() && best.is_none();
         if !is_needed && search.least_resident_bytes()? > arena_budget {
+            continue;
+        }
+        if let Some((before, choice)) = &mut best
+            && search.is_outdone_by(before, choice)?
+        {
             continue;
         }
         match fitting(&mut search, arena_budget, is_needed)? {
@@ -135,7 +143,10 @@ fn fitting(search: &mut PlanSearch<'_>, arena_budget: usize, is_needed: bool) ->
         return Ok(Some(choice));
     }
     // What needs more alive than there is does not fit, however it is placed.
-    if !is_needed && (search.is_bounded() || search.smallest()?.live_peak_bytes > arena_budget) {
+    if !is_needed && (search.is_bounded() || search.is_hopeless(arena_budget)?) {
+        return Ok(None);
+    }
+    if !is_needed && search.smallest()?.live_peak_bytes > arena_budget {
         return Ok(None);
     }
     Ok(Some(smallest_placed(search)?).filter(|choice| is_needed || choice.layout.arena_bytes <= arena_budget))
@@ -156,6 +167,9 @@ const NEIGHBOURS: usize = 3;
 fn smallest_placed(search: &mut PlanSearch<'_>) -> Result<Choice, ChooseError> {
     let smallest = search.smallest()?;
     let mut smallest = search.realize(&smallest)?;
+    if search.allows_gaps() {
+        return Ok(smallest);
+    }
     while let Some(smaller) = placed(search, smallest.layout.arena_bytes - 1)? {
         smallest = smaller;
     }

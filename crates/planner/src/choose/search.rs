@@ -7,7 +7,7 @@
 use super::levers::{
     LEVERS, Situation, even_micro_batches, pinned_recompute, ragged_micro_batches, settings, with_micro_batch,
 };
-use super::memo::Memo;
+use super::memo::{Memo, locked};
 use crate::choose::{Choice, ChooseError, Pins};
 use crate::program::contrastive::REPLAY;
 use crate::program::{
@@ -21,9 +21,8 @@ use plimsoll_core::plan::{
 };
 use plimsoll_models::families::Family;
 use plimsoll_models::recipe::RecomputeLevel;
-use std::cell::{RefCell, RefMut};
-use std::collections::HashMap;
-use std::rc::Rc;
+use rustc_hash::FxHashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Rounds over all levers; one that improves nothing ends them.
 const ROUNDS: usize = 3;
@@ -35,6 +34,10 @@ const STEPS_PER_DOUBLING: f64 = 12.0;
 /// Ragged micro-batches tried on either side of the best even one.
 const RAGGED: usize = 4;
 
+/// How much faster, at most, a step may be with another loss chunk, and with a smaller micro-batch.
+const OTHER_CHUNK: f64 = 0.97;
+const LARGER: f64 = 0.98;
+
 pub(super) struct PlanSearch<'a> {
     pub family: &'a dyn Family,
     pub spec: &'a StepSpec,
@@ -44,7 +47,11 @@ pub(super) struct PlanSearch<'a> {
     pub offload: Offload,
     /// What is not faster than this is of no use.
     bound: Option<f64>,
-    bases: HashMap<Settings, Base>,
+    bases: FxHashMap<Settings, Base>,
+    /// By settings without sizes: the bytes that live over steps, but for where inputs land.
+    floors: FxHashMap<Settings, usize>,
+    /// By settings without sizes, what was built here or with less in host memory, which can only be faster.
+    built: FxHashMap<Settings, Vec<Built>>,
     memo: &'a Memo,
 }
 
@@ -52,7 +59,7 @@ pub(super) struct PlanSearch<'a> {
 #[derive(Clone, Default)]
 pub(super) struct Needs {
     /// Name → bytes.
-    residents: HashMap<String, usize>,
+    residents: FxHashMap<String, usize>,
     live_bytes: usize,
     step_seconds: f64,
 }
@@ -62,8 +69,8 @@ pub(super) struct Training {
     /// Of the phases where nothing is recomputed.
     rest: Needs,
     /// Name → bytes of what lives over steps in the one that can.
-    residents: HashMap<String, usize>,
-    ladder: RefCell<Ladder>,
+    residents: FxHashMap<String, usize>,
+    ladder: Mutex<Ladder>,
     /// Of running it once.
     seconds: f64,
     repeat: usize,
@@ -84,8 +91,26 @@ struct Base {
     other_live_bytes: usize,
     step_seconds: f64,
     /// The phase that can recompute, and how often a step runs it.
-    training: Rc<Training>,
+    training: Arc<Training>,
     repeat: usize,
+}
+
+/// How fast settings are without recompute.
+#[derive(Clone)]
+struct Built {
+    micro_batch: usize,
+    loss_chunk: usize,
+    /// Whether no rows fill up the last micro-batch.
+    is_even: bool,
+    step_seconds: f64,
+}
+
+impl Built {
+    fn new(settings: &Settings, base: &Base, spec: &StepSpec) -> Built {
+        let &Settings { micro_batch, accumulation, loss_chunk, .. } = settings;
+        let is_even = micro_batch * accumulation == spec.effective_batch;
+        Built { micro_batch, loss_chunk, is_even, step_seconds: base.step_seconds }
+    }
 }
 
 /// Settings with a rung of their ladder.
@@ -99,8 +124,8 @@ pub(super) struct Candidate {
 }
 
 impl Base {
-    fn ladder(&self) -> RefMut<'_, Ladder> {
-        self.training.ladder.borrow_mut()
+    fn ladder(&self) -> MutexGuard<'_, Ladder> {
+        locked(&self.training.ladder)
     }
 
     fn at(&self, settings: &Settings, rung: Rung) -> Candidate {
@@ -132,22 +157,46 @@ impl<'a> PlanSearch<'a> {
         offload: Offload,
         memo: &'a Memo,
     ) -> PlanSearch<'a> {
-        PlanSearch { family, spec, pins, options, profile, offload, bound: None, bases: HashMap::new(), memo }
+        let (bases, floors, built) = Default::default();
+        PlanSearch { family, spec, pins, options, profile, offload, bound: None, bases, floors, built, memo }
     }
 
-    /// The same for plans that take less than `bound` seconds only.
-    pub(super) fn faster_than(self, bound: Option<f64>) -> PlanSearch<'a> {
-        PlanSearch { bound, ..self }
+    /// The same for plans that are faster than what another search found, which puts less into host memory.
+    pub(super) fn after(self, before: &PlanSearch<'a>, found: &Choice) -> PlanSearch<'a> {
+        PlanSearch { bound: Some(found.predicted_step_ms / 1e3), built: before.built.clone(), ..self }
     }
 
     pub(super) fn is_bounded(&self) -> bool {
         self.bound.is_some()
     }
 
+    /// Whether the smallest plan need not be the smallest with its gaps.
+    pub(super) fn allows_gaps(&self) -> bool {
+        self.memo.allows_gaps
+    }
+
     /// Whether no plan is faster, however much memory there is.
     pub(super) fn is_unbounded(&mut self, choice: &Choice) -> Result<bool, PlanError> {
-        let fastest = self.fastest(usize::MAX)?;
-        Ok(fastest.is_none_or(|fastest| choice.predicted_step_ms / 1e3 <= fastest.step_seconds * (1.0 + 1e-6)))
+        let is_beaten_by = |seconds: f64| choice.predicted_step_ms / 1e3 > seconds * (1.0 + 1e-6);
+        // What was built on the way and is faster without recompute needs no more than memory.
+        if self.first_rung() == 0 && self.bases.values().any(|base| is_beaten_by(base.step_seconds)) {
+            return Ok(false);
+        }
+        Ok(self.fastest(usize::MAX)?.is_none_or(|fastest| !is_beaten_by(fastest.step_seconds)))
+    }
+
+    /// Whether this search, with more in host memory than `before`, can find nothing faster than what that one chose: what
+    /// the copies take away is about the same for every micro-batch, for a step copies all of its samples. Only if half of
+    /// it is too much already for the fastest there was without any.
+    pub(super) fn is_outdone_by(&mut self, before: &mut PlanSearch<'a>, choice: &Choice) -> Result<bool, PlanError> {
+        if !self.is_fixed() || before.is_fixed() {
+            return Ok(false);
+        }
+        let plain = |offload: Offload| Settings { recompute: Recompute::None, offload, ..choice.settings.clone() };
+        let (there, here) = (plain(before.offload), plain(self.offload));
+        let copies = self.base(&here)?.step_seconds - before.base(&there)?.step_seconds;
+        let fastest = before.bases.values().map(|base| base.step_seconds).fold(f64::INFINITY, f64::min);
+        Ok(fastest + copies / 2.0 > choice.predicted_step_ms / 1e3)
     }
 
     /// The fastest candidate whose live peak is at most `budget` bytes.
@@ -157,6 +206,9 @@ impl<'a> PlanSearch<'a> {
         self.scan(&start, budget, &mut best)?;
         if best.is_none() && !self.is_bounded() {
             // With the usual levers nothing fits: go on from the settings that need least.
+            if self.is_hopeless(budget)? {
+                return Ok(None);
+            }
             let smallest = self.smallest()?;
             if smallest.live_peak_bytes > budget {
                 return Ok(None);
@@ -182,14 +234,16 @@ impl<'a> PlanSearch<'a> {
         let Some(step) = best.as_ref().map(|_| ((budget as f64).log2() * STEPS_PER_DOUBLING).floor()) else {
             return Ok(None);
         };
+        let bound = self.bound;
         for below in 0..SMALLER_BUDGETS {
             let smaller = 2f64.powf((step - below as f64) / STEPS_PER_DOUBLING) as usize;
-            match self.fastest(smaller.min(budget))? {
-                Some(found) if best.as_ref().is_none_or(|best| found.beats(best)) => best = Some(found),
-                Some(_) => {}
-                None => break,
+            self.bound = best.as_ref().map(|best| best.step_seconds);
+            let found = self.fastest(smaller.min(budget))?;
+            if found.as_ref().is_some_and(|found| best.as_ref().is_none_or(|best| found.beats(best))) {
+                best = found;
             }
         }
+        self.bound = bound;
         Ok(best)
     }
 
@@ -201,6 +255,23 @@ impl<'a> PlanSearch<'a> {
         let (memo, is_shared) = (self.memo, self.is_shared());
         let mut count = || self.base(&whole).map(|base| base.resident_bytes - base.landing_bytes);
         if is_shared { memo.residents.get(sizeless(&whole), count).map(|bytes| *bytes) } else { count() }
+    }
+
+    /// Whether even the smallest candidate needs more than `budget`, as far as that can be told without looking for it:
+    /// accumulators leave no room, and without them the whole batch at once needs more than they do.
+    pub(super) fn is_hopeless(&mut self, budget: usize) -> Result<bool, PlanError> {
+        let sizes = even_micro_batches(&self.place());
+        let least = self.start(sizes[sizes.len() - 1]);
+        let whole = self.with(&least, sizes[0]);
+        let Some(floor) = self.floor(&least).filter(|&floor| floor > budget) else { return Ok(false) };
+        // Other levers may take a little off the whole batch.
+        Ok(self.lowest(&whole)?.live_peak_bytes >= floor.max(budget + budget / 16))
+    }
+
+    /// What lives over steps but for where inputs land: as much as settings that differ in sizes only need at least.
+    /// `None` where none of them was built yet.
+    fn floor(&self, settings: &Settings) -> Option<usize> {
+        self.floors.get(&sizeless(settings)).copied().filter(|_| self.is_shared())
     }
 
     /// The candidate that needs least memory.
@@ -261,7 +332,8 @@ impl<'a> PlanSearch<'a> {
     fn scan(&mut self, like: &Settings, budget: usize, best: &mut Option<Candidate>) -> Result<(), PlanError> {
         let sizes = even_micro_batches(&self.place());
         self.consider(&self.with(like, sizes[0]), budget, best)?;
-        let mut range = 1..sizes.len();
+        let whole_fits = self.can_fit(&self.with(like, sizes[0]), budget)?;
+        let mut range = 1..if whole_fits { 1 } else { sizes.len() };
         while range.start < range.end {
             let middle = range.start + (range.end - range.start) / 2;
             match self.can_fit(&self.with(like, sizes[middle]), budget)? {
@@ -273,9 +345,12 @@ impl<'a> PlanSearch<'a> {
         let mut slower = 0;
         for &size in &sizes[range.start..] {
             let settings = self.with(like, size);
+            if self.floor(&settings).is_some_and(|floor| floor > budget) {
+                continue;
+            }
             self.consider(&settings, budget, best)?;
-            let seconds = self.base(&settings)?.step_seconds;
-            let is_slower = best.as_ref().is_some_and(|best| seconds > best.step_seconds);
+            let seconds = self.bases.get(&settings).map(|base| base.step_seconds);
+            let is_slower = best.as_ref().is_some_and(|best| seconds.is_none_or(|seconds| seconds > best.step_seconds));
             slower = if is_slower { slower + 1 } else { 0 };
             if slower == 2 {
                 break;
@@ -305,7 +380,18 @@ impl<'a> PlanSearch<'a> {
         Ok(())
     }
 
-    /// Every lever besides the micro-batch; where one helps, the micro-batches once more.
+    /// The micro-batches beside the best one, as long as each is better than the one before.
+    fn scan_beside(&mut self, like: &Settings, budget: usize, best: &mut Option<Candidate>) -> Result<(), PlanError> {
+        let sizes = even_micro_batches(&self.place());
+        let at = sizes.partition_point(|&size| size > like.micro_batch);
+        let to = |sizes: &[usize]| sizes.iter().map(|&size| self.with(like, size)).collect::<Vec<_>>();
+        let (larger, smaller) = (to(&sizes[..at]), to(&sizes[at..]));
+        self.climb(larger.iter().rev(), budget, best)?;
+        self.climb(smaller.iter().filter(|settings| settings.micro_batch < like.micro_batch), budget, best)?;
+        self.scan_ragged(like, &sizes, budget, best)
+    }
+
+    /// Every lever besides the micro-batch; where one helps, the micro-batches beside it once more.
     fn try_levers(&mut self, budget: usize, best: &mut Option<Candidate>) -> Result<(), PlanError> {
         for lever in LEVERS {
             let Some(like) = best.as_ref().map(|b| b.settings.clone()) else { return Ok(()) };
@@ -314,7 +400,7 @@ impl<'a> PlanSearch<'a> {
             self.climb(values.iter().skip(at + 1), budget, best)?;
             self.climb(values.iter().take(at).rev(), budget, best)?;
             if let Some(better) = best.as_ref().map(|b| b.settings.clone()).filter(|better| *better != like) {
-                self.scan(&better, budget, best)?;
+                self.scan_beside(&better, budget, best)?;
             }
         }
         Ok(())
@@ -338,14 +424,21 @@ impl<'a> PlanSearch<'a> {
 
     /// Takes the fastest rung of these settings that fits, if it beats the best so far.
     fn consider(&mut self, settings: &Settings, budget: usize, best: &mut Option<Candidate>) -> Result<(), PlanError> {
+        if self.floor(settings).is_some_and(|floor| floor > budget) {
+            return Ok(());
+        }
         let (first, bound) = (self.first_rung(), best.as_ref().map(|b| b.step_seconds).or(self.bound));
+        if bound.is_some_and(|bound| self.seconds_at_least(settings) > bound * (1.0 + 1e-9)) {
+            return Ok(());
+        }
         let base = self.base(settings)?;
         let room = budget.saturating_sub(base.resident_bytes);
         let hopeless = budget < base.resident_bytes || base.other_live_bytes > room;
         if hopeless || bound.is_some_and(|bound| base.step_seconds > bound * (1.0 + 1e-9)) {
             return Ok(());
         }
-        let rung = fitting_rung(&mut base.ladder(), first, room)?;
+        let spare = |bound: f64| (bound * (1.0 + 1e-9) - base.step_seconds) / base.repeat.max(1) as f64;
+        let rung = fitting_rung(&mut base.ladder(), first, room, bound.map_or(f64::INFINITY, spare))?;
         if let Some(rung) = rung {
             let candidate = base.at(settings, rung);
             let is_of_use = bound.is_none_or(|bound| candidate.step_seconds <= bound * (1.0 + 1e-9));
@@ -356,8 +449,25 @@ impl<'a> PlanSearch<'a> {
         Ok(())
     }
 
+    /// As fast as these settings can be without recompute, told by others that were built: another loss chunk takes a
+    /// little off, and smaller micro-batches are hardly ever faster than larger ones, rows that fill up the last included.
+    fn seconds_at_least(&self, settings: &Settings) -> f64 {
+        let effective = self.spec.effective_batch;
+        let filled = (settings.micro_batch * settings.accumulation) as f64 / effective as f64;
+        let told = |built: &Built| match built.micro_batch {
+            size if size == settings.micro_batch && built.loss_chunk == settings.loss_chunk => built.step_seconds,
+            size if size == settings.micro_batch => built.step_seconds * OTHER_CHUNK,
+            size if size > settings.micro_batch && built.is_even => built.step_seconds * LARGER * filled,
+            _ => 0.0,
+        };
+        self.built.get(&alike(settings)).into_iter().flatten().map(told).fold(0.0, f64::max)
+    }
+
     /// Whether these settings fit with all the recompute there is.
     fn can_fit(&mut self, settings: &Settings, budget: usize) -> Result<bool, PlanError> {
+        if self.floor(settings).is_some_and(|floor| floor > budget) {
+            return Ok(false);
+        }
         let base = self.base(settings)?;
         match budget.checked_sub(base.resident_bytes) {
             Some(room) => Ok(base.other_live_bytes <= room && base.ladder().can_fit(room)?),
@@ -423,6 +533,8 @@ impl<'a> PlanSearch<'a> {
     fn base(&mut self, settings: &Settings) -> Result<&Base, PlanError> {
         if !self.bases.contains_key(settings) {
             let base = self.build(settings)?;
+            self.floors.insert(sizeless(settings), base.resident_bytes - base.landing_bytes);
+            self.built.entry(alike(settings)).or_default().push(Built::new(settings, &base, self.spec));
             self.bases.insert(settings.clone(), base);
         }
         self.bases.get(settings).ok_or_else(|| PlanError::Broken("a base went missing".into()))
@@ -430,16 +542,15 @@ impl<'a> PlanSearch<'a> {
 
     fn build(&self, settings: &Settings) -> Result<Base, PlanError> {
         let training = self.memo.trainings.get(self.shared(settings), || self.training(settings))?;
-        let mut needs = (*self.others(settings)?).clone();
-        needs.join(&training.rest, &training.residents);
+        let others = self.others(settings)?;
+        let residents = [&others.residents, &training.rest.residents, &training.residents];
         // A contrastive step is built for its own number of micro-batches.
         let repeat = if self.is_shared() { settings.accumulation } else { training.repeat };
-        let total = needs.residents.values().try_fold(0usize, |sum, &bytes| sum.checked_add(bytes));
         Ok(Base {
-            resident_bytes: total.filter(|&bytes| bytes <= isize::MAX as usize).ok_or(PlanError::TooLarge)?,
-            landing_bytes: needs.residents.get(LANDING).copied().unwrap_or(0),
-            other_live_bytes: needs.live_bytes,
-            step_seconds: repeat as f64 * training.seconds + needs.step_seconds,
+            resident_bytes: bytes_together(&residents).ok_or(PlanError::TooLarge)?,
+            landing_bytes: residents.iter().find_map(|residents| residents.get(LANDING)).copied().unwrap_or(0),
+            other_live_bytes: others.live_bytes.max(training.rest.live_bytes),
+            step_seconds: repeat as f64 * training.seconds + others.step_seconds + training.rest.step_seconds,
             training,
             repeat,
         })
@@ -498,7 +609,7 @@ impl<'a> PlanSearch<'a> {
         own.add_residents(&phase.graph);
         let nodes = ladder.seconds();
         let seconds = nodes + self.profile.start_seconds(&phase.graph, nodes);
-        Ok(Training { rest, residents: own.residents, ladder: RefCell::new(ladder), seconds, repeat: phase.repeat })
+        Ok(Training { rest, residents: own.residents, ladder: Mutex::new(ladder), seconds, repeat: phase.repeat })
     }
 
     fn ladder(&self, graph: &Graph) -> Result<Ladder, PlanError> {
@@ -511,7 +622,7 @@ impl<'a> PlanSearch<'a> {
     }
 
     /// The phases beside a step, the same for every micro-batch.
-    fn others(&self, settings: &Settings) -> Result<Rc<Needs>, PlanError> {
+    fn others(&self, settings: &Settings) -> Result<Arc<Needs>, PlanError> {
         let Settings { attention, block_group, loss_chunk, feed_forward, .. } = *settings;
         let key = (attention, block_group, loss_chunk, feed_forward, self.spec.evaluate_batch);
         self.memo.others.get(key, || {
@@ -525,14 +636,31 @@ impl<'a> PlanSearch<'a> {
     }
 }
 
+/// Of what lives over steps in several phases of a run: each is there once. `None` beyond what can be addressed.
+fn bytes_together(residents: &[&FxHashMap<String, usize>]) -> Option<usize> {
+    let mut total = 0usize;
+    for (at, phase) in residents.iter().enumerate() {
+        let is_new = |name: &String| residents[..at].iter().all(|before| !before.contains_key(name));
+        for (_, &bytes) in phase.iter().filter(|(name, _)| is_new(name)) {
+            total = total.checked_add(bytes)?;
+        }
+    }
+    Some(total).filter(|&bytes| bytes <= isize::MAX as usize)
+}
+
 /// What is the same for micro-batches of every size.
 fn sizeless(settings: &Settings) -> Settings {
     Settings { micro_batch: 0, loss_chunk: 0, accumulation: settings.accumulation.min(2), ..settings.clone() }
 }
 
-/// The first rung from `first` on that fits.
-fn fitting_rung(ladder: &mut Ladder, first: usize, room: usize) -> Result<Option<Rung>, PlanError> {
-    ladder.fit(first.min(ladder.len() - 1), room)
+/// What settings have in common that differ in sizes and in what lies in host memory.
+fn alike(settings: &Settings) -> Settings {
+    sizeless(&Settings { accumulation: 1, offload: Offload::NONE, ..settings.clone() })
+}
+
+/// The first rung from `first` on that fits and runs no more than `most` seconds again.
+fn fitting_rung(ladder: &mut Ladder, first: usize, room: usize, most: f64) -> Result<Option<Rung>, PlanError> {
+    ladder.fit(first.min(ladder.len() - 1), room, most)
 }
 
 fn lowest_rung(ladder: &mut Ladder, first: usize) -> Result<Option<Rung>, PlanError> {
@@ -540,15 +668,6 @@ fn lowest_rung(ladder: &mut Ladder, first: usize) -> Result<Option<Rung>, PlanEr
 }
 
 impl Needs {
-    /// Other phases of the same run: what lives over steps is there once, what does not has the same room.
-    fn join(&mut self, rest: &Needs, residents: &HashMap<String, usize>) {
-        for (name, bytes) in rest.residents.iter().chain(residents) {
-            self.residents.entry(name.clone()).or_insert(*bytes);
-        }
-        self.live_bytes = self.live_bytes.max(rest.live_bytes);
-        self.step_seconds += rest.step_seconds;
-    }
-
     fn add_residents(&mut self, graph: &Graph) {
         for value in graph.values().iter().filter(|value| value.is_resident() && value.space == Space::Device) {
             if !self.residents.contains_key(&value.name) {

@@ -309,7 +309,6 @@ pub fn plan(recipe: &Recipe, device: &Device) -> Result<Planned, PlanFailure> {
 
 /// The same for one of many recipes that are compared, each within its usual budget.
 pub(crate) fn plan_with(memo: &Memo, recipe: &Recipe, device: &Device) -> Result<Planned, PlanFailure> {
-    memo.turn_to(|| kind(recipe, device));
     plan_within(memo, recipe, device, budget_bytes(recipe, device))
 }
 

@@ -110,7 +110,8 @@ pub fn attempt(recipe: &Recipe, device: &Device) -> Result<Attempt, PlanFailure>
     attempt_with(&Memo::default(), recipe, device)
 }
 
-fn attempt_with(memo: &Memo, recipe: &Recipe, device: &Device) -> Result<Attempt, PlanFailure> {
+/// The same for one of many recipes of a kind.
+pub(super) fn attempt_with(memo: &Memo, recipe: &Recipe, device: &Device) -> Result<Attempt, PlanFailure> {
     let refused = |cause: String| Attempt { budget_bytes: budget_bytes(recipe, device), ..Attempt::refused(cause) };
     match plan_with(memo, recipe, device) {
         Ok(planned) => Ok((true, &planned).into()),

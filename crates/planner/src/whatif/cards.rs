@@ -60,12 +60,24 @@ pub struct CardAnswer {
 
 /// The first of `cards`, which stand by memory, that can train this recipe.
 pub fn smallest_card(recipe: &Recipe, cards: &[Device]) -> Result<Option<CardAnswer>, PlanFailure> {
-    first_card(recipe, cards, 1, |_, _| Ok(true))
+    first_card(recipe, cards, 1, Vec::new(), |_, _| Ok(true))
+}
+
+/// The same where the smallest plan on another card is known already.
+pub(super) fn smallest_card_beside(
+    recipe: &Recipe,
+    smallest: &Planned,
+    cards: &[Device],
+) -> Result<Option<CardAnswer>, PlanFailure> {
+    let is_like = |card: &Device| card.target == smallest.device.target;
+    let need = (Forms::on(recipe, &smallest.device), Some(smallest.choice.layout.arena_bytes as u64));
+    let needs = if cards.iter().all(is_like) { vec![need] } else { Vec::new() };
+    first_card(recipe, cards, 1, needs, |_, _| Ok(true))
 }
 
 /// The first of `cards` on which the fastest plan of all fits: more memory would not help.
 pub fn full_speed_card(recipe: &Recipe, cards: &[Device]) -> Result<Option<CardAnswer>, PlanFailure> {
-    first_card(recipe, cards, PLENTY, |card, plan| {
+    first_card(recipe, cards, PLENTY, Vec::new(), |card, plan| {
         let unlimited = attempt(&with_budget(recipe, PLENTY), card)?.plan;
         Ok(unlimited.is_some_and(|fastest| plan.predicted_step_ms <= 1.001 * fastest.predicted_step_ms))
     })
@@ -98,15 +110,15 @@ impl Forms {
 }
 
 /// The first card that holds the plan made for `budget` and passes. How much a plan takes is asked for once for all
-/// cards of the same forms; on the card found the plan is made again.
+/// cards of the same forms, unless it is among `needs`; on the card found the plan is made again.
 fn first_card(
     recipe: &Recipe,
     cards: &[Device],
     budget: u64,
+    mut needs: Vec<(Forms, Option<u64>)>,
     passes: impl Fn(&Device, &Outline) -> Result<bool, PlanFailure>,
 ) -> Result<Option<CardAnswer>, PlanFailure> {
     let recipe = &by_card(recipe);
-    let mut needs: Vec<(Forms, Option<u64>)> = Vec::new();
     for card in cards {
         let forms = Forms::on(recipe, card);
         let known = needs.iter().find(|(other, _)| *other == forms).map(|(_, need)| *need);

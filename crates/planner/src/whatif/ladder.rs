@@ -1,12 +1,12 @@
 //! What to climb when nothing fits. Each rung is planned; none is ever taken by itself.
 
-use super::attempt::{Attempt, Outline, attempt};
-use super::cards::{CardAnswer, smallest_card};
+use super::attempt::{Attempt, Outline, attempt_with};
+use super::cards::{CardAnswer, smallest_card_beside};
 use super::parallel::{Progress, on_all_cores};
 use super::rungs::{RungKind, Step, Tier, kinds};
 use crate::Device;
 use crate::PlanFailure;
-use crate::choose::Planned;
+use crate::choose::{Memos, Planned};
 use plimsoll_models::recipe::Draft;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -96,9 +96,10 @@ pub fn ladder(
     done: Progress<'_>,
 ) -> Result<Ladder, PlanFailure> {
     let recipe = draft.with(&[])?;
-    let climb = Climb { draft, device, start: Attempt::from((false, smallest)), known: Mutex::default() };
+    let start = Attempt::from((false, smallest));
+    let climb = Climb { draft, device, start, memos: Memos::default(), known: Mutex::default() };
     let kinds = kinds(&recipe, device);
-    let climbed = on_all_cores(&kinds, done, |kind| climb.kind(kind)).into_iter().collect::<Result<Vec<_>, _>>()?;
+    let (climbed, smallest_card) = climb.all(&kinds, &|| smallest_card_beside(&recipe, smallest, cards), done)?;
     let mut rungs: Vec<Rung> = Vec::new();
     for tier in Tier::ALL {
         rungs.extend(kinds.iter().zip(&climbed).filter(|(kind, _)| kind.tier == tier).flat_map(|(_, r)| r.clone()));
@@ -106,28 +107,46 @@ pub fn ladder(
             rungs.extend(climb.together(kinds.iter().filter(|kind| kind.tier <= tier))?);
         }
     }
-    Ok(Ladder {
-        rungs,
-        smallest_card: smallest_card(&recipe, cards)?,
-        smallest: smallest.into(),
-        enough: smallest.enough(),
-    })
+    Ok(Ladder { rungs, smallest_card, smallest: smallest.into(), enough: smallest.enough() })
 }
+
+/// The rungs of every kind, and the smallest card.
+type Climbed = (Vec<Vec<Rung>>, Option<CardAnswer>);
 
 struct Climb<'a> {
     draft: &'a Draft,
     device: &'a Device,
     /// The recipe as it is.
     start: Attempt,
+    memos: Memos,
     /// What became of settings that were tried: those of one tier come again under the next.
     known: Mutex<HashMap<Vec<String>, Option<Attempt>>>,
 }
 
 impl Climb<'_> {
-    /// The steps of one kind up to the first that fits; those that gain next to nothing are left out.
+    /// Everything that can be asked at once: the kinds, and beside them which card would do, which takes longest.
+    fn all(
+        &self,
+        kinds: &[RungKind],
+        card: &(dyn Fn() -> Result<Option<CardAnswer>, PlanFailure> + Sync),
+        done: Progress<'_>,
+    ) -> Result<Climbed, PlanFailure> {
+        // What takes longest first: other models, which mostly fit.
+        let questions: Vec<Option<&RungKind>> = [None].into_iter().chain(kinds.iter().rev().map(Some)).collect();
+        let answers = on_all_cores(&questions, done, |question| match question {
+            Some(kind) => Ok((self.kind(kind)?, None)),
+            None => Ok((Vec::new(), card()?)),
+        });
+        let mut answers = answers.into_iter().collect::<Result<Vec<_>, PlanFailure>>()?;
+        let (_, smallest_card) = answers.remove(0);
+        Ok((answers.into_iter().rev().map(|(rungs, _)| rungs).collect(), smallest_card))
+    }
+
+    /// The steps of one kind up to the first that fits; those that gain next to nothing are left out. Where not even the
+    /// largest fits, it stands for all.
     fn kind(&self, kind: &RungKind) -> Result<Vec<Rung>, PlanFailure> {
         let mut rungs: Vec<Rung> = Vec::new();
-        for step in &kind.steps {
+        for step in &kind.steps[self.first_of_use(kind)?..] {
             let Some(attempt) = self.attempt(&step.set)? else { continue };
             let before = rungs.last().map_or(&self.start, |rung| &rung.attempt);
             let fits = attempt.fits;
@@ -139,6 +158,20 @@ impl Climb<'_> {
             }
         }
         Ok(rungs)
+    }
+
+    /// The first step, or the largest that the recipe allows where not even that fits. Models are so far apart that the
+    /// next smaller one mostly fits.
+    fn first_of_use(&self, kind: &RungKind) -> Result<usize, PlanFailure> {
+        if kind.tier == Tier::Model {
+            return Ok(0);
+        }
+        for (at, step) in kind.steps.iter().enumerate().rev() {
+            if let Some(attempt) = self.attempt(&step.set)? {
+                return Ok(if attempt.fits { 0 } else { at });
+            }
+        }
+        Ok(kind.steps.len())
     }
 
     /// Where nothing alone is enough: the largest step of each kind upon the other, and of the last only as much as it
@@ -182,7 +215,7 @@ impl Climb<'_> {
 
     fn try_out(&self, set: &[String]) -> Result<Option<Attempt>, PlanFailure> {
         let Ok(recipe) = self.draft.with(set) else { return Ok(None) };
-        let attempt = attempt(&recipe, self.device)?;
+        let attempt = attempt_with(&self.memos.of(&recipe, self.device), &recipe, self.device)?;
         Ok(Some(attempt).filter(|attempt| attempt.refused.is_none()))
     }
 }

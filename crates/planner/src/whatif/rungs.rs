@@ -4,7 +4,7 @@ use crate::Device;
 use crate::choose::{LEVERS, Lever, evaluate_batch};
 use crate::choose::{length, precision};
 use plimsoll_core::graph::Backend;
-use plimsoll_models::families::sibling_presets;
+use plimsoll_models::families::smaller_siblings;
 use plimsoll_models::recipe::{
     BatchNormMode, Budget, DataKind, Memory, Model, OptimizerState, Precision, Recipe, Rule,
 };
@@ -78,8 +78,9 @@ fn budget(recipe: &Recipe) -> Vec<Step> {
 }
 
 /// How many samples are evaluated at a time has no influence on the result, but where each is sought among the others.
+/// What the recipe does not pin is lowered without asking.
 fn evaluation(recipe: &Recipe) -> Vec<Step> {
-    if recipe.model.family().contrast().is_some() {
+    if recipe.model.family().contrast().is_some() || recipe.train.evaluate.batch.pinned().is_none() {
         return Vec::new();
     }
     let whole = evaluate_batch(recipe).unwrap_or(1);
@@ -240,11 +241,11 @@ fn widths(model: &Model) -> Vec<Step> {
     halved("width", &model.family().halves().widths)
 }
 
-/// The preset in its other sizes; those that are larger are left out by what they need.
+/// The preset in its smaller sizes.
 fn smaller_models(model: &Model) -> Vec<Step> {
     let preset = model.origin().and_then(|origin| origin.preset.as_deref());
-    let siblings = preset.map(sibling_presets).unwrap_or_default();
-    siblings.into_iter().rev().map(|name| Step::new(name, [format!("model.preset={name}")], ANEW)).collect()
+    let siblings = preset.map(smaller_siblings).unwrap_or_default();
+    siblings.into_iter().map(|name| Step::new(name, [format!("model.preset={name}")], ANEW)).collect()
 }
 
 #[cfg(test)]

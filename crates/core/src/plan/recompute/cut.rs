@@ -9,7 +9,7 @@ use super::flow::{Network, UNLIMITED};
 use super::selection::crossing_nodes;
 use crate::graph::{NodeId, Role};
 use crate::plan::sketch::Sketch;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// One step on the way from nothing to everything: from here on these nodes of a layer run again.
 pub(super) struct Step {
@@ -21,7 +21,7 @@ pub(super) struct Step {
 /// says which values weigh: those alive at the peak.
 pub(super) fn steps(sketch: &Sketch, seconds: &[f64], counts: &[bool]) -> Vec<Step> {
     let layers = layers(sketch, seconds, counts);
-    let mut kinds: HashMap<&[Item], Vec<usize>> = HashMap::new();
+    let mut kinds: FxHashMap<&[Item], Vec<usize>> = FxHashMap::default();
     for (index, layer) in layers.iter().enumerate() {
         kinds.entry(&layer.items).or_default().push(index);
     }

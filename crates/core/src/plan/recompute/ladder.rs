@@ -160,11 +160,11 @@ impl Ladder {
         measure(&self.sketch, &self.times, &select(&self.sketch, &self.names, choice), self.sharing)
     }
 
-    /// The fastest rung from `first` on that fits `room` bytes.
-    pub fn fit(&mut self, first: usize, room: usize) -> Result<Option<Rung>, PlanError> {
-        let mut fastest = self.fitting_step(first, room)?;
+    /// The fastest rung from `first` on that fits `room` bytes and runs no more than `most` seconds again.
+    pub fn fit(&mut self, first: usize, room: usize, most: f64) -> Result<Option<Rung>, PlanError> {
+        let mut fastest = self.fitting_step(first, room, most)?;
         for (rung, seconds) in self.named_seconds() {
-            if fastest.is_none_or(|fastest| seconds < fastest.measured.extra_seconds) {
+            if seconds <= most && fastest.is_none_or(|fastest| seconds < fastest.measured.extra_seconds) {
                 let rung = self.measure(rung)?;
                 fastest = Some(rung).filter(|rung| rung.measured.live_bytes <= room).or(fastest);
             }
@@ -191,8 +191,9 @@ impl Ladder {
         Ok(false)
     }
 
-    /// The first step from `first` on that fits `room` bytes, found by halving.
-    fn fitting_step(&mut self, first: usize, room: usize) -> Result<Option<Rung>, PlanError> {
+    /// The first step from `first` on that fits `room` bytes, found by halving; none if it runs more than `most` seconds
+    /// again.
+    fn fitting_step(&mut self, first: usize, room: usize, most: f64) -> Result<Option<Rung>, PlanError> {
         let (mut low, mut high) = (first, self.end().saturating_sub(1));
         if low > high || self.is_empty() {
             return Ok(None);
@@ -206,12 +207,15 @@ impl Ladder {
         }
         while high - low > 1 {
             let middle = low + (high - low) / 2;
-            match self.measure(middle)?.measured.live_bytes <= room {
+            let measured = self.measure(middle)?.measured;
+            match measured.live_bytes <= room {
                 true => high = middle,
+                // What fits runs more again than this.
+                false if measured.extra_seconds > most => return Ok(None),
                 false => low = middle,
             }
         }
-        Ok(Some(self.measure(high)?))
+        Ok(Some(self.measure(high)?).filter(|rung| rung.measured.extra_seconds <= most))
     }
 
     /// The rung with the fewest bytes.

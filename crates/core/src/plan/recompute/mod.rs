@@ -39,7 +39,10 @@ pub fn recompute(graph: &Graph, again: &[bool]) -> Result<Graph, PlanError> {
         }
     }
     graph.kept().iter().for_each(|value| to.keep(names.kept[value.index()]));
-    to.verify()?;
+    // A program checks its graphs; of those that are only compared, tests have all checked.
+    if cfg!(debug_assertions) {
+        to.verify()?;
+    }
     Ok(to)
 }
 

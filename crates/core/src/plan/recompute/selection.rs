@@ -3,8 +3,8 @@
 use crate::graph::Target;
 use crate::graph::{Graph, NodeId, Role};
 use crate::plan::sketch::Sketch;
+use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
-use std::collections::HashSet;
 
 /// Which forward values are computed again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -72,7 +72,7 @@ pub(super) fn select(sketch: &Sketch, names: &ForwardNames, choice: &Recompute) 
 /// A part whose names can be looked up.
 struct Named<'p> {
     layers: Option<(u32, u32)>,
-    nodes: HashSet<&'p str>,
+    nodes: FxHashSet<&'p str>,
 }
 
 impl<'p> Named<'p> {
