@@ -23,8 +23,9 @@ const CASES: [Case; 12] = [
     ("encoder-small", &[]),
     ("clip", &["train.effective_batch=256"]),
     ("clip", &["model.preset=openai/clip-vit-large-patch14"]),
-    ("flan-t5-xl", &["model.preset=google/flan-t5-base"]),
-    ("flan-t5-xl", &["model.preset=google/flan-t5-large"]),
+    // Not every card computes in the precision that this recipe pins.
+    ("flan-t5-xl", &["model.preset=google/flan-t5-base", "memory.precision=auto"]),
+    ("flan-t5-xl", &["model.preset=google/flan-t5-large", "memory.precision=auto"]),
     ("mu-sota", &[]),
     ("hybrid", &[]),
 ];
@@ -71,7 +72,8 @@ impl Curve {
     fn smallest(&self) -> u64 {
         match plan(&self.recipe, &Device { free_bytes: 1, ..self.device.clone() }) {
             Err(PlanFailure::DoesNotFit(smallest)) => smallest.planned_peak_bytes(),
-            other => panic!("{}: a plan in one byte: {}", self.name, other.is_ok()),
+            Err(error) => panic!("{}: {error}", self.name),
+            Ok(_) => panic!("{}: a plan in one byte", self.name),
         }
     }
 
@@ -126,7 +128,9 @@ fn check(cases: &[Case], cards: &[&str]) {
                     let mut curve = Curve::new(case, card);
                     curve.draw();
                     plans.fetch_add(curve.ms.len(), Relaxed);
-                    wrong.lock().unwrap().extend(curve.violations());
+                    let found = curve.violations();
+                    println!("{}: {} plans, {} of them slower than with less", curve.name, curve.ms.len(), found.len());
+                    wrong.lock().unwrap().extend(found);
                 }
             });
         }
@@ -143,7 +147,7 @@ fn more_memory_is_never_slower() {
 
 /// Twelve recipes on six cards.
 #[test]
-#[ignore = "over twenty minutes on two cores, for after changes to the planner or to predictions: `cargo test --release -p plimsoll-planner --test more_memory -- --ignored`"]
+#[ignore = "twenty minutes on two cores, for after changes to the planner or to predictions: `cargo test --release -p plimsoll-planner --test more_memory -- --ignored`"]
 fn more_memory_is_never_slower_for_any_recipe_and_card() {
     check(&CASES, &CARDS);
 }

@@ -3,8 +3,8 @@
 use crate::{Device, PlanReport};
 use plimsoll_base::units::format_bytes;
 use plimsoll_models::recipe::{Draft, Recipe};
-use plimsoll_planner::choose::{self, Planned, budget_bytes};
-use plimsoll_planner::whatif::{CardRow, Ladder, Progress, attempt, ladder, on_cards};
+use plimsoll_planner::choose::{self, Memos, Planned, budget_bytes};
+use plimsoll_planner::whatif::{CardRow, Ladder, Progress, attempt_among, ladder, on_cards};
 use plimsoll_planner::{Device as Planning, PlanFailure};
 use plimsoll_train::tasks::{beside_the_run, look_at_data};
 
@@ -13,14 +13,29 @@ use plimsoll_train::tasks::{beside_the_run, look_at_data};
 /// # Errors
 /// The recipe cannot be planned at all.
 pub fn outlook(recipe: &Recipe, device: &Device) -> Result<PlanReport, PlanFailure> {
-    match choose::plan(recipe, &with_its_data(recipe, device)) {
-        Ok(planned) => Ok(PlanReport::of(recipe, &planned)),
-        Err(PlanFailure::DoesNotFit(smallest)) => Ok(PlanReport {
-            fits: false,
-            smallest_budget_bytes: Some(smallest.planned_peak_bytes()),
-            ..PlanReport::of(recipe, &smallest)
-        }),
-        Err(error) => Err(error),
+    Outlooks::default().outlook(recipe, device)
+}
+
+/// Outlooks of many recipes, on any thread: what those share that differ in their batch alone is built once, and kept for
+/// the last few models.
+#[derive(Default)]
+pub struct Outlooks(Memos);
+
+impl Outlooks {
+    /// As [`outlook`].
+    ///
+    /// # Errors
+    /// The recipe cannot be planned at all.
+    pub fn outlook(&self, recipe: &Recipe, device: &Device) -> Result<PlanReport, PlanFailure> {
+        match choose::plan_among(&self.0, recipe, &with_its_data(recipe, device)) {
+            Ok(planned) => Ok(PlanReport::of(recipe, &planned)),
+            Err(PlanFailure::DoesNotFit(smallest)) => Ok(PlanReport {
+                fits: false,
+                smallest_budget_bytes: Some(smallest.planned_peak_bytes()),
+                ..PlanReport::of(recipe, &smallest)
+            }),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -88,9 +103,10 @@ pub fn on_every_card(recipe: &Recipe) -> Result<Vec<CardRow>, PlanFailure> {
 /// The recipe cannot be planned at all.
 pub fn largest_batch(draft: &Draft, device: &Device, most: usize) -> Result<Option<usize>, PlanFailure> {
     let device = with_its_data(&draft.with(&[])?, device);
+    let memos = Memos::default();
     let fits = |batch: usize| -> Result<bool, PlanFailure> {
         let recipe = draft.with(&[format!("train.effective_batch={batch}")])?;
-        Ok(attempt(&recipe, &device)?.fits)
+        Ok(attempt_among(&memos, &recipe, &device)?.fits)
     };
     if fits(most)? {
         return Ok(Some(most));

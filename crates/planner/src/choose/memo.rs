@@ -12,16 +12,41 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What was built for several kinds of trainings that are compared, on any thread. How much those need that do not fit
-/// is told but for gaps.
-#[derive(Default)]
-pub(crate) struct Memos(Mutex<HashMap<String, Arc<Memo>>>);
+/// What was built for the last few kinds of trainings, on any thread.
+pub struct Memos {
+    /// The one asked for last comes first.
+    kinds: Mutex<Vec<(String, Arc<Memo>)>>,
+    most: usize,
+    allows_gaps: bool,
+}
+
+/// Kinds that are remembered: of a large model each takes some dozens of megabytes.
+const FEW: usize = 6;
+
+impl Default for Memos {
+    fn default() -> Memos {
+        Memos { kinds: Mutex::default(), most: FEW, allows_gaps: false }
+    }
+}
 
 impl Memos {
+    /// For recipes that are compared: all are remembered, and how much those need that do not fit is told but for gaps.
+    pub(crate) fn to_compare() -> Memos {
+        Memos { most: usize::MAX, allows_gaps: true, ..Memos::default() }
+    }
+
     /// What is known of trainings of this kind.
     pub(crate) fn of(&self, recipe: &Recipe, device: &Device) -> Arc<Memo> {
-        let new = || Arc::new(Memo { allows_gaps: true, ..Memo::for_many() });
-        locked(&self.0).entry(kind(recipe, device)).or_insert_with(new).clone()
+        // A device may be measured anew under its name.
+        let kind = format!("{} {:?}", kind(recipe, device), device.profile);
+        let mut kinds = locked(&self.kinds);
+        let memo = match kinds.iter().position(|(known, _)| *known == kind) {
+            Some(at) => kinds.remove(at).1,
+            None => Arc::new(Memo { allows_gaps: self.allows_gaps, ..Memo::default() }),
+        };
+        kinds.insert(0, (kind, memo.clone()));
+        kinds.truncate(self.most);
+        memo
     }
 }
 

@@ -13,8 +13,11 @@ pub use failure::PlanFailure;
 pub(crate) use frontier::{FrontierPoint, frontier};
 pub use levers::divisors;
 pub(crate) use levers::{LEVERS, Lever, Move, Situation, Target, settings};
-pub(crate) use memo::{Memo, Memos};
-pub use setup::{Planned, budget_bytes, family, length, pins, plan, planning_key, precision, profile, spec};
+pub(crate) use memo::Memo;
+pub use memo::Memos;
+pub use setup::{
+    Planned, budget_bytes, family, length, pins, plan, plan_among, planning_key, precision, profile, spec,
+};
 pub use setup::{asked_in_vain, budget_for, evaluate_batch, instead_of, writes_to_evaluate};
 pub(crate) use setup::{fused_feed_forward, kind, plan_with};
 pub use use_plan::{EMBEDDINGS, parameters, plan_use};
@@ -180,7 +183,7 @@ fn smallest_placed(search: &mut PlanSearch<'_>) -> Result<Choice, ChooseError> {
 fn placed(search: &mut PlanSearch<'_>, arena_budget: usize) -> Result<Option<Choice>, ChooseError> {
     let mut budget = arena_budget;
     for attempt in 0..PLACEMENTS {
-        let Some(candidate) = search.fastest_below(budget)? else { break };
+        let Some(candidate) = search.fastest_near(budget)? else { break };
         let choice = search.realize(&candidate)?;
         if choice.layout.arena_bytes <= arena_budget {
             return Ok(Some(choice));

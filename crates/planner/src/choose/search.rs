@@ -27,16 +27,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// Rounds over all levers; one that improves nothing ends them.
 const ROUNDS: usize = 3;
 
-/// Smaller budgets that a plan is also looked for in, and how many of them there are between a size and its double.
-const SMALLER_BUDGETS: usize = 3;
+/// The budgets that settings are looked for in: how many there are between a size and its double, and how many of those
+/// below a budget count for it, besides the one above it.
 const STEPS_PER_DOUBLING: f64 = 12.0;
+const STEPS_BELOW: i32 = 2;
 
 /// Ragged micro-batches tried on either side of the best even one.
 const RAGGED: usize = 4;
 
 /// How much faster, at most, a step may be with another loss chunk, and with a smaller micro-batch.
-const OTHER_CHUNK: f64 = 0.97;
-const LARGER: f64 = 0.98;
+const OTHER_CHUNK: f64 = 0.95;
+const LARGER: f64 = 0.95;
 
 pub(super) struct PlanSearch<'a> {
     pub family: &'a dyn Family,
@@ -52,6 +53,10 @@ pub(super) struct PlanSearch<'a> {
     floors: FxHashMap<Settings, usize>,
     /// By settings without sizes, what was built here or with less in host memory, which can only be faster.
     built: FxHashMap<Settings, Vec<Built>>,
+    /// What was found in the fixed budgets, by their number.
+    found: FxHashMap<i32, Option<Settings>>,
+    /// What another search found: where its levers stand is a good place to start from.
+    like: Option<Settings>,
     memo: &'a Memo,
 }
 
@@ -157,13 +162,15 @@ impl<'a> PlanSearch<'a> {
         offload: Offload,
         memo: &'a Memo,
     ) -> PlanSearch<'a> {
-        let (bases, floors, built) = Default::default();
-        PlanSearch { family, spec, pins, options, profile, offload, bound: None, bases, floors, built, memo }
+        let (bases, floors, built, found) = Default::default();
+        let (bound, like) = (None, None);
+        PlanSearch { family, spec, pins, options, profile, offload, bound, bases, floors, built, found, like, memo }
     }
 
     /// The same for plans that are faster than what another search found, which puts less into host memory.
     pub(super) fn after(self, before: &PlanSearch<'a>, found: &Choice) -> PlanSearch<'a> {
-        PlanSearch { bound: Some(found.predicted_step_ms / 1e3), built: before.built.clone(), ..self }
+        let (bound, like) = (Some(found.predicted_step_ms / 1e3), Some(found.settings.clone()));
+        PlanSearch { bound, like, built: before.built.clone(), ..self }
     }
 
     pub(super) fn is_bounded(&self) -> bool {
@@ -192,8 +199,9 @@ impl<'a> PlanSearch<'a> {
         if !self.is_fixed() || before.is_fixed() {
             return Ok(false);
         }
-        let plain = |offload: Offload| Settings { recompute: Recompute::None, offload, ..choice.settings.clone() };
-        let (there, here) = (plain(before.offload), plain(self.offload));
+        // The whole batch at once starts the fewest of them.
+        let whole = even_micro_batches(&self.place())[0];
+        let (here, there) = (self.start(whole), before.start(whole));
         let copies = self.base(&here)?.step_seconds - before.base(&there)?.step_seconds;
         let fastest = before.bases.values().map(|base| base.step_seconds).fold(f64::INFINITY, f64::min);
         Ok(fastest + copies / 2.0 > choice.predicted_step_ms / 1e3)
@@ -204,6 +212,10 @@ impl<'a> PlanSearch<'a> {
         let start = self.start(self.spec.effective_batch);
         let mut best = None;
         self.scan(&start, budget, &mut best)?;
+        let is_tight = best.as_ref().is_none_or(|best| best.rung > 0);
+        for other in self.other_starts(&start, is_tight)? {
+            self.scan(&other, budget, &mut best)?;
+        }
         if best.is_none() && !self.is_bounded() {
             // With the usual levers nothing fits: go on from the settings that need least.
             if self.is_hopeless(budget)? {
@@ -227,24 +239,68 @@ impl<'a> PlanSearch<'a> {
         Ok(best)
     }
 
-    /// The same, looked for in a few smaller budgets too: levers are tried one after the other, and what that finds need not
-    /// be faster where there is more room. These budgets are the same for all that lie near each other.
-    pub(super) fn fastest_below(&mut self, budget: usize) -> Result<Option<Candidate>, PlanError> {
-        let mut best = self.fastest(budget)?;
-        let Some(step) = best.as_ref().map(|_| ((budget as f64).log2() * STEPS_PER_DOUBLING).floor()) else {
-            return Ok(None);
-        };
-        let bound = self.bound;
-        for below in 0..SMALLER_BUDGETS {
-            let smaller = 2f64.powf((step - below as f64) / STEPS_PER_DOUBLING) as usize;
-            self.bound = best.as_ref().map(|best| best.step_seconds);
-            let found = self.fastest(smaller.min(budget))?;
-            if found.as_ref().is_some_and(|found| best.as_ref().is_none_or(|best| found.beats(best))) {
-                best = found;
+    /// Where else to start: with levers at a value that is faster for the largest or the smallest micro-batch, or at any
+    /// where memory is tight; and where those of another search stand.
+    fn other_starts(&mut self, start: &Settings, is_tight: bool) -> Result<Vec<Settings>, PlanError> {
+        let (place, mut starts) = (self.place(), Vec::new());
+        for other in LEVERS.iter().flat_map(|lever| lever.other_starts(&place, start)) {
+            if is_tight || self.is_faster_somewhere(&other, start)? {
+                starts.push(other);
             }
         }
-        self.bound = bound;
-        Ok(best)
+        let Settings { recompute, offload, .. } = start;
+        let like = |like: &Settings| Settings { recompute: recompute.clone(), offload: *offload, ..like.clone() };
+        starts.extend(self.like.iter().map(like));
+        Ok(starts)
+    }
+
+    fn is_faster_somewhere(&mut self, one: &Settings, other: &Settings) -> Result<bool, PlanError> {
+        let sizes = even_micro_batches(&self.place());
+        for size in [sizes[0], sizes[sizes.len() - 1]] {
+            let [one, other] = [one, other].map(|settings| self.with(settings, size));
+            if self.base(&one)?.step_seconds < self.base(&other)?.step_seconds {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The same among settings that were found in a few fixed budgets around this one. What levers are tried, one after the
+    /// other, depends on the budget, and what that leads to need not be faster where there is more room; but settings are
+    /// never slower with more, and between two of those budgets they are the same for all.
+    pub(super) fn fastest_near(&mut self, budget: usize) -> Result<Option<Candidate>, PlanError> {
+        let step = ((budget as f64).log2() * STEPS_PER_DOUBLING).floor() as i32;
+        let mut best = None;
+        for at in (step - STEPS_BELOW..=step + 1).rev() {
+            match self.found_in(at)? {
+                Some(settings) => self.consider_with_ragged(&settings, budget, &mut best)?,
+                None if at <= step => break,
+                None => {}
+            }
+        }
+        // Less than any of those budgets holds a plan.
+        if best.is_none() { self.fastest(budget) } else { Ok(best) }
+    }
+
+    /// The settings of the fastest candidate in a budget of 2^(step / steps per doubling) bytes.
+    fn found_in(&mut self, step: i32) -> Result<Option<Settings>, PlanError> {
+        if let Some(found) = self.found.get(&step) {
+            return Ok(found.clone());
+        }
+        let found = self.fastest(2f64.powf(f64::from(step) / STEPS_PER_DOUBLING) as usize)?;
+        let settings = found.map(|candidate| candidate.settings);
+        self.found.insert(step, settings.clone());
+        Ok(settings)
+    }
+
+    fn consider_with_ragged(
+        &mut self,
+        settings: &Settings,
+        budget: usize,
+        best: &mut Option<Candidate>,
+    ) -> Result<(), PlanError> {
+        self.consider(settings, budget, best)?;
+        self.scan_ragged(settings, settings.micro_batch, budget, best)
     }
 
     /// Bytes of what lives over steps where there is least of it: without accumulation there are no accumulators, and
@@ -356,19 +412,22 @@ impl<'a> PlanSearch<'a> {
                 break;
             }
         }
-        self.scan_ragged(like, &sizes, budget, best)
+        match best.as_ref().map(|best| best.settings.micro_batch) {
+            Some(even) => self.scan_ragged(like, even, budget, best),
+            None => Ok(()),
+        }
     }
 
-    /// The ragged micro-batches next to the best even one.
+    /// The ragged micro-batches next to an even one.
     fn scan_ragged(
         &mut self,
         like: &Settings,
-        sizes: &[usize],
+        even: usize,
         budget: usize,
         best: &mut Option<Candidate>,
     ) -> Result<(), PlanError> {
-        let Some(found) = best.as_ref().map(|b| b.settings.micro_batch) else { return Ok(()) };
-        let Some(at) = sizes.iter().position(|&size| size == found) else { return Ok(()) };
+        let sizes = even_micro_batches(&self.place());
+        let Some(at) = sizes.iter().position(|&size| size == even) else { return Ok(()) };
         let pairs = sizes.windows(2).enumerate().filter(|(i, _)| *i == at || i + 1 == at);
         let between: Vec<(usize, usize)> = pairs.map(|(_, pair)| (pair[1], pair[0])).collect();
         for (smaller, larger) in between {
@@ -380,18 +439,7 @@ impl<'a> PlanSearch<'a> {
         Ok(())
     }
 
-    /// The micro-batches beside the best one, as long as each is better than the one before.
-    fn scan_beside(&mut self, like: &Settings, budget: usize, best: &mut Option<Candidate>) -> Result<(), PlanError> {
-        let sizes = even_micro_batches(&self.place());
-        let at = sizes.partition_point(|&size| size > like.micro_batch);
-        let to = |sizes: &[usize]| sizes.iter().map(|&size| self.with(like, size)).collect::<Vec<_>>();
-        let (larger, smaller) = (to(&sizes[..at]), to(&sizes[at..]));
-        self.climb(larger.iter().rev(), budget, best)?;
-        self.climb(smaller.iter().filter(|settings| settings.micro_batch < like.micro_batch), budget, best)?;
-        self.scan_ragged(like, &sizes, budget, best)
-    }
-
-    /// Every lever besides the micro-batch; where one helps, the micro-batches beside it once more.
+    /// Every lever besides the micro-batch; where one helps, the micro-batches once more.
     fn try_levers(&mut self, budget: usize, best: &mut Option<Candidate>) -> Result<(), PlanError> {
         for lever in LEVERS {
             let Some(like) = best.as_ref().map(|b| b.settings.clone()) else { return Ok(()) };
@@ -400,7 +448,7 @@ impl<'a> PlanSearch<'a> {
             self.climb(values.iter().skip(at + 1), budget, best)?;
             self.climb(values.iter().take(at).rev(), budget, best)?;
             if let Some(better) = best.as_ref().map(|b| b.settings.clone()).filter(|better| *better != like) {
-                self.scan_beside(&better, budget, best)?;
+                self.scan(&better, budget, best)?;
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 use super::levers::{offload, switches};
 use crate::Device;
 use crate::PlanFailure;
-use crate::choose::{Choice, ChooseError, Decision, Memo, Pins, choose};
+use crate::choose::{Choice, ChooseError, Decision, Memo, Memos, Pins, choose};
 use crate::program::{EVALUATE, StepSpec, UpdateRule};
 use plimsoll_base::metric::Metric;
 use plimsoll_base::names::Named;
@@ -149,9 +149,13 @@ pub fn planning_key(recipe: &Recipe, device: &Device) -> String {
     format!("{:?} {precision:?} {seen:?} {pins:?} {}", recipe.model, budget_bytes(recipe, device))
 }
 
-/// Two recipes of the same kind are built from the same micro-steps, if not the same number of them.
+/// Two recipes of the same kind are built from the same micro-steps, if not the same number of them. A contrastive step
+/// compares all of its samples: it is built for their number.
 pub(crate) fn kind(recipe: &Recipe, device: &Device) -> String {
-    let spec = StepSpec { effective_batch: 0, evaluate_batch: None, ..seen(recipe, device) };
+    let seen = seen(recipe, device);
+    let is_compared = recipe.model.family().contrast().is_some();
+    let effective_batch = if is_compared { seen.effective_batch } else { 0 };
+    let spec = StepSpec { effective_batch, evaluate_batch: None, ..seen };
     let pins = pins(recipe, device).ok().map(|pins| Pins { micro_batch: None, ..pins });
     let precision = precision(recipe, device);
     format!("{} {:?} {:?} {precision:?} {spec:?} {pins:?}", device.name, device.target, recipe.model)
@@ -297,12 +301,20 @@ pub(crate) fn enough(bytes: u64, device: &Device) -> String {
 /// Chooses a plan. `DoesNotFit` carries the smallest there is. How many samples are evaluated at a time has no influence on
 /// any result: unless the recipe says it, an evaluation is never what does not fit.
 pub fn plan(recipe: &Recipe, device: &Device) -> Result<Planned, PlanFailure> {
-    let memo = Memo::default();
-    let planned = plan_with(&memo, recipe, device);
+    plan_knowing(&Memo::default(), recipe, device)
+}
+
+/// The same for one of many recipes: those of a kind share what they are built from.
+pub fn plan_among(memos: &Memos, recipe: &Recipe, device: &Device) -> Result<Planned, PlanFailure> {
+    plan_knowing(&memos.of(recipe, device), recipe, device)
+}
+
+fn plan_knowing(memo: &Memo, recipe: &Recipe, device: &Device) -> Result<Planned, PlanFailure> {
+    let planned = plan_with(memo, recipe, device);
     let Err(PlanFailure::DoesNotFit(smallest)) = &planned else { return planned };
     let budget = budget_for(smallest.planned_peak_bytes(), recipe, device);
     match budget > smallest.budget_bytes {
-        true => plan_within(&memo, recipe, device, budget),
+        true => plan_within(memo, recipe, device, budget),
         false => planned,
     }
 }

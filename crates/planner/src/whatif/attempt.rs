@@ -3,7 +3,7 @@
 use super::parallel::{Progress, on_all_cores};
 use crate::Device;
 use crate::PlanFailure;
-use crate::choose::{Memo, Planned, budget_bytes, kind, plan_with};
+use crate::choose::{Memo, Memos, Planned, budget_bytes, kind, plan_with};
 use crate::program::Settings;
 use plimsoll_base::units::format_bytes;
 use plimsoll_core::graph::Component;
@@ -110,8 +110,12 @@ pub fn attempt(recipe: &Recipe, device: &Device) -> Result<Attempt, PlanFailure>
     attempt_with(&Memo::default(), recipe, device)
 }
 
-/// The same for one of many recipes of a kind.
-pub(super) fn attempt_with(memo: &Memo, recipe: &Recipe, device: &Device) -> Result<Attempt, PlanFailure> {
+/// The same for one of many recipes: those of a kind share what they are built from.
+pub fn attempt_among(memos: &Memos, recipe: &Recipe, device: &Device) -> Result<Attempt, PlanFailure> {
+    attempt_with(&memos.of(recipe, device), recipe, device)
+}
+
+fn attempt_with(memo: &Memo, recipe: &Recipe, device: &Device) -> Result<Attempt, PlanFailure> {
     let refused = |cause: String| Attempt { budget_bytes: budget_bytes(recipe, device), ..Attempt::refused(cause) };
     match plan_with(memo, recipe, device) {
         Ok(planned) => Ok((true, &planned).into()),

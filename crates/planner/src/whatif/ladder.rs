@@ -1,6 +1,6 @@
 //! What to climb when nothing fits. Each rung is planned; none is ever taken by itself.
 
-use super::attempt::{Attempt, Outline, attempt_with};
+use super::attempt::{Attempt, Outline, attempt_among};
 use super::cards::{CardAnswer, smallest_card_beside};
 use super::parallel::{Progress, on_all_cores};
 use super::rungs::{RungKind, Step, Tier, kinds};
@@ -97,7 +97,7 @@ pub fn ladder(
 ) -> Result<Ladder, PlanFailure> {
     let recipe = draft.with(&[])?;
     let start = Attempt::from((false, smallest));
-    let climb = Climb { draft, device, start, memos: Memos::default(), known: Mutex::default() };
+    let climb = Climb { draft, device, start, memos: Memos::to_compare(), known: Mutex::default() };
     let kinds = kinds(&recipe, device);
     let (climbed, smallest_card) = climb.all(&kinds, &|| smallest_card_beside(&recipe, smallest, cards), done)?;
     let mut rungs: Vec<Rung> = Vec::new();
@@ -215,7 +215,7 @@ impl Climb<'_> {
 
     fn try_out(&self, set: &[String]) -> Result<Option<Attempt>, PlanFailure> {
         let Ok(recipe) = self.draft.with(set) else { return Ok(None) };
-        let attempt = attempt_with(&self.memos.of(&recipe, self.device), &recipe, self.device)?;
+        let attempt = attempt_among(&self.memos, &recipe, self.device)?;
         Ok(Some(attempt).filter(|attempt| attempt.refused.is_none()))
     }
 }

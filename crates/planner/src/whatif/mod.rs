@@ -13,7 +13,7 @@ mod neighbours;
 mod parallel;
 mod rungs;
 
-pub use attempt::{Attempt, Outline, attempt, attempts};
+pub use attempt::{Attempt, Outline, attempt, attempt_among, attempts};
 pub use cards::{CardAnswer, CardRow, full_speed_card, holding_card, on_cards, smallest_card};
 pub use frontier::{FrontierPoint, frontier_of};
 pub use grid::{Axis, Grid, GridError, GridRow, grid};

@@ -5,7 +5,7 @@ use super::cache::{Answer, Cache, Cell, Found, Key};
 use super::{Allowed, Checked, Devices};
 use crate::problem::Problem;
 use axum::body::Bytes;
-use plimsoll::{Device, PlanFailure, PlanReport, Timeline};
+use plimsoll::{Device, Outlooks, PlanFailure, PlanReport, Timeline};
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -38,6 +38,8 @@ pub(crate) struct Planner {
     pub allowed: Allowed,
     pub devices: Devices,
     cache: Cache,
+    /// What plans of the same kind have in common.
+    outlooks: Arc<Outlooks>,
     threads: Arc<Semaphore>,
     waiting: AtomicUsize,
     hints: SyncSender<Hint>,
@@ -65,6 +67,7 @@ impl Planner {
             allowed,
             devices: Devices::default(),
             cache: Cache::default(),
+            outlooks: Arc::default(),
             threads: Arc::new(Semaphore::new(thread::available_parallelism().map_or(1, usize::from))),
             waiting: AtomicUsize::new(0),
             hints,
@@ -93,7 +96,8 @@ impl Planner {
     /// A plan that was begun is finished and kept, though who asked for it may be gone; one that only waits for its turn
     /// is not begun for nobody.
     async fn find(&self, kind: Kind, question: Checked, device: Device, cell: Cell) -> Answer {
-        let finding = self.work(move || found(kind, &question, &device));
+        let outlooks = self.outlooks.clone();
+        let finding = self.work(move || found(&outlooks, kind, &question, &device));
         let finding = finding.await?;
         let keeping = tokio::spawn(async move {
             let answer = finding.await.unwrap_or_else(|_| Err(broke()));
@@ -133,7 +137,7 @@ impl Planner {
         let Ok(device) = self.devices.find(&question.device) else { return };
         let cell = self.cache.cell(key(Kind::Plan, question, &device));
         if !cell.initialized() {
-            let _ = cell.set(found(Kind::Plan, question, &device));
+            let _ = cell.set(found(&self.outlooks, Kind::Plan, question, &device));
         }
     }
 
@@ -148,7 +152,8 @@ impl Planner {
     pub(crate) async fn report(&self, question: Checked) -> Result<PlanReport, Problem> {
         let device = self.devices.find(&question.device)?;
         let _waiting = Waiting::enter(&self.waiting)?;
-        let planning = self.work(move || plimsoll::outlook(&question.recipe, &device).map_err(refused)).await?;
+        let outlooks = self.outlooks.clone();
+        let planning = self.work(move || outlooks.outlook(&question.recipe, &device).map_err(refused)).await?;
         planning.await.unwrap_or_else(|_| Err(broke()))
     }
 }
@@ -201,10 +206,10 @@ fn key(kind: Kind, question: &Checked, device: &Device) -> Key {
     hash.finalize().into()
 }
 
-fn found(kind: Kind, question: &Checked, device: &Device) -> Answer {
+fn found(outlooks: &Outlooks, kind: Kind, question: &Checked, device: &Device) -> Answer {
     let Checked { recipe, draft, quick, .. } = question;
     match kind {
-        Kind::Plan if *quick => plimsoll::outlook(recipe, device).map(|plan| Found::Plan(plan.into())).map_err(refused),
+        Kind::Plan if *quick => outlooks.outlook(recipe, device).map(|plan| Found::Plan(plan.into())).map_err(refused),
         Kind::Plan => {
             plimsoll::outlook_with_ladder(draft, device).map(|plan| Found::Plan(plan.into())).map_err(refused)
         }

@@ -180,15 +180,14 @@ impl Ladder {
         }
     }
 
-    /// Whether the most recompute there is fits `room` bytes.
+    /// Whether any recompute fits `room` bytes.
     pub fn can_fit(&mut self, room: usize) -> Result<bool, PlanError> {
-        let last = self.end().saturating_sub(1)..self.len();
-        for rung in last {
-            if self.measure(rung)?.measured.live_bytes <= room {
-                return Ok(true);
-            }
+        // The last step mostly is the one with the fewest bytes, or near it.
+        let last = self.end().saturating_sub(1);
+        if !self.is_empty() && self.measure(last)?.measured.live_bytes <= room {
+            return Ok(true);
         }
-        Ok(false)
+        Ok(self.lowest(0)?.is_some_and(|lowest| lowest.measured.live_bytes <= room))
     }
 
     /// The first step from `first` on that fits `room` bytes, found by halving; none if it runs more than `most` seconds
@@ -203,7 +202,11 @@ impl Ladder {
             return Ok(Some(start));
         }
         if self.measure(high)?.measured.live_bytes > room {
-            return Ok(None);
+            // Before it there may be one that needs less.
+            match self.lowest_step(first)?.filter(|lowest| lowest.measured.live_bytes <= room) {
+                Some(lowest) => high = lowest.index,
+                None => return Ok(None),
+            }
         }
         while high - low > 1 {
             let middle = low + (high - low) / 2;

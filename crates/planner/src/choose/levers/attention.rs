@@ -40,6 +40,11 @@ impl Lever for Attention {
         forms.into_iter().map(|attention| Settings { attention, ..like.clone() }).collect()
     }
 
+    /// Stored scores leave room for smaller micro-batches only.
+    fn other_starts(&self, at: &Situation<'_>, start: &Settings) -> Vec<Settings> {
+        self.candidates(at, start).into_iter().filter(|other| other.attention != start.attention).collect()
+    }
+
     fn question(&self, at: &Situation<'_>, s: &Settings) -> Option<Question> {
         let reason = match s.attention {
             AttentionForm::Fused => "the scores are never stored",

@@ -56,6 +56,11 @@ pub(crate) trait Lever: Sync {
         Vec::new()
     }
 
+    /// Other places to start from: values for which other micro-batches are best, so that no small step leads there.
+    fn other_starts(&self, _at: &Situation<'_>, _start: &Settings) -> Vec<Settings> {
+        Vec::new()
+    }
+
     /// What was chosen against its plainest alternative; `None` where there was nothing to choose.
     fn question(&self, _at: &Situation<'_>, _chosen: &Settings) -> Option<Question> {
         None
