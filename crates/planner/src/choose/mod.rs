@@ -44,6 +44,8 @@ pub struct Pins {
     pub offload: Option<Offload>,
     /// Batch norm by micro-batch: the recipe accepts that the micro-batch changes what is learned.
     pub micro_statistics: bool,
+    /// Whether so many samples are evaluated at a time as the step says, or as many of them as never set the peak.
+    pub evaluate_batch: bool,
     pub no_sharing: bool,
     /// Whether a fused feed-forward is worth it on the device: a fact about its kernels, not about the recipe.
     pub fused_feed_forward: bool,
@@ -70,6 +72,8 @@ pub struct Choice {
     pub options: LayoutOptions,
     pub decisions: Vec<Decision>,
     pub predicted_step_ms: f64,
+    /// Samples evaluated at a time; none without an evaluation.
+    pub evaluate_batch: Option<usize>,
 }
 
 #[derive(Debug, Error)]
@@ -105,7 +109,7 @@ pub(crate) fn choose(
     let mut offloads = offloads(family, pins, &options).into_iter().peekable();
     while let Some(offload) = offloads.next() {
         let bound = best.as_ref().map(|(_, choice)| choice.predicted_step_ms / 1e3);
-        let mut search = PlanSearch::new(family, spec, pins, options, profile, offload, memo);
+        let mut search = PlanSearch::new(family, spec, pins, options, profile, offload, memo).within(arena_budget);
         if let Some((before, choice)) = &best {
             search = search.after(before, choice);
         }

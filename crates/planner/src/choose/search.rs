@@ -55,6 +55,8 @@ pub(super) struct PlanSearch<'a> {
     built: FxHashMap<Settings, Vec<Built>>,
     /// What was found in the fixed budgets, by their number.
     found: FxHashMap<i32, Option<Settings>>,
+    /// The bytes that there are; 0 where that is not known.
+    room: usize,
     /// What another search found: where its levers stand is a good place to start from.
     like: Option<Settings>,
     memo: &'a Memo,
@@ -163,8 +165,27 @@ impl<'a> PlanSearch<'a> {
         memo: &'a Memo,
     ) -> PlanSearch<'a> {
         let (bases, floors, built, found) = Default::default();
-        let (bound, like) = (None, None);
-        PlanSearch { family, spec, pins, options, profile, offload, bound, bases, floors, built, found, like, memo }
+        PlanSearch {
+            family,
+            spec,
+            pins,
+            options,
+            profile,
+            offload,
+            bound: None,
+            bases,
+            floors,
+            built,
+            found,
+            room: 0,
+            like: None,
+            memo,
+        }
+    }
+
+    /// The same where there are so many bytes.
+    pub(super) fn within(self, room: usize) -> PlanSearch<'a> {
+        PlanSearch { room, ..self }
     }
 
     /// The same for plans that are faster than what another search found, which puts less into host memory.
@@ -559,14 +580,15 @@ impl<'a> PlanSearch<'a> {
 
     /// Builds, places and verifies a candidate.
     pub(super) fn realize(&mut self, candidate: &Candidate) -> Result<Choice, ChooseError> {
-        let settings = self.settings(candidate)?;
+        let (settings, evaluate_batch) = (self.settings(candidate)?, self.evaluated_beside(candidate)?);
+        let spec = StepSpec { evaluate_batch, ..self.spec.clone() };
         let place = || {
-            let program = program(self.family, self.spec, &settings)?;
+            let program = program(self.family, &spec, &settings)?;
             let layout = lay_out(&program, self.options)?;
             Ok((program, layout))
         };
-        let (shared, evaluated) = (self.shared(&settings), self.spec.evaluate_batch);
-        let (program, layout) = self.memo.placed(shared, evaluated, settings.accumulation, place)?;
+        let shared = self.shared(&settings);
+        let (program, layout) = self.memo.placed(shared, evaluate_batch, settings.accumulation, place)?;
         let predicted_step_ms = predicted_ms(&program, self.profile);
         // What was compared is what is said: otherwise more memory could look slower.
         debug_assert!(
@@ -575,7 +597,27 @@ impl<'a> PlanSearch<'a> {
             candidate.step_seconds
         );
         let (options, decisions) = (self.options, Vec::new());
-        Ok(Choice { settings, program, layout, options, decisions, predicted_step_ms })
+        Ok(Choice { settings, program, layout, options, decisions, predicted_step_ms, evaluate_batch })
+    }
+
+    /// As many samples to an evaluation as need no more than the steps of a candidate do, or than there surely is.
+    fn evaluated_beside(&mut self, candidate: &Candidate) -> Result<Option<usize>, PlanError> {
+        let surely = self.room - self.room / 32;
+        let resident_bytes = self.base(&candidate.settings)?.resident_bytes;
+        let room = candidate.live_peak_bytes.max(surely).saturating_sub(resident_bytes);
+        let batches = self.evaluated();
+        for &batch in &batches {
+            if self.others(&candidate.settings, Some(batch))?.live_bytes <= room {
+                return Ok(Some(batch));
+            }
+        }
+        Ok(batches.last().copied())
+    }
+
+    /// Samples that may be evaluated at a time, the most first: it has no influence on the scores.
+    fn evaluated(&self) -> Vec<usize> {
+        let fewer = |batch: &usize| (*batch > 1 && !self.pins.evaluate_batch).then(|| batch.div_ceil(4));
+        std::iter::successors(self.spec.evaluate_batch, fewer).collect()
     }
 
     fn base(&mut self, settings: &Settings) -> Result<&Base, PlanError> {
@@ -590,7 +632,7 @@ impl<'a> PlanSearch<'a> {
 
     fn build(&self, settings: &Settings) -> Result<Base, PlanError> {
         let training = self.memo.trainings.get(self.shared(settings), || self.training(settings))?;
-        let others = self.others(settings)?;
+        let others = self.others(settings, self.evaluated().last().copied())?;
         let residents = [&others.residents, &training.rest.residents, &training.residents];
         // A contrastive step is built for its own number of micro-batches.
         let repeat = if self.is_shared() { settings.accumulation } else { training.repeat };
@@ -669,13 +711,14 @@ impl<'a> PlanSearch<'a> {
         }
     }
 
-    /// The phases beside a step, the same for every micro-batch.
-    fn others(&self, settings: &Settings) -> Result<Arc<Needs>, PlanError> {
+    /// The phases beside a step, the same for every micro-batch, with so many samples to an evaluation.
+    fn others(&self, settings: &Settings, evaluate_batch: Option<usize>) -> Result<Arc<Needs>, PlanError> {
         let Settings { attention, block_group, loss_chunk, feed_forward, .. } = *settings;
-        let key = (attention, block_group, loss_chunk, feed_forward, self.spec.evaluate_batch);
+        let key = (attention, block_group, loss_chunk, feed_forward, evaluate_batch);
+        let spec = StepSpec { evaluate_batch, ..self.spec.clone() };
         self.memo.others.get(key, || {
             let mut needs = Needs::default();
-            for phase in other_phases(self.family, self.spec, settings)? {
+            for phase in other_phases(self.family, &spec, settings)? {
                 needs.add_residents(&phase.graph);
                 needs.add_phase(&phase, self.profile, &self.options)?;
             }

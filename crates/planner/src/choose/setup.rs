@@ -4,7 +4,7 @@ use super::levers::{offload, switches};
 use crate::Device;
 use crate::PlanFailure;
 use crate::choose::{Choice, ChooseError, Decision, Memo, Memos, Pins, choose};
-use crate::program::{EVALUATE, StepSpec, UpdateRule};
+use crate::program::{StepSpec, UpdateRule};
 use plimsoll_base::metric::Metric;
 use plimsoll_base::names::Named;
 use plimsoll_base::units::{ADDRESSABLE_BYTES, format_bytes};
@@ -187,6 +187,7 @@ pub fn pins(recipe: &Recipe, device: &Device) -> Result<Pins, PlanFailure> {
         loss_chunk: memory.loss_chunk.pinned(),
         offload: memory.offload.pinned().map(|level| offload::of_level(level, recipe.model.family())),
         micro_statistics: recipe.model.family().batch_norm() == Some(BatchNormMode::Micro),
+        evaluate_batch: recipe.train.evaluate.batch.pinned().is_some() || recipe.model.family().contrast().is_some(),
         no_sharing: !memory.sharing,
         fused_feed_forward: fused_feed_forward(recipe, device),
     })
@@ -324,26 +325,10 @@ pub(crate) fn plan_with(memo: &Memo, recipe: &Recipe, device: &Device) -> Result
     plan_within(memo, recipe, device, budget_bytes(recipe, device))
 }
 
-/// Plans within this budget, with as many samples to an evaluation as fit.
+/// Plans within this budget, with as many samples to an evaluation as fit beside the steps.
 fn plan_within(memo: &Memo, recipe: &Recipe, device: &Device, budget: u64) -> Result<Planned, PlanFailure> {
     let wanted = spec(recipe, device);
-    let may_lower = recipe.train.evaluate.batch.pinned().is_none() && recipe.model.family().contrast().is_none();
-    let mut spec = wanted.clone();
-    loop {
-        let planned = plan_for(memo, recipe, device, &spec, budget);
-        let lower = spec.evaluate_batch.filter(|batch| may_lower && *batch > 1).map(|batch| batch.div_ceil(4));
-        match (planned, lower) {
-            (Err(PlanFailure::DoesNotFit(smallest)), Some(batch)) if peaks_in_evaluation(&smallest) => {
-                spec.evaluate_batch = Some(batch);
-            }
-            (planned, _) => return planned.map(|planned| said_of_evaluation(planned, &wanted)),
-        }
-    }
-}
-
-fn peaks_in_evaluation(planned: &Planned) -> bool {
-    let Choice { program, layout, .. } = &planned.choice;
-    program.phases.get(layout.peak_phase()).is_some_and(|phase| phase.name == EVALUATE)
+    plan_for(memo, recipe, device, &wanted, budget).map(|planned| said_of_evaluation(planned, &wanted))
 }
 
 /// A lowered evaluation is a decision like others.
@@ -362,7 +347,6 @@ fn said_of_evaluation(mut planned: Planned, wanted: &StepSpec) -> Planned {
     planned
 }
 
-/// The same for samples to an evaluation as `spec` says.
 fn plan_for(
     memo: &Memo,
     recipe: &Recipe,
@@ -377,7 +361,7 @@ fn plan_for(
         let reserve_bytes = usual.saturating_add(device.reserve_of(recipe, &choice.program, &choice.layout));
         Planned {
             headroom_bytes: budget as i64 - (reserve_bytes + choice.layout.arena_bytes as u64) as i64,
-            spec: spec.clone(),
+            spec: StepSpec { evaluate_batch: choice.evaluate_batch, ..spec.clone() },
             choice,
             device: device.clone(),
             budget_bytes: budget,

@@ -37,8 +37,16 @@ pub fn plan_use(recipe: &Recipe, device: &Device, writes: Option<GenerationShape
         let budget = if is_smallest { budget_for(peak, recipe, device) } else { budget_bytes(recipe, device) };
         let decisions = Vec::new();
         let planned = Planned {
+            choice: Choice {
+                settings,
+                program,
+                layout,
+                options,
+                decisions,
+                predicted_step_ms: 0.0,
+                evaluate_batch: spec.evaluate_batch,
+            },
             spec,
-            choice: Choice { settings, program, layout, options, decisions, predicted_step_ms: 0.0 },
             device: device.clone(),
             budget_bytes: budget,
             reserve_bytes,

@@ -123,7 +123,8 @@ impl StoredPlan {
         let predicted_step_ms = predicted_ms(&program, &setup::profile(recipe, device));
         let options = self.layout.options();
         let (settings, decisions) = (self.settings.clone(), self.decisions.clone());
-        let choice = Choice { settings, program, layout, options, decisions, predicted_step_ms };
+        let evaluate_batch = spec.evaluate_batch;
+        let choice = Choice { settings, program, layout, options, decisions, predicted_step_ms, evaluate_batch };
         let own = device.reserve_of(recipe, &choice.program, &choice.layout);
         let reserve_bytes = device.reserve_for(recipe).saturating_add(own);
         let peak = reserve_bytes + choice.layout.arena_bytes as u64;
