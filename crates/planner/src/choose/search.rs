@@ -32,6 +32,9 @@ const ROUNDS: usize = 3;
 const STEPS_PER_DOUBLING: f64 = 12.0;
 const STEPS_BELOW: i32 = 2;
 
+/// How many times fewer tokens have their logits at a time where the whole batch is tried in little memory.
+const FEWER_LOGITS: usize = 4;
+
 /// Ragged micro-batches tried on either side of the best even one.
 const RAGGED: usize = 4;
 
@@ -233,7 +236,10 @@ impl<'a> PlanSearch<'a> {
         let start = self.start(self.spec.effective_batch);
         let mut best = None;
         self.scan(&start, budget, &mut best)?;
-        let is_tight = best.as_ref().is_none_or(|best| best.rung > 0);
+        let is_tight = best.as_ref().is_none_or(|best| best.rung > 0 || best.settings.micro_batch == 1);
+        if is_tight {
+            self.consider_whole(&start, budget, &mut best)?;
+        }
         for other in self.other_starts(&start, is_tight)? {
             self.scan(&other, budget, &mut best)?;
         }
@@ -258,6 +264,22 @@ impl<'a> PlanSearch<'a> {
             }
         }
         Ok(best)
+    }
+
+    /// The whole batch has no accumulators: with fewer logits at a time it may fit where only small parts do otherwise.
+    fn consider_whole(
+        &mut self,
+        start: &Settings,
+        budget: usize,
+        best: &mut Option<Candidate>,
+    ) -> Result<(), PlanError> {
+        let place = self.place();
+        let whole = self.with(start, even_micro_batches(&place)[0]);
+        let is_fewer = |other: &Settings| other.loss_chunk == whole.loss_chunk / FEWER_LOGITS;
+        for other in LEVERS.iter().flat_map(|lever| lever.candidates(&place, &whole)).filter(is_fewer) {
+            self.consider(&other, budget, best)?;
+        }
+        Ok(())
     }
 
     /// Where else to start: with levers at a value that is faster for the largest or the smallest micro-batch, or at any
