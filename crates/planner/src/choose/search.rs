@@ -282,7 +282,7 @@ impl<'a> PlanSearch<'a> {
         Ok(())
     }
 
-    /// Where else to start: with levers at a value that is faster for the largest or the smallest micro-batch, or at any
+    /// Where else to start: with levers at a value that is faster for a large, a middling or a small micro-batch, or at any
     /// where memory is tight; and where those of another search stand.
     fn other_starts(&mut self, start: &Settings, is_tight: bool) -> Result<Vec<Settings>, PlanError> {
         let (place, mut starts) = (self.place(), Vec::new());
@@ -299,7 +299,7 @@ impl<'a> PlanSearch<'a> {
 
     fn is_faster_somewhere(&mut self, one: &Settings, other: &Settings) -> Result<bool, PlanError> {
         let sizes = even_micro_batches(&self.place());
-        for size in [sizes[0], sizes[sizes.len() - 1]] {
+        for size in [sizes[0], sizes[sizes.len() / 2], sizes[sizes.len() - 1]] {
             let [one, other] = [one, other].map(|settings| self.with(settings, size));
             if self.base(&one)?.step_seconds < self.base(&other)?.step_seconds {
                 return Ok(true);

@@ -56,7 +56,7 @@ fn planned_seconds(graph: &Graph, profile: &Profile, live_bytes: usize) -> Optio
     let mut ladder = Ladder::new(graph, &options().target, profile, true).unwrap();
     let mut room = live_bytes;
     loop {
-        let rung = ladder.fit(0, room).unwrap()?;
+        let rung = ladder.fit(0, room, f64::INFINITY).unwrap()?;
         let graph = recompute(graph, &recomputed_nodes(graph, &ladder.choice(rung.index))).unwrap();
         let seconds = profile.graph_seconds(&graph);
         let program = Program::new(vec![Phase { name: "step".into(), graph, repeat: 1 }]).unwrap();
