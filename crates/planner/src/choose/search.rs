@@ -312,7 +312,7 @@ impl<'a> PlanSearch<'a> {
     /// other, depends on the budget, and what that leads to need not be faster where there is more room; but settings are
     /// never slower with more, and between two of those budgets they are the same for all.
     pub(super) fn fastest_near(&mut self, budget: usize) -> Result<Option<Candidate>, PlanError> {
-        let step = ((budget as f64).log2() * STEPS_PER_DOUBLING).floor() as i32;
+        let step = ((budget.max(1) as f64).log2() * STEPS_PER_DOUBLING).floor() as i32;
         let mut best = None;
         for at in (step - STEPS_BELOW..=step + 1).rev() {
             match self.found_in(at)? {
