@@ -56,6 +56,8 @@ pub(super) struct PlanSearch<'a> {
     floors: FxHashMap<Settings, usize>,
     /// By settings without sizes, what was built here or with less in host memory, which can only be faster.
     built: FxHashMap<Settings, Vec<Built>>,
+    /// Seconds of what was built for them alone.
+    timed: FxHashMap<Settings, f64>,
     /// What was found in the fixed budgets, by their number.
     found: FxHashMap<i32, Option<Settings>>,
     /// The bytes that there are; 0 where that is not known.
@@ -167,7 +169,7 @@ impl<'a> PlanSearch<'a> {
         offload: Offload,
         memo: &'a Memo,
     ) -> PlanSearch<'a> {
-        let (bases, floors, built, found) = Default::default();
+        let (bases, floors, built, timed, found) = Default::default();
         PlanSearch {
             family,
             spec,
@@ -179,6 +181,7 @@ impl<'a> PlanSearch<'a> {
             bases,
             floors,
             built,
+            timed,
             found,
             room: 0,
             like: None,
@@ -301,7 +304,7 @@ impl<'a> PlanSearch<'a> {
         let sizes = even_micro_batches(&self.place());
         for size in [sizes[0], sizes[sizes.len() / 2], sizes[sizes.len() - 1]] {
             let [one, other] = [one, other].map(|settings| self.with(settings, size));
-            if self.base(&one)?.step_seconds < self.base(&other)?.step_seconds {
+            if self.seconds(&one)? < self.seconds(&other)? {
                 return Ok(true);
             }
         }
@@ -652,8 +655,27 @@ impl<'a> PlanSearch<'a> {
         self.bases.get(settings).ok_or_else(|| PlanError::Broken("a base went missing".into()))
     }
 
+    /// Seconds without recompute. What is built for nothing else is not kept.
+    fn seconds(&mut self, settings: &Settings) -> Result<f64, PlanError> {
+        let known = self.bases.get(settings).map(|base| base.step_seconds);
+        if let Some(seconds) = known.or_else(|| self.timed.get(settings).copied()) {
+            return Ok(seconds);
+        }
+        let training = match self.memo.trainings.known(&self.shared(settings)) {
+            Some(training) => training,
+            None => Arc::new(self.training(settings)?),
+        };
+        let seconds = self.base_of(settings, training)?.step_seconds;
+        self.timed.insert(settings.clone(), seconds);
+        Ok(seconds)
+    }
+
     fn build(&self, settings: &Settings) -> Result<Base, PlanError> {
         let training = self.memo.trainings.get(self.shared(settings), || self.training(settings))?;
+        self.base_of(settings, training)
+    }
+
+    fn base_of(&self, settings: &Settings, training: Arc<Training>) -> Result<Base, PlanError> {
         let others = self.others(settings, self.evaluated().last().copied())?;
         let residents = [&others.residents, &training.rest.residents, &training.residents];
         // A contrastive step is built for its own number of micro-batches.
