@@ -8,7 +8,7 @@ use plimsoll_core::plan::PlanError;
 
 pub(super) fn decisions(search: &mut PlanSearch<'_>, choice: &Choice) -> Result<Vec<Decision>, PlanError> {
     let here = search.measure(&choice.settings)?;
-    let (at, chosen) = (search.place(), &choice.settings);
+    let (at, chosen) = (search.task.place(), &choice.settings);
     let questions = LEVERS.iter().filter_map(|lever| Some((lever.key(), lever.question(&at, chosen)?)));
     questions.map(|(lever, question)| answer(lever, question, search, chosen, here)).collect()
 }

@@ -1,5 +1,6 @@
 //! The whole choice: every plan that nothing beats in both memory and time.
 
+use super::bases::Task;
 use super::levers::offload::offloads;
 use super::levers::{Situation, check_pins};
 use super::memo::Memo;
@@ -31,7 +32,7 @@ pub(crate) fn frontier(
     check_pins(&Situation { family, spec, pins })?;
     let options = LayoutOptions { sharing: options.sharing && !pins.no_sharing, ..options };
     let (memo, offload) = (Memo::default(), offloads(family, pins, &options)[0]);
-    let mut search = PlanSearch::new(family, spec, pins, options, profile, offload, &memo);
+    let mut search = PlanSearch::new(Task { family, spec, pins, options, profile, offload }, &memo);
     let mut points: Vec<FrontierPoint> = Vec::new();
     for candidate in candidates(&mut search)? {
         let choice = search.realize(&candidate)?;

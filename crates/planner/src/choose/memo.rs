@@ -1,7 +1,7 @@
 //! What plans have in common. Trainings that differ in nothing but their effective batch run the same micro-steps, some
 //! more often than others: one that was built for the first serves all.
 
-use super::search::{Needs, Training, Update};
+use super::bases::{Needs, Training, Update};
 use super::setup::kind;
 use crate::Device;
 use crate::program::{MICRO_STEP, Settings};

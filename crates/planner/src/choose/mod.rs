@@ -1,5 +1,6 @@
 //! The choice of a plan: the fastest predicted step among all plans that fit. What the recipe pins is kept.
 
+mod bases;
 mod explain;
 mod failure;
 mod frontier;
@@ -23,6 +24,7 @@ pub(crate) use setup::{fused_feed_forward, kind, plan_with};
 pub use use_plan::{EMBEDDINGS, parameters, plan_use};
 
 use crate::program::{Settings, StepSpec};
+use bases::Task;
 use levers::check_pins;
 use levers::offload::offloads;
 use plimsoll_core::plan::{Layout, LayoutOptions, Offload, PlanError, Profile, Program};
@@ -44,8 +46,8 @@ pub struct Pins {
     pub offload: Option<Offload>,
     /// Batch norm by micro-batch: the recipe accepts that the micro-batch changes what is learned.
     pub micro_statistics: bool,
-    /// Whether so many samples are evaluated at a time as the step says, or as many of them as never set the peak.
-    pub evaluate_batch: bool,
+    /// Whether as many samples are evaluated at a time as the recipe says; otherwise fewer, where so many set the peak.
+    pub keeps_evaluate_batch: bool,
     pub no_sharing: bool,
     /// Whether a fused feed-forward is worth it on the device: a fact about its kernels, not about the recipe.
     pub fused_feed_forward: bool,
@@ -109,7 +111,8 @@ pub(crate) fn choose(
     let mut offloads = offloads(family, pins, &options).into_iter().peekable();
     while let Some(offload) = offloads.next() {
         let bound = best.as_ref().map(|(_, choice)| choice.predicted_step_ms / 1e3);
-        let mut search = PlanSearch::new(family, spec, pins, options, profile, offload, memo).within(arena_budget);
+        let task = Task { family, spec, pins, options, profile, offload };
+        let mut search = PlanSearch::new(task, memo).within(arena_budget);
         if let Some((before, choice)) = &best {
             search = search.after(before, choice);
         }
@@ -150,10 +153,9 @@ fn fitting(search: &mut PlanSearch<'_>, arena_budget: usize, is_needed: bool) ->
         return Ok(Some(choice));
     }
     // What needs more alive than there is does not fit, however it is placed.
-    if !is_needed && (search.is_bounded() || search.is_hopeless(arena_budget)?) {
-        return Ok(None);
-    }
-    if !is_needed && search.smallest()?.live_peak_bytes > arena_budget {
+    let is_too_little =
+        |search: &mut PlanSearch<'_>| search.smallest().map(|smallest| smallest.live_peak_bytes > arena_budget);
+    if !is_needed && (search.is_bounded() || search.is_hopeless(arena_budget)? || is_too_little(search)?) {
         return Ok(None);
     }
     Ok(Some(smallest_placed(search)?).filter(|choice| is_needed || choice.layout.arena_bytes <= arena_budget))

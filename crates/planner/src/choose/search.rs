@@ -4,25 +4,14 @@
 //! their ladder, without building anything. A base's own time bounds all of its rungs from below, so most bases are
 //! dropped unclimbed; and a smaller micro-batch needs less memory, so the first that fits is found by halving.
 
-use super::levers::{
-    LEVERS, Situation, even_micro_batches, pinned_recompute, ragged_micro_batches, settings, with_micro_batch,
-};
-use super::memo::{Memo, locked};
-use crate::choose::{Choice, ChooseError, Pins};
-use crate::program::contrastive::REPLAY;
-use crate::program::{
-    MICRO_STEP, STEP, Settings, StepSpec, UPDATE, micro_step, other_phases, phase, program, training_phases,
-    update_phase,
-};
-use plimsoll_core::graph::{Graph, Space};
-use plimsoll_core::plan::{
-    LANDING, Ladder, LayoutOptions, Offload, Phase, PlanError, Profile, Recompute, Rung, add_landing, aligned,
-    input_bytes, lay_out, live_bytes, predicted_ms,
-};
-use plimsoll_models::families::Family;
+use super::bases::{Base, Bases, Task};
+use super::levers::{LEVERS, even_micro_batches, pinned_recompute, ragged_micro_batches, settings, with_micro_batch};
+use super::memo::Memo;
+use crate::choose::{Choice, ChooseError};
+use crate::program::{Settings, StepSpec, program};
+use plimsoll_core::plan::{Ladder, PlanError, Recompute, Rung, lay_out, predicted_ms};
 use plimsoll_models::recipe::RecomputeLevel;
 use rustc_hash::FxHashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Rounds over all levers; one that improves nothing ends them.
 const ROUNDS: usize = 3;
@@ -38,91 +27,17 @@ const FEWER_LOGITS: usize = 4;
 /// Ragged micro-batches tried on either side of the best even one.
 const RAGGED: usize = 4;
 
-/// How much faster, at most, a step may be with another loss chunk, and with a smaller micro-batch.
-const OTHER_CHUNK: f64 = 0.95;
-const LARGER: f64 = 0.95;
-
 pub(super) struct PlanSearch<'a> {
-    pub family: &'a dyn Family,
-    pub spec: &'a StepSpec,
-    pub pins: &'a Pins,
-    pub options: LayoutOptions,
-    pub profile: &'a Profile,
-    pub offload: Offload,
+    pub task: Task<'a>,
+    bases: Bases<'a>,
     /// What is not faster than this is of no use.
     bound: Option<f64>,
-    bases: FxHashMap<Settings, Base>,
-    /// By settings without sizes: the bytes that live over steps, but for where inputs land.
-    floors: FxHashMap<Settings, usize>,
-    /// By settings without sizes, what was built here or with less in host memory, which can only be faster.
-    built: FxHashMap<Settings, Vec<Built>>,
-    /// Seconds of what was built for them alone.
-    timed: FxHashMap<Settings, f64>,
     /// What was found in the fixed budgets, by their number.
     found: FxHashMap<i32, Option<Settings>>,
     /// The bytes that there are; 0 where that is not known.
     room: usize,
     /// What another search found: where its levers stand is a good place to start from.
     like: Option<Settings>,
-    memo: &'a Memo,
-}
-
-/// What phases need, but for what is recomputed in one of them.
-#[derive(Clone, Default)]
-pub(super) struct Needs {
-    /// Name → bytes.
-    residents: FxHashMap<String, usize>,
-    live_bytes: usize,
-    step_seconds: f64,
-}
-
-/// The phases of a step that recompute nothing yet, however often the one is run that can.
-pub(super) struct Training {
-    /// Of the phases where nothing is recomputed.
-    rest: Needs,
-    /// Name → bytes of what lives over steps in the one that can.
-    residents: FxHashMap<String, usize>,
-    ladder: Mutex<Ladder>,
-    /// Of running it once.
-    seconds: f64,
-    repeat: usize,
-}
-
-/// An update on its own.
-pub(super) struct Update {
-    needs: Needs,
-    input_bytes: usize,
-}
-
-/// Settings that recompute nothing yet.
-struct Base {
-    resident_bytes: usize,
-    /// Those of them that inputs land in.
-    landing_bytes: usize,
-    /// Most bytes of temporaries in the phases where nothing is recomputed.
-    other_live_bytes: usize,
-    step_seconds: f64,
-    /// The phase that can recompute, and how often a step runs it.
-    training: Arc<Training>,
-    repeat: usize,
-}
-
-/// How fast settings are without recompute.
-#[derive(Clone)]
-struct Built {
-    micro_batch: usize,
-    loss_chunk: usize,
-    /// Whether no rows fill up the last micro-batch.
-    is_even: bool,
-    step_seconds: f64,
-}
-
-impl Built {
-    fn new(settings: &Settings, base: &Base, spec: &StepSpec) -> Built {
-        let &Settings { micro_batch, accumulation, loss_chunk, .. } = settings;
-        let is_even = micro_batch * accumulation == spec.effective_batch;
-        Built { micro_batch, loss_chunk, is_even, step_seconds: base.step_seconds }
-    }
 }
 
 /// Settings with a rung of their ladder.
@@ -136,10 +51,6 @@ pub(super) struct Candidate {
 }
 
 impl Base {
-    fn ladder(&self) -> MutexGuard<'_, Ladder> {
-        locked(&self.training.ladder)
-    }
-
     fn at(&self, settings: &Settings, rung: Rung) -> Candidate {
         let live = self.other_live_bytes.max(rung.measured.live_bytes);
         Candidate {
@@ -160,33 +71,9 @@ impl Candidate {
 }
 
 impl<'a> PlanSearch<'a> {
-    pub(super) fn new(
-        family: &'a dyn Family,
-        spec: &'a StepSpec,
-        pins: &'a Pins,
-        options: LayoutOptions,
-        profile: &'a Profile,
-        offload: Offload,
-        memo: &'a Memo,
-    ) -> PlanSearch<'a> {
-        let (bases, floors, built, timed, found) = Default::default();
-        PlanSearch {
-            family,
-            spec,
-            pins,
-            options,
-            profile,
-            offload,
-            bound: None,
-            bases,
-            floors,
-            built,
-            timed,
-            found,
-            room: 0,
-            like: None,
-            memo,
-        }
+    pub(super) fn new(task: Task<'a>, memo: &'a Memo) -> PlanSearch<'a> {
+        let (bases, found) = (Bases::new(task, memo), FxHashMap::default());
+        PlanSearch { task, bases, bound: None, found, room: 0, like: None }
     }
 
     /// The same where there are so many bytes.
@@ -197,7 +84,7 @@ impl<'a> PlanSearch<'a> {
     /// The same for plans that are faster than what another search found, which puts less into host memory.
     pub(super) fn after(self, before: &PlanSearch<'a>, found: &Choice) -> PlanSearch<'a> {
         let (bound, like) = (Some(found.predicted_step_ms / 1e3), Some(found.settings.clone()));
-        PlanSearch { bound, like, built: before.built.clone(), ..self }
+        PlanSearch { bound, like, bases: self.bases.after(&before.bases), ..self }
     }
 
     pub(super) fn is_bounded(&self) -> bool {
@@ -206,14 +93,14 @@ impl<'a> PlanSearch<'a> {
 
     /// Whether the smallest plan need not be the smallest with its gaps.
     pub(super) fn allows_gaps(&self) -> bool {
-        self.memo.allows_gaps
+        self.bases.memo().allows_gaps
     }
 
     /// Whether no plan is faster, however much memory there is.
     pub(super) fn is_unbounded(&mut self, choice: &Choice) -> Result<bool, PlanError> {
         let is_beaten_by = |seconds: f64| choice.predicted_step_ms / 1e3 > seconds * (1.0 + 1e-6);
         // What was built on the way and is faster without recompute needs no more than memory.
-        if self.first_rung() == 0 && self.bases.values().any(|base| is_beaten_by(base.step_seconds)) {
+        if self.first_rung() == 0 && is_beaten_by(self.bases.fastest_seconds()) {
             return Ok(false);
         }
         Ok(self.fastest(usize::MAX)?.is_none_or(|fastest| !is_beaten_by(fastest.step_seconds)))
@@ -223,20 +110,19 @@ impl<'a> PlanSearch<'a> {
     /// the copies take away is about the same for every micro-batch, for a step copies all of its samples. Only if half of
     /// it is too much already for the fastest there was without any.
     pub(super) fn is_outdone_by(&mut self, before: &mut PlanSearch<'a>, choice: &Choice) -> Result<bool, PlanError> {
-        if !self.is_fixed() || before.is_fixed() {
+        if !self.task.is_fixed() || before.task.is_fixed() {
             return Ok(false);
         }
         // The whole batch at once starts the fewest of them.
-        let whole = even_micro_batches(&self.place())[0];
+        let whole = even_micro_batches(&self.task.place())[0];
         let (here, there) = (self.start(whole), before.start(whole));
-        let copies = self.base(&here)?.step_seconds - before.base(&there)?.step_seconds;
-        let fastest = before.bases.values().map(|base| base.step_seconds).fold(f64::INFINITY, f64::min);
-        Ok(fastest + copies / 2.0 > choice.predicted_step_ms / 1e3)
+        let copies = self.bases.get(&here)?.step_seconds - before.bases.get(&there)?.step_seconds;
+        Ok(before.bases.fastest_seconds() + copies / 2.0 > choice.predicted_step_ms / 1e3)
     }
 
     /// The fastest candidate whose live peak is at most `budget` bytes.
     pub(super) fn fastest(&mut self, budget: usize) -> Result<Option<Candidate>, PlanError> {
-        let start = self.start(self.spec.effective_batch);
+        let start = self.start(self.task.spec.effective_batch);
         let mut best = None;
         self.scan(&start, budget, &mut best)?;
         let is_tight = best.as_ref().is_none_or(|best| best.rung > 0 || best.settings.micro_batch == 1);
@@ -276,7 +162,7 @@ impl<'a> PlanSearch<'a> {
         budget: usize,
         best: &mut Option<Candidate>,
     ) -> Result<(), PlanError> {
-        let place = self.place();
+        let place = self.task.place();
         let whole = self.with(start, even_micro_batches(&place)[0]);
         let is_fewer = |other: &Settings| other.loss_chunk == whole.loss_chunk / FEWER_LOGITS;
         for other in LEVERS.iter().flat_map(|lever| lever.candidates(&place, &whole)).filter(is_fewer) {
@@ -288,7 +174,7 @@ impl<'a> PlanSearch<'a> {
     /// Where else to start: with levers at a value that is faster for a large, a middling or a small micro-batch, or at any
     /// where memory is tight; and where those of another search stand.
     fn other_starts(&mut self, start: &Settings, is_tight: bool) -> Result<Vec<Settings>, PlanError> {
-        let (place, mut starts) = (self.place(), Vec::new());
+        let (place, mut starts) = (self.task.place(), Vec::new());
         for other in LEVERS.iter().flat_map(|lever| lever.other_starts(&place, start)) {
             if is_tight || self.is_faster_somewhere(&other, start)? {
                 starts.push(other);
@@ -301,10 +187,10 @@ impl<'a> PlanSearch<'a> {
     }
 
     fn is_faster_somewhere(&mut self, one: &Settings, other: &Settings) -> Result<bool, PlanError> {
-        let sizes = even_micro_batches(&self.place());
+        let sizes = even_micro_batches(&self.task.place());
         for size in [sizes[0], sizes[sizes.len() / 2], sizes[sizes.len() - 1]] {
             let [one, other] = [one, other].map(|settings| self.with(settings, size));
-            if self.seconds(&one)? < self.seconds(&other)? {
+            if self.bases.seconds(&one)? < self.bases.seconds(&other)? {
                 return Ok(true);
             }
         }
@@ -319,7 +205,10 @@ impl<'a> PlanSearch<'a> {
         let mut best = None;
         for at in (step - STEPS_BELOW..=step + 1).rev() {
             match self.found_in(at)? {
-                Some(settings) => self.consider_with_ragged(&settings, budget, &mut best)?,
+                Some(settings) => {
+                    self.consider(&settings, budget, &mut best)?;
+                    self.scan_ragged(&settings, settings.micro_batch, budget, &mut best)?;
+                }
                 None if at <= step => break,
                 None => {}
             }
@@ -339,46 +228,27 @@ impl<'a> PlanSearch<'a> {
         Ok(settings)
     }
 
-    fn consider_with_ragged(
-        &mut self,
-        settings: &Settings,
-        budget: usize,
-        best: &mut Option<Candidate>,
-    ) -> Result<(), PlanError> {
-        self.consider(settings, budget, best)?;
-        self.scan_ragged(settings, settings.micro_batch, budget, best)
-    }
-
     /// Bytes of what lives over steps where there is least of it: without accumulation there are no accumulators, and
     /// less than a whole batch may land at a time.
     pub(super) fn least_resident_bytes(&mut self) -> Result<usize, PlanError> {
-        let largest = even_micro_batches(&self.place())[0];
-        let whole = self.start(largest);
-        let (memo, is_shared) = (self.memo, self.is_shared());
-        let mut count = || self.base(&whole).map(|base| base.resident_bytes - base.landing_bytes);
-        if is_shared { memo.residents.get(sizeless(&whole), count).map(|bytes| *bytes) } else { count() }
+        let whole = self.start(even_micro_batches(&self.task.place())[0]);
+        self.bases.lasting_bytes(&whole)
     }
 
     /// Whether even the smallest candidate needs more than `budget`, as far as that can be told without looking for it:
     /// accumulators leave no room, and without them the whole batch at once needs more than they do.
     pub(super) fn is_hopeless(&mut self, budget: usize) -> Result<bool, PlanError> {
-        let sizes = even_micro_batches(&self.place());
+        let sizes = even_micro_batches(&self.task.place());
         let least = self.start(sizes[sizes.len() - 1]);
         let whole = self.with(&least, sizes[0]);
-        let Some(floor) = self.floor(&least).filter(|&floor| floor > budget) else { return Ok(false) };
+        let Some(floor) = self.bases.floor(&least).filter(|&floor| floor > budget) else { return Ok(false) };
         // Other levers may take a little off the whole batch.
         Ok(self.lowest(&whole)?.live_peak_bytes >= floor.max(budget + budget / 16))
     }
 
-    /// What lives over steps but for where inputs land: as much as settings that differ in sizes only need at least.
-    /// `None` where none of them was built yet.
-    fn floor(&self, settings: &Settings) -> Option<usize> {
-        self.floors.get(&sizeless(settings)).copied().filter(|_| self.is_shared())
-    }
-
     /// The candidate that needs least memory.
     pub(super) fn smallest(&mut self) -> Result<Candidate, PlanError> {
-        let sizes = even_micro_batches(&self.place());
+        let sizes = even_micro_batches(&self.task.place());
         let (largest, least) = (sizes[0], sizes[sizes.len() - 1]);
         let mut best = self.lowest(&self.start(least))?;
         for _ in 0..ROUNDS {
@@ -387,7 +257,7 @@ impl<'a> PlanSearch<'a> {
             // Without accumulation there are no accumulators: the whole batch may need less than a part of it.
             let mut others = vec![largest, least].into_iter().map(|m| self.with(&like, m)).collect::<Vec<_>>();
             for lever in LEVERS {
-                others.extend(lever.candidates(&self.place(), &like));
+                others.extend(lever.candidates(&self.task.place(), &like));
             }
             for other in others {
                 let candidate = self.lowest(&other)?;
@@ -409,33 +279,24 @@ impl<'a> PlanSearch<'a> {
     /// The settings to start from. What saved values go to the host depends on what is recomputed, so with them the
     /// recompute is part of the base: the pinned one, or none.
     fn start(&self, micro_batch: usize) -> Settings {
-        let start = settings(self.family, self.spec, self.pins, micro_batch);
-        let recompute = match self.is_fixed() {
-            true => pinned_recompute(self.pins).unwrap_or(Recompute::None),
+        let start = settings(self.task.family, self.task.spec, self.task.pins, micro_batch);
+        let recompute = match self.task.is_fixed() {
+            true => pinned_recompute(self.task.pins).unwrap_or(Recompute::None),
             false => Recompute::None,
         };
-        Settings { offload: self.offload, recompute, ..start }
-    }
-
-    /// Whether the recompute is part of the base.
-    fn is_fixed(&self) -> bool {
-        self.offload.activation_layers > 0
-    }
-
-    pub(super) fn place(&self) -> Situation<'a> {
-        Situation { family: self.family, spec: self.spec, pins: self.pins }
+        Settings { offload: self.task.offload, recompute, ..start }
     }
 
     fn with(&self, like: &Settings, micro_batch: usize) -> Settings {
-        with_micro_batch(&self.place(), like, micro_batch)
+        with_micro_batch(&self.task.place(), like, micro_batch)
     }
 
     /// Goes through the micro-batches with the levers of `like`.
     fn scan(&mut self, like: &Settings, budget: usize, best: &mut Option<Candidate>) -> Result<(), PlanError> {
-        let sizes = even_micro_batches(&self.place());
-        self.consider(&self.with(like, sizes[0]), budget, best)?;
-        let whole_fits = self.can_fit(&self.with(like, sizes[0]), budget)?;
-        let mut range = 1..if whole_fits { 1 } else { sizes.len() };
+        let sizes = even_micro_batches(&self.task.place());
+        let whole = self.with(like, sizes[0]);
+        self.consider(&whole, budget, best)?;
+        let mut range = 1..if self.can_fit(&whole, budget)? { 1 } else { sizes.len() };
         while range.start < range.end {
             let middle = range.start + (range.end - range.start) / 2;
             match self.can_fit(&self.with(like, sizes[middle]), budget)? {
@@ -447,11 +308,11 @@ impl<'a> PlanSearch<'a> {
         let mut slower = 0;
         for &size in &sizes[range.start..] {
             let settings = self.with(like, size);
-            if self.floor(&settings).is_some_and(|floor| floor > budget) {
+            if self.bases.floor(&settings).is_some_and(|floor| floor > budget) {
                 continue;
             }
             self.consider(&settings, budget, best)?;
-            let seconds = self.bases.get(&settings).map(|base| base.step_seconds);
+            let seconds = self.bases.known(&settings).map(|base| base.step_seconds);
             let is_slower = best.as_ref().is_some_and(|best| seconds.is_none_or(|seconds| seconds > best.step_seconds));
             slower = if is_slower { slower + 1 } else { 0 };
             if slower == 2 {
@@ -472,12 +333,12 @@ impl<'a> PlanSearch<'a> {
         budget: usize,
         best: &mut Option<Candidate>,
     ) -> Result<(), PlanError> {
-        let sizes = even_micro_batches(&self.place());
+        let sizes = even_micro_batches(&self.task.place());
         let Some(at) = sizes.iter().position(|&size| size == even) else { return Ok(()) };
         let pairs = sizes.windows(2).enumerate().filter(|(i, _)| *i == at || i + 1 == at);
         let between: Vec<(usize, usize)> = pairs.map(|(_, pair)| (pair[1], pair[0])).collect();
         for (smaller, larger) in between {
-            let ragged = ragged_micro_batches(self.spec.effective_batch, smaller, larger);
+            let ragged = ragged_micro_batches(self.task.spec.effective_batch, smaller, larger);
             for size in spread(&ragged, RAGGED) {
                 self.consider(&self.with(like, size), budget, best)?;
             }
@@ -489,7 +350,7 @@ impl<'a> PlanSearch<'a> {
     fn try_levers(&mut self, budget: usize, best: &mut Option<Candidate>) -> Result<(), PlanError> {
         for lever in LEVERS {
             let Some(like) = best.as_ref().map(|b| b.settings.clone()) else { return Ok(()) };
-            let values = lever.candidates(&self.place(), &like);
+            let values = lever.candidates(&self.task.place(), &like);
             let at = values.iter().position(|value| *value == like).unwrap_or(values.len());
             self.climb(values.iter().skip(at + 1), budget, best)?;
             self.climb(values.iter().take(at).rev(), budget, best)?;
@@ -518,14 +379,14 @@ impl<'a> PlanSearch<'a> {
 
     /// Takes the fastest rung of these settings that fits, if it beats the best so far.
     fn consider(&mut self, settings: &Settings, budget: usize, best: &mut Option<Candidate>) -> Result<(), PlanError> {
-        if self.floor(settings).is_some_and(|floor| floor > budget) {
+        if self.bases.floor(settings).is_some_and(|floor| floor > budget) {
             return Ok(());
         }
         let (first, bound) = (self.first_rung(), best.as_ref().map(|b| b.step_seconds).or(self.bound));
-        if bound.is_some_and(|bound| self.seconds_at_least(settings) > bound * (1.0 + 1e-9)) {
+        if bound.is_some_and(|bound| self.bases.seconds_at_least(settings) > bound * (1.0 + 1e-9)) {
             return Ok(());
         }
-        let base = self.base(settings)?;
+        let base = self.bases.get(settings)?;
         let room = budget.saturating_sub(base.resident_bytes);
         let hopeless = budget < base.resident_bytes || base.other_live_bytes > room;
         if hopeless || bound.is_some_and(|bound| base.step_seconds > bound * (1.0 + 1e-9)) {
@@ -543,26 +404,12 @@ impl<'a> PlanSearch<'a> {
         Ok(())
     }
 
-    /// As fast as these settings can be without recompute, told by others that were built: another loss chunk takes a
-    /// little off, and smaller micro-batches are hardly ever faster than larger ones, rows that fill up the last included.
-    fn seconds_at_least(&self, settings: &Settings) -> f64 {
-        let effective = self.spec.effective_batch;
-        let filled = (settings.micro_batch * settings.accumulation) as f64 / effective as f64;
-        let told = |built: &Built| match built.micro_batch {
-            size if size == settings.micro_batch && built.loss_chunk == settings.loss_chunk => built.step_seconds,
-            size if size == settings.micro_batch => built.step_seconds * OTHER_CHUNK,
-            size if size > settings.micro_batch && built.is_even => built.step_seconds * LARGER * filled,
-            _ => 0.0,
-        };
-        self.built.get(&alike(settings)).into_iter().flatten().map(told).fold(0.0, f64::max)
-    }
-
     /// Whether these settings fit with all the recompute there is.
     fn can_fit(&mut self, settings: &Settings, budget: usize) -> Result<bool, PlanError> {
-        if self.floor(settings).is_some_and(|floor| floor > budget) {
+        if self.bases.floor(settings).is_some_and(|floor| floor > budget) {
             return Ok(false);
         }
-        let base = self.base(settings)?;
+        let base = self.bases.get(settings)?;
         match budget.checked_sub(base.resident_bytes) {
             Some(room) => Ok(base.other_live_bytes <= room && base.ladder().can_fit(room)?),
             None => Ok(false),
@@ -571,7 +418,7 @@ impl<'a> PlanSearch<'a> {
 
     fn lowest(&mut self, settings: &Settings) -> Result<Candidate, PlanError> {
         let first = self.first_rung();
-        let base = self.base(settings)?;
+        let base = self.bases.get(settings)?;
         let lowest = lowest_rung(&mut base.ladder(), first)?;
         let none = || PlanError::Broken("there is nothing to choose from".into());
         Ok(base.at(settings, lowest.ok_or_else(none)?))
@@ -579,7 +426,7 @@ impl<'a> PlanSearch<'a> {
 
     /// A recipe that asks for "some" recompute gets some.
     fn first_rung(&self) -> usize {
-        (self.pins.recompute == Some(RecomputeLevel::Some)) as usize
+        (self.task.pins.recompute == Some(RecomputeLevel::Some)) as usize
     }
 
     /// Live peak and seconds of settings whose recompute is given, without building them.
@@ -587,7 +434,7 @@ impl<'a> PlanSearch<'a> {
         let is_fixed = settings.offload.activation_layers > 0;
         let recompute = if is_fixed { settings.recompute.clone() } else { Recompute::None };
         let plain = Settings { recompute, ..settings.clone() };
-        let base = self.base(&plain)?;
+        let base = self.bases.get(&plain)?;
         let choice = if is_fixed { &Recompute::None } else { &settings.recompute };
         let rung = Rung { index: 0, measured: base.ladder().measure_choice(choice)? };
         let candidate = base.at(&plain, rung);
@@ -596,201 +443,48 @@ impl<'a> PlanSearch<'a> {
 
     /// The settings of a candidate with its recompute in them.
     pub(super) fn settings(&mut self, candidate: &Candidate) -> Result<Settings, PlanError> {
-        if self.is_fixed() {
+        if self.task.is_fixed() {
             return Ok(candidate.settings.clone());
         }
-        let recompute = self.base(&candidate.settings)?.ladder().choice(candidate.rung);
+        let recompute = self.bases.get(&candidate.settings)?.ladder().choice(candidate.rung);
         Ok(Settings { recompute, ..candidate.settings.clone() })
     }
 
     /// Builds, places and verifies a candidate.
     pub(super) fn realize(&mut self, candidate: &Candidate) -> Result<Choice, ChooseError> {
         let (settings, evaluate_batch) = (self.settings(candidate)?, self.evaluated_beside(candidate)?);
-        let spec = StepSpec { evaluate_batch, ..self.spec.clone() };
+        let spec = StepSpec { evaluate_batch, ..self.task.spec.clone() };
         let place = || {
-            let program = program(self.family, &spec, &settings)?;
-            let layout = lay_out(&program, self.options)?;
+            let program = program(self.task.family, &spec, &settings)?;
+            let layout = lay_out(&program, self.task.options)?;
             Ok((program, layout))
         };
-        let shared = self.shared(&settings);
-        let (program, layout) = self.memo.placed(shared, evaluate_batch, settings.accumulation, place)?;
-        let predicted_step_ms = predicted_ms(&program, self.profile);
+        let shared = self.task.shared(&settings);
+        let (program, layout) = self.bases.memo().placed(shared, evaluate_batch, settings.accumulation, place)?;
+        let predicted_step_ms = predicted_ms(&program, self.task.profile);
         // What was compared is what is said: otherwise more memory could look slower.
         debug_assert!(
             (predicted_step_ms / 1e3 - candidate.step_seconds).abs() <= 1e-6 * candidate.step_seconds,
             "{predicted_step_ms} ms of a candidate of {} s: {settings:?}",
             candidate.step_seconds
         );
-        let (options, decisions) = (self.options, Vec::new());
+        let (options, decisions) = (self.task.options, Vec::new());
         Ok(Choice { settings, program, layout, options, decisions, predicted_step_ms, evaluate_batch })
     }
 
     /// As many samples to an evaluation as need no more than the steps of a candidate do, or than there surely is.
     fn evaluated_beside(&mut self, candidate: &Candidate) -> Result<Option<usize>, PlanError> {
         let surely = self.room - self.room / 32;
-        let resident_bytes = self.base(&candidate.settings)?.resident_bytes;
+        let resident_bytes = self.bases.get(&candidate.settings)?.resident_bytes;
         let room = candidate.live_peak_bytes.max(surely).saturating_sub(resident_bytes);
-        let batches = self.evaluated();
+        let batches = self.task.evaluated();
         for &batch in &batches {
-            if self.others(&candidate.settings, Some(batch))?.live_bytes <= room {
+            if self.bases.others(&candidate.settings, Some(batch))?.live_bytes <= room {
                 return Ok(Some(batch));
             }
         }
         Ok(batches.last().copied())
     }
-
-    /// Samples that may be evaluated at a time, the most first: it has no influence on the scores.
-    fn evaluated(&self) -> Vec<usize> {
-        let fewer = |batch: &usize| (*batch > 1 && !self.pins.evaluate_batch).then(|| batch.div_ceil(4));
-        std::iter::successors(self.spec.evaluate_batch, fewer).collect()
-    }
-
-    fn base(&mut self, settings: &Settings) -> Result<&Base, PlanError> {
-        if !self.bases.contains_key(settings) {
-            let base = self.build(settings)?;
-            self.floors.insert(sizeless(settings), base.resident_bytes - base.landing_bytes);
-            self.built.entry(alike(settings)).or_default().push(Built::new(settings, &base, self.spec));
-            self.bases.insert(settings.clone(), base);
-        }
-        self.bases.get(settings).ok_or_else(|| PlanError::Broken("a base went missing".into()))
-    }
-
-    /// Seconds without recompute. What is built for nothing else is not kept.
-    fn seconds(&mut self, settings: &Settings) -> Result<f64, PlanError> {
-        let known = self.bases.get(settings).map(|base| base.step_seconds);
-        if let Some(seconds) = known.or_else(|| self.timed.get(settings).copied()) {
-            return Ok(seconds);
-        }
-        let training = match self.memo.trainings.known(&self.shared(settings)) {
-            Some(training) => training,
-            None => Arc::new(self.training(settings)?),
-        };
-        let seconds = self.base_of(settings, training)?.step_seconds;
-        self.timed.insert(settings.clone(), seconds);
-        Ok(seconds)
-    }
-
-    fn build(&self, settings: &Settings) -> Result<Base, PlanError> {
-        let training = self.memo.trainings.get(self.shared(settings), || self.training(settings))?;
-        self.base_of(settings, training)
-    }
-
-    fn base_of(&self, settings: &Settings, training: Arc<Training>) -> Result<Base, PlanError> {
-        let others = self.others(settings, self.evaluated().last().copied())?;
-        let residents = [&others.residents, &training.rest.residents, &training.residents];
-        // A contrastive step is built for its own number of micro-batches.
-        let repeat = if self.is_shared() { settings.accumulation } else { training.repeat };
-        Ok(Base {
-            resident_bytes: bytes_together(&residents).ok_or(PlanError::TooLarge)?,
-            landing_bytes: residents.iter().find_map(|residents| residents.get(LANDING)).copied().unwrap_or(0),
-            other_live_bytes: others.live_bytes.max(training.rest.live_bytes),
-            step_seconds: repeat as f64 * training.seconds + others.step_seconds + training.rest.step_seconds,
-            training,
-            repeat,
-        })
-    }
-
-    /// Whether micro-steps are the same however many there are.
-    fn is_shared(&self) -> bool {
-        self.family.contrast().is_none()
-    }
-
-    /// Settings that say no more of accumulation than whether there is one, as far as a step is built from.
-    fn shared(&self, settings: &Settings) -> Settings {
-        let most = if self.is_shared() { 2 } else { usize::MAX };
-        Settings { accumulation: settings.accumulation.min(most), ..settings.clone() }
-    }
-
-    fn training(&self, settings: &Settings) -> Result<Training, PlanError> {
-        if !self.is_shared() || settings.accumulation == 1 {
-            return self.training_of(training_phases(self.family, self.spec, settings)?, Needs::default());
-        }
-        // The update behind micro-steps is the same for every size of them.
-        let micro = micro_step(self.family, self.spec, settings)?;
-        let update = self.memo.updates.get(sizeless(settings), || self.update(&micro, settings))?;
-        if update.input_bytes > input_bytes(&micro) {
-            return self.training_of(training_phases(self.family, self.spec, settings)?, Needs::default());
-        }
-        let mut phases = vec![phase(MICRO_STEP, micro, settings.accumulation)];
-        if self.spec.lands_inputs {
-            add_landing(&mut phases)?;
-        }
-        self.training_of(phases, update.needs.clone())
-    }
-
-    fn update(&self, micro: &Graph, settings: &Settings) -> Result<Update, PlanError> {
-        let update = phase(UPDATE, update_phase(&[micro], self.spec, settings)?, 1);
-        let mut needs = Needs::default();
-        needs.add_residents(&update.graph);
-        needs.add_phase(&update, self.profile, &self.options)?;
-        Ok(Update { input_bytes: input_bytes(&update.graph), needs })
-    }
-
-    /// `rest`: what phases need that are not among these.
-    fn training_of(&self, phases: Vec<Phase>, mut rest: Needs) -> Result<Training, PlanError> {
-        let mut main = None;
-        for phase in phases {
-            match [STEP, MICRO_STEP, REPLAY].contains(&&*phase.name) {
-                true => main = Some((self.ladder(&phase.graph)?, phase)),
-                false => {
-                    rest.add_residents(&phase.graph);
-                    rest.add_phase(&phase, self.profile, &self.options)?;
-                }
-            }
-        }
-        let (ladder, phase) = main.ok_or_else(|| PlanError::Broken("the program has no backward pass".into()))?;
-        let mut own = Needs::default();
-        own.add_residents(&phase.graph);
-        let nodes = ladder.seconds();
-        let seconds = nodes + self.profile.start_seconds(&phase.graph, nodes);
-        Ok(Training { rest, residents: own.residents, ladder: Mutex::new(ladder), seconds, repeat: phase.repeat })
-    }
-
-    fn ladder(&self, graph: &Graph) -> Result<Ladder, PlanError> {
-        let LayoutOptions { target, sharing } = self.options;
-        let fixed = self.is_fixed().then_some(Recompute::None);
-        match fixed.or_else(|| pinned_recompute(self.pins)) {
-            Some(choice) => Ladder::pinned(graph, &target, self.profile, sharing, &choice),
-            None => Ladder::new(graph, &target, self.profile, sharing),
-        }
-    }
-
-    /// The phases beside a step, the same for every micro-batch, with so many samples to an evaluation.
-    fn others(&self, settings: &Settings, evaluate_batch: Option<usize>) -> Result<Arc<Needs>, PlanError> {
-        let Settings { attention, block_group, loss_chunk, feed_forward, .. } = *settings;
-        let key = (attention, block_group, loss_chunk, feed_forward, evaluate_batch);
-        let spec = StepSpec { evaluate_batch, ..self.spec.clone() };
-        self.memo.others.get(key, || {
-            let mut needs = Needs::default();
-            for phase in other_phases(self.family, &spec, settings)? {
-                needs.add_residents(&phase.graph);
-                needs.add_phase(&phase, self.profile, &self.options)?;
-            }
-            Ok(needs)
-        })
-    }
-}
-
-/// Of what lives over steps in several phases of a run: each is there once. `None` beyond what can be addressed.
-fn bytes_together(residents: &[&FxHashMap<String, usize>]) -> Option<usize> {
-    let mut total = 0usize;
-    for (at, phase) in residents.iter().enumerate() {
-        let is_new = |name: &String| residents[..at].iter().all(|before| !before.contains_key(name));
-        for (_, &bytes) in phase.iter().filter(|(name, _)| is_new(name)) {
-            total = total.checked_add(bytes)?;
-        }
-    }
-    Some(total).filter(|&bytes| bytes <= isize::MAX as usize)
-}
-
-/// What is the same for micro-batches of every size.
-fn sizeless(settings: &Settings) -> Settings {
-    Settings { micro_batch: 0, loss_chunk: 0, accumulation: settings.accumulation.min(2), ..settings.clone() }
-}
-
-/// What settings have in common that differ in sizes and in what lies in host memory.
-fn alike(settings: &Settings) -> Settings {
-    sizeless(&Settings { accumulation: 1, offload: Offload::NONE, ..settings.clone() })
 }
 
 /// The first rung from `first` on that fits and runs no more than `most` seconds again.
@@ -800,24 +494,6 @@ fn fitting_rung(ladder: &mut Ladder, first: usize, room: usize, most: f64) -> Re
 
 fn lowest_rung(ladder: &mut Ladder, first: usize) -> Result<Option<Rung>, PlanError> {
     ladder.lowest(first.min(ladder.len() - 1))
-}
-
-impl Needs {
-    fn add_residents(&mut self, graph: &Graph) {
-        for value in graph.values().iter().filter(|value| value.is_resident() && value.space == Space::Device) {
-            if !self.residents.contains_key(&value.name) {
-                self.residents.insert(value.name.clone(), aligned(value.ty.span_bytes()));
-            }
-        }
-    }
-
-    fn add_phase(&mut self, phase: &Phase, profile: &Profile, options: &LayoutOptions) -> Result<(), PlanError> {
-        self.live_bytes = self.live_bytes.max(live_bytes(&phase.graph, options)?);
-        if phase.repeat > 0 {
-            self.step_seconds += phase.repeat as f64 * profile.graph_seconds(&phase.graph);
-        }
-        Ok(())
-    }
 }
 
 fn improved(before: &Option<Candidate>, after: &Option<Candidate>) -> bool {

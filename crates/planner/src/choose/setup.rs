@@ -187,7 +187,8 @@ pub fn pins(recipe: &Recipe, device: &Device) -> Result<Pins, PlanFailure> {
         loss_chunk: memory.loss_chunk.pinned(),
         offload: memory.offload.pinned().map(|level| offload::of_level(level, recipe.model.family())),
         micro_statistics: recipe.model.family().batch_norm() == Some(BatchNormMode::Micro),
-        evaluate_batch: recipe.train.evaluate.batch.pinned().is_some() || recipe.model.family().contrast().is_some(),
+        keeps_evaluate_batch: recipe.train.evaluate.batch.pinned().is_some()
+            || recipe.model.family().contrast().is_some(),
         no_sharing: !memory.sharing,
         fused_feed_forward: fused_feed_forward(recipe, device),
     })

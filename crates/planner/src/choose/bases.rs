@@ -1,0 +1,349 @@
+//! Settings that recompute nothing yet, and what they need: each is built once, and tells something of those that were not.
+
+use super::levers::{Situation, pinned_recompute};
+use super::memo::{Memo, locked};
+use crate::choose::Pins;
+use crate::program::contrastive::REPLAY;
+use crate::program::{
+    MICRO_STEP, STEP, Settings, StepSpec, UPDATE, micro_step, other_phases, phase, training_phases, update_phase,
+};
+use plimsoll_core::graph::{Graph, Space};
+use plimsoll_core::plan::{
+    LANDING, Ladder, LayoutOptions, Offload, Phase, PlanError, Profile, Recompute, add_landing, aligned, input_bytes,
+    live_bytes,
+};
+use plimsoll_models::families::Family;
+use rustc_hash::FxHashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// How much faster, at most, a step may be with another loss chunk, and with a smaller micro-batch.
+const OTHER_CHUNK: f64 = 0.95;
+const LARGER: f64 = 0.95;
+
+/// What is planned, for which device, with what in host memory.
+#[derive(Clone, Copy)]
+pub(super) struct Task<'a> {
+    pub family: &'a dyn Family,
+    pub spec: &'a StepSpec,
+    pub pins: &'a Pins,
+    pub options: LayoutOptions,
+    pub profile: &'a Profile,
+    pub offload: Offload,
+}
+
+impl<'a> Task<'a> {
+    pub(super) fn place(&self) -> Situation<'a> {
+        Situation { family: self.family, spec: self.spec, pins: self.pins }
+    }
+
+    /// Whether the recompute is part of the base: what saved values go to the host depends on it.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.offload.activation_layers > 0
+    }
+
+    /// Whether micro-steps are the same however many there are.
+    fn is_shared(&self) -> bool {
+        self.family.contrast().is_none()
+    }
+
+    /// Settings that say no more of accumulation than whether there is one, as far as a step is built from.
+    pub(super) fn shared(&self, settings: &Settings) -> Settings {
+        let most = if self.is_shared() { 2 } else { usize::MAX };
+        Settings { accumulation: settings.accumulation.min(most), ..settings.clone() }
+    }
+
+    /// Samples that may be evaluated at a time, the most first: it has no influence on the scores.
+    pub(super) fn evaluated(&self) -> Vec<usize> {
+        let fewer = |batch: &usize| (*batch > 1 && !self.pins.keeps_evaluate_batch).then(|| batch.div_ceil(4));
+        std::iter::successors(self.spec.evaluate_batch, fewer).collect()
+    }
+}
+
+/// What phases need, but for what is recomputed in one of them.
+#[derive(Clone, Default)]
+pub(super) struct Needs {
+    /// Name → bytes.
+    residents: FxHashMap<String, usize>,
+    pub live_bytes: usize,
+    step_seconds: f64,
+}
+
+/// The phases of a step that recompute nothing yet, however often the one is run that can.
+pub(super) struct Training {
+    /// Of the phases where nothing is recomputed.
+    rest: Needs,
+    /// Name → bytes of what lives over steps in the one that can.
+    residents: FxHashMap<String, usize>,
+    ladder: Mutex<Ladder>,
+    /// Of running it once.
+    seconds: f64,
+    repeat: usize,
+}
+
+/// An update on its own.
+pub(super) struct Update {
+    needs: Needs,
+    input_bytes: usize,
+}
+
+/// Settings that recompute nothing yet.
+pub(super) struct Base {
+    pub resident_bytes: usize,
+    /// Those of them that inputs land in.
+    landing_bytes: usize,
+    /// Most bytes of temporaries in the phases where nothing is recomputed.
+    pub other_live_bytes: usize,
+    pub step_seconds: f64,
+    /// The phase that can recompute, and how often a step runs it.
+    training: Arc<Training>,
+    pub repeat: usize,
+}
+
+/// How fast settings are without recompute.
+#[derive(Clone)]
+struct Built {
+    micro_batch: usize,
+    loss_chunk: usize,
+    /// Whether no rows fill up the last micro-batch.
+    is_even: bool,
+    step_seconds: f64,
+}
+
+impl Built {
+    fn new(settings: &Settings, base: &Base, spec: &StepSpec) -> Built {
+        let &Settings { micro_batch, accumulation, loss_chunk, .. } = settings;
+        let is_even = micro_batch * accumulation == spec.effective_batch;
+        Built { micro_batch, loss_chunk, is_even, step_seconds: base.step_seconds }
+    }
+}
+
+impl Base {
+    pub(super) fn ladder(&self) -> MutexGuard<'_, Ladder> {
+        locked(&self.training.ladder)
+    }
+
+    /// What lives over steps, but for where inputs land.
+    fn lasting_bytes(&self) -> usize {
+        self.resident_bytes - self.landing_bytes
+    }
+}
+
+/// What was built for one task.
+pub(super) struct Bases<'a> {
+    task: Task<'a>,
+    memo: &'a Memo,
+    kept: FxHashMap<Settings, Base>,
+    /// By settings without sizes, what was built here or with less in host memory, which can only be faster.
+    built: FxHashMap<Settings, Vec<Built>>,
+    /// Seconds of what was built for them alone.
+    timed: FxHashMap<Settings, f64>,
+}
+
+impl<'a> Bases<'a> {
+    pub(super) fn new(task: Task<'a>, memo: &'a Memo) -> Bases<'a> {
+        let (kept, built, timed) = Default::default();
+        Bases { task, memo, kept, built, timed }
+    }
+
+    /// The same after those with less in host memory.
+    pub(super) fn after(self, before: &Bases<'a>) -> Bases<'a> {
+        Bases { built: before.built.clone(), ..self }
+    }
+
+    pub(super) fn memo(&self) -> &'a Memo {
+        self.memo
+    }
+
+    /// Builds it, unless it was.
+    pub(super) fn get(&mut self, settings: &Settings) -> Result<&Base, PlanError> {
+        if !self.kept.contains_key(settings) {
+            let base = self.build(settings)?;
+            self.memo.residents.get(sizeless(settings), || Ok(base.lasting_bytes()))?;
+            self.built.entry(alike(settings)).or_default().push(Built::new(settings, &base, self.task.spec));
+            self.kept.insert(settings.clone(), base);
+        }
+        self.kept.get(settings).ok_or_else(|| PlanError::Broken("a base went missing".into()))
+    }
+
+    /// What was built and kept.
+    pub(super) fn known(&self, settings: &Settings) -> Option<&Base> {
+        self.kept.get(settings)
+    }
+
+    /// Seconds of the fastest that was built here, without recompute.
+    pub(super) fn fastest_seconds(&self) -> f64 {
+        self.kept.values().map(|base| base.step_seconds).fold(f64::INFINITY, f64::min)
+    }
+
+    /// What lives over steps but for where inputs land: settings that differ in sizes only need as much at least. `None`
+    /// where none of them was built yet.
+    pub(super) fn floor(&self, settings: &Settings) -> Option<usize> {
+        self.memo.residents.known(&sizeless(settings)).map(|bytes| *bytes).filter(|_| self.task.is_shared())
+    }
+
+    /// The same, whether or not something was built.
+    pub(super) fn lasting_bytes(&mut self, settings: &Settings) -> Result<usize, PlanError> {
+        match self.floor(settings) {
+            Some(bytes) => Ok(bytes),
+            None => self.get(settings).map(Base::lasting_bytes),
+        }
+    }
+
+    /// As fast as these settings can be without recompute, told by others that were built: another loss chunk takes a
+    /// little off, and smaller micro-batches are hardly ever faster than larger ones, rows that fill up the last included.
+    pub(super) fn seconds_at_least(&self, settings: &Settings) -> f64 {
+        let effective = self.task.spec.effective_batch;
+        let filled = (settings.micro_batch * settings.accumulation) as f64 / effective as f64;
+        let told = |built: &Built| match built.micro_batch {
+            size if size == settings.micro_batch && built.loss_chunk == settings.loss_chunk => built.step_seconds,
+            size if size == settings.micro_batch => built.step_seconds * OTHER_CHUNK,
+            size if size > settings.micro_batch && built.is_even => built.step_seconds * LARGER * filled,
+            _ => 0.0,
+        };
+        self.built.get(&alike(settings)).into_iter().flatten().map(told).fold(0.0, f64::max)
+    }
+
+    /// Seconds without recompute. What is built for nothing else is not kept.
+    pub(super) fn seconds(&mut self, settings: &Settings) -> Result<f64, PlanError> {
+        let known = self.kept.get(settings).map(|base| base.step_seconds);
+        if let Some(seconds) = known.or_else(|| self.timed.get(settings).copied()) {
+            return Ok(seconds);
+        }
+        let training = match self.memo.trainings.known(&self.task.shared(settings)) {
+            Some(training) => training,
+            None => Arc::new(self.training(settings)?),
+        };
+        let seconds = self.base_of(settings, training)?.step_seconds;
+        self.timed.insert(settings.clone(), seconds);
+        Ok(seconds)
+    }
+
+    fn build(&self, settings: &Settings) -> Result<Base, PlanError> {
+        let training = self.memo.trainings.get(self.task.shared(settings), || self.training(settings))?;
+        self.base_of(settings, training)
+    }
+
+    fn base_of(&self, settings: &Settings, training: Arc<Training>) -> Result<Base, PlanError> {
+        let others = self.others(settings, self.task.evaluated().last().copied())?;
+        let residents = [&others.residents, &training.rest.residents, &training.residents];
+        // A contrastive step is built for its own number of micro-batches.
+        let repeat = if self.task.is_shared() { settings.accumulation } else { training.repeat };
+        Ok(Base {
+            resident_bytes: bytes_together(&residents).ok_or(PlanError::TooLarge)?,
+            landing_bytes: residents.iter().find_map(|residents| residents.get(LANDING)).copied().unwrap_or(0),
+            other_live_bytes: others.live_bytes.max(training.rest.live_bytes),
+            step_seconds: repeat as f64 * training.seconds + others.step_seconds + training.rest.step_seconds,
+            training,
+            repeat,
+        })
+    }
+
+    fn training(&self, settings: &Settings) -> Result<Training, PlanError> {
+        if !self.task.is_shared() || settings.accumulation == 1 {
+            return self.training_of(training_phases(self.task.family, self.task.spec, settings)?, Needs::default());
+        }
+        // The update behind micro-steps is the same for every size of them.
+        let micro = micro_step(self.task.family, self.task.spec, settings)?;
+        let update = self.memo.updates.get(sizeless(settings), || self.update(&micro, settings))?;
+        if update.input_bytes > input_bytes(&micro) {
+            return self.training_of(training_phases(self.task.family, self.task.spec, settings)?, Needs::default());
+        }
+        let mut phases = vec![phase(MICRO_STEP, micro, settings.accumulation)];
+        if self.task.spec.lands_inputs {
+            add_landing(&mut phases)?;
+        }
+        self.training_of(phases, update.needs.clone())
+    }
+
+    fn update(&self, micro: &Graph, settings: &Settings) -> Result<Update, PlanError> {
+        let update = phase(UPDATE, update_phase(&[micro], self.task.spec, settings)?, 1);
+        let mut needs = Needs::default();
+        needs.add_residents(&update.graph);
+        needs.add_phase(&update, self.task.profile, &self.task.options)?;
+        Ok(Update { input_bytes: input_bytes(&update.graph), needs })
+    }
+
+    /// `rest`: what phases need that are not among these.
+    fn training_of(&self, phases: Vec<Phase>, mut rest: Needs) -> Result<Training, PlanError> {
+        let mut main = None;
+        for phase in phases {
+            match [STEP, MICRO_STEP, REPLAY].contains(&&*phase.name) {
+                true => main = Some((self.ladder(&phase.graph)?, phase)),
+                false => {
+                    rest.add_residents(&phase.graph);
+                    rest.add_phase(&phase, self.task.profile, &self.task.options)?;
+                }
+            }
+        }
+        let (ladder, phase) = main.ok_or_else(|| PlanError::Broken("the program has no backward pass".into()))?;
+        let mut own = Needs::default();
+        own.add_residents(&phase.graph);
+        let nodes = ladder.seconds();
+        let seconds = nodes + self.task.profile.start_seconds(&phase.graph, nodes);
+        Ok(Training { rest, residents: own.residents, ladder: Mutex::new(ladder), seconds, repeat: phase.repeat })
+    }
+
+    fn ladder(&self, graph: &Graph) -> Result<Ladder, PlanError> {
+        let LayoutOptions { target, sharing } = self.task.options;
+        let fixed = self.task.is_fixed().then_some(Recompute::None);
+        match fixed.or_else(|| pinned_recompute(self.task.pins)) {
+            Some(choice) => Ladder::pinned(graph, &target, self.task.profile, sharing, &choice),
+            None => Ladder::new(graph, &target, self.task.profile, sharing),
+        }
+    }
+
+    /// The phases beside a step, the same for every micro-batch, with so many samples to an evaluation.
+    pub(super) fn others(&self, settings: &Settings, evaluate_batch: Option<usize>) -> Result<Arc<Needs>, PlanError> {
+        let Settings { attention, block_group, loss_chunk, feed_forward, .. } = *settings;
+        let key = (attention, block_group, loss_chunk, feed_forward, evaluate_batch);
+        let spec = StepSpec { evaluate_batch, ..self.task.spec.clone() };
+        self.memo.others.get(key, || {
+            let mut needs = Needs::default();
+            for phase in other_phases(self.task.family, &spec, settings)? {
+                needs.add_residents(&phase.graph);
+                needs.add_phase(&phase, self.task.profile, &self.task.options)?;
+            }
+            Ok(needs)
+        })
+    }
+}
+
+/// Of what lives over steps in several phases of a run: each is there once. `None` beyond what can be addressed.
+fn bytes_together(residents: &[&FxHashMap<String, usize>]) -> Option<usize> {
+    let mut total = 0usize;
+    for (at, phase) in residents.iter().enumerate() {
+        let is_new = |name: &String| residents[..at].iter().all(|before| !before.contains_key(name));
+        for (_, &bytes) in phase.iter().filter(|(name, _)| is_new(name)) {
+            total = total.checked_add(bytes)?;
+        }
+    }
+    Some(total).filter(|&bytes| bytes <= isize::MAX as usize)
+}
+
+/// What is the same for micro-batches of every size.
+fn sizeless(settings: &Settings) -> Settings {
+    Settings { micro_batch: 0, loss_chunk: 0, accumulation: settings.accumulation.min(2), ..settings.clone() }
+}
+
+/// What settings have in common that differ in sizes and in what lies in host memory.
+fn alike(settings: &Settings) -> Settings {
+    sizeless(&Settings { accumulation: 1, offload: Offload::NONE, ..settings.clone() })
+}
+
+impl Needs {
+    fn add_residents(&mut self, graph: &Graph) {
+        for value in graph.values().iter().filter(|value| value.is_resident() && value.space == Space::Device) {
+            if !self.residents.contains_key(&value.name) {
+                self.residents.insert(value.name.clone(), aligned(value.ty.span_bytes()));
+            }
+        }
+    }
+
+    fn add_phase(&mut self, phase: &Phase, profile: &Profile, options: &LayoutOptions) -> Result<(), PlanError> {
+        self.live_bytes = self.live_bytes.max(live_bytes(&phase.graph, options)?);
+        if phase.repeat > 0 {
+            self.step_seconds += phase.repeat as f64 * profile.graph_seconds(&phase.graph);
+        }
+        Ok(())
+    }
+}
