@@ -120,3 +120,46 @@ impl<K: Eq + Hash, V> Shelf<K, V> {
         locked(&self.0).get(key).cloned()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::choose::{plan, plan_among};
+    use std::path::Path;
+
+    fn recipe(name: &str, batch: usize) -> Recipe {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../recipes/{name}.toml"));
+        Recipe::load(&path, &[format!("train.effective_batch={batch}")]).unwrap()
+    }
+
+    /// Batches whose last micro-batch is filled up are among them: what was built for one must not be taken for another.
+    #[test]
+    fn what_is_shared_changes_no_plan() {
+        let (memos, device) = (Memos::default(), Device::from_name("rtx-2060").unwrap());
+        for name in ["encoder-small", "clip-small", "mu-sota-small"] {
+            for batch in [8, 7, 12, 11, 8] {
+                let recipe = recipe(name, batch);
+                let (alone, among) = (plan(&recipe, &device).unwrap(), plan_among(&memos, &recipe, &device).unwrap());
+                assert_eq!(alone.choice.settings, among.choice.settings, "{name}, {batch}");
+                assert_eq!(alone.choice.layout, among.choice.layout, "{name}, {batch}");
+                assert_eq!(alone.choice.predicted_step_ms, among.choice.predicted_step_ms, "{name}, {batch}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_few_kinds_are_remembered_the_last_ones() {
+        let (memos, device) = (Memos::default(), Device::from_name("rtx-2060").unwrap());
+        let of = |length: u64| {
+            let length = format!("data.max_length={length}");
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/encoder-small.toml");
+            memos.of(&Recipe::load(&path, &[length]).unwrap(), &device)
+        };
+        let first = of(8);
+        assert!(Arc::ptr_eq(&first, &of(8)), "the same kind");
+        (9..9 + FEW as u64 - 1).for_each(|length| drop(of(length)));
+        assert!(Arc::ptr_eq(&first, &of(8)), "still there, and now the last again");
+        (20..20 + FEW as u64).for_each(|length| drop(of(length)));
+        assert!(!Arc::ptr_eq(&first, &of(8)), "forgotten");
+    }
+}

@@ -470,6 +470,16 @@ mod tests {
     }
 
     #[test]
+    fn in_no_bytes_at_all_nothing_fits() {
+        for text in RECIPES {
+            let recipe = Recipe::parse(text, "drawn.toml", &["memory.budget=1".into()]).unwrap();
+            // What the runtime takes is more than the budget: the arena has none of it.
+            let device = Device { reserve_bytes: 1 << 20, ..Device::cpu(2, 1 << 30) };
+            assert!(matches!(plan(&recipe, &device), Err(PlanFailure::DoesNotFit(_))));
+        }
+    }
+
+    #[test]
     fn a_budget_is_never_more_than_there_is() {
         let recipe =
             |budget: &str| Recipe::parse(RECIPES[0], "drawn.toml", &[format!("memory.budget={budget}")]).unwrap();

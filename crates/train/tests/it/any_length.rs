@@ -229,7 +229,7 @@ fn every_length_of_a_drawn_recipe_has_a_phase_of_its_own() {
 }
 
 #[test]
-#[ignore = "minutes, for after changes to graphs, workspaces or layouts: `cargo test -p plimsoll-train --test it -- any_length --ignored`"]
+#[ignore = "five minutes on two cores, for after changes to graphs, workspaces or layouts: `cargo test -p plimsoll-train --test it -- any_length --ignored`"]
 fn every_length_of_a_thousand_recipes_has_a_phase_of_its_own() {
     let seed = seed_or(crate::common::fresh_seed());
     let (plans, short) = lay_out_cases(seed, 1000, usize::MAX);
