@@ -127,9 +127,9 @@ mod tests {
     use crate::choose::{plan, plan_among};
     use std::path::Path;
 
-    fn recipe(name: &str, batch: usize) -> Recipe {
+    fn recipe(name: &str, sets: &[String]) -> Recipe {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../recipes/{name}.toml"));
-        Recipe::load(&path, &[format!("train.effective_batch={batch}")]).unwrap()
+        Recipe::load(&path, sets).unwrap()
     }
 
     /// Batches whose last micro-batch is filled up are among them: what was built for one must not be taken for another.
@@ -137,8 +137,9 @@ mod tests {
     fn what_is_shared_changes_no_plan() {
         let (memos, device) = (Memos::default(), Device::from_name("rtx-2060").unwrap());
         for name in ["encoder-small", "clip-small", "mu-sota-small"] {
-            for batch in [8, 7, 12, 11, 8] {
-                let recipe = recipe(name, batch);
+            for (batch, micro) in [(8, "auto"), (7, "auto"), (8, "4"), (7, "4"), (12, "4"), (11, "4")] {
+                let sets = [format!("train.effective_batch={batch}"), format!("memory.micro_batch={micro}")];
+                let recipe = recipe(name, &sets);
                 let (alone, among) = (plan(&recipe, &device).unwrap(), plan_among(&memos, &recipe, &device).unwrap());
                 assert_eq!(alone.choice.settings, among.choice.settings, "{name}, {batch}");
                 assert_eq!(alone.choice.layout, among.choice.layout, "{name}, {batch}");
@@ -150,11 +151,7 @@ mod tests {
     #[test]
     fn a_few_kinds_are_remembered_the_last_ones() {
         let (memos, device) = (Memos::default(), Device::from_name("rtx-2060").unwrap());
-        let of = |length: u64| {
-            let length = format!("data.max_length={length}");
-            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/encoder-small.toml");
-            memos.of(&Recipe::load(&path, &[length]).unwrap(), &device)
-        };
+        let of = |length: u64| memos.of(&recipe("encoder-small", &[format!("data.max_length={length}")]), &device);
         let first = of(8);
         assert!(Arc::ptr_eq(&first, &of(8)), "the same kind");
         (9..9 + FEW as u64 - 1).for_each(|length| drop(of(length)));

@@ -149,13 +149,9 @@ pub fn planning_key(recipe: &Recipe, device: &Device) -> String {
     format!("{:?} {precision:?} {seen:?} {pins:?} {}", recipe.model, budget_bytes(recipe, device))
 }
 
-/// Two recipes of the same kind are built from the same micro-steps, if not the same number of them. A contrastive step
-/// compares all of its samples: it is built for their number.
+/// Two recipes of the same kind are built from the same micro-steps, if not the same number of them.
 pub(crate) fn kind(recipe: &Recipe, device: &Device) -> String {
-    let seen = seen(recipe, device);
-    let is_compared = recipe.model.family().contrast().is_some();
-    let effective_batch = if is_compared { seen.effective_batch } else { 0 };
-    let spec = StepSpec { effective_batch, evaluate_batch: None, ..seen };
+    let spec = StepSpec { effective_batch: 0, evaluate_batch: None, ..seen(recipe, device) };
     let pins = pins(recipe, device).ok().map(|pins| Pins { micro_batch: None, ..pins });
     let precision = precision(recipe, device);
     format!("{} {:?} {:?} {precision:?} {spec:?} {pins:?}", device.name, device.target, recipe.model)
