@@ -111,11 +111,18 @@ struct Built {
 }
 
 impl Built {
-    fn new(settings: &Settings, base: &Base, spec: &StepSpec) -> Built {
+    fn new(settings: &Settings, step_seconds: f64, spec: &StepSpec) -> Built {
         let &Settings { micro_batch, accumulation, loss_chunk, .. } = settings;
         let is_even = micro_batch * accumulation == spec.effective_batch;
-        Built { micro_batch, loss_chunk, is_even, step_seconds: base.step_seconds }
+        Built { micro_batch, loss_chunk, is_even, step_seconds }
     }
+}
+
+/// What settings need with the recompute that needs least.
+struct Least {
+    micro_batch: usize,
+    loss_chunk: usize,
+    bytes: usize,
 }
 
 impl Base {
@@ -138,12 +145,14 @@ pub(super) struct Bases<'a> {
     built: FxHashMap<Settings, Vec<Built>>,
     /// Seconds of what was built for them alone.
     timed: FxHashMap<Settings, f64>,
+    /// By settings without sizes, what those need at least that did not fit somewhere.
+    least: FxHashMap<Settings, Vec<Least>>,
 }
 
 impl<'a> Bases<'a> {
     pub(super) fn new(task: Task<'a>, memo: &'a Memo) -> Bases<'a> {
-        let (kept, built, timed) = Default::default();
-        Bases { task, memo, kept, built, timed }
+        let (kept, built, timed, least) = Default::default();
+        Bases { task, memo, kept, built, timed, least }
     }
 
     /// The same after those with less in host memory.
@@ -160,7 +169,7 @@ impl<'a> Bases<'a> {
         if !self.kept.contains_key(settings) {
             let base = self.build(settings)?;
             self.memo.residents.get(sizeless(settings), || Ok(base.lasting_bytes()))?;
-            self.built.entry(alike(settings)).or_default().push(Built::new(settings, &base, self.task.spec));
+            self.note_seconds(settings, base.step_seconds);
             self.kept.insert(settings.clone(), base);
         }
         self.kept.get(settings).ok_or_else(|| PlanError::Broken("a base went missing".into()))
@@ -215,8 +224,43 @@ impl<'a> Bases<'a> {
             None => Arc::new(self.training(settings)?),
         };
         let seconds = self.base_of(settings, training)?.step_seconds;
+        self.note_seconds(settings, seconds);
         self.timed.insert(settings.clone(), seconds);
         Ok(seconds)
+    }
+
+    fn note_seconds(&mut self, settings: &Settings, seconds: f64) {
+        self.built.entry(alike(settings)).or_default().push(Built::new(settings, seconds, self.task.spec));
+    }
+
+    /// Whether these settings fit with all the recompute there is.
+    pub(super) fn can_fit(&mut self, settings: &Settings, budget: usize) -> Result<bool, PlanError> {
+        if self.is_too_large(settings, budget) {
+            return Ok(false);
+        }
+        let base = self.get(settings)?;
+        let room = budget.checked_sub(base.resident_bytes).filter(|&room| base.other_live_bytes <= room);
+        let Some(room) = room else { return Ok(false) };
+        let mut ladder = base.ladder();
+        if ladder.can_fit(room)? {
+            return Ok(true);
+        }
+        let lowest = ladder.lowest(0)?.map_or(0, |lowest| lowest.measured.live_bytes);
+        drop(ladder);
+        let bytes = base.resident_bytes.saturating_add(lowest);
+        let &Settings { micro_batch, loss_chunk, .. } = settings;
+        self.least.entry(sizeless(settings)).or_default().push(Least { micro_batch, loss_chunk, bytes });
+        Ok(false)
+    }
+
+    /// Whether these settings need more than `budget`, told by others that were built: what lives over steps alone is too
+    /// much, or fewer samples and logits at a time are.
+    pub(super) fn is_too_large(&self, settings: &Settings, budget: usize) -> bool {
+        let is_smaller =
+            |other: &Least| other.micro_batch <= settings.micro_batch && other.loss_chunk <= settings.loss_chunk;
+        let mut smaller = self.least.get(&sizeless(settings)).into_iter().flatten().filter(|least| is_smaller(least));
+        self.floor(settings).is_some_and(|floor| floor > budget)
+            || self.task.is_shared() && smaller.any(|least| least.bytes > budget)
     }
 
     fn build(&self, settings: &Settings) -> Result<Base, PlanError> {

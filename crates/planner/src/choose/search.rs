@@ -9,7 +9,7 @@ use super::levers::{LEVERS, even_micro_batches, pinned_recompute, ragged_micro_b
 use super::memo::Memo;
 use crate::choose::{Choice, ChooseError};
 use crate::program::{Settings, StepSpec, program};
-use plimsoll_core::plan::{Ladder, PlanError, Recompute, Rung, lay_out, predicted_ms};
+use plimsoll_core::plan::{PlanError, Recompute, Rung, lay_out, predicted_ms};
 use plimsoll_models::recipe::RecomputeLevel;
 use rustc_hash::FxHashMap;
 
@@ -129,7 +129,7 @@ impl<'a> PlanSearch<'a> {
         if is_tight {
             self.consider_whole(&start, budget, &mut best)?;
         }
-        for other in self.other_starts(&start, is_tight)? {
+        for other in self.other_starts(&start, best.as_ref().filter(|_| !is_tight))? {
             self.scan(&other, budget, &mut best)?;
         }
         if best.is_none() && !self.is_bounded() {
@@ -171,12 +171,16 @@ impl<'a> PlanSearch<'a> {
         Ok(())
     }
 
-    /// Where else to start: with levers at a value that is faster for a large, a middling or a small micro-batch, or at any
-    /// where memory is tight; and where those of another search stand.
-    fn other_starts(&mut self, start: &Settings, is_tight: bool) -> Result<Vec<Settings>, PlanError> {
+    /// Where else to start: with levers at a value that is faster for a large, a middling or a small micro-batch than both
+    /// `start` and what was found, or at any where memory is tight; and where those of another search stand.
+    fn other_starts(&mut self, start: &Settings, found: Option<&Candidate>) -> Result<Vec<Settings>, PlanError> {
         let (place, mut starts) = (self.task.place(), Vec::new());
         for other in LEVERS.iter().flat_map(|lever| lever.other_starts(&place, start)) {
-            if is_tight || self.is_faster_somewhere(&other, start)? {
+            let is_of_use = match found {
+                Some(found) => self.is_faster_somewhere(&other, start, found.step_seconds)?,
+                None => true,
+            };
+            if is_of_use {
                 starts.push(other);
             }
         }
@@ -186,11 +190,11 @@ impl<'a> PlanSearch<'a> {
         Ok(starts)
     }
 
-    fn is_faster_somewhere(&mut self, one: &Settings, other: &Settings) -> Result<bool, PlanError> {
+    fn is_faster_somewhere(&mut self, one: &Settings, other: &Settings, most: f64) -> Result<bool, PlanError> {
         let sizes = even_micro_batches(&self.task.place());
         for size in [sizes[0], sizes[sizes.len() / 2], sizes[sizes.len() - 1]] {
             let [one, other] = [one, other].map(|settings| self.with(settings, size));
-            if self.bases.seconds(&one)? < self.bases.seconds(&other)? {
+            if self.bases.seconds_at_least(&one) < most && self.bases.seconds(&one)? < self.bases.seconds(&other)? {
                 return Ok(true);
             }
         }
@@ -296,10 +300,10 @@ impl<'a> PlanSearch<'a> {
         let sizes = even_micro_batches(&self.task.place());
         let whole = self.with(like, sizes[0]);
         self.consider(&whole, budget, best)?;
-        let mut range = 1..if self.can_fit(&whole, budget)? { 1 } else { sizes.len() };
+        let mut range = 1..if self.bases.can_fit(&whole, budget)? { 1 } else { sizes.len() };
         while range.start < range.end {
             let middle = range.start + (range.end - range.start) / 2;
-            match self.can_fit(&self.with(like, sizes[middle]), budget)? {
+            match self.bases.can_fit(&self.with(like, sizes[middle]), budget)? {
                 true => range.end = middle,
                 false => range.start = middle + 1,
             }
@@ -379,7 +383,7 @@ impl<'a> PlanSearch<'a> {
 
     /// Takes the fastest rung of these settings that fits, if it beats the best so far.
     fn consider(&mut self, settings: &Settings, budget: usize, best: &mut Option<Candidate>) -> Result<(), PlanError> {
-        if self.bases.floor(settings).is_some_and(|floor| floor > budget) {
+        if self.bases.is_too_large(settings, budget) {
             return Ok(());
         }
         let (first, bound) = (self.first_rung(), best.as_ref().map(|b| b.step_seconds).or(self.bound));
@@ -393,7 +397,7 @@ impl<'a> PlanSearch<'a> {
             return Ok(());
         }
         let spare = |bound: f64| (bound * (1.0 + 1e-9) - base.step_seconds) / base.repeat.max(1) as f64;
-        let rung = fitting_rung(&mut base.ladder(), first, room, bound.map_or(f64::INFINITY, spare))?;
+        let rung = base.ladder().fit(first, room, bound.map_or(f64::INFINITY, spare))?;
         if let Some(rung) = rung {
             let candidate = base.at(settings, rung);
             let is_of_use = bound.is_none_or(|bound| candidate.step_seconds <= bound * (1.0 + 1e-9));
@@ -404,22 +408,10 @@ impl<'a> PlanSearch<'a> {
         Ok(())
     }
 
-    /// Whether these settings fit with all the recompute there is.
-    fn can_fit(&mut self, settings: &Settings, budget: usize) -> Result<bool, PlanError> {
-        if self.bases.floor(settings).is_some_and(|floor| floor > budget) {
-            return Ok(false);
-        }
-        let base = self.bases.get(settings)?;
-        match budget.checked_sub(base.resident_bytes) {
-            Some(room) => Ok(base.other_live_bytes <= room && base.ladder().can_fit(room)?),
-            None => Ok(false),
-        }
-    }
-
     fn lowest(&mut self, settings: &Settings) -> Result<Candidate, PlanError> {
         let first = self.first_rung();
         let base = self.bases.get(settings)?;
-        let lowest = lowest_rung(&mut base.ladder(), first)?;
+        let lowest = base.ladder().lowest(first)?;
         let none = || PlanError::Broken("there is nothing to choose from".into());
         Ok(base.at(settings, lowest.ok_or_else(none)?))
     }
@@ -485,15 +477,6 @@ impl<'a> PlanSearch<'a> {
         }
         Ok(batches.last().copied())
     }
-}
-
-/// The first rung from `first` on that fits and runs no more than `most` seconds again.
-fn fitting_rung(ladder: &mut Ladder, first: usize, room: usize, most: f64) -> Result<Option<Rung>, PlanError> {
-    ladder.fit(first.min(ladder.len() - 1), room, most)
-}
-
-fn lowest_rung(ladder: &mut Ladder, first: usize) -> Result<Option<Rung>, PlanError> {
-    ladder.lowest(first.min(ladder.len() - 1))
 }
 
 fn improved(before: &Option<Candidate>, after: &Option<Candidate>) -> bool {

@@ -38,6 +38,8 @@ pub struct Ladder {
 }
 
 enum Rungs {
+    /// Too many to try all, and not looked for yet: most graphs are too slow, or need nothing run again.
+    Unknown,
     /// Every choice that nothing beats.
     All(Vec<Vec<bool>>),
     /// One step of one layer after the other; and, as rungs behind them, what goes by a name. Cuts leave alone what is
@@ -55,17 +57,9 @@ impl Ladder {
     /// All choices of a graph that computes nothing again yet.
     pub fn new(graph: &Graph, target: &Target, profile: &Profile, sharing: bool) -> Result<Ladder, PlanError> {
         let mut ladder = Ladder::bare(graph, target, profile, sharing);
-        match exact::choices(&ladder.sketch, &ladder.times, sharing).transpose()? {
-            Some(choices) => {
-                ladder.known = choices.iter().map(|c| c.measured).enumerate().collect();
-                ladder.rungs = Rungs::All(choices.into_iter().map(|c| c.again).collect());
-            }
-            None => {
-                let counts = ladder.alive_at_peak()?;
-                let steps = cut::steps(&ladder.sketch, ladder.times.seconds(), &counts);
-                let named = [Recompute::Cheap, Recompute::Layers].map(|choice| ladder.named(choice));
-                ladder.rungs = Rungs::Steps { steps, named };
-            }
+        if let Some(choices) = exact::choices(&ladder.sketch, &ladder.times, sharing).transpose()? {
+            ladder.known = choices.iter().map(|c| c.measured).enumerate().collect();
+            ladder.rungs = Rungs::All(choices.into_iter().map(|c| c.again).collect());
         }
         Ok(ladder)
     }
@@ -89,9 +83,20 @@ impl Ladder {
             times: NodeTimes::of(graph, profile),
             names: ForwardNames::of(graph),
             sharing,
-            rungs: Rungs::All(Vec::new()),
+            rungs: Rungs::Unknown,
             known: BTreeMap::new(),
         }
+    }
+
+    /// Looks for the rungs, unless they are known.
+    fn find(&mut self) -> Result<(), PlanError> {
+        if let Rungs::Unknown = self.rungs {
+            let counts = self.alive_at_peak()?;
+            let steps = cut::steps(&self.sketch, self.times.seconds(), &counts);
+            let named = [Recompute::Cheap, Recompute::Layers].map(|choice| self.named(choice));
+            self.rungs = Rungs::Steps { steps, named };
+        }
+        Ok(())
     }
 
     fn named(&self, choice: Recompute) -> Named {
@@ -106,8 +111,9 @@ impl Ladder {
     }
 
     /// Number of rungs.
-    pub fn len(&self) -> usize {
+    fn len(&self) -> usize {
         match &self.rungs {
+            Rungs::Unknown => 1,
             Rungs::All(choices) => choices.len(),
             Rungs::Steps { steps, named } => steps.len() + 1 + named.len(),
         }
@@ -116,17 +122,14 @@ impl Ladder {
     /// Up to here each rung runs more again than the one before, and needs less.
     fn end(&self) -> usize {
         match &self.rungs {
-            Rungs::All(choices) => choices.len(),
             Rungs::Steps { steps, .. } => steps.len() + 1,
+            _ => self.len(),
         }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     fn again(&self, rung: usize) -> Vec<bool> {
         match &self.rungs {
+            Rungs::Unknown => vec![false; self.sketch.nodes.len()],
             Rungs::All(choices) => choices[rung].clone(),
             Rungs::Steps { steps, named } if rung > steps.len() => named[rung - steps.len() - 1].again.clone(),
             Rungs::Steps { steps, .. } => {
@@ -146,7 +149,7 @@ impl Ladder {
         }
     }
 
-    pub fn measure(&mut self, rung: usize) -> Result<Rung, PlanError> {
+    fn measure(&mut self, rung: usize) -> Result<Rung, PlanError> {
         let measured = match self.known.get(&rung) {
             Some(&known) => known,
             None => measure(&self.sketch, &self.times, &self.again(rung), self.sharing)?,
@@ -160,9 +163,14 @@ impl Ladder {
         measure(&self.sketch, &self.times, &select(&self.sketch, &self.names, choice), self.sharing)
     }
 
-    /// The fastest rung from `first` on that fits `room` bytes and runs no more than `most` seconds again.
+    /// The fastest rung from `first` on, if there are as many, that fits `room` bytes and runs no more than `most` seconds
+    /// again.
     pub fn fit(&mut self, first: usize, room: usize, most: f64) -> Result<Option<Rung>, PlanError> {
-        let mut fastest = self.fitting_step(first, room, most)?;
+        if first == 0 && self.first_fits(room)? {
+            return self.measure(0).map(Some);
+        }
+        self.find()?;
+        let mut fastest = self.fitting_step(first.min(self.len().saturating_sub(1)), room, most)?;
         for (rung, seconds) in self.named_seconds() {
             if seconds <= most && fastest.is_none_or(|fastest| seconds < fastest.measured.extra_seconds) {
                 let rung = self.measure(rung)?;
@@ -172,19 +180,28 @@ impl Ladder {
         Ok(fastest)
     }
 
+    /// Whether the fastest rung fits: then no other has to be looked for.
+    fn first_fits(&mut self, room: usize) -> Result<bool, PlanError> {
+        Ok(self.len() > 0 && self.measure(0)?.measured.live_bytes <= room)
+    }
+
     /// The rungs behind the steps, and the seconds of what each runs again.
     fn named_seconds(&self) -> SmallVec<[(usize, f64); 2]> {
         match &self.rungs {
-            Rungs::All(_) => SmallVec::new(),
+            Rungs::Unknown | Rungs::All(_) => SmallVec::new(),
             Rungs::Steps { named, .. } => (self.end()..).zip(named.iter().map(|named| named.extra_seconds)).collect(),
         }
     }
 
     /// Whether any recompute fits `room` bytes.
     pub fn can_fit(&mut self, room: usize) -> Result<bool, PlanError> {
+        if self.first_fits(room)? {
+            return Ok(true);
+        }
+        self.find()?;
         // The last step mostly is the one with the fewest bytes, or near it.
         let last = self.end().saturating_sub(1);
-        if !self.is_empty() && self.measure(last)?.measured.live_bytes <= room {
+        if self.len() > 0 && self.measure(last)?.measured.live_bytes <= room {
             return Ok(true);
         }
         Ok(self.lowest(0)?.is_some_and(|lowest| lowest.measured.live_bytes <= room))
@@ -194,7 +211,7 @@ impl Ladder {
     /// again.
     fn fitting_step(&mut self, first: usize, room: usize, most: f64) -> Result<Option<Rung>, PlanError> {
         let (mut low, mut high) = (first, self.end().saturating_sub(1));
-        if low > high || self.is_empty() {
+        if low > high || self.len() == 0 {
             return Ok(None);
         }
         let start = self.measure(low)?;
@@ -221,9 +238,10 @@ impl Ladder {
         Ok(Some(self.measure(high)?).filter(|rung| rung.measured.extra_seconds <= most))
     }
 
-    /// The rung with the fewest bytes.
+    /// The rung with the fewest bytes, from `first` on if there are as many.
     pub fn lowest(&mut self, first: usize) -> Result<Option<Rung>, PlanError> {
-        let mut lowest = self.lowest_step(first)?;
+        self.find()?;
+        let mut lowest = self.lowest_step(first.min(self.len().saturating_sub(1)))?;
         for rung in self.end()..self.len() {
             let rung = self.measure(rung)?;
             lowest = lowest.filter(|lowest| lowest.measured.live_bytes <= rung.measured.live_bytes).or(Some(rung));
@@ -235,7 +253,7 @@ impl Ladder {
     /// needs more again, in steps of a kind.
     fn lowest_step(&mut self, first: usize) -> Result<Option<Rung>, PlanError> {
         let ends: Vec<usize> = match &self.rungs {
-            Rungs::All(choices) => (0..choices.len()).collect(),
+            Rungs::Unknown | Rungs::All(_) => (0..self.len()).collect(),
             Rungs::Steps { steps, .. } => {
                 let turns = (1..steps.len()).filter(|&i| steps[i].layer <= steps[i - 1].layer);
                 [0].into_iter().chain(turns).chain([steps.len()]).collect()
