@@ -73,12 +73,18 @@ pub(super) struct Needs {
 pub(super) struct Training {
     /// Of the phases where nothing is recomputed.
     rest: Needs,
-    /// Name → bytes of what lives over steps in the one that can.
+    main: Arc<Main>,
+}
+
+/// The phase that can recompute.
+pub(super) struct Main {
+    /// Name → bytes of what lives over steps.
     residents: FxHashMap<String, usize>,
     ladder: Mutex<Ladder>,
     /// Of running it once.
     seconds: f64,
     repeat: usize,
+    input_bytes: usize,
 }
 
 /// An update on its own.
@@ -96,7 +102,7 @@ pub(super) struct Base {
     pub other_live_bytes: usize,
     pub step_seconds: f64,
     /// The phase that can recompute, and how often a step runs it.
-    training: Arc<Training>,
+    main: Arc<Main>,
     pub repeat: usize,
 }
 
@@ -127,7 +133,7 @@ struct Least {
 
 impl Base {
     pub(super) fn ladder(&self) -> MutexGuard<'_, Ladder> {
-        locked(&self.training.ladder)
+        locked(&self.main.ladder)
     }
 
     /// What lives over steps, but for where inputs land.
@@ -219,14 +225,20 @@ impl<'a> Bases<'a> {
         if let Some(seconds) = known.or_else(|| self.timed.get(settings).copied()) {
             return Ok(seconds);
         }
-        let training = match self.memo.trainings.known(&self.task.shared(settings)) {
-            Some(training) => training,
-            None => Arc::new(self.training(settings)?),
+        let seconds = match self.memo.trainings.known(&self.task.shared(settings)) {
+            Some(training) => self.base_of(settings, training)?.step_seconds,
+            None => self.time(settings)?,
         };
-        let seconds = self.base_of(settings, training)?.step_seconds;
         self.note_seconds(settings, seconds);
         self.timed.insert(settings.clone(), seconds);
         Ok(seconds)
+    }
+
+    fn time(&self, settings: &Settings) -> Result<f64, PlanError> {
+        let others = self.others(settings, self.task.evaluated().last().copied())?;
+        let phases = training_phases(self.task.family, self.task.spec, settings)?;
+        let seconds = |phase: &Phase| phase.repeat as f64 * self.task.profile.graph_seconds(&phase.graph);
+        Ok(phases.iter().map(seconds).sum::<f64>() + others.step_seconds)
     }
 
     fn note_seconds(&mut self, settings: &Settings, seconds: f64) {
@@ -270,34 +282,47 @@ impl<'a> Bases<'a> {
 
     fn base_of(&self, settings: &Settings, training: Arc<Training>) -> Result<Base, PlanError> {
         let others = self.others(settings, self.task.evaluated().last().copied())?;
-        let residents = [&others.residents, &training.rest.residents, &training.residents];
+        let Training { rest, main } = &*training;
+        let residents = [&others.residents, &rest.residents, &main.residents];
         // A contrastive step is built for its own number of micro-batches.
-        let repeat = if self.task.is_shared() { settings.accumulation } else { training.repeat };
+        let repeat = if self.task.is_shared() { settings.accumulation } else { main.repeat };
         Ok(Base {
             resident_bytes: bytes_together(&residents).ok_or(PlanError::TooLarge)?,
             landing_bytes: residents.iter().find_map(|residents| residents.get(LANDING)).copied().unwrap_or(0),
-            other_live_bytes: others.live_bytes.max(training.rest.live_bytes),
-            step_seconds: repeat as f64 * training.seconds + others.step_seconds + training.rest.step_seconds,
-            training,
+            other_live_bytes: others.live_bytes.max(rest.live_bytes),
+            step_seconds: repeat as f64 * main.seconds + others.step_seconds + rest.step_seconds,
+            main: main.clone(),
             repeat,
         })
     }
 
     fn training(&self, settings: &Settings) -> Result<Training, PlanError> {
+        let whole = || self.training_of(training_phases(self.task.family, self.task.spec, settings)?);
         if !self.task.is_shared() || settings.accumulation == 1 {
-            return self.training_of(training_phases(self.task.family, self.task.spec, settings)?, Needs::default());
+            return whole();
         }
-        // The update behind micro-steps is the same for every size of them.
+        let (update, main) = self.update_and_main(settings)?;
+        if update.input_bytes > main.input_bytes {
+            return whole();
+        }
+        Ok(Training { rest: update.needs.clone(), main })
+    }
+
+    /// The update behind micro-steps is the same for every size of them, and they are whether or not it comes from the
+    /// host.
+    fn update_and_main(&self, settings: &Settings) -> Result<(Arc<Update>, Arc<Main>), PlanError> {
+        let offload = Offload { optimizer: false, ..settings.offload };
+        let keys = (sizeless(settings), Settings { offload, ..self.task.shared(settings) });
+        if let (Some(update), Some(main)) = (self.memo.updates.known(&keys.0), self.memo.mains.known(&keys.1)) {
+            return Ok((update, main));
+        }
         let micro = micro_step(self.task.family, self.task.spec, settings)?;
-        let update = self.memo.updates.get(sizeless(settings), || self.update(&micro, settings))?;
-        if update.input_bytes > input_bytes(&micro) {
-            return self.training_of(training_phases(self.task.family, self.task.spec, settings)?, Needs::default());
-        }
+        let update = self.memo.updates.get(keys.0, || self.update(&micro, settings))?;
         let mut phases = vec![phase(MICRO_STEP, micro, settings.accumulation)];
         if self.task.spec.lands_inputs {
             add_landing(&mut phases)?;
         }
-        self.training_of(phases, update.needs.clone())
+        Ok((update, self.memo.mains.get(keys.1, || self.main(&phases[0]))?))
     }
 
     fn update(&self, micro: &Graph, settings: &Settings) -> Result<Update, PlanError> {
@@ -308,24 +333,29 @@ impl<'a> Bases<'a> {
         Ok(Update { input_bytes: input_bytes(&update.graph), needs })
     }
 
-    /// `rest`: what phases need that are not among these.
-    fn training_of(&self, phases: Vec<Phase>, mut rest: Needs) -> Result<Training, PlanError> {
-        let mut main = None;
+    fn training_of(&self, phases: Vec<Phase>) -> Result<Training, PlanError> {
+        let (mut main, mut rest) = (None, Needs::default());
         for phase in phases {
             match [STEP, MICRO_STEP, REPLAY].contains(&&*phase.name) {
-                true => main = Some((self.ladder(&phase.graph)?, phase)),
+                true => main = Some(Arc::new(self.main(&phase)?)),
                 false => {
                     rest.add_residents(&phase.graph);
                     rest.add_phase(&phase, self.task.profile, &self.task.options)?;
                 }
             }
         }
-        let (ladder, phase) = main.ok_or_else(|| PlanError::Broken("the program has no backward pass".into()))?;
+        let main = main.ok_or_else(|| PlanError::Broken("the program has no backward pass".into()))?;
+        Ok(Training { rest, main })
+    }
+
+    fn main(&self, phase: &Phase) -> Result<Main, PlanError> {
+        let ladder = self.ladder(&phase.graph)?;
         let mut own = Needs::default();
         own.add_residents(&phase.graph);
         let nodes = ladder.seconds();
         let seconds = nodes + self.task.profile.start_seconds(&phase.graph, nodes);
-        Ok(Training { rest, residents: own.residents, ladder: Mutex::new(ladder), seconds, repeat: phase.repeat })
+        let (ladder, input_bytes) = (Mutex::new(ladder), input_bytes(&phase.graph));
+        Ok(Main { residents: own.residents, ladder, seconds, repeat: phase.repeat, input_bytes })
     }
 
     fn ladder(&self, graph: &Graph) -> Result<Ladder, PlanError> {

@@ -1,7 +1,7 @@
 //! What plans have in common. Trainings that differ in nothing but their effective batch run the same micro-steps, some
 //! more often than others: one that was built for the first serves all.
 
-use super::bases::{Needs, Training, Update};
+use super::bases::{Main, Needs, Training, Update};
 use super::setup::kind;
 use crate::Device;
 use crate::program::{MICRO_STEP, Settings};
@@ -65,6 +65,8 @@ type PlanKey = (Settings, Option<usize>);
 #[derive(Default)]
 pub(crate) struct Memo {
     pub(super) trainings: Shelf<Settings, Training>,
+    /// Micro-steps, whose update may come from the host or not.
+    pub(super) mains: Shelf<Settings, Main>,
     /// Updates on their own, and bytes of what lives over steps, by settings without sizes.
     pub(super) updates: Shelf<Settings, Update>,
     pub(super) residents: Shelf<Settings, usize>,

@@ -299,6 +299,11 @@ impl<'a> PlanSearch<'a> {
     fn scan(&mut self, like: &Settings, budget: usize, best: &mut Option<Candidate>) -> Result<(), PlanError> {
         let sizes = even_micro_batches(&self.task.place());
         let whole = self.with(like, sizes[0]);
+        if best.is_none()
+            && let Some(likely) = self.likely(&whole, &sizes, budget)?
+        {
+            self.consider(&likely, budget, best)?;
+        }
         self.consider(&whole, budget, best)?;
         let mut range = 1..if self.bases.can_fit(&whole, budget)? { 1 } else { sizes.len() };
         while range.start < range.end {
@@ -327,6 +332,21 @@ impl<'a> PlanSearch<'a> {
             Some(even) => self.scan_ragged(like, even, budget, best),
             None => Ok(()),
         }
+    }
+
+    /// The micro-batch that about fits without recompute, if the whole batch does not: mostly it is near the best, and the
+    /// sooner a fast one is known, the fewer others have their recompute fitted.
+    fn likely(&mut self, whole: &Settings, sizes: &[usize], budget: usize) -> Result<Option<Settings>, PlanError> {
+        if self.is_bounded() || self.first_rung() > 0 || self.bases.is_too_large(whole, budget) {
+            return Ok(None);
+        }
+        let base = self.bases.get(whole)?;
+        let (room, needed) = (budget.saturating_sub(base.resident_bytes), base.ladder().first()?.live_bytes);
+        let least = self.with(whole, sizes[sizes.len() - 1]);
+        let room_of_parts = budget.saturating_sub(self.bases.floor(&least).unwrap_or(0)).min(room);
+        let fits = |size: &&usize| **size as f64 * needed as f64 <= sizes[0] as f64 * room_of_parts as f64;
+        let likely = sizes.iter().find(fits).filter(|_| needed > room).map(|&size| self.with(whole, size));
+        Ok(likely.filter(|likely| !self.bases.is_too_large(likely, budget)))
     }
 
     /// The ragged micro-batches next to an even one.

@@ -15,6 +15,8 @@ use rustc_hash::FxHashMap;
 pub(super) struct Step {
     pub layer: usize,
     pub nodes: Vec<NodeId>,
+    /// What it adds, about: where its nodes stand, and not where they run again.
+    pub seconds: f64,
 }
 
 /// The steps, those that save most bytes per second first; a layer's later step contains its earlier ones. `counts`
@@ -25,25 +27,33 @@ pub(super) fn steps(sketch: &Sketch, seconds: &[f64], counts: &[bool]) -> Vec<St
     for (index, layer) in layers.iter().enumerate() {
         kinds.entry(&layer.items).or_default().push(index);
     }
-    let mut upgrades: Vec<(f64, usize, Point, &Vec<usize>)> = Vec::new();
+    let mut upgrades: Vec<Upgrade<'_>> = Vec::new();
     for (items, members) in &kinds {
-        let hull = hull(items);
-        for pair in hull.windows(2) {
+        for pair in hull(items).windows(2) {
             let saved = pair[0].bytes.saturating_sub(pair[1].bytes) as f64;
-            let price = saved / (pair[1].seconds - pair[0].seconds).max(1e-12);
-            upgrades.push((price, members[0], pair[1].clone(), members));
+            let seconds = pair[1].seconds - pair[0].seconds;
+            upgrades.push(Upgrade { price: saved / seconds.max(1e-12), seconds, to: pair[1].clone(), members });
         }
     }
     // By price, then by layer: the same steps on every run.
-    upgrades.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    upgrades.sort_by(|a, b| b.price.total_cmp(&a.price).then(a.members[0].cmp(&b.members[0])));
     let mut steps = Vec::new();
-    for (_, _, point, members) in upgrades {
+    for Upgrade { seconds, to, members, .. } in upgrades {
         for &layer in members {
-            let chosen = point.again.iter().zip(&layers[layer].nodes).filter(|(again, _)| **again);
-            steps.push(Step { layer, nodes: chosen.map(|(_, &node)| node).collect() });
+            let chosen = to.again.iter().zip(&layers[layer].nodes).filter(|(again, _)| **again);
+            steps.push(Step { layer, nodes: chosen.map(|(_, &node)| node).collect(), seconds });
         }
     }
     steps
+}
+
+/// From one choice to the next, in all layers of a kind.
+struct Upgrade<'m> {
+    /// Bytes per second.
+    price: f64,
+    seconds: f64,
+    to: Point,
+    members: &'m [usize],
 }
 
 /// A node that may run again, in numbers that do not depend on where its layer stands.

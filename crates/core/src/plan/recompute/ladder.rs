@@ -149,6 +149,11 @@ impl Ladder {
         }
     }
 
+    /// What the fastest rung needs.
+    pub fn first(&mut self) -> Result<Measured, PlanError> {
+        self.measure(0).map(|rung| rung.measured)
+    }
+
     fn measure(&mut self, rung: usize) -> Result<Rung, PlanError> {
         let measured = match self.known.get(&rung) {
             Some(&known) => known,
@@ -218,6 +223,9 @@ impl Ladder {
         if start.measured.live_bytes <= room {
             return Ok(Some(start));
         }
+        if self.is_out_of_reach(room, most)? {
+            return Ok(None);
+        }
         if self.measure(high)?.measured.live_bytes > room {
             // Before it there may be one that needs less.
             match self.lowest_step(first)?.filter(|lowest| lowest.measured.live_bytes <= room) {
@@ -236,6 +244,19 @@ impl Ladder {
             }
         }
         Ok(Some(self.measure(high)?).filter(|rung| rung.measured.extra_seconds <= most))
+    }
+
+    /// Whether the first step that runs about `most` seconds again, and no fewer, needs more than `room` bytes.
+    fn is_out_of_reach(&mut self, room: usize, most: f64) -> Result<bool, PlanError> {
+        let Rungs::Steps { steps, .. } = &self.rungs else { return Ok(false) };
+        let mut seconds = 0.0;
+        let is_beyond = |step: &cut::Step| {
+            seconds += step.seconds;
+            seconds > most
+        };
+        let Some(last) = steps.iter().position(is_beyond) else { return Ok(false) };
+        let Measured { live_bytes, extra_seconds } = self.measure(last + 1)?.measured;
+        Ok(extra_seconds >= most && live_bytes > room)
     }
 
     /// The rung with the fewest bytes, from `first` on if there are as many.
