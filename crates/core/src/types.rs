@@ -7,6 +7,9 @@ use std::fmt;
 /// Sizes or strides of one value, in elements.
 pub type Dims = SmallVec<[usize; 6]>;
 
+/// What the inputs, or the outputs, of a node are.
+pub type Types = SmallVec<[Type; 4]>;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DType {
@@ -61,17 +64,25 @@ impl DType {
 }
 
 /// What a value is: `dtype[shape]`, seen through `strides` (row-major unless it is a view).
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(PartialEq, Eq, Hash)]
 pub struct Type {
     pub dtype: DType,
     pub shape: Dims,
     pub strides: Dims,
 }
 
+/// Planning does hardly anything more often: numbers are copied, and not cloned one by one.
+impl Clone for Type {
+    fn clone(&self) -> Type {
+        let [shape, strides] = [&self.shape, &self.strides].map(|dims| Dims::from_slice(dims));
+        Type { dtype: self.dtype, shape, strides }
+    }
+}
+
 impl Type {
     /// A row-major type.
     pub fn new(dtype: DType, shape: &[usize]) -> Self {
-        Type { dtype, shape: shape.into(), strides: row_major(shape) }
+        Type { dtype, shape: Dims::from_slice(shape), strides: row_major(shape) }
     }
 
     pub fn scalar(dtype: DType) -> Self {
@@ -160,7 +171,7 @@ impl fmt::Display for Type {
 
 /// The strides of a row-major array.
 pub(crate) fn row_major(shape: &[usize]) -> Dims {
-    let mut strides: Dims = shape.iter().map(|_| 1).collect();
+    let mut strides = Dims::from_elem(1, shape.len());
     for i in (1..shape.len()).rev() {
         strides[i - 1] = strides[i].saturating_mul(shape[i]);
     }

@@ -60,7 +60,14 @@ impl Graph {
 
     /// The name in the current scope: `layers.3` + `ffn.up` → `layers.3.ffn.up`.
     pub fn path(&self, name: &str) -> String {
-        self.scope.iter().map(String::as_str).chain([name]).filter(|s| !s.is_empty()).collect::<Vec<_>>().join(".")
+        let mut path = String::with_capacity(self.scope.iter().map(|s| s.len() + 1).sum::<usize>() + name.len());
+        for part in self.scope.iter().map(String::as_str).chain([name]).filter(|s| !s.is_empty()) {
+            if !path.is_empty() {
+                path.push('.');
+            }
+            path.push_str(part);
+        }
+        path
     }
 
     /// A graph in mixed precision: parameters in `master`; what is computed with them, gradients included, in `float`.
@@ -131,7 +138,7 @@ impl Graph {
 
     /// Adds a node whose op can read its inputs as they lie. `ops::building` makes them so.
     pub fn push_node(&mut self, name: &str, op: OpRef, inputs: &[ValueId]) -> Result<Vec<ValueId>, GraphError> {
-        let types: Vec<Type> = inputs.iter().map(|&v| self.ty(v).clone()).collect();
+        let types: Types = inputs.iter().map(|&v| self.ty(v).clone()).collect();
         let path = self.path(name);
         let outputs = op.op().outputs(&types).map_err(|cause| GraphError::Op { node: path.clone(), cause })?;
         let path = self.unique(path);

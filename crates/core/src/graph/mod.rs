@@ -10,7 +10,7 @@ pub use build::GraphError;
 pub use class::{Class, Products};
 pub use op::{Alias, AliasKind, Backend, Cost, Differentiable, Op, OpError, Target, Vjp};
 
-use crate::types::{DType, Type};
+use crate::types::{DType, Type, Types};
 use rustc_hash::FxHashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -255,7 +255,7 @@ impl Graph {
         self.reads[value.index()]
     }
 
-    pub fn input_types(&self, node: NodeId) -> Vec<Type> {
+    pub fn input_types(&self, node: NodeId) -> Types {
         self.node(node).inputs.iter().map(|&v| self.ty(v).clone()).collect()
     }
 

@@ -1,7 +1,7 @@
 //! The layout of a program, in each memory: residents first, then one region that the temporaries of all phases share.
 
 use super::counterpart::counterpart;
-use super::lifetimes::{Lifetime, Lifetimes, lifetimes};
+use super::lifetimes::{Lifetime, Lifetimes, check_total, lifetimes};
 use super::order::{lowest_order, order_of};
 use super::place::{self, Placement};
 use super::sketch::Sketch;
@@ -231,7 +231,7 @@ fn sketch(program: &Program, graph: &Graph, target: &Target) -> Sketch {
 pub(super) fn ordered(sketch: &Sketch, sharing: bool) -> Result<(Vec<NodeId>, Lifetimes), PlanError> {
     let order = order_of(sketch)?;
     let lives = lifetimes(sketch, &order, sharing);
-    check_total(&lives)?;
+    check_total(&lives.buffers)?;
     if !sharing {
         return Ok((order, lives));
     }
@@ -253,15 +253,6 @@ fn place_residents(program: &Program) -> Result<(Vec<Slot>, InEach), PlanError> 
         *end = end.checked_add(bytes).filter(|&end| end <= isize::MAX as usize).ok_or(PlanError::TooLarge)?;
     }
     Ok((slots, ends))
-}
-
-/// No sum of sizes below may overflow.
-fn check_total(lives: &Lifetimes) -> Result<(), PlanError> {
-    let total = lives.buffers.iter().try_fold(0usize, |sum, b| sum.checked_add(b.bytes));
-    match total {
-        Some(total) if total <= isize::MAX as usize / 4 => Ok(()),
-        _ => Err(PlanError::TooLarge),
-    }
 }
 
 fn phase_layout(order: Vec<NodeId>, lives: Lifetimes, placed: Placed, bases: InEach) -> PhaseLayout {

@@ -1,8 +1,8 @@
 //! Which values share a buffer, and from which tick to which it is needed.
 
 use super::layout::{Owner, Place, Storage};
-use super::place;
-use super::sketch::{Origin, Sketch};
+use super::sketch::{Flow, Origin};
+use super::{PlanError, place};
 use crate::graph::AliasKind;
 use crate::graph::{Component, NodeId, Space, ValueId};
 
@@ -29,56 +29,80 @@ pub(super) struct Lifetimes {
 impl Lifetimes {
     /// The most bytes alive at once on the device; without sharing, those of all buffers there.
     pub(super) fn live_bytes(&self, sharing: bool) -> usize {
-        match sharing {
-            true => place::device_peak(&self.buffers).0,
-            false => self.buffers.iter().filter(|b| b.space == Space::Device).map(|b| b.bytes).sum(),
-        }
+        live_bytes_of(&self.buffers, sharing)
+    }
+}
+
+fn live_bytes_of(buffers: &[Lifetime], sharing: bool) -> usize {
+    match sharing {
+        true => place::device_peak(buffers).0,
+        false => buffers.iter().filter(|b| b.space == Space::Device).map(|b| b.bytes).sum(),
+    }
+}
+
+/// No sum of sizes below may overflow.
+pub(super) fn check_total(buffers: &[Lifetime]) -> Result<(), PlanError> {
+    let total = buffers.iter().try_fold(0usize, |sum, b| sum.checked_add(b.bytes));
+    match total {
+        Some(total) if total <= isize::MAX as usize / 4 => Ok(()),
+        _ => Err(PlanError::TooLarge),
     }
 }
 
 /// Decides what shares memory (views, updates in place, and outputs that overwrite a dead input if `sharing`).
-pub(super) fn lifetimes(sketch: &Sketch, order: &[NodeId], sharing: bool) -> Lifetimes {
-    let mut pass = Pass::new(sketch);
-    pass.place_inputs();
-    for (tick, &id) in order.iter().enumerate() {
-        pass.place_outputs(id, tick);
-    }
-    pass.find_last_reads(order);
-    if sharing {
-        for (tick, &id) in order.iter().enumerate() {
-            pass.overwrite_dead_inputs(id, tick);
-        }
-    }
-    pass.finish(order)
+pub(super) fn lifetimes(flow: &impl Flow, order: &[NodeId], sharing: bool) -> Lifetimes {
+    Pass::through(flow, order, sharing).finish(order)
 }
 
-struct Pass<'s> {
-    sketch: &'s Sketch,
+/// Of those lifetimes the bytes alone.
+pub(super) fn live_bytes_in(flow: &impl Flow, order: &[NodeId], sharing: bool) -> Result<usize, PlanError> {
+    let Pass { mut buffers, merged, .. } = Pass::through(flow, order, sharing);
+    let mut at = 0..;
+    buffers.retain(|_| at.next().is_some_and(|at: usize| merged[at] == at));
+    add_workspaces(flow, order, &mut buffers);
+    check_total(&buffers)?;
+    Ok(live_bytes_of(&buffers, sharing))
+}
+struct Pass<'f, F> {
+    flow: &'f F,
     buffers: Vec<Lifetime>,
     places: Vec<Place>,
     /// Buffers merged into an earlier one.
     merged: Vec<usize>,
 }
 
-impl<'s> Pass<'s> {
-    fn new(sketch: &'s Sketch) -> Self {
+impl<'f, F: Flow> Pass<'f, F> {
+    fn through(flow: &'f F, order: &[NodeId], sharing: bool) -> Self {
         let nowhere = Place { storage: Storage::Buffer(usize::MAX), offset: 0 };
-        let n = sketch.values.len();
-        Pass { sketch, buffers: Vec::with_capacity(n), places: vec![nowhere; n], merged: Vec::with_capacity(n) }
+        let n = flow.value_bound();
+        let mut pass =
+            Pass { flow, buffers: Vec::with_capacity(n), places: vec![nowhere; n], merged: Vec::with_capacity(n) };
+        pass.place_given();
+        for (tick, &id) in order.iter().enumerate() {
+            pass.place_outputs(id, tick);
+        }
+        pass.find_last_reads(order);
+        if sharing {
+            for (tick, &id) in order.iter().enumerate() {
+                pass.overwrite_dead_inputs(id, tick);
+            }
+        }
+        pass
     }
 
-    fn place_inputs(&mut self) {
-        for index in 0..self.sketch.values.len() {
-            match self.sketch.values[index].origin {
-                Origin::Data => self.new_buffer(ValueId(index as u32), 0),
-                Origin::Resident(at) => self.places[index] = Place { storage: Storage::Resident(at), offset: 0 },
-                Origin::Node(_) => {}
+    fn place_given(&mut self) {
+        for id in self.flow.given() {
+            match self.flow.value(id).origin {
+                Origin::Resident(at) => {
+                    self.places[id.index()] = Place { storage: Storage::Resident(at), offset: 0 };
+                }
+                _ => self.new_buffer(id, 0),
             }
         }
     }
 
     fn new_buffer(&mut self, id: ValueId, tick: usize) {
-        let value = self.sketch.values[id.index()];
+        let value = *self.flow.value(id);
         self.places[id.index()] = Place { storage: Storage::Buffer(self.buffers.len()), offset: 0 };
         self.merged.push(self.buffers.len());
         self.buffers.push(Lifetime {
@@ -93,12 +117,13 @@ impl<'s> Pass<'s> {
 
     /// Views and updates in place lie where their input does; other outputs start a buffer.
     fn place_outputs(&mut self, id: NodeId, tick: usize) {
-        let node = self.sketch.node(id);
-        for (index, &output) in node.outputs.iter().enumerate() {
-            match node.aliases.iter().find(|a| a.output == index && a.kind != AliasKind::May) {
+        let aliases = &self.flow.about(id).aliases;
+        for (index, output) in self.flow.writes(id).enumerate() {
+            let alias = aliases.iter().find(|a| a.output == index && a.kind != AliasKind::May);
+            match alias.and_then(|alias| Some((alias, self.flow.read(id, alias.input)?))) {
                 None => self.new_buffer(output, tick),
-                Some(alias) => {
-                    let at = self.places[node.inputs[alias.input].index()];
+                Some((alias, input)) => {
+                    let at = self.places[input.index()];
                     self.places[output.index()] = Place { offset: at.offset + alias.skip_bytes, ..at };
                 }
             }
@@ -107,15 +132,14 @@ impl<'s> Pass<'s> {
 
     fn find_last_reads(&mut self, order: &[NodeId]) {
         for (tick, &id) in order.iter().enumerate() {
-            let node = self.sketch.node(id);
-            for value in node.inputs.iter().chain(&node.outputs) {
+            for value in self.flow.reads(id).chain(self.flow.writes(id)) {
                 if let Storage::Buffer(buffer) = self.places[value.index()].storage {
                     let lifetime = &mut self.buffers[buffer];
                     lifetime.last = lifetime.last.max(tick);
                 }
             }
         }
-        for value in &self.sketch.kept {
+        for value in self.flow.kept() {
             if let Storage::Buffer(buffer) = self.places[value.index()].storage {
                 self.buffers[buffer].last = order.len().saturating_sub(1);
             }
@@ -137,18 +161,19 @@ impl<'s> Pass<'s> {
     }
 
     fn overwrite_dead_inputs(&mut self, id: NodeId, tick: usize) {
-        let node = self.sketch.node(id);
-        for alias in node.aliases.iter().filter(|alias| alias.kind == AliasKind::May) {
-            self.try_overwrite(id, tick, node.inputs[alias.input], node.outputs[alias.output]);
+        let flow = self.flow;
+        for alias in flow.about(id).aliases.iter().filter(|alias| alias.kind == AliasKind::May) {
+            if let (Some(input), Some(output)) = (flow.read(id, alias.input), flow.writes(id).nth(alias.output)) {
+                self.try_overwrite(id, tick, input, output);
+            }
         }
     }
 
     /// Puts `output` over `input` if the input's whole buffer dies here and nothing else of this node lies in it.
     fn try_overwrite(&mut self, id: NodeId, tick: usize, input: ValueId, output: ValueId) {
         let (Some(from), Some(to)) = (self.buffer_of(input), self.buffer_of(output)) else { return };
-        let node = self.sketch.node(id);
-        let others = node.inputs.iter().chain(&node.outputs).filter(|&&v| v != input && v != output);
-        let alone = others.clone().all(|&v| self.buffer_of(v) != Some(from) && self.buffer_of(v) != Some(to));
+        let mut others = self.flow.reads(id).chain(self.flow.writes(id)).filter(|&v| v != input && v != output);
+        let alone = others.all(|v| self.buffer_of(v) != Some(from) && self.buffer_of(v) != Some(to));
         let whole = self.places[input.index()].offset == 0 && self.buffers[from].bytes == self.buffers[to].bytes;
         if from != to && alone && whole && self.buffers[from].last == tick && !self.is_kept(from) {
             self.buffers[from].last = self.buffers[to].last;
@@ -158,7 +183,7 @@ impl<'s> Pass<'s> {
 
     /// Whether the host reads it after the last tick.
     fn is_kept(&self, buffer: usize) -> bool {
-        self.sketch.kept.iter().any(|&value| self.buffer_of(value) == Some(buffer))
+        self.flow.kept().iter().any(|&value| self.buffer_of(value) == Some(buffer))
     }
 
     fn finish(self, order: &[NodeId]) -> Lifetimes {
@@ -174,16 +199,16 @@ impl<'s> Pass<'s> {
             Storage::Resident(_) => place,
         };
         let places = self.places.into_iter().map(renumber).collect();
-        let workspaces = add_workspaces(self.sketch, order, &mut buffers);
+        let workspaces = add_workspaces(self.flow, order, &mut buffers);
         Lifetimes { buffers, places, workspaces }
     }
 }
 
 /// A workspace lives for the one tick of its node.
-fn add_workspaces(sketch: &Sketch, order: &[NodeId], buffers: &mut Vec<Lifetime>) -> Vec<Option<usize>> {
-    let mut workspaces = vec![None; sketch.nodes.len()];
+fn add_workspaces(flow: &impl Flow, order: &[NodeId], buffers: &mut Vec<Lifetime>) -> Vec<Option<usize>> {
+    let mut workspaces = vec![None; flow.node_bound()];
     for (tick, &id) in order.iter().enumerate() {
-        let bytes = sketch.node(id).workspace_bytes;
+        let bytes = flow.about(id).workspace_bytes;
         if bytes > 0 {
             workspaces[id.index()] = Some(buffers.len());
             let (owner, component, space) = (Owner::Workspace(id), Component::Workspace, Space::Device);

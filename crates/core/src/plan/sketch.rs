@@ -51,6 +51,96 @@ pub(super) enum Origin {
     Node(NodeId),
 }
 
+/// Nodes to put in order, and values that live as long as they are read: those of a sketch, or of one of which some run
+/// again.
+pub(super) trait Flow {
+    /// Every id of a node, and of a value, is below this.
+    fn node_bound(&self) -> usize;
+    fn value_bound(&self) -> usize;
+    /// The nodes, each after those whose results it reads, but for those that are recomputed.
+    fn ids(&self) -> impl Iterator<Item = NodeId>;
+    /// The values that no node computes.
+    fn given(&self) -> impl Iterator<Item = ValueId>;
+    fn kept(&self) -> &[ValueId];
+
+    fn role(&self, id: NodeId) -> Role;
+    fn reads(&self, id: NodeId) -> impl Iterator<Item = ValueId> + Clone;
+    fn writes(&self, id: NodeId) -> impl Iterator<Item = ValueId> + Clone;
+    /// What else there is to know of a node. What it reads and writes may be called otherwise there.
+    fn about(&self, id: NodeId) -> &NodeSketch;
+
+    fn value(&self, value: ValueId) -> &ValueSketch;
+    fn producer(&self, value: ValueId) -> Option<NodeId>;
+
+    fn read(&self, id: NodeId, at: usize) -> Option<ValueId> {
+        self.reads(id).nth(at)
+    }
+
+    /// The value that `value` is a view of, directly or not; itself if it is none.
+    fn viewed(&self, mut value: ValueId) -> ValueId {
+        while let Some(id) = self.producer(value) {
+            let is_it = |a: &&AliasSketch| {
+                matches!(a.kind, AliasKind::View { .. }) && self.writes(id).nth(a.output) == Some(value)
+            };
+            match self.about(id).aliases.iter().find(is_it).and_then(|alias| self.read(id, alias.input)) {
+                Some(of) => value = of,
+                None => break,
+            }
+        }
+        value
+    }
+}
+
+impl Flow for Sketch {
+    fn node_bound(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn value_bound(&self) -> usize {
+        self.values.len()
+    }
+
+    fn ids(&self) -> impl Iterator<Item = NodeId> {
+        self.node_ids()
+    }
+
+    fn given(&self) -> impl Iterator<Item = ValueId> {
+        let is_given = |value: &ValueId| !matches!(self.values[value.index()].origin, Origin::Node(_));
+        (0..self.values.len() as u32).map(ValueId).filter(is_given)
+    }
+
+    fn kept(&self) -> &[ValueId] {
+        &self.kept
+    }
+
+    fn role(&self, id: NodeId) -> Role {
+        self.node(id).role
+    }
+
+    fn reads(&self, id: NodeId) -> impl Iterator<Item = ValueId> + Clone {
+        self.node(id).inputs.iter().copied()
+    }
+
+    fn writes(&self, id: NodeId) -> impl Iterator<Item = ValueId> + Clone {
+        self.node(id).outputs.iter().copied()
+    }
+
+    fn about(&self, id: NodeId) -> &NodeSketch {
+        self.node(id)
+    }
+
+    fn value(&self, value: ValueId) -> &ValueSketch {
+        &self.values[value.index()]
+    }
+
+    fn producer(&self, value: ValueId) -> Option<NodeId> {
+        match self.values[value.index()].origin {
+            Origin::Node(node) => Some(node),
+            _ => None,
+        }
+    }
+}
+
 impl NodeSketch {
     /// Whether it only sees its input differently.
     pub(super) fn is_view(&self) -> bool {
@@ -95,13 +185,6 @@ impl Sketch {
         &self.nodes[id.index()]
     }
 
-    pub(super) fn producer(&self, value: ValueId) -> Option<NodeId> {
-        match self.values[value.index()].origin {
-            Origin::Node(node) => Some(node),
-            _ => None,
-        }
-    }
-
     /// Whether this order runs every node once and after what it reads.
     pub(super) fn runs_in(&self, order: &[NodeId]) -> bool {
         let mut done = vec![false; self.nodes.len()];
@@ -113,18 +196,6 @@ impl Sketch {
             done[id.index()] = true;
         }
         order.len() == self.nodes.len()
-    }
-
-    /// The value that `value` is a view of, directly or not; itself if it is none.
-    pub(super) fn viewed(&self, mut value: ValueId) -> ValueId {
-        while let Some(node) = self.producer(value).map(|id| self.node(id)) {
-            let is_it = |a: &&AliasSketch| node.outputs[a.output] == value && matches!(a.kind, AliasKind::View { .. });
-            match node.aliases.iter().find(is_it) {
-                Some(alias) => value = node.inputs[alias.input],
-                None => break,
-            }
-        }
-        value
     }
 }
 

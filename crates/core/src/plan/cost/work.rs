@@ -2,7 +2,7 @@
 
 use crate::graph::{Class, Products};
 use crate::graph::{Graph, NodeId, ValueId};
-use crate::types::{DType, Type};
+use crate::types::{DType, Type, Types};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
@@ -162,7 +162,7 @@ impl Traffic {
     }
 }
 
-fn types(graph: &Graph, values: &[ValueId]) -> Vec<Type> {
+fn types(graph: &Graph, values: &[ValueId]) -> Types {
     values.iter().map(|&v| graph.ty(v).clone()).collect()
 }
 

@@ -17,9 +17,14 @@ const MOST_NODES: usize = 40;
 /// States after which the search gives up.
 const MOST_STATES: usize = 30_000;
 
+/// Whether its orders are searched.
+pub(crate) fn is_small(sketch: &Sketch) -> bool {
+    sketch.nodes.len() <= MOST_NODES
+}
+
 /// An order whose peak is below `known_peak`, the lowest there is; `None` if there is none, or too much to search.
 pub(crate) fn lowest_order(sketch: &Sketch, known_peak: usize) -> Option<Vec<NodeId>> {
-    if sketch.nodes.len() > MOST_NODES {
+    if !is_small(sketch) {
         return None;
     }
     OrderSearch::new(sketch).run(known_peak)

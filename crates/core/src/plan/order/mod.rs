@@ -10,27 +10,27 @@
 mod exact;
 
 use super::PlanError;
-use super::sketch::{AliasSketch, Sketch};
+use super::sketch::{AliasSketch, Flow, Sketch};
 use crate::graph::{AliasKind, Target};
-use crate::graph::{Graph, NodeId, Role, ValueId};
+use crate::graph::{Graph, NodeId, Role};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-pub(super) use exact::lowest_order;
+pub(super) use exact::{is_small, lowest_order};
 
 /// The order by the rules above.
 pub fn order(graph: &Graph) -> Result<Vec<NodeId>, PlanError> {
     order_of(&Sketch::of(graph, &Target::cpu(1), |_| 0))
 }
 
-pub(super) fn order_of(sketch: &Sketch) -> Result<Vec<NodeId>, PlanError> {
-    let mut scheduler = Scheduler::new(sketch);
-    for id in sketch.node_ids().filter(|&id| sketch.node(id).role == Role::Forward) {
+pub(super) fn order_of(flow: &impl Flow) -> Result<Vec<NodeId>, PlanError> {
+    let mut scheduler = Scheduler::new(flow);
+    for id in flow.ids().filter(|&id| flow.role(id) == Role::Forward) {
         scheduler.run_ready();
         scheduler.emit(id);
     }
     scheduler.run_ready();
-    match scheduler.order.len() == sketch.nodes.len() {
+    match scheduler.order.len() == flow.ids().count() {
         true => Ok(scheduler.order),
         false => Err(PlanError::Broken("nodes of a graph wait for each other".into())),
     }
@@ -65,25 +65,23 @@ impl Lists {
 }
 
 /// (producer, reader) of everything that a node reads from another.
-fn reads(sketch: &Sketch) -> Vec<(NodeId, NodeId)> {
-    let of_node = |id: NodeId| sketch.node(id).inputs.iter().filter_map(move |&v| Some((sketch.producer(v)?, id)));
-    sketch.node_ids().flat_map(of_node).collect()
+fn reads(flow: &impl Flow) -> Vec<(NodeId, NodeId)> {
+    let of_node = |id: NodeId| flow.reads(id).filter_map(move |v| Some((flow.producer(v)?, id)));
+    flow.ids().flat_map(of_node).collect()
 }
 
 /// (reader, writer): whoever reads a value (or a view of it) that is overwritten in place runs before the overwriter.
-fn overwrites(sketch: &Sketch) -> Vec<(NodeId, NodeId)> {
+fn overwrites(flow: &impl Flow) -> Vec<(NodeId, NodeId)> {
     let must = |a: &&AliasSketch| a.kind == AliasKind::Must;
-    let overwritten = |id: NodeId| {
-        let node = sketch.node(id);
-        node.aliases.iter().filter(must).map(move |a| (id, sketch.viewed(node.inputs[a.input])))
-    };
-    let writers: Vec<(NodeId, ValueId)> = sketch.node_ids().flat_map(overwritten).collect();
-    let mut writers_of: Vec<SmallList> = vec![SmallList::new(); sketch.values.len()];
-    writers.iter().for_each(|&(writer, value)| writers_of[value.index()].push(writer));
+    let mut writers_of: Vec<SmallList> = vec![SmallList::new(); flow.value_bound()];
+    for writer in flow.ids() {
+        let overwritten = flow.about(writer).aliases.iter().filter(must).filter_map(|a| flow.read(writer, a.input));
+        overwritten.for_each(|value| writers_of[flow.viewed(value).index()].push(writer));
+    }
     let mut pairs = Vec::new();
-    for reader in sketch.node_ids() {
-        for &input in &sketch.node(reader).inputs {
-            let writers = &writers_of[sketch.viewed(input).index()];
+    for reader in flow.ids() {
+        for input in flow.reads(reader) {
+            let writers = &writers_of[flow.viewed(input).index()];
             pairs.extend(writers.iter().filter(|&&writer| writer != reader).map(|&writer| (reader, writer)));
         }
     }
@@ -92,8 +90,8 @@ fn overwrites(sketch: &Sketch) -> Vec<(NodeId, NodeId)> {
 
 type SmallList = smallvec::SmallVec<[NodeId; 2]>;
 
-struct Scheduler<'s> {
-    sketch: &'s Sketch,
+struct Scheduler<'f, F> {
+    flow: &'f F,
     order: Vec<NodeId>,
     emitted: Vec<bool>,
     /// Inputs of each node that are not available yet. A recomputed value is available once it could be computed.
@@ -105,15 +103,15 @@ struct Scheduler<'s> {
     ready: BinaryHeap<Reverse<(bool, NodeId)>>,
 }
 
-impl<'s> Scheduler<'s> {
-    fn new(sketch: &'s Sketch) -> Self {
-        let n = sketch.nodes.len();
-        let (reads, overwrites) = (reads(sketch), overwrites(sketch));
+impl<'f, F: Flow> Scheduler<'f, F> {
+    fn new(flow: &'f F) -> Self {
+        let n = flow.node_bound();
+        let (reads, overwrites) = (reads(flow), overwrites(flow));
         let (mut missing, mut blockers) = (vec![0; n], vec![0; n]);
         reads.iter().for_each(|(_, reader)| missing[reader.index()] += 1);
         overwrites.iter().for_each(|(_, writer)| blockers[writer.index()] += 1);
         let mut scheduler = Scheduler {
-            sketch,
+            flow,
             order: Vec::with_capacity(n),
             emitted: vec![false; n],
             missing,
@@ -122,14 +120,14 @@ impl<'s> Scheduler<'s> {
             blocks: Lists::new(n, &overwrites),
             ready: BinaryHeap::new(),
         };
-        let ready: Vec<NodeId> = sketch.node_ids().filter(|id| scheduler.missing[id.index()] == 0).collect();
+        let ready: Vec<NodeId> = flow.ids().filter(|id| scheduler.missing[id.index()] == 0).collect();
         ready.into_iter().for_each(|id| scheduler.offer(id));
         scheduler
     }
 
     /// Called when all inputs of `id` are available.
     fn offer(&mut self, id: NodeId) {
-        match self.sketch.node(id).role {
+        match self.flow.role(id) {
             Role::Forward => {}
             Role::Recompute => self.announce(id),
             role if self.blockers[id.index()] == 0 => self.ready.push(Reverse((role != Role::Update, id))),
@@ -159,14 +157,14 @@ impl<'s> Scheduler<'s> {
         if std::mem::replace(&mut self.emitted[id.index()], true) {
             return;
         }
-        let sketch = self.sketch;
-        for producer in sketch.node(id).inputs.iter().filter_map(|&v| sketch.producer(v)) {
-            if sketch.node(producer).role == Role::Recompute {
+        let flow = self.flow;
+        for producer in flow.reads(id).filter_map(|v| flow.producer(v)) {
+            if flow.role(producer) == Role::Recompute {
                 self.emit(producer);
             }
         }
         self.order.push(id);
-        if sketch.node(id).role != Role::Recompute {
+        if flow.role(id) != Role::Recompute {
             self.announce(id);
         }
         for at in self.blocks.range(id) {

@@ -8,7 +8,7 @@
 use super::flow::{Network, UNLIMITED};
 use super::selection::crossing_nodes;
 use crate::graph::{NodeId, Role};
-use crate::plan::sketch::Sketch;
+use crate::plan::sketch::{Flow, Sketch};
 use rustc_hash::FxHashMap;
 
 /// One step on the way from nothing to everything: from here on these nodes of a layer run again.

@@ -1,12 +1,12 @@
 //! Every choice of nodes to run again, where they are few: the ones that nothing beats in time and memory.
 
 use super::cut::may_run_again;
-use super::ladder::{Measured, extra_seconds, measure};
-use super::uses;
+use super::doubled::Doubled;
+use super::ladder::{Measured, measure};
 use crate::graph::{NodeId, Role};
 use crate::plan::PlanError;
 use crate::plan::cost::NodeTimes;
-use crate::plan::sketch::{NodeSketch, Sketch};
+use crate::plan::sketch::{Flow, NodeSketch, Sketch};
 
 /// Nodes that may run again, and nodes in all, up to which every choice is tried.
 const MOST_CHOICES: usize = 9;
@@ -46,10 +46,10 @@ pub(super) fn mark_views(sketch: &Sketch, again: &mut [bool]) {
 
 /// The set with its seconds, unless one of its nodes would not run again: then a smaller set is the same choice.
 fn worth_trying(sketch: &Sketch, times: &NodeTimes, again: Vec<bool>) -> Option<(f64, Vec<bool>)> {
-    let uses = uses(sketch, &again);
-    let doubles: Vec<NodeId> = uses.iter().filter(|u| u.again).map(|u| u.node).collect();
-    let idle = sketch.node_ids().any(|id| again[id.index()] && may_run_again(sketch, id) && !doubles.contains(&id));
-    (!idle).then(|| (extra_seconds(&uses, times), again))
+    let doubled = Doubled::new(sketch, &again);
+    let is_idle = |id: NodeId| again[id.index()] && may_run_again(sketch, id) && !doubled.runs(id);
+    let seconds = (!sketch.node_ids().any(is_idle)).then(|| doubled.extra_seconds(times));
+    seconds.map(|seconds| (seconds, again))
 }
 
 fn best_of(

@@ -1,11 +1,14 @@
 //! The choices of recompute for one phase, from the fastest to the smallest: each rung runs more nodes again.
 
+use super::doubled::Doubled;
 use super::selection::{ForwardNames, Recompute, describe, select};
-use super::{Use, cut, exact, sketch_again, uses};
+use super::{cut, exact, sketch_again, uses};
 use crate::graph::Graph;
 use crate::graph::Target;
 use crate::plan::cost::NodeTimes;
 use crate::plan::layout::ordered;
+use crate::plan::lifetimes::live_bytes_in;
+use crate::plan::order::{is_small, order_of};
 use crate::plan::sketch::Sketch;
 use crate::plan::{PlanError, Profile, place};
 use smallvec::SmallVec;
@@ -101,7 +104,7 @@ impl Ladder {
 
     fn named(&self, choice: Recompute) -> Named {
         let again = select(&self.sketch, &self.names, &choice);
-        let extra_seconds = extra_seconds(&uses(&self.sketch, &again), &self.times);
+        let extra_seconds = Doubled::new(&self.sketch, &again).extra_seconds(&self.times);
         Named { choice, again, extra_seconds }
     }
 
@@ -313,13 +316,12 @@ pub(super) fn measure(
     again: &[bool],
     sharing: bool,
 ) -> Result<Measured, PlanError> {
-    let uses = uses(sketch, again);
-    let extra_seconds = extra_seconds(&uses, times);
-    let (_, lives) = ordered(&sketch_again(sketch, &uses), sharing)?;
-    Ok(Measured { live_bytes: lives.live_bytes(sharing), extra_seconds })
-}
-
-/// Seconds of what runs again.
-pub(super) fn extra_seconds(uses: &[Use], times: &NodeTimes) -> f64 {
-    uses.iter().filter(|u| u.again).map(|u| times.again(u.node, |at| !u.inputs[at].again)).sum()
+    let doubled = Doubled::new(sketch, again);
+    let extra_seconds = doubled.extra_seconds(times);
+    let live_bytes = match is_small(sketch) {
+        // Its order is searched.
+        true => ordered(&sketch_again(sketch, &uses(sketch, again)), sharing)?.1.live_bytes(sharing),
+        false => live_bytes_in(&doubled, &order_of(&doubled)?, sharing)?,
+    };
+    Ok(Measured { live_bytes, extra_seconds })
 }

@@ -2,6 +2,7 @@
 //! pass. Ops are deterministic and random masks are functions of their place, so the bits are the same.
 
 mod cut;
+mod doubled;
 mod exact;
 mod flow;
 mod ladder;
@@ -11,7 +12,7 @@ pub use ladder::{Ladder, Rung};
 pub use selection::{Part, Recompute, recomputed_nodes};
 
 use super::PlanError;
-use super::sketch::{NodeSketch, Origin, Sketch};
+use super::sketch::{Flow, NodeSketch, Origin, Sketch};
 use crate::graph::Target;
 use crate::graph::{Graph, NodeId, Role, ValueId};
 use smallvec::SmallVec;

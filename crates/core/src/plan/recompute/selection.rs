@@ -2,7 +2,7 @@
 
 use crate::graph::Target;
 use crate::graph::{Graph, NodeId, Role};
-use crate::plan::sketch::Sketch;
+use crate::plan::sketch::{Flow, Sketch};
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 
