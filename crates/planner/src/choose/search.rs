@@ -32,8 +32,8 @@ pub(super) struct PlanSearch<'a> {
     bases: Bases<'a>,
     /// What is not faster than this is of no use.
     bound: Option<f64>,
-    /// What was found in the fixed budgets, by their number.
-    found: FxHashMap<i32, Option<Settings>>,
+    /// What was found in the fixed budgets, by their number and whether settings that need least were tried.
+    found: FxHashMap<(i32, bool), Option<Settings>>,
     /// The bytes that there are; 0 where that is not known.
     room: usize,
     /// What another search found: where its levers stand is a good place to start from.
@@ -122,6 +122,11 @@ impl<'a> PlanSearch<'a> {
 
     /// The fastest candidate whose live peak is at most `budget` bytes.
     pub(super) fn fastest(&mut self, budget: usize) -> Result<Option<Candidate>, PlanError> {
+        self.fastest_from(budget, true)
+    }
+
+    /// The same; `or_smallest`: where nothing fits with the usual levers, go on from the settings that need least.
+    fn fastest_from(&mut self, budget: usize, or_smallest: bool) -> Result<Option<Candidate>, PlanError> {
         let start = self.start(self.task.spec.effective_batch);
         let mut best = None;
         self.scan(&start, budget, &mut best)?;
@@ -133,8 +138,7 @@ impl<'a> PlanSearch<'a> {
             self.scan(&other, budget, &mut best)?;
         }
         if best.is_none() && !self.is_bounded() {
-            // With the usual levers nothing fits: go on from the settings that need least.
-            if self.is_hopeless(budget)? {
+            if !or_smallest || self.is_hopeless(budget)? {
                 return Ok(None);
             }
             let smallest = self.smallest()?;
@@ -208,7 +212,8 @@ impl<'a> PlanSearch<'a> {
         let step = ((budget.max(1) as f64).log2() * STEPS_PER_DOUBLING).floor() as i32;
         let mut best = None;
         for at in (step - STEPS_BELOW..=step + 1).rev() {
-            match self.found_in(at)? {
+            // Where something fits, what is left for less memory is not faster.
+            match self.found_in(at, best.is_none())? {
                 Some(settings) => {
                     self.consider(&settings, budget, &mut best)?;
                     self.scan_ragged(&settings, settings.micro_batch, budget, &mut best)?;
@@ -222,13 +227,13 @@ impl<'a> PlanSearch<'a> {
     }
 
     /// The settings of the fastest candidate in a budget of 2^(step / steps per doubling) bytes.
-    fn found_in(&mut self, step: i32) -> Result<Option<Settings>, PlanError> {
-        if let Some(found) = self.found.get(&step) {
+    fn found_in(&mut self, step: i32, or_smallest: bool) -> Result<Option<Settings>, PlanError> {
+        if let Some(found) = self.found.get(&(step, or_smallest)) {
             return Ok(found.clone());
         }
-        let found = self.fastest(2f64.powf(f64::from(step) / STEPS_PER_DOUBLING) as usize)?;
-        let settings = found.map(|candidate| candidate.settings);
-        self.found.insert(step, settings.clone());
+        let budget = 2f64.powf(f64::from(step) / STEPS_PER_DOUBLING) as usize;
+        let settings = self.fastest_from(budget, or_smallest)?.map(|candidate| candidate.settings);
+        self.found.insert((step, or_smallest), settings.clone());
         Ok(settings)
     }
 

@@ -25,10 +25,8 @@ pub(super) fn pack(buffers: &[Lifetime]) -> Placement {
         let mut order: Vec<usize> = (0..buffers.len()).collect();
         order.sort_by_key(|&i| rank(&buffers[i]));
         for fit in [Fit::Best, Fit::First] {
-            let candidate = place_in_order(buffers, &order, fit);
-            if best.as_ref().is_none_or(|b| candidate.end < b.end) {
-                best = Some(candidate);
-            }
+            let most = best.as_ref().map_or(usize::MAX, |best| best.end);
+            best = place_in_order(buffers, &order, fit, most).or(best);
             if let Some(good) = best.take_if(|b| b.end - floor <= spare) {
                 return good;
             }
@@ -66,22 +64,22 @@ enum Fit {
     First,
 }
 
-fn place_in_order(buffers: &[Lifetime], order: &[usize], fit: Fit) -> Placement {
+/// `None` as soon as something would not end before `most`.
+fn place_in_order(buffers: &[Lifetime], order: &[usize], fit: Fit, most: usize) -> Option<Placement> {
     let mut offsets = vec![0; buffers.len()];
     let mut shelf = Shelf::new(buffers);
     let mut end = 0;
     for &i in order.iter().filter(|&&i| buffers[i].bytes > 0) {
         let buffer = &buffers[i];
         offsets[i] = find_gap(shelf.candidates(buffer), buffer, fit);
-        end = end.max(offsets[i] + buffer.bytes);
-        shelf.insert(Placed {
-            start: offsets[i],
-            end: offsets[i] + buffer.bytes,
-            first: buffer.first,
-            last: buffer.last,
-        });
+        let stop = offsets[i] + buffer.bytes;
+        if stop >= most {
+            return None;
+        }
+        end = end.max(stop);
+        shelf.insert(Placed { start: offsets[i], end: stop, first: buffer.first, last: buffer.last });
     }
-    Placement { offsets, end }
+    Some(Placement { offsets, end })
 }
 
 #[derive(Clone, Copy)]
