@@ -216,7 +216,7 @@ impl<'a> PlanSearch<'a> {
             match self.found_in(at, best.is_none())? {
                 Some(settings) => {
                     self.consider(&settings, budget, &mut best)?;
-                    self.scan_ragged(&settings, settings.micro_batch, budget, &mut best)?;
+                    self.scan_ragged_at(&settings, settings.micro_batch, budget, &mut best)?;
                 }
                 None if at <= step => break,
                 None => {}
@@ -333,10 +333,7 @@ impl<'a> PlanSearch<'a> {
                 break;
             }
         }
-        match best.as_ref().map(|best| best.settings.micro_batch) {
-            Some(even) => self.scan_ragged(like, even, budget, best),
-            None => Ok(()),
-        }
+        self.scan_ragged(like, budget, best)
     }
 
     /// The micro-batch that about fits without recompute, if the whole batch does not: mostly it is near the best, and the
@@ -354,8 +351,32 @@ impl<'a> PlanSearch<'a> {
         Ok(likely.filter(|likely| !self.bases.is_too_large(likely, budget)))
     }
 
-    /// The ragged micro-batches next to an even one.
-    fn scan_ragged(
+    /// From the micro-batch of `like` to larger and to smaller ones, until two in a row are no better.
+    fn scan_around(&mut self, like: &Settings, budget: usize, best: &mut Option<Candidate>) -> Result<(), PlanError> {
+        let sizes = even_micro_batches(&self.task.place());
+        let (larger, others) = sizes.split_at(sizes.partition_point(|&size| size > like.micro_batch));
+        let smaller = others.iter().filter(|&&size| size < like.micro_batch).copied().collect::<Vec<_>>();
+        for sizes in [larger.iter().rev().copied().collect(), smaller] {
+            let mut missed = 0;
+            for size in sizes {
+                self.consider(&self.with(like, size), budget, best)?;
+                let is_better = best.as_ref().is_some_and(|best| best.settings.micro_batch == size);
+                missed = if is_better { 0 } else { missed + 1 };
+                if missed == 2 {
+                    break;
+                }
+            }
+        }
+        self.scan_ragged(like, budget, best)
+    }
+
+    /// The ragged micro-batches next to the best, if that is even.
+    fn scan_ragged(&mut self, like: &Settings, budget: usize, best: &mut Option<Candidate>) -> Result<(), PlanError> {
+        let Some(even) = best.as_ref().map(|best| best.settings.micro_batch) else { return Ok(()) };
+        self.scan_ragged_at(like, even, budget, best)
+    }
+
+    fn scan_ragged_at(
         &mut self,
         like: &Settings,
         even: usize,
@@ -384,13 +405,13 @@ impl<'a> PlanSearch<'a> {
             self.climb(values.iter().skip(at + 1), budget, best)?;
             self.climb(values.iter().take(at).rev(), budget, best)?;
             if let Some(better) = best.as_ref().map(|b| b.settings.clone()).filter(|better| *better != like) {
-                self.scan(&better, budget, best)?;
+                self.scan_around(&better, budget, best)?;
             }
         }
         Ok(())
     }
 
-    /// Goes on as long as each value is better than the one before.
+    /// Goes as long as each value is better than the one before.
     fn climb<'v>(
         &mut self,
         values: impl Iterator<Item = &'v Settings>,
