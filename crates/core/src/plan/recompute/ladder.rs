@@ -215,7 +215,7 @@ impl Ladder {
         Ok(self.lowest(0)?.is_some_and(|lowest| lowest.measured.live_bytes <= room))
     }
 
-    /// The first step from `first` on that fits `room` bytes, found by halving; none if it runs more than `most` seconds
+    /// The first step from `first` on that fits `room` bytes, found by guessing and halving; none if it runs more than `most` seconds
     /// again.
     fn fitting_step(&mut self, first: usize, room: usize, most: f64) -> Result<Option<Rung>, PlanError> {
         let (mut low, mut high) = (first, self.end().saturating_sub(1));
@@ -236,15 +236,19 @@ impl Ladder {
                 None => return Ok(None),
             }
         }
+        let mut guesses = true;
         while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            let measured = self.measure(middle)?.measured;
+            let (above, below) = (self.measure(low)?.measured.live_bytes, self.measure(high)?.measured.live_bytes);
+            let middle = if guesses { between(low, high, (above, below), room) } else { low + (high - low) / 2 };
+            let (measured, before) = (self.measure(middle)?.measured, high - low);
             match measured.live_bytes <= room {
                 true => high = middle,
                 // What fits runs more again than this.
                 false if measured.extra_seconds > most => return Ok(None),
                 false => low = middle,
             }
+            // A guess that took off little is followed by a half.
+            guesses = !guesses || (high - low) * 2 <= before;
         }
         Ok(Some(self.measure(high)?).filter(|rung| rung.measured.extra_seconds <= most))
     }
@@ -307,6 +311,12 @@ impl Ladder {
         };
         Ok(lives.places.iter().map(alive).collect())
     }
+}
+
+/// Where between two rungs `room` would be, if every step on the way saved as much; neither of the two.
+fn between(low: usize, high: usize, (above, below): (usize, usize), room: usize) -> usize {
+    let share = above.saturating_sub(room) as f64 / above.saturating_sub(below).max(1) as f64;
+    (low + (share * (high - low) as f64).round() as usize).clamp(low + 1, high - 1)
 }
 
 /// Bytes and seconds of running `again` again.
