@@ -156,8 +156,8 @@ impl Graph {
         self.nodes.push(Node {
             name: path,
             op,
-            inputs: inputs.to_vec(),
-            outputs: ids.clone(),
+            inputs: SmallVec::from_slice(inputs),
+            outputs: SmallVec::from_slice(&ids),
             role: self.role,
             segment: self.segment,
         });
@@ -233,7 +233,7 @@ impl Graph {
         more.iter().for_each(|input| self.reads[input.index()] += 1);
         let node = &mut self.nodes[id.index()];
         node.op = OpRef::Plain(Arc::new(op));
-        node.inputs.extend(more);
+        node.inputs.extend_from_slice(more);
         node.outputs.push(value);
         Some(value)
     }

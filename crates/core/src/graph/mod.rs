@@ -14,6 +14,7 @@ use crate::types::{DType, Type, Types};
 use rustc_hash::FxHashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -163,8 +164,8 @@ impl OpRef {
 pub struct Node {
     pub name: String,
     pub op: OpRef,
-    pub inputs: Vec<ValueId>,
-    pub outputs: Vec<ValueId>,
+    pub inputs: SmallVec<[ValueId; 4]>,
+    pub outputs: SmallVec<[ValueId; 2]>,
     pub role: Role,
     /// The repeated layer it belongs to, if any: the unit of recompute by layers.
     pub segment: Option<u32>,

@@ -6,6 +6,7 @@ use crate::kernels::cpu::CpuIo;
 use crate::kernels::cuda::{CudaError, Launch};
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 use std::any::Any;
 use std::fmt::Debug;
 use thiserror::Error;
@@ -223,7 +224,7 @@ impl Vjp<'_> {
         self.graph.node(self.node).inputs[index]
     }
 
-    pub fn inputs(&self) -> Vec<ValueId> {
+    pub fn inputs(&self) -> SmallVec<[ValueId; 4]> {
         self.graph.node(self.node).inputs.clone()
     }
 

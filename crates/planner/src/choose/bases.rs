@@ -5,7 +5,8 @@ use super::memo::{Memo, locked};
 use crate::choose::Pins;
 use crate::program::contrastive::REPLAY;
 use crate::program::{
-    MICRO_STEP, STEP, Settings, StepSpec, UPDATE, micro_step, other_phases, phase, training_phases, update_phase,
+    MICRO_STEP, STEP, Settings, StepSpec, UPDATE, evaluation_phase, micro_step, phase, training_phases, update_phase,
+    writing_phases,
 };
 use plimsoll_core::graph::{Graph, Space};
 use plimsoll_core::plan::{
@@ -326,26 +327,15 @@ impl<'a> Bases<'a> {
     }
 
     fn update(&self, micro: &Graph, settings: &Settings) -> Result<Update, PlanError> {
-        let update = phase(UPDATE, update_phase(&[micro], self.task.spec, settings)?, 1);
-        let mut needs = Needs::default();
-        needs.add_residents(&update.graph);
-        needs.add_phase(&update, self.task.profile, &self.task.options)?;
-        Ok(Update { input_bytes: input_bytes(&update.graph), needs })
+        let update = [phase(UPDATE, update_phase(&[micro], self.task.spec, settings)?, 1)];
+        Ok(Update { input_bytes: input_bytes(&update[0].graph), needs: self.needs(&update)? })
     }
 
     fn training_of(&self, phases: Vec<Phase>) -> Result<Training, PlanError> {
-        let (mut main, mut rest) = (None, Needs::default());
-        for phase in phases {
-            match [STEP, MICRO_STEP, REPLAY].contains(&&*phase.name) {
-                true => main = Some(Arc::new(self.main(&phase)?)),
-                false => {
-                    rest.add_residents(&phase.graph);
-                    rest.add_phase(&phase, self.task.profile, &self.task.options)?;
-                }
-            }
-        }
-        let main = main.ok_or_else(|| PlanError::Broken("the program has no backward pass".into()))?;
-        Ok(Training { rest, main })
+        let is_main = |phase: &Phase| [STEP, MICRO_STEP, REPLAY].contains(&&*phase.name);
+        let (main, rest): (Vec<Phase>, Vec<Phase>) = phases.into_iter().partition(is_main);
+        let main = main.last().ok_or_else(|| PlanError::Broken("the program has no backward pass".into()))?;
+        Ok(Training { rest: self.needs(&rest)?, main: Arc::new(self.main(main)?) })
     }
 
     fn main(&self, phase: &Phase) -> Result<Main, PlanError> {
@@ -370,16 +360,20 @@ impl<'a> Bases<'a> {
     /// The phases beside a step, the same for every micro-batch, with so many samples to an evaluation.
     pub(super) fn others(&self, settings: &Settings, evaluate_batch: Option<usize>) -> Result<Arc<Needs>, PlanError> {
         let Settings { attention, block_group, loss_chunk, feed_forward, .. } = *settings;
-        let key = (attention, block_group, loss_chunk, feed_forward, evaluate_batch);
-        let spec = StepSpec { evaluate_batch, ..self.task.spec.clone() };
-        self.memo.others.get(key, || {
-            let mut needs = Needs::default();
-            for phase in other_phases(self.task.family, &spec, settings)? {
-                needs.add_residents(&phase.graph);
-                needs.add_phase(&phase, self.task.profile, &self.task.options)?;
-            }
+        let forms = (attention, block_group, feed_forward);
+        let (family, spec) = (self.task.family, StepSpec { evaluate_batch, ..self.task.spec.clone() });
+        let writing = self.memo.writings.get(forms, || self.needs(&writing_phases(family, &spec, settings)?))?;
+        self.memo.others.get((forms, loss_chunk, evaluate_batch), || {
+            let mut needs = Needs::clone(&writing);
+            needs.add_phases(&Vec::from_iter(evaluation_phase(family, &spec, settings)?), &self.task)?;
             Ok(needs)
         })
+    }
+
+    fn needs(&self, phases: &[Phase]) -> Result<Needs, PlanError> {
+        let mut needs = Needs::default();
+        needs.add_phases(phases, &self.task)?;
+        Ok(needs)
     }
 }
 
@@ -414,10 +408,18 @@ impl Needs {
         }
     }
 
-    fn add_phase(&mut self, phase: &Phase, profile: &Profile, options: &LayoutOptions) -> Result<(), PlanError> {
-        self.live_bytes = self.live_bytes.max(live_bytes(&phase.graph, options)?);
+    fn add_phases(&mut self, phases: &[Phase], task: &Task<'_>) -> Result<(), PlanError> {
+        for phase in phases {
+            self.add_residents(&phase.graph);
+            self.add_phase(phase, task)?;
+        }
+        Ok(())
+    }
+
+    fn add_phase(&mut self, phase: &Phase, task: &Task<'_>) -> Result<(), PlanError> {
+        self.live_bytes = self.live_bytes.max(live_bytes(&phase.graph, &task.options)?);
         if phase.repeat > 0 {
-            self.step_seconds += phase.repeat as f64 * profile.graph_seconds(&phase.graph);
+            self.step_seconds += phase.repeat as f64 * task.profile.graph_seconds(&phase.graph);
         }
         Ok(())
     }

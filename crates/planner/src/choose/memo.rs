@@ -55,8 +55,11 @@ pub(super) fn locked<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The forms that phases beside a step are built in, and how many samples they evaluate.
-pub(super) type OtherKey = (AttentionForm, usize, usize, FeedForwardForm, Option<usize>);
+/// The forms that phases beside a step are built in: the second is how many blocks go together.
+pub(super) type Forms = (AttentionForm, usize, FeedForwardForm);
+
+/// With how many logits at a time, and of how many samples.
+type OtherKey = (Forms, usize, Option<usize>);
 
 /// Settings whose accumulation is no more than whether there is one, and how many samples are evaluated.
 type PlanKey = (Settings, Option<usize>);
@@ -71,6 +74,7 @@ pub(crate) struct Memo {
     pub(super) updates: Shelf<Settings, Update>,
     pub(super) residents: Shelf<Settings, usize>,
     pub(super) others: Shelf<OtherKey, Needs>,
+    pub(super) writings: Shelf<Forms, Needs>,
     /// None where nobody is going to ask again.
     placed: Option<Shelf<PlanKey, (Program, Layout)>>,
     /// Whether the smallest plan of what does not fit may have gaps that a search for another would close.

@@ -122,11 +122,28 @@ pub(crate) fn training_phases(
 }
 
 /// The phases beside a step: evaluation and writing. They do not depend on micro-batch and recompute.
-pub(crate) fn other_phases(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Vec<Phase>, PlanError> {
+fn other_phases(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Vec<Phase>, PlanError> {
+    let mut phases = Vec::from_iter(evaluation_phase(family, spec, settings)?);
+    phases.extend(writing_phases(family, spec, settings)?);
+    Ok(phases)
+}
+
+pub(crate) fn evaluation_phase(
+    family: &dyn Family,
+    spec: &StepSpec,
+    settings: &Settings,
+) -> Result<Option<Phase>, PlanError> {
+    let evaluated = |batch| Ok(phase(EVALUATE, evaluate(family, spec, settings, batch)?, 0));
+    spec.evaluate_batch.map(evaluated).transpose()
+}
+
+/// What writes texts has no loss: nor do these phases depend on how that is computed.
+pub(crate) fn writing_phases(
+    family: &dyn Family,
+    spec: &StepSpec,
+    settings: &Settings,
+) -> Result<Vec<Phase>, PlanError> {
     let mut phases = Vec::new();
-    if let Some(batch) = spec.evaluate_batch {
-        phases.push(phase(EVALUATE, evaluate(family, spec, settings, batch)?, 0));
-    }
     if spec.samples_text
         && let Some(graph) = next_token(family, spec, settings)
     {

@@ -239,7 +239,8 @@ mod tests {
             let order: Vec<usize> = (0..buffers.len()).collect();
             for fit in [Fit::Best, Fit::First] {
                 let mut shelf = Shelf::new(&buffers);
-                let found = place_in_order(&buffers, &order, fit);
+                let found = place_in_order(&buffers, &order, fit, usize::MAX).unwrap();
+                assert!(place_in_order(&buffers, &order, fit, found.end).is_none(), "no better than it is");
                 for (buffer, &offset) in buffers.iter().zip(&found.offsets).filter(|(b, _)| b.bytes > 0) {
                     assert_eq!(find_gap(&shelf.all, buffer, fit), offset);
                     let (end, first, last) = (offset + buffer.bytes, buffer.first, buffer.last);
