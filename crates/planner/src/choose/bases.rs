@@ -86,6 +86,14 @@ pub(super) struct Main {
     seconds: f64,
     repeat: usize,
     input_bytes: usize,
+    nodes: usize,
+}
+
+impl Training {
+    /// Nodes that its ladder remembers.
+    pub(super) fn nodes(&self) -> usize {
+        self.main.nodes
+    }
 }
 
 /// An update on its own.
@@ -344,8 +352,8 @@ impl<'a> Bases<'a> {
         own.add_residents(&phase.graph);
         let nodes = ladder.seconds();
         let seconds = nodes + self.task.profile.start_seconds(&phase.graph, nodes);
-        let (ladder, input_bytes) = (Mutex::new(ladder), input_bytes(&phase.graph));
-        Ok(Main { residents: own.residents, ladder, seconds, repeat: phase.repeat, input_bytes })
+        let (nodes, ladder, input_bytes) = (ladder.nodes(), Mutex::new(ladder), input_bytes(&phase.graph));
+        Ok(Main { residents: own.residents, ladder, seconds, repeat: phase.repeat, input_bytes, nodes })
     }
 
     fn ladder(&self, graph: &Graph) -> Result<Ladder, PlanError> {

@@ -17,22 +17,24 @@ pub struct Memos {
     /// The one asked for last comes first.
     kinds: Mutex<Vec<(String, Arc<Memo>)>>,
     most: usize,
+    most_nodes: usize,
     allows_gaps: bool,
 }
 
-/// Kinds that are remembered: of a large model each takes some dozens of megabytes.
+/// Kinds that are remembered, and nodes of graphs over all of them: each takes half a kilobyte.
 const FEW: usize = 6;
+const MOST_NODES: usize = 300_000;
 
 impl Default for Memos {
     fn default() -> Memos {
-        Memos { kinds: Mutex::default(), most: FEW, allows_gaps: false }
+        Memos { kinds: Mutex::default(), most: FEW, most_nodes: MOST_NODES, allows_gaps: false }
     }
 }
 
 impl Memos {
     /// For recipes that are compared: all are remembered, and how much those need that do not fit is told but for gaps.
     pub(crate) fn to_compare() -> Memos {
-        Memos { most: usize::MAX, allows_gaps: true, ..Memos::default() }
+        Memos { most: usize::MAX, most_nodes: usize::MAX, allows_gaps: true, ..Memos::default() }
     }
 
     /// What is known of trainings of this kind.
@@ -40,6 +42,10 @@ impl Memos {
         // A device may be measured anew under its name.
         let kind = format!("{} {:?}", kind(recipe, device), device.profile);
         let mut kinds = locked(&self.kinds);
+        // The oldest of those that are too much together; one alone begins anew.
+        while kinds.iter().map(|(_, memo)| memo.nodes()).sum::<usize>() > self.most_nodes {
+            kinds.pop();
+        }
         let memo = match kinds.iter().position(|(known, _)| *known == kind) {
             Some(at) => kinds.remove(at).1,
             None => Arc::new(Memo { allows_gaps: self.allows_gaps, ..Memo::default() }),
@@ -85,6 +91,10 @@ impl Memo {
     /// Keeps whole plans too: for many recipes, one after the other.
     pub(crate) fn for_many() -> Memo {
         Memo { placed: Some(Shelf::default()), ..Memo::default() }
+    }
+
+    fn nodes(&self) -> usize {
+        locked(&self.trainings.0).values().map(|training| training.nodes()).sum()
     }
 
     /// A program with its layout. Where a micro-step is has nothing to do with how often it runs.
@@ -164,5 +174,16 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &of(8)), "still there, and now the last again");
         (20..20 + FEW as u64).for_each(|length| drop(of(length)));
         assert!(!Arc::ptr_eq(&first, &of(8)), "forgotten");
+    }
+
+    #[test]
+    fn what_is_too_much_together_is_forgotten_from_the_oldest_on() {
+        let memos = Memos { most_nodes: 0, ..Memos::default() };
+        let (recipe, device) = (recipe("encoder-small", &[]), Device::from_name("rtx-2060").unwrap());
+        let first = memos.of(&recipe, &device);
+        assert!(Arc::ptr_eq(&first, &memos.of(&recipe, &device)), "nothing was built for it");
+        plan_among(&memos, &recipe, &device).unwrap();
+        assert!(first.nodes() > 0);
+        assert!(!Arc::ptr_eq(&first, &memos.of(&recipe, &device)), "it was more than there is room for");
     }
 }

@@ -113,6 +113,11 @@ impl Ladder {
         self.times.seconds().iter().sum()
     }
 
+    /// Nodes of the graph: what it holds of each takes about as many bytes.
+    pub fn nodes(&self) -> usize {
+        self.sketch.nodes.len()
+    }
+
     /// Number of rungs.
     fn len(&self) -> usize {
         match &self.rungs {
