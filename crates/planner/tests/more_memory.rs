@@ -1,7 +1,7 @@
 //! More memory never predicts a slower step: budgets in small steps around every change of plan.
 
 use plimsoll_models::recipe::Recipe;
-use plimsoll_planner::choose::plan;
+use plimsoll_planner::choose::{Memos, plan_among};
 use plimsoll_planner::{Device, PlanFailure};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -40,6 +40,8 @@ struct Curve {
     name: String,
     recipe: Recipe,
     device: Device,
+    /// What plans in other budgets are built from, too: it changes none of them.
+    memos: Memos,
     ms: BTreeMap<u64, f64>,
 }
 
@@ -49,7 +51,8 @@ impl Curve {
         let sets: Vec<String> = sets.iter().map(|set| set.to_string()).collect();
         let recipe = Recipe::load(&path, &sets).unwrap_or_else(|error| panic!("{file}: {error}"));
         let name = format!("{file} {sets:?} on {card}");
-        Curve { name, recipe, device: Device::from_name(card).unwrap(), ms: BTreeMap::new() }
+        let (device, memos) = (Device::from_name(card).unwrap(), Memos::default());
+        Curve { name, recipe, device, memos, ms: BTreeMap::new() }
     }
 
     fn ask(&mut self, budget: u64) -> Option<f64> {
@@ -58,7 +61,7 @@ impl Curve {
         }
         // The budget of a recipe without one is 95 % of what is free.
         let device = Device { free_bytes: budget * 100 / 95 + 1, ..self.device.clone() };
-        match plan(&self.recipe, &device) {
+        match plan_among(&self.memos, &self.recipe, &device) {
             Ok(planned) => {
                 self.ms.insert(budget, planned.choice.predicted_step_ms);
                 Some(planned.choice.predicted_step_ms)
@@ -70,7 +73,7 @@ impl Curve {
 
     /// The smallest budget, as the refusal of none at all says it.
     fn smallest(&self) -> u64 {
-        match plan(&self.recipe, &Device { free_bytes: 1, ..self.device.clone() }) {
+        match plan_among(&self.memos, &self.recipe, &Device { free_bytes: 1, ..self.device.clone() }) {
             Err(PlanFailure::DoesNotFit(smallest)) => smallest.planned_peak_bytes(),
             Err(error) => panic!("{}: {error}", self.name),
             Ok(_) => panic!("{}: a plan in one byte", self.name),

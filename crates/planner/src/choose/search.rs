@@ -27,13 +27,26 @@ const FEWER_LOGITS: usize = 4;
 /// Ragged micro-batches tried on either side of the best even one.
 const RAGGED: usize = 4;
 
+/// Where a search starts, besides the usual settings.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Starts {
+    /// Where nothing fits with the usual levers: at the settings that need least.
+    smallest: bool,
+    /// Where the levers of another search stand.
+    like: bool,
+}
+
+impl Starts {
+    const ALL: Starts = Starts { smallest: true, like: true };
+}
+
 pub(super) struct PlanSearch<'a> {
     pub task: Task<'a>,
     bases: Bases<'a>,
     /// What is not faster than this is of no use.
     bound: Option<f64>,
-    /// What was found in the fixed budgets, by their number and whether settings that need least were tried.
-    found: FxHashMap<(i32, bool), Option<Settings>>,
+    /// What was found in the fixed budgets, by their number and where it was looked for.
+    found: FxHashMap<(i32, Starts), Option<Settings>>,
     /// The bytes that there are; 0 where that is not known.
     room: usize,
     /// What another search found: where its levers stand is a good place to start from.
@@ -122,11 +135,10 @@ impl<'a> PlanSearch<'a> {
 
     /// The fastest candidate whose live peak is at most `budget` bytes.
     pub(super) fn fastest(&mut self, budget: usize) -> Result<Option<Candidate>, PlanError> {
-        self.fastest_from(budget, true)
+        self.fastest_from(budget, Starts::ALL)
     }
 
-    /// The same; `or_smallest`: where nothing fits with the usual levers, go on from the settings that need least.
-    fn fastest_from(&mut self, budget: usize, or_smallest: bool) -> Result<Option<Candidate>, PlanError> {
+    fn fastest_from(&mut self, budget: usize, starts: Starts) -> Result<Option<Candidate>, PlanError> {
         let start = self.start(self.task.spec.effective_batch);
         let mut best = None;
         self.scan(&start, budget, &mut best)?;
@@ -134,11 +146,13 @@ impl<'a> PlanSearch<'a> {
         if is_tight {
             self.consider_whole(&start, budget, &mut best)?;
         }
-        for other in self.other_starts(&start, best.as_ref().filter(|_| !is_tight))? {
-            self.scan(&other, budget, &mut best)?;
+        let like = self.like.iter().filter(|_| starts.like).map(|like| like_of(like, &start)).collect::<Vec<_>>();
+        let others = self.other_starts(&start, best.as_ref().filter(|_| !is_tight))?;
+        for other in others.iter().chain(&like) {
+            self.scan(other, budget, &mut best)?;
         }
         if best.is_none() && !self.is_bounded() {
-            if !or_smallest || self.is_hopeless(budget)? {
+            if !starts.smallest || self.is_hopeless(budget)? {
                 return Ok(None);
             }
             let smallest = self.smallest()?;
@@ -176,7 +190,7 @@ impl<'a> PlanSearch<'a> {
     }
 
     /// Where else to start: with levers at a value that is faster for a large, a middling or a small micro-batch than both
-    /// `start` and what was found, or at any where memory is tight; and where those of another search stand.
+    /// `start` and what was found, or at any where memory is tight.
     fn other_starts(&mut self, start: &Settings, found: Option<&Candidate>) -> Result<Vec<Settings>, PlanError> {
         let (place, mut starts) = (self.task.place(), Vec::new());
         for other in LEVERS.iter().flat_map(|lever| lever.other_starts(&place, start)) {
@@ -188,9 +202,6 @@ impl<'a> PlanSearch<'a> {
                 starts.push(other);
             }
         }
-        let Settings { recompute, offload, .. } = start;
-        let like = |like: &Settings| Settings { recompute: recompute.clone(), offload: *offload, ..like.clone() };
-        starts.extend(self.like.iter().map(like));
         Ok(starts)
     }
 
@@ -212,29 +223,35 @@ impl<'a> PlanSearch<'a> {
         let step = ((budget.max(1) as f64).log2() * STEPS_PER_DOUBLING).floor() as i32;
         let mut best = None;
         for at in (step - STEPS_BELOW..=step + 1).rev() {
-            // Where something fits, what is left for less memory is not faster.
-            match self.found_in(at, best.is_none())? {
-                Some(settings) => {
-                    self.consider(&settings, budget, &mut best)?;
-                    self.scan_ragged_at(&settings, settings.micro_batch, budget, &mut best)?;
-                }
-                None if at <= step => break,
-                None => {}
+            let found = self.found_in(at, best.is_none())?;
+            if found.is_empty() && at <= step {
+                break;
+            }
+            for settings in found {
+                self.consider(&settings, budget, &mut best)?;
+                self.scan_ragged_at(&settings, settings.micro_batch, budget, &mut best)?;
             }
         }
         // Less than any of those budgets holds a plan.
         if best.is_none() { self.fastest(budget) } else { Ok(best) }
     }
 
-    /// The settings of the fastest candidate in a budget of 2^(step / steps per doubling) bytes.
-    fn found_in(&mut self, step: i32, or_smallest: bool) -> Result<Option<Settings>, PlanError> {
-        if let Some(found) = self.found.get(&(step, or_smallest)) {
-            return Ok(found.clone());
-        }
+    /// The settings of the fastest candidates in a budget of 2^(step / steps per doubling) bytes, found with and without
+    /// those of another search, which depend on what there is. `smallest`: what needs least is looked for only where nothing
+    /// fits so far, for it is not fast.
+    fn found_in(&mut self, step: i32, smallest: bool) -> Result<Vec<Settings>, PlanError> {
         let budget = 2f64.powf(f64::from(step) / STEPS_PER_DOUBLING) as usize;
-        let settings = self.fastest_from(budget, or_smallest)?.map(|candidate| candidate.settings);
-        self.found.insert((step, or_smallest), settings.clone());
-        Ok(settings)
+        let ways = [false, true].into_iter().take(1 + self.like.is_some() as usize);
+        let mut all = Vec::new();
+        for starts in ways.map(|like| Starts { smallest, like }) {
+            if !self.found.contains_key(&(step, starts)) {
+                let found = self.fastest_from(budget, starts)?.map(|candidate| candidate.settings);
+                self.found.insert((step, starts), found);
+            }
+            all.extend(self.found[&(step, starts)].clone());
+        }
+        all.dedup();
+        Ok(all)
     }
 
     /// Bytes of what lives over steps where there is least of it: without accumulation there are no accumulators, and
@@ -530,6 +547,11 @@ fn improved(before: &Option<Candidate>, after: &Option<Candidate>) -> bool {
         (Some(before), Some(after)) => after.beats(before),
         (before, after) => before.is_none() && after.is_some(),
     }
+}
+
+/// The levers of `like`, but for what goes to host memory.
+fn like_of(like: &Settings, start: &Settings) -> Settings {
+    Settings { recompute: start.recompute.clone(), offload: start.offload, ..like.clone() }
 }
 
 /// `base` with what `other` changed against `like`.

@@ -15,8 +15,6 @@ use rustc_hash::FxHashMap;
 pub(super) struct Step {
     pub layer: usize,
     pub nodes: Vec<NodeId>,
-    /// What it adds, about: where its nodes stand, and not where they run again.
-    pub seconds: f64,
 }
 
 /// The steps, those that save most bytes per second first; a layer's later step contains its earlier ones. `counts`
@@ -32,16 +30,16 @@ pub(super) fn steps(sketch: &Sketch, seconds: &[f64], counts: &[bool]) -> Vec<St
         for pair in hull(items).windows(2) {
             let saved = pair[0].bytes.saturating_sub(pair[1].bytes) as f64;
             let seconds = pair[1].seconds - pair[0].seconds;
-            upgrades.push(Upgrade { price: saved / seconds.max(1e-12), seconds, to: pair[1].clone(), members });
+            upgrades.push(Upgrade { price: saved / seconds.max(1e-12), to: pair[1].clone(), members });
         }
     }
     // By price, then by layer: the same steps on every run.
     upgrades.sort_by(|a, b| b.price.total_cmp(&a.price).then(a.members[0].cmp(&b.members[0])));
     let mut steps = Vec::new();
-    for Upgrade { seconds, to, members, .. } in upgrades {
+    for Upgrade { to, members, .. } in upgrades {
         for &layer in members {
             let chosen = to.again.iter().zip(&layers[layer].nodes).filter(|(again, _)| **again);
-            steps.push(Step { layer, nodes: chosen.map(|(_, &node)| node).collect(), seconds });
+            steps.push(Step { layer, nodes: chosen.map(|(_, &node)| node).collect() });
         }
     }
     steps
@@ -51,7 +49,6 @@ pub(super) fn steps(sketch: &Sketch, seconds: &[f64], counts: &[bool]) -> Vec<St
 struct Upgrade<'m> {
     /// Bytes per second.
     price: f64,
-    seconds: f64,
     to: Point,
     members: &'m [usize],
 }

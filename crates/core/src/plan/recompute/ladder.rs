@@ -220,55 +220,58 @@ impl Ladder {
         Ok(self.lowest(0)?.is_some_and(|lowest| lowest.measured.live_bytes <= room))
     }
 
-    /// The first step from `first` on that fits `room` bytes, found by guessing and halving; none if it runs more than `most` seconds
-    /// again.
+    /// The first step from `first` on that fits `room` bytes; none if it runs more than `most` seconds again. From layer to
+    /// layer a kind of step needs less and less, but where a kind begins more may be needed for a while: the first that fits
+    /// at its end is the one, however much room there is.
     fn fitting_step(&mut self, first: usize, room: usize, most: f64) -> Result<Option<Rung>, PlanError> {
-        let (mut low, mut high) = (first, self.end().saturating_sub(1));
-        if low > high || self.len() == 0 {
+        if self.len() == 0 {
             return Ok(None);
         }
-        let start = self.measure(low)?;
+        let start = self.measure(first)?;
         if start.measured.live_bytes <= room {
             return Ok(Some(start));
         }
-        if self.is_out_of_reach(room, most)? {
-            return Ok(None);
-        }
-        if self.measure(high)?.measured.live_bytes > room {
-            // Before it there may be one that needs less.
-            match self.lowest_step(first)?.filter(|lowest| lowest.measured.live_bytes <= room) {
-                Some(lowest) => high = lowest.index,
-                None => return Ok(None),
+        let mut low = first;
+        for end in self.ends().into_iter().filter(|&end| end > first) {
+            let Measured { live_bytes, extra_seconds } = self.measure(end)?.measured;
+            if live_bytes <= room {
+                let rung = self.first_between(low, end, room)?;
+                return Ok(Some(rung).filter(|rung| rung.measured.extra_seconds <= most));
             }
+            if extra_seconds > most {
+                return Ok(None);
+            }
+            low = end;
         }
+        Ok(None)
+    }
+
+    /// The first step behind `low`, which does not fit, up to `high`, which does, found by guessing and halving.
+    fn first_between(&mut self, mut low: usize, mut high: usize, room: usize) -> Result<Rung, PlanError> {
         let mut guesses = true;
         while high - low > 1 {
             let (above, below) = (self.measure(low)?.measured.live_bytes, self.measure(high)?.measured.live_bytes);
             let middle = if guesses { between(low, high, (above, below), room) } else { low + (high - low) / 2 };
-            let (measured, before) = (self.measure(middle)?.measured, high - low);
-            match measured.live_bytes <= room {
+            let before = high - low;
+            match self.measure(middle)?.measured.live_bytes <= room {
                 true => high = middle,
-                // What fits runs more again than this.
-                false if measured.extra_seconds > most => return Ok(None),
                 false => low = middle,
             }
             // A guess that took off little is followed by a half.
             guesses = !guesses || (high - low) * 2 <= before;
         }
-        Ok(Some(self.measure(high)?).filter(|rung| rung.measured.extra_seconds <= most))
+        self.measure(high)
     }
 
-    /// Whether the first step that runs about `most` seconds again, and no fewer, needs more than `room` bytes.
-    fn is_out_of_reach(&mut self, room: usize, most: f64) -> Result<bool, PlanError> {
-        let Rungs::Steps { steps, .. } = &self.rungs else { return Ok(false) };
-        let mut seconds = 0.0;
-        let is_beyond = |step: &cut::Step| {
-            seconds += step.seconds;
-            seconds > most
-        };
-        let Some(last) = steps.iter().position(is_beyond) else { return Ok(false) };
-        let Measured { live_bytes, extra_seconds } = self.measure(last + 1)?.measured;
-        Ok(extra_seconds >= most && live_bytes > room)
+    /// The last steps of each kind; of few choices, each.
+    fn ends(&self) -> Vec<usize> {
+        match &self.rungs {
+            Rungs::Unknown | Rungs::All(_) => (0..self.len()).collect(),
+            Rungs::Steps { steps, .. } => {
+                let turns = (1..steps.len()).filter(|&i| steps[i].layer <= steps[i - 1].layer);
+                [0].into_iter().chain(turns).chain([steps.len()]).collect()
+            }
+        }
     }
 
     /// The rung with the fewest bytes, from `first` on if there are as many.
@@ -285,15 +288,8 @@ impl Ladder {
     /// More recompute needs less until the layer that is recomputed sets the peak: from the last step back to where it
     /// needs more again, in steps of a kind.
     fn lowest_step(&mut self, first: usize) -> Result<Option<Rung>, PlanError> {
-        let ends: Vec<usize> = match &self.rungs {
-            Rungs::Unknown | Rungs::All(_) => (0..self.len()).collect(),
-            Rungs::Steps { steps, .. } => {
-                let turns = (1..steps.len()).filter(|&i| steps[i].layer <= steps[i - 1].layer);
-                [0].into_iter().chain(turns).chain([steps.len()]).collect()
-            }
-        };
         let mut lowest: Option<Rung> = None;
-        for rung in ends.into_iter().rev().filter(|&rung| rung >= first) {
+        for rung in self.ends().into_iter().rev().filter(|&rung| rung >= first) {
             let rung = self.measure(rung)?;
             let live_bytes = rung.measured.live_bytes;
             match lowest.map(|other| other.measured.live_bytes) {
