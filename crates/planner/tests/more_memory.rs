@@ -148,9 +148,9 @@ fn more_memory_is_never_slower() {
     check(&[CASES[5]], &["t4", "rtx-4090"]);
 }
 
-/// Twelve recipes on six cards. Not met yet: README, "What is not there yet", says by how much.
+/// Twelve recipes on six cards.
 #[test]
-#[ignore = "four minutes on sixteen cores, for after changes to the planner or to predictions: `cargo test --release -p plimsoll-planner --test more_memory -- --ignored`"]
+#[ignore = "five minutes on two cores, for after changes to the planner or to predictions: `cargo test --release -p plimsoll-planner --test more_memory -- --ignored`"]
 fn more_memory_is_never_slower_for_any_recipe_and_card() {
     check(&CASES, &CARDS);
 }
