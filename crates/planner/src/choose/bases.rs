@@ -73,7 +73,7 @@ pub(super) struct Needs {
 /// The phases of a step that recompute nothing yet, however often the one is run that can.
 pub(super) struct Training {
     /// Of the phases where nothing is recomputed.
-    rest: Needs,
+    rest: Arc<Needs>,
     main: Arc<Main>,
 }
 
@@ -98,7 +98,7 @@ impl Training {
 
 /// An update on its own.
 pub(super) struct Update {
-    needs: Needs,
+    needs: Arc<Needs>,
     input_bytes: usize,
 }
 
@@ -336,14 +336,14 @@ impl<'a> Bases<'a> {
 
     fn update(&self, micro: &Graph, settings: &Settings) -> Result<Update, PlanError> {
         let update = [phase(UPDATE, update_phase(&[micro], self.task.spec, settings)?, 1)];
-        Ok(Update { input_bytes: input_bytes(&update[0].graph), needs: self.needs(&update)? })
+        Ok(Update { input_bytes: input_bytes(&update[0].graph), needs: Arc::new(self.needs(&update)?) })
     }
 
     fn training_of(&self, phases: Vec<Phase>) -> Result<Training, PlanError> {
         let is_main = |phase: &Phase| [STEP, MICRO_STEP, REPLAY].contains(&&*phase.name);
         let (main, rest): (Vec<Phase>, Vec<Phase>) = phases.into_iter().partition(is_main);
         let main = main.last().ok_or_else(|| PlanError::Broken("the program has no backward pass".into()))?;
-        Ok(Training { rest: self.needs(&rest)?, main: Arc::new(self.main(main)?) })
+        Ok(Training { rest: Arc::new(self.needs(&rest)?), main: Arc::new(self.main(main)?) })
     }
 
     fn main(&self, phase: &Phase) -> Result<Main, PlanError> {

@@ -428,7 +428,7 @@ impl<'a> PlanSearch<'a> {
         Ok(())
     }
 
-    /// Goes as long as each value is better than the one before.
+    /// Goes on as long as each value is better than the one before.
     fn climb<'v>(
         &mut self,
         values: impl Iterator<Item = &'v Settings>,

@@ -127,7 +127,7 @@ impl Ladder {
         }
     }
 
-    /// Up to here each rung runs more again than the one before, and needs less.
+    /// Up to here each rung runs more again than the one before.
     fn end(&self) -> usize {
         match &self.rungs {
             Rungs::Steps { steps, .. } => steps.len() + 1,
