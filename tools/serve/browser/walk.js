@@ -65,9 +65,12 @@ await test('first visit, form, planner answers while dragging', async () => {
   await page.getByText('Ready to train with batch 64').waitFor();
   const said = () => page.locator('.verdict strong').textContent();
   const seen = [await said()];
-  // At each stop the answer is about the batch that the slider stands at, before it is let go.
+  // At each stop the slider has moved on, and the answer is about the batch that it stands at, before it is let go.
   await drag(page, 'batch', [0.6, 0.7, 0.4, 0.8], async () => {
-    await page.waitForFunction(() => document.querySelector('.verdict strong').textContent.endsWith(` ${document.querySelector('[data-field=batch]').value}`));
+    await page.waitForFunction((before) => {
+      const now = document.querySelector('.verdict strong').textContent;
+      return now !== before && now.endsWith(` ${document.querySelector('[data-field=batch]').value}`);
+    }, seen.at(-1));
     seen.push(await said());
   });
   assert.equal(new Set(seen).size, 5, `said while dragging: ${seen}`);
