@@ -49,8 +49,8 @@ async function drag(page, name, steps, held = async () => {}) {
   await page.mouse.down();
   for (const share of steps) {
     await page.mouse.move(box.x + box.width * share, y, { steps: 4 });
-    // Moves are told to the page with its frames: an answer to the last but one would do otherwise, if it is quick.
-    await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+    // The page hears of moves a little later, and answers to those before may be quick.
+    await page.waitForTimeout(300);
     await held();
   }
   await page.mouse.up();
