@@ -63,6 +63,7 @@ pub(super) fn live_bytes_in(flow: &impl Flow, order: &[NodeId], sharing: bool) -
     check_total(&buffers)?;
     Ok(live_bytes_of(&buffers, sharing))
 }
+
 struct Pass<'f, F> {
     flow: &'f F,
     buffers: Vec<Lifetime>,

@@ -14,6 +14,8 @@ mod program;
 mod recompute;
 mod sketch;
 mod summary;
+#[cfg(test)]
+mod testing;
 mod verify;
 
 pub use cost::{AMOUNTS, Amount, Amounts, Grain, Profile, Speedups, Work, predicted_ms};

@@ -200,35 +200,13 @@ impl Pass<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::autodiff::gradients;
-    use crate::graph::{Init, Space};
-    use crate::ops::{Activate, Activation, CrossEntropy, LayerNorm, MatMul, Reshape};
+    use crate::graph::Space;
     use crate::plan::order;
-    use crate::types::{DType, Type};
+    use crate::plan::testing::{layers, with_gradients};
 
-    /// Two layers of norm, product and activation, with gradients.
     fn graph() -> Graph {
-        let mut graph = Graph::new("step", DType::F32);
-        let targets = graph.data("targets", Type::new(DType::I32, &[6])).unwrap();
-        let weights = graph.data("weights", Type::new(DType::F32, &[6])).unwrap();
-        let mut x = graph.data("x", Type::new(DType::F32, &[2, 3, 32])).unwrap();
-        for layer in 0..2 {
-            x = graph.layer(&format!("layers.{layer}"), |graph| {
-                let [scale, shift] = ["scale", "shift"].map(|n| graph.parameter(n, &[32], Init::Ones, false).unwrap());
-                let w = graph.parameter("w", &[32, 32], Init::Normal(0.1), true).unwrap();
-                let norm = graph.apply_all("norm", LayerNorm { eps: 1e-5 }, &[x, scale, shift]).unwrap()[0];
-                let rows = graph.apply("rows", Reshape { shape: vec![6, 32] }, &[norm]).unwrap();
-                let up = graph.apply("up", MatMul::TRANSPOSED, &[rows, w]).unwrap();
-                let act = graph.apply("act", Activate(Activation::Gelu), &[up]).unwrap();
-                graph.apply("cube", Reshape { shape: vec![2, 3, 32] }, &[act]).unwrap()
-            });
-        }
-        let logits = graph.apply("logits", Reshape { shape: vec![6, 32] }, &[x]).unwrap();
-        let loss = graph.apply("loss", CrossEntropy, &[logits, targets, weights]).unwrap();
-        let (seed, trained) = (graph.scalar("seed").unwrap(), graph.trained());
-        let grads = gradients(&mut graph, loss, seed, &trained).unwrap();
-        grads.into_iter().flatten().for_each(|grad| graph.keep(grad));
-        graph
+        let (graph, loss) = layers(2, 2);
+        with_gradients(graph, loss)
     }
 
     fn names(graph: &Graph, chosen: &[bool]) -> Vec<String> {

@@ -41,7 +41,8 @@ pub struct Ladder {
 }
 
 enum Rungs {
-    /// Too many to try all, and not looked for yet: most graphs are too slow, or need nothing run again.
+    /// Too many to try all, and not looked for yet: most graphs are too slow, or need nothing run again. The first runs
+    /// nothing again.
     Unknown,
     /// Every choice that nothing beats.
     All(Vec<Vec<bool>>),
@@ -113,7 +114,7 @@ impl Ladder {
         self.times.seconds().iter().sum()
     }
 
-    /// Nodes of the graph: what it holds of each takes about as many bytes.
+    /// Nodes of the graph, which is what it takes memory by.
     pub fn nodes(&self) -> usize {
         self.sketch.nodes.len()
     }
@@ -335,4 +336,33 @@ pub(super) fn measure(
         false => live_bytes_in(&doubled, &order_of(&doubled)?, sharing)?,
     };
     Ok(Measured { live_bytes, extra_seconds })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::testing::{layers, with_gradients};
+
+    /// Whatever was measured before, and though a rung may need more than the one before it.
+    #[test]
+    fn more_room_never_runs_more_again() {
+        let (graph, loss) = layers(12, 64);
+        let graph = with_gradients(graph, loss);
+        let new = || Ladder::new(&graph, &Target::CUDA, &Profile::cpu(1), true).unwrap();
+        let mut all = new();
+        all.find().unwrap();
+        let mut rooms: Vec<usize> = (0..all.len()).map(|rung| all.measure(rung).unwrap().measured.live_bytes).collect();
+        rooms.sort_unstable();
+        rooms.dedup();
+        assert!(rooms.len() > 12, "{} rooms", rooms.len());
+        let mut least = f64::INFINITY;
+        for room in rooms {
+            let Some(fresh) = new().fit(0, room, f64::INFINITY).unwrap() else { continue };
+            assert_eq!(all.fit(0, room, f64::INFINITY).unwrap(), Some(fresh));
+            let Measured { live_bytes, extra_seconds } = fresh.measured;
+            assert!(live_bytes <= room && extra_seconds <= least, "{extra_seconds} s in {room} bytes, {least} in less");
+            least = extra_seconds;
+        }
+        assert!(least <= 0.0, "nothing runs again where all fits");
+    }
 }
