@@ -148,6 +148,17 @@ fn more_memory_is_never_slower() {
     check(&[CASES[5]], &["t4", "rtx-4090"]);
 }
 
+/// Budgets, in MiB, where more was slower once: a rung of a ladder needed more than the one before it; and what was found
+/// with host memory depended on what was found without.
+#[test]
+fn where_more_was_slower_it_is_not() {
+    for (case, card, [less, more]) in [(CASES[2], "rtx-4090", [8316, 8331]), (CASES[8], "a100-40gb", [3809, 3890])] {
+        let mut curve = Curve::new(case, card);
+        assert!([less, more].into_iter().all(|budget| curve.ask(budget * MIB).is_some()), "{}", curve.name);
+        assert_eq!(curve.violations(), [""; 0]);
+    }
+}
+
 /// Twelve recipes on six cards.
 #[test]
 #[ignore = "five minutes on two cores, for after changes to the planner or to predictions: `cargo test --release -p plimsoll-planner --test more_memory -- --ignored`"]

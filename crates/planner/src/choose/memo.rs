@@ -21,7 +21,7 @@ pub struct Memos {
     allows_gaps: bool,
 }
 
-/// Kinds that are remembered, and nodes of graphs over all of them: each takes half a kilobyte.
+/// Kinds that are remembered, and nodes of graphs over all of them: of flan-t5-xl each takes 310 bytes, of CLIP 440.
 const FEW: usize = 6;
 const MOST_NODES: usize = 300_000;
 
