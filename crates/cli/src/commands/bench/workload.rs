@@ -21,7 +21,7 @@ const FULL: Kind = Kind::Text { vocab: 50257, layers: 24, ffn: 6400 };
 const SMALL: Kind = Kind::Text { vocab: 1000, layers: 4, ffn: 640 };
 
 /// The `-batched` names are how PyTorch writes the same model differently; here that is a decision of the plan.
-pub const WORKLOADS: [Workload; 17] = [
+pub const WORKLOADS: [Workload; 20] = [
     Workload { name: "hybrid", kind: Kind::Series { attention: "auto" } },
     Workload { name: "hybrid-materialized", kind: Kind::Series { attention: "materialized" } },
     Workload { name: "mu-sota", kind: FULL },
@@ -32,6 +32,9 @@ pub const WORKLOADS: [Workload; 17] = [
     Workload { name: "roberta-large", kind: Kind::Preset("roberta-large") },
     Workload { name: "deberta-v3-large", kind: Kind::Preset("microsoft/deberta-v3-large") },
     Workload { name: "bert-base", kind: Kind::Encoder { hidden: 768, layers: 12, heads: 12 } },
+    Workload { name: "roberta-base", kind: Kind::Preset("roberta-base") },
+    Workload { name: "xlm-roberta-base", kind: Kind::Preset("xlm-roberta-base") },
+    Workload { name: "deberta-v3-base", kind: Kind::Preset("microsoft/deberta-v3-base") },
     Workload { name: "minilm", kind: Kind::Encoder { hidden: 384, layers: 6, heads: 12 } },
     Workload { name: "bert-mini", kind: Kind::Encoder { hidden: 256, layers: 4, heads: 4 } },
     Workload { name: "flan-t5-xl", kind: Kind::T5 { d_model: 2048, d_ff: 5120, layers: 24, heads: 32 } },
