@@ -2,7 +2,8 @@
 
 use super::banded::{self, BandSpace};
 use super::grad::AttentionGrad;
-use super::{groups, *};
+use super::groups::{self, Sums};
+use super::*;
 use crate::kernels::cuda::{Arg, CudaError, DeviceTensor, Gemm, Grid, Kernel, Launch, Source};
 use crate::ops::device::{
     GEMM_BYTES, Regions, add_up, by_columns, by_rows, every, int, multiply, product, refuse_f64, round_to,
@@ -86,8 +87,8 @@ impl Form {
 
     /// Whether the kernel for queries computes Σ dout · out itself, and writes it for the one for keys: `out` is rounded, and
     /// where few keys share the weight, a sum over it too coarse.
-    fn sums_deltas(self, dtype: DType) -> bool {
-        self == Form::Groups || self == Form::Narrow && dtype.bytes() < 4
+    fn sums_deltas(self, op: &Attention, shape: &AttentionShape, dtype: DType) -> bool {
+        self == Form::Groups && Sums::new(op, shape, dtype, true).is_none() || self == Form::Narrow && dtype.bytes() < 4
     }
 
     /// The most queries, or keys, of `len` that a block computes; of a tensor core's 16 to a warp, as the `.cuh` of the
@@ -190,6 +191,8 @@ struct Space {
     dby_key: u64,
     dtables: [u64; 2],
     gemm: u64,
+    /// Of gradients in one pass: sums of those of queries, and how many have added to them.
+    sums: [u64; 2],
     end: u64,
     /// Samples that run at a time.
     group: usize,
@@ -201,8 +204,10 @@ struct Space {
 
 impl Space {
     /// Bytes that are enough for any lengths up to the shape's, whichever form their addresses allow.
-    fn bytes_up_to(shape: &AttentionShape, dtype: DType, backward: bool) -> usize {
-        let plain = Space::plain_up_to(shape, dtype, backward);
+    fn bytes_up_to(op: &Attention, shape: &AttentionShape, dtype: DType, backward: bool) -> usize {
+        let sums = Sums::new(op, shape, dtype, backward).map_or([0; 2], |sums| sums.bytes_up_to());
+        let sums: usize = sums.iter().map(|bytes| bytes.next_multiple_of(256)).sum();
+        let plain = Space::plain_up_to(shape, dtype, backward) + sums;
         let banded = banded::suits(shape, dtype).then(|| BandSpace::bytes_up_to(shape, backward));
         banded.map_or(plain, |banded| banded.max(plain))
     }
@@ -219,6 +224,13 @@ impl Space {
         let taken: usize = products.iter().map(|bytes| (space.group * bytes).next_multiple_of(256)).sum();
         let rounding = if sample > 0 { 256 * products.len() } else { 0 };
         space.end as usize - taken + most + rounding
+    }
+
+    /// The same with room for gradients in one pass at its end.
+    fn with_sums(self, sums: Option<Sums>) -> Space {
+        let mut regions = Regions::new(self.end);
+        let sums = sums.map_or([0; 2], |sums| sums.bytes()).map(|bytes| regions.take(bytes));
+        Space { sums, end: regions.end(), ..self }
     }
 
     fn new(start: u64, shape: &AttentionShape, dtype: DType, backward: bool) -> Space {
@@ -245,6 +257,7 @@ impl Space {
             dby_key: regions.take(only(backward, 4 * products(shape.k_len))),
             dtables: [(); 2].map(|()| regions.take(only(rounded, 4 * table))),
             gemm: regions.take(only(backward && disentangled, GEMM_BYTES)),
+            sums: [0; 2],
             end: regions.end(),
             group,
             pitch,
@@ -295,7 +308,10 @@ impl<'a> Call<'a> {
         let form = Form::new(op, &shape, dtype, launch);
         let space = match form {
             Form::Banded => Space::banded(launch.workspace, &shape, backward),
-            _ => Space::new(launch.workspace, &shape, dtype, backward),
+            _ => {
+                let sums = Sums::new(op, &shape, dtype, backward);
+                Space::new(launch.workspace, &shape, dtype, backward).with_sums(sums)
+            }
         };
         let reads = |n: usize| shape.head_dim.is_multiple_of(n) && are_aligned(launch, dtype, n * dtype.bytes());
         let optional = |there: bool, index: usize| if there { inputs[index].address } else { 0 };
@@ -358,7 +374,11 @@ impl<'a> Call<'a> {
     /// The blocks of a kernel for `len` queries, or keys, of every head of `samples` samples.
     fn grid(&self, entry: &str, samples: usize, len: usize) -> Grid {
         let (blocks, threads, shared) = self.blocks(entry, len);
-        Grid::new(samples * self.shape.heads * blocks, threads).shared(shared)
+        let most = match self.form {
+            Form::Groups => groups::most_blocks(entry, &self.shape, self.op.dropout.is_some()),
+            _ => usize::MAX,
+        };
+        Grid::new((samples * self.shape.heads * blocks).min(most), threads).shared(shared)
     }
 
     /// Whether there is anything to compute for these many rows.
@@ -490,7 +510,7 @@ impl<'a> Call<'a> {
 
 impl Attention {
     pub(super) fn cuda_workspace(&self, inputs: &[Type], backward: bool) -> usize {
-        self.shape(|i| &inputs[i]).map_or(0, |shape| Space::bytes_up_to(&shape, inputs[0].dtype, backward))
+        self.shape(|i| &inputs[i]).map_or(0, |shape| Space::bytes_up_to(self, &shape, inputs[0].dtype, backward))
     }
 
     pub(super) fn cuda_forward(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
@@ -534,8 +554,12 @@ impl<'a> Backward<'a> {
             self.clear_tables(launch)?;
         }
         call.write_distances(launch)?;
-        if !call.form.sums_deltas(call.dtype) {
+        if !call.form.sums_deltas(call.op, s, call.dtype) {
             self.write_deltas(launch)?;
+        }
+        let sums = Sums::new(call.op, s, call.dtype, true).filter(|_| call.form == Form::Groups);
+        if let Some(sums) = sums {
+            return self.write_in_one_pass(launch, sums);
         }
         for (first, samples) in call.groups() {
             let heads = call.heads.starting_at(first, s);
@@ -604,6 +628,28 @@ impl<'a> Backward<'a> {
         let own = [to.k, to.v, call.space.dby_key].map(Arg::Address);
         let (args, entry) = ([&operands[..], &own, &rest].concat(), "backward_keys");
         launch.kernel(&call.kernel(entry, s.k_len), call.grid(entry, samples, s.k_len), &args)
+    }
+
+    /// All gradients of as many samples as there is room for sums of at a time.
+    fn write_in_one_pass(&self, launch: &mut Launch<'_>, room: Sums) -> Result<(), CudaError> {
+        let (call, s, [sums, turns]) = (&self.call, &self.call.shape, self.call.space.sums);
+        for first in (0..s.batch).step_by(room.group) {
+            let samples = room.group.min(s.batch - first);
+            let (heads, to) = (call.heads.starting_at(first, s), self.to.starting_at(first, s));
+            let done = first * s.q_len * s.heads;
+            let dout = self.dout + (done * s.head_dim * heads.element) as u64;
+            let [lse, delta] = [self.lse, call.space.delta].map(|address| address + 4 * done as u64);
+            launch.queue.fill(turns, 0, room.turn_bytes(samples))?;
+            let operands = [heads.q, heads.k, heads.v, dout, lse, delta, to.k, to.v, sums, turns].map(Arg::Address);
+            let args = [&operands[..], &call.sizes(heads, samples), &call.scores(first)].concat();
+            launch.kernel(&call.kernel("backward", s.k_len), call.grid("backward", samples, s.k_len), &args)?;
+            let operands = [sums, turns, to.q].map(Arg::Address);
+            let sizes = [heads.q_row.into(), int(s.heads), int(s.q_len), Arg::F32(call.op.scale as f32)];
+            let tiles = samples * s.heads * s.q_len.div_ceil(64);
+            let kernel = call.kernel("round_queries", s.q_len);
+            launch.kernel(&kernel, Grid::new(tiles, 128), &[&operands[..], &sizes].concat())?;
+        }
+        Ok(())
     }
 
     /// From the gradients of a disentangled bias's products to those of queries, keys and tables, added to what is

@@ -3,12 +3,6 @@
 
 #define STAGES_HERE 2
 
-// What belongs to the queries of a tile: the logarithm that their scores are shifted by, negated, Σ dout · out, and what
-// the weights of two of them are drawn by.
-struct __align__(16) Column {
-    float shift[FAR], delta[FAR];
-    RowDraw drawn[DROPPED ? FAR / 2 : 1];
-};
 struct Notes {
     Column columns[2];
     uint4 keys[2];
@@ -32,34 +26,6 @@ struct Pending {
     }
 };
 
-// A bit for each of a lane's weights on 64 queries that falls, query by query of a quad: of query m of step p and the lane's
-// upper or lower key (r), bit 8p + 4r of word m. The keys of a quad are in four lanes, of which each draws the words of one
-// query and, with them, of the one eight further, which the lane two further asks for: each of the two has half the steps.
-__device__ __forceinline__ void draw(u32 (&fallen)[4], const Draws& draws, const QuadDraw (&quads)[2],
-                                     const RowDraw* drawn, Lane lane, u32 threshold) {
-    int turn = lane.g % 4, self = threadIdx.x % 32, second = lane.t / 2;
-    u32 rows[2] = {0, 0};
-#pragma unroll
-    for (int q = 0; q < 2; q++) {
-        RowDraw row = drawn[8 * (2 * second + q) + lane.t % 2 * 4 + turn];
-        uint4 word[2];
-        draws.words<2>(word, {row, row}, quads);
-#pragma unroll
-        for (int m = 0; m < 4; m++) {
-            uint4 bits = half_of(word[m / 2], m % 2);
-            u32 bit = 1u << (8 * q + m / 2 * 4), &all = rows[m % 2];
-            if (bits.x < threshold) all |= bit;
-            if (bits.y < threshold) all |= bit << 1;
-            if (bits.z < threshold) all |= bit << 2;
-            if (bits.w < threshold) all |= bit << 3;
-        }
-    }
-    u32 own = second ? rows[1] : rows[0], other = __shfl_xor_sync(0xffffffffu, second ? rows[0] : rows[1], 2);
-    u32 all = second ? own << 16 | other : other << 16 | own;
-#pragma unroll
-    for (int m = 0; m < 4; m++) fallen[m] = __shfl_sync(0xffffffffu, all, (self & ~12) | m << 2) >> turn;
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     backward_keys(const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, T* dk,
                   T* dv, float*, i64 q_row, i64 kv_row, int batch, int heads, int q_len, int k_len, float scale,
@@ -80,7 +46,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     lse += statistics, delta += statistics, by_distance += (i64)at.h * (q_len + k_len - 1);
     auto first_of = [&](int j) { return LIMITED ? min(max(j - first, 0), q_len) : 0; };
     auto is_shown = [&](int j) { return j < k_len && (!MASKED || mask[j] != 0); };
-    Draws draws(notes.keys, at.b, at.h, state, site, sample);
+    Draws draws(notes.keys, state, site, sample);
+    draws.move_to(at);
 
     Copier<OWN, false>(k + mine, kv_row).start(keys, j0, k_len);
     Copier<OWN, false>(v + mine, kv_row).start(keys + TILE_BYTES(OWN), j0, k_len);

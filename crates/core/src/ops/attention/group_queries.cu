@@ -70,7 +70,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     by_distance += (i64)at.h * (q_len + k_len - 1);
     i64 mine = (i64)at.b * q_len * q_row + at.h * D, statistics = (i64)(at.b * heads + at.h) * q_len;
     auto end_of = [&](int i) { return LIMITED ? min(max(first + i + 1, 0), k_len) : k_len; };
-    Draws draws(notes.keys, at.b, at.h, state, site, sample);
+    Draws draws(notes.keys, state, site, sample);
+    draws.move_to(at);
 
     Copier<OWN, false>(q + mine, q_row).start(queries, i0, q_len);
     i64 out_row = (i64)heads * D, out_from = at.b * q_len * out_row + at.h * D;

@@ -11,13 +11,16 @@ __device__ __forceinline__ bool together(bool x) { return __any_sync(0xffffffffu
 __device__ __forceinline__ char* aligned(void* shared) { return (char*)(((u64)shared + 1023) & ~1023ull); }
 
 // Blocks are handed out pair by pair inside a tile, the last tile first, but only among as many pairs as the second-level
-// cache holds the other side of: longer sequences are read by many blocks at a time, not one after the other.
-__device__ __forceinline__ Place place_near(Sizes s, int other_len) {
-    int pairs = s.batch * s.heads, tiles = gridDim.x / pairs;
-    int section = min(max((24 << 20) / (4 * D) / max(other_len, 1), 1), pairs);
-    int first = blockIdx.x / (section * tiles) * section, at = blockIdx.x - first * tiles;
+// cache holds the other side of, as measured: longer sequences are read by many blocks at a time, not one after the other.
+__device__ __forceinline__ Place place_near(Sizes s, int other_len, int n, int tiles) {
+    int pairs = s.batch * s.heads;
+    int section = min(max((D == 64 ? 24 << 20 : 16 << 20) / (4 * D) / max(other_len, 1), 1), pairs);
+    int first = n / (section * tiles) * section, at = n - first * tiles;
     int here = min(section, pairs - first), pair = first + at % here;
     return Place{tiles - 1 - at / here, pair / s.heads, pair % s.heads};
+}
+__device__ __forceinline__ Place place_near(Sizes s, int other_len) {
+    return place_near(s, other_len, blockIdx.x, gridDim.x / (s.batch * s.heads));
 }
 
 __device__ __forceinline__ uint4 read_shared(u32 at) {
@@ -34,18 +37,18 @@ struct Draws {
     // The keys of rounds 3 to 6, two by two, in shared memory.
     u32 keys;
     uint2 key;
-    u32 step, sample, head, step_high;
+    u32 step, first_sample, sample, head, step_high;
 
     // `room` holds two vectors, which are there after the next barrier.
-    __device__ __forceinline__ Draws(uint4* room, int b, int h, const i64* state, u64 site, int sample) {
+    __device__ __forceinline__ Draws(uint4* room, const i64* state, u64 site, int sample) {
         if (!DROPPED) return;
         Stream stream = stream_of((u64)state[0], site, (u64)state[1]);
         if (threadIdx.x < MASK_ROUNDS - 3) ((uint2*)room)[threadIdx.x] = philox_key(stream.key, threadIdx.x + 3);
         keys = shared_address(room), key = stream.key, step = stream.step;
-        this->sample = (u32)state[2] + (u32)sample + (u32)b;
-        head = (u32)h << 16;
+        first_sample = (u32)state[2] + (u32)sample;
         step_high = __umulhi(step, 0xD2511F53u) ^ philox_key(key, 0).y;
     }
+    __device__ __forceinline__ void move_to(Place at) { sample = first_sample + (u32)at.b, head = (u32)at.h << 16; }
     __device__ __forceinline__ RowDraw row(int i) const {
         uint2 first = philox_key(key, 0), second = philox_key(key, 1), third = philox_key(key, 2);
         u64 b = (u64)(head + ((u32)i / 16 * 8 + (u32)i % 8)) * 0xCD9E8D57u;
@@ -95,9 +98,9 @@ template <int TILE_ROWS> struct Shown {
     int key[TILE_ROWS];
 
     // Starts to bring what belongs to the keys from j0 on; those past the last one are hidden.
-    __device__ __forceinline__ void bring(const int* mask, int j0, int k_len) {
+    template <int COUNT = THREADS> __device__ __forceinline__ void bring(const int* mask, int j0, int k_len) {
 #pragma unroll
-        for (int n = threadIdx.x; n < TILE_ROWS; n += THREADS) copy_word(key + n, mask + j0 + n, j0 + n < k_len);
+        for (int n = threadIdx.x % COUNT; n < TILE_ROWS; n += COUNT) copy_word(key + n, mask + j0 + n, j0 + n < k_len);
     }
 };
 
@@ -135,10 +138,11 @@ template <int QUERIES, int KEYS> struct Near {
     __device__ __forceinline__ const float* entry(int i, int j) const { return at + (QUERIES - 1 - i + j); }
 
     // Starts to bring what belongs to the queries from i0 on and the keys from j0 on; 0 where there are none.
+    template <int COUNT = THREADS>
     __device__ __forceinline__ void bring(const float* by_distance, int i0, int j0, int q_len, int k_len) {
         int first = q_len - QUERIES - i0 + j0, count = q_len + k_len - 1;
 #pragma unroll
-        for (int n = threadIdx.x; n < QUERIES + KEYS; n += THREADS) {
+        for (int n = threadIdx.x % COUNT; n < QUERIES + KEYS; n += COUNT) {
             bool there = first + n >= 0 && first + n < count;
             copy_word(at + n, (const int*)by_distance + (there ? first + n : 0), there);
         }
@@ -158,12 +162,15 @@ template <int N> __device__ __forceinline__ void hold(u32 (&to)[N / 8][4], const
     for (int n = 0; n < N; n += 2) to[n / 8][n % 8 / 2] = pair_of(s[n], s[n + 1]);
 }
 
-// A group's (64, D) sums leave as rows of D, times a factor each; a factor of 0 makes 0 out of anything.
+// A group's (64, D) sums leave as rows of D, times a factor each; a factor of 0 makes 0 out of anything. TURNED: they are in
+// the order of `slot`.
+template <bool TURNED = false>
 __device__ __forceinline__ void put_rows(T* to, i64 row, int first, int len, const float (&sums)[D / 2], Lane lane,
                                          const float factor[2]) {
 #pragma unroll
     for (int n = 0; n < D / 16; n++) {
-        int r = first + 16 * lane.warp + lane.g + n % 2 * 8, d = (n / 2 * 4 + lane.t) * 8;
+        int at = 16 * lane.warp + lane.g + n % 2 * 8, d = (n / 2 * 4 + lane.t) * 8;
+        int r = first + (TURNED ? at & ~15 | (at & 8) >> 2 | (at & 6) << 1 | at & 1 : at);
         float f = factor[n % 2];
         u32 x[4] = {0, 0, 0, 0};
 #pragma unroll
@@ -176,12 +183,23 @@ __device__ __forceinline__ void put_rows(T* to, i64 row, int first, int len, con
     }
 }
 
-// The keys that anyone sees, in whole tiles, of the first `end`: a mask may hide the last ones, and the first.
+// The keys that anyone sees, in whole tiles, of the first `end`: a mask may hide the last ones, and the first. Every warp
+// looks for itself.
 struct Span { int first, end; };
 __device__ __forceinline__ Span span_of(const int* mask, int end, int tile) {
     if (!MASKED) return Span{0, end};
-    int first = 0, n = threadIdx.x;
-    while (end > 0 && !__syncthreads_or(end - 1 - n >= 0 && mask[end - 1 - n] != 0)) end -= THREADS;
-    while (first < end && !__syncthreads_or(first + n < end && mask[first + n] != 0)) first += THREADS;
+    const int AT_A_TIME = 128;
+    int first = 0, last = end, lane = threadIdx.x % 32;
+    auto any = [&](int from) {
+        bool found = false;
+#pragma unroll
+        for (int n = 0; n < AT_A_TIME; n += 32) {
+            int j = from + n + lane;
+            found |= j >= 0 && j < last && mask[j] != 0;
+        }
+        return together(found);
+    };
+    while (end > 0 && !any(end - AT_A_TIME)) end -= AT_A_TIME;
+    while (first < end && !any(first)) first += AT_A_TIME;
     return Span{first / tile * tile, max(end, 0)};
 }

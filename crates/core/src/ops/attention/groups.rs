@@ -5,10 +5,15 @@ use super::*;
 use crate::kernels::cuda::{Kernel, Launch, Source};
 use kernel::AttentionShape;
 
-const FORWARD: Source = source!("group_forward", "../../kernels/cuda/half", "tiles", "half", "wgmma", "groups");
+const FORWARD: Source =
+    source!("group_forward", "../../kernels/cuda/half", "tiles", "half", "wgmma", "groups", "softmax");
+const ITEMS: Source =
+    source!("group_items", "../../kernels/cuda/half", "tiles", "half", "wgmma", "groups", "softmax", "handover");
 const QUERIES: Source =
     source!("group_queries", "../../kernels/cuda/half", "tiles", "half", "wgmma", "groups", "diagonals");
-const KEYS: Source = source!("group_keys", "../../kernels/cuda/half", "tiles", "half", "wgmma", "groups");
+const KEYS: Source = source!("group_keys", "../../kernels/cuda/half", "tiles", "half", "wgmma", "groups", "columns");
+const BACKWARD: Source =
+    source!("group_backward", "../../kernels/cuda/half", "tiles", "half", "wgmma", "groups", "columns", "handover");
 
 /// Rows of a group.
 const GROUP_ROWS: usize = 64;
@@ -17,6 +22,13 @@ const ALIGNMENT: usize = 1024;
 
 /// Floats in which a warp adds up along diagonals, as diagonals.cuh says.
 const SKEWED: usize = 540;
+
+/// Multiprocessors of the largest card of this architecture. Of blocks that take one item after the other there are as many:
+/// on a smaller card, those that start late find none left.
+const MULTIPROCESSORS: usize = 132;
+
+/// From so many keys on, large blocks are faster for causal heads of 64 too: few of their tiles are seen by some groups only.
+const LONG_CAUSAL: usize = 8192;
 
 /// What a block has: groups of its own rows, and tiles of the other side's. Measured on an H200.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,24 +39,42 @@ struct Cut {
     /// Blocks to a multiprocessor: of single groups, which wait for nobody else, while one computes exponentials another
     /// multiplies.
     resident: usize,
+    /// Whether one more group brings the tiles.
+    brought: bool,
 }
 
 impl Cut {
     fn new(entry: &str, shape: &AttentionShape, dropped: bool) -> Cut {
-        let (groups, far, resident) = match (entry, shape.head_dim, dropped) {
-            ("forward", 64, _) => (1, 64, 4),
-            ("backward_keys", 64, true) => (1, 64, 2),
-            (_, 64, _) => (1, 64, 3),
-            ("forward", ..) => (2, 128, 1),
+        let small = |resident: usize| Cut { groups: 1, far: 64, resident, brought: false };
+        match (entry, shape.head_dim, dropped) {
+            ("forward", 64, _) => match Cut::large_groups(shape) {
+                Some(groups) => Cut { groups, far: 64, resident: 1, brought: true },
+                None => small(4),
+            },
+            ("backward_keys", 64, true) => small(2),
+            (_, 64, _) => small(3),
+            ("forward", ..) => Cut { groups: 2, far: 128, resident: 1, brought: true },
+            ("backward", ..) => Cut { groups: 2, far: 64, resident: 1, brought: true },
             // Sums of 128 columns leave room for one block, whose groups share what comes in.
-            _ => (2, 64, 1),
-        };
-        Cut { groups, far, resident }
+            _ => Cut { groups: 2, far: 64, resident: 1, brought: false },
+        }
+    }
+
+    /// The groups of a large block with heads of 64: as many as leave the fewest rows empty, if most are there.
+    fn large_groups(shape: &AttentionShape) -> Option<usize> {
+        let rows = |groups: usize| shape.q_len.next_multiple_of(GROUP_ROWS * groups);
+        let groups = [4, 3].into_iter().min_by_key(|&groups| rows(groups))?;
+        let worth = !shape.causal || shape.k_len >= LONG_CAUSAL;
+        (worth && 4 * shape.q_len >= 3 * rows(groups)).then_some(groups)
     }
 
     /// Rows of a block.
     fn own(&self) -> usize {
         GROUP_ROWS * self.groups
+    }
+
+    fn threads(&self) -> usize {
+        128 * (self.groups + self.brought as usize)
     }
 }
 
@@ -68,33 +98,97 @@ fn fills(len: usize, shape: &AttentionShape) -> bool {
 
 /// The file of a kernel, with what it is cut by.
 pub(super) fn kernel(entry: &'static str, shape: &AttentionShape, dropped: bool) -> Kernel {
+    let cut = Cut::new(entry, shape, dropped);
     let source = match entry {
+        "forward" if cut.brought => ITEMS,
         "forward" => FORWARD,
         "backward_queries" => QUERIES,
-        _ => KEYS,
+        "backward_keys" => KEYS,
+        _ => BACKWARD,
     };
-    let cut = Cut::new(entry, shape, dropped);
     let kernel = Kernel::new(source, entry).define("GROUPS", cut.groups);
     kernel.define("FAR", cut.far).define("RESIDENT", cut.resident)
 }
 
-/// The blocks that `len` rows take, how many threads each has, and its dynamic shared memory.
+/// The blocks that `len` rows of a head take, how many threads each has, and its dynamic shared memory.
 pub(super) fn blocks(entry: &str, shape: &AttentionShape, dropped: bool, len: usize) -> (usize, usize, usize) {
     let cut = Cut::new(entry, shape, dropped);
-    (len.div_ceil(cut.own()), 128 * cut.groups, shared(entry, shape, dropped))
+    (len.div_ceil(cut.own()), cut.threads(), shared(entry, shape, dropped))
+}
+
+/// The most blocks of a launch: those that take one item after the other are never more than run at a time.
+pub(super) fn most_blocks(entry: &str, shape: &AttentionShape, dropped: bool) -> usize {
+    let takes_items = entry == "forward" && Cut::new(entry, shape, dropped).brought;
+    if takes_items { MULTIPROCESSORS } else { usize::MAX }
 }
 
 /// Tiles of a block's own rows and of the other side's, and what the files call notes.
 fn shared(entry: &str, shape: &AttentionShape, dropped: bool) -> usize {
     let cut = Cut::new(entry, shape, dropped);
-    let (far, round_keys, biased) = (cut.far, 32, shape.bias.tables() == 1);
-    let (own_tiles, far_tiles, notes) = match entry {
-        "forward" => (1, 4, 2 * 4 * far),
-        "backward_queries" => (2, 5, 2 * 4 * far + 4 * cut.own()),
-        _ => (2, 4, 2 * (2 * 4 * far + 16 * if dropped { far / 2 } else { 1 })),
+    let (far, one_pass, biased) = (cut.far, entry == "backward", shape.bias.tables() == 1);
+    let column = 2 * 4 * far + 16 * if dropped { far / 2 } else { 1 };
+    // Places for tiles have two barriers of 8 bytes each. `near`: tiles whose part of a relative bias is there.
+    let (own_tiles, far_tiles, near, notes) = match entry {
+        "forward" if cut.brought => {
+            let places = if shape.head_dim == 64 { 3 } else { 2 };
+            (2, 2 * places, places, 16 * (2 + 2 * places) + 16 + places * 4 * far)
+        }
+        "forward" => (1, 4, 2, 2 * 4 * far),
+        "backward_queries" => (2, 5, 2, 2 * 4 * far + 4 * cut.own()),
+        "backward_keys" => (2, 4, 2, 2 * column),
+        _ => (2, 4, 0, 16 * (1 + 2 + cut.groups) + 16 + 2 * column),
     };
-    let near = 2 * 4 * if biased { cut.own() + far } else { 4 };
+    // What gradients in one pass have besides: those of scores, twice, and of a tile's queries; the others have round keys.
+    let besides = if one_pass { 2 * cut.own() * 2 * far + cut.groups * 4 * PART } else { 32 };
+    let near = near * 4 * if biased { cut.own() + far } else { 4 };
     let of_warp = if biased && entry == "backward_queries" { 4 * (SKEWED + shape.bias_rows) } else { 0 };
     let tiles = 2 * shape.head_dim * (own_tiles * cut.own() + far_tiles * far);
-    ALIGNMENT + tiles + notes + round_keys + near + 4 * cut.groups * of_warp
+    ALIGNMENT + tiles + besides + notes + near + 4 * cut.groups * of_warp
+}
+
+/// Floats of what a group finds for the queries of a tile: 64 of these, and as many columns.
+const PART: usize = 64 * 64;
+
+/// The sums of gradients of queries take up to this much at a time, or what one sample needs; then samples are run in groups.
+const SUM_BYTES: usize = 128 << 20;
+
+/// Where gradients are added up that are computed in one pass, and not those of queries and those of keys apart: of as many
+/// samples as run at a time.
+pub(super) struct Sums {
+    /// Parts of all heads of a sample.
+    of_sample: usize,
+    /// Samples that run at a time.
+    pub(super) group: usize,
+    batch: usize,
+}
+
+impl Sums {
+    /// For heads of 128 without a bias, and without dropout, whose draws find no registers there.
+    pub(super) fn new(op: &Attention, shape: &AttentionShape, dtype: DType, backward: bool) -> Option<Sums> {
+        let plain = shape.bias == Bias::None && op.dropout.is_none();
+        let of_sample = shape.heads * shape.q_len.div_ceil(64) * 2;
+        let group = (SUM_BYTES / (4 * PART)).checked_div(of_sample).unwrap_or(shape.batch);
+        let sums = Sums { of_sample, group: group.clamp(1, shape.batch.max(1)), batch: shape.batch };
+        (backward && plain && dtype.is_half() && shape.head_dim == 128).then_some(sums)
+    }
+
+    /// Bytes of the sums, and of how many have added to each part.
+    pub(super) fn bytes(&self) -> [usize; 2] {
+        Sums::of_parts(self.group * self.of_sample)
+    }
+
+    /// The same for any shorter samples too, of which more run at a time.
+    pub(super) fn bytes_up_to(&self) -> [usize; 2] {
+        let most = (SUM_BYTES / (4 * PART)).max(self.of_sample);
+        Sums::of_parts(most.min(self.batch * self.of_sample))
+    }
+
+    /// Bytes of how many have added to each part of these samples.
+    pub(super) fn turn_bytes(&self, samples: usize) -> usize {
+        Sums::of_parts(samples * self.of_sample)[1]
+    }
+
+    fn of_parts(parts: usize) -> [usize; 2] {
+        [4 * PART * parts, 4 * parts]
+    }
 }

@@ -302,23 +302,75 @@ fn groups_with_a_bias_fit_into_a_block() {
     }
 }
 
+/// The launches of attention on qkv (2, 500, 3, 4, width) and of its gradient, on Hopper.
+fn launches_of_groups(op: &AttentionGrad, width: usize) -> Vec<(&'static str, &'static str, Grid)> {
+    let (qkv, out) = (Type::new(DType::Bf16, &[2, 500, 3, 4, width]), Type::new(DType::Bf16, &[2, 500, 4, width]));
+    let state = op.0.dropout.map(|_| Type::new(DType::I64, &[3]));
+    let statistics = [out.clone(), Type::new(DType::F32, &[2, 4, 500]), out];
+    let forward: Vec<Type> = [qkv].into_iter().chain(state).collect();
+    let backward: Vec<Type> = forward.iter().cloned().chain(statistics).collect();
+    [launches_on(90, &op.0, &forward, false, 0), launches_on(90, op, &backward, false, 0)].concat()
+}
+
 /// Blocks hold what the files of the kernels put there, and no more than a block of Hopper has.
 #[test]
 fn groups_fit_into_a_block() {
-    for (width, dropout) in [(64, None), (64, Some((0.1, 7))), (128, None), (128, Some((0.1, 7)))] {
-        let op = AttentionGrad(Attention { dropout, ..Attention::plain(0.125) });
-        let (qkv, out) = (Type::new(DType::Bf16, &[2, 500, 3, 4, width]), Type::new(DType::Bf16, &[2, 500, 4, width]));
-        let state = dropout.map(|_| Type::new(DType::I64, &[3]));
-        let statistics = [out.clone(), Type::new(DType::F32, &[2, 4, 500]), out];
-        let forward: Vec<Type> = [qkv].into_iter().chain(state).collect();
-        let backward: Vec<Type> = forward.iter().cloned().chain(statistics).collect();
-        let kernels = [launches_on(90, &op.0, &forward, false, 0), launches_on(90, &op, &backward, false, 0)].concat();
-        let entries: Vec<&str> = kernels.iter().map(|(_, entry, _)| *entry).collect();
-        assert_eq!(entries, ["forward", "backward_queries", "backward_keys"], "no launch for sums of deltas");
-        for (_, entry, grid) in kernels {
-            let tiles = 500usize.div_ceil(grid.threads[0] as usize / 2);
-            assert_eq!(grid.blocks[0] as usize, 8 * tiles, "{entry}");
-            assert!(grid.shared_bytes <= 227 << 10, "{entry} asks for {}", grid.shared_bytes);
+    for (causal, dropout) in [(false, None), (true, None), (false, Some((0.1, 7)))] {
+        let op = AttentionGrad(Attention { causal, dropout, ..Attention::plain(0.125) });
+        // Blocks of 64 rows, or, of a head of 64 that is not causal, of 256.
+        let forward = if causal { 8 * 8 } else { 8 * 2 };
+        let narrow = [("forward", forward), ("backward_queries", 8 * 8), ("backward_keys", 8 * 8)];
+        let in_one_pass = [("deltas", 2 * 500 * 4 / 8), ("backward", 8 * 4), ("round_queries", 8 * 8)];
+        let in_two = [("backward_queries", 8 * 4), ("backward_keys", 8 * 4)];
+        let gradients = if dropout.is_none() { &in_one_pass[..] } else { &in_two };
+        let wide = [&[("forward", 8 * 4)], gradients].concat();
+        for (width, expected) in [(64, &narrow[..]), (128, &wide)] {
+            let kernels = launches_of_groups(&op, width);
+            let found: Vec<_> = kernels.iter().map(|(_, entry, grid)| (*entry, grid.blocks[0])).collect();
+            assert_eq!(found, expected, "heads of {width}, causal: {causal}");
+            for (_, entry, grid) in kernels {
+                assert!(grid.shared_bytes <= 227 << 10, "{entry} asks for {}", grid.shared_bytes);
+            }
         }
     }
+}
+
+/// Blocks that take one item after the other are as many as a card runs at a time, however many items there are.
+#[test]
+fn items_are_shared_by_the_blocks_that_run() {
+    let blocks = |causal: bool, length: usize, width: usize| {
+        let op = Attention { causal, ..Attention::plain(0.125) };
+        let found = launches_on(90, &op, &[Type::new(DType::Bf16, &[16, length, 3, 16, width])], false, 0);
+        (found[0].2.blocks[0], found[0].2.threads[0])
+    };
+    assert_eq!([384, 480].map(|length| blocks(false, length, 64)), [(132, 4 * 128), (132, 5 * 128)]);
+    assert_eq!([1024, 8192].map(|length| blocks(true, length, 64)), [(16 * 16 * 16, 128), (132, 5 * 128)]);
+    // A third of their rows would be empty.
+    assert_eq!(blocks(false, 128, 64), (16 * 16 * 2, 128));
+    assert_eq!(blocks(true, 4096, 128), (132, 3 * 128));
+}
+
+/// Gradients in one pass have sums of their queries in f32, of all samples or of as many as 128 MiB hold, and what a shorter
+/// batch needs is never more.
+#[test]
+fn sums_of_gradients_in_one_pass_have_room() {
+    let room = |bias: Bias, batch: usize, length: usize| {
+        let op = AttentionGrad(Attention { bias, ..Attention::plain(0.125) });
+        let (qkv, out) = ([batch, length, 3, 32, 128], Type::new(DType::Bf16, &[batch, length, 32, 128]));
+        let table = (bias != Bias::None).then(|| Type::new(DType::Bf16, &[32, 32]));
+        let statistics = [out.clone(), Type::new(DType::F32, &[batch, 32, length]), out];
+        let inputs: Vec<Type> = [Type::new(DType::Bf16, &qkv)].into_iter().chain(table).chain(statistics).collect();
+        (op.workspace(&inputs, &Target::CUDA), launches_on(90, &op, &inputs, false, 0).len())
+    };
+    let deltas = |batch: usize, length: usize| 4 * batch * 32 * length;
+    // A turn to each 64 × 64 sums.
+    let sums = |batch: usize, length: usize| (4 * 64 * 64 + 4) * batch * 32 * length / 64 * 2;
+    assert_eq!(room(Bias::None, 2, 4096), (deltas(2, 4096) + sums(2, 4096), 3));
+    // Two samples at a time.
+    assert_eq!(room(Bias::None, 8, 4096), (deltas(8, 4096) + sums(2, 4096), 1 + 4 * 2));
+    assert_eq!(room(Bias::None, 1, 16384), (deltas(1, 16384) + sums(1, 16384), 3));
+    let longest = room(Bias::None, 8, 4096).0;
+    assert!((128..4096).step_by(128).all(|length| room(Bias::None, 8, length).0 <= longest));
+    let relative = Bias::Relative { bidirectional: true, max_distance: 128 };
+    assert!(room(relative, 2, 4096).0 < sums(1, 4096));
 }

@@ -64,6 +64,17 @@ __device__ __forceinline__ void multiply_shared(float (&c)[64], u64 a, u64 b, bo
                  "wgmma.mma_async.sync.aligned.m64n128k16." OPERANDS "{" NAMES_64 "}, %64, %65, p, 1, 1, 0, 0; }"
                  : SUMS_64 : "l"(a), "l"(b), "r"((int)add));
 }
+// c (64 × 64) = aᵀ (16 × 64) · b (16 × 64), or added to it; both in shared memory, rows along the result.
+__device__ __forceinline__ void multiply_turned(float (&c)[32], u64 a, u64 b, bool add) {
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %34, 0; "
+                 "wgmma.mma_async.sync.aligned.m64n64k16." OPERANDS "{" NAMES_32 "}, %32, %33, p, 1, 1, 1, 1; }"
+                 : SUMS_32 : "l"(a), "l"(b), "r"((int)add));
+}
+// c (64 × 128) += a (64 × 16, rows along the sum) · b (16 × 128, rows along the result), both in shared memory.
+__device__ __forceinline__ void multiply_mixed(float (&c)[64], u64 a, u64 b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16." OPERANDS "{" NAMES_64 "}, %64, %65, 1, 1, 1, 0, 1;"
+                 : SUMS_64 : "l"(a), "l"(b));
+}
 // c (64 × N) += a (64 × 16, in registers) · b (16 × N), rows of b along the result.
 __device__ __forceinline__ void multiply_held(float (&c)[32], const u32 a[4], u64 b) {
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16." OPERANDS "{" NAMES_32
@@ -94,19 +105,24 @@ __device__ __forceinline__ void start_mix(float (&sums)[D / 2], const u32 (&weig
         multiply_held(sums, weights[k], operand_at(tile + k * UNITS(2048), UNITS(SLAB_BYTES(ROWS))));
 }
 
-// Brings tiles of ROWS rows: every thread has the same vector of 16 bytes of every STRIDE-th row. TURNED: in the order of
-// `slot`, which repeats after 16 rows.
-template <int ROWS, bool TURNED> struct Copier {
-    static const int VECTORS = D / 8, STRIDE = THREADS / VECTORS, STEPS = (ROWS + STRIDE - 1) / STRIDE;
-    u32 cell;
+// Brings tiles of ROWS rows by COUNT threads: each has the same vector of 16 bytes of every STRIDE-th row. Where its places in
+// one row and the next that it has are not the same distance apart, they are after a PATTERN of such rows. TURNED: in the
+// order of `slot`, which repeats after 16 rows; the swizzle does after 8.
+template <int ROWS, bool TURNED, int COUNT = THREADS> struct Copier {
+    static const int VECTORS = D / 8, STRIDE = COUNT / VECTORS, STEPS = (ROWS + STRIDE - 1) / STRIDE;
+    static const int REPEAT = TURNED ? 16 : 8, PATTERN = STRIDE < REPEAT ? REPEAT / STRIDE : 1;
+    u32 cell[PATTERN];
     int r;
     const T* from;
     i64 row;
 
-    __device__ __forceinline__ Copier(const T* rows, i64 row) : r(threadIdx.x / VECTORS), row(row) {
-        static_assert(STRIDE % (TURNED ? 16 : 8) == 0, "a thread's places are a multiple of the pattern apart");
-        int c = threadIdx.x % VECTORS, at = TURNED ? slot(r) : r;
-        cell = c / 8 * SLAB_BYTES(ROWS) + at * 128 + ((c ^ at) % 8 << 4);
+    __device__ __forceinline__ Copier(const T* rows, i64 row) : r(threadIdx.x % COUNT / VECTORS), row(row) {
+        int c = threadIdx.x % VECTORS;
+#pragma unroll
+        for (int n = 0; n < PATTERN; n++) {
+            int at = TURNED ? slot(r + n * STRIDE) : r + n * STRIDE;
+            cell[n] = c / 8 * SLAB_BYTES(ROWS) + at * 128 + ((c ^ at) % 8 << 4);
+        }
         from = rows + r * row + c * 8;
     }
     // Starts to copy the rows from `first` on to shared memory at `to`, zeros where there are none.
@@ -117,8 +133,9 @@ template <int ROWS, bool TURNED> struct Copier {
         for (int n = 0; n < STEPS; n++, next += STRIDE * row) {
             if (ROWS % STRIDE && r + n * STRIDE >= ROWS) break;
             bool there = whole || first + r + n * STRIDE < len;
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to + cell + n * STRIDE * 128),
-                         "l"(there ? next : from), "r"(there ? 16 : 0)
+            u32 place = to + cell[n % PATTERN] + n / PATTERN * PATTERN * STRIDE * 128;
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(there ? next : from),
+                         "r"(there ? 16 : 0)
                          : "memory");
         }
     }

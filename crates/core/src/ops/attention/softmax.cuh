@@ -1,0 +1,56 @@
+// From the scores of a tile to weights, in the forward pass by groups of four warps. Exponentials are powers of 2: scores have
+// log₂ e in them.
+
+// The rows of a lane, as far as they have come.
+struct Softmax {
+    // The largest product so far, or a little less; the sum of weights in this lane's columns.
+    float top[2], total[2];
+
+    // From products to weights. Returns whether sums so far fade, and by what.
+    __device__ __forceinline__ bool weigh(float (&s)[FAR / 2], float scale, float fade[2]) {
+        float highest[2] = {top[0], top[1]};
+#pragma unroll
+        for (int n = 0; n < FAR / 2; n++) highest[n % 4 / 2] = fmaxf(highest[n % 4 / 2], s[n]);
+        highest[0] = across(highest[0], true), highest[1] = across(highest[1], true);
+        // Up to 2⁸ times larger weights are as exact: only then is everything so far made smaller.
+        bool grown = (highest[0] - top[0]) * scale > 8.0f || (highest[1] - top[1]) * scale > 8.0f;
+        grown = __any_sync(0xffffffffu, grown);
+        fade[0] = fade[1] = 1.0f;
+        if (grown) {
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                if (highest[r] != NOTHING) fade[r] = power_of_2((top[r] - highest[r]) * scale);
+                top[r] = highest[r], total[r] *= fade[r];
+            }
+        }
+        float shift[2], sum[2] = {0.0f, 0.0f};
+        // A query that has seen nothing yet subtracts 0 instead of -∞: its weights are 0, not NaN.
+        for (int r = 0; r < 2; r++) shift[r] = top[r] == NOTHING ? 0.0f : -top[r] * scale;
+#pragma unroll
+        for (int n = 0; n < FAR / 2; n++) {
+            s[n] = power_of_2(s[n] * scale + shift[n % 4 / 2]);
+            (n % 2 ? sum : total)[n % 4 / 2] += s[n];
+        }
+        total[0] += sum[0], total[1] += sum[1];
+        return grown;
+    }
+};
+
+// Takes away the weights that fall; what is left is still to be multiplied by `keep`.
+__device__ __forceinline__ void drop(float (&s)[FAR / 2], const Draws& draws, RowDraw rows, int quad, u32 threshold) {
+#pragma unroll
+    for (int n = 0; n < FAR / 2; n += 16) {
+        uint4 word[2];
+        draws.words<2>(word, {rows, rows}, {draws.quad(quad + n / 8 * 4), draws.quad(quad + n / 8 * 4 + 4)});
+#pragma unroll
+        for (int m = 0; m < 4; m++) {
+            uint4 bits = half_of(word[m / 2], m % 2);
+            float* x = s + n + m / 2 * 8 + m % 2 * 2;
+            if (bits.x < threshold) x[0] = 0.0f;
+            if (bits.y < threshold) x[1] = 0.0f;
+            if (bits.z < threshold) x[4] = 0.0f;
+            if (bits.w < threshold) x[5] = 0.0f;
+        }
+    }
+}
+
