@@ -1,6 +1,6 @@
 //! What attention launches on a card, without one: `attention_launches BATCH LENGTH HEADS WIDTH [causal] [mask]
 //! [dropout] [bias] [f16] [--arch N]` prints the kernels of both directions as JSON, with the arguments and the arena that they
-//! would have. benches/attention runs them beside other libraries' attention.
+//! would have, and where memory is filled before them. benches/attention runs them beside other libraries' attention.
 
 use plimsoll_core::autodiff::gradients;
 use plimsoll_core::graph::{Class, Target};
@@ -101,6 +101,9 @@ fn argument(arg: &Arg) -> Value {
 }
 
 fn launch(recorded: &Recorded) -> Option<Value> {
+    if let Recorded::Fill { address, byte, bytes } = recorded {
+        return Some(json!({ "fill": byte, "offset": address - BASES.device, "bytes": bytes }));
+    }
     let Recorded::Kernel { kernel, grid, args } = recorded else { return None };
     let args: Vec<Value> = args.iter().map(argument).collect();
     Some(json!({
