@@ -3,7 +3,8 @@
 //! Queries and keys meet the rows of the tables inside a tile of scores (disentangled.cu). The backward pass keeps the
 //! gradients of the scores of some heads at a time: queries and tables read them once the keys have written them.
 
-use super::cuda::{Backward, Call};
+use super::backward::Backward;
+use super::cuda::Call;
 use super::*;
 use crate::kernels::cuda::{Arg, CudaError, Grid, Kernel, Launch, Source};
 use crate::ops::device::{Regions, int, run_over};

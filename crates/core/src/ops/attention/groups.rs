@@ -1,6 +1,6 @@
 //! Attention by groups of four warps, on cards whose tensor cores take them (Hopper): when it runs, and how it is cut.
 
-use super::cuda::{are_aligned, source};
+use super::form::{are_aligned, source};
 use super::*;
 use crate::kernels::cuda::{Kernel, Launch, Source};
 use kernel::AttentionShape;
@@ -164,12 +164,12 @@ pub(super) struct Sums {
 
 impl Sums {
     /// For heads of 128 without a bias, and without dropout, whose draws find no registers there.
-    pub(super) fn new(op: &Attention, shape: &AttentionShape, dtype: DType, backward: bool) -> Option<Sums> {
+    pub(super) fn new(op: &Attention, shape: &AttentionShape, dtype: DType) -> Option<Sums> {
         let plain = shape.bias == Bias::None && op.dropout.is_none();
         let of_sample = shape.heads * shape.q_len.div_ceil(64) * 2;
         let group = (SUM_BYTES / (4 * PART)).checked_div(of_sample).unwrap_or(shape.batch);
         let sums = Sums { of_sample, group: group.clamp(1, shape.batch.max(1)), batch: shape.batch };
-        (backward && plain && dtype.is_half() && shape.head_dim == 128).then_some(sums)
+        (plain && dtype.is_half() && shape.head_dim == 128).then_some(sums)
     }
 
     /// Bytes of the sums, and of how many have added to each part.

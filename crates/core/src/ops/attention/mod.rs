@@ -1,11 +1,15 @@
 //! Fused attention: the scores are never stored, in either direction.
 
+mod backward;
 mod banded;
 mod cuda;
+mod form;
 mod grad;
 mod groups;
 mod operands;
+mod products;
 mod samples;
+mod space;
 #[cfg(test)]
 mod tests;
 
