@@ -7,6 +7,12 @@ struct __align__(16) Column {
     float shift[FAR], delta[FAR];
     RowDraw drawn[DROPPED ? FAR / 2 : 1];
 };
+// What belongs to a lane's four queries of step p.
+__device__ __forceinline__ void take_four(float (&x)[4], const float (&column)[FAR], int p, Lane lane) {
+    float4 four = *(const float4*)(column + 16 * p + 4 * lane.t);
+    x[0] = four.x, x[1] = four.y, x[2] = four.z, x[3] = four.w;
+}
+
 // A bit for each of a lane's weights on 64 queries that falls, query by query of a quad: of query m of step p and the lane's
 // upper or lower key (r), bit 8p + 4r of word m. The keys of a quad are in four lanes, of which each draws the words of one
 // query and, with them, of the one eight further, which the lane two further asks for: each of the two has half the steps.
@@ -34,4 +40,3 @@ __device__ __forceinline__ void draw(u32 (&fallen)[4], const Draws& draws, const
 #pragma unroll
     for (int m = 0; m < 4; m++) fallen[m] = __shfl_sync(0xffffffffu, all, (self & ~12) | m << 2) >> turn;
 }
-

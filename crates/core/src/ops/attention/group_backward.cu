@@ -177,8 +177,8 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
         bool limited = together(i0 < latest);
 #pragma unroll
         for (int p = 0; p < FAR / 16; p++) {
-            float4 shifts = *(const float4*)(column.shift + 16 * p + 4 * lane.t);
-            float shift[4] = {shifts.x, shifts.y, shifts.z, shifts.w};
+            float shift[4];
+            take_four(shift, column.shift, p, lane);
 #pragma unroll
             for (int m = 0; m < 8; m++) {
                 int r = m % 4 / 2, c = m / 4 * 2 + m % 2;
@@ -191,8 +191,8 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
         pin(slopes);
 #pragma unroll
         for (int p = 0; p < FAR / 16; p++) {
-            float4 deltas = *(const float4*)(column.delta + 16 * p + 4 * lane.t);
-            float query_delta[4] = {deltas.x, deltas.y, deltas.z, deltas.w};
+            float query_delta[4];
+            take_four(query_delta, column.delta, p, lane);
 #pragma unroll
             for (int m = 0; m < 8; m++) {
                 float& slope = slopes[8 * p + m];

@@ -109,15 +109,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
             pin(sums);
         }
     }
-    float factor[2];
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float total = across(rows_so_far.total[r], false);
-        bool seen = total > 0.0f;
-        factor[r] = seen ? (DROPPED ? keep : 1.0f) / total : 0.0f;
-        if (lane.t == 0 && own + 8 * r < q_len)
-            lse[(i64)(at.b * heads + at.h) * q_len + own + 8 * r] =
-                seen ? rows_so_far.top[r] * unit_of_scores + logf(total) : NOTHING;
-    }
-    put_rows(out + (i64)at.b * q_len * heads * D + at.h * D, (i64)heads * D, i0, q_len, sums, lane, factor);
+    put_outputs(out, lse, sizes, at, i0, own, rows_so_far, sums, lane, unit_of_scores, keep);
 }

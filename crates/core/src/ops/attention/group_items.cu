@@ -188,17 +188,6 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
             notes.values.give_back_by_warp(before + n);
         }
         before += item.count;
-        float factor[2];
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            float total = across(rows_so_far.total[r], false);
-            bool seen = total > 0.0f;
-            factor[r] = seen ? (DROPPED ? keep : 1.0f) / total : 0.0f;
-            if (lane.t == 0 && own + 8 * r < q_len)
-                lse[(i64)(item.at.b * heads + item.at.h) * q_len + own + 8 * r] =
-                    seen ? rows_so_far.top[r] * unit_of_scores + logf(total) : NOTHING;
-        }
-        T* to = out + (i64)item.at.b * q_len * heads * D + item.at.h * D;
-        put_rows(to, (i64)heads * D, item.i0, q_len, sums, lane, factor);
+        put_outputs(out, lse, sizes, item.at, item.i0, own, rows_so_far, sums, lane, unit_of_scores, keep);
     }
 }

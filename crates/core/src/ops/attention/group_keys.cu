@@ -107,10 +107,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         const float* near = notes.near[n % 2].entry(4 * lane.t, own - j0);
 #pragma unroll
         for (int p = 0; p < FAR / 16; p++) {
-            float4 shifts = *(const float4*)(column.shift + 16 * p + 4 * lane.t);
-            float4 deltas = *(const float4*)(column.delta + 16 * p + 4 * lane.t);
-            float shift[4] = {shifts.x, shifts.y, shifts.z, shifts.w};
-            float query_delta[4] = {deltas.x, deltas.y, deltas.z, deltas.w};
+            float shift[4], query_delta[4];
+            take_four(shift, column.shift, p, lane), take_four(query_delta, column.delta, p, lane);
 #pragma unroll
             for (int m = 0; m < 8; m++) {
                 int r = m % 4 / 2, c = m / 4 * 2 + m % 2;

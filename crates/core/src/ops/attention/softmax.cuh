@@ -54,3 +54,20 @@ __device__ __forceinline__ void drop(float (&s)[FAR / 2], const Draws& draws, Ro
     }
 }
 
+// A group's rows leave for `out`, divided by the sums of their weights, and the logarithms of these sums for `lse`. i0 and own:
+// the first row of the block, and of the lane. `unit`: what turns products into scores.
+__device__ __forceinline__ void put_outputs(T* out, float* lse, Sizes s, Place at, int i0, int own, const Softmax& rows,
+                                            const float (&sums)[D / 2], Lane lane, float unit, float keep) {
+    float factor[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float total = across(rows.total[r], false);
+        bool seen = total > 0.0f;
+        factor[r] = seen ? (DROPPED ? keep : 1.0f) / total : 0.0f;
+        if (lane.t == 0 && own + 8 * r < s.q_len)
+            lse[(i64)(at.b * s.heads + at.h) * s.q_len + own + 8 * r] =
+                seen ? rows.top[r] * unit + logf(total) : NOTHING;
+    }
+    T* to = out + (i64)at.b * s.q_len * s.heads * D + at.h * D;
+    put_rows(to, (i64)s.heads * D, i0, s.q_len, sums, lane, factor);
+}
