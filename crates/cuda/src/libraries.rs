@@ -45,8 +45,28 @@ impl Library {
         }
     }
 
+    /// Whether there is one to load. The driver is loaded for it; the others are only looked for: who asks what is here
+    /// would hold 190 MB of them from then on.
     pub(crate) fn is_here(self) -> bool {
-        self.load().is_ok()
+        match self {
+            Library::Driver => self.load().is_ok(),
+            _ => self.is_loaded() || self.lies_below(Path::new("/"), |name| std::env::var_os(name)),
+        }
+    }
+
+    fn is_loaded(self) -> bool {
+        self.files().iter().any(|file| dlopen(Path::new(file), libc::RTLD_LAZY | libc::RTLD_NOLOAD))
+    }
+
+    /// Whether the system's loader or a folder of ours has its file. `root` is `/`.
+    fn lies_below(self, root: &Path, variable: impl Fn(&str) -> Option<OsString>) -> bool {
+        let listed = std::fs::read(root.join("etc/ld.so.cache")).unwrap_or_default();
+        let loaders = variable("LD_LIBRARY_PATH").unwrap_or_default();
+        let loaders: Vec<PathBuf> = std::env::split_paths(&loaders).chain(LOADERS.map(|at| root.join(at))).collect();
+        let folders = LazyCell::new(|| folders(root, variable));
+        self.files().iter().any(|file| {
+            lists(&listed, file) || loaders.iter().chain(folders.iter()).any(|folder| folder.join(file).exists())
+        })
     }
 
     /// Loads it for good: the bindings find by its name what is loaded already, wherever it came from.
@@ -73,11 +93,24 @@ impl Library {
     }
 }
 
+/// Where the system's loader looks for what its list does not name.
+const LOADERS: [&str; 4] = ["lib64", "usr/lib64", "lib", "usr/lib"];
+
+/// Whether the loader's list has a library of this name; names in it end with a zero.
+fn lists(list: &[u8], file: &str) -> bool {
+    let name = [file.as_bytes(), b"\0"].concat();
+    list.windows(name.len()).any(|found| found == name)
+}
+
 /// Whether the library could be loaded. It stays loaded.
 fn open(path: &Path) -> bool {
+    dlopen(path, libc::RTLD_NOW | libc::RTLD_GLOBAL)
+}
+
+fn dlopen(path: &Path, how: i32) -> bool {
     let Ok(name) = CString::new(path.as_os_str().as_bytes()) else { return false };
     // SAFETY: a library of NVIDIA's; its initializers have no conditions.
-    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+    let handle = unsafe { libc::dlopen(name.as_ptr(), how) };
     !handle.is_null()
 }
 
@@ -148,5 +181,27 @@ mod tests {
         let places = [&own, &system, &venv, &conda, &on_path, &of_user].map(place);
         assert!(places.is_sorted(), "{found:?}");
         assert!(folders(root, |_| None).contains(&system));
+    }
+
+    #[test]
+    fn a_library_is_found_by_the_loaders_list_its_folders_or_ours_and_not_by_half_a_name() {
+        let here = |prepare: &dyn Fn(&Path), name: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            prepare(dir.path());
+            Library::CublasLt.lies_below(dir.path(), |asked| (asked == name).then(|| dir.path().join("own").into()))
+        };
+        let put = |path: &'static str, bytes: &'static [u8]| {
+            move |root: &Path| {
+                create_dir_all(root.join(path).parent().unwrap()).unwrap();
+                std::fs::write(root.join(path), bytes).unwrap();
+            }
+        };
+        let listed = put("etc/ld.so.cache", b"libc.so.6\0/lib/libc.so.6\0libcublasLt.so.13\0/usr/lib/x\0");
+        assert!(here(&listed, ""));
+        assert!(!here(&put("etc/ld.so.cache", b"libcublasLt.so.130\0libcublas.so.13\0"), ""));
+        assert!(here(&put("usr/lib64/libcublasLt.so.13", b""), ""));
+        assert!(here(&put("own/libcublasLt.so.13", b""), "LD_LIBRARY_PATH"));
+        assert!(!here(&put("own/libcublasLt.so.13", b""), ""));
+        assert!(here(&put("own/lib/python3.12/site-packages/nvidia/cu13/lib/libcublasLt.so.13", b""), "VIRTUAL_ENV"));
     }
 }

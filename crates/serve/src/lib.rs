@@ -14,6 +14,7 @@ mod assets;
 mod connection;
 mod folders;
 mod gate;
+mod glance;
 mod guard;
 mod jobs;
 mod limits;

@@ -1,43 +1,24 @@
 //! This machine and the cards of the catalog.
 
+use crate::glance::glance;
 use crate::problem::Problem;
 use crate::state::Shared;
 use axum::Json;
-use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use plimsoll::{Machine, catalog};
+use plimsoll::catalog;
 use serde::Serialize;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 use utoipa::ToSchema;
 
 /// This machine: what it has, what is free, who holds the rest
 #[utoipa::path(get, path = "/devices", tag = "devices",
     responses((status = 200, description = "The CPU, the cards, and what is missing to use one", body = Object, content_type = "application/json")))]
 pub(super) async fn here() -> Result<Response, Problem> {
-    let gathered = tokio::task::spawn_blocking(glance).await;
-    let bytes = gathered.map_err(|_| Problem::failed("the system does not answer"))?;
+    let told = tokio::task::spawn_blocking(|| serde_json::to_vec(&*glance())).await;
+    let bytes = told.map_err(|_| Problem::failed("the system does not answer"))?;
     let bytes = bytes.map_err(|error| Problem::failed(error.to_string()))?;
     Ok(([(header::CONTENT_TYPE, "application/json")], bytes).into_response())
-}
-
-/// Who looks again this soon sees the same: it takes a walk through every process of the machine.
-const GLANCE: Duration = Duration::from_millis(500);
-
-/// The machine as JSON. Those who look at one time look once.
-fn glance() -> serde_json::Result<Bytes> {
-    static LAST: Mutex<Option<(Instant, Bytes)>> = Mutex::new(None);
-    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((at, seen)) = &*last
-        && at.elapsed() < GLANCE
-    {
-        return Ok(seen.clone());
-    }
-    let seen = Bytes::from(serde_json::to_vec(&Machine::gather())?);
-    *last = Some((Instant::now(), seen.clone()));
-    Ok(seen)
 }
 
 /// Cards that plans can be made for

@@ -4,6 +4,7 @@ use super::process::{Process, Signal};
 use super::record::{Job, JobState, folder};
 use super::schedule::{Demand, Supply, schedule};
 use crate::folders::{RunId, unix_seconds};
+use crate::glance::glance;
 use crate::problem::Problem;
 use plimsoll::{Holder, Machine};
 use plimsoll_runs::holder;
@@ -268,7 +269,7 @@ impl Queue {
 
     /// Starts and ends in seconds from now, device by device.
     fn expect(&self, jobs: &[Job]) -> HashMap<RunId, (f64, f64)> {
-        let machine = Machine::gather();
+        let machine = glance();
         let mut devices: Vec<&str> = jobs.iter().filter(|job| !job.is_over()).map(|job| job.device.as_str()).collect();
         devices.sort_unstable();
         devices.dedup();
