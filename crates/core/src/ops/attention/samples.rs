@@ -50,7 +50,7 @@ impl Attention {
         let mut is = || rng.size(0, 1) == 1;
         let (key_mask, dropout) = (is(), is().then_some((0.3, 7)));
         let lengths = [rng.size(150, 180); 2];
-        Attention { key_mask, dropout, ..Attention::plain(1.0) }.sized_sample(rng, lengths, [3, 33, 64])
+        Attention { key_mask, dropout, ..Attention::plain(1.0) }.sized_sample(rng, lengths, [3, 36, 64])
     }
 
     /// Several tiles of tensor cores on each side, in a width that they take.
