@@ -4,8 +4,7 @@
 // the order of the keys. One more group brings tiles, and another draws which weights fall.
 
 // PLACES: for tiles of queries, and of values, which go through the same places to registers; KEY_PLACES: for tiles of keys;
-// DRAWN_PLACES: for draws of a tile.
-// SUMMED: tiles of queries that have sums; none where all keys are one tile.
+// DRAWN_PLACES: for draws of a tile. SUMMED: tiles of queries that have sums; none where all keys are one tile.
 #define PLACE_BYTES (2 * TILE_BYTES(FAR))
 #define SLOPE_BYTES (OWN * 2 * FAR)
 #define SUM_BYTES (FAR * 64 * 4)
@@ -56,9 +55,9 @@ __device__ __forceinline__ u32 visible_tiles(const int* mask, int k_len) {
     return max(visible, 1u);
 }
 
-// Which weights of a tile fall: a bit for each of a thread's 32. A draw is for four keys of queries
-// i and i + 8, which are in eight lanes; a thread here has those of a step p for the same lanes and both of their keys: of each
-// lane's bits a byte, in which the bit of query c and key r is 4 r + c.
+// Which weights of a tile fall: a bit for each of a thread's 32. A draw is for four keys of queries i and i + 8, which are in
+// eight lanes; a thread here has those of a step p for the same lanes and both of their keys: of each lane's bits a byte, in
+// which the bit of query c and key r is 4 r + c.
 struct Drawer {
     const Draws& draws;
     u32 threshold;
@@ -160,9 +159,8 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS + DRAWERS, RESIDENT)
     u32 sums = slopes_at + 2 * SLOPE_BYTES;
     Notes& notes = *(Notes*)(room + (sums - keys) + SUMMED * SUM_BYTES);
     Draws draws(notes.round_keys, state, site, sample);
-    if (threadIdx.x == 0) {
-        notes.tiles.open(), notes.keys.open(), notes.slopes.open(4 * GROUPS), notes.drawn.open();
-    }
+    if (threadIdx.x == 0)
+        notes.tiles.open(2 * BRINGERS), notes.keys.open(), notes.slopes.open(4 * GROUPS), notes.drawn.open();
     __syncthreads();
     int query_tiles = (q_len + FAR - 1) / FAR;
     i64 out_row = (i64)heads * D;
@@ -194,6 +192,8 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS + DRAWERS, RESIDENT)
     if (together(threadIdx.x >= THREADS)) {
         leave_registers<LEFT_REGISTERS>();
         int thread = threadIdx.x % BRINGERS;
+        // What comes by copies, and what was written before.
+        auto hand_over = [&] { notes.tiles.hand_over_copies(brought), notes.tiles.hand_over(brought++); };
 #pragma unroll 1
         for (int head = blockIdx.x; together(head < batch * heads); head += gridDim.x) {
             int b = head / heads, h = head % heads;
@@ -212,7 +212,7 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS + DRAWERS, RESIDENT)
                 int i = i0 + thread % FAR;
                 const float* from = (thread < FAR ? lse : delta) + statistics;
                 copy_word((thread < FAR ? note.lse : note.delta) + thread % FAR, (const int*)from + i, i < q_len);
-                notes.tiles.hand_over_copies(brought++);
+                hand_over();
             };
 #pragma unroll 1
             for (int n = 0; n * OWN < k_len; n++) {
@@ -242,7 +242,7 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS + DRAWERS, RESIDENT)
                 if (thread == 0)
                     work.head = head, work.j0 = j0, work.before = (visible & ((1u << n) - 1)) != 0,
                     work.after = visible >> n > 1;
-                notes.tiles.hand_over_copies(brought++);
+                hand_over();
 #pragma unroll 1
                 for (int i0 = 0; i0 < q_len; i0 += FAR) {
                     bring_queries(i0);
@@ -254,7 +254,7 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS + DRAWERS, RESIDENT)
         }
         notes.tiles.claim(brought);
         if (thread == 0) notes.work[key_tile % 2].head = -1;
-        notes.tiles.hand_over_copies(brought);
+        hand_over();
         close_copies();
         wait_copies<0>();
         return;

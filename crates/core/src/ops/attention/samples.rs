@@ -49,7 +49,7 @@ impl Attention {
     fn many_sample(rng: &mut SampleRng) -> Sample {
         let mut is = || rng.size(0, 1) == 1;
         let (key_mask, dropout) = (is(), is().then_some((0.3, 7)));
-        let lengths = [rng.size(150, 180); 2];
+        let lengths = [rng.size(144, 156); 2];
         Attention { key_mask, dropout, ..Attention::plain(1.0) }.sized_sample(rng, lengths, [3, 36, 64])
     }
 
