@@ -46,8 +46,12 @@ impl<'a> Backward<'a> {
             self.clear_tables(launch)?;
         }
         call.write_distances(launch)?;
-        if call.space.sums.is_some() || !call.form.sums_deltas(call.dtype) {
+        let by_heads = call.form == Form::Groups && heads::compute(call.op, s);
+        if by_heads || call.space.sums.is_some() || !call.form.sums_deltas(call.dtype) {
             self.write_deltas(launch)?;
+        }
+        if by_heads {
+            return self.write_by_heads(launch);
         }
         if let Some((sums, places)) = &call.space.sums {
             return self.write_in_one_pass(launch, sums, *places);
@@ -119,6 +123,16 @@ impl<'a> Backward<'a> {
         let own = [to.k, to.v, call.space.dby_key].map(Arg::Address);
         let (args, entry) = ([&operands[..], &own, &rest].concat(), "backward_keys");
         launch.kernel(&call.kernel(entry, s.k_len), call.grid(entry, samples, s.k_len), &args)
+    }
+
+    /// All gradients of one head after the other.
+    fn write_by_heads(&self, launch: &mut Launch<'_>) -> Result<(), CudaError> {
+        let (call, s, to) = (&self.call, &self.call.shape, self.to);
+        let Heads { q, k, v, .. } = call.heads;
+        let operands = [q, k, v, self.dout, self.lse, call.space.delta, to.q, to.k, to.v].map(Arg::Address);
+        let args = [&operands[..], &call.sizes(call.heads, s.batch), &call.scores(0)].concat();
+        let entry = "backward_heads";
+        launch.kernel(&call.kernel(entry, s.k_len), call.grid(entry, s.batch, s.k_len), &args)
     }
 
     /// All gradients of as many samples as there is room for sums of at a time.

@@ -16,8 +16,10 @@ __device__ __forceinline__ void take_four(float (&x)[4], const float (&column)[F
 // A bit for each of a lane's weights on 64 queries that falls, query by query of a quad: of query m of step p and the lane's
 // upper or lower key (r), bit 8p + 4r of word m. The keys of a quad are in four lanes, of which each draws the words of one
 // query and, with them, of the one eight further, which the lane two further asks for: each of the two has half the steps.
+// `drawn` has what belongs to pairs of queries.
+template <typename Rows>
 __device__ __forceinline__ void draw(u32 (&fallen)[4], const Draws& draws, const QuadDraw (&quads)[2],
-                                     const RowDraw* drawn, Lane lane, u32 threshold) {
+                                     const Rows& drawn, Lane lane, u32 threshold) {
     int turn = lane.g % 4, self = threadIdx.x % 32, second = lane.t / 2;
     u32 rows[2] = {0, 0};
 #pragma unroll
@@ -39,4 +41,15 @@ __device__ __forceinline__ void draw(u32 (&fallen)[4], const Draws& draws, const
     u32 all = second ? own << 16 | other : other << 16 | own;
 #pragma unroll
     for (int m = 0; m < 4; m++) fallen[m] = __shfl_sync(0xffffffffu, all, (self & ~12) | m << 2) >> turn;
+}
+
+// Weights of a warp's 16 keys, as rows of a swizzled tile.
+__device__ __forceinline__ void put_turned(u32 tile, const u32 (&weights)[FAR / 16][4], Lane lane) {
+    u32 row = tile + (16 * lane.warp + lane.m % 2 * 8 + lane.r) * 128;
+#pragma unroll
+    for (int k = 0; k < FAR / 16; k++)
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                         row + ((2 * k + lane.m / 2 ^ lane.r) << 4)),
+                     "r"(weights[k][0]), "r"(weights[k][1]), "r"(weights[k][2]), "r"(weights[k][3])
+                     : "memory");
 }

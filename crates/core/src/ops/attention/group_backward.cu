@@ -20,17 +20,6 @@ struct Notes {
     Column columns[PLACES];
 };
 
-// Weights of a warp's 16 keys, as rows of a swizzled tile.
-__device__ __forceinline__ void put_turned(u32 tile, const u32 (&weights)[FAR / 16][4], Lane lane) {
-    u32 row = tile + (16 * lane.warp + lane.m % 2 * 8 + lane.r) * 128;
-#pragma unroll
-    for (int k = 0; k < FAR / 16; k++)
-        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                         row + ((2 * k + lane.m / 2 ^ lane.r) << 4)),
-                     "r"(weights[k][0]), "r"(weights[k][1]), "r"(weights[k][2]), "r"(weights[k][3])
-                     : "memory");
-}
-
 // Adds what is staged to sums in memory when `rank` others have done so, and says so. Returns when the staged values have been
 // read; `finish` when they have been added.
 struct Adder {

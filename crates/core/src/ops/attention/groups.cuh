@@ -162,24 +162,33 @@ template <int N> __device__ __forceinline__ void hold(u32 (&to)[N / 8][4], const
     for (int n = 0; n < N; n += 2) to[n / 8][n % 8 / 2] = pair_of(s[n], s[n + 1]);
 }
 
-// A group's (64, D) sums leave as rows of D, times a factor each; a factor of 0 makes 0 out of anything. TURNED: they are in
-// the order of `slot`.
-template <bool TURNED = false>
-__device__ __forceinline__ void put_rows(T* to, i64 row, int first, int len, const float (&sums)[D / 2], Lane lane,
+// Eight neighbours leave in one piece: as an assignment, some of them would be written one by one.
+__device__ __forceinline__ void put_vector(T* to, const u32 (&x)[4]) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                 : "memory");
+}
+
+// A group's (64, 2 N) sums leave as rows, times a factor each; a factor of 0 makes 0 out of anything. TURNED: they are in the
+// order of `slot`. All are exchanged before the first is written, so that no exchange waits for another.
+template <bool TURNED = false, int N>
+__device__ __forceinline__ void put_rows(T* to, i64 row, int first, int len, const float (&sums)[N], Lane lane,
                                          const float factor[2]) {
+    u32 x[N / 8][4];
 #pragma unroll
-    for (int n = 0; n < D / 16; n++) {
-        int at = 16 * lane.warp + lane.g + n % 2 * 8, d = (n / 2 * 4 + lane.t) * 8;
-        int r = first + (TURNED ? at & ~15 | (at & 8) >> 2 | (at & 6) << 1 | at & 1 : at);
-        float f = factor[n % 2];
-        u32 x[4] = {0, 0, 0, 0};
+    for (int n = 0; n < N / 8; n++) {
 #pragma unroll
         for (int m = 0; m < 4; m++) {
+            float f = factor[n % 2];
             const float* sum = sums + (n / 2 * 4 + m) * 4 + n % 2 * 2;
-            if (f != 0.0f) x[m] = pair_of(sum[0] * f, sum[1] * f);
+            x[n][m] = f != 0.0f ? pair_of(sum[0] * f, sum[1] * f) : 0;
         }
-        exchange(x, lane.t);
-        if (r < len) *(uint4*)(to + (i64)r * row + d) = make_uint4(x[0], x[1], x[2], x[3]);
+        exchange(x[n], lane.t);
+    }
+#pragma unroll
+    for (int n = 0; n < N / 8; n++) {
+        int at = 16 * lane.warp + lane.g + n % 2 * 8, d = (n / 2 * 4 + lane.t) * 8;
+        int r = first + (TURNED ? at & ~15 | (at & 8) >> 2 | (at & 6) << 1 | at & 1 : at);
+        if (r < len) put_vector(to + (i64)r * row + d, x[n]);
     }
 }
 

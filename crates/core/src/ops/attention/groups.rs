@@ -14,6 +14,8 @@ const QUERIES: Source =
 const KEYS: Source = source!("group_keys", "../../kernels/cuda/half", "tiles", "half", "wgmma", "groups", "columns");
 const BACKWARD: Source =
     source!("group_backward", "../../kernels/cuda/half", "tiles", "half", "wgmma", "groups", "columns", "handover");
+const HEADS: Source =
+    source!("group_heads", "../../kernels/cuda/half", "tiles", "half", "wgmma", "groups", "columns", "handover");
 
 /// Rows of a group.
 const GROUP_ROWS: usize = 64;
@@ -25,7 +27,7 @@ const SKEWED: usize = 540;
 
 /// Multiprocessors of the largest card of this architecture. Of blocks that take one item after the other there are as many:
 /// on a smaller card, those that start late find none left.
-const MULTIPROCESSORS: usize = 132;
+pub(super) const MULTIPROCESSORS: usize = 132;
 
 /// From so many keys on, large blocks are faster for causal heads of 64 too: few of their tiles are seen by some groups only.
 const LONG_CAUSAL: usize = 8192;
@@ -51,6 +53,7 @@ impl Cut {
                 Some(groups) => Cut { groups, far: 64, resident: 1, brought: true },
                 None => small(4),
             },
+            ("backward_heads", ..) => Cut { groups: 2, far: 64, resident: 1, brought: true },
             ("backward_keys", 64, true) => small(2),
             (_, 64, _) => small(3),
             ("forward", ..) => Cut { groups: 2, far: 128, resident: 1, brought: true },
@@ -104,21 +107,33 @@ pub(super) fn kernel(entry: &'static str, shape: &AttentionShape, dropped: bool)
         "forward" => FORWARD,
         "backward_queries" => QUERIES,
         "backward_keys" => KEYS,
+        "backward_heads" => HEADS,
         _ => BACKWARD,
     };
     let kernel = Kernel::new(source, entry).define("GROUPS", cut.groups);
-    kernel.define("FAR", cut.far).define("RESIDENT", cut.resident)
+    let kernel = kernel.define("FAR", cut.far).define("RESIDENT", cut.resident);
+    match heads::Room::new(shape, dropped).filter(|_| entry == "backward_heads") {
+        Some(room) => kernel
+            .define("PLACES", room.places)
+            .define("KEY_PLACES", room.key_places)
+            .define("DRAWN_PLACES", room.drawn_places)
+            .define("SUMMED", room.summed),
+        None => kernel,
+    }
 }
 
 /// The blocks that `len` rows of a head take, how many threads each has, and its dynamic shared memory.
 pub(super) fn blocks(entry: &str, shape: &AttentionShape, dropped: bool, len: usize) -> (usize, usize, usize) {
+    if let Some(room) = heads::Room::new(shape, dropped).filter(|_| entry == "backward_heads") {
+        return (1, heads::threads(dropped), room.bytes(dropped));
+    }
     let cut = Cut::new(entry, shape, dropped);
     (len.div_ceil(cut.own()), cut.threads(), shared(entry, shape, dropped))
 }
 
 /// The most blocks of a launch: those that take one item after the other are never more than run at a time.
 pub(super) fn most_blocks(entry: &str, shape: &AttentionShape, dropped: bool) -> usize {
-    let takes_items = entry == "forward" && Cut::new(entry, shape, dropped).brought;
+    let takes_items = matches!(entry, "forward" | "backward_heads") && Cut::new(entry, shape, dropped).brought;
     if takes_items { MULTIPROCESSORS } else { usize::MAX }
 }
 

@@ -9,11 +9,11 @@
 #define BRINGER_REGISTERS (EVEN_REGISTERS > 128 ? 40 : 32)
 #define GROUP_REGISTERS ((EVEN_REGISTERS * (GROUPS + 1) - BRINGER_REGISTERS) / GROUPS / 8 * 8)
 
-__device__ __forceinline__ void take_registers() {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(GROUP_REGISTERS));
+template <int COUNT = GROUP_REGISTERS> __device__ __forceinline__ void take_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
-__device__ __forceinline__ void leave_registers() {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(BRINGER_REGISTERS));
+template <int COUNT = BRINGER_REGISTERS> __device__ __forceinline__ void leave_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
 
 // COUNT places, which are filled in turn: what is brought as the n-th is the n / COUNT-th in its place.
@@ -45,9 +45,10 @@ template <int COUNT> struct Places {
                      : "memory");
     }
     __device__ __forceinline__ void hand_over(u32 n) { arrive(full + n % COUNT); }
-    // Until the n-th is there, for products too.
+    // Until the n-th is there; for products too, if it was published before it was handed over, or now.
+    __device__ __forceinline__ void await_published(u32 n) { wait(full + n % COUNT, n / COUNT % 2); }
     __device__ __forceinline__ void await(u32 n) {
-        wait(full + n % COUNT, n / COUNT % 2);
+        await_published(n);
         publish();
     }
     // By a thread, or by a warp of which all have read it.

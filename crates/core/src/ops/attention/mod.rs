@@ -6,6 +6,7 @@ mod cuda;
 mod form;
 mod grad;
 mod groups;
+mod heads;
 mod operands;
 mod products;
 mod samples;

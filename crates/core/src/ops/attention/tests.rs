@@ -350,6 +350,35 @@ fn items_are_shared_by_the_blocks_that_run() {
     assert_eq!(blocks(true, 4096, 128), (132, 3 * 128));
 }
 
+/// Of so many heads of 64 that most multiprocessors have one to the end, gradients are computed head by head, where shared
+/// memory has room for what is added up.
+#[test]
+fn many_heads_are_computed_one_by_one() {
+    let launched = |batch: usize, length: usize, causal: bool, dropout: Option<(f32, u64)>| {
+        let op = AttentionGrad(Attention { causal, dropout, ..Attention::plain(0.125) });
+        let out = Type::new(DType::Bf16, &[batch, length, 12, 64]);
+        let state = dropout.map(|_| Type::new(DType::I64, &[3]));
+        let statistics = [out.clone(), Type::new(DType::F32, &[batch, 12, length]), out];
+        let qkv = [Type::new(DType::Bf16, &[batch, length, 3, 12, 64])];
+        let inputs: Vec<Type> = qkv.into_iter().chain(state).chain(statistics).collect();
+        launches_on(90, &op, &inputs, false, 0)
+    };
+    for (dropout, threads) in [(None, 384), (Some((0.1, 7)), 512)] {
+        for length in [108, 128, 256, 333, 384, 480, 512] {
+            let kernels = launched(11, length, false, dropout);
+            let entries: Vec<_> = kernels.iter().map(|(_, entry, grid)| (*entry, grid.threads[0])).collect();
+            assert_eq!(entries, [("deltas", 128), ("backward_heads", threads)], "{length} keys");
+            let grid = kernels[1].2;
+            assert!(grid.blocks[0] == 132 && grid.shared_bytes <= 227 << 10, "{length} keys: {grid:?}");
+        }
+        let entries = |batch: usize, length: usize, causal: bool| launched(batch, length, causal, dropout)[0].1;
+        let in_two_passes = [(7, 384, false), (12, 384, false), (11, 576, false), (11, 384, true)];
+        let in_two_passes = in_two_passes.map(|(batch, length, causal)| entries(batch, length, causal));
+        assert_eq!(in_two_passes, ["backward_queries"; 4]);
+        assert_eq!(entries(9, 384, false), "deltas");
+    }
+}
+
 /// Gradients in one pass have sums of their queries in f32, of all samples or of as many as 128 MiB hold, and what a shorter
 /// batch needs is never more.
 #[test]

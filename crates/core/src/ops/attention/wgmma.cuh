@@ -46,6 +46,7 @@ template <int N> __device__ __forceinline__ void pin(float (&c)[N]) {
 #define SUMS_16(n) SUMS_4(n), SUMS_4(n + 4), SUMS_4(n + 8), SUMS_4(n + 12)
 #define SUMS_32 SUMS_16(0), SUMS_16(16)
 #define SUMS_64 SUMS_32, SUMS_16(32), SUMS_16(48)
+#define NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define NAMES_32                                                                                                    \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "    \
     "%23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -64,13 +65,29 @@ __device__ __forceinline__ void multiply_shared(float (&c)[64], u64 a, u64 b, bo
                  "wgmma.mma_async.sync.aligned.m64n128k16." OPERANDS "{" NAMES_64 "}, %64, %65, p, 1, 1, 0, 0; }"
                  : SUMS_64 : "l"(a), "l"(b), "r"((int)add));
 }
-// c (64 × 64) = aᵀ (16 × 64) · b (16 × 64), or added to it; both in shared memory, rows along the result.
+// The same with a in registers.
+__device__ __forceinline__ void multiply_rows(float (&c)[32], const u32 a[4], u64 b, bool add) {
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %37, 0; "
+                 "wgmma.mma_async.sync.aligned.m64n64k16." OPERANDS "{" NAMES_32
+                 "}, {%32, %33, %34, %35}, %36, p, 1, 1, 0; }"
+                 : SUMS_32 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));
+}
+// c (64 × N) = aᵀ (16 × 64) · b (16 × N), or added to it; both in shared memory, rows along the result.
+__device__ __forceinline__ void multiply_turned(float (&c)[16], u64 a, u64 b, bool add) {
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %18, 0; "
+                 "wgmma.mma_async.sync.aligned.m64n32k16." OPERANDS "{" NAMES_16 "}, %16, %17, p, 1, 1, 1, 1; }"
+                 : SUMS_16(0) : "l"(a), "l"(b), "r"((int)add));
+}
 __device__ __forceinline__ void multiply_turned(float (&c)[32], u64 a, u64 b, bool add) {
     asm volatile("{.reg .pred p; setp.ne.b32 p, %34, 0; "
                  "wgmma.mma_async.sync.aligned.m64n64k16." OPERANDS "{" NAMES_32 "}, %32, %33, p, 1, 1, 1, 1; }"
                  : SUMS_32 : "l"(a), "l"(b), "r"((int)add));
 }
-// c (64 × 128) += a (64 × 16, rows along the sum) · b (16 × 128, rows along the result), both in shared memory.
+// c (64 × N) += a (64 × 16, rows along the sum) · b (16 × N, rows along the result), both in shared memory.
+__device__ __forceinline__ void multiply_mixed(float (&c)[32], u64 a, u64 b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16." OPERANDS "{" NAMES_32 "}, %32, %33, 1, 1, 1, 0, 1;"
+                 : SUMS_32 : "l"(a), "l"(b));
+}
 __device__ __forceinline__ void multiply_mixed(float (&c)[64], u64 a, u64 b) {
     asm volatile("wgmma.mma_async.sync.aligned.m64n128k16." OPERANDS "{" NAMES_64 "}, %64, %65, 1, 1, 1, 0, 1;"
                  : SUMS_64 : "l"(a), "l"(b));
