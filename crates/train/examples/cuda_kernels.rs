@@ -38,18 +38,15 @@ struct Arch {
     number: u32,
     /// The most shared memory of a block.
     shared_bytes: u32,
-    /// Sources tell 7.5 from 8.0 and later, and hosts launch some kernels on Hopper alone. What reads the same source as
-    /// 8.6, with no less shared memory, is compiled for each kernel once.
-    is_like_another: bool,
 }
 
 const ARCHS: [Arch; 6] = [
-    Arch { number: 75, shared_bytes: 64 << 10, is_like_another: false },
-    Arch { number: 80, shared_bytes: 163 << 10, is_like_another: true },
-    Arch { number: 86, shared_bytes: 99 << 10, is_like_another: false },
-    Arch { number: 89, shared_bytes: 99 << 10, is_like_another: true },
-    Arch { number: 90, shared_bytes: 227 << 10, is_like_another: false },
-    Arch { number: 120, shared_bytes: 99 << 10, is_like_another: true },
+    Arch { number: 75, shared_bytes: 64 << 10 },
+    Arch { number: 80, shared_bytes: 163 << 10 },
+    Arch { number: 86, shared_bytes: 99 << 10 },
+    Arch { number: 89, shared_bytes: 99 << 10 },
+    Arch { number: 90, shared_bytes: 227 << 10 },
+    Arch { number: 120, shared_bytes: 99 << 10 },
 ];
 const REGISTERS_PER_BLOCK: u32 = 65536;
 
@@ -105,14 +102,15 @@ impl Compiled<'_> {
 
 /// What is compiled for what: modules with the places of architectures, by file.
 fn jobs<'a>(modules: &'a [Module], archs: &[Arch], is_every: bool) -> Vec<(&'a Module, usize)> {
-    let asked = |arch: &Arch| match is_every || !arch.is_like_another {
-        true => (0..modules.len()).filter(|&index| modules[index].is_for(arch.number)).collect(),
-        false => each_kernel_once(modules, arch.number),
+    let asked = |arch: &Arch| {
+        let is_its_own = |module: &Module| module.is_for(arch.number) && (is_every || module.is_apart(arch.number));
+        let mut asked: BTreeSet<usize> = (0..modules.len()).filter(|&index| is_its_own(&modules[index])).collect();
+        asked.extend(each_kernel_once(modules, arch.number));
+        asked
     };
     let places = archs.iter().enumerate();
-    let mut jobs: Vec<(usize, usize)> =
+    let jobs: BTreeSet<(usize, usize)> =
         places.flat_map(|(at, arch)| asked(arch).into_iter().map(move |m| (m, at))).collect();
-    jobs.sort_unstable();
     jobs.into_iter().map(|(index, at)| (&modules[index], at)).collect()
 }
 

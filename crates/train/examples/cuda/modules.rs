@@ -59,6 +59,16 @@ impl Module {
         self.launched.values().any(|need| need.archs().contains(&arch))
     }
 
+    /// Whether an architecture has machine code of its own from it. Most files are the same source for all, and 8.6 stands
+    /// for the others: they need each kernel once. Some tell 7.5 from 8.0 and later, and hosts launch some on Hopper alone.
+    pub(crate) fn is_apart(&self, arch: u32) -> bool {
+        match arch {
+            75 => self.kernel.source.text.contains("__CUDA_ARCH__"),
+            86 => true,
+            _ => !self.is_for(86),
+        }
+    }
+
     /// What makes it worth compiling, as text.
     fn traits(&self) -> Vec<String> {
         let (source, defines) = (self.kernel.source, &self.kernel.defines);
