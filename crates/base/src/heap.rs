@@ -3,8 +3,7 @@
 //! The program installs it with `#[global_allocator]`. Only threads that are marked count: those that run kernels. What
 //! the loader or the display allocate meanwhile is host memory, planned and reported on its own.
 
-use mimalloc::MiMalloc;
-use std::alloc::{GlobalAlloc, Layout};
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
@@ -57,23 +56,21 @@ fn count(bytes: i64) {
     }
 }
 
-// A planner makes and drops millions of small things: with the system's allocator a tenth to a fifth slower, and a server
-// that plans for many holds half as much again.
-// SAFETY: every call is passed on to mimalloc unchanged.
+// SAFETY: every call is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
-        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is the one of `MiMalloc`.
-        unsafe { MiMalloc.alloc(layout) }
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is the one of `System`.
+        unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(-(layout.size() as i64));
-        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is the one of `MiMalloc`.
-        unsafe { MiMalloc.dealloc(pointer, layout) }
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is the one of `System`.
+        unsafe { System.dealloc(pointer, layout) }
     }
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(size as i64 - layout.size() as i64);
-        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is the one of `MiMalloc`.
-        unsafe { MiMalloc.realloc(pointer, layout, size) }
+        // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is the one of `System`.
+        unsafe { System.realloc(pointer, layout, size) }
     }
 }
