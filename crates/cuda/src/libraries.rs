@@ -46,7 +46,7 @@ impl Library {
     }
 
     /// Whether there is one to load. The driver is loaded for it; the others are only looked for: who asks what is here
-    /// would hold 190 MB of them from then on.
+    /// would hold more than 100 MB of them from then on.
     pub(crate) fn is_here(self) -> bool {
         match self {
             Library::Driver => self.load().is_ok(),
