@@ -1,6 +1,6 @@
 //! The gradients of attention on a CUDA device: which kernels run, on what.
 
-use super::cuda::{Call, Heads};
+use super::cuda::{Call, Heads, Part};
 use super::form::Form;
 use super::grad::AttentionGrad;
 use super::groups::Sums;
@@ -56,17 +56,16 @@ impl<'a> Backward<'a> {
         if let Some((sums, places)) = &call.space.sums {
             return self.write_in_one_pass(launch, sums, *places);
         }
-        for (first, samples) in call.groups() {
-            let heads = call.heads.starting_at(first, s);
+        for part in call.parts(call.space.group) {
             if disentangled && s.q_len * s.k_len > 0 {
-                call.write_products(launch, heads, samples)?;
-                let bytes = |len: usize| 4 * samples * s.heads * len * call.space.pitch;
+                call.write_products(launch, part)?;
+                let bytes = |len: usize| 4 * part.samples * s.heads * len * call.space.pitch;
                 launch.queue.fill(call.space.dby_query, 0, bytes(s.q_len))?;
                 launch.queue.fill(call.space.dby_key, 0, bytes(s.k_len))?;
             }
-            self.write_gradients(launch, heads, first, samples)?;
+            self.write_gradients(launch, part)?;
             if disentangled && s.q_len * s.k_len > 0 {
-                self.add_products(launch, heads, first, samples)?;
+                self.add_products(launch, part)?;
             }
         }
         match call.op.bias {
@@ -93,18 +92,12 @@ impl<'a> Backward<'a> {
         launch.kernel(&kernel, Grid::new(rows.div_ceil(128 / lanes), 128), &args)
     }
 
-    /// The gradients of a group's queries, then of its keys and values; beside them those of what a bias adds.
-    fn write_gradients(
-        &self,
-        launch: &mut Launch<'_>,
-        heads: Heads,
-        first: usize,
-        samples: usize,
-    ) -> Result<(), CudaError> {
-        let (call, s) = (&self.call, &self.call.shape);
-        let (to, done) = (self.to.starting_at(first, s), first * s.q_len * s.heads);
-        let [out, dout] = [self.out, self.dout].map(|address| address + (done * s.head_dim * heads.element) as u64);
-        let [lse, delta] = [self.lse, call.space.delta].map(|address| address + 4 * done as u64);
+    /// The gradients of a part's queries, then of its keys and values; beside them those of what a bias adds.
+    fn write_gradients(&self, launch: &mut Launch<'_>, part: Part) -> Result<(), CudaError> {
+        let (call, s, Part { first, samples, heads }) = (&self.call, &self.call.shape, part);
+        let to = self.to.starting_at(first, s);
+        let [out, dout] = [self.out, self.dout].map(|address| part.rows(address, s));
+        let [lse, delta] = [self.lse, call.space.delta].map(|address| part.statistics(address, s));
         let operands = [heads.q, heads.k, heads.v, dout, lse, delta].map(Arg::Address);
         let rest = [&call.sizes(heads, samples)[..], &call.scores(first)].concat();
         if !call.is_empty(s.q_len) {
@@ -143,12 +136,10 @@ impl<'a> Backward<'a> {
         [sums, turns]: [u64; 2],
     ) -> Result<(), CudaError> {
         let (call, s) = (&self.call, &self.call.shape);
-        for first in (0..s.batch).step_by(room.group) {
-            let samples = room.group.min(s.batch - first);
-            let (heads, to) = (call.heads.starting_at(first, s), self.to.starting_at(first, s));
-            let done = first * s.q_len * s.heads;
-            let dout = self.dout + (done * s.head_dim * heads.element) as u64;
-            let [lse, delta] = [self.lse, call.space.delta].map(|address| address + 4 * done as u64);
+        for part in call.parts(room.group) {
+            let Part { first, samples, heads } = part;
+            let (to, dout) = (self.to.starting_at(first, s), part.rows(self.dout, s));
+            let [lse, delta] = [self.lse, call.space.delta].map(|address| part.statistics(address, s));
             launch.queue.fill(turns, 0, room.turn_bytes(samples))?;
             let operands = [heads.q, heads.k, heads.v, dout, lse, delta, to.k, to.v, sums, turns].map(Arg::Address);
             let args = [&operands[..], &call.sizes(heads, samples), &call.scores(first)].concat();

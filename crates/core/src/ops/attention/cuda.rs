@@ -49,6 +49,27 @@ impl Heads {
     }
 }
 
+/// Samples that are computed at a time.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub first: usize,
+    pub samples: usize,
+    /// Those of these samples.
+    pub heads: Heads,
+}
+
+impl Part {
+    /// Where its rows (samples, queries, heads, width) begin, if those of all begin at `address`.
+    pub(super) fn rows(&self, address: u64, shape: &AttentionShape) -> u64 {
+        address + (self.first * shape.q_len * shape.heads * shape.head_dim * self.heads.element) as u64
+    }
+
+    /// The same of statistics: a float for each query and head.
+    pub(super) fn statistics(&self, address: u64, shape: &AttentionShape) -> u64 {
+        address + 4 * (self.first * shape.q_len * shape.heads) as u64
+    }
+}
+
 /// One direction of one op on the device.
 pub(super) struct Call<'a> {
     pub op: &'a Attention,
@@ -145,10 +166,13 @@ impl<'a> Call<'a> {
         self.shape.batch * self.shape.heads * self.shape.head_dim * len == 0
     }
 
-    /// The groups of samples that run one after the other: the first, and how many.
-    pub(super) fn groups(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let (batch, group) = (self.shape.batch, self.space.group);
-        (0..batch).step_by(group).map(move |first| (first, group.min(batch - first)))
+    /// The parts of at most so many samples that run one after the other.
+    pub(super) fn parts(&self, most: usize) -> impl Iterator<Item = Part> {
+        let batch = self.shape.batch;
+        (0..batch).step_by(most).map(move |first| {
+            let heads = self.heads.starting_at(first, &self.shape);
+            Part { first, samples: most.min(batch - first), heads }
+        })
     }
 
     pub(super) fn sizes(&self, heads: Heads, samples: usize) -> [Arg; 7] {
@@ -224,14 +248,12 @@ impl<'a> Call<'a> {
             self.pack_tables(launch, space, false)?;
         }
         let [out, lse] = [0, 1].map(|n| launch.outputs[n].address);
-        for (first, samples) in self.groups() {
-            let heads = self.heads.starting_at(first, s);
+        for part in self.parts(self.space.group) {
+            let Part { first, samples, heads } = part;
             if self.op.bias.tables() == 2 && self.form != Form::Banded && s.k_len > 0 {
-                self.write_products(launch, heads, samples)?;
+                self.write_products(launch, part)?;
             }
-            let done = first * s.q_len * s.heads;
-            let operands =
-                [heads.q, heads.k, heads.v, out + (done * s.head_dim * heads.element) as u64, lse + 4 * done as u64];
+            let operands = [heads.q, heads.k, heads.v, part.rows(out, s), part.statistics(lse, s)];
             let args = [&operands.map(Arg::Address)[..], &self.sizes(heads, samples), &self.scores(first)].concat();
             launch.kernel(&self.kernel("forward", s.q_len), self.grid("forward", samples, s.q_len), &args)?;
         }

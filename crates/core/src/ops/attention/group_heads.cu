@@ -267,7 +267,7 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS + DRAWERS, RESIDENT)
     u32 own_sums = sums + group * (SUM_BYTES / 2) + threadIdx.x % 128 * 16, step = 0;
     float s[FAR / 2], slopes[FAR / 2], dkeys[D / 2], dvalues[D / 2], dqueries[16];
     u32 weights[FAR / 16][4], slope_weights[FAR / 16][4], values[D / 16][4];
-    float unit = DROPPED ? keep : 1.0f, not_kept = 1.0f / unit;
+    float unit = DROPPED ? keep : 1.0f, kept_share = 1.0f / unit;
     float scale_2 = scale * LOG2E, query_factor[2] = {scale * unit, scale * unit};
 #pragma unroll 1
     for (;; key_tile++) {
@@ -356,7 +356,7 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS + DRAWERS, RESIDENT)
                 float query_delta[4];
                 take_four(query_delta, note.delta, p, lane);
 #pragma unroll
-                for (int c = 0; DROPPED && c < 4; c++) query_delta[c] *= not_kept;
+                for (int c = 0; DROPPED && c < 4; c++) query_delta[c] *= kept_share;
 #pragma unroll
                 for (int m = 8 * p; m < 8 * p + 8; m++)
                     slopes[m] = slope_of(s[m], slopes[m], query_delta[m % 8 / 4 * 2 + m % 2]);

@@ -112,7 +112,7 @@ pub(super) fn kernel(entry: &'static str, shape: &AttentionShape, dropped: bool)
     };
     let kernel = Kernel::new(source, entry).define("GROUPS", cut.groups);
     let kernel = kernel.define("FAR", cut.far).define("RESIDENT", cut.resident);
-    match heads::Room::new(shape, dropped).filter(|_| entry == "backward_heads") {
+    match room(entry, shape, dropped) {
         Some(room) => kernel
             .define("PLACES", room.places)
             .define("KEY_PLACES", room.key_places)
@@ -122,9 +122,14 @@ pub(super) fn kernel(entry: &'static str, shape: &AttentionShape, dropped: bool)
     }
 }
 
+/// What a block has, if it computes whole heads.
+fn room(entry: &str, shape: &AttentionShape, dropped: bool) -> Option<heads::Room> {
+    heads::Room::new(shape, dropped).filter(|_| entry == "backward_heads")
+}
+
 /// The blocks that `len` rows of a head take, how many threads each has, and its dynamic shared memory.
 pub(super) fn blocks(entry: &str, shape: &AttentionShape, dropped: bool, len: usize) -> (usize, usize, usize) {
-    if let Some(room) = heads::Room::new(shape, dropped).filter(|_| entry == "backward_heads") {
+    if let Some(room) = room(entry, shape, dropped) {
         return (1, heads::threads(dropped), room.bytes(dropped));
     }
     let cut = Cut::new(entry, shape, dropped);

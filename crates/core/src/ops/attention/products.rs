@@ -2,20 +2,15 @@
 //! use, before the scores; and from the gradients of these to those of queries, keys and tables.
 
 use super::backward::Backward;
-use super::cuda::{Call, Heads};
+use super::cuda::{Call, Part};
 use super::*;
 use crate::kernels::cuda::{CudaError, Gemm, Launch};
 use crate::ops::device::{GEMM_BYTES, by_columns, by_rows, every, multiply, product, round_to};
 
 impl Call<'_> {
-    /// Of a disentangled bias, the products of a group's queries and keys with the rows in use.
-    pub(super) fn write_products(
-        &self,
-        launch: &mut Launch<'_>,
-        heads: Heads,
-        samples: usize,
-    ) -> Result<(), CudaError> {
-        let s = &self.shape;
+    /// Of a disentangled bias, the products of a part's queries and keys with the rows in use.
+    pub(super) fn write_products(&self, launch: &mut Launch<'_>, part: Part) -> Result<(), CudaError> {
+        let (s, Part { samples, heads, .. }) = (&self.shape, part);
         let sides = [
             (heads.q, heads.q_row, s.q_len, self.space.by_query, 0),
             (heads.k, heads.kv_row, s.k_len, self.space.by_key, 1),
@@ -45,14 +40,8 @@ impl Call<'_> {
 impl Backward<'_> {
     /// From the gradients of a disentangled bias's products to those of queries, keys and tables, added to what is
     /// there.
-    pub(super) fn add_products(
-        &self,
-        launch: &mut Launch<'_>,
-        heads: Heads,
-        first: usize,
-        samples: usize,
-    ) -> Result<(), CudaError> {
-        let (call, s) = (&self.call, &self.call.shape);
+    pub(super) fn add_products(&self, launch: &mut Launch<'_>, part: Part) -> Result<(), CudaError> {
+        let (call, s, Part { first, samples, heads }) = (&self.call, &self.call.shape, part);
         let (to, space, width) = (self.to.starting_at(first, s), &call.space, s.span().1);
         let sides = [
             (heads.q, to.q, heads.q_row, s.q_len, space.dby_query, space.by_query, 0),
