@@ -22,8 +22,8 @@ pub struct Memos {
 }
 
 /// Kinds that are remembered, and nodes of graphs over all of them: of flan-t5-xl each takes 310 bytes, of CLIP 440.
-const FEW: usize = 6;
-const MOST_NODES: usize = 300_000;
+const FEW: usize = 12;
+const MOST_NODES: usize = 600_000;
 
 impl Default for Memos {
     fn default() -> Memos {
