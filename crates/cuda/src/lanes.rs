@@ -31,7 +31,7 @@ impl Lane {
 /// What a copy touches is less than its node does, which may have a stretch of something large.
 pub(super) fn touched_by_copy(launch: &Recorded) -> Option<Touched> {
     let Recorded::Copy { to, from, bytes } = *launch else { return None };
-    let range = |start: u64| vec![start..start + bytes as u64];
+    let range = |start: u64| std::iter::once(start..start + bytes as u64).collect();
     Some(Touched { reads: range(from), writes: range(to) })
 }
 

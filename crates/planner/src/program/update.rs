@@ -11,10 +11,11 @@ mod ahead;
 
 use super::scaling::{Scaled, unscale};
 use super::step::{StepSpec, UpdateRule};
-use ahead::Ahead;
+use ahead::add_ahead;
 use plimsoll_core::graph::Op;
 use plimsoll_core::graph::{Component, Graph, GraphError, Init, InputKind, OpRef, Role, ValueId};
 use plimsoll_core::ops::{Accumulate, Adafactor, AdamW, ClipNorm, FromHost, Rounding, Sgd, StoreToHost, Window};
+use plimsoll_core::plan::aligned;
 use plimsoll_core::types::{DType, Type};
 use plimsoll_models::families::layers::rng;
 use plimsoll_models::hf::names::expand;
@@ -30,7 +31,7 @@ pub(super) struct Update<'s> {
     pub from_host: bool,
 }
 
-/// The bytes of a moment that are on the device at once, if its home is the host.
+/// The most bytes of a moment that are fetched at once, if its home is the host.
 const PIECE_BYTES: usize = 32 << 20;
 
 /// What all gradients are multiplied by, and which update it is.
@@ -80,6 +81,7 @@ struct Rule {
     moments: Vec<ValueId>,
     names: Vec<String>,
     grad: ValueId,
+    clip: ValueId,
     /// Learning rate, corrections, clip factor, and what rounding reads.
     scalars: Vec<ValueId>,
 }
@@ -116,7 +118,7 @@ impl Rule {
 
     /// Bytes of its moments in a stretch.
     fn bytes(&self, graph: &Graph, stretch: &Stretch) -> usize {
-        let of = |ty: &Type| stretch.as_ref().map_or(ty.span_bytes(), |s| s.len() * ty.dtype.bytes());
+        let of = |ty: &Type| aligned(stretch.as_ref().map_or(ty.span_bytes(), |s| s.len() * ty.dtype.bytes()));
         self.moments.iter().map(|&moment| of(graph.ty(moment))).sum()
     }
 
@@ -164,7 +166,7 @@ impl Update<'_> {
     ) -> Result<(), GraphError> {
         let mut jobs = parameters.iter().zip(grads).map(|(&parameter, &grad)| (parameter, grad, factor));
         match self.from_host {
-            true => Ahead::USUAL.add(self, graph, jobs),
+            true => add_ahead(self, graph, jobs, None),
             false => jobs.try_for_each(|(parameter, grad, factor)| self.add_one(graph, parameter, grad, factor)),
         }
     }
@@ -183,7 +185,7 @@ impl Update<'_> {
                 false => self.add_one(graph, parameter, grad, Factor::clip(own[1]))?,
             }
         }
-        Ahead::USUAL.add(self, graph, jobs)?;
+        add_ahead(self, graph, jobs, None)?;
         Ok(graph.add("norm", ClipNorm { max_norm: None }, &norms)?[0])
     }
 
@@ -233,6 +235,7 @@ impl Update<'_> {
             moments,
             names,
             grad,
+            clip,
             scalars,
         })
     }
@@ -308,6 +311,7 @@ fn stretches(ty: &Type, piece_bytes: usize) -> Vec<Range<usize>> {
 
 #[cfg(test)]
 mod tests {
+    use super::ahead::Ahead;
     use super::*;
     use plimsoll_core::graph::Target;
     use plimsoll_core::plan::{Layout, LayoutOptions, Phase, Program, Summary, lay_out};
@@ -355,7 +359,8 @@ mod tests {
         graph
             .with_role(Role::Update, |graph| match piece_bytes {
                 Some(bytes) => {
-                    Ahead { piece_bytes: bytes, all_bytes: 6 * bytes }.add(&update, graph, [(w, grad, clip)])
+                    let ahead = Ahead { piece_bytes: bytes, all_bytes: 6 * aligned(bytes) };
+                    add_ahead(&update, graph, [(w, grad, clip)], Some(ahead))
                 }
                 None => update.add_one(graph, w, grad, clip),
             })
@@ -477,7 +482,7 @@ mod tests {
                 assert_eq!(found, expected, "{rule:?} with {elements} elements at a time");
                 let moments = resident.div_ceil(SHAPE[0] * SHAPE[1] * 4);
                 if rule != UpdateRule::Adafactor {
-                    let ahead = (6 / moments.max(1)) * moments * (4 * elements).next_multiple_of(64);
+                    let ahead = (6 / moments.max(1)) * moments * aligned(4 * elements);
                     assert!(on_device <= ahead, "{on_device} bytes of {elements} elements");
                 }
             }
@@ -496,8 +501,8 @@ mod tests {
         let jobs: Vec<Job> = (0..weights).map(&mut job).collect();
         let update = Update { spec: &spec, zero_gradient: true, from_host: true };
         let moment_bytes = SHAPE[0] * SHAPE[1] * 4;
-        let ahead = Ahead { piece_bytes: moment_bytes, all_bytes: 6 * moment_bytes };
-        graph.with_role(Role::Update, |graph| ahead.add(&update, graph, jobs)).unwrap();
+        let ahead = Ahead { piece_bytes: moment_bytes, all_bytes: 6 * aligned(moment_bytes) };
+        graph.with_role(Role::Update, |graph| add_ahead(&update, graph, jobs, Some(ahead))).unwrap();
         Program::new(vec![Phase { name: "update".into(), graph, repeat: 1 }]).unwrap()
     }
 
@@ -565,6 +570,14 @@ mod tests {
             assert_eq!(adafactor_of(&[("a.{q,k,v}.weight", 15)], matrix), alone, "matrix: {matrix}");
             assert_ne!(adafactor_of(&[("a.weight", 15)], matrix), alone, "as one tensor the steps are others");
         }
+    }
+
+    #[test]
+    fn what_is_ahead_is_a_small_part_of_what_is_away() {
+        let mib = |n: usize| n << 20;
+        assert_eq!(Ahead::of(mib(20000)), Ahead { piece_bytes: mib(32), all_bytes: mib(192) });
+        assert_eq!(Ahead::of(mib(960)), Ahead { piece_bytes: mib(10), all_bytes: mib(60) });
+        assert_eq!(Ahead::of(mib(16)), Ahead { piece_bytes: mib(1), all_bytes: mib(1) });
     }
 
     #[test]

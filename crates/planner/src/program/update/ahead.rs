@@ -9,7 +9,7 @@ use plimsoll_core::graph::{Graph, GraphError, ValueId};
 use std::collections::VecDeque;
 
 /// How much of the moments is on the device.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ahead {
     /// Of one moment at a time, where it can be cut.
     pub piece_bytes: usize,
@@ -17,80 +17,99 @@ pub(super) struct Ahead {
     pub all_bytes: usize,
 }
 
-/// What has been fetched and waits for its update.
-struct Fetched {
-    rule: usize,
-    stretch: Stretch,
-    values: Vec<ValueId>,
-    bytes: usize,
-}
+/// Three pieces of two moments: one comes, one is used, one goes.
+const PIECES: usize = 6;
+/// Of all moments, at least so many times more are away than are on the device: otherwise they need not have gone.
+const AWAY: usize = 16;
+/// Smaller pieces leave the bus waiting.
+const LEAST_PIECE_BYTES: usize = 1 << 20;
 
 impl Ahead {
-    /// Three pieces of two moments: one comes, one is used, one goes.
-    pub(super) const USUAL: Ahead = Ahead { piece_bytes: PIECE_BYTES, all_bytes: 6 * PIECE_BYTES };
+    /// What suits moments of so many bytes in all.
+    pub(super) fn of(moment_bytes: usize) -> Ahead {
+        let piece_bytes = (moment_bytes / AWAY / PIECES).clamp(LEAST_PIECE_BYTES, PIECE_BYTES);
+        Ahead { piece_bytes, all_bytes: (moment_bytes / AWAY).min(PIECES * PIECE_BYTES) }
+    }
 
-    pub(super) fn add(
-        self,
-        update: &Update<'_>,
-        graph: &mut Graph,
-        jobs: impl IntoIterator<Item = Job>,
-    ) -> Result<(), GraphError> {
-        let mut line = Line { update, rules: Vec::new(), fetched: VecDeque::new(), bytes: 0, gate: None };
-        for (parameter, grad, factor) in jobs {
-            let rule = update.rule(graph, parameter, grad, factor)?;
-            let stretches = rule.stretches(graph, self.piece_bytes);
-            line.rules.push(rule);
-            for stretch in stretches {
-                line.make_room(graph, self.all_bytes, &stretch)?;
-                line.fetch(graph, stretch, factor.clip)?;
-            }
-        }
-        line.finish(graph)
+    /// Of the moments of these rules.
+    fn of_all(graph: &Graph, rules: &[Rule]) -> Ahead {
+        Ahead::of(rules.iter().map(|rule| rule.bytes(graph, &None)).sum())
     }
 }
 
-/// The updates so far: those of `fetched` are still to come.
+/// The updates of all jobs; `ahead`: other than what suits them.
+pub(super) fn add_ahead(
+    update: &Update<'_>,
+    graph: &mut Graph,
+    jobs: impl IntoIterator<Item = Job>,
+    ahead: Option<Ahead>,
+) -> Result<(), GraphError> {
+    let mut rules = Vec::new();
+    for (parameter, grad, factor) in jobs {
+        rules.push(update.rule(graph, parameter, grad, factor)?);
+    }
+    let ahead = ahead.unwrap_or_else(|| Ahead::of_all(graph, &rules));
+    let pieces = |(at, rule): (usize, &Rule)| {
+        let of = |stretch: Stretch| Unit { rule: at, bytes: rule.bytes(graph, &stretch), stretch };
+        rule.stretches(graph, ahead.piece_bytes).into_iter().map(of).collect::<Vec<Unit>>()
+    };
+    let units: Vec<Unit> = rules.iter().enumerate().flat_map(pieces).collect();
+    let largest = units.iter().map(|unit| unit.bytes).max().unwrap_or(0);
+    Line { update, rules, fetched: VecDeque::new(), bytes: 0, gate: None }.run(
+        graph,
+        units,
+        ahead.all_bytes.max(largest),
+    )
+}
+
+/// What is updated at once: a parameter, or a stretch of it.
+struct Unit {
+    rule: usize,
+    stretch: Stretch,
+    /// Of its moments.
+    bytes: usize,
+}
+
+/// The updates so far: those of what has been fetched are still to come.
 struct Line<'u, 's> {
     update: &'u Update<'s>,
     rules: Vec<Rule>,
-    fetched: VecDeque<Fetched>,
+    fetched: VecDeque<(Unit, Vec<ValueId>)>,
     bytes: usize,
     /// What the last update wrote.
     gate: Option<ValueId>,
 }
 
 impl Line<'_, '_> {
-    fn make_room(&mut self, graph: &mut Graph, most: usize, stretch: &Stretch) -> Result<(), GraphError> {
-        let bytes = self.rules.last().map_or(0, |rule| rule.bytes(graph, stretch));
-        while self.bytes + bytes > most && !self.fetched.is_empty() {
+    fn run(mut self, graph: &mut Graph, units: Vec<Unit>, most: usize) -> Result<(), GraphError> {
+        for unit in units {
+            while self.bytes + unit.bytes > most && !self.fetched.is_empty() {
+                self.update_first(graph)?;
+            }
+            self.fetch(graph, unit)?;
+        }
+        while !self.fetched.is_empty() {
             self.update_first(graph)?;
         }
         Ok(())
     }
 
-    /// `first_gate`: what the fetches before the first update wait for.
-    fn fetch(&mut self, graph: &mut Graph, stretch: Stretch, first_gate: ValueId) -> Result<(), GraphError> {
-        let Some(rule) = self.rules.last() else { return Ok(()) };
-        let bytes = rule.bytes(graph, &stretch);
-        let values = self.update.fetch(graph, rule, &stretch, Some(self.gate.unwrap_or(first_gate)))?;
-        self.fetched.push_back(Fetched { rule: self.rules.len() - 1, stretch, values, bytes });
-        self.bytes += bytes;
+    /// Before the first update a fetch waits for what that waits for.
+    fn fetch(&mut self, graph: &mut Graph, unit: Unit) -> Result<(), GraphError> {
+        let rule = &self.rules[unit.rule];
+        let gate = self.gate.unwrap_or(rule.clip);
+        let values = self.update.fetch(graph, rule, &unit.stretch, Some(gate))?;
+        self.bytes += unit.bytes;
+        self.fetched.push_back((unit, values));
         Ok(())
     }
 
     fn update_first(&mut self, graph: &mut Graph) -> Result<(), GraphError> {
-        let Some(Fetched { rule, stretch, values, bytes }) = self.fetched.pop_front() else { return Ok(()) };
-        let rule = &mut self.rules[rule];
-        self.update.update(graph, rule, stretch, &values)?;
+        let Some((unit, values)) = self.fetched.pop_front() else { return Ok(()) };
+        let rule = &mut self.rules[unit.rule];
+        self.update.update(graph, rule, unit.stretch, &values)?;
         self.gate = Some(rule.w);
-        self.bytes -= bytes;
-        Ok(())
-    }
-
-    fn finish(mut self, graph: &mut Graph) -> Result<(), GraphError> {
-        while !self.fetched.is_empty() {
-            self.update_first(graph)?;
-        }
+        self.bytes -= unit.bytes;
         Ok(())
     }
 }
