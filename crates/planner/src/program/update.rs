@@ -578,6 +578,26 @@ mod tests {
         assert_eq!(Ahead::of(mib(20000)), Ahead { piece_bytes: mib(32), all_bytes: mib(192) });
         assert_eq!(Ahead::of(mib(960)), Ahead { piece_bytes: mib(10), all_bytes: mib(60) });
         assert_eq!(Ahead::of(mib(16)), Ahead { piece_bytes: mib(1), all_bytes: mib(1) });
+        // Wherever a piece begins, rounding can: not every element will do.
+        for bytes in (1..4000).map(|n| 7_654_321 * n) {
+            let Ahead { piece_bytes, all_bytes } = Ahead::of(bytes);
+            assert!(piece_bytes.is_multiple_of(mib(1)) && all_bytes <= bytes / 16, "{piece_bytes} of {bytes}");
+        }
+    }
+
+    /// Weights in bf16 are rounded stochastically, which not every element can begin with.
+    #[test]
+    fn moments_of_any_size_can_be_fetched_in_pieces() {
+        for rows in [1031, 16321, 51001] {
+            let spec = StepSpec { float: DType::Bf16, master: DType::Bf16, clip_norm: Some(1.0), ..spec(RULES[0]) };
+            let mut graph = Graph::mixed("update", DType::Bf16, DType::Bf16);
+            let w = graph.parameter("w", &[rows, 1023], Init::Normal(1.0), true).unwrap();
+            let ty = graph.ty(w).clone();
+            let grad = graph.resident("gradient.w", ty, Component::Gradients, Init::Zeros).unwrap();
+            Update { spec: &spec, zero_gradient: true, from_host: true }.add(&mut graph, &[w], &[grad]).unwrap();
+            let pieces = graph.nodes().iter().filter(|node| node.name.starts_with("w.update")).count();
+            assert!(graph.verify().is_ok() && pieces > 3, "{pieces} pieces of {rows} rows");
+        }
     }
 
     #[test]

@@ -21,13 +21,15 @@ pub(super) struct Ahead {
 const PIECES: usize = 6;
 /// Of all moments, at least so many times more are away than are on the device: otherwise they need not have gone.
 const AWAY: usize = 16;
-/// Smaller pieces leave the bus waiting.
-const LEAST_PIECE_BYTES: usize = 1 << 20;
+/// Pieces are so many bytes or a multiple of that: smaller ones leave the bus waiting, and where they begin draws of random
+/// numbers for rounding begin too.
+const GRAIN_BYTES: usize = 1 << 20;
 
 impl Ahead {
     /// What suits moments of so many bytes in all.
     pub(super) fn of(moment_bytes: usize) -> Ahead {
-        let piece_bytes = (moment_bytes / AWAY / PIECES).clamp(LEAST_PIECE_BYTES, PIECE_BYTES);
+        let grains = moment_bytes / AWAY / PIECES / GRAIN_BYTES;
+        let piece_bytes = (grains * GRAIN_BYTES).clamp(GRAIN_BYTES, PIECE_BYTES);
         Ahead { piece_bytes, all_bytes: (moment_bytes / AWAY).min(PIECES * PIECE_BYTES) }
     }
 
