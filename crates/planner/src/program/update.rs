@@ -32,7 +32,7 @@ pub(super) struct Update<'s> {
 }
 
 /// The most bytes of a moment that are fetched at once, if its home is the host.
-const PIECE_BYTES: usize = 32 << 20;
+const PIECE_BYTES: usize = 21 << 20;
 
 /// What all gradients are multiplied by, and which update it is.
 #[derive(Clone, Copy)]
@@ -575,7 +575,7 @@ mod tests {
     #[test]
     fn what_is_ahead_is_a_small_part_of_what_is_away() {
         let mib = |n: usize| n << 20;
-        assert_eq!(Ahead::of(mib(20000)), Ahead { piece_bytes: mib(32), all_bytes: mib(192) });
+        assert_eq!(Ahead::of(mib(20000)), Ahead { piece_bytes: mib(21), all_bytes: mib(126) });
         assert_eq!(Ahead::of(mib(960)), Ahead { piece_bytes: mib(10), all_bytes: mib(60) });
         assert_eq!(Ahead::of(mib(16)), Ahead { piece_bytes: mib(1), all_bytes: mib(1) });
         // Wherever a piece begins, rounding can: not every element will do.
