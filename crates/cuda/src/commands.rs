@@ -1,10 +1,12 @@
 //! A phase as a list of commands with everything resolved: put on a stream one by one, or captured once and replayed.
 
+use super::Bases;
 use super::blas::{Blas, Product};
 use super::driver::{Stream, check};
 use super::join::Shares;
+use super::lanes::{Turn, turns};
 use super::modules::Modules;
-use super::{Bases, record_phase};
+use super::record::record_joined;
 use cudarc::driver::sys;
 use plimsoll_core::kernels::cuda::{Arg, CudaError, Grid, Kernel, Recorded, Sweep};
 use plimsoll_core::plan::{Layout, Program};
@@ -96,16 +98,19 @@ pub(super) struct Preparer<'a> {
 pub(super) struct Commands {
     pub list: Vec<Command>,
     pub shares: Vec<Shares>,
+    /// Of each, where some go from or to the host; none otherwise.
+    pub turns: Vec<Turn>,
 }
 
 impl Preparer<'_> {
     pub(crate) fn phase(&mut self, program: &Program, layout: &Layout, phase: usize) -> Result<Commands, CudaError> {
-        let launches = record_phase(program, layout, phase, self.bases, self.tf32, self.modules.arch())?;
-        let kernels: Vec<Kernel> = launches.iter().filter_map(|(_, launch)| launch.kernel()).collect();
+        let launches = record_joined(program, layout, phase, self.bases, self.tf32, self.modules.arch())?;
+        let kernels: Vec<Kernel> = launches.iter().filter_map(|joined| joined.launch.kernel()).collect();
         self.modules.load(&kernels)?;
-        let list = launches.iter().map(|(_, launch)| self.command(launch)).collect::<Result<_, _>>()?;
+        let list = launches.iter().map(|joined| self.command(&joined.launch)).collect::<Result<_, _>>()?;
         self.blas.save();
-        Ok(Commands { list, shares: launches.into_iter().map(|(shares, _)| shares).collect() })
+        let turns = turns(&launches);
+        Ok(Commands { list, turns, shares: launches.into_iter().map(|joined| joined.shares).collect() })
     }
 
     fn command(&mut self, launch: &Recorded) -> Result<Command, CudaError> {

@@ -4,6 +4,7 @@
 use super::commands::{Command, Commands, Graph, Preparer};
 use super::driver::{DeviceArena, Event, HostRegion};
 use super::landing::Landing;
+use super::lanes::{Lanes, events};
 use super::readback::Readback;
 use super::reserve::LENGTHS_BYTES;
 use super::staging::{Staging, Way, staging_half_bytes};
@@ -58,6 +59,8 @@ pub struct CudaExecutor {
     residents: HashMap<String, Stretch>,
     // Before what its copies read: it is waited for when it is dropped.
     landing: Landing,
+    /// Where some phase has something in host memory.
+    lanes: Option<Lanes>,
     staging: Staging,
     readback: Readback,
     arena: DeviceArena,
@@ -111,6 +114,7 @@ impl CudaExecutor {
             phases: Vec::new(),
             residents,
             landing: Landing::new(place)?,
+            lanes: None,
             staging: Staging::new(staging_half_bytes(program))?,
             readback: Readback::new()?,
             arena,
@@ -131,6 +135,7 @@ impl CudaExecutor {
         let bases = Bases { device: self.arena.base, host: self.host.base };
         for phase in 0..program.phases.len() {
             let commands = self.commands(program, layout, phase, bases)?;
+            self.make_lanes(&commands)?;
             let graph = &program.phases[phase].graph;
             let slot = |id: ValueId| {
                 let bytes = graph.ty(id).span_bytes();
@@ -162,6 +167,16 @@ impl CudaExecutor {
             tf32: self.options.tf32,
         };
         preparer.phase(program, layout, phase)
+    }
+
+    fn make_lanes(&mut self, commands: &Commands) -> Result<(), CudaError> {
+        if commands.turns.is_empty() {
+            return Ok(());
+        }
+        let mut lanes = self.lanes.take().map_or_else(Lanes::new, Ok)?;
+        lanes.reserve(events(&commands.turns))?;
+        self.lanes = Some(lanes);
+        Ok(())
     }
 
     pub fn arena_bytes(&self) -> usize {
@@ -206,7 +221,7 @@ impl CudaExecutor {
         let Phase { replay, commands, .. } = &self.phases[phase];
         match replay {
             Replay::Graph(graph) => graph.launch(&self.gpu.stream),
-            Replay::Plain => self.put(&commands.list),
+            Replay::Plain => self.put_all(commands),
         }
     }
 
@@ -214,7 +229,7 @@ impl CudaExecutor {
     /// Events take time themselves; how much, those before the first launch tell.
     fn try_run_timed(&mut self, phase: usize, seconds: &mut [f64]) -> Result<(), CudaError> {
         self.landing.settle(&self.gpu.stream)?;
-        let Commands { list, shares } = &self.phases[phase].commands;
+        let Commands { list, shares, .. } = &self.phases[phase].commands;
         let marks = (0..=BARE_EVENTS + list.len()).map(|_| Event::new()).collect::<Result<Vec<_>, _>>()?;
         let (bare, behind) = marks.split_at(BARE_EVENTS + 1);
         let stream = &self.gpu.stream;
@@ -237,6 +252,18 @@ impl CudaExecutor {
         Ok(())
     }
 
+    /// A whole phase, what goes from or to the host beside the rest.
+    fn put_all(&self, commands: &Commands) -> Result<(), CudaError> {
+        let blas = self.gpu.blas.borrow();
+        match &self.lanes {
+            Some(lanes) if !commands.turns.is_empty() => {
+                lanes.put(&self.gpu.stream, &commands.turns, |index, stream| commands.list[index].put(&blas, stream))
+            }
+            _ => self.put(&commands.list),
+        }
+    }
+
+    /// One after the other.
     fn put(&self, commands: &[Command]) -> Result<(), CudaError> {
         let blas = self.gpu.blas.borrow();
         commands.iter().try_for_each(|command| command.put(&blas, &self.gpu.stream))
@@ -253,7 +280,7 @@ impl CudaExecutor {
         if !self.options.graphs || self.beside_bytes()?.saturating_add(graph_bytes) > self.most_beside {
             return Ok(Replay::Plain);
         }
-        match Graph::capture(&self.gpu.stream, || self.put(&commands.list)) {
+        match Graph::capture(&self.gpu.stream, || self.put_all(commands)) {
             Err(CudaError::Full { .. }) => Ok(Replay::Plain),
             captured => Ok(Replay::Graph(captured?)),
         }

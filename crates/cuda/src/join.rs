@@ -1,7 +1,9 @@
 //! Fewer launches: sweeps over tensors that have nothing to do with each other become one.
 //!
-//! A sweep may also run earlier than its place, past launches that neither touch what it writes nor write what it reads.
+//! A sweep may also run earlier than its place, past launches that neither touch what it writes nor write what it reads; but
+//! never past a copy from or to the host: those who wait for the one would wait for what the other waits for too.
 
+use super::lanes::Lane;
 use plimsoll_core::kernels::cuda::Recorded;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -31,6 +33,16 @@ pub(super) struct Step {
     pub touched: Touched,
     /// The places of its nodes in the order, the last one being where it runs, and what share of it each is.
     pub ticks: Shares,
+    pub lane: Lane,
+}
+
+/// What runs as one.
+#[derive(Clone, Debug)]
+pub(super) struct Joined {
+    pub shares: Shares,
+    pub launch: Recorded,
+    pub touched: Touched,
+    pub lane: Lane,
 }
 
 /// The places of the nodes that a launch runs, each with its share of the work.
@@ -40,23 +52,25 @@ pub type Shares = SmallVec<[(usize, f64); 1]>;
 const REACH: usize = 256;
 
 /// Joins what can be joined. What remains stands where the first of those that it consists of did.
-pub(super) fn join(steps: Vec<Step>) -> Vec<(Shares, Recorded)> {
+pub(super) fn join(steps: Vec<Step>) -> Vec<Joined> {
     let groups = groups(&steps);
     let mut steps: Vec<Option<Step>> = steps.into_iter().map(Some).collect();
     let mut take = |index: usize| steps[index].take().expect("a launch is in one group");
     groups.iter().map(|group| merged(group.iter().map(|&index| take(index)).collect())).collect()
 }
 
-fn merged(group: Vec<Step>) -> (Shares, Recorded) {
+fn merged(group: Vec<Step>) -> Joined {
     let shares = shares(&group);
     let mut steps = group.into_iter();
-    let mut all = steps.next().expect("a group has a first launch").launch;
+    let Step { mut launch, mut touched, lane, .. } = steps.next().expect("a group has a first launch");
     for step in steps {
-        if let (Recorded::Sweep(all), Recorded::Sweep(one)) = (&mut all, step.launch) {
+        if let (Recorded::Sweep(all), Recorded::Sweep(one)) = (&mut launch, step.launch) {
             all.sets.extend(one.sets);
         }
+        touched.reads.extend(step.touched.reads);
+        touched.writes.extend(step.touched.writes);
     }
-    (shares, all)
+    Joined { shares, launch, touched, lane }
 }
 
 /// A launch that stands alone is all its node's; of a joined one each node has as much as it has elements.
@@ -89,7 +103,8 @@ fn groups(steps: &[Step]) -> Vec<Vec<usize>> {
 fn place(steps: &[Step], groups: &[Vec<usize>], step: &Step) -> Option<usize> {
     let Recorded::Sweep(sweep) = &step.launch else { return None };
     for (at, group) in groups.iter().enumerate().rev().take(REACH) {
-        if !group.iter().all(|&other| steps[other].touched.is_independent_of(&step.touched)) {
+        let is_apart = |&other: &usize| steps[other].touched.is_independent_of(&step.touched);
+        if steps[group[0]].lane != step.lane || !group.iter().all(is_apart) {
             return None;
         }
         if matches!(&steps[group[0]].launch, Recorded::Sweep(first) if first.is_like(sweep, group.len() + 1)) {
@@ -115,12 +130,12 @@ mod tests {
         let elements = (reads.end - reads.start) as usize;
         let sets = vec![Set { addresses: vec![reads.start, writes.start], words: Vec::new(), elements }];
         let launch = Recorded::Sweep(Sweep { kernel, width: 1, sets, shared: vec![Arg::U32(1)] });
-        Step { launch, touched: touched(reads, writes), ticks: Shares::from_elem((0, 1.0), 1) }
+        Step { launch, touched: touched(reads, writes), ticks: Shares::from_elem((0, 1.0), 1), lane: Lane::Kernels }
     }
 
     fn other(reads: Range<u64>, writes: Range<u64>) -> Step {
         let launch = Recorded::Fill { address: 0, byte: 0, bytes: 0 };
-        Step { launch, touched: touched(reads, writes), ticks: Shares::from_elem((0, 1.0), 1) }
+        Step { launch, touched: touched(reads, writes), ticks: Shares::from_elem((0, 1.0), 1), lane: Lane::Kernels }
     }
 
     #[test]
@@ -135,7 +150,7 @@ mod tests {
         ];
         assert_eq!(groups(&steps), [vec![0, 2, 5], vec![1], vec![3], vec![4]]);
         let joined = join(steps.to_vec());
-        let Recorded::Sweep(all) = &joined[0].1 else { panic!("the first is a sweep") };
+        let Recorded::Sweep(all) = &joined[0].launch else { panic!("the first is a sweep") };
         assert_eq!(all.sets.iter().map(|set| set.addresses[0]).collect::<Vec<_>>(), [0, 4, 8]);
     }
 
@@ -147,7 +162,7 @@ mod tests {
             at(5, sweep("cast", 30..40, 130..140)),
             at(6, other(0..1, 0..1)),
         ];
-        let shares: Vec<Shares> = join(steps).into_iter().map(|(shares, _)| shares).collect();
+        let shares: Vec<Shares> = join(steps).into_iter().map(|joined| joined.shares).collect();
         assert_eq!(shares.iter().map(|s| s.to_vec()).collect::<Vec<_>>(), [vec![(2, 0.75), (5, 0.25)], vec![(6, 1.0)]]);
     }
 
@@ -161,6 +176,13 @@ mod tests {
         // One that reads what the other writes, and two that write the same.
         assert_eq!(groups(&[first.clone(), sweep("cast", 101..105, 102..104)]).len(), 2);
         assert_eq!(groups(&[first, sweep("cast", 4..8, 101..103)]).len(), 2);
+    }
+
+    #[test]
+    fn nothing_is_carried_past_a_copy_from_or_to_the_host() {
+        let copy = Step { lane: Lane::ToHost, ..other(0..4, 500..504) };
+        let steps = [sweep("cast", 0..4, 100..102), copy, sweep("cast", 4..8, 102..104)];
+        assert_eq!(groups(&steps), [[0], [1], [2]]);
     }
 
     #[test]

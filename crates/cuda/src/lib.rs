@@ -10,6 +10,7 @@ mod gpu;
 mod gpus;
 mod join;
 mod landing;
+mod lanes;
 mod libraries;
 mod modules;
 mod readback;

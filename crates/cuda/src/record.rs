@@ -1,6 +1,7 @@
 //! A phase of a laid-out program as launches on a queue: what the executor runs and what checks without a GPU look at.
 
-use super::join::{Shares, Step, Touched, join};
+use super::join::{Joined, Shares, Step, Touched, join};
+use super::lanes::{Lane, touched_by_copy};
 use super::together::{Together, togethers};
 use plimsoll_core::graph::{NodeId, Space, ValueId};
 use plimsoll_core::kernels::cuda::{CudaError, DeviceTensor, Launch, Queue, Recorded, Recorder};
@@ -90,8 +91,7 @@ pub(super) fn touched(program: &Program, layout: &Layout, phase: usize, id: Node
     }
 }
 
-/// What a phase puts on a device, and whose work each launch does: its nodes in order, several at once where one kernel can,
-/// their launches joined where possible.
+/// What a phase puts on a device, and whose work each launch does.
 pub fn record_phase(
     program: &Program,
     layout: &Layout,
@@ -100,6 +100,20 @@ pub fn record_phase(
     tf32: bool,
     arch: u32,
 ) -> Result<Vec<(Shares, Recorded)>, CudaError> {
+    let joined = record_joined(program, layout, phase, bases, tf32, arch)?;
+    Ok(joined.into_iter().map(|joined| (joined.shares, joined.launch)).collect())
+}
+
+/// The nodes of a phase in order, several at once where one kernel can, their launches joined where possible.
+pub(super) fn record_joined(
+    program: &Program,
+    layout: &Layout,
+    phase: usize,
+    bases: Bases,
+    tf32: bool,
+    arch: u32,
+) -> Result<Vec<Joined>, CudaError> {
+    let host = bases.host..bases.host + layout.host_bytes as u64;
     let mut steps = Vec::new();
     let togethers = togethers(program, layout, phase, bases);
     for (tick, &id) in layout.phases[phase].order.iter().enumerate() {
@@ -118,7 +132,10 @@ pub fn record_phase(
                 (touched(program, layout, phase, id, bases), Shares::from_elem((tick, 1.0), 1))
             }
         };
-        let step = |launch: Recorded| Step { launch, touched: touched.clone(), ticks: ticks.clone() };
+        let step = |launch: Recorded| {
+            let (lane, copied) = (Lane::of(&launch, &host), touched_by_copy(&launch));
+            Step { launch, touched: copied.unwrap_or_else(|| touched.clone()), ticks: ticks.clone(), lane }
+        };
         steps.extend(recorder.launches.into_iter().map(step));
     }
     Ok(join(steps))

@@ -3,12 +3,17 @@
 use super::*;
 use crate::kernels::cpu::strided;
 
-/// `shape` elements of a host value, from element `first` on.
+/// Inputs (whole) or (whole, gate): `shape` elements of a host value, from element `first` on. What stands behind a gate is
+/// fetched ahead of its use, though not before the gate's value is there: nothing else says how far ahead.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FromHost {
     pub first: usize,
     pub shape: Vec<usize>,
 }
+
+/// Of the time of a fetch ahead of its use this much remains: it goes on while what was fetched before is stored, and both
+/// ways at once each is slower (50 GB/s instead of 55 on an H200).
+const LEFT_OF_AHEAD: f64 = 0.1;
 
 impl FromHost {
     /// All of a value of this type.
@@ -20,7 +25,12 @@ impl FromHost {
         let (rows, width) = (rng.size(2, 9), rng.size(1, 9));
         let input = || vec![SampleInput::constant(&[rows, width], Fill::Normal)];
         let part = FromHost { first: width, shape: vec![(rows - 1) * width] };
-        vec![Sample::plain(FromHost { first: 0, shape: vec![rows, width] }, input()), Sample::plain(part, input())]
+        let gated = [input(), vec![SampleInput::constant(&[3], Fill::Normal)]].concat();
+        vec![
+            Sample::plain(FromHost { first: 0, shape: vec![rows, width] }, input()),
+            Sample::plain(part.clone(), input()),
+            Sample::plain(part, gated),
+        ]
     }
 }
 
@@ -33,8 +43,8 @@ impl Op for FromHost {
             false => OpError::new(format!("{self:?} is outside {}", inputs[0])),
         }
     }
-    fn input_space(&self, _: usize) -> Space {
-        Space::Host
+    fn input_space(&self, input: usize) -> Space {
+        if input == 0 { Space::Host } else { Space::Device }
     }
     fn cost(&self, _: &[Type], outputs: &[Type]) -> Cost {
         Cost { flops: 0.0, bytes: Cost::traffic(outputs, outputs) }
@@ -42,8 +52,9 @@ impl Op for FromHost {
     fn class(&self) -> Class {
         Class::Move
     }
-    fn host_bytes(&self, _: &[Type], outputs: &[Type]) -> f64 {
-        Cost::traffic(&[], outputs)
+    fn host_bytes(&self, inputs: &[Type], outputs: &[Type]) -> f64 {
+        let is_ahead = inputs.len() > 1;
+        Cost::traffic(&[], outputs) * if is_ahead { LEFT_OF_AHEAD } else { 1.0 }
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         let ty = io.output_type(0);
@@ -55,5 +66,20 @@ impl Op for FromHost {
         let (from, to) = (&launch.inputs[0], &launch.outputs[0]);
         let skipped = (self.first * to.ty.dtype.bytes()) as u64;
         launch.queue.copy(to.address, from.address + skipped, to.ty.span_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::DType;
+
+    #[test]
+    fn what_comes_ahead_of_its_use_takes_a_tenth_of_the_time() {
+        let (whole, gate) = (Type::new(DType::F32, &[4, 8]), Type::new(DType::F32, &[1]));
+        let (op, part) = (FromHost { first: 8, shape: vec![16] }, Type::new(DType::F32, &[16]));
+        let bytes = |inputs: &[Type]| op.host_bytes(inputs, std::slice::from_ref(&part));
+        assert_eq!(bytes(std::slice::from_ref(&whole)), 64.0);
+        assert_eq!(bytes(&[whole, gate]), 0.1 * 64.0);
     }
 }

@@ -4,13 +4,18 @@
 //! the joint norm follows; a gradient that no accumulator holds is then used and freed as soon as it is there. A scaled
 //! loss needs the norm of all in any case: only then is it known whether the step is taken at all.
 //!
-//! Moments in host memory come to the device for the update of their parameter only, large ones piece by piece.
+//! Moments in host memory come to the device for the update of their parameter only, large ones piece by piece. Where all
+//! updates stand behind the last gradient, those that come next are fetched ahead (`update/ahead.rs`).
+
+mod ahead;
 
 use super::scaling::{Scaled, unscale};
 use super::step::{StepSpec, UpdateRule};
+use ahead::add_ahead;
 use plimsoll_core::graph::Op;
 use plimsoll_core::graph::{Component, Graph, GraphError, Init, InputKind, OpRef, Role, ValueId};
 use plimsoll_core::ops::{Accumulate, Adafactor, AdamW, ClipNorm, FromHost, Rounding, Sgd, StoreToHost, Window};
+use plimsoll_core::plan::aligned;
 use plimsoll_core::types::{DType, Type};
 use plimsoll_models::families::layers::rng;
 use plimsoll_models::hf::names::expand;
@@ -26,8 +31,8 @@ pub(super) struct Update<'s> {
     pub from_host: bool,
 }
 
-/// The bytes of a moment that are on the device at once, if its home is the host.
-const PIECE_BYTES: usize = 64 << 20;
+/// The most bytes of a moment that are fetched at once, if its home is the host.
+const PIECE_BYTES: usize = 21 << 20;
 
 /// What all gradients are multiplied by, and which update it is.
 #[derive(Clone, Copy)]
@@ -58,8 +63,13 @@ impl Factor {
     }
 }
 
+/// A parameter, its gradient, and what that is multiplied by.
+type Job = (ValueId, ValueId, Factor);
+
 /// How one parameter is updated, whatever holds its moments.
 struct Rule {
+    /// What its nodes are called.
+    node: String,
     rule: UpdateRule,
     weight_decay: f64,
     /// Tensors that the parameter packs.
@@ -71,6 +81,7 @@ struct Rule {
     moments: Vec<ValueId>,
     names: Vec<String>,
     grad: ValueId,
+    clip: ValueId,
     /// Learning rate, corrections, clip factor, and what rounding reads.
     scalars: Vec<ValueId>,
 }
@@ -96,6 +107,21 @@ impl Rule {
         !matches!(self.rule, UpdateRule::Adafactor)
     }
 
+    /// What is updated at a time: all, or where the rule allows it and moments are large, pieces of them.
+    fn stretches(&self, graph: &Graph, piece_bytes: usize) -> Vec<Stretch> {
+        let pieces = match self.moments.first() {
+            Some(&moment) if self.is_by_element() => stretches(graph.ty(moment), piece_bytes),
+            _ => Vec::new(),
+        };
+        if pieces.len() < 2 { vec![None] } else { pieces.into_iter().map(Some).collect() }
+    }
+
+    /// Bytes of its moments in a stretch.
+    fn bytes(&self, graph: &Graph, stretch: &Stretch) -> usize {
+        let of = |ty: &Type| aligned(stretch.as_ref().map_or(ty.span_bytes(), |s| s.len() * ty.dtype.bytes()));
+        self.moments.iter().map(|&moment| of(graph.ty(moment))).sum()
+    }
+
     /// What the op reads, with these moments.
     fn inputs(&self, moments: &[ValueId]) -> Vec<ValueId> {
         [&[self.w], moments, &[self.grad], &self.scalars].concat()
@@ -119,50 +145,64 @@ impl Update<'_> {
     /// Every update waits for the norm of all gradients, which says whether there is one.
     fn scaled(&self, graph: &mut Graph, parameters: &[ValueId], grads: &[ValueId]) -> Result<ValueId, GraphError> {
         let scaled = unscale(graph, self.spec, grads)?;
-        for (&parameter, &grad) in parameters.iter().zip(grads) {
-            self.add_one(graph, parameter, grad, Factor::scaled(&scaled))?;
-        }
+        self.add_each(graph, parameters, grads, Factor::scaled(&scaled))?;
         Ok(scaled.norm)
     }
 
     /// Every update waits for the norm of all gradients, which is returned.
     fn clipped(&self, graph: &mut Graph, parameters: &[ValueId], grads: &[ValueId]) -> Result<ValueId, GraphError> {
         let clip = graph.add("clip", ClipNorm { max_norm: self.spec.clip_norm }, grads)?;
-        for (&parameter, &grad) in parameters.iter().zip(grads) {
-            self.add_one(graph, parameter, grad, Factor::clip(clip[1]))?;
-        }
+        self.add_each(graph, parameters, grads, Factor::clip(clip[1]))?;
         Ok(clip[0])
     }
 
-    /// Every update waits for its own gradient only. The norm of the gradients' norms is that of all gradients.
+    /// Updates that all wait for the same.
+    fn add_each(
+        &self,
+        graph: &mut Graph,
+        parameters: &[ValueId],
+        grads: &[ValueId],
+        factor: Factor,
+    ) -> Result<(), GraphError> {
+        let mut jobs = parameters.iter().zip(grads).map(|(&parameter, &grad)| (parameter, grad, factor));
+        match self.from_host {
+            true => add_ahead(self, graph, jobs, None),
+            false => jobs.try_for_each(|(parameter, grad, factor)| self.add_one(graph, parameter, grad, factor)),
+        }
+    }
+
+    /// Every update waits for its own gradient only. The norm of the gradients' norms is that of all gradients. Accumulators
+    /// are all there when the first of them is read: what comes next is known.
     fn unclipped(&self, graph: &mut Graph, parameters: &[ValueId], grads: &[ValueId]) -> Result<ValueId, GraphError> {
-        let mut norms = Vec::with_capacity(grads.len());
+        let (mut norms, mut jobs) = (Vec::with_capacity(grads.len()), Vec::new());
+        let is_ahead = self.from_host && self.zero_gradient;
         for (&parameter, &grad) in parameters.iter().zip(grads) {
             let name = format!("{}.norm", graph.value(parameter).name);
             let own = graph.add(&name, ClipNorm { max_norm: None }, &[grad])?;
             norms.push(own[0]);
-            self.add_one(graph, parameter, grad, Factor::clip(own[1]))?;
+            match is_ahead {
+                true => jobs.push((parameter, grad, Factor::clip(own[1]))),
+                false => self.add_one(graph, parameter, grad, Factor::clip(own[1]))?,
+            }
         }
+        add_ahead(self, graph, jobs, None)?;
         Ok(graph.add("norm", ClipNorm { max_norm: None }, &norms)?[0])
     }
 
     fn add_one(&self, graph: &mut Graph, w: ValueId, grad: ValueId, factor: Factor) -> Result<(), GraphError> {
-        let node = format!("{}.update", graph.value(w).name);
-        let rule = self.rule(graph, &node, w, grad, factor)?;
-        match self.from_host {
-            true => self.add_from_host(graph, &node, rule, PIECE_BYTES),
-            false => graph.push_node(&node, OpRef::Plain(rule.op(0)), &rule.inputs(&rule.moments)).map(drop),
+        let mut rule = self.rule(graph, w, grad, factor)?;
+        if !self.from_host {
+            return graph.push_node(&rule.node, OpRef::Plain(rule.op(0)), &rule.inputs(&rule.moments)).map(drop);
         }
+        for stretch in rule.stretches(graph, PIECE_BYTES) {
+            let fetched = self.fetch(graph, &rule, &stretch, None)?;
+            self.update(graph, &mut rule, stretch, &fetched)?;
+        }
+        Ok(())
     }
 
-    fn rule(
-        &self,
-        graph: &mut Graph,
-        node: &str,
-        w: ValueId,
-        grad: ValueId,
-        factor: Factor,
-    ) -> Result<Rule, GraphError> {
+    fn rule(&self, graph: &mut Graph, w: ValueId, grad: ValueId, factor: Factor) -> Result<Rule, GraphError> {
+        let node = format!("{}.update", graph.value(w).name);
         let (spec, zero_gradient, shape) = (self.spec, self.zero_gradient, graph.shape(w).to_vec());
         let decayed = spec.decay_all || matches!(graph.value(w).input, Some(InputKind::Parameter { decay: true, .. }));
         let weight_decay = if decayed { spec.weight_decay } else { 0.0 };
@@ -180,11 +220,24 @@ impl Update<'_> {
         let moments = self.moments(graph, w, &shapes)?;
         let names = moments.iter().map(|&moment| graph.value(moment).name.clone()).collect();
         let written: Vec<DType> = moments.iter().chain([&w]).map(|&value| graph.ty(value).dtype).collect();
-        let rounding = Rounding::of(node, &written);
+        let rounding = Rounding::of(&node, &written);
         if rounding.is_some() {
             scalars.push(rng(graph)?);
         }
-        Ok(Rule { rule: spec.rule, weight_decay, parts, zero_gradient, rounding, w, moments, names, grad, scalars })
+        Ok(Rule {
+            node,
+            rule: spec.rule,
+            weight_decay,
+            parts,
+            zero_gradient,
+            rounding,
+            w,
+            moments,
+            names,
+            grad,
+            clip,
+            scalars,
+        })
     }
 
     /// `moment1.<parameter>`, `moment2.<parameter>`, …
@@ -198,43 +251,44 @@ impl Update<'_> {
         shapes.iter().enumerate().map(&mut moment).collect()
     }
 
-    /// Large moments come in pieces, where the rule allows it.
-    fn add_from_host(
+    /// The moments of a stretch (or all) on the device: just before the update that reads them, or behind a gate.
+    fn fetch(
         &self,
         graph: &mut Graph,
-        node: &str,
-        mut rule: Rule,
-        piece_bytes: usize,
-    ) -> Result<(), GraphError> {
-        let pieces = match rule.moments.first() {
-            Some(&moment) if rule.is_by_element() => stretches(graph.ty(moment), piece_bytes),
-            _ => Vec::new(),
-        };
-        if pieces.len() < 2 {
-            return self.add_fetched(graph, node, &mut rule, None);
-        }
-        pieces.into_iter().try_for_each(|piece| self.add_fetched(graph, node, &mut rule, Some(piece)))
-    }
-
-    /// Fetches the moments of a stretch (or all), updates it, and stores them again. The rule goes on with the new
-    /// versions of what was overwritten.
-    fn add_fetched(
-        &self,
-        graph: &mut Graph,
-        node: &str,
-        rule: &mut Rule,
-        stretch: Option<Range<usize>>,
-    ) -> Result<(), GraphError> {
+        rule: &Rule,
+        stretch: &Stretch,
+        gate: Option<ValueId>,
+    ) -> Result<Vec<ValueId>, GraphError> {
+        let role = if gate.is_some() { Role::Update } else { Role::Recompute };
         let mut fetched = Vec::with_capacity(rule.moments.len());
         for (&moment, name) in rule.moments.iter().zip(&rule.names) {
-            fetched.push(fetch(graph, moment, name, stretch.clone())?);
+            let op = match stretch {
+                None => FromHost::whole(graph.ty(moment)),
+                Some(s) => FromHost { first: s.start, shape: vec![s.len()] },
+            };
+            let inputs: Vec<ValueId> = [moment].into_iter().chain(gate).collect();
+            let value = graph.with_role(role, |graph| graph.add(&format!("{name}.fetch"), op, &inputs))?[0];
+            graph.set_component(value, Component::Optimizer);
+            fetched.push(value);
         }
+        Ok(fetched)
+    }
+
+    /// Updates a stretch (or all) with the moments that were fetched, and stores these again. The rule goes on with the new
+    /// versions of what was overwritten.
+    fn update(
+        &self,
+        graph: &mut Graph,
+        rule: &mut Rule,
+        stretch: Stretch,
+        fetched: &[ValueId],
+    ) -> Result<(), GraphError> {
         let first = stretch.as_ref().map_or(0, |s| s.start);
         let op: Arc<dyn Op> = match stretch {
             None => rule.op(0),
             Some(s) => Arc::new(Window { op: rule.op(first), first, len: s.len() }),
         };
-        let outputs = graph.push_node(node, OpRef::Plain(op), &rule.inputs(&fetched))?;
+        let outputs = graph.push_node(&rule.node, OpRef::Plain(op), &rule.inputs(fetched))?;
         rule.w = outputs[0];
         if self.zero_gradient {
             rule.grad = outputs[1 + rule.moments.len()];
@@ -246,16 +300,8 @@ impl Update<'_> {
     }
 }
 
-/// A moment, or a stretch of it, on the device, just before the update that reads it.
-fn fetch(graph: &mut Graph, moment: ValueId, name: &str, stretch: Option<Range<usize>>) -> Result<ValueId, GraphError> {
-    let op = match stretch {
-        None => FromHost::whole(graph.ty(moment)),
-        Some(s) => FromHost { first: s.start, shape: vec![s.len()] },
-    };
-    let fetched = graph.with_role(Role::Recompute, |graph| graph.add(&format!("{name}.fetch"), op, &[moment]))?[0];
-    graph.set_component(fetched, Component::Optimizer);
-    Ok(fetched)
-}
+/// Elements of a parameter and its moments; none for all of them.
+type Stretch = Option<Range<usize>>;
 
 /// Elements of a moment, at most so many bytes at a time.
 fn stretches(ty: &Type, piece_bytes: usize) -> Vec<Range<usize>> {
@@ -265,6 +311,7 @@ fn stretches(ty: &Type, piece_bytes: usize) -> Vec<Range<usize>> {
 
 #[cfg(test)]
 mod tests {
+    use super::ahead::Ahead;
     use super::*;
     use plimsoll_core::graph::Target;
     use plimsoll_core::plan::{Layout, LayoutOptions, Phase, Program, Summary, lay_out};
@@ -309,10 +356,12 @@ mod tests {
         let clip = graph.scalar("clip").unwrap();
         let update = Update { spec: &spec, zero_gradient: true, from_host: piece_bytes.is_some() };
         let clip = Factor::clip(clip);
-        let rule = update.rule(&mut graph, "w.update", w, grad, clip).unwrap();
         graph
             .with_role(Role::Update, |graph| match piece_bytes {
-                Some(bytes) => update.add_from_host(graph, "w.update", rule, bytes),
+                Some(bytes) => {
+                    let ahead = Ahead { piece_bytes: bytes, all_bytes: 6 * aligned(bytes) };
+                    add_ahead(&update, graph, [(w, grad, clip)], Some(ahead))
+                }
                 None => update.add_one(graph, w, grad, clip),
             })
             .unwrap();
@@ -425,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_change_no_bit_and_hold_one_piece_at_a_time() {
+    fn pieces_change_no_bit_and_hold_as_many_as_are_ahead() {
         for rule in RULES {
             let (expected, resident) = run(&program(rule, None));
             for elements in [1, 16, 100, 220, 221, 1000] {
@@ -433,9 +482,51 @@ mod tests {
                 assert_eq!(found, expected, "{rule:?} with {elements} elements at a time");
                 let moments = resident.div_ceil(SHAPE[0] * SHAPE[1] * 4);
                 if rule != UpdateRule::Adafactor {
-                    assert!(on_device <= moments * (4 * elements + 64), "{on_device} bytes of {elements} elements");
+                    let ahead = (6 / moments.max(1)) * moments * aligned(4 * elements);
+                    assert!(on_device <= ahead, "{on_device} bytes of {elements} elements");
                 }
             }
+        }
+    }
+
+    /// AdamW's update of equal weights from accumulators, three of them ahead.
+    fn line(weights: usize) -> Program {
+        let (mut graph, spec) = (Graph::new("update", DType::F32), spec(RULES[0]));
+        let clip = Factor::clip(graph.scalar("clip").unwrap());
+        let mut job = |index: usize| {
+            let w = graph.parameter(&format!("w{index}"), &SHAPE, Init::Normal(1.0), true).unwrap();
+            let (name, ty) = (format!("gradient.w{index}"), graph.ty(w).clone());
+            (w, graph.resident(&name, ty, Component::Gradients, Init::Normal(1.0)).unwrap(), clip)
+        };
+        let jobs: Vec<Job> = (0..weights).map(&mut job).collect();
+        let update = Update { spec: &spec, zero_gradient: true, from_host: true };
+        let moment_bytes = SHAPE[0] * SHAPE[1] * 4;
+        let ahead = Ahead { piece_bytes: moment_bytes, all_bytes: 6 * aligned(moment_bytes) };
+        graph.with_role(Role::Update, |graph| add_ahead(&update, graph, jobs, Some(ahead))).unwrap();
+        Program::new(vec![Phase { name: "update".into(), graph, repeat: 1 }]).unwrap()
+    }
+
+    #[test]
+    fn what_is_updated_next_is_fetched_before_the_last_is_stored() {
+        let program = line(12);
+        let (_, layout) = executor(&program, 0.5);
+        let (graph, mut fetched, mut stored) = (&program.phases[0].graph, Vec::new(), 0);
+        for &id in &layout.phases[0].order {
+            let node = graph.node(id);
+            if node.name.ends_with(".fetch") {
+                fetched.push(layout.address(0, node.outputs[0]));
+                assert!(fetched.len() - stored <= 6, "{} fetched, {stored} stored", fetched.len());
+            }
+            if node.name.ends_with(".store") {
+                stored += 1;
+                // Two moments each: while one weight's are stored, those of the next two are there or come.
+                assert!(fetched.len() >= (stored.div_ceil(2) * 2 + 4).min(24), "{} fetched", fetched.len());
+            }
+        }
+        assert_eq!((fetched.len(), stored), (24, 24));
+        for six in fetched.windows(6) {
+            let places: std::collections::BTreeSet<usize> = six.iter().copied().collect();
+            assert_eq!(places.len(), 6, "three weights' moments lie apart: {six:?}");
         }
     }
 
@@ -478,6 +569,34 @@ mod tests {
             let alone = adafactor_of(&[("a.q.weight", 5), ("a.k.weight", 5), ("a.v.weight", 5)], matrix);
             assert_eq!(adafactor_of(&[("a.{q,k,v}.weight", 15)], matrix), alone, "matrix: {matrix}");
             assert_ne!(adafactor_of(&[("a.weight", 15)], matrix), alone, "as one tensor the steps are others");
+        }
+    }
+
+    #[test]
+    fn what_is_ahead_is_a_small_part_of_what_is_away() {
+        let mib = |n: usize| n << 20;
+        assert_eq!(Ahead::of(mib(20000)), Ahead { piece_bytes: mib(21), all_bytes: mib(126) });
+        assert_eq!(Ahead::of(mib(960)), Ahead { piece_bytes: mib(10), all_bytes: mib(60) });
+        assert_eq!(Ahead::of(mib(16)), Ahead { piece_bytes: mib(1), all_bytes: mib(1) });
+        // Wherever a piece begins, rounding can: not every element will do.
+        for bytes in (1..4000).map(|n| 7_654_321 * n) {
+            let Ahead { piece_bytes, all_bytes } = Ahead::of(bytes);
+            assert!(piece_bytes.is_multiple_of(mib(1)) && all_bytes <= bytes / 16, "{piece_bytes} of {bytes}");
+        }
+    }
+
+    /// Weights in bf16 are rounded stochastically, which not every element can begin with.
+    #[test]
+    fn moments_of_any_size_can_be_fetched_in_pieces() {
+        for rows in [1031, 16321, 51001] {
+            let spec = StepSpec { float: DType::Bf16, master: DType::Bf16, clip_norm: Some(1.0), ..spec(RULES[0]) };
+            let mut graph = Graph::mixed("update", DType::Bf16, DType::Bf16);
+            let w = graph.parameter("w", &[rows, 1023], Init::Normal(1.0), true).unwrap();
+            let ty = graph.ty(w).clone();
+            let grad = graph.resident("gradient.w", ty, Component::Gradients, Init::Zeros).unwrap();
+            Update { spec: &spec, zero_gradient: true, from_host: true }.add(&mut graph, &[w], &[grad]).unwrap();
+            let pieces = graph.nodes().iter().filter(|node| node.name.starts_with("w.update")).count();
+            assert!(graph.verify().is_ok() && pieces > 3, "{pieces} pieces of {rows} rows");
         }
     }
 
