@@ -17,9 +17,15 @@ use rustc_hash::FxHashMap;
 const ROUNDS: usize = 3;
 
 /// The budgets that settings are looked for in: how many there are between a size and its double, and how many of those
-/// below a budget count for it, besides the one above it.
-const STEPS_PER_DOUBLING: f64 = 12.0;
+/// below a budget count for it, besides the one above it. Where little is left, each is divided.
+const STEPS_PER_DOUBLING: i32 = 12;
 const STEPS_BELOW: i32 = 2;
+const FINER: i32 = 4;
+
+/// The bytes of one of them, counted in the finer ones.
+fn fixed_budget(step: i32) -> usize {
+    2f64.powf(f64::from(step) / f64::from(STEPS_PER_DOUBLING * FINER)) as usize
+}
 
 /// How many times fewer tokens have their logits at a time where the whole batch is tried in little memory.
 const FEWER_LOGITS: usize = 4;
@@ -220,27 +226,49 @@ impl<'a> PlanSearch<'a> {
     /// other, depends on the budget, and what that leads to need not be faster where there is more room; but settings are
     /// never slower with more, and between two of those budgets they are the same for all.
     pub(super) fn fastest_near(&mut self, budget: usize) -> Result<Option<Candidate>, PlanError> {
-        let step = ((budget.max(1) as f64).log2() * STEPS_PER_DOUBLING).floor() as i32;
+        let step = ((budget.max(1) as f64).log2() * f64::from(STEPS_PER_DOUBLING)).floor() as i32;
         let mut best = None;
         for at in (step - STEPS_BELOW..=step + 1).rev() {
-            let found = self.found_in(at, best.is_none())?;
+            let found = self.found_in(at * FINER, best.is_none())?;
             if found.is_empty() && at <= step {
                 break;
             }
-            for settings in found {
-                self.consider(&settings, budget, &mut best)?;
-                self.scan_ragged_at(&settings, settings.micro_batch, budget, &mut best)?;
+            self.consider_all(&found, budget, &mut best)?;
+        }
+        if best.is_none() { self.fastest_in_little(budget, step * FINER) } else { Ok(best) }
+    }
+
+    /// The same where the budgets from `step` on hold no plan yet, or none that fits in this one: among settings that were
+    /// found in the finer ones up to it, and the one above. What counts for a budget counts for a larger one.
+    fn fastest_in_little(&mut self, budget: usize, step: i32) -> Result<Option<Candidate>, PlanError> {
+        let mut best = None;
+        for at in step..=step + FINER {
+            let found = self.found_in(at, true)?;
+            self.consider_all(&found, budget, &mut best)?;
+            if fixed_budget(at) > budget {
+                break;
             }
         }
-        // Less than any of those budgets holds a plan.
         if best.is_none() { self.fastest(budget) } else { Ok(best) }
     }
 
-    /// The settings of the fastest candidates in a budget of 2^(step / steps per doubling) bytes, found with and without
-    /// those of another search, which depend on what there is. `smallest`: what needs least is looked for only where nothing
-    /// fits so far, for it is not fast.
+    fn consider_all(
+        &mut self,
+        found: &[Settings],
+        budget: usize,
+        best: &mut Option<Candidate>,
+    ) -> Result<(), PlanError> {
+        for settings in found {
+            self.consider(settings, budget, best)?;
+            self.scan_ragged_at(settings, settings.micro_batch, budget, best)?;
+        }
+        Ok(())
+    }
+
+    /// The settings of the fastest candidates in a fixed budget, found with and without those of another search, which depend
+    /// on what there is. `smallest`: what needs least is looked for only where nothing fits so far, for it is not fast.
     fn found_in(&mut self, step: i32, smallest: bool) -> Result<Vec<Settings>, PlanError> {
-        let budget = 2f64.powf(f64::from(step) / STEPS_PER_DOUBLING) as usize;
+        let budget = fixed_budget(step);
         let ways = [false, true].into_iter().take(1 + self.like.is_some() as usize);
         let mut all = Vec::new();
         for starts in ways.map(|like| Starts { smallest, like }) {
