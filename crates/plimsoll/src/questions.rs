@@ -37,22 +37,22 @@ impl Outlooks {
             Err(error) => Err(error),
         }
     }
-}
 
-/// The same, with the ladder of ways out where nothing fits.
-///
-/// # Errors
-/// The recipe cannot be planned at all.
-pub fn outlook_with_ladder(draft: &Draft, device: &Device) -> Result<PlanReport, PlanFailure> {
-    let recipe = draft.with(&[])?;
-    let device = with_its_data(&recipe, device);
-    match choose::plan(&recipe, &device) {
-        Ok(planned) => Ok(PlanReport::of(&recipe, &planned)),
-        Err(PlanFailure::DoesNotFit(smallest)) => {
-            let (ladder, hints) = ways_out(draft, &device, &smallest, &|_, _| ())?;
-            Ok(PlanReport::of_smallest(&recipe, &smallest, &hints, ladder))
+    /// The same, with the ladder of ways out where nothing fits.
+    ///
+    /// # Errors
+    /// The recipe cannot be planned at all.
+    pub fn outlook_with_ladder(&self, draft: &Draft, device: &Device) -> Result<PlanReport, PlanFailure> {
+        let recipe = draft.with(&[])?;
+        let device = with_its_data(&recipe, device);
+        match choose::plan_among(&self.0, &recipe, &device) {
+            Ok(planned) => Ok(PlanReport::of(&recipe, &planned)),
+            Err(PlanFailure::DoesNotFit(smallest)) => {
+                let (ladder, hints) = ways_out(draft, &device, &smallest, &|_, _| ())?;
+                Ok(PlanReport::of_smallest(&recipe, &smallest, &hints, ladder))
+            }
+            Err(error) => Err(error),
         }
-        Err(error) => Err(error),
     }
 }
 

@@ -210,9 +210,7 @@ fn found(outlooks: &Outlooks, kind: Kind, question: &Checked, device: &Device) -
     let Checked { recipe, draft, quick, .. } = question;
     match kind {
         Kind::Plan if *quick => outlooks.outlook(recipe, device).map(|plan| Found::Plan(plan.into())).map_err(refused),
-        Kind::Plan => {
-            plimsoll::outlook_with_ladder(draft, device).map(|plan| Found::Plan(plan.into())).map_err(refused)
-        }
+        Kind::Plan => outlooks.outlook_with_ladder(draft, device).map(|plan| Found::Plan(plan.into())).map_err(refused),
         Kind::Timeline => json(&Timeline::of_recipe(recipe, device).map_err(refused)?).map(Found::Json),
         Kind::Cards => json(&plimsoll::on_every_card(recipe).map_err(refused)?).map(Found::Json),
         Kind::Largest => {
