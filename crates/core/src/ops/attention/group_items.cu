@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
     auto end_of = [&](int i) { return LIMITED ? min(max(first + i + 1, 0), k_len) : k_len; };
     auto tiles_before = [&](int end, int from) { return (max(end - from, 0) + FAR - 1) / FAR; };
     auto item_of = [&](int n) {
-        Place at = place_near(sizes, k_len, n, tiles);
+        Place at = place_near(sizes, cached_pairs(k_len), n, tiles);
         int i0 = at.tile * OWN;
         Span span = span_of(mask + (i64)at.b * k_len, end_of(min(i0 + OWN, q_len) - 1), FAR);
         return Item{at, i0, span.first, tiles_before(span.end, span.first)};
