@@ -213,6 +213,7 @@ __device__ __forceinline__ Span span_of(const int* mask, int end, int tile) {
         return together(found);
     };
     while (end > 0 && !any(end - AT_A_TIME)) end -= AT_A_TIME;
-    while (first < end && !any(first)) first += AT_A_TIME;
+    // What is left at last has a key that is seen.
+    while (first + AT_A_TIME < end && !any(first)) first += AT_A_TIME;
     return Span{first / tile * tile, max(end, 0)};
 }
