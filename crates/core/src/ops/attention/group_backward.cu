@@ -58,8 +58,8 @@ struct Adder {
     }
 };
 
-// `sums` holds what is staged of every head and tile of queries; `turns`, for each of these, how many have added to it: 0 before
-// the launch.
+// `sums` holds what is staged of every head and tile of queries; `turns`, for each of these, how many have added to it: 0
+// before the launch.
 extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
     backward(const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, T* dk, T* dv,
              float* sums, u32* turns, i64 q_row, i64 kv_row, int batch, int heads, int q_len, int k_len, float scale,
@@ -158,8 +158,8 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
 #pragma unroll
     for (int n = 0; n < D / 2; n++) dkeys[n] = dvalues[n] = 0.0f;
     float scale_2 = scale * LOG2E;
-    // The gradients of the queries of tile n, when both groups have its slopes. Of a tile before the first, what is multiplied,
-    // and what comes of it, does not matter: a branch would let nothing else run beside the products.
+    // The gradients of the queries of tile n, when both groups have its slopes. Of a tile before the first, what is
+    // multiplied does not matter: with a branch around them, products would wait for each other.
     auto start_queries = [&](float (&dqueries)[32], int n) {
         u32 rows = unit_of(turned) + (n & 1) * UNITS(TURNED_BYTES);
         if (together(n >= 0)) notes.slopes.await_published(n);

@@ -62,8 +62,8 @@ template <int COUNT> struct Places {
 // Among those that bring.
 __device__ __forceinline__ void meet_bringers() { asm volatile("bar.sync 15, %0;" ::"n"(BRINGERS) : "memory"); }
 
-// Groups start their products in turn: while one computes exponentials, the others' products run. Where weights fall, draws take
-// so much longer than products that nobody has to wait.
+// Groups start their products in turn: while one computes exponentials, the others' products run. Where weights fall, draws
+// take so much longer than products that nobody has to wait.
 __device__ __forceinline__ void await_turn(int group) {
     if (!DROPPED) asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory");
 }
