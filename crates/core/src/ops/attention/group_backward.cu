@@ -64,8 +64,8 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
     backward(const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, T* dk, T* dv,
              float* sums, u32* turns, i64 q_row, i64 kv_row, int batch, int heads, int q_len, int k_len, float scale,
              SCORE_PARAMETERS) {
-    extern __shared__ float4 shared[];
-    char* room = aligned(shared);
+    // Tiles start at multiples of 1024 bytes.
+    extern __shared__ __align__(1024) char room[];
     u32 keys = shared_address(room), tiles = keys + 2 * TILE_BYTES(OWN);
     u32 turned = tiles + 2 * PLACES * TILE_BYTES(FAR), staging = turned + 2 * TURNED_BYTES;
     Notes& notes = *(Notes*)(room + (staging - keys) + ADDERS * 4 * STAGED_FLOATS);

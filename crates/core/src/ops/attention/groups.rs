@@ -159,7 +159,9 @@ fn shared(entry: &str, shape: &AttentionShape, dropped: bool) -> usize {
     let near = near * 4 * if biased { cut.own() + far } else { 4 };
     let of_warp = if biased && entry == "backward_queries" { 4 * (SKEWED + shape.bias_rows) } else { 0 };
     let tiles = 2 * shape.head_dim * (own_tiles * cut.own() + far_tiles * far);
-    ALIGNMENT + tiles + besides + notes + near + 4 * cut.groups * of_warp
+    // Those in one pass have no room to spare: their file says where shared memory starts.
+    let alignment = if one_pass { 0 } else { ALIGNMENT };
+    alignment + tiles + besides + notes + near + 4 * cut.groups * of_warp
 }
 
 /// Floats of the gradients of a tile's queries: 64 of these, in a head of 128.
