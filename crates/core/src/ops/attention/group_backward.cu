@@ -1,36 +1,45 @@
 // Attention by groups of four warps: the gradients of heads of 128 in one pass. A block has 128 keys, 64 to a group, and goes
 // through queries and their gradients in tiles, the last one first; scores come turned. What its keys add to the gradients of
 // a tile's queries is added to sums in memory after that of the keys before: in the same order every time.
+//
+// While one group computes weights and slopes, the products of the other run: a group starts all that it can at once, and
+// waits for the other's slopes a tile later only.
 
 #define PLACES 2
-// Of the group that brings, the first two warps copy, with a query of a tile to a thread; each of the others adds what a group
-// has found for the queries: all rows, and 64 columns.
+// Of the group that brings, the first two warps copy, with a query of a tile to a thread; the others add what was found for
+// the queries of a tile, in turn: while one waits until its addition is done, the other starts the next.
 #define COPIERS 64
 static_assert(FAR == COPIERS && SLABS == GROUPS && GROUPS == 2, "how the work is divided");
 static_assert(!DROPPED && !BIAS, "what is computed in two passes");
-// Gradients of scores, a row to a key; and a group's part of the gradients of queries, in the order of its registers.
+// Gradients of scores, a row to a key; and those of queries, in the order of the registers of both groups.
 #define TURNED_BYTES (OWN * 2 * FAR)
-#define STAGED_FLOATS (FAR * 64)
+#define STAGED_FLOATS (FAR * D)
+#define ADDERS 2
+// The most heads whose blocks run at a time, as measured.
+#define MOST_PAIRS (LIMITED ? 32 : 16)
 
 struct Notes {
     Places<1> own;
     Places<PLACES> tiles;
-    Places<1> staged[GROUPS];
+    Places<2> slopes;
+    Places<ADDERS> staged;
     u32 number[4];
     Column columns[PLACES];
 };
 
-// Adds what is staged to sums in memory when `rank` others have done so, and says so. Returns when the staged values have been
-// read; `finish` when they have been added.
+// Adds what is staged to sums in memory when `rank` others have done so, and says so. `add` returns when the staged values
+// have been read; `finish` when they have been added.
 struct Adder {
     u32* turn;
     u32 rank;
 
-    __device__ __forceinline__ void add(float* to, u32 staged) const {
+    __device__ __forceinline__ void await_turn() const {
         u32 done;
         do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(done) : "l"(turn) : "memory");
         while (done != rank);
         asm volatile("fence.proxy.async;" ::: "memory");
+    }
+    __device__ __forceinline__ void add(float* to, u32 staged) const {
         if (rank == 0)
             asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(staged),
                          "n"(4 * STAGED_FLOATS)
@@ -49,27 +58,29 @@ struct Adder {
     }
 };
 
-// `sums` holds what is staged of every head, tile of queries and group; `turns`, for each of these, how many have added to it:
-// 0 before the launch.
+// `sums` holds what is staged of every head and tile of queries; `turns`, for each of these, how many have added to it: 0
+// before the launch.
 extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
     backward(const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, T* dk, T* dv,
              float* sums, u32* turns, i64 q_row, i64 kv_row, int batch, int heads, int q_len, int k_len, float scale,
              SCORE_PARAMETERS) {
-    extern __shared__ float4 shared[];
-    char* room = aligned(shared);
+    // Tiles start at multiples of 1024 bytes.
+    extern __shared__ __align__(1024) char room[];
     u32 keys = shared_address(room), tiles = keys + 2 * TILE_BYTES(OWN);
     u32 turned = tiles + 2 * PLACES * TILE_BYTES(FAR), staging = turned + 2 * TURNED_BYTES;
-    Notes& notes = *(Notes*)(room + (staging - keys) + GROUPS * 4 * STAGED_FLOATS);
+    Notes& notes = *(Notes*)(room + (staging - keys) + ADDERS * 4 * STAGED_FLOATS);
     // A block waits for those with keys before its own: they took their numbers earlier, so that they do run.
     if (threadIdx.x == 0) {
         notes.number[0] = take_number();
-        notes.own.open(COPIERS), notes.tiles.open(2 * COPIERS);
-        for (int n = 0; n < GROUPS; n++) notes.staged[n].open(4, 1);
+        notes.own.open(COPIERS), notes.tiles.open(2 * COPIERS), notes.slopes.open(4 * GROUPS);
+        notes.staged.open(4 * GROUPS, 1);
     }
     __syncthreads();
     Sizes sizes{batch, heads, q_len, k_len};
     int key_tiles = gridDim.x / (batch * heads);
-    Place at = place_near(sizes, q_len, uniform(notes.number[0]), key_tiles);
+    // Of long heads, twice as many as are cached: fewer blocks of each then wait for each other.
+    int section = min(2 * cached_pairs(q_len), MOST_PAIRS);
+    Place at = place_near(sizes, section, uniform(notes.number[0]), key_tiles);
     at.tile = key_tiles - 1 - at.tile;
     int j0 = at.tile * OWN, pair = at.b * heads + at.h;
     mask += (i64)at.b * k_len;
@@ -115,17 +126,18 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
             close_copies();
             wait_copies<0>();
         } else if (threadIdx.x % 32 == 0) {
-            int group = warp - COPIERS / 32;
+            int own = warp - COPIERS / 32;
 #pragma unroll 1
-            for (int n = 0; n < count; n++) {
-                i64 part = ((i64)pair * query_tiles + tile_of(n)) * GROUPS + group;
+            for (int n = own; n < count; n += ADDERS) {
+                i64 part = (i64)pair * query_tiles + tile_of(n);
                 Adder adder{turns + part, rank};
-                notes.staged[group].await(n);
-                adder.add(sums + part * STAGED_FLOATS, staging + group * 4 * STAGED_FLOATS);
-                notes.staged[group].give_back(n);
+                adder.await_turn();
+                notes.staged.await(n);
+                adder.add(sums + part * STAGED_FLOATS, staging + own * 4 * STAGED_FLOATS);
+                notes.staged.give_back(n);
                 adder.finish();
             }
-            if (group == 0) end_numbers();
+            if (own == 0) end_numbers();
         }
         return;
     }
@@ -136,24 +148,50 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
     bool shown[2] = {is_shown(own), is_shown(own + 8)};
     u32 own_keys = unit_of(keys) + group * UNITS(8192), own_values = own_keys + UNITS(TILE_BYTES(OWN));
     u32 key_columns = unit_of(keys) + group * UNITS(SLAB_BYTES(OWN));
-    u32 stage = staging + group * 4 * STAGED_FLOATS + threadIdx.x % 128 * 16;
+    u32 stage = staging + group * 2 * STAGED_FLOATS + threadIdx.x % 128 * 16;
     // The first queries that see a lane's keys, none if they are hidden, and those from which on all of a warp's are seen.
     int own_first[2], latest = first_of(j0 + 16 * lane.warp + 15);
 #pragma unroll
     for (int r = 0; r < 2; r++) own_first[r] = shown[r] ? first_of(own + 8 * r) : q_len;
     if (!__all_sync(0xffffffffu, shown[0] && shown[1])) latest = q_len;
-    float s[FAR / 2], slopes[FAR / 2], dkeys[D / 2], dvalues[D / 2];
-    u32 weights[FAR / 16][4];
+    float dkeys[D / 2], dvalues[D / 2];
 #pragma unroll
     for (int n = 0; n < D / 2; n++) dkeys[n] = dvalues[n] = 0.0f;
     float scale_2 = scale * LOG2E;
+    // The gradients of the queries of tile n, when both groups have its slopes. Of a tile before the first, what is
+    // multiplied does not matter: with a branch around them, products would wait for each other.
+    auto start_queries = [&](float (&dqueries)[32], int n) {
+        u32 rows = unit_of(turned) + (n & 1) * UNITS(TURNED_BYTES);
+        if (together(n >= 0)) notes.slopes.await_published(n);
+        open_products();
+#pragma unroll
+        for (int m = 0; m < OWN / 16; m++)
+            multiply_turned(dqueries, operand_at(rows + m * UNITS(2048), 1),
+                            operand_at(key_columns + m * UNITS(2048), 1), m > 0);
+        close_products();
+    };
+    auto end_queries = [&](const float (&dqueries)[32], int n) {
+        if (!together(n >= 0)) return;
+        notes.slopes.give_back_by_warp(n);
+        u32 to = stage + n % ADDERS * 4 * STAGED_FLOATS;
+        notes.staged.claim(n);
+#pragma unroll
+        for (int m = 0; m < 32; m += 4)
+            asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + m / 4 * 2048), "f"(dqueries[m]),
+                         "f"(dqueries[m + 1]), "f"(dqueries[m + 2]), "f"(dqueries[m + 3])
+                         : "memory");
+        publish();
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) notes.staged.hand_over(n);
+    };
     notes.own.await(0);
 #pragma unroll 1
     for (int n = 0; together(n < count); n++) {
         int i0 = tile_of(n) * FAR;
-        u32 queries = unit_of(tiles) + n % PLACES * 2 * UNITS(TILE_BYTES(FAR));
-        u32 douts = queries + UNITS(TILE_BYTES(FAR)), slope_rows = unit_of(turned) + n % 2 * UNITS(TURNED_BYTES);
+        u32 queries = unit_of(tiles) + n % PLACES * 2 * UNITS(TILE_BYTES(FAR)), douts = queries + UNITS(TILE_BYTES(FAR));
         const Column& column = notes.columns[n % PLACES];
+        float s[FAR / 2], slopes[FAR / 2], dqueries[32];
+        u32 weights[FAR / 16][4], slope_weights[FAR / 16][4];
         notes.tiles.await(n);
         open_products();
         start_scores<OWN, FAR>(s, own_keys, queries);
@@ -161,20 +199,19 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
         start_scores<OWN, FAR>(slopes, own_values, douts);
         close_products();
         wait_products<1>();
-        pin(s), pin(dkeys);
-        if (n > 0) notes.tiles.give_back_by_warp(n - 1);
-        bool limited = together(i0 < latest);
+        pin(s);
+        if (together(i0 < latest)) {
+#pragma unroll
+            for (int m = 0; m < FAR / 2; m++)
+                if (i0 + ::column(m, lane.t) < own_first[m % 4 / 2]) s[m] = NOTHING;
+        }
 #pragma unroll
         for (int p = 0; p < FAR / 16; p++) {
             float shift[4];
             take_four(shift, column.shift, p, lane);
 #pragma unroll
-            for (int m = 0; m < 8; m++) {
-                int r = m % 4 / 2, c = m / 4 * 2 + m % 2;
-                float x = s[8 * p + m] * scale_2 + shift[c];
-                if (limited && i0 + 16 * p + 4 * lane.t + c < own_first[r]) x = NOTHING;
-                s[8 * p + m] = power_of_2(x);
-            }
+            for (int m = 8 * p; m < 8 * p + 8; m++)
+                s[m] = power_of_2(s[m] * scale_2 + shift[m % 8 / 4 * 2 + m % 2]);
         }
         wait_products<0>();
         pin(slopes);
@@ -183,46 +220,32 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
             float query_delta[4];
             take_four(query_delta, column.delta, p, lane);
 #pragma unroll
-            for (int m = 0; m < 8; m++) {
-                float& slope = slopes[8 * p + m];
-                slope = s[8 * p + m] * (slope - query_delta[m / 4 * 2 + m % 2]);
-            }
+            for (int m = 8 * p; m < 8 * p + 8; m++)
+                slopes[m] = s[m] * (slopes[m] - query_delta[m % 8 / 4 * 2 + m % 2]);
         }
-        // The other group may still read the slopes of the tile before, but none before that.
-        hold(weights, slopes);
-        put_turned(turned + n % 2 * TURNED_BYTES, weights, lane);
-        publish();
-        hold(weights, s);
-        open_products();
-        start_mix<FAR>(dvalues, weights, douts);
-        close_products();
-        asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
-        float dqueries[32];
-        open_products();
-#pragma unroll
-        for (int m = 0; m < OWN / 16; m++)
-            multiply_turned(dqueries, operand_at(slope_rows + m * UNITS(2048), 1),
-                            operand_at(key_columns + m * UNITS(2048), 1), m > 0);
-        close_products();
-#pragma unroll
-        for (int m = 0; m < FAR / 16; m++)
-            multiply_mixed(dkeys, operand_at(slope_rows + group * UNITS(8192) + m * UNITS(32), 1),
-                           operand_at(queries + m * UNITS(2048), UNITS(SLAB_BYTES(FAR))));
-        close_products();
-        wait_products<1>();
-        pin(dqueries), pin(dvalues);
-        notes.staged[group].claim(n);
-#pragma unroll
-        for (int m = 0; m < 32; m += 4)
-            asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(stage + m / 4 * 2048), "f"(dqueries[m]),
-                         "f"(dqueries[m + 1]), "f"(dqueries[m + 2]), "f"(dqueries[m + 3])
-                         : "memory");
+        hold(slope_weights, slopes), hold(weights, s);
+        // Who gave this place back has computed the gradients of queries two tiles before.
+        notes.slopes.claim(n);
+        put_turned(turned + n % 2 * TURNED_BYTES, slope_weights, lane);
         publish();
         __syncwarp();
-        if (threadIdx.x % 32 == 0) notes.staged[group].hand_over(n);
+        if (threadIdx.x % 32 == 0) notes.slopes.hand_over(n);
+        start_queries(dqueries, n - 1);
+        start_mix<FAR>(dvalues, weights, douts);
+        start_mix<FAR>(dkeys, slope_weights, queries);
+        close_products();
+        wait_products<1>();
+        pin(dqueries);
+        end_queries(dqueries, n - 1);
+        wait_products<0>();
+        pin(dkeys), pin(dvalues);
+        notes.tiles.give_back_by_warp(n);
     }
+    float dqueries[32];
+    start_queries(dqueries, count - 1);
     wait_products<0>();
-    pin(dkeys);
+    pin(dqueries);
+    end_queries(dqueries, count - 1);
     float kept[2] = {shown[0] ? 1.0f : 0.0f, shown[1] ? 1.0f : 0.0f}, factor[2] = {kept[0] * scale, kept[1] * scale};
     i64 mine = (i64)at.b * k_len * kv_row + at.h * D;
     put_rows(dk + mine, kv_row, j0, k_len, dkeys, lane, factor);
@@ -233,8 +256,8 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
 extern "C" __global__ void __launch_bounds__(128)
     round_queries(const float* sums, const u32* turns, T* dq, i64 q_row, int heads, int q_len, float scale) {
     int query_tiles = (q_len + FAR - 1) / FAR, pair = blockIdx.x / query_tiles, i0 = blockIdx.x % query_tiles * FAR;
-    const float4* from = (const float4*)(sums + (i64)blockIdx.x * GROUPS * STAGED_FLOATS) + threadIdx.x;
-    bool any = turns[blockIdx.x * GROUPS] > 0;
+    const float4* from = (const float4*)(sums + (i64)blockIdx.x * STAGED_FLOATS) + threadIdx.x;
+    bool any = turns[blockIdx.x] > 0;
     float rows[D / 2];
 #pragma unroll
     for (int n = 0; n < D / 2; n += 4) {

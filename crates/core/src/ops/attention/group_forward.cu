@@ -62,7 +62,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         if (BIAS == 1) add_near<FAR>(s, notes.near[n % 2].entry(own - i0, 4 * lane.t), scale);
         if (!sees_all(shown, j0, least)) hide(s, shown, end, j0, lane.t);
         bool grown = rows_so_far.weigh(s, unit_of_scores * LOG2E, fade);
-        if (DROPPED) drop(s, draws, drawn, j0 / 4 + lane.t, threshold);
+        if (DROPPED) {
+            uint4 words[FAR / 16];
+            draw(words, draws, drawn, j0 / 4 + lane.t);
+            drop(s, words, threshold);
+        }
         return grown;
     };
     if (together(count > 0)) {

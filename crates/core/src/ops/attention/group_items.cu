@@ -4,6 +4,9 @@
 
 #define PLACES (D == 64 ? 3 : 2)
 
+// Whether draws of a tile find registers while its products run.
+#define DRAWN_EARLY (GROUP_REGISTERS >= 144)
+
 struct Notes {
     Places<2> queries;
     Places<PLACES> keys, values;
@@ -32,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
     auto end_of = [&](int i) { return LIMITED ? min(max(first + i + 1, 0), k_len) : k_len; };
     auto tiles_before = [&](int end, int from) { return (max(end - from, 0) + FAR - 1) / FAR; };
     auto item_of = [&](int n) {
-        Place at = place_near(sizes, k_len, n, tiles);
+        Place at = place_near(sizes, cached_pairs(k_len), n, tiles);
         int i0 = at.tile * OWN;
         Span span = span_of(mask + (i64)at.b * k_len, end_of(min(i0 + OWN, q_len) - 1), FAR);
         return Item{at, i0, span.first, tiles_before(span.end, span.first)};
@@ -102,6 +105,7 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
     auto place_of_tile = [&](u32 tiles, u32 n) { return unit_of(tiles) + n % PLACES * UNITS(TILE_BYTES(FAR)); };
     float s[FAR / 2], sums[D / 2], fade[2];
     u32 weights[FAR / 16][4];
+    uint4 words[FAR / 16];
     // Adds what the weights of tile n take of its values.
     auto mix = [&](u32 n) {
         notes.values.await(n);
@@ -139,6 +143,10 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
             start_scores<OWN, FAR>(s, mine, place_of_tile(key_tiles, before + n));
             close_products();
         };
+        // What weights on tile n fall by, early or when these are there.
+        auto draw_tile = [&](int n, bool early) {
+            if (DROPPED && early == DRAWN_EARLY) draw(words, draws, drawn, (item.first + n * FAR) / 4 + lane.t);
+        };
         // The products of tile n have come: to weights.
         auto weigh = [&](int n) {
             int j0 = item.first + n * FAR, place = (before + n) % PLACES;
@@ -147,12 +155,14 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
             if (!sees_all(shown, j0, least)) hide(s, shown, end, j0, lane.t);
             notes.keys.give_back_by_warp(before + n);
             bool grown = rows_so_far.weigh(s, unit_of_scores * LOG2E, fade);
-            if (DROPPED) drop(s, draws, drawn, j0 / 4 + lane.t, threshold);
+            draw_tile(n, false);
+            if (DROPPED) drop(s, words, threshold);
             return grown;
         };
         if (together(count > 0)) {
             start(0);
             pass_turn(group);
+            draw_tile(0, true);
             wait_products<0>();
             pin(s);
             weigh(0);
@@ -163,6 +173,7 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
             start(n);
             mix(before + n - 1);
             pass_turn(group);
+            draw_tile(n, true);
             wait_products<1>();
             pin(s);
             bool grown = weigh(n);

@@ -10,17 +10,21 @@ __device__ __forceinline__ bool together(bool x) { return __any_sync(0xffffffffu
 // Shared memory from the first multiple of 1024 bytes on.
 __device__ __forceinline__ char* aligned(void* shared) { return (char*)(((u64)shared + 1023) & ~1023ull); }
 
-// Blocks are handed out pair by pair inside a tile, the last tile first, but only among as many pairs as the second-level
-// cache holds the other side of, as measured: longer sequences are read by many blocks at a time, not one after the other.
-__device__ __forceinline__ Place place_near(Sizes s, int other_len, int n, int tiles) {
+// As many pairs of a sample and a head as the second-level cache holds the other side of, as measured.
+__device__ __forceinline__ int cached_pairs(int other_len) {
+    return max((D == 64 ? 24 << 20 : 16 << 20) / (4 * D) / max(other_len, 1), 1);
+}
+// Blocks are handed out pair by pair inside a tile, the last tile first, but only among `section` pairs: longer sequences are
+// read by many blocks at a time, not one after the other.
+__device__ __forceinline__ Place place_near(Sizes s, int section, int n, int tiles) {
     int pairs = s.batch * s.heads;
-    int section = min(max((D == 64 ? 24 << 20 : 16 << 20) / (4 * D) / max(other_len, 1), 1), pairs);
+    section = min(section, pairs);
     int first = n / (section * tiles) * section, at = n - first * tiles;
     int here = min(section, pairs - first), pair = first + at % here;
     return Place{tiles - 1 - at / here, pair / s.heads, pair % s.heads};
 }
 __device__ __forceinline__ Place place_near(Sizes s, int other_len) {
-    return place_near(s, other_len, blockIdx.x, gridDim.x / (s.batch * s.heads));
+    return place_near(s, cached_pairs(other_len), blockIdx.x, gridDim.x / (s.batch * s.heads));
 }
 
 __device__ __forceinline__ uint4 read_shared(u32 at) {
@@ -209,6 +213,7 @@ __device__ __forceinline__ Span span_of(const int* mask, int end, int tile) {
         return together(found);
     };
     while (end > 0 && !any(end - AT_A_TIME)) end -= AT_A_TIME;
-    while (first < end && !any(first)) first += AT_A_TIME;
+    // What is left at last has a key that is seen.
+    while (first + AT_A_TIME < end && !any(first)) first += AT_A_TIME;
     return Span{first / tile * tile, max(end, 0)};
 }

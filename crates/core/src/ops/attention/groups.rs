@@ -156,18 +156,21 @@ fn shared(entry: &str, shape: &AttentionShape, dropped: bool) -> usize {
         "forward" => (1, 4, 2, 2 * 4 * far),
         "backward_queries" => (2, 5, 2, 2 * 4 * far + 4 * cut.own()),
         "backward_keys" => (2, 4, 2, 2 * column),
-        _ => (2, 4, 0, 16 * (1 + 2 + cut.groups) + 16 + 2 * column),
+        _ => (2, 4, 0, 16 * (1 + 2 + 2 + 2) + 16 + 2 * column),
     };
-    // What gradients in one pass have besides: those of scores, twice, and of a tile's queries; the others have round keys.
-    let besides = if one_pass { 2 * cut.own() * 2 * far + cut.groups * 4 * PART } else { 32 };
+    // What gradients in one pass have besides: those of scores, and of a tile's queries, both twice; the others have round
+    // keys.
+    let besides = if one_pass { 2 * cut.own() * 2 * far + 2 * 4 * PART } else { 32 };
     let near = near * 4 * if biased { cut.own() + far } else { 4 };
     let of_warp = if biased && entry == "backward_queries" { 4 * (SKEWED + shape.bias_rows) } else { 0 };
     let tiles = 2 * shape.head_dim * (own_tiles * cut.own() + far_tiles * far);
-    ALIGNMENT + tiles + besides + notes + near + 4 * cut.groups * of_warp
+    // Those in one pass have no room to spare: their file says where shared memory starts.
+    let alignment = if one_pass { 0 } else { ALIGNMENT };
+    alignment + tiles + besides + notes + near + 4 * cut.groups * of_warp
 }
 
-/// Floats of what a group finds for the queries of a tile: 64 of these, and as many columns.
-const PART: usize = 64 * 64;
+/// Floats of the gradients of a tile's queries: 64 of these, in a head of 128.
+const PART: usize = 64 * 128;
 
 /// The sums of gradients of queries take up to this much at a time, or what one sample needs; then samples are run in groups.
 const SUM_BYTES: usize = 128 << 20;
@@ -175,7 +178,7 @@ const SUM_BYTES: usize = 128 << 20;
 /// Where gradients are added up that are computed in one pass, and not those of queries and those of keys apart: of as many
 /// samples as run at a time.
 pub(super) struct Sums {
-    /// Parts of all heads of a sample.
+    /// Tiles of queries of all heads of a sample.
     of_sample: usize,
     /// Samples that run at a time.
     pub(super) group: usize,
@@ -186,29 +189,29 @@ impl Sums {
     /// For heads of 128 without a bias, and without dropout, whose draws find no registers there.
     pub(super) fn new(op: &Attention, shape: &AttentionShape, dtype: DType) -> Option<Sums> {
         let plain = shape.bias == Bias::None && op.dropout.is_none();
-        let of_sample = shape.heads * shape.q_len.div_ceil(64) * 2;
+        let of_sample = shape.heads * shape.q_len.div_ceil(64);
         let group = (SUM_BYTES / (4 * PART)).checked_div(of_sample).unwrap_or(shape.batch);
         let sums = Sums { of_sample, group: group.clamp(1, shape.batch.max(1)), batch: shape.batch };
         (plain && dtype.is_half() && shape.head_dim == 128).then_some(sums)
     }
 
-    /// Bytes of the sums, and of how many have added to each part.
+    /// Bytes of the sums, and of how many have added to each tile's.
     pub(super) fn bytes(&self) -> [usize; 2] {
-        Sums::of_parts(self.group * self.of_sample)
+        Sums::of_tiles(self.group * self.of_sample)
     }
 
     /// The same for any shorter samples too, of which more run at a time.
     pub(super) fn bytes_up_to(&self) -> [usize; 2] {
         let most = (SUM_BYTES / (4 * PART)).max(self.of_sample);
-        Sums::of_parts(most.min(self.batch * self.of_sample))
+        Sums::of_tiles(most.min(self.batch * self.of_sample))
     }
 
-    /// Bytes of how many have added to each part of these samples.
+    /// Bytes of how many have added to each tile's of these samples.
     pub(super) fn turn_bytes(&self, samples: usize) -> usize {
-        Sums::of_parts(samples * self.of_sample)[1]
+        Sums::of_tiles(samples * self.of_sample)[1]
     }
 
-    fn of_parts(parts: usize) -> [usize; 2] {
-        [4 * PART * parts, 4 * parts]
+    fn of_tiles(tiles: usize) -> [usize; 2] {
+        [4 * PART * tiles, 4 * tiles]
     }
 }

@@ -62,9 +62,13 @@ template <int COUNT> struct Places {
 // Among those that bring.
 __device__ __forceinline__ void meet_bringers() { asm volatile("bar.sync 15, %0;" ::"n"(BRINGERS) : "memory"); }
 
-// Groups start their products in turn: while one computes exponentials, the others' products run.
-__device__ __forceinline__ void await_turn(int group) { asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory"); }
+// Groups start their products in turn: while one computes exponentials, the others' products run. Where weights fall, draws
+// take so much longer than products that nobody has to wait.
+__device__ __forceinline__ void await_turn(int group) {
+    if (!DROPPED) asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory");
+}
 __device__ __forceinline__ void pass_turn(int group) {
+    if (DROPPED) return;
     asm volatile("bar.arrive %0, 256;" ::"r"(1 + (group + 1) % GROUPS) : "memory");
 }
 

@@ -36,21 +36,25 @@ struct Softmax {
     }
 };
 
+// The words that a lane's weights on a tile fall by: of every 16 keys four, for both of its queries. `quad`: the first four.
+__device__ __forceinline__ void draw(uint4 (&words)[FAR / 16], const Draws& draws, RowDraw rows, int quad) {
+#pragma unroll
+    for (int p = 0; p < FAR / 16; p += 2) {
+        uint4 two[2];
+        draws.words<2>(two, {rows, rows}, {draws.quad(quad + 4 * p), draws.quad(quad + 4 * p + 4)});
+        words[p] = two[0], words[p + 1] = two[1];
+    }
+}
 // Takes away the weights that fall; what is left is still to be multiplied by `keep`.
-__device__ __forceinline__ void drop(float (&s)[FAR / 2], const Draws& draws, RowDraw rows, int quad, u32 threshold) {
+__device__ __forceinline__ void drop(float (&s)[FAR / 2], const uint4 (&words)[FAR / 16], u32 threshold) {
 #pragma unroll
-    for (int n = 0; n < FAR / 2; n += 16) {
-        uint4 word[2];
-        draws.words<2>(word, {rows, rows}, {draws.quad(quad + n / 8 * 4), draws.quad(quad + n / 8 * 4 + 4)});
-#pragma unroll
-        for (int m = 0; m < 4; m++) {
-            uint4 bits = half_of(word[m / 2], m % 2);
-            float* x = s + n + m / 2 * 8 + m % 2 * 2;
-            if (bits.x < threshold) x[0] = 0.0f;
-            if (bits.y < threshold) x[1] = 0.0f;
-            if (bits.z < threshold) x[4] = 0.0f;
-            if (bits.w < threshold) x[5] = 0.0f;
-        }
+    for (int n = 0; n < FAR / 8; n++) {
+        uint4 bits = half_of(words[n / 2], n % 2);
+        float* x = s + n / 2 * 8 + n % 2 * 2;
+        if (bits.x < threshold) x[0] = 0.0f;
+        if (bits.y < threshold) x[1] = 0.0f;
+        if (bits.z < threshold) x[4] = 0.0f;
+        if (bits.w < threshold) x[5] = 0.0f;
     }
 }
 

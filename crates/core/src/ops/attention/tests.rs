@@ -392,8 +392,8 @@ fn sums_of_gradients_in_one_pass_have_room() {
         (op.workspace(&inputs, &Target::CUDA), launches_on(90, &op, &inputs, false, 0).len())
     };
     let deltas = |batch: usize, length: usize| 4 * batch * 32 * length;
-    // A turn to each 64 × 64 sums.
-    let sums = |batch: usize, length: usize| (4 * 64 * 64 + 4) * batch * 32 * length / 64 * 2;
+    // A turn to the sums of every 64 queries.
+    let sums = |batch: usize, length: usize| (4 * 64 * 128 + 4) * batch * 32 * length / 64;
     assert_eq!(room(Bias::None, 2, 4096), (deltas(2, 4096) + sums(2, 4096), 3));
     // Two samples at a time.
     assert_eq!(room(Bias::None, 8, 4096), (deltas(8, 4096) + sums(2, 4096), 1 + 4 * 2));

@@ -88,10 +88,6 @@ __device__ __forceinline__ void multiply_mixed(float (&c)[32], u64 a, u64 b) {
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16." OPERANDS "{" NAMES_32 "}, %32, %33, 1, 1, 1, 0, 1;"
                  : SUMS_32 : "l"(a), "l"(b));
 }
-__device__ __forceinline__ void multiply_mixed(float (&c)[64], u64 a, u64 b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16." OPERANDS "{" NAMES_64 "}, %64, %65, 1, 1, 1, 0, 1;"
-                 : SUMS_64 : "l"(a), "l"(b));
-}
 // c (64 × N) += a (64 × 16, in registers) · b (16 × N), rows of b along the result.
 __device__ __forceinline__ void multiply_held(float (&c)[32], const u32 a[4], u64 b) {
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16." OPERANDS "{" NAMES_32
