@@ -57,6 +57,8 @@ pub(super) struct PlanSearch<'a> {
     room: usize,
     /// What another search found: where its levers stand is a good place to start from.
     like: Option<Settings>,
+    /// What `least_seconds` found.
+    least_seconds: Option<Option<f64>>,
 }
 
 /// Settings with a rung of their ladder.
@@ -92,7 +94,7 @@ impl Candidate {
 impl<'a> PlanSearch<'a> {
     pub(super) fn new(task: Task<'a>, memo: &'a Memo) -> PlanSearch<'a> {
         let (bases, found) = (Bases::new(task, memo), FxHashMap::default());
-        PlanSearch { task, bases, bound: None, found, room: 0, like: None }
+        PlanSearch { task, bases, bound: None, found, room: 0, like: None, least_seconds: None }
     }
 
     /// The same where there are so many bytes.
@@ -122,7 +124,7 @@ impl<'a> PlanSearch<'a> {
         if self.first_rung() == 0 && is_beaten_by(self.bases.fastest_seconds()) {
             return Ok(false);
         }
-        Ok(self.fastest(usize::MAX)?.is_none_or(|fastest| !is_beaten_by(fastest.step_seconds)))
+        Ok(self.least_seconds()?.is_none_or(|least| !is_beaten_by(least)))
     }
 
     /// Whether this search, with more in host memory than `before`, can find nothing faster than what that one chose: what
@@ -234,8 +236,27 @@ impl<'a> PlanSearch<'a> {
                 break;
             }
             self.consider_all(&found, budget, &mut best)?;
+            if self.is_fastest_of_all(best.as_ref())? {
+                return Ok(best);
+            }
         }
         if best.is_none() { self.fastest_in_little(budget, step * FINER) } else { Ok(best) }
+    }
+
+    /// Whether this is what is found however much memory there is: then less need not be looked at.
+    fn is_fastest_of_all(&mut self, found: Option<&Candidate>) -> Result<bool, PlanError> {
+        let Some(found) = found.filter(|found| found.rung == self.first_rung()) else { return Ok(false) };
+        Ok(self.least_seconds()?.is_some_and(|least| (found.step_seconds - least).abs() <= 1e-9 * least))
+    }
+
+    /// Seconds of the fastest candidate, however much memory there is.
+    fn least_seconds(&mut self) -> Result<Option<f64>, PlanError> {
+        if let Some(known) = self.least_seconds {
+            return Ok(known);
+        }
+        let seconds = self.fastest(usize::MAX)?.map(|fastest| fastest.step_seconds);
+        self.least_seconds = Some(seconds);
+        Ok(seconds)
     }
 
     /// The same where the budgets from `step` on hold no plan yet, or none that fits in this one: among settings that were
