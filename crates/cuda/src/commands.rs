@@ -1,12 +1,11 @@
 //! A phase as a list of commands with everything resolved: put on a stream one by one, or captured once and replayed.
 
-use super::Bases;
 use super::blas::{Blas, Product};
 use super::driver::{Stream, check};
 use super::join::Shares;
 use super::lanes::{Turn, turns};
 use super::modules::Modules;
-use super::record::record_joined;
+use super::{Bases, record_phase};
 use cudarc::driver::sys;
 use plimsoll_core::kernels::cuda::{Arg, CudaError, Grid, Kernel, Recorded, Sweep};
 use plimsoll_core::plan::{Layout, Program};
@@ -104,7 +103,7 @@ pub(super) struct Commands {
 
 impl Preparer<'_> {
     pub(crate) fn phase(&mut self, program: &Program, layout: &Layout, phase: usize) -> Result<Commands, CudaError> {
-        let launches = record_joined(program, layout, phase, self.bases, self.tf32, self.modules.arch())?;
+        let launches = record_phase(program, layout, phase, self.bases, self.tf32, self.modules.arch())?;
         let kernels: Vec<Kernel> = launches.iter().filter_map(|joined| joined.launch.kernel()).collect();
         self.modules.load(&kernels)?;
         let list = launches.iter().map(|joined| self.command(&joined.launch)).collect::<Result<_, _>>()?;

@@ -36,13 +36,13 @@ pub(super) struct Step {
     pub lane: Lane,
 }
 
-/// What runs as one.
+/// What runs as one, and whose work it does.
 #[derive(Clone, Debug)]
-pub(super) struct Joined {
+pub struct Joined {
     pub shares: Shares,
     pub launch: Recorded,
-    pub touched: Touched,
-    pub lane: Lane,
+    pub(super) touched: Touched,
+    pub(super) lane: Lane,
 }
 
 /// The places of the nodes that a launch runs, each with its share of the work.

@@ -91,21 +91,9 @@ pub(super) fn touched(program: &Program, layout: &Layout, phase: usize, id: Node
     }
 }
 
-/// What a phase puts on a device, and whose work each launch does.
+/// What a phase puts on a device: its nodes in order, several at once where one kernel can, their launches joined where
+/// possible.
 pub fn record_phase(
-    program: &Program,
-    layout: &Layout,
-    phase: usize,
-    bases: Bases,
-    tf32: bool,
-    arch: u32,
-) -> Result<Vec<(Shares, Recorded)>, CudaError> {
-    let joined = record_joined(program, layout, phase, bases, tf32, arch)?;
-    Ok(joined.into_iter().map(|joined| (joined.shares, joined.launch)).collect())
-}
-
-/// The nodes of a phase in order, several at once where one kernel can, their launches joined where possible.
-pub(super) fn record_joined(
     program: &Program,
     layout: &Layout,
     phase: usize,

@@ -165,7 +165,7 @@ fn where_more_was_slower_it_is_not() {
 
 /// Twelve recipes on six cards.
 #[test]
-#[ignore = "five minutes on two cores, for after changes to the planner or to predictions: `cargo test --release -p plimsoll-planner --test more_memory -- --ignored`"]
+#[ignore = "six minutes on two cores, for after changes to the planner or to predictions: `cargo test --release -p plimsoll-planner --test more_memory -- --ignored`"]
 fn more_memory_is_never_slower_for_any_recipe_and_card() {
     check(&CASES, &CARDS);
 }

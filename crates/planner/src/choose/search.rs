@@ -243,7 +243,8 @@ impl<'a> PlanSearch<'a> {
         if best.is_none() { self.fastest_in_little(budget, step * FINER) } else { Ok(best) }
     }
 
-    /// Whether this is what is found however much memory there is: then less need not be looked at.
+    /// Whether this is what is found however much memory there is: then less need not be looked at. What recomputes more
+    /// than it must is not.
     fn is_fastest_of_all(&mut self, found: Option<&Candidate>) -> Result<bool, PlanError> {
         let Some(found) = found.filter(|found| found.rung == self.first_rung()) else { return Ok(false) };
         Ok(self.least_seconds()?.is_some_and(|least| (found.step_seconds - least).abs() <= 1e-9 * least))

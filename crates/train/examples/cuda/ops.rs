@@ -98,7 +98,7 @@ fn kernels_of(case: &Case, arithmetic: &Arithmetic, arch: u32) -> Result<Vec<Ker
     // Aligned as any arena is; variants depend on no more of an address.
     let bases = Bases { device: 1 << 40, host: 1 << 41 };
     let launches = record_phase(&program, &layout, 0, bases, arithmetic.tf32, arch)?;
-    Ok(launches.iter().filter_map(|(_, launch)| launch.kernel()).collect())
+    Ok(launches.iter().filter_map(|joined| joined.launch.kernel()).collect())
 }
 
 /// The largest relative error of an output or gradient.
