@@ -1,7 +1,7 @@
 """Trains what a file of measured trainings names, row by row, and prints what PyTorch's allocator says: to be run by
 `plimsoll ghost --steps 0 -- python rows.py MEASURED.jsonl OUT.jsonl [EVERY [FIRST]]`, on a card that is not there.
-With PROCESS set to a number, only the rows that this process measured, in its order: what was loaded and where it came to
-lie counts for all that follow.
+With PROCESS set to a number, all that this process trained when it measured them, in its order, and what it trained between
+them (`history.py`): what a training leaves behind counts for all that follow.
 
 With TRACES set to a folder, the allocator's history of every row is left there, for `plimsoll torch replay`.
 
@@ -14,6 +14,7 @@ import pickle
 import sys
 import time
 
+import history
 import torch
 import torch.nn.functional as F
 import transformers
@@ -105,9 +106,9 @@ def bert(kind, width, layers, heads, vocabulary=30522, **more):
         intermediate_size=4 * width, num_labels=2, **more)
 
 
-def roberta(kind, vocabulary):
+def roberta(kind, vocabulary, width=768, layers=12, heads=12):
     more = dict(max_position_embeddings=514, type_vocab_size=1, pad_token_id=1)
-    return bert(kind, 768, 12, 12, vocabulary, **more)
+    return bert(kind, width, layers, heads, vocabulary, **more)
 
 
 def deberta(width, layers, heads):
@@ -123,18 +124,29 @@ def t5(width, hidden, layers, heads, gated):
         decoder_start_token_id=0)
 
 
+def llama():
+    return transformers.LlamaForCausalLM, transformers.LlamaConfig(
+        vocab_size=128256, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, num_attention_heads=32,
+        num_key_value_heads=8, tie_word_embeddings=True)
+
+
 MODELS = {
     "bert-base-uncased": lambda: bert("Bert", 768, 12, 12),
     "bert-large-uncased": lambda: bert("Bert", 1024, 24, 16),
     "roberta-base": lambda: roberta("Roberta", 50265),
+    "roberta-large": lambda: roberta("Roberta", 50265, 1024, 24, 16),
     "xlm-roberta-base": lambda: roberta("XLMRoberta", 250002),
     "deberta-v3-base": lambda: deberta(768, 12, 12),
     "deberta-v3-large": lambda: deberta(1024, 24, 16),
     "t5-small": lambda: t5(512, 2048, 6, 8, False),
     "t5-base": lambda: t5(768, 3072, 12, 12, False),
     "flan-t5-base": lambda: t5(768, 2048, 12, 12, True),
+    "flan-t5-large": lambda: t5(1024, 2816, 24, 16, True),
     "flan-t5-xl": lambda: t5(2048, 5120, 24, 32, True),
+    "clip-vit-base-patch32": lambda: (transformers.CLIPModel, transformers.CLIPConfig()),
     "gpt2": lambda: (transformers.GPT2LMHeadModel, transformers.GPT2Config()),
+    "gpt2-medium": lambda: (transformers.GPT2LMHeadModel, transformers.GPT2Config(n_embd=1024, n_layer=24, n_head=16)),
+    "llama-1b": llama,
 }
 
 
@@ -162,14 +174,18 @@ def ids(limit, *shape):
 
 def batch_of(row):
     name, B, T = row["model"], row["B"], row["T"]
+    kind = torch.bfloat16 if row["prec"] == "bf16" else torch.float32
     if name == "hybrid":
-        kind = torch.bfloat16 if row["prec"] == "bf16" else torch.float32
         return torch.randn(B, 60, 64, device="cuda", dtype=kind), ids(3, B) % 3
     if name == "mu-sota":
         return ids(50257, B, T)
-    if name == "gpt2":
+    if name.startswith(("gpt2", "llama")):
         text = ids(50000, B, T)
         return dict(input_ids=text, labels=text)
+    if name.startswith("clip"):
+        text = ids(49000, B, T)
+        text[:, -1] = 49407
+        return dict(input_ids=text, pixel_values=torch.randn(B, 3, 224, 224, device="cuda", dtype=kind), return_loss=True)
     if "t5" in name:
         return dict(input_ids=ids(32000, B, T), labels=ids(32000, B, T))
     return dict(input_ids=ids(30000, B, T), labels=ids(2, B) % 2)
@@ -197,7 +213,7 @@ def train(row):
     optimizer = optimizer_of(row, model)
     half = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}.get(row["prec"])
     scaler = torch.amp.GradScaler(enabled=row["prec"] == "amp-fp16")
-    for _ in range(STEPS):
+    for _ in range(row.get("steps", STEPS)):
         for _ in range(row["accum"]):
             batch = batch_of(row)
             with torch.autocast("cuda", half or torch.bfloat16, enabled=half is not None):
@@ -218,7 +234,8 @@ def clean():
 
 def make_dropout_state():
     """cuDNN's generator for dropout between recurrent layers is made once in a process and stays. Trainings were measured one
-    after another, so it was there for all that shared a process with such layers, but for the first."""
+    after another, so it was there for all that shared a process with such layers, but for the first. Where a process is
+    repeated whole, its own first one makes it."""
     with torch.device("cuda"):
         nn.LSTM(8, 8, 2, dropout=0.1)(torch.zeros(1, 1, 8))
 
@@ -245,23 +262,27 @@ def leave_trace(row):
 
 def main(measured, out, every=1, first=0):
     rows = list(with_processes(dict(json.loads(line), number=number) for number, line in enumerate(open(measured))))
-    if os.environ.get("PROCESS"):
-        rows = [row for row in rows if row["process"] == int(os.environ["PROCESS"])]
     recurrent = {row["process"] for row in rows if row["model"] == "hybrid"}
+    if os.environ.get("PROCESS"):
+        process, recurrent = int(os.environ["PROCESS"]), set()
+        rows = list(history.of(process, [row for row in rows if row["process"] == process]))
     torch.cuda.memory._record_memory_history(enabled=None)
     with open(out, "w") as file:
         for row in rows[int(first) :: int(every)]:
-            if row["process"] in recurrent:
+            if row.get("process") in recurrent:
                 make_dropout_state()
             clean()
             started, found = time.time(), dict(row)
-            record(True)
+            record("number" in row)
             try:
                 train(row)
             except Exception as error:
                 found["error"] = repr(error)[:300]
+            if "number" not in row:
+                continue
             found.update(ghost_alloc=torch.cuda.max_memory_allocated(), ghost_reserved=torch.cuda.max_memory_reserved(),
-                         ghost_end=torch.cuda.memory_allocated(), seconds=round(time.time() - started, 2))
+                         ghost_end=torch.cuda.memory_allocated(),
+                         ghost_retries=torch.cuda.memory_stats()["num_alloc_retries"], seconds=round(time.time() - started, 2))
             file.write(json.dumps(found) + "\n")
             file.flush()
             leave_trace(row)
