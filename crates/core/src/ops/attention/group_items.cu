@@ -104,8 +104,7 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
     float unit_of_scores = BIAS ? 1.0f : scale;
     auto place_of_tile = [&](u32 tiles, u32 n) { return unit_of(tiles) + n % PLACES * UNITS(TILE_BYTES(FAR)); };
     float s[FAR / 2], sums[D / 2], fade[2];
-    u32 weights[FAR / 16][4];
-    uint4 words[FAR / 16];
+    u32 weights[FAR / 16][4], staying[FAR / 16][4];
     // Adds what the weights of tile n take of its values.
     auto mix = [&](u32 n) {
         notes.values.await(n);
@@ -145,7 +144,8 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
         };
         // What weights on tile n fall by, early or when these are there.
         auto draw_tile = [&](int n, bool early) {
-            if (DROPPED && early == DRAWN_EARLY) draw(words, draws, drawn, (item.first + n * FAR) / 4 + lane.t);
+            if (!DROPPED || early != DRAWN_EARLY) return;
+            draw(staying, draws, drawn, (item.first + n * FAR) / 4 + lane.t, threshold);
         };
         // The products of tile n have come: to weights.
         auto weigh = [&](int n) {
@@ -156,7 +156,6 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
             notes.keys.give_back_by_warp(before + n);
             bool grown = rows_so_far.weigh(s, unit_of_scores * LOG2E, fade);
             draw_tile(n, false);
-            if (DROPPED) drop(s, words, threshold);
             return grown;
         };
         if (together(count > 0)) {
@@ -166,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
             wait_products<0>();
             pin(s);
             weigh(0);
-            hold(weights, s);
+            hold_staying(weights, s, staying);
         }
 #pragma unroll 1
         for (int n = 1; together(n < count); n++) {
@@ -182,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
 #pragma unroll
                 for (int m = 0; m < D / 2; m++) sums[m] *= fade[m % 4 / 2];
             }
-            hold(weights, s);
+            hold_staying(weights, s, staying);
         }
         notes.queries.give_back_by_warp(done);
         if (together(count > 0)) {
