@@ -109,5 +109,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
             pin(sums);
         }
     }
-    put_outputs(out, lse, sizes, at, i0, own, rows_so_far, sums, lane, unit_of_scores, keep);
+    Factors factors = put_statistics(lse, sizes, at, i0, rows_so_far, lane, unit_of_scores, keep);
+    put_rows(outputs_of(out, sizes, at), (i64)heads * D, i0, q_len, sums, lane, factors.of);
 }

@@ -76,20 +76,24 @@ __device__ __forceinline__ void hold_staying(u32 (&to)[FAR / 16][4], const float
     for (int n = 0; DROPPED && n < FAR / 4; n++) to[n / 4][n % 4] &= staying[n / 4][n % 4];
 }
 
-// A group's rows leave for `out`, divided by the sums of their weights, and the logarithms of these sums for `lse`. i0 and own:
-// the first row of the block, and of the lane. `unit`: what turns products into scores.
-__device__ __forceinline__ void put_outputs(T* out, float* lse, Sizes s, Place at, int i0, int own, const Softmax& rows,
-                                            const float (&sums)[D / 2], Lane lane, float unit, float keep) {
-    float factor[2];
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float total = across(rows.total[r], false);
-        bool seen = total > 0.0f;
-        factor[r] = seen ? (DROPPED ? keep : 1.0f) / total : 0.0f;
-        if (lane.t == 0 && own + 8 * r < s.q_len)
-            lse[(i64)(at.b * s.heads + at.h) * s.q_len + own + 8 * r] =
-                seen ? rows.top[r] * unit + logf(total) : NOTHING;
-    }
-    T* to = out + (i64)at.b * s.q_len * s.heads * D + at.h * D;
-    put_rows(to, (i64)s.heads * D, i0, s.q_len, sums, lane, factor);
+// Writes the logarithms of a group's sums of weights to `lse`, and returns what its sums are to be multiplied by. i0: the row
+// of the first lane of all. `unit`: what turns products into scores.
+struct Factors { float of[2]; };
+__device__ __forceinline__ Factors put_statistics(float* lse, Sizes s, Place at, int i0, const Softmax& rows, Lane lane,
+                                                  float unit, float keep) {
+    // Of the four lanes that have two rows, every other one divides for the first, and for the second.
+    int second = lane.t % 2, i = i0 + 16 * lane.warp + lane.g + 8 * second;
+    float totals[2] = {across(rows.total[0], false), across(rows.total[1], false)};
+    float total = second ? totals[1] : totals[0];
+    bool seen = total > 0.0f;
+    float quotient = seen ? (DROPPED ? keep : 1.0f) / total : 0.0f;
+    if (lane.t < 2 && i < s.q_len)
+        lse[(i64)(at.b * s.heads + at.h) * s.q_len + i] =
+            seen ? (second ? rows.top[1] : rows.top[0]) * unit + logf(total) : NOTHING;
+    int first = threadIdx.x % 32 & ~3;
+    return Factors{__shfl_sync(0xffffffffu, quotient, first), __shfl_sync(0xffffffffu, quotient, first + 1)};
+}
+// Where a head's outputs start.
+__device__ __forceinline__ T* outputs_of(T* out, Sizes s, Place at) {
+    return out + (i64)at.b * s.q_len * s.heads * D + at.h * D;
 }
