@@ -107,8 +107,8 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
         int warp = uniform((threadIdx.x - THREADS) / 32);
         if (warp < COPIERS / 32) {
             i64 mine = (i64)at.b * k_len * kv_row + at.h * D, statistics = (i64)pair * q_len, row = (i64)heads * D;
-            Copier<OWN, false, COPIERS>(k + mine, kv_row).start(keys, j0, k_len);
-            Copier<OWN, false, COPIERS>(v + mine, kv_row).start(keys + TILE_BYTES(OWN), j0, k_len);
+            Copier<OWN, false, COPIERS>(k + mine, kv_row).start_heads(keys, j0, k_len);
+            Copier<OWN, false, COPIERS>(v + mine, kv_row).start_heads(keys + TILE_BYTES(OWN), j0, k_len);
             notes.own.hand_over_copies(0);
             Copier<FAR, true, COPIERS> query_copier(q + (i64)at.b * q_len * q_row + at.h * D, q_row);
             Copier<FAR, true, COPIERS> dout_copier(dout + at.b * q_len * row + at.h * D, row);
@@ -117,8 +117,8 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
                 int i0 = tile_of(n) * FAR, c = threadIdx.x % COPIERS, i = i0 + c;
                 u32 to = tiles + n % PLACES * 2 * TILE_BYTES(FAR);
                 notes.tiles.claim(n);
-                query_copier.start(to, i0, q_len);
-                dout_copier.start(to + TILE_BYTES(FAR), i0, q_len);
+                query_copier.start_heads(to, i0, q_len);
+                dout_copier.start_heads(to + TILE_BYTES(FAR), i0, q_len);
                 notes.tiles.hand_over_copies(n);
                 Column& column = notes.columns[n % PLACES];
                 // Queries past the last one are shifted by ∞: their weights are 0.

@@ -97,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
             int i0 = at.tile * ROWS_OF_HEAD;
             i64 head = at.h * D, query = (i64)at.b * q_len * q_row + head, key = (i64)at.b * k_len * kv_row + head;
             Copier<ROWS_OF_HEAD, false, BRINGERS> query_copier(q + query, q_row);
-            query_copier.template start<SIDES>(queries + done % 2 * TILE_BYTES(OWN), i0, q_len);
+            query_copier.template start_heads<SIDES>(queries + done % 2 * TILE_BYTES(OWN), i0, q_len);
             Span span = span_of(mask + (i64)at.b * k_len, end_of(min(i0 + ROWS_OF_HEAD, q_len) - 1), FAR);
             Item item{at, i0, span.first, tiles_before(span.end, span.first)};
             if (asks) {
@@ -110,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
                 if (m >= item.count) return;
                 int place = (before + m) % PLACES, j0 = item.first + m * FAR;
                 notes.keys.claim(before + m);
-                key_copier.template start<SIDES>(key_tiles + place * SIDES * TILE_BYTES(FAR), j0, k_len);
+                key_copier.template start_heads<SIDES>(key_tiles + place * SIDES * TILE_BYTES(FAR), j0, k_len);
                 if (MASKED) notes.shown[place].bring<BRINGERS>(mask + (i64)item.at.b * k_len, j0, k_len);
                 const float* near = by_distance + (i64)item.at.h * (q_len + k_len - 1);
                 if (BIAS == 1) notes.near[place].bring<BRINGERS>(near, item.i0, j0, q_len, k_len);
@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
                 bring_keys(m + 1);
                 notes.values.claim(before + m);
                 u32 to = value_tiles + (before + m) % PLACES * SIDES * TILE_BYTES(FAR);
-                value_copier.template start<SIDES>(to, item.first + m * FAR, k_len);
+                value_copier.template start_heads<SIDES>(to, item.first + m * FAR, k_len);
                 notes.values.hand_over_copies(before + m);
             }
             before += item.count;

@@ -138,13 +138,16 @@ template <int ROWS, bool TURNED, int COUNT = THREADS> struct Copier {
         }
         from = rows + r * row + c * 8;
     }
-    // Starts to copy the rows from `first` on to shared memory at `to`, zeros where there are none; of HEADS neighbouring
-    // heads, one tile behind the other. Threads that do nothing else have room for whole tiles apart, of which no row is
-    // asked for.
-    template <int HEADS = 1> __device__ __forceinline__ void start(u32 to, int first, int len) const {
+    // Starts to copy the rows from `first` on to shared memory at `to`, zeros where there are none.
+    __device__ __forceinline__ void start(u32 to, int first, int len) const {
         bool whole = first + ROWS <= len;
-        if (COUNT < THREADS && whole) start_rows<HEADS>(to, first, [](int) { return true; });
-        else start_rows<HEADS>(to, first, [&](int r) { return whole || first + r < len; });
+        start_rows<1>(to, first, [&](int r) { return whole || first + r < len; });
+    }
+    // The same of HEADS neighbouring heads, one tile behind the other. Whole tiles, of which no row is asked for, are apart:
+    // that takes code, but fewer instructions.
+    template <int HEADS = 1> __device__ __forceinline__ void start_heads(u32 to, int first, int len) const {
+        if (first + ROWS <= len) start_rows<HEADS>(to, first, [](int) { return true; });
+        else start_rows<HEADS>(to, first, [&](int r) { return first + r < len; });
     }
     template <int HEADS, typename Is> __device__ __forceinline__ void start_rows(u32 to, int first, Is is_there) const {
         const T* next = from + first * row;
