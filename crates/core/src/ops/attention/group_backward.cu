@@ -33,11 +33,14 @@ struct Adder {
     u32* turn;
     u32 rank;
 
+    // Between what threads and what bulk copies do to global memory; that of shared memory too would take as long as a tile's
+    // products do, while the next block waits.
+    static __device__ __forceinline__ void order_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
     __device__ __forceinline__ void await_turn() const {
         u32 done;
         do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(done) : "l"(turn) : "memory");
         while (done != rank);
-        asm volatile("fence.proxy.async;" ::: "memory");
+        order_global();
     }
     __device__ __forceinline__ void add(float* to, u32 staged) const {
         if (rank == 0)
@@ -53,7 +56,7 @@ struct Adder {
     }
     __device__ __forceinline__ void finish() const {
         asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-        asm volatile("fence.proxy.async;" ::: "memory");
+        order_global();
         asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(turn), "r"(rank + 1) : "memory");
     }
 };
@@ -104,8 +107,8 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
         int warp = uniform((threadIdx.x - THREADS) / 32);
         if (warp < COPIERS / 32) {
             i64 mine = (i64)at.b * k_len * kv_row + at.h * D, statistics = (i64)pair * q_len, row = (i64)heads * D;
-            Copier<OWN, false, COPIERS>(k + mine, kv_row).start(keys, j0, k_len);
-            Copier<OWN, false, COPIERS>(v + mine, kv_row).start(keys + TILE_BYTES(OWN), j0, k_len);
+            Copier<OWN, false, COPIERS>(k + mine, kv_row).start_heads(keys, j0, k_len);
+            Copier<OWN, false, COPIERS>(v + mine, kv_row).start_heads(keys + TILE_BYTES(OWN), j0, k_len);
             notes.own.hand_over_copies(0);
             Copier<FAR, true, COPIERS> query_copier(q + (i64)at.b * q_len * q_row + at.h * D, q_row);
             Copier<FAR, true, COPIERS> dout_copier(dout + at.b * q_len * row + at.h * D, row);
@@ -114,8 +117,8 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
                 int i0 = tile_of(n) * FAR, c = threadIdx.x % COPIERS, i = i0 + c;
                 u32 to = tiles + n % PLACES * 2 * TILE_BYTES(FAR);
                 notes.tiles.claim(n);
-                query_copier.start(to, i0, q_len);
-                dout_copier.start(to + TILE_BYTES(FAR), i0, q_len);
+                query_copier.start_heads(to, i0, q_len);
+                dout_copier.start_heads(to + TILE_BYTES(FAR), i0, q_len);
                 notes.tiles.hand_over_copies(n);
                 Column& column = notes.columns[n % PLACES];
                 // Queries past the last one are shifted by ∞: their weights are 0.
@@ -132,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
                 i64 part = (i64)pair * query_tiles + tile_of(n);
                 Adder adder{turns + part, rank};
                 adder.await_turn();
-                notes.staged.await(n);
+                notes.staged.await_published(n);
                 adder.add(sums + part * STAGED_FLOATS, staging + own * 4 * STAGED_FLOATS);
                 notes.staged.give_back(n);
                 adder.finish();
@@ -193,6 +196,10 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
         float s[FAR / 2], slopes[FAR / 2], dqueries[32];
         u32 weights[FAR / 16][4], slope_weights[FAR / 16][4];
         notes.tiles.await(n);
+        // What is known of the queries is read before products keep shared memory busy.
+        float shift[FAR / 16][4], query_delta[FAR / 16][4];
+#pragma unroll
+        for (int p = 0; p < FAR / 16; p++) take_four(shift[p], column.shift, p, lane);
         open_products();
         start_scores<OWN, FAR>(s, own_keys, queries);
         close_products();
@@ -206,23 +213,14 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
                 if (i0 + ::column(m, lane.t) < own_first[m % 4 / 2]) s[m] = NOTHING;
         }
 #pragma unroll
-        for (int p = 0; p < FAR / 16; p++) {
-            float shift[4];
-            take_four(shift, column.shift, p, lane);
+        for (int p = 0; p < FAR / 16; p++) take_four(query_delta[p], column.delta, p, lane);
 #pragma unroll
-            for (int m = 8 * p; m < 8 * p + 8; m++)
-                s[m] = power_of_2(s[m] * scale_2 + shift[m % 8 / 4 * 2 + m % 2]);
-        }
+        for (int m = 0; m < FAR / 2; m++) s[m] = power_of_2(s[m] * scale_2 + shift[m / 8][m % 8 / 4 * 2 + m % 2]);
         wait_products<0>();
         pin(slopes);
 #pragma unroll
-        for (int p = 0; p < FAR / 16; p++) {
-            float query_delta[4];
-            take_four(query_delta, column.delta, p, lane);
-#pragma unroll
-            for (int m = 8 * p; m < 8 * p + 8; m++)
-                slopes[m] = s[m] * (slopes[m] - query_delta[m % 8 / 4 * 2 + m % 2]);
-        }
+        for (int m = 0; m < FAR / 2; m++)
+            slopes[m] = s[m] * (slopes[m] - query_delta[m / 8][m % 8 / 4 * 2 + m % 2]);
         hold(slope_weights, slopes), hold(weights, s);
         // Who gave this place back has computed the gradients of queries two tiles before.
         notes.slopes.claim(n);

@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     RowDraw drawn;
     if (DROPPED) drawn = draws.row(own);
     float s[FAR / 2], sums[D / 2], fade[2];
-    u32 weights[FAR / 16][4];
+    u32 weights[FAR / 16][4], staying[FAR / 16][4];
 #pragma unroll
     for (int n = 0; n < D / 2; n++) sums[n] = 0.0f;
     Softmax rows_so_far{{NOTHING, NOTHING}, {0.0f, 0.0f}};
@@ -62,11 +62,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         if (BIAS == 1) add_near<FAR>(s, notes.near[n % 2].entry(own - i0, 4 * lane.t), scale);
         if (!sees_all(shown, j0, least)) hide(s, shown, end, j0, lane.t);
         bool grown = rows_so_far.weigh(s, unit_of_scores * LOG2E, fade);
-        if (DROPPED) {
-            uint4 words[FAR / 16];
-            draw(words, draws, drawn, j0 / 4 + lane.t);
-            drop(s, words, threshold);
-        }
+        if (DROPPED) draw(staying, draws, drawn, j0 / 4 + lane.t, threshold);
         return grown;
     };
     if (together(count > 0)) {
@@ -79,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         wait_products<0>();
         pin(s);
         weigh(0);
-        hold(weights, s);
+        hold_staying(weights, s, staying);
     }
 #pragma unroll 1
     for (int n = 0; together(n < count); n++) {
@@ -104,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 #pragma unroll
                 for (int m = 0; m < D / 2; m++) sums[m] *= fade[m % 4 / 2];
             }
-            hold(weights, s);
+            hold_staying(weights, s, staying);
         } else {
             open_products();
             start_mix<FAR>(sums, weights, unit(n, 1));
@@ -113,5 +109,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
             pin(sums);
         }
     }
-    put_outputs(out, lse, sizes, at, i0, own, rows_so_far, sums, lane, unit_of_scores, keep);
+    Factors factors = put_statistics(lse, sizes, at, i0, rows_so_far, lane, unit_of_scores, keep);
+    put_rows(outputs_of(out, sizes, at), (i64)heads * D, i0, q_len, sums, lane, factors.of);
 }

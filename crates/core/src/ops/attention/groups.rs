@@ -43,32 +43,44 @@ struct Cut {
     resident: usize,
     /// Whether one more group brings the tiles.
     brought: bool,
+    /// Heads whose rows a block has side by side.
+    sides: usize,
 }
 
 impl Cut {
     fn new(entry: &str, shape: &AttentionShape, dropped: bool) -> Cut {
-        let small = |resident: usize| Cut { groups: 1, far: 64, resident, brought: false };
+        let small = |resident: usize| Cut { resident, brought: false, ..Cut::large(1) };
         match (entry, shape.head_dim, dropped) {
-            ("forward", 64, _) => match Cut::large_groups(shape) {
-                Some(groups) => Cut { groups, far: 64, resident: 1, brought: true },
-                None => small(4),
-            },
-            ("backward_heads", ..) => Cut { groups: 2, far: 64, resident: 1, brought: true },
+            ("forward", 64, _) => Cut::large_forward(shape).unwrap_or(small(4)),
+            ("backward_heads", ..) => Cut::large(2),
             ("backward_keys", 64, true) => small(2),
             (_, 64, _) => small(3),
-            ("forward", ..) => Cut { groups: 2, far: 128, resident: 1, brought: true },
-            ("backward", ..) => Cut { groups: 2, far: 64, resident: 1, brought: true },
+            ("forward", ..) => Cut { far: 128, ..Cut::large(2) },
+            ("backward", ..) => Cut::large(2),
             // Sums of 128 columns leave room for one block, whose groups share what comes in.
-            _ => Cut { groups: 2, far: 64, resident: 1, brought: false },
+            _ => Cut { brought: false, ..Cut::large(2) },
         }
     }
 
-    /// The groups of a large block with heads of 64: as many as leave the fewest rows empty, if most are there.
-    fn large_groups(shape: &AttentionShape) -> Option<usize> {
+    fn large(groups: usize) -> Cut {
+        Cut { groups, far: 64, resident: 1, brought: true, sides: 1 }
+    }
+
+    /// Large blocks with heads of 64, if most of their rows are there: with as many groups as leave the fewest empty, or with
+    /// two short heads each.
+    fn large_forward(shape: &AttentionShape) -> Option<Cut> {
         let rows = |groups: usize| shape.q_len.next_multiple_of(GROUP_ROWS * groups);
+        let fills = |groups: usize| 4 * shape.q_len >= 3 * rows(groups);
+        if shape.causal && shape.k_len < LONG_CAUSAL {
+            return None;
+        }
+        let short = shape.q_len <= 2 * GROUP_ROWS && fills(2) && shape.bias == Bias::None;
+        // Fewer are spread over all multiprocessors by small blocks.
+        if short && shape.heads.is_multiple_of(2) && shape.batch * shape.heads >= 2 * MULTIPROCESSORS {
+            return Some(Cut { sides: 2, ..Cut::large(4) });
+        }
         let groups = [4, 3].into_iter().min_by_key(|&groups| rows(groups))?;
-        let worth = !shape.causal || shape.k_len >= LONG_CAUSAL;
-        (worth && 4 * shape.q_len >= 3 * rows(groups)).then_some(groups)
+        fills(groups).then(|| Cut::large(groups))
     }
 
     /// Rows of a block.
@@ -112,6 +124,7 @@ pub(super) fn kernel(entry: &'static str, shape: &AttentionShape, dropped: bool)
     };
     let kernel = Kernel::new(source, entry).define("GROUPS", cut.groups);
     let kernel = kernel.define("FAR", cut.far).define("RESIDENT", cut.resident);
+    let kernel = if source.name == ITEMS.name { kernel.define("SIDES", cut.sides) } else { kernel };
     match room(entry, shape, dropped) {
         Some(room) => kernel
             .define("PLACES", room.places)
@@ -133,7 +146,7 @@ pub(super) fn blocks(entry: &str, shape: &AttentionShape, dropped: bool, len: us
         return (1, heads::threads(dropped), room.bytes(dropped));
     }
     let cut = Cut::new(entry, shape, dropped);
-    (len.div_ceil(cut.own()), cut.threads(), shared(entry, shape, dropped))
+    (len.div_ceil(cut.own() / cut.sides), cut.threads(), shared(entry, shape, dropped))
 }
 
 /// The most blocks of a launch: those that take one item after the other are never more than run at a time.
@@ -146,12 +159,13 @@ pub(super) fn most_blocks(entry: &str, shape: &AttentionShape, dropped: bool) ->
 fn shared(entry: &str, shape: &AttentionShape, dropped: bool) -> usize {
     let cut = Cut::new(entry, shape, dropped);
     let (far, one_pass, biased) = (cut.far, entry == "backward", shape.bias.tables() == 1);
+    let by_items = entry == "forward" && cut.brought;
     let column = 2 * 4 * far + 16 * if dropped { far / 2 } else { 1 };
     // Places for tiles have two barriers of 8 bytes each. `near`: tiles whose part of a relative bias is there.
     let (own_tiles, far_tiles, near, notes) = match entry {
-        "forward" if cut.brought => {
+        "forward" if by_items => {
             let places = if shape.head_dim == 64 { 3 } else { 2 };
-            (2, 2 * places, places, 16 * (2 + 2 * places) + 16 + places * 4 * far)
+            (2, 2 * places * cut.sides, places, 16 * (2 + 2 * places) + 16 + 2 * 24 + places * 4 * far)
         }
         "forward" => (1, 4, 2, 2 * 4 * far),
         "backward_queries" => (2, 5, 2, 2 * 4 * far + 4 * cut.own()),
@@ -164,8 +178,8 @@ fn shared(entry: &str, shape: &AttentionShape, dropped: bool) -> usize {
     let near = near * 4 * if biased { cut.own() + far } else { 4 };
     let of_warp = if biased && entry == "backward_queries" { 4 * (SKEWED + shape.bias_rows) } else { 0 };
     let tiles = 2 * shape.head_dim * (own_tiles * cut.own() + far_tiles * far);
-    // Those in one pass have no room to spare: their file says where shared memory starts.
-    let alignment = if one_pass { 0 } else { ALIGNMENT };
+    // Where files do not say it themselves, tiles start at the next multiple in shared memory.
+    let alignment = if one_pass || by_items { 0 } else { ALIGNMENT };
     alignment + tiles + besides + notes + near + 4 * cut.groups * of_warp
 }
 

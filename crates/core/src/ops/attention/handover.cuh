@@ -59,8 +59,9 @@ template <int COUNT> struct Places {
     }
 };
 
-// Among those that bring.
+// Among those that bring, and among those that multiply.
 __device__ __forceinline__ void meet_bringers() { asm volatile("bar.sync 15, %0;" ::"n"(BRINGERS) : "memory"); }
+__device__ __forceinline__ void meet_groups() { asm volatile("bar.sync 14, %0;" ::"n"(THREADS) : "memory"); }
 
 // Groups start their products in turn: while one computes exponentials, the others' products run. Where weights fall, draws
 // take so much longer than products that nobody has to wait.

@@ -41,16 +41,16 @@ impl Attention {
             samples.push(Attention { packing, key_mask, bias, offset, ..Attention::plain(1.0) }.sample(rng));
         }
         samples.extend([BUCKETS, CLAMPED].map(|bias| Attention::long_sample(bias, rng)));
-        samples.push(Attention::many_sample(rng));
+        samples.extend([(3, 36, 144), (8, 34, 97)].map(|sizes| Attention::many_sample(sizes, rng)));
         samples
     }
 
-    /// As many heads as a card takes one after the other, whose keys are two tiles.
-    fn many_sample(rng: &mut SampleRng) -> Sample {
+    /// As many heads as a card takes one after the other, or side by side, whose keys are two tiles or a few more.
+    fn many_sample((batch, heads, shortest): (usize, usize, usize), rng: &mut SampleRng) -> Sample {
         let mut is = || rng.size(0, 1) == 1;
         let (key_mask, dropout) = (is(), is().then_some((0.3, 7)));
-        let lengths = [rng.size(144, 156); 2];
-        Attention { key_mask, dropout, ..Attention::plain(1.0) }.sized_sample(rng, lengths, [3, 36, 64])
+        let lengths = [rng.size(shortest, shortest + 12); 2];
+        Attention { key_mask, dropout, ..Attention::plain(1.0) }.sized_sample(rng, lengths, [batch, heads, 64])
     }
 
     /// Several tiles of tensor cores on each side, in a width that they take.

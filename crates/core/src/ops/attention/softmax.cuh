@@ -36,42 +36,64 @@ struct Softmax {
     }
 };
 
-// The words that a lane's weights on a tile fall by: of every 16 keys four, for both of its queries. `quad`: the first four.
-__device__ __forceinline__ void draw(uint4 (&words)[FAR / 16], const Draws& draws, RowDraw rows, int quad) {
+// In the uppermost bit of each half of a word: whether it is not less than that of `threshold`, given what is to be added to
+// subtract this.
+__device__ __forceinline__ u32 not_less(u32 word, u32 threshold, u32 subtracts) {
+    u32 rest;
+    asm("add.u16x2 %0, %1, %2;" : "=r"(rest) : "r"(word), "r"(subtracts));
+    return word & ~threshold | (word | ~threshold) & ~rest;
+}
+// Bytes of two words, as `prmt` has it: 8 more than a byte's number stands for eight times its uppermost bit.
+template <int WHICH> __device__ __forceinline__ u32 bytes_of(u32 x, u32 y) {
+    u32 bytes;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(x), "r"(y), "n"(WHICH));
+    return bytes;
+}
+// Which of a lane's weights on a tile stay: all bits of their places in left operands. `quad`: the first four of its keys.
+// `threshold` is in the upper half of its word.
+__device__ __forceinline__ void draw(u32 (&staying)[FAR / 16][4], const Draws& draws, RowDraw rows, int quad,
+                                     u32 threshold) {
+    u32 in_halves = threshold | threshold >> 16, subtracts = __vneg2(in_halves);
 #pragma unroll
     for (int p = 0; p < FAR / 16; p += 2) {
-        uint4 two[2];
-        draws.words<2>(two, {rows, rows}, {draws.quad(quad + 4 * p), draws.quad(quad + 4 * p + 4)});
-        words[p] = two[0], words[p + 1] = two[1];
+        uint4 words[2];
+        draws.words<2>(words, {rows, rows}, {draws.quad(quad + 4 * p), draws.quad(quad + 4 * p + 4)});
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            u32 x = not_less(words[n].x, in_halves, subtracts), y = not_less(words[n].y, in_halves, subtracts);
+            u32 z = not_less(words[n].z, in_halves, subtracts), w = not_less(words[n].w, in_halves, subtracts);
+            // Words are of two rows each, operands of two keys.
+            staying[p + n][0] = bytes_of<0xdd99>(x, y), staying[p + n][1] = bytes_of<0xffbb>(x, y);
+            staying[p + n][2] = bytes_of<0xdd99>(z, w), staying[p + n][3] = bytes_of<0xffbb>(z, w);
+        }
     }
 }
-// Takes away the weights that fall; what is left is still to be multiplied by `keep`.
-__device__ __forceinline__ void drop(float (&s)[FAR / 2], const uint4 (&words)[FAR / 16], u32 threshold) {
+// Weights as left operands, without those that fall; what is left is still to be multiplied by `keep`.
+__device__ __forceinline__ void hold_staying(u32 (&to)[FAR / 16][4], const float (&s)[FAR / 2],
+                                             const u32 (&staying)[FAR / 16][4]) {
+    hold(to, s);
 #pragma unroll
-    for (int n = 0; n < FAR / 8; n++) {
-        uint4 bits = half_of(words[n / 2], n % 2);
-        float* x = s + n / 2 * 8 + n % 2 * 2;
-        if (bits.x < threshold) x[0] = 0.0f;
-        if (bits.y < threshold) x[1] = 0.0f;
-        if (bits.z < threshold) x[4] = 0.0f;
-        if (bits.w < threshold) x[5] = 0.0f;
-    }
+    for (int n = 0; DROPPED && n < FAR / 4; n++) to[n / 4][n % 4] &= staying[n / 4][n % 4];
 }
 
-// A group's rows leave for `out`, divided by the sums of their weights, and the logarithms of these sums for `lse`. i0 and own:
-// the first row of the block, and of the lane. `unit`: what turns products into scores.
-__device__ __forceinline__ void put_outputs(T* out, float* lse, Sizes s, Place at, int i0, int own, const Softmax& rows,
-                                            const float (&sums)[D / 2], Lane lane, float unit, float keep) {
-    float factor[2];
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float total = across(rows.total[r], false);
-        bool seen = total > 0.0f;
-        factor[r] = seen ? (DROPPED ? keep : 1.0f) / total : 0.0f;
-        if (lane.t == 0 && own + 8 * r < s.q_len)
-            lse[(i64)(at.b * s.heads + at.h) * s.q_len + own + 8 * r] =
-                seen ? rows.top[r] * unit + logf(total) : NOTHING;
-    }
-    T* to = out + (i64)at.b * s.q_len * s.heads * D + at.h * D;
-    put_rows(to, (i64)s.heads * D, i0, s.q_len, sums, lane, factor);
+// Writes the logarithms of a group's sums of weights to `lse`, and returns what its sums are to be multiplied by. i0: the row
+// of the first lane of all. `unit`: what turns products into scores.
+struct Factors { float of[2]; };
+__device__ __forceinline__ Factors put_statistics(float* lse, Sizes s, Place at, int i0, const Softmax& rows, Lane lane,
+                                                  float unit, float keep) {
+    // Of the four lanes that have two rows, every other one divides for the first, and for the second.
+    int second = lane.t % 2, i = i0 + 16 * lane.warp + lane.g + 8 * second;
+    float totals[2] = {across(rows.total[0], false), across(rows.total[1], false)};
+    float total = second ? totals[1] : totals[0];
+    bool seen = total > 0.0f;
+    float quotient = seen ? (DROPPED ? keep : 1.0f) / total : 0.0f;
+    if (lane.t < 2 && i < s.q_len)
+        lse[(i64)(at.b * s.heads + at.h) * s.q_len + i] =
+            seen ? (second ? rows.top[1] : rows.top[0]) * unit + logf(total) : NOTHING;
+    int first = threadIdx.x % 32 & ~3;
+    return Factors{__shfl_sync(0xffffffffu, quotient, first), __shfl_sync(0xffffffffu, quotient, first + 1)};
+}
+// Where a head's outputs start.
+__device__ __forceinline__ T* outputs_of(T* out, Sizes s, Place at) {
+    return out + (i64)at.b * s.q_len * s.heads * D + at.h * D;
 }

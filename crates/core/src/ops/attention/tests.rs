@@ -338,15 +338,21 @@ fn groups_fit_into_a_block() {
 /// Blocks that take one item after the other are as many as a card runs at a time, however many items there are.
 #[test]
 fn items_are_shared_by_the_blocks_that_run() {
-    let blocks = |causal: bool, length: usize, width: usize| {
+    let blocks_of = |causal: bool, [batch, length, heads, width]: [usize; 4]| {
         let op = Attention { causal, ..Attention::plain(0.125) };
-        let found = launches_on(90, &op, &[Type::new(DType::Bf16, &[16, length, 3, 16, width])], false, 0);
+        let found = launches_on(90, &op, &[Type::new(DType::Bf16, &[batch, length, 3, heads, width])], false, 0);
+        assert!(found[0].2.shared_bytes <= 227 << 10);
         (found[0].2.blocks[0], found[0].2.threads[0])
     };
+    let blocks = |causal: bool, length: usize, width: usize| blocks_of(causal, [16, length, 16, width]);
     assert_eq!([384, 480].map(|length| blocks(false, length, 64)), [(132, 4 * 128), (132, 5 * 128)]);
     assert_eq!([1024, 8192].map(|length| blocks(true, length, 64)), [(16 * 16 * 16, 128), (132, 5 * 128)]);
-    // A third of their rows would be empty.
+    // A third of their rows would be empty; two heads fill them, if they are not too short, an even number, and enough for all multiprocessors.
     assert_eq!(blocks(false, 128, 64), (16 * 16 * 2, 128));
+    assert_eq!(blocks_of(false, [17, 128, 16, 64]), (132, 5 * 128));
+    assert_eq!(blocks_of(false, [17, 64, 16, 64]), (17 * 16, 128));
+    assert_eq!(blocks_of(false, [19, 128, 15, 64]), (19 * 15 * 2, 128));
+    assert_eq!(blocks_of(true, [17, 128, 16, 64]), (17 * 16 * 2, 128));
     assert_eq!(blocks(true, 4096, 128), (132, 3 * 128));
 }
 

@@ -140,16 +140,27 @@ template <int ROWS, bool TURNED, int COUNT = THREADS> struct Copier {
     }
     // Starts to copy the rows from `first` on to shared memory at `to`, zeros where there are none.
     __device__ __forceinline__ void start(u32 to, int first, int len) const {
-        const T* next = from + first * row;
         bool whole = first + ROWS <= len;
+        start_rows<1>(to, first, [&](int r) { return whole || first + r < len; });
+    }
+    // The same of HEADS neighbouring heads, one tile behind the other. Whole tiles, of which no row is asked for, are apart:
+    // that takes code, but fewer instructions.
+    template <int HEADS = 1> __device__ __forceinline__ void start_heads(u32 to, int first, int len) const {
+        if (first + ROWS <= len) start_rows<HEADS>(to, first, [](int) { return true; });
+        else start_rows<HEADS>(to, first, [&](int r) { return first + r < len; });
+    }
+    template <int HEADS, typename Is> __device__ __forceinline__ void start_rows(u32 to, int first, Is is_there) const {
+        const T* next = from + first * row;
 #pragma unroll
         for (int n = 0; n < STEPS; n++, next += STRIDE * row) {
             if (ROWS % STRIDE && r + n * STRIDE >= ROWS) break;
-            bool there = whole || first + r + n * STRIDE < len;
+            bool there = is_there(r + n * STRIDE);
             u32 place = to + cell[n % PATTERN] + n / PATTERN * PATTERN * STRIDE * 128;
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(there ? next : from),
-                         "r"(there ? 16 : 0)
-                         : "memory");
+#pragma unroll
+            for (int head = 0; head < HEADS; head++)
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place + head * TILE_BYTES(ROWS)),
+                             "l"((there ? next : from) + head * D), "r"(there ? 16 : 0)
+                             : "memory");
         }
     }
 };
