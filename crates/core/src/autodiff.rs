@@ -2,7 +2,7 @@
 //! to be saved for the backward pass falls out of which forward values those nodes read.
 
 use crate::graph::Vjp;
-use crate::graph::{Component, Graph, GraphError, NodeId, OpRef, Role, ValueId};
+use crate::graph::{Component, Graph, GraphError, Node, NodeId, OpRef, Role, ValueId};
 use crate::ops::{Binary, Copy};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -29,27 +29,29 @@ pub fn gradients_from(
     let nodes = graph.node_ids().collect::<Vec<_>>();
     let found = graph.with_role(Role::Backward, |graph| {
         for &id in nodes.iter().rev() {
-            let node = graph.node(id).clone();
-            let wanted: Vec<bool> = node.inputs.iter().map(|v| dependent[v.index()]).collect();
+            let wanted: Vec<bool> = graph.node(id).inputs.iter().map(|v| dependent[v.index()]).collect();
             if !wanted.contains(&true) {
                 continue;
             }
-            let second = match node.op.op().adds_gradients() && !wrt.contains(&node.outputs[0]) {
-                true => grads.take_second(graph, node.outputs[0]),
+            let Node { op, inputs: reads, outputs, .. } = graph.node(id);
+            let (op, reads, results) = (op.clone(), reads.clone(), outputs.clone());
+            let second = match op.op().adds_gradients() && !wrt.contains(&results[0]) {
+                true => grads.take_second(graph, results[0]),
                 false => None,
             };
-            let outputs = node.outputs.iter().map(|&v| grads.total(graph, v)).collect::<Result<Vec<_>, _>>()?;
+            let outputs = results.iter().map(|&v| grads.total(graph, v)).collect::<Result<Vec<_>, _>>()?;
             if outputs.iter().all(Option::is_none) {
                 continue;
             }
-            let OpRef::Forward(op) = &node.op else {
-                return Err(GraphError::Broken(format!("{} has no gradient, but the loss depends on it", node.name)));
+            let OpRef::Forward(op) = &op else {
+                let name = &graph.node(id).name;
+                return Err(GraphError::Broken(format!("{name} has no gradient, but the loss depends on it")));
             };
             let first_new = graph.nodes().len();
             let mut cx = Vjp { graph, node: id, grads: outputs, second, wanted: wanted.clone() };
             let inputs = op.vjp(&mut cx)?;
             grads.own_new(graph, first_new, &inputs);
-            for ((&input, grad), wanted) in node.inputs.iter().zip(inputs).zip(wanted) {
+            for ((&input, grad), wanted) in reads.iter().zip(inputs).zip(wanted) {
                 if let (Some(grad), true) = (grad, wanted) {
                     grads.add(graph, input, grad)?;
                 }

@@ -4,7 +4,11 @@
 use crate::graph::{Differentiable, Graph, GraphError, Init, InputKind, Op, OpRef, ValueId, Vjp};
 use crate::ops::{Accumulate, Cast, Copy};
 use crate::types::Type;
+use smallvec::SmallVec;
 use std::sync::Arc;
+
+/// What a node reads.
+type Reads = SmallVec<[ValueId; 4]>;
 
 impl Graph {
     /// A trained weight; `decay` as its default decay group.
@@ -54,8 +58,8 @@ impl Graph {
     }
 
     /// A view that the op cannot read through its strides is copied first.
-    fn legal_inputs(&mut self, name: &str, op: &dyn Op, inputs: &[ValueId]) -> Result<Vec<ValueId>, GraphError> {
-        let mut legal = Vec::with_capacity(inputs.len());
+    fn legal_inputs(&mut self, name: &str, op: &dyn Op, inputs: &[ValueId]) -> Result<Reads, GraphError> {
+        let mut legal = Reads::with_capacity(inputs.len());
         for (index, &input) in inputs.iter().enumerate() {
             legal.push(match op.accepts(index, self.ty(input)) {
                 true => input,

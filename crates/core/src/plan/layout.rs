@@ -119,19 +119,25 @@ impl Layout {
 
 /// Lays out a program and has the result checked by code that did not make it.
 pub fn lay_out(program: &Program, options: LayoutOptions) -> Result<Layout, PlanError> {
+    lay_out_in(program, options, usize::MAX)?.ok_or(PlanError::TooLarge)
+}
+
+/// The same in an arena of at most so many bytes; `None` as soon as it is known to need more.
+pub fn lay_out_in(program: &Program, options: LayoutOptions, most: usize) -> Result<Option<Layout>, PlanError> {
     let (residents, bases) = place_residents(program)?;
-    let place: fn(&[Lifetime]) -> Placement = if options.sharing { place::pack } else { place::side_by_side };
+    let Some(room) = most.checked_sub(bases[Space::Device as usize]) else { return Ok(None) };
+    let place: Placing = if options.sharing { place::pack } else { place::side_by_side };
     let mut phases = Vec::with_capacity(program.phases.len());
     let mut ends = bases;
     for phase in &program.phases {
         let (order, lives) = ordered(&sketch(program, &phase.graph, &options.target), options.sharing)?;
-        let placed = place_each(&lives.buffers, place);
+        let Some(placed) = place_each(&lives.buffers, place, [room, usize::MAX]) else { return Ok(None) };
         ends = each(|space| ends[space].max(bases[space] + placed.ends[space]));
         phases.push(phase_layout(order, lives, placed, bases));
     }
     let layout = layout(residents, phases, bases, ends);
     super::verify(program, &layout, options)?;
-    Ok(layout)
+    Ok(Some(layout))
 }
 
 /// Lays out one more phase of a run in the arena it has: phase `like` of `home` for a shorter batch. Where the two graphs
@@ -163,10 +169,8 @@ fn pack_within(
 ) -> Result<Option<Layout>, PlanError> {
     let (order, lives) = ordered(sketch, options.sharing)?;
     let (bases, ends) = (home.bases(), home.ends());
-    let placed = place_each(&lives.buffers, place::pack);
-    if Space::ALL.iter().any(|&space| bases[space as usize] + placed.ends[space as usize] > ends[space as usize]) {
-        return Ok(None);
-    }
+    let room = each(|space| ends[space] - bases[space]);
+    let Some(placed) = place_each(&lives.buffers, place::pack, room) else { return Ok(None) };
     let phase = phase_layout(order, lives, placed, bases);
     let layout = layout(home.residents.clone(), vec![phase], bases, ends);
     super::verify(program, &layout, options)?;
@@ -189,16 +193,19 @@ struct Placed {
     ends: InEach,
 }
 
-/// Places the buffers of each memory among themselves.
-fn place_each(buffers: &[Lifetime], place: fn(&[Lifetime]) -> Placement) -> Placed {
+/// How buffers get their offsets in so many bytes.
+type Placing = fn(&[Lifetime], usize) -> Option<Placement>;
+
+/// Places the buffers of each memory among themselves, if there is room for them.
+fn place_each(buffers: &[Lifetime], place: Placing, room: InEach) -> Option<Placed> {
     let mut placed = Placed { offsets: vec![0; buffers.len()], ends: InEach::default() };
     for space in Space::ALL {
         let there: Vec<usize> = (0..buffers.len()).filter(|&i| buffers[i].space == space).collect();
-        let placement = place(&in_space(buffers, space));
+        let placement = place(&in_space(buffers, space), room[space as usize])?;
         there.into_iter().zip(placement.offsets).for_each(|(i, offset)| placed.offsets[i] = offset);
         placed.ends[space as usize] = placement.end;
     }
-    placed
+    Some(placed)
 }
 
 fn in_space(buffers: &[Lifetime], space: Space) -> Vec<Lifetime> {

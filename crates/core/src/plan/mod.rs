@@ -23,7 +23,8 @@ pub use file::{PlanFile, PlanFileError};
 pub use landing::{LANDING, add_landing, input_bytes};
 pub use layout::live_bytes;
 pub use layout::{
-    Buffer, Layout, LayoutOptions, Owner, PhaseLayout, Place, Slot, Storage, lay_out, lay_out_within, live_peak,
+    Buffer, Layout, LayoutOptions, Owner, PhaseLayout, Place, Slot, Storage, lay_out, lay_out_in, lay_out_within,
+    live_peak,
 };
 pub use offload::{Offload, offload, offloaded_values};
 pub use order::order;

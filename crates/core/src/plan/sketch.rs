@@ -10,6 +10,8 @@ use smallvec::SmallVec;
 pub(super) struct Sketch {
     pub nodes: Vec<NodeSketch>,
     pub values: Vec<ValueSketch>,
+    /// By value, the one that it is a view of, directly or not; itself if it is none.
+    pub roots: Vec<ValueId>,
     /// Values the host reads after the phase.
     pub kept: Vec<ValueId>,
 }
@@ -77,7 +79,10 @@ pub(super) trait Flow {
     }
 
     /// The value that `value` is a view of, directly or not; itself if it is none.
-    fn viewed(&self, mut value: ValueId) -> ValueId {
+    fn viewed(&self, value: ValueId) -> ValueId;
+
+    /// The same, found from view to view.
+    fn through_views(&self, mut value: ValueId) -> ValueId {
         while let Some(id) = self.producer(value) {
             let is_it = |a: &&AliasSketch| {
                 matches!(a.kind, AliasKind::View { .. }) && self.writes(id).nth(a.output) == Some(value)
@@ -139,6 +144,10 @@ impl Flow for Sketch {
             _ => None,
         }
     }
+
+    fn viewed(&self, value: ValueId) -> ValueId {
+        self.roots[value.index()]
+    }
 }
 
 impl NodeSketch {
@@ -154,6 +163,17 @@ impl NodeSketch {
 }
 
 impl Sketch {
+    /// Every node comes after those whose results it reads.
+    pub(super) fn new(nodes: Vec<NodeSketch>, values: Vec<ValueSketch>, kept: Vec<ValueId>) -> Sketch {
+        let mut roots: Vec<ValueId> = (0..values.len() as u32).map(ValueId).collect();
+        for node in &nodes {
+            for alias in node.aliases.iter().filter(|alias| matches!(alias.kind, AliasKind::View { .. })) {
+                roots[node.outputs[alias.output].index()] = roots[node.inputs[alias.input].index()];
+            }
+        }
+        Sketch { nodes, values, roots, kept }
+    }
+
     /// `resident` gives the index of a resident by its name.
     pub(super) fn of(graph: &Graph, target: &Target, resident: impl Fn(&str) -> usize) -> Sketch {
         let value = |id: ValueId| {
@@ -170,11 +190,11 @@ impl Sketch {
                 origin,
             }
         };
-        Sketch {
-            nodes: graph.node_ids().map(|id| sketch_node(graph, id, target)).collect(),
-            values: graph.value_ids().map(value).collect(),
-            kept: graph.kept().to_vec(),
-        }
+        Sketch::new(
+            graph.node_ids().map(|id| sketch_node(graph, id, target)).collect(),
+            graph.value_ids().map(value).collect(),
+            graph.kept().to_vec(),
+        )
     }
 
     pub(super) fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {

@@ -97,20 +97,24 @@ impl Memo {
         locked(&self.trainings.0).values().map(|training| training.nodes()).sum()
     }
 
-    /// A program with its layout. Where a micro-step is has nothing to do with how often it runs.
+    /// A program with its layout, which `place` makes in so many bytes; `None` if it needs more than `most`. Where a
+    /// micro-step is has nothing to do with how often it runs.
     pub(super) fn placed(
         &self,
         settings: Settings,
         evaluate_batch: Option<usize>,
         repeat: usize,
-        place: impl FnOnce() -> Result<(Program, Layout), PlanError>,
-    ) -> Result<(Program, Layout), PlanError> {
-        let Some(shelf) = &self.placed else { return place() };
-        let (mut program, layout) = (*shelf.get((settings, evaluate_batch), place)?).clone();
+        most: usize,
+        place: impl FnOnce(usize) -> Result<Option<(Program, Layout)>, PlanError>,
+    ) -> Result<Option<(Program, Layout)>, PlanError> {
+        let Some(shelf) = &self.placed else { return place(most) };
+        // What is kept serves others, who may have more.
+        let make = || place(usize::MAX)?.ok_or(PlanError::TooLarge);
+        let (mut program, layout) = (*shelf.get((settings, evaluate_batch), make)?).clone();
         for phase in program.phases.iter_mut().filter(|phase| phase.name == MICRO_STEP) {
             phase.repeat = repeat;
         }
-        Ok((program, layout))
+        Ok(Some((program, layout)).filter(|(_, layout)| layout.arena_bytes <= most))
     }
 }
 

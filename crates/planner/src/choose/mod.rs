@@ -190,13 +190,15 @@ fn placed(search: &mut PlanSearch<'_>, arena_budget: usize) -> Result<Option<Cho
     let mut budget = arena_budget;
     for attempt in 0..PLACEMENTS {
         let Some(candidate) = search.fastest_near(budget)? else { break };
-        let choice = search.realize(&candidate)?;
-        if choice.layout.arena_bytes <= arena_budget {
-            return Ok(Some(choice));
+        // How much more it would need counts for those behind the neighbours.
+        let most = if attempt < NEIGHBOURS { arena_budget } else { usize::MAX };
+        let choice = search.realize_in(&candidate, most)?;
+        let missing = choice.as_ref().map_or(1, |choice| choice.layout.arena_bytes.saturating_sub(arena_budget));
+        if choice.is_some() && missing == 0 {
+            return Ok(choice);
         }
         // Later leave room for the gaps.
-        let gaps = choice.layout.arena_bytes - arena_budget;
-        budget = candidate.live_peak_bytes.saturating_sub(if attempt < NEIGHBOURS { 1 } else { gaps });
+        budget = candidate.live_peak_bytes.saturating_sub(missing);
     }
     Ok(None)
 }

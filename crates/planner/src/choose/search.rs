@@ -9,7 +9,7 @@ use super::levers::{LEVERS, even_micro_batches, pinned_recompute, ragged_micro_b
 use super::memo::Memo;
 use crate::choose::{Choice, ChooseError};
 use crate::program::{Settings, StepSpec, program};
-use plimsoll_core::plan::{PlanError, Recompute, Rung, lay_out, predicted_ms};
+use plimsoll_core::plan::{PlanError, Recompute, Rung, lay_out_in, predicted_ms};
 use plimsoll_models::recipe::RecomputeLevel;
 use rustc_hash::FxHashMap;
 
@@ -557,15 +557,22 @@ impl<'a> PlanSearch<'a> {
 
     /// Builds, places and verifies a candidate.
     pub(super) fn realize(&mut self, candidate: &Candidate) -> Result<Choice, ChooseError> {
+        let placed = self.realize_in(candidate, usize::MAX)?;
+        Ok(placed.ok_or(PlanError::TooLarge)?)
+    }
+
+    /// The same; `None` if it is known to need more than `most` bytes with its gaps.
+    pub(super) fn realize_in(&mut self, candidate: &Candidate, most: usize) -> Result<Option<Choice>, ChooseError> {
         let (settings, evaluate_batch) = (self.settings(candidate)?, self.evaluated_beside(candidate)?);
         let spec = StepSpec { evaluate_batch, ..self.task.spec.clone() };
-        let place = || {
+        let place = |most: usize| {
             let program = program(self.task.family, &spec, &settings)?;
-            let layout = lay_out(&program, self.task.options)?;
-            Ok((program, layout))
+            let layout = lay_out_in(&program, self.task.options, most)?;
+            Ok(layout.map(|layout| (program, layout)))
         };
         let shared = self.task.shared(&settings);
-        let (program, layout) = self.bases.memo().placed(shared, evaluate_batch, settings.accumulation, place)?;
+        let placed = self.bases.memo().placed(shared, evaluate_batch, settings.accumulation, most, place)?;
+        let Some((program, layout)) = placed else { return Ok(None) };
         let predicted_step_ms = predicted_ms(&program, self.task.profile);
         // What was compared is what is said: otherwise more memory could look slower.
         debug_assert!(
@@ -574,7 +581,7 @@ impl<'a> PlanSearch<'a> {
             candidate.step_seconds
         );
         let (options, decisions) = (self.task.options, Vec::new());
-        Ok(Choice { settings, program, layout, options, decisions, predicted_step_ms, evaluate_batch })
+        Ok(Some(Choice { settings, program, layout, options, decisions, predicted_step_ms, evaluate_batch }))
     }
 
     /// As many samples to an evaluation as need no more than the steps of a candidate do, or than there surely is.

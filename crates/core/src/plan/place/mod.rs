@@ -16,34 +16,39 @@ pub(super) struct Placement {
 /// in so many.
 const GOOD_ENOUGH: usize = 1024;
 
-/// Packs the buffers; stops trying when one order is good enough.
-pub(super) fn pack(buffers: &[Lifetime]) -> Placement {
+/// Packs the buffers into `most` bytes; stops trying when one order is good enough. `None` if none of them is enough.
+pub(super) fn pack(buffers: &[Lifetime], most: usize) -> Option<Placement> {
     let floor = live_peak(buffers).0;
+    if floor > most {
+        return None;
+    }
     let spare = if exact::is_small(buffers) { 0 } else { floor / GOOD_ENOUGH };
+    // What is good enough ends the search, fitting or not: the bound must not change which packing is found.
+    let bound = if most - floor <= spare { usize::MAX } else { most.saturating_add(1) };
     let mut best: Option<Placement> = None;
     for rank in RANKS {
         let mut order: Vec<usize> = (0..buffers.len()).collect();
         order.sort_by_key(|&i| rank(&buffers[i]));
         for fit in [Fit::Best, Fit::First] {
-            let most = best.as_ref().map_or(usize::MAX, |best| best.end);
-            best = place_in_order(buffers, &order, fit, most).or(best);
+            let end = best.as_ref().map_or(bound, |best| best.end);
+            best = place_in_order(buffers, &order, fit, end).or(best);
             if let Some(good) = best.take_if(|b| b.end - floor <= spare) {
-                return good;
+                return Some(good).filter(|good| good.end <= most);
             }
         }
     }
-    exact::within(buffers, floor).or(best).unwrap_or(Placement { offsets: Vec::new(), end: 0 })
+    exact::within(buffers, floor).or(best).filter(|best| best.end <= most)
 }
 
-/// Every buffer at its own address: what memory would be without sharing.
-pub(super) fn side_by_side(buffers: &[Lifetime]) -> Placement {
+/// Every buffer at its own address: what memory would be without sharing. `None` beyond `most` bytes.
+pub(super) fn side_by_side(buffers: &[Lifetime], most: usize) -> Option<Placement> {
     let mut end = 0;
     let mut next = |b: &Lifetime| {
         end += b.bytes;
         end - b.bytes
     };
     let offsets = buffers.iter().map(&mut next).collect();
-    Placement { offsets, end }
+    Some(Placement { offsets, end }).filter(|_| end <= most)
 }
 
 type Rank = fn(&Lifetime) -> (i128, i128, usize);
@@ -64,8 +69,8 @@ enum Fit {
     First,
 }
 
-/// `None` as soon as something would not end before `most`.
-fn place_in_order(buffers: &[Lifetime], order: &[usize], fit: Fit, most: usize) -> Option<Placement> {
+/// `None` as soon as something would not end before `bound`.
+fn place_in_order(buffers: &[Lifetime], order: &[usize], fit: Fit, bound: usize) -> Option<Placement> {
     let mut offsets = vec![0; buffers.len()];
     let mut shelf = Shelf::new(buffers);
     let mut end = 0;
@@ -73,11 +78,11 @@ fn place_in_order(buffers: &[Lifetime], order: &[usize], fit: Fit, most: usize) 
         let buffer = &buffers[i];
         offsets[i] = find_gap(shelf.candidates(buffer), buffer, fit);
         let stop = offsets[i] + buffer.bytes;
-        if stop >= most {
+        if stop >= bound {
             return None;
         }
         end = end.max(stop);
-        shelf.insert(Placed { start: offsets[i], end: stop, first: buffer.first, last: buffer.last });
+        shelf.insert(Placed::new(buffer, offsets[i]));
     }
     Some(Placement { offsets, end })
 }
@@ -86,15 +91,22 @@ fn place_in_order(buffers: &[Lifetime], order: &[usize], fit: Fit, most: usize) 
 struct Placed {
     start: usize,
     end: usize,
-    first: usize,
-    last: usize,
+    first: u32,
+    last: u32,
 }
 
-/// What is placed already, by address: all of it, and again by stretches of time. Most buffers live for a few ticks
-/// only and have to look at one stretch instead of everything.
+impl Placed {
+    fn new(buffer: &Lifetime, start: usize) -> Placed {
+        // Ticks count nodes, whose numbers are as wide.
+        Placed { start, end: start + buffer.bytes, first: buffer.first as u32, last: buffer.last as u32 }
+    }
+}
+
+/// What is placed already: all of it, and again by stretches of time. Most buffers live for a few ticks only and have to
+/// look at one stretch instead of everything.
 struct Shelf {
-    all: Vec<Placed>,
-    stretches: Vec<Vec<Placed>>,
+    all: ByAddress,
+    stretches: Vec<ByAddress>,
 }
 
 /// Ticks in a stretch.
@@ -103,22 +115,52 @@ const STRETCH: usize = 64;
 impl Shelf {
     fn new(buffers: &[Lifetime]) -> Shelf {
         let ticks = buffers.iter().map(|b| b.last + 1).max().unwrap_or(0);
-        Shelf { all: Vec::with_capacity(buffers.len()), stretches: vec![Vec::new(); ticks.div_ceil(STRETCH)] }
+        Shelf { all: ByAddress::default(), stretches: vec![ByAddress::default(); ticks.div_ceil(STRETCH)] }
     }
 
     /// Contains at least everything placed that lives at the same time as `buffer`.
-    fn candidates(&self, buffer: &Lifetime) -> &[Placed] {
+    fn candidates(&mut self, buffer: &Lifetime) -> &[Placed] {
         match buffer.first / STRETCH == buffer.last / STRETCH {
-            true => &self.stretches[buffer.first / STRETCH],
-            false => &self.all,
+            true => self.stretches[buffer.first / STRETCH].sorted(),
+            false => self.all.sorted(),
         }
     }
 
     fn insert(&mut self, placed: Placed) {
-        let stretches = &mut self.stretches[placed.first / STRETCH..=placed.last / STRETCH];
-        for list in stretches.iter_mut().chain([&mut self.all]) {
-            let at = list.partition_point(|p| p.start < placed.start);
-            list.insert(at, placed);
+        let stretches = &mut self.stretches[placed.first as usize / STRETCH..=placed.last as usize / STRETCH];
+        stretches.iter_mut().chain([&mut self.all]).for_each(|list| list.placed.push(placed));
+    }
+}
+
+/// Placed buffers from low to high, but for those that came since somebody looked. Many come before anybody looks: what
+/// lives long is in many stretches, and is mostly placed before what lives short.
+#[derive(Clone, Default)]
+struct ByAddress {
+    placed: Vec<Placed>,
+    sorted: usize,
+}
+
+/// So many times fewer new ones than others are put between them one by one.
+const FEW: usize = 16;
+
+impl ByAddress {
+    fn sorted(&mut self) -> &[Placed] {
+        let new = self.placed.len() - self.sorted;
+        if new * FEW <= self.sorted {
+            self.put_in(new);
+        } else {
+            // Takes what is in order already as it is.
+            self.placed.sort_by_key(|placed| placed.start);
+        }
+        self.sorted = self.placed.len();
+        &self.placed
+    }
+
+    fn put_in(&mut self, new: usize) {
+        for end in self.sorted..self.sorted + new {
+            let start = self.placed[end].start;
+            let at = self.placed[..end].partition_point(|placed| placed.start < start);
+            self.placed[at..=end].rotate_right(1);
         }
     }
 }
@@ -126,7 +168,8 @@ impl Shelf {
 /// Walks the placed buffers that live at the same time, from low to high, and looks at the gaps between them.
 fn find_gap(placed: &[Placed], buffer: &Lifetime, fit: Fit) -> usize {
     let (mut free_from, mut best) = (0, None);
-    for other in placed.iter().filter(|p| p.last >= buffer.first && p.first <= buffer.last) {
+    let (first, last) = (buffer.first as u32, buffer.last as u32);
+    for other in placed.iter().filter(|p| p.last >= first && p.first <= last) {
         if other.start >= free_from + buffer.bytes {
             let gap = other.start - free_from;
             if fit == Fit::First {
@@ -219,7 +262,7 @@ mod tests {
     fn a_deep_transformer_packs_tightly() {
         let buffers = transformer(28, &mut SampleRng::new(7));
         let start = std::time::Instant::now();
-        let placement = pack(&buffers);
+        let placement = pack(&buffers, usize::MAX).unwrap();
         let (floor, took) = (live_peak(&buffers).0, start.elapsed());
         let lost = 100.0 * (placement.end - floor) as f64 / placement.end as f64;
         println!("{} buffers in {took:?}, {lost:.3} % lost to gaps", buffers.len());
@@ -242,9 +285,8 @@ mod tests {
                 let found = place_in_order(&buffers, &order, fit, usize::MAX).unwrap();
                 assert!(place_in_order(&buffers, &order, fit, found.end).is_none(), "no better than it is");
                 for (buffer, &offset) in buffers.iter().zip(&found.offsets).filter(|(b, _)| b.bytes > 0) {
-                    assert_eq!(find_gap(&shelf.all, buffer, fit), offset);
-                    let (end, first, last) = (offset + buffer.bytes, buffer.first, buffer.last);
-                    shelf.insert(Placed { start: offset, end, first, last });
+                    assert_eq!(find_gap(shelf.all.sorted(), buffer, fit), offset);
+                    shelf.insert(Placed::new(buffer, offset));
                 }
             }
         }
@@ -269,7 +311,7 @@ mod tests {
                     buffers.push(lifetime(bytes - cut, first, last));
                 }
             }
-            let placement = pack(&buffers);
+            let placement = pack(&buffers, usize::MAX).unwrap();
             assert_eq!(overlapping(&buffers, &placement.offsets), None);
             assert_eq!(placement.end, 64 * 32, "{buffers:?}");
         }
@@ -277,7 +319,24 @@ mod tests {
 
     #[test]
     fn nothing_packs_into_nothing() {
-        assert_eq!(pack(&[]).end, 0);
-        assert_eq!(pack(&[lifetime(0, 0, 3)]).end, 0);
+        assert_eq!(pack(&[], 0).unwrap().end, 0);
+        assert_eq!(pack(&[lifetime(0, 0, 3)], 0).unwrap().end, 0);
+    }
+
+    /// Also one within what is good enough, which ends the search.
+    #[test]
+    fn a_bound_changes_no_address_and_what_needs_more_is_not_placed() {
+        let mut rng = SampleRng::new(5);
+        for layers in 1..8 {
+            let buffers = transformer(layers, &mut rng);
+            let (floor, free) = (live_peak(&buffers).0, pack(&buffers, usize::MAX).unwrap());
+            for most in [free.end, free.end + 1, free.end + floor / 100] {
+                let bound = pack(&buffers, most).unwrap();
+                assert_eq!((bound.end, &bound.offsets), (free.end, &free.offsets));
+            }
+            assert!(pack(&buffers, free.end - 1).is_none() && pack(&buffers, floor - 1).is_none());
+            let apart = side_by_side(&buffers, usize::MAX).unwrap().end;
+            assert!(side_by_side(&buffers, apart).is_some() && side_by_side(&buffers, apart - 1).is_none());
+        }
     }
 }

@@ -49,27 +49,26 @@ pub fn recompute(graph: &Graph, again: &[bool]) -> Result<Graph, PlanError> {
 
 /// The same on a sketch.
 fn sketch_again(sketch: &Sketch, uses: &[Use]) -> Sketch {
-    let values = Vec::with_capacity(sketch.values.len());
-    let mut to = Sketch { nodes: Vec::with_capacity(uses.len()), values, kept: Vec::new() };
+    let (mut nodes, mut values) = (Vec::with_capacity(uses.len()), Vec::with_capacity(sketch.values.len()));
     let mut names = Names::new(sketch.values.len());
     for (index, value) in sketch.values.iter().enumerate().filter(|(_, v)| !matches!(v.origin, Origin::Node(_))) {
-        names.kept[index] = ValueId(to.values.len() as u32);
-        to.values.push(*value);
+        names.kept[index] = ValueId(values.len() as u32);
+        values.push(*value);
     }
     for &Use { node: id, again, ref inputs } in uses {
-        let (node, new) = (sketch.node(id), NodeId(to.nodes.len() as u32));
+        let (node, new) = (sketch.node(id), NodeId(nodes.len() as u32));
         let outputs: SmallVec<[ValueId; 2]> =
-            (0..node.outputs.len()).map(|i| ValueId((to.values.len() + i) as u32)).collect();
+            (0..node.outputs.len()).map(|i| ValueId((values.len() + i) as u32)).collect();
         for (&old, &value) in node.outputs.iter().zip(&outputs) {
-            to.values.push(super::sketch::ValueSketch { origin: Origin::Node(new), ..sketch.values[old.index()] });
+            values.push(super::sketch::ValueSketch { origin: Origin::Node(new), ..sketch.values[old.index()] });
             names.set(old, again, value);
         }
         let inputs = inputs.iter().map(|&read| names.get(read)).collect();
         let role = if again { Role::Recompute } else { node.role };
-        to.nodes.push(NodeSketch { role, inputs, outputs, aliases: node.aliases.clone(), ..*node });
+        nodes.push(NodeSketch { role, inputs, outputs, aliases: node.aliases.clone(), ..*node });
     }
-    to.kept = sketch.kept.iter().map(|value| names.kept[value.index()]).collect();
-    to
+    let kept = sketch.kept.iter().map(|value| names.kept[value.index()]).collect();
+    Sketch::new(nodes, values, kept)
 }
 
 /// A value of the old graph as it is read: kept since the forward pass, or computed again.
