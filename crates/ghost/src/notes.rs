@@ -12,16 +12,34 @@ pub type Line = (String, i64, String);
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(tag = "note", rename_all = "snake_case")]
 pub enum Note {
-    Torch { version: String, cuda: String },
-    CpuOnly { version: String },
+    Torch {
+        version: String,
+        cuda: String,
+    },
+    CpuOnly {
+        version: String,
+    },
     Compiled,
     BeforeStep(Mark),
     Step(Mark),
     Oom(Mark),
+    /// The first step of an optimizer after memory ran out.
+    WentOn,
     End(Mark),
-    Error { r#type: String, text: String, stack: Vec<Line> },
-    History { why: String, stats: Value, card_peak: u64, guessed: Vec<String> },
-    Problem { text: String },
+    Error {
+        r#type: String,
+        text: String,
+        stack: Vec<Line>,
+    },
+    History {
+        why: String,
+        stats: Value,
+        card_peak: u64,
+        guessed: Vec<String>,
+    },
+    Problem {
+        text: String,
+    },
 }
 
 /// Where things lay at a moment of the history.
@@ -84,6 +102,12 @@ impl Notes {
         self.notes.iter().filter_map(|note| if let Note::Step(mark) = note { Some(mark) } else { None })
     }
 
+    /// Whether memory ran out, and no optimizer stepped after that.
+    pub fn gave_up(&self) -> bool {
+        let telling = self.notes.iter().rev().find(|note| matches!(note, Note::Step(_) | Note::WentOn | Note::Oom(_)));
+        matches!(telling, Some(Note::Oom(_)))
+    }
+
     pub fn out_of_memory(&self) -> impl Iterator<Item = &Mark> {
         self.notes.iter().filter_map(|note| if let Note::Oom(mark) = note { Some(mark) } else { None })
     }
@@ -108,5 +132,14 @@ mod tests {
         assert_eq!(notes.notes.len(), 3);
         assert_eq!(notes.steps().map(|mark| (mark.step, mark.allocations)).collect::<Vec<_>>(), [(1, 9)]);
         assert_eq!(notes.marks().next().unwrap().tensors[0].1, "a.b");
+    }
+
+    #[test]
+    fn a_program_gave_up_where_no_step_follows_the_last_error_of_memory() {
+        let gave_up = |notes: &[Note]| Notes { notes: notes.to_vec(), history: None }.gave_up();
+        let (step, oom) = (Note::Step(Mark::default()), Note::Oom(Mark::default()));
+        assert!(!gave_up(&[]) && !gave_up(std::slice::from_ref(&step)));
+        assert!(gave_up(&[step.clone(), oom.clone(), Note::End(Mark::default())]));
+        assert!(!gave_up(&[oom.clone(), oom.clone(), step]) && !gave_up(&[oom, Note::WentOn]));
     }
 }

@@ -131,7 +131,7 @@ fn a_program_that_does_not_fit_dies_with_pytorchs_own_words_at_its_own_line() {
     let Some(python) = python() else { return };
     let folder = tempfile::tempdir().unwrap();
     let report = ask(&question(&python, folder.path(), PROGRAM, &["65536"], Some(GIB)));
-    assert_eq!((report.end, report.exit_code(), report.fits), (End::OutOfMemory, 3, false));
+    assert_eq!((report.end, report.exit_code(), report.fits), (End::OutOfMemory, 3, Some(false)));
     let oom = report.out_of_memory.unwrap();
     assert!(oom.line.contains("train.py:9 in step"), "{}", oom.line);
     let message = oom.message.unwrap();
@@ -148,7 +148,69 @@ fn a_program_that_catches_the_error_and_goes_on_fits_in_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let report = ask(&question(&python, folder.path(), PROGRAM, &["65536", "catch"], Some(GIB)));
     assert_eq!((report.end, report.exit_code()), (End::Steps, 0));
-    assert!(report.caught >= 1);
+    assert!(report.caught >= 1 && report.cards.is_empty());
+}
+
+/// Programs that run out of memory and hide it, each in its own way.
+const HIDES: &str = r#"
+import sys, threading, torch
+how = sys.argv[1]
+model = torch.nn.Linear(1024, 1024).cuda()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+def step():
+    model(torch.zeros(1 << 20, 1024, device="cuda")).sum().backward()
+    optimizer.step()
+
+if how == "thread":
+    thread = threading.Thread(target=step)
+    thread.start()
+    thread.join()
+else:
+    try:
+        step()
+    except torch.OutOfMemoryError as error:
+        if how == "wraps":
+            raise RuntimeError("training failed") from error
+        if how == "exits":
+            sys.exit(4)
+"#;
+
+#[test]
+fn a_program_that_hides_that_it_ran_out_of_memory_does_not_fit() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for how in ["passes", "exits", "wraps", "thread"] {
+        let report = ask(&question(&python, folder.path(), HIDES, &[how], Some(GIB)));
+        assert_eq!((report.end, report.exit_code(), report.fits), (End::OutOfMemory, 3, Some(false)), "{how}");
+        assert!(report.out_of_memory.unwrap().line.contains("train.py:8 in step") && report.cards.is_empty(), "{how}");
+    }
+}
+
+/// It would fit with half its batch if nothing held on to what the first try had allocated.
+const TRIES_AGAIN: &str = r#"
+import gc, torch
+gc.disable()
+
+def hold(elements):
+    first = torch.empty(elements, device="cuda")
+    return first, torch.empty(elements, device="cuda")
+
+try:
+    hold(150 << 20)
+except torch.OutOfMemoryError:
+    pass
+assert torch.cuda.memory_allocated() == 0, torch.cuda.memory_allocated()
+optimizer = torch.optim.SGD([torch.zeros(4, device="cuda", requires_grad=True)], 0.1)
+optimizer.step()
+"#;
+
+#[test]
+fn what_a_program_held_when_memory_ran_out_is_let_go() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let report = ask(&question(&python, folder.path(), TRIES_AGAIN, &[], Some(GIB)));
+    assert_eq!((report.end, report.caught), (End::Done, 1), "{:?}", report.error);
 }
 
 #[test]

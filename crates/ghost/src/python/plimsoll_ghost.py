@@ -143,6 +143,7 @@ class Steps:
 
     def count(self, optimizer):
         self.counts[optimizer] = self.counts.get(optimizer, 0) + 1
+        self.ghost.went_on()
         if self.counts[optimizer] <= self.done:
             return
         self.done = self.counts[optimizer]
@@ -169,6 +170,8 @@ class Ghost:
         self.paths = Paths(torch)
         self.optimizers = weakref.WeakSet()
         self.finished = False
+        # Whether memory ran out, and no optimizer has stepped since.
+        self.out = False
         self.ending = threading.RLock()
         self.library = ctypes.CDLL(None)
 
@@ -180,7 +183,14 @@ class Ghost:
         atexit.register(self.finish, "end")
 
     def out_of_memory(self, device, wanted, total, free):
-        self.describe("oom", wanted=wanted, total=total, free=free, stack=stack_of_main_thread())
+        self.out = True
+        self.describe("oom", wanted=wanted, total=total, free=free, stack=stack_of_program())
+
+    def went_on(self):
+        """A step of any optimizer: steps that repeat earlier ones, of a new optimizer, are not written down otherwise."""
+        if self.out:
+            self.out = False
+            self.notes.add("went_on")
 
     def counters(self):
         return self.torch._C._cuda_memoryStats(self.torch.cuda.current_device())
@@ -275,12 +285,27 @@ def put_optimizer(found, optimizer):
             put(found, "optimizer", str(name), tensor)
 
 
-def stack_of_main_thread():
-    """Where the program is: also for what happens on the threads of the backward pass."""
-    main = threading.main_thread().ident
-    frame = sys._current_frames().get(main)
-    lines = traceback.extract_stack(frame) if frame else []
-    return [[line.filename, line.lineno, line.name] for line in lines]
+def stack_of_program():
+    """Where the program is: on this thread, or on the main one for what happens on the threads of the backward pass.
+    Our own frame is not looked at: whoever holds it holds itself, and with it the tensors of all its callers."""
+    frame = sys._getframe(1).f_back or sys._current_frames().get(threading.main_thread().ident)
+    try:
+        lines = traceback.extract_stack(frame) if frame else []
+        return [[line.filename, line.lineno, line.name] for line in lines]
+    finally:
+        del frame
+
+
+def cause_of(error, out):
+    """What a program died of: an error of memory that it wrapped into another, if it has not gone on since."""
+    found = error
+    seen = set()
+    while out and found is not None and id(found) not in seen:
+        if type(found).__name__ == "OutOfMemoryError":
+            return found
+        seen.add(id(found))
+        found = found.__cause__ or found.__context__
+    return error
 
 
 class Answers:
@@ -605,8 +630,10 @@ def watch_the_end(ghost):
     shown = sys.excepthook
 
     def excepthook(kind, error, trace):
-        place = [[line.filename, line.lineno, line.name] for line in traceback.extract_tb(trace)]
-        ghost.notes.add("error", type=kind.__name__, text=str(error), stack=place)
+        cause = cause_of(error, ghost.out)
+        lines = traceback.extract_tb(trace if cause is error else cause.__traceback__)
+        place = [[line.filename, line.lineno, line.name] for line in lines]
+        ghost.notes.add("error", type=type(cause).__name__, text=str(cause), stack=place)
         ghost.finish("error")
         shown(kind, error, trace)
 
