@@ -94,20 +94,30 @@ impl Launch {
         }
         command.env("PLIMSOLL_GHOST_OUT", out).env("PLIMSOLL_GHOST_LIBRARIES", &stand_in.folder);
         command.env("TRITON_LIBCUDA_PATH", &stand_in.folder);
-        command.env("LD_PRELOAD", in_front(stand_in.preload.iter().map(|path| path.as_os_str().into()), "LD_PRELOAD"));
-        command.env("LD_LIBRARY_PATH", in_front([stand_in.absent.as_os_str().into()], "LD_LIBRARY_PATH"));
-        command.env("PYTHONPATH", in_front([python.as_os_str().into()], "PYTHONPATH"));
         // A card that is hidden, or a choice among several, was meant for cards that are there.
         command.env_remove("CUDA_VISIBLE_DEVICES");
         if let Some(world) = self.world {
             set_world(command, world);
         }
         command.envs(self.environment.iter().cloned());
+        let preload = stand_in.preload.iter().map(|path| path.as_os_str().into()).collect();
+        command.env("LD_PRELOAD", self.in_front(preload, "LD_PRELOAD"));
+        command.env("LD_LIBRARY_PATH", self.in_front(vec![stand_in.absent.as_os_str().into()], "LD_LIBRARY_PATH"));
+        command.env("PYTHONPATH", self.in_front(vec![python.as_os_str().into()], "PYTHONPATH"));
+    }
+
+    /// A list of paths in front of what the user sets, or else of what the environment has.
+    fn in_front(&self, mut paths: Vec<OsString>, key: &str) -> OsString {
+        let set = self.environment.iter().rev().find(|(name, _)| name == key);
+        let theirs = set.map_or_else(|| std::env::var_os(key), |(_, value)| Some(value.into()));
+        paths.extend(theirs.filter(|value| !value.is_empty()));
+        paths.join(std::ffi::OsStr::new(":"))
     }
 
     fn wait(&self, mut child: Child, out: &Path, stop: &AtomicBool) -> Ending {
         let group = child.id() as i32;
-        let deadline = Instant::now() + self.time_limit;
+        // None for one that lies beyond what a clock can say.
+        let deadline = Instant::now().checked_add(self.time_limit);
         let ending = loop {
             match child.try_wait() {
                 Ok(Some(status)) => {
@@ -115,7 +125,7 @@ impl Launch {
                 }
                 Err(_) => break Ending::Signal(0),
                 Ok(None) if stop.load(Ordering::Relaxed) => break Ending::Interrupted,
-                Ok(None) if Instant::now() > deadline => break Ending::TimeLimit,
+                Ok(None) if deadline.is_some_and(|deadline| Instant::now() > deadline) => break Ending::TimeLimit,
                 Ok(None) => thread::sleep(Duration::from_millis(10)),
             }
         };
@@ -185,9 +195,41 @@ fn end_group(group: i32) {
     }
 }
 
-/// A list of paths in front of what the environment has.
-fn in_front(paths: impl IntoIterator<Item = OsString>, key: &str) -> OsString {
-    let mut all: Vec<OsString> = paths.into_iter().collect();
-    all.extend(std::env::var_os(key).filter(|value| !value.is_empty()));
-    all.join(std::ffi::OsStr::new(":"))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launch(command: &[&str], environment: &[(&str, &str)]) -> Launch {
+        let card = Card {
+            name: "test-card".into(),
+            total_bytes: 1 << 30,
+            context_bytes: 0,
+            compute_capability: (8, 9),
+            multiprocessors: 128,
+            cache_bytes: 72 << 20,
+        };
+        Launch {
+            command: command.iter().map(ToString::to_string).collect(),
+            card,
+            steps: None,
+            time_limit: Duration::MAX,
+            world: None,
+            environment: environment.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+            show_output: false,
+        }
+    }
+
+    #[test]
+    fn paths_of_the_user_come_behind_ours() {
+        let launch = launch(&["true"], &[("PYTHONPATH", "old"), ("PYTHONPATH", "src"), ("LD_PRELOAD", "")]);
+        assert_eq!(launch.in_front(vec!["/ours".into()], "PYTHONPATH"), "/ours:src");
+        assert_eq!(launch.in_front(vec!["/a".into(), "/b".into()], "LD_PRELOAD"), "/a:/b");
+    }
+
+    #[test]
+    fn a_time_limit_beyond_all_clocks_is_none() {
+        let child = Command::new("sh").args(["-c", "exit 7"]).process_group(0).spawn().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(launch(&["true"], &[]).wait(child, folder.path(), &AtomicBool::new(false)), Ending::Exit(7));
+    }
 }

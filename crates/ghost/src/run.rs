@@ -25,6 +25,8 @@ pub enum GhostError {
     Start { command: String, cause: io::Error },
     #[error("{path}: {cause}")]
     Folder { path: PathBuf, cause: io::Error },
+    #[error("{path}: LD_PRELOAD cannot name a folder with a space or a colon, and there is no /tmp")]
+    Unnameable { path: PathBuf },
     #[error("the program never imported torch (it ended with {ending})")]
     NoTorch { ending: String },
     #[error("the program never used CUDA (it ended with {ending})")]
@@ -43,6 +45,7 @@ impl GhostError {
             GhostError::StandIn(_) | GhostError::Folder { .. } => {
                 "check the path, its permissions and the space left".into()
             }
+            GhostError::Unnameable { .. } => "set TMPDIR to a folder without them".into(),
             GhostError::Start { .. } => {
                 "give the command as you would run it, e.g. `plimsoll ghost -- python train.py`".into()
             }
@@ -62,6 +65,7 @@ impl GhostError {
             self,
             GhostError::Python(_)
                 | GhostError::Start { .. }
+                | GhostError::Unnameable { .. }
                 | GhostError::StandIn(StandInError::Machine)
                 | GhostError::NoTorch { .. }
                 | GhostError::NoCuda { .. }
@@ -96,14 +100,26 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> Result<Scratch, GhostError> {
-        let path = std::env::temp_dir().join(
-            format!("plimsoll-ghost-{}-{:?}", std::process::id(), Instant::now())
-                .replace([' ', '{', '}', ':', ','], ""),
-        );
-        let made = fs::create_dir_all(path.join("out")).and_then(|()| fs::create_dir_all(path.join("libraries")));
+        let name = format!("plimsoll-ghost-{}-{:?}", std::process::id(), Instant::now())
+            .replace([' ', '{', '}', ':', ','], "");
+        let path = scratch_place(std::env::temp_dir())?.join(name);
+        let made = fs::create_dir(&path)
+            .and_then(|()| fs::create_dir(path.join("out")))
+            .and_then(|()| fs::create_dir(path.join("libraries")));
         made.map_err(|cause| GhostError::Folder { path: path.clone(), cause })?;
         Ok(Scratch(path))
     }
+}
+
+/// The folder for temporary files, or where LD_PRELOAD could not name it, which splits at spaces and colons, another.
+fn scratch_place(usual: PathBuf) -> Result<PathBuf, GhostError> {
+    let nameable = |path: &Path| !path.as_os_str().as_encoded_bytes().iter().any(|byte| b" :\t\n;".contains(byte));
+    let absolute = std::path::absolute(&usual).unwrap_or_else(|_| usual.clone());
+    if nameable(&absolute) {
+        return Ok(absolute);
+    }
+    let others = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from);
+    others.into_iter().find(|place| place.is_dir()).ok_or(GhostError::Unnameable { path: absolute })
 }
 
 impl Drop for Scratch {
@@ -211,5 +227,18 @@ impl Report {
             End::Failed | End::TimeLimit => 1,
             End::Interrupted => 130,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scratch_folder_can_be_named_by_the_loader_and_is_not_made_where_none_is() {
+        for odd in ["/data/my files", "/data/a:b"] {
+            assert_eq!(scratch_place(odd.into()).unwrap(), Path::new("/tmp"));
+        }
+        assert_eq!(scratch_place("/no/such/folder".into()).unwrap(), Path::new("/no/such/folder"));
     }
 }
