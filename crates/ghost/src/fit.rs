@@ -153,7 +153,7 @@ pub enum FitError {
     Ghost(#[from] GhostError),
     #[error("with {name} = {batch} the program failed for another reason than memory{why}")]
     Failed { name: String, batch: u64, why: String },
-    #[error("stopped by Ctrl-C")]
+    #[error("interrupted by Ctrl-C, SIGTERM or SIGHUP")]
     Interrupted,
 }
 

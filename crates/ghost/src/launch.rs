@@ -3,13 +3,15 @@
 use crate::card::Card;
 use crate::python::Torch;
 use crate::stand_in::StandIn;
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -41,9 +43,54 @@ pub enum Ending {
     Interrupted,
 }
 
+/// How it ended, and the last lines of its stderr where those were not shown.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    pub ending: Ending,
+    pub last_words: Vec<String>,
+}
+
+/// The end of what a program says on stderr.
+struct LastWords {
+    bytes: Arc<Mutex<VecDeque<u8>>>,
+    done: mpsc::Receiver<()>,
+}
+
+impl LastWords {
+    const MOST_BYTES: usize = 16 << 10;
+    const MOST_LINES: usize = 20;
+
+    fn listen(mut stderr: ChildStderr) -> LastWords {
+        let bytes = Arc::new(Mutex::new(VecDeque::new()));
+        let (kept, (say_done, done)) = (bytes.clone(), mpsc::channel());
+        thread::spawn(move || {
+            let mut part = [0; 4096];
+            while let Ok(count @ 1..) = stderr.read(&mut part) {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.extend(&part[..count]);
+                let surplus = kept.len().saturating_sub(Self::MOST_BYTES);
+                kept.drain(..surplus);
+            }
+            let _ = say_done.send(());
+        });
+        LastWords { bytes, done }
+    }
+
+    /// The program is gone; something that it started and that could not be ended may hold its stderr open for ever.
+    fn lines(self) -> Vec<String> {
+        let _ = self.done.recv_timeout(Duration::from_secs(1));
+        let bytes: Vec<u8> = self.bytes.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        let text = String::from_utf8_lossy(&bytes);
+        // Bars of progress begin lines anew without ending them.
+        let shown = text.lines().map(|line| line.rsplit('\r').next().unwrap_or(line).trim_end());
+        let lines: Vec<String> = shown.filter(|line| !line.is_empty()).map(String::from).collect();
+        lines[lines.len().saturating_sub(Self::MOST_LINES)..].to_vec()
+    }
+}
+
 impl Launch {
     /// Runs it, with the notes of the program's side in `out`.
-    pub fn run(&self, torch: &Torch, stand_in: &StandIn, out: &Path, stop: &AtomicBool) -> io::Result<Ending> {
+    pub fn run(&self, torch: &Torch, stand_in: &StandIn, out: &Path, stop: &AtomicBool) -> io::Result<Ended> {
         let python = stand_in.folder.join("python");
         fs::create_dir_all(&python)?;
         fs::write(python.join("sitecustomize.py"), SITECUSTOMIZE)?;
@@ -54,8 +101,10 @@ impl Launch {
         self.set_environment(&mut command, torch, stand_in, out, &python);
         self.set_output(&mut command)?;
         die_with_us(&mut command);
-        let child = command.spawn()?;
-        Ok(self.wait(child, out, stop))
+        let mut child = command.spawn()?;
+        let words = child.stderr.take().map(LastWords::listen);
+        let ending = self.wait(child, out, stop);
+        Ok(Ended { ending, last_words: words.map_or_else(Vec::new, LastWords::lines) })
     }
 
     /// stdout is data of ours: what the program prints there is talk.
@@ -69,7 +118,7 @@ impl Launch {
             // SAFETY: just made, and nobody else's.
             command.stdout(unsafe { <Stdio as std::os::fd::FromRawFd>::from_raw_fd(talk) });
         } else {
-            command.stdout(Stdio::null()).stderr(Stdio::null());
+            command.stdout(Stdio::null()).stderr(Stdio::piped());
         }
         Ok(())
     }
@@ -130,8 +179,8 @@ impl Launch {
             }
         };
         match ending {
-            Ending::TimeLimit => ask_to_finish(&mut child, GRACE),
-            Ending::Interrupted => ask_to_finish(&mut child, SHORT_GRACE),
+            Ending::TimeLimit => ask_to_finish(&mut child, out, GRACE),
+            Ending::Interrupted => ask_to_finish(&mut child, out, SHORT_GRACE),
             Ending::Exit(_) | Ending::Signal(_) => {}
         }
         end_group(group);
@@ -153,10 +202,11 @@ fn die_with_us(command: &mut Command) {
     };
 }
 
-/// How long a program is given to write down what it knows.
-const GRACE: Duration = Duration::from_secs(20);
+/// How long a program is given to hear that it is to end, and then to write down what it knows: a long history takes
+/// minutes.
+const GRACE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(300));
 /// The same when somebody waits at the keyboard.
-const SHORT_GRACE: Duration = Duration::from_secs(15);
+const SHORT_GRACE: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(15));
 
 /// What `torchrun` would set for the first of so many ranks.
 fn set_world(command: &mut Command, world: usize) {
@@ -165,13 +215,37 @@ fn set_world(command: &mut Command, world: usize) {
     command.envs(facts).env("LOCAL_WORLD_SIZE", "1").env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", "29500");
 }
 
-fn ask_to_finish(child: &mut Child, grace: Duration) {
-    // SAFETY: a signal to the process that we started and have not reaped.
-    unsafe { libc::kill(child.id() as i32, libc::SIGUSR2) };
-    let deadline = Instant::now() + grace;
-    while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
+/// Everybody who writes notes is asked: the program may be a child of what was started.
+fn ask_to_finish(child: &mut Child, out: &Path, (to_hear, to_write): (Duration, Duration)) {
+    let asked = processes_with(out, "notes");
+    for process in asked.iter().filter(|process| runs(**process)) {
+        // SAFETY: a signal to a process that descends from the one we started, and listens for it.
+        unsafe { libc::kill(*process, libc::SIGUSR2) };
+    }
+    let started = Instant::now();
+    while asked.iter().any(|process| runs(*process)) {
+        let patience = if processes_with(out, "ending").is_empty() { to_hear } else { to_write };
+        if started.elapsed() > patience {
+            break;
+        }
+        // Reaps it, so that it is seen to be gone.
+        let _ = child.try_wait();
         thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// The processes that have left a file of this kind.
+fn processes_with(out: &Path, kind: &str) -> Vec<i32> {
+    let files = fs::read_dir(out).into_iter().flatten().flatten().map(|entry| entry.path());
+    let files = files.filter(|path| path.extension().is_some_and(|name| name == kind));
+    files.filter_map(|path| path.file_stem()?.to_str()?.parse().ok()).collect()
+}
+
+/// Whether it is there and not just waiting to be reaped.
+fn runs(process: i32) -> bool {
+    let state = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let after_name = state.rsplit(')').next().unwrap_or_default().trim_start();
+    !after_name.is_empty() && !after_name.starts_with(['Z', 'X'])
 }
 
 /// Ends processes that left the program's group and still carry its environment: nothing else has this folder in it.
@@ -224,6 +298,30 @@ mod tests {
         let launch = launch(&["true"], &[("PYTHONPATH", "old"), ("PYTHONPATH", "src"), ("LD_PRELOAD", "")]);
         assert_eq!(launch.in_front(vec!["/ours".into()], "PYTHONPATH"), "/ours:src");
         assert_eq!(launch.in_front(vec!["/a".into(), "/b".into()], "LD_PRELOAD"), "/a:/b");
+    }
+
+    #[test]
+    fn the_last_lines_of_stderr_are_kept() {
+        let mut command = Command::new("sh");
+        let script = "seq 1000 >&2; printf '10%%\\r50%%\\r100%%\\n\\nbad config' >&2";
+        let mut child = command.args(["-c", script]).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = LastWords::listen(child.stderr.take().unwrap()).lines();
+        child.wait().unwrap();
+        assert_eq!((lines.len(), lines[0].as_str()), (20, "983"));
+        assert_eq!(lines[17..], ["1000", "100%", "bad config"]);
+    }
+
+    #[test]
+    fn a_process_that_waits_to_be_reaped_does_not_run() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let process = child.id() as i32;
+        assert!(runs(process));
+        child.kill().unwrap();
+        while runs(process) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        child.wait().unwrap();
+        assert!(!runs(process));
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub enum Note {
         version: String,
     },
     Compiled,
+    /// It came to use the card.
+    Cuda,
     BeforeStep(Mark),
     Step(Mark),
     Oom(Mark),
@@ -36,6 +38,9 @@ pub enum Note {
         stats: Value,
         card_peak: u64,
         guessed: Vec<String>,
+        /// Whether it was too long to be kept whole.
+        #[serde(default)]
+        cut: bool,
     },
     Problem {
         text: String,
@@ -90,6 +95,17 @@ impl Notes {
         (peak.unwrap_or(0), self.notes.len())
     }
 
+    /// What PyTorch counted at its highest, where the history does not go back to the beginning.
+    pub fn counted(&self) -> Option<(u64, u64)> {
+        self.notes.iter().find_map(|note| match note {
+            Note::History { stats, cut: true, .. } => {
+                let peak = |key: &str| stats[key]["all"]["peak"].as_u64().unwrap_or(0);
+                Some((peak("allocated_bytes"), peak("reserved_bytes")))
+            }
+            _ => None,
+        })
+    }
+
     /// The moments at which addresses were written down, in order.
     pub fn marks(&self) -> impl Iterator<Item = &Mark> {
         self.notes.iter().filter_map(|note| match note {
@@ -132,6 +148,19 @@ mod tests {
         assert_eq!(notes.notes.len(), 3);
         assert_eq!(notes.steps().map(|mark| (mark.step, mark.allocations)).collect::<Vec<_>>(), [(1, 9)]);
         assert_eq!(notes.marks().next().unwrap().tensors[0].1, "a.b");
+    }
+
+    #[test]
+    fn what_pytorch_counted_stands_in_for_a_history_that_was_cut() {
+        let history = |cut: bool| Note::History {
+            why: "end".into(),
+            stats: serde_json::json!({"allocated_bytes": {"all": {"peak": 5}}, "reserved_bytes": {"all": {"peak": 9}}}),
+            card_peak: 9,
+            guessed: Vec::new(),
+            cut,
+        };
+        let counted = |cut| Notes { notes: vec![history(cut)], history: None }.counted();
+        assert_eq!((counted(true), counted(false)), (Some((5, 9)), None));
     }
 
     #[test]

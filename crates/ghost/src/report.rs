@@ -122,6 +122,8 @@ pub struct Report {
     pub out_of_memory: Option<OutOfMemory>,
     /// What the program failed with, where it was not memory.
     pub error: Option<ProgramError>,
+    /// The last lines that a program that failed wrote to stderr, where they were not shown.
+    pub last_words: Vec<String>,
     /// Times that the program ran out of memory and went on.
     pub caught: usize,
     /// Empty where the run does not tell: see `remarks`.
@@ -141,6 +143,7 @@ pub struct Findings<'a> {
     pub account: &'a Account,
     pub settings: &'a Settings,
     pub ending: Ending,
+    pub last_words: &'a [String],
     /// Ranks of a distributed training.
     pub world: Option<usize>,
     pub seconds: f64,
@@ -170,6 +173,7 @@ impl Findings<'_> {
             caught: self.notes.out_of_memory().count() - usize::from(end == End::OutOfMemory && oom.is_some()),
             out_of_memory: oom.filter(|_| end == End::OutOfMemory),
             error: self.program_error(end),
+            last_words: if end == End::Failed { self.last_words.to_vec() } else { Vec::new() },
             cards: if self.tells_of_other_cards(end) { self.verdicts() } else { Vec::new() },
             guessed,
             remarks: self.remarks(end),
@@ -276,7 +280,12 @@ impl Findings<'_> {
     /// A run that was cut short took less than the program takes, and one that caught errors of memory took what this
     /// card has.
     fn tells_of_other_cards(&self, end: End) -> bool {
-        !matches!(end, End::OutOfMemory | End::Failed) && self.notes.out_of_memory().next().is_none()
+        let came_far = match end {
+            End::Steps | End::Done => true,
+            End::TimeLimit | End::Interrupted => self.notes.steps().next().is_some(),
+            End::OutOfMemory | End::Failed => false,
+        };
+        came_far && self.notes.out_of_memory().next().is_none()
     }
 
     fn verdicts(&self) -> Vec<Verdict> {
@@ -308,6 +317,9 @@ impl Findings<'_> {
                 "torch.compile: modules are not named from there on, and numbers that the program looks at are zeros"
                     .into(),
             );
+        }
+        if self.notes.counted().is_some() {
+            remarks.push("the history is longer than what is kept of it: peaks are PyTorch's own, shares and steps are those of its end".into());
         }
         if self.settings.collects_garbage {
             remarks.push("garbage_collection_threshold is PyTorch's own in the run, and left out of the verdicts for other cards".into());

@@ -232,9 +232,12 @@ fn programs_that_never_come_to_a_card_are_told_apart() {
     let without_torch = question(&python, folder.path(), "print('hello')", &[], None);
     let error = without_torch.ask(&AtomicBool::new(false)).unwrap_err();
     assert!(matches!(error, GhostError::NoTorch { .. }) && error.is_input(), "{error}");
-    let on_the_cpu = question(&python, folder.path(), "import torch; torch.ones(2)", &[], None);
-    let error = on_the_cpu.ask(&AtomicBool::new(false)).unwrap_err();
-    assert!(matches!(error, GhostError::NoCuda { .. }), "{error}");
+    let steps = "import torch\nx = torch.ones(2, requires_grad=True)\noptimizer = torch.optim.SGD([x], 0.1)\nx.sum().backward()\noptimizer.step()";
+    for program in ["import torch; torch.ones(2)", steps] {
+        let on_the_cpu = question(&python, folder.path(), program, &[], None);
+        let error = on_the_cpu.ask(&AtomicBool::new(false)).unwrap_err();
+        assert!(matches!(error, GhostError::NoCuda { .. }), "{error}");
+    }
 }
 
 #[test]
@@ -260,6 +263,70 @@ fn a_program_that_is_interrupted_says_so_and_leaves_no_process() {
     let processes = std::process::Command::new("ps").args(["-eo", "args"]).output().unwrap();
     let processes = String::from_utf8_lossy(&processes.stdout);
     assert!(!processes.contains("sleep 98765") && !processes.contains("sleep 98766"), "{processes}");
+}
+
+/// Sizes that depend on values: the largest, the known, or a guess that is named.
+const SIZES: &str = r#"
+import torch
+x = torch.randn(1000, 8, device="cuda")
+found, inverse, counts = torch.unique(x, return_inverse=True, return_counts=True)
+assert (found.shape, inverse.shape, counts.shape) == ((8000,), (1000, 8), (8000,))
+assert torch.unique(x, dim=0).shape == x.shape and torch.unique_consecutive(x).shape == (8000,)
+assert torch.unique_consecutive(x, dim=0).shape == x.shape
+sparse = torch.sparse_coo_tensor(torch.randint(0, 9, (2, 100), device="cuda"), torch.ones(100, device="cuda"), (9, 9))
+assert sparse.coalesce()._nnz() == 81
+numbers = torch.randint(0, 4, (1000,), device="cuda")
+assert torch.bincount(numbers, minlength=4).shape == (4,)
+assert torch.bincount(torch.tensor([1, 5, 2]).cuda()).shape == (6,)
+assert torch.repeat_interleave(x, torch.full((1000,), 3).cuda(), dim=0).shape == (3000, 8)
+assert torch.repeat_interleave(x, numbers, dim=0, output_size=1500).shape == (1500, 8)
+assert torch.repeat_interleave(x, numbers, dim=0).shape == x.shape
+"#;
+
+#[test]
+fn sizes_that_depend_on_values_are_the_largest_or_named_as_guessed() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let report = ask(&question(&python, folder.path(), SIZES, &[], None));
+    assert_eq!(report.end, End::Done, "{:?}", report.error);
+    assert_eq!((report.lower_bound, &report.guessed[..]), (true, &["repeat_interleave".to_string()][..]));
+}
+
+/// Trains in a child that is forked before CUDA is used, or replays what a graph captured.
+const ELSEWHERE: &str = r#"
+import multiprocessing, sys, torch
+
+def train(graph):
+    model = torch.nn.Linear(1024, 1024).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    inputs = torch.zeros(1024, 1024, device="cuda")
+    def step():
+        model(inputs).sum().backward()
+        optimizer.step()
+    step()
+    if graph:
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            step()
+        captured.replay()
+
+if sys.argv[1] == "graph":
+    train(True)
+else:
+    child = multiprocessing.get_context("fork").Process(target=train, args=(False,))
+    child.start()
+    child.join()
+"#;
+
+#[test]
+fn a_training_in_a_forked_child_and_one_in_a_graph_are_seen() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for (how, steps) in [("fork", 1), ("graph", 2)] {
+        let report = ask(&question(&python, folder.path(), ELSEWHERE, &[how], None));
+        assert_eq!((report.end, report.steps.len()), (End::Done, steps), "{how}: {:?}", report.error);
+        assert!(report.peak_allocated_bytes > 8 << 20);
+    }
 }
 
 /// A distributed training whose other ranks are not there.

@@ -222,7 +222,7 @@ fn verdict(answer: &Answer) -> Result<(), Failure> {
 pub fn told(report: &Report) -> Result<(), Failure> {
     match report.exit_code() {
         0 => Ok(()),
-        130 => Err(Failure::interrupted()),
+        130 => Err(interrupted()),
         _ => Err(Failure::failed(cause(report), "`plimsoll ghost --show-output` shows what it says")),
     }
 }
@@ -239,7 +239,7 @@ fn cause(report: &Report) -> String {
         ),
         (None, End::OutOfMemory) => format!("it does not fit on {}", report.card.name),
         (None, End::TimeLimit) => "the time limit came before the steps were done".into(),
-        (None, End::Interrupted) => "stopped by Ctrl-C".into(),
+        (None, End::Interrupted) => INTERRUPTED.into(),
         (None, _) => report.error.as_ref().map_or_else(
             || "the program failed".into(),
             |error| format!("the program failed: {}: {} at {}", error.kind, error.text, error.line),
@@ -261,7 +261,17 @@ fn hints(answer: &Answer) -> Vec<String> {
     }
 }
 
+/// Which of them it was is not told to us.
+const INTERRUPTED: &str = "interrupted by Ctrl-C, SIGTERM or SIGHUP";
+
+fn interrupted() -> Failure {
+    Failure { code: Code::Interrupted, message: INTERRUPTED.into(), hints: vec![] }
+}
+
 fn failure(error: GhostError) -> Failure {
+    if matches!(error, GhostError::Interrupted) {
+        return interrupted();
+    }
     let (message, hint) = (error.to_string(), error.hint());
     if error.is_input() { Failure::bad_input(message, hint) } else { Failure::failed(message, hint) }
 }
@@ -279,7 +289,7 @@ fn find_fit(arguments: &Arguments, question: &Question, range: &str, stop: &Atom
     }
     match fit.batch {
         Some(_) => Ok(()),
-        None if stop.load(Ordering::Relaxed) => Err(Failure::interrupted()),
+        None if stop.load(Ordering::Relaxed) => Err(interrupted()),
         None => Err(Failure {
             code: Code::DoesNotFit,
             message: format!("not even {} = {} fits on {}", search.name, search.lowest, question.card.name),
@@ -295,7 +305,7 @@ fn fit_failure(error: FitError) -> Failure {
     match error {
         FitError::Ghost(error) => failure(error),
         FitError::Search(error) => Failure::bad_input(error.to_string(), FIT_EXAMPLE),
-        FitError::Interrupted => Failure::interrupted(),
+        FitError::Interrupted => interrupted(),
         FitError::Failed { .. } => Failure::failed(error.to_string(), "--show-output shows what it says"),
     }
 }
@@ -373,7 +383,7 @@ fn compare(arguments: &Arguments, question: &Question, stop: &AtomicBool) -> Res
         let command = question.command.iter().cloned().chain(more.split_whitespace().map(String::from)).collect();
         let report = Question { command, ..question.clone() }.ask(stop).map_err(failure)?;
         if report.end == End::Interrupted {
-            return Err(Failure::interrupted());
+            return Err(interrupted());
         }
         say(&compared_line(more, &report));
         all.push(Tried { arguments: more.into(), report });
