@@ -222,7 +222,7 @@ fn verdict(answer: &Answer) -> Result<(), Failure> {
 pub fn told(report: &Report) -> Result<(), Failure> {
     match report.exit_code() {
         0 => Ok(()),
-        130 => Err(interrupted()),
+        130 => Err(Failure::interrupted()),
         _ => Err(Failure::failed(cause(report), "`plimsoll ghost --show-output` shows what it says")),
     }
 }
@@ -239,7 +239,7 @@ fn cause(report: &Report) -> String {
         ),
         (None, End::OutOfMemory) => format!("it does not fit on {}", report.card.name),
         (None, End::TimeLimit) => "the time limit came before the steps were done".into(),
-        (None, End::Interrupted) => INTERRUPTED.into(),
+        (None, End::Interrupted) => Failure::interrupted().message,
         (None, _) => report.error.as_ref().map_or_else(
             || "the program failed".into(),
             |error| format!("the program failed: {}: {} at {}", error.kind, error.text, error.line),
@@ -261,16 +261,9 @@ fn hints(answer: &Answer) -> Vec<String> {
     }
 }
 
-/// Which of them it was is not told to us.
-const INTERRUPTED: &str = "interrupted by Ctrl-C, SIGTERM or SIGHUP";
-
-fn interrupted() -> Failure {
-    Failure { code: Code::Interrupted, message: INTERRUPTED.into(), hints: vec![] }
-}
-
 fn failure(error: GhostError) -> Failure {
     if matches!(error, GhostError::Interrupted) {
-        return interrupted();
+        return Failure::interrupted();
     }
     let (message, hint) = (error.to_string(), error.hint());
     if error.is_input() { Failure::bad_input(message, hint) } else { Failure::failed(message, hint) }
@@ -289,7 +282,7 @@ fn find_fit(arguments: &Arguments, question: &Question, range: &str, stop: &Atom
     }
     match fit.batch {
         Some(_) => Ok(()),
-        None if stop.load(Ordering::Relaxed) => Err(interrupted()),
+        None if stop.load(Ordering::Relaxed) => Err(Failure::interrupted()),
         None => Err(Failure {
             code: Code::DoesNotFit,
             message: format!("not even {} = {} fits on {}", search.name, search.lowest, question.card.name),
@@ -305,7 +298,7 @@ fn fit_failure(error: FitError) -> Failure {
     match error {
         FitError::Ghost(error) => failure(error),
         FitError::Search(error) => Failure::bad_input(error.to_string(), FIT_EXAMPLE),
-        FitError::Interrupted => interrupted(),
+        FitError::Interrupted => Failure::interrupted(),
         FitError::Failed { .. } => Failure::failed(error.to_string(), "--show-output shows what it says"),
     }
 }
@@ -383,7 +376,7 @@ fn compare(arguments: &Arguments, question: &Question, stop: &AtomicBool) -> Res
         let command = question.command.iter().cloned().chain(more.split_whitespace().map(String::from)).collect();
         let report = Question { command, ..question.clone() }.ask(stop).map_err(failure)?;
         if report.end == End::Interrupted {
-            return Err(interrupted());
+            return Err(Failure::interrupted());
         }
         say(&compared_line(more, &report));
         all.push(Tried { arguments: more.into(), report });
