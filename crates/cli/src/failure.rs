@@ -38,9 +38,10 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// By Ctrl-C.
+    /// By one of them: which it was is not told to us.
     pub fn interrupted() -> Failure {
-        Failure { code: Code::Interrupted, message: "stopped by Ctrl-C".into(), hints: vec![] }
+        let message = "interrupted by Ctrl-C, SIGTERM or SIGHUP".into();
+        Failure { code: Code::Interrupted, message, hints: vec![] }
     }
 
     /// Signals cannot be heard.

@@ -1,4 +1,5 @@
 //! `plimsoll ghost` without the rest of plimsoll, for a quick look: `ghost_run [--json] MEMORY_MIB STEPS -- python train.py`.
+//! WORLD, TIME_LIMIT and QUIET of the environment are --world, --time-limit and no --show-output.
 
 use plimsoll_ghost::card::Card;
 use plimsoll_ghost::run::Question;
@@ -25,17 +26,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         card: card("h200", if memory == 0 { 143_771 } else { memory }),
         limited: memory > 0,
         steps: (steps > 0).then_some(steps),
-        time_limit: Duration::from_secs(3600),
-        world: std::env::var("WORLD").ok().and_then(|ranks| ranks.parse().ok()),
+        time_limit: Duration::from_secs(number("TIME_LIMIT").unwrap_or(3600)),
+        world: number("WORLD").map(|ranks| ranks as usize),
         environment: Vec::new(),
-        show_output: true,
+        show_output: std::env::var_os("QUIET").is_none(),
         cards: vec![card("8 GiB", 8 << 10), card("24 GiB", 24 << 10)],
     };
-    let report = question.ask(&AtomicBool::new(false))?;
+    let report = question.ask(&AtomicBool::new(false)).map_err(|error| format!("{error}\nhint: {}", error.hint()))?;
     if json {
         println!("{}", serde_json::to_string(&report)?);
     } else {
         print!("{}", text::report(&report));
     }
     std::process::exit(report.exit_code().into())
+}
+
+fn number(key: &str) -> Option<u64> {
+    std::env::var(key).ok()?.parse().ok()
 }

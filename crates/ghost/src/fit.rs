@@ -44,19 +44,17 @@ impl Search {
     }
 
     /// The batches to choose from: with a kept effective batch only those that divide it.
-    fn choices(&self) -> Vec<u64> {
-        let all = self.lowest..=self.highest;
-        if self.keep.is_some() {
-            all.filter(|batch| self.highest.is_multiple_of(*batch)).collect()
-        } else {
-            all.collect()
+    fn choices(&self) -> Choices {
+        match self.keep {
+            Some(_) => Choices::Listed(divisors(self.highest).into_iter().filter(|one| *one >= self.lowest).collect()),
+            None => Choices::From { lowest: self.lowest, count: (self.highest - self.lowest).saturating_add(1) },
         }
     }
 
     /// Fewer of them, for searches that cannot halve: doubled from the lowest, or the divisors.
     fn doubling(&self) -> Vec<u64> {
-        if self.keep.is_some() {
-            return self.choices();
+        if let Choices::Listed(listed) = self.choices() {
+            return listed;
         }
         let next = |batch: &u64| batch.checked_mul(2).filter(|batch| *batch <= self.highest);
         std::iter::successors(Some(self.lowest), next).collect()
@@ -79,6 +77,50 @@ impl Search {
         let accumulation = self.accumulation(batch).to_string();
         Ok(filled.map(|word| kept.iter().fold(word, |word, place| word.replace(place, &accumulation))).collect())
     }
+}
+
+/// Batches in rising order. A range may be too long to be listed.
+#[derive(Debug, PartialEq)]
+enum Choices {
+    From { lowest: u64, count: u64 },
+    Listed(Vec<u64>),
+}
+
+impl Choices {
+    fn count(&self) -> u64 {
+        match self {
+            Choices::From { count, .. } => *count,
+            Choices::Listed(listed) => listed.len() as u64,
+        }
+    }
+
+    fn at(&self, place: u64) -> u64 {
+        match self {
+            Choices::From { lowest, .. } => lowest.saturating_add(place),
+            Choices::Listed(listed) => listed[place as usize],
+        }
+    }
+}
+
+/// In rising order, by way of the prime factors: trying every number up to a large one would not end.
+fn divisors(number: u64) -> Vec<u64> {
+    let (mut found, mut rest, mut factor) = (vec![1], number, 2u64);
+    while rest > 1 {
+        if factor.saturating_mul(factor) > rest {
+            factor = rest;
+        }
+        let (known, mut power) = (found.len(), 1);
+        while rest.is_multiple_of(factor) {
+            rest /= factor;
+            power *= factor;
+            found.extend_from_within(..known);
+            let new = found.len() - known;
+            found[new..].iter_mut().for_each(|divisor| *divisor *= power);
+        }
+        factor += 1;
+    }
+    found.sort_unstable();
+    found
 }
 
 /// One batch that was tried.
@@ -111,7 +153,7 @@ pub enum FitError {
     Ghost(#[from] GhostError),
     #[error("with {name} = {batch} the program failed for another reason than memory{why}")]
     Failed { name: String, batch: u64, why: String },
-    #[error("stopped by Ctrl-C")]
+    #[error("interrupted by Ctrl-C, SIGTERM or SIGHUP")]
     Interrupted,
 }
 
@@ -120,11 +162,11 @@ pub enum FitError {
 pub fn search(question: &Question, search: &Search, stop: &AtomicBool, tell: impl Fn(&Try)) -> Result<Fit, FitError> {
     let choices = search.choices();
     let mut fit = Fit { batch: None, accumulation: None, tries: Vec::new(), report: None };
-    let (mut low, mut high) = (0, choices.len());
+    let (mut low, mut high) = (0, choices.count());
     // The largest first: often it fits, and nothing else has to be tried.
-    let mut next = choices.len() - 1;
+    let mut next = high.saturating_sub(1);
     while low < high && !stop.load(Ordering::Relaxed) {
-        let batch = choices[next];
+        let batch = choices.at(next);
         let report = Question { command: search.command(&question.command, batch)?, ..question.clone() }.ask(stop)?;
         let fits = judged(&report, search, batch)?;
         let accumulation = search.keep.as_ref().map(|_| search.accumulation(batch));
@@ -228,11 +270,27 @@ mod tests {
     #[test]
     fn names_in_the_command_are_filled_in_and_the_effective_batch_is_kept() {
         let search = Search::parse("batch=1..64", Some("accum")).unwrap();
-        assert_eq!(search.choices(), [1, 2, 4, 8, 16, 32, 64]);
+        assert_eq!(search.choices(), Choices::Listed(vec![1, 2, 4, 8, 16, 32, 64]));
         let command = search.command(&words("python t.py --b {batch} --a={accum}"), 16).unwrap();
         assert_eq!(command, words("python t.py --b 16 --a=4"));
         let plain = Search::parse("batch=3..9", None).unwrap();
-        assert_eq!((plain.choices().len(), plain.doubling()), (7, vec![3, 6]));
+        assert_eq!((plain.choices().count(), plain.doubling()), (7, vec![3, 6]));
+    }
+
+    #[test]
+    fn ranges_of_any_length_are_searched_without_being_listed() {
+        for text in ["batch=1..100000000000", "batch=1..18446744073709551615"] {
+            let search = Search::parse(text, None).unwrap();
+            let choices = search.choices();
+            assert_eq!((choices.count(), choices.at(choices.count() - 1)), (search.highest, search.highest));
+            assert_eq!(search.doubling().last().map(|last| last.leading_zeros()), Some(search.highest.leading_zeros()));
+            let kept = Search::parse(text, Some("accum")).unwrap().doubling();
+            assert!(kept.len() > 1 && kept.iter().all(|batch| search.highest.is_multiple_of(*batch)));
+        }
+        assert_eq!(divisors(36), [1, 2, 3, 4, 6, 9, 12, 18, 36]);
+        assert_eq!(divisors(97), [1, 97]);
+        let kept = Search::parse("batch=5..36", Some("accum")).unwrap();
+        assert_eq!(kept.doubling(), [6, 9, 12, 18, 36]);
     }
 
     #[test]

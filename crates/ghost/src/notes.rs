@@ -12,16 +12,39 @@ pub type Line = (String, i64, String);
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(tag = "note", rename_all = "snake_case")]
 pub enum Note {
-    Torch { version: String, cuda: String },
-    CpuOnly { version: String },
+    Torch {
+        version: String,
+        cuda: String,
+    },
+    CpuOnly {
+        version: String,
+    },
     Compiled,
+    /// It came to use the card.
+    Cuda,
     BeforeStep(Mark),
     Step(Mark),
     Oom(Mark),
+    /// The first step of an optimizer after memory ran out.
+    WentOn,
     End(Mark),
-    Error { r#type: String, text: String, stack: Vec<Line> },
-    History { why: String, stats: Value, card_peak: u64, guessed: Vec<String> },
-    Problem { text: String },
+    Error {
+        r#type: String,
+        text: String,
+        stack: Vec<Line>,
+    },
+    History {
+        why: String,
+        stats: Value,
+        card_peak: u64,
+        guessed: Vec<String>,
+        /// Whether it was too long to be kept whole.
+        #[serde(default)]
+        cut: bool,
+    },
+    Problem {
+        text: String,
+    },
 }
 
 /// Where things lay at a moment of the history.
@@ -72,6 +95,17 @@ impl Notes {
         (peak.unwrap_or(0), self.notes.len())
     }
 
+    /// What PyTorch counted at its highest, where the history does not go back to the beginning.
+    pub fn counted(&self) -> Option<(u64, u64)> {
+        self.notes.iter().find_map(|note| match note {
+            Note::History { stats, cut: true, .. } => {
+                let peak = |key: &str| stats[key]["all"]["peak"].as_u64().unwrap_or(0);
+                Some((peak("allocated_bytes"), peak("reserved_bytes")))
+            }
+            _ => None,
+        })
+    }
+
     /// The moments at which addresses were written down, in order.
     pub fn marks(&self) -> impl Iterator<Item = &Mark> {
         self.notes.iter().filter_map(|note| match note {
@@ -82,6 +116,12 @@ impl Notes {
 
     pub fn steps(&self) -> impl Iterator<Item = &Mark> {
         self.notes.iter().filter_map(|note| if let Note::Step(mark) = note { Some(mark) } else { None })
+    }
+
+    /// Whether memory ran out, and no optimizer stepped after that.
+    pub fn gave_up(&self) -> bool {
+        let telling = self.notes.iter().rev().find(|note| matches!(note, Note::Step(_) | Note::WentOn | Note::Oom(_)));
+        matches!(telling, Some(Note::Oom(_)))
     }
 
     pub fn out_of_memory(&self) -> impl Iterator<Item = &Mark> {
@@ -108,5 +148,27 @@ mod tests {
         assert_eq!(notes.notes.len(), 3);
         assert_eq!(notes.steps().map(|mark| (mark.step, mark.allocations)).collect::<Vec<_>>(), [(1, 9)]);
         assert_eq!(notes.marks().next().unwrap().tensors[0].1, "a.b");
+    }
+
+    #[test]
+    fn what_pytorch_counted_stands_in_for_a_history_that_was_cut() {
+        let history = |cut: bool| Note::History {
+            why: "end".into(),
+            stats: serde_json::json!({"allocated_bytes": {"all": {"peak": 5}}, "reserved_bytes": {"all": {"peak": 9}}}),
+            card_peak: 9,
+            guessed: Vec::new(),
+            cut,
+        };
+        let counted = |cut| Notes { notes: vec![history(cut)], history: None }.counted();
+        assert_eq!((counted(true), counted(false)), (Some((5, 9)), None));
+    }
+
+    #[test]
+    fn a_program_gave_up_where_no_step_follows_the_last_error_of_memory() {
+        let gave_up = |notes: &[Note]| Notes { notes: notes.to_vec(), history: None }.gave_up();
+        let (step, oom) = (Note::Step(Mark::default()), Note::Oom(Mark::default()));
+        assert!(!gave_up(&[]) && !gave_up(std::slice::from_ref(&step)));
+        assert!(gave_up(&[step.clone(), oom.clone(), Note::End(Mark::default())]));
+        assert!(!gave_up(&[oom.clone(), oom.clone(), step]) && !gave_up(&[oom, Note::WentOn]));
     }
 }

@@ -2,8 +2,12 @@
 //! takes seconds, and one without its libraries cannot be imported at all.
 
 use serde::Deserialize;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 use thiserror::Error;
 
 #[derive(Debug, Error)]
@@ -12,6 +16,8 @@ pub enum PythonError {
     NotStarted { python: String, cause: std::io::Error },
     #[error("{python} does not answer as a Python does: {answer}")]
     NotPython { python: String, answer: String },
+    #[error("{python} does not answer within {} seconds which torch it has", PATIENCE.as_secs())]
+    Silent { python: String },
     #[error("{python} has no torch")]
     NoTorch { python: String },
     #[error("the torch {version} of {python} is built without CUDA")]
@@ -21,7 +27,7 @@ pub enum PythonError {
 impl PythonError {
     pub fn hint(&self) -> &'static str {
         match self {
-            PythonError::NotStarted { .. } | PythonError::NotPython { .. } => {
+            PythonError::NotStarted { .. } | PythonError::NotPython { .. } | PythonError::Silent { .. } => {
                 "give the command as you would run it, e.g. `plimsoll ghost -- python train.py`, or name the \
                  interpreter with --python"
             }
@@ -57,6 +63,11 @@ struct Answer {
     cuda: Option<String>,
     requires: Vec<String>,
 }
+
+/// How long an interpreter may take to say which torch it has: from a network file system it may take long.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// More than any Python answers.
+const MOST_ANSWER: u64 = 1 << 20;
 
 /// Prints what is known without importing torch.
 const ASK: &str = r#"
@@ -98,13 +109,31 @@ impl Torch {
 }
 
 fn ask(python: &str) -> Result<Answer, PythonError> {
-    let mut command = Command::new(python);
-    command.args(["-c", ASK]).stdin(Stdio::null()).stderr(Stdio::null());
-    let output = command.output().map_err(|cause| PythonError::NotStarted { python: python.into(), cause })?;
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = answer_of(python)?;
     let line = text.lines().find_map(|line| line.strip_prefix("plimsoll:"));
     let answer = line.and_then(|line| serde_json::from_str(line).ok());
     answer.ok_or_else(|| PythonError::NotPython { python: python.into(), answer: text.chars().take(80).collect() })
+}
+
+/// What it prints before it ends, or before its time is up.
+fn answer_of(python: &str) -> Result<String, PythonError> {
+    let mut command = Command::new(python);
+    command.args(["-c", ASK]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let started = command.spawn();
+    let mut child = started.map_err(|cause| PythonError::NotStarted { python: python.into(), cause })?;
+    let (send, receive) = mpsc::channel();
+    if let Some(stdout) = child.stdout.take() {
+        // On a thread of its own: a program that is no Python may say nothing, or never stop.
+        thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = stdout.take(MOST_ANSWER).read_to_end(&mut bytes);
+            let _ = send.send(String::from_utf8_lossy(&bytes).into_owned());
+        });
+    }
+    let answer = receive.recv_timeout(PATIENCE);
+    let _ = child.kill();
+    let _ = child.wait();
+    answer.map_err(|_| PythonError::Silent { python: python.into() })
 }
 
 /// `12.8` is 12080.
@@ -131,13 +160,16 @@ pub(crate) fn interpreter_of(command: &[String]) -> String {
     script.and_then(|script| shebang(&script)).unwrap_or_else(|| usual_python(command))
 }
 
+/// By its name: `python`, `python3`, `python3.13t`, `pythonw`; not a script that is called after it, which would run.
 fn is_python(program: &str) -> bool {
-    Path::new(program).file_name().is_some_and(|name| name.to_string_lossy().starts_with("python"))
+    let name = Path::new(program).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let version = name.strip_prefix("python").map(|rest| rest.trim_end_matches(['t', 'd', 'w', 'm']));
+    version.is_some_and(|version| version.chars().all(|letter| letter.is_ascii_digit() || letter == '.'))
 }
 
 /// A Python named further on (`nice python train.py`), or the one of this shell.
 fn usual_python(command: &[String]) -> String {
-    let named = command.iter().find(|word| is_python(word) && !word.ends_with(".py"));
+    let named = command.iter().find(|word| is_python(word));
     named.cloned().unwrap_or_else(|| if find_program("python").is_some() { "python".into() } else { "python3".into() })
 }
 
@@ -174,6 +206,8 @@ mod tests {
         let words = |text: &str| text.split(' ').map(String::from).collect::<Vec<_>>();
         assert_eq!(interpreter_of(&words("/opt/a/bin/python3.11 train.py")), "/opt/a/bin/python3.11");
         assert_eq!(interpreter_of(&words("/no/such/launcher /b/python train.py")), "/b/python");
+        assert_eq!(interpreter_of(&words("/no/such/python_train.py /b/python3.13t")), "/b/python3.13t");
+        assert!(!is_python("./python-lab") && !is_python("python.py") && is_python("python") && is_python("python3"));
         let folder = tempfile::tempdir().unwrap();
         let script = folder.path().join("torchrun");
         std::fs::write(&script, "#!/venv/bin/python\nprint()\n").unwrap();

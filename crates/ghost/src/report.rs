@@ -24,6 +24,16 @@ pub enum End {
     Interrupted,
 }
 
+impl End {
+    fn fits(self) -> Option<bool> {
+        match self {
+            End::Steps | End::Done => Some(true),
+            End::OutOfMemory => Some(false),
+            End::Failed | End::TimeLimit | End::Interrupted => None,
+        }
+    }
+}
+
 #[derive(Clone, Debug, Serialize)]
 pub struct Step {
     pub step: usize,
@@ -96,8 +106,8 @@ pub struct Report {
     pub card: OnCard,
     pub torch: String,
     pub end: End,
-    /// Whether it ran without dying of memory, as far as it was let run.
-    pub fits: bool,
+    /// Whether it came to its steps or its end; none where something else than memory kept it from that.
+    pub fits: Option<bool>,
     /// Sizes that the stand-in does not know went into it: it may take more.
     pub lower_bound: bool,
     pub peak_allocated_bytes: u64,
@@ -112,8 +122,11 @@ pub struct Report {
     pub out_of_memory: Option<OutOfMemory>,
     /// What the program failed with, where it was not memory.
     pub error: Option<ProgramError>,
+    /// The last lines that a program that failed wrote to stderr, where they were not shown.
+    pub last_words: Vec<String>,
     /// Times that the program ran out of memory and went on.
     pub caught: usize,
+    /// Empty where the run does not tell: see `remarks`.
     pub cards: Vec<Verdict>,
     /// Functions that answered a size that the stand-in does not know.
     pub guessed: Vec<String>,
@@ -130,6 +143,7 @@ pub struct Findings<'a> {
     pub account: &'a Account,
     pub settings: &'a Settings,
     pub ending: Ending,
+    pub last_words: &'a [String],
     /// Ranks of a distributed training.
     pub world: Option<usize>,
     pub seconds: f64,
@@ -147,7 +161,7 @@ impl Findings<'_> {
             card: self.on_card(),
             torch: self.torch(),
             end,
-            fits: end != End::OutOfMemory,
+            fits: end.fits(),
             lower_bound: !guessed.is_empty(),
             peak_allocated_bytes: self.account.peak.allocated,
             peak_reserved_bytes: self.account.peak_reserved,
@@ -159,7 +173,8 @@ impl Findings<'_> {
             caught: self.notes.out_of_memory().count() - usize::from(end == End::OutOfMemory && oom.is_some()),
             out_of_memory: oom.filter(|_| end == End::OutOfMemory),
             error: self.program_error(end),
-            cards: if end == End::OutOfMemory { Vec::new() } else { self.verdicts() },
+            last_words: if end == End::Failed { self.last_words.to_vec() } else { Vec::new() },
+            cards: if self.tells_of_other_cards(end) { self.verdicts() } else { Vec::new() },
             guessed,
             remarks: self.remarks(end),
             seconds: self.seconds,
@@ -200,14 +215,17 @@ impl Findings<'_> {
             .notes
             .iter()
             .find_map(|note| if let Note::History { why, .. } = note { Some(why.as_str()) } else { None });
-        let out_of_memory = self.error().is_some_and(|(kind, ..)| kind == "OutOfMemoryError");
-        let died_after_one = self.notes.out_of_memory().next().is_some() && self.error().is_none();
+        let out_of_memory = match self.error() {
+            Some((kind, ..)) => kind == "OutOfMemoryError",
+            None => self.notes.gave_up(),
+        };
         match (self.ending, reason) {
             (Ending::Interrupted, _) => End::Interrupted,
             (Ending::TimeLimit, _) => End::TimeLimit,
             (_, Some("steps")) => End::Steps,
+            // Also where it caught the error and ended as if all were well: it did not train.
+            _ if out_of_memory => End::OutOfMemory,
             (Ending::Exit(0), _) => End::Done,
-            _ if out_of_memory || died_after_one => End::OutOfMemory,
             _ => End::Failed,
         }
     }
@@ -259,6 +277,17 @@ impl Findings<'_> {
         })
     }
 
+    /// A run that was cut short took less than the program takes, and one that caught errors of memory took what this
+    /// card has.
+    fn tells_of_other_cards(&self, end: End) -> bool {
+        let came_far = match end {
+            End::Steps | End::Done => true,
+            End::TimeLimit | End::Interrupted => self.notes.steps().next().is_some(),
+            End::OutOfMemory | End::Failed => false,
+        };
+        came_far && self.notes.out_of_memory().next().is_none()
+    }
+
     fn verdicts(&self) -> Vec<Verdict> {
         self.cards.iter().map(|card| self.verdict(card)).collect()
     }
@@ -289,6 +318,9 @@ impl Findings<'_> {
                     .into(),
             );
         }
+        if self.notes.counted().is_some() {
+            remarks.push("the history is longer than what is kept of it: peaks are PyTorch's own, shares and steps are those of its end".into());
+        }
         if self.settings.collects_garbage {
             remarks.push("garbage_collection_threshold is PyTorch's own in the run, and left out of the verdicts for other cards".into());
         }
@@ -296,6 +328,9 @@ impl Findings<'_> {
             remarks.push(format!(
                 "rank 0 of {world}: the other ranks are not there, and NCCL's own buffers are not counted"
             ));
+        }
+        if matches!(end, End::Steps | End::Done) && !self.tells_of_other_cards(end) {
+            remarks.push("other cards are not judged: the program goes by the memory that it finds".into());
         }
         if self.steps().is_empty() && end != End::OutOfMemory {
             remarks.push("no optimizer step was seen".into());

@@ -2,7 +2,7 @@
 
 use crate::account::Account;
 use crate::card::Card;
-use crate::launch::{Ending, Launch};
+use crate::launch::{Ended, Ending, Launch};
 use crate::notes::{Note, Notes};
 use crate::python::{PythonError, Torch, interpreter_of};
 use crate::report::{End, Findings, Report};
@@ -25,12 +25,18 @@ pub enum GhostError {
     Start { command: String, cause: io::Error },
     #[error("{path}: {cause}")]
     Folder { path: PathBuf, cause: io::Error },
-    #[error("the program never imported torch (it ended with {ending})")]
-    NoTorch { ending: String },
-    #[error("the program never used CUDA (it ended with {ending})")]
-    NoCuda { ending: String },
-    #[error("the program left no memory history (it ended with {ending})")]
-    NoHistory { ending: String },
+    #[error("{path}: LD_PRELOAD cannot name a folder with a space or a colon, and there is no /tmp")]
+    Unnameable { path: PathBuf },
+    #[error("the program never imported torch (it ended with {ending}){}", said(last_words))]
+    NoTorch { ending: String, last_words: Vec<String> },
+    #[error("the program never used CUDA: nothing of it ran on the GPU (it ended with {ending}){}", said(last_words))]
+    NoCuda { ending: String, last_words: Vec<String> },
+    #[error("the program left no memory history (it ended with {ending}){}", said(last_words))]
+    NoHistory { ending: String, last_words: Vec<String> },
+    #[error("the time limit came before there was anything to tell{}", said(last_words))]
+    TimeLimit { last_words: Vec<String> },
+    #[error("interrupted by Ctrl-C, SIGTERM or SIGHUP")]
+    Interrupted,
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
 }
@@ -43,6 +49,7 @@ impl GhostError {
             GhostError::StandIn(_) | GhostError::Folder { .. } => {
                 "check the path, its permissions and the space left".into()
             }
+            GhostError::Unnameable { .. } => "set TMPDIR to a folder without them".into(),
             GhostError::Start { .. } => {
                 "give the command as you would run it, e.g. `plimsoll ghost -- python train.py`".into()
             }
@@ -52,6 +59,8 @@ impl GhostError {
             }
             GhostError::NoCuda { .. } => "let it train on `cuda`: torch.cuda.is_available() is true here".into(),
             GhostError::NoHistory { .. } => "run it with --show-output to see what it says".into(),
+            GhostError::TimeLimit { .. } => "give it more with --time-limit".into(),
+            GhostError::Interrupted => "what it had written down by then was too little for a report".into(),
             GhostError::Snapshot(_) => "this is a defect of plimsoll: please report it with the torch version".into(),
         }
     }
@@ -62,6 +71,7 @@ impl GhostError {
             self,
             GhostError::Python(_)
                 | GhostError::Start { .. }
+                | GhostError::Unnameable { .. }
                 | GhostError::StandIn(StandInError::Machine)
                 | GhostError::NoTorch { .. }
                 | GhostError::NoCuda { .. }
@@ -96,14 +106,26 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> Result<Scratch, GhostError> {
-        let path = std::env::temp_dir().join(
-            format!("plimsoll-ghost-{}-{:?}", std::process::id(), Instant::now())
-                .replace([' ', '{', '}', ':', ','], ""),
-        );
-        let made = fs::create_dir_all(path.join("out")).and_then(|()| fs::create_dir_all(path.join("libraries")));
+        let name = format!("plimsoll-ghost-{}-{:?}", std::process::id(), Instant::now())
+            .replace([' ', '{', '}', ':', ','], "");
+        let path = scratch_place(std::env::temp_dir())?.join(name);
+        let made = fs::create_dir(&path)
+            .and_then(|()| fs::create_dir(path.join("out")))
+            .and_then(|()| fs::create_dir(path.join("libraries")));
         made.map_err(|cause| GhostError::Folder { path: path.clone(), cause })?;
         Ok(Scratch(path))
     }
+}
+
+/// The folder for temporary files, or where LD_PRELOAD could not name it, which splits at spaces and colons, another.
+fn scratch_place(usual: PathBuf) -> Result<PathBuf, GhostError> {
+    let nameable = |path: &Path| !path.as_os_str().as_encoded_bytes().iter().any(|byte| b" :\t\n;".contains(byte));
+    let absolute = std::path::absolute(&usual).unwrap_or_else(|_| usual.clone());
+    if nameable(&absolute) {
+        return Ok(absolute);
+    }
+    let others = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from);
+    others.into_iter().find(|place| place.is_dir()).ok_or(GhostError::Unnameable { path: absolute })
 }
 
 impl Drop for Scratch {
@@ -120,9 +142,9 @@ impl Question {
         let stand_in = StandIn::write(&torch, &scratch.0.join("libraries"))?;
         let out = scratch.0.join("out");
         let started = Instant::now();
-        let ending = self.launch().run(&torch, &stand_in, &out, stop);
-        let ending = ending.map_err(|cause| GhostError::Start { command: self.command.join(" "), cause })?;
-        self.read(&torch, &out, ending, started.elapsed().as_secs_f64())
+        let ended = self.launch().run(&torch, &stand_in, &out, stop);
+        let ended = ended.map_err(|cause| GhostError::Start { command: self.command.join(" "), cause })?;
+        self.read(&torch, &out, ended, started.elapsed().as_secs_f64())
     }
 
     fn torch(&self) -> Result<Torch, GhostError> {
@@ -146,18 +168,23 @@ impl Question {
         }
     }
 
-    fn read(&self, torch: &Torch, out: &Path, ending: Ending, seconds: f64) -> Result<Report, GhostError> {
+    fn read(&self, torch: &Torch, out: &Path, ended: Ended, seconds: f64) -> Result<Report, GhostError> {
         let notes = Notes::of_run(out);
-        let Some(history) = &notes.history else { return Err(why_none(torch, &notes, ending)) };
+        let Some(history) = &notes.history else { return Err(why_none(torch, &notes, ended)) };
         let snapshot = Snapshot::open(history)?;
-        let account = Account::of(&snapshot, &notes);
+        let mut account = Account::of(&snapshot, &notes);
+        if let Some((allocated, reserved)) = notes.counted() {
+            account.peak.allocated = account.peak.allocated.max(allocated);
+            account.peak_reserved = account.peak_reserved.max(reserved);
+        }
         let findings = Findings {
             card: &self.card,
             limited: self.limited,
             notes: &notes,
             account: &account,
             settings: &snapshot.settings,
-            ending,
+            ending: ended.ending,
+            last_words: &ended.last_words,
             world: self.world,
             seconds,
             cards: &self.cards,
@@ -171,7 +198,13 @@ impl Question {
     }
 }
 
-fn why_none(torch: &Torch, notes: &Notes, ending: Ending) -> GhostError {
+fn why_none(torch: &Torch, notes: &Notes, ended: Ended) -> GhostError {
+    let Ended { ending, last_words } = ended;
+    match ending {
+        Ending::TimeLimit => return GhostError::TimeLimit { last_words },
+        Ending::Interrupted => return GhostError::Interrupted,
+        Ending::Exit(_) | Ending::Signal(_) => {}
+    }
     let ending = ending.words();
     for note in &notes.notes {
         match note {
@@ -179,16 +212,26 @@ fn why_none(torch: &Torch, notes: &Notes, ending: Ending) -> GhostError {
                 return PythonError::NoCuda { python: torch.python.clone(), version: version.clone() }.into();
             }
             Note::Error { r#type, text, .. } => {
-                return GhostError::NoHistory { ending: format!("{type}: {text}") };
+                return GhostError::NoHistory { ending: format!("{type}: {text}"), last_words };
             }
             _ => {}
         }
     }
-    match notes.notes.first() {
-        None => GhostError::NoTorch { ending },
-        Some(_) if notes.notes.len() == 1 => GhostError::NoCuda { ending },
-        Some(_) => GhostError::NoHistory { ending },
+    if notes.notes.is_empty() {
+        GhostError::NoTorch { ending, last_words }
+    } else if notes.notes.contains(&Note::Cuda) {
+        GhostError::NoHistory { ending, last_words }
+    } else {
+        GhostError::NoCuda { ending, last_words }
     }
+}
+
+/// The end of what a program said, below what is said about it.
+fn said(last_words: &[String]) -> String {
+    if last_words.is_empty() {
+        return String::new();
+    }
+    format!("; its last words:\n  {}", last_words.join("\n  "))
 }
 
 impl Ending {
@@ -197,7 +240,7 @@ impl Ending {
             Ending::Exit(code) => format!("exit code {code}"),
             Ending::Signal(number) => format!("signal {number}"),
             Ending::TimeLimit => "the time limit".into(),
-            Ending::Interrupted => "Ctrl-C".into(),
+            Ending::Interrupted => "a signal to end".into(),
         }
     }
 }
@@ -211,5 +254,44 @@ impl Report {
             End::Failed | End::TimeLimit => 1,
             End::Interrupted => 130,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_kept_a_program_from_a_history_is_said_with_its_last_words() {
+        let torch = Torch {
+            python: "python".into(),
+            version: "2.11".into(),
+            cuda: 13_000,
+            cudnn: None,
+            nccl: None,
+            libraries: "/".into(),
+            packages: "/".into(),
+        };
+        let why = |notes: &[Note], ending| {
+            let last_words = vec!["SyntaxError: invalid syntax".to_string()];
+            let notes = Notes { notes: notes.to_vec(), history: None };
+            why_none(&torch, &notes, Ended { ending, last_words })
+        };
+        let imported = Note::Torch { version: "2.11".into(), cuda: "13.0".into() };
+        let none = why(&[], Ending::Exit(1));
+        assert!(matches!(none, GhostError::NoTorch { .. }) && none.to_string().contains("SyntaxError"), "{none}");
+        let stepped = [imported.clone(), Note::Step(crate::notes::Mark::default())];
+        assert!(matches!(why(&stepped, Ending::Exit(0)), GhostError::NoCuda { .. }));
+        assert!(matches!(why(&[imported, Note::Cuda], Ending::Signal(9)), GhostError::NoHistory { .. }));
+        assert!(matches!(why(&[], Ending::TimeLimit), GhostError::TimeLimit { .. }));
+        assert!(matches!(why(&[], Ending::Interrupted), GhostError::Interrupted));
+    }
+
+    #[test]
+    fn a_scratch_folder_can_be_named_by_the_loader_and_is_not_made_where_none_is() {
+        for odd in ["/data/my files", "/data/a:b"] {
+            assert_eq!(scratch_place(odd.into()).unwrap(), Path::new("/tmp"));
+        }
+        assert_eq!(scratch_place("/no/such/folder".into()).unwrap(), Path::new("/no/such/folder"));
     }
 }

@@ -42,6 +42,9 @@ fn head(report: &Report) -> String {
     if let Some(error) = &report.error {
         let _ = writeln!(text, "  {}: {} at {}", error.kind, error.text, error.line);
     }
+    for line in &report.last_words {
+        let _ = writeln!(text, "  | {line}");
+    }
     let (allocated, range) = (&report.allocated_range, &report.reserved_range);
     let _ = write!(text, "  peak allocated {} in step {}", bytes(report.peak_allocated_bytes), report.peak.step);
     if allocated.lowest_bytes < allocated.highest_bytes {
@@ -68,7 +71,7 @@ fn verdict(report: &Report) -> String {
         End::OutOfMemory => "does not fit".into(),
         End::Failed => "the program failed before it could be told".into(),
         End::TimeLimit => format!("stopped after {:.0} s, in step {}", report.seconds, report.steps.len() + 1),
-        End::Interrupted => "stopped by Ctrl-C".into(),
+        End::Interrupted => "interrupted".into(),
     }
 }
 

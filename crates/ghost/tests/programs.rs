@@ -131,7 +131,7 @@ fn a_program_that_does_not_fit_dies_with_pytorchs_own_words_at_its_own_line() {
     let Some(python) = python() else { return };
     let folder = tempfile::tempdir().unwrap();
     let report = ask(&question(&python, folder.path(), PROGRAM, &["65536"], Some(GIB)));
-    assert_eq!((report.end, report.exit_code(), report.fits), (End::OutOfMemory, 3, false));
+    assert_eq!((report.end, report.exit_code(), report.fits), (End::OutOfMemory, 3, Some(false)));
     let oom = report.out_of_memory.unwrap();
     assert!(oom.line.contains("train.py:9 in step"), "{}", oom.line);
     let message = oom.message.unwrap();
@@ -148,7 +148,69 @@ fn a_program_that_catches_the_error_and_goes_on_fits_in_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let report = ask(&question(&python, folder.path(), PROGRAM, &["65536", "catch"], Some(GIB)));
     assert_eq!((report.end, report.exit_code()), (End::Steps, 0));
-    assert!(report.caught >= 1);
+    assert!(report.caught >= 1 && report.cards.is_empty());
+}
+
+/// Programs that run out of memory and hide it, each in its own way.
+const HIDES: &str = r#"
+import sys, threading, torch
+how = sys.argv[1]
+model = torch.nn.Linear(1024, 1024).cuda()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+def step():
+    model(torch.zeros(1 << 20, 1024, device="cuda")).sum().backward()
+    optimizer.step()
+
+if how == "thread":
+    thread = threading.Thread(target=step)
+    thread.start()
+    thread.join()
+else:
+    try:
+        step()
+    except torch.OutOfMemoryError as error:
+        if how == "wraps":
+            raise RuntimeError("training failed") from error
+        if how == "exits":
+            sys.exit(4)
+"#;
+
+#[test]
+fn a_program_that_hides_that_it_ran_out_of_memory_does_not_fit() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for how in ["passes", "exits", "wraps", "thread"] {
+        let report = ask(&question(&python, folder.path(), HIDES, &[how], Some(GIB)));
+        assert_eq!((report.end, report.exit_code(), report.fits), (End::OutOfMemory, 3, Some(false)), "{how}");
+        assert!(report.out_of_memory.unwrap().line.contains("train.py:8 in step") && report.cards.is_empty(), "{how}");
+    }
+}
+
+/// It would fit with half its batch if nothing held on to what the first try had allocated.
+const TRIES_AGAIN: &str = r#"
+import gc, torch
+gc.disable()
+
+def hold(elements):
+    first = torch.empty(elements, device="cuda")
+    return first, torch.empty(elements, device="cuda")
+
+try:
+    hold(150 << 20)
+except torch.OutOfMemoryError:
+    pass
+assert torch.cuda.memory_allocated() == 0, torch.cuda.memory_allocated()
+optimizer = torch.optim.SGD([torch.zeros(4, device="cuda", requires_grad=True)], 0.1)
+optimizer.step()
+"#;
+
+#[test]
+fn what_a_program_held_when_memory_ran_out_is_let_go() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let report = ask(&question(&python, folder.path(), TRIES_AGAIN, &[], Some(GIB)));
+    assert_eq!((report.end, report.caught), (End::Done, 1), "{:?}", report.error);
 }
 
 #[test]
@@ -170,9 +232,12 @@ fn programs_that_never_come_to_a_card_are_told_apart() {
     let without_torch = question(&python, folder.path(), "print('hello')", &[], None);
     let error = without_torch.ask(&AtomicBool::new(false)).unwrap_err();
     assert!(matches!(error, GhostError::NoTorch { .. }) && error.is_input(), "{error}");
-    let on_the_cpu = question(&python, folder.path(), "import torch; torch.ones(2)", &[], None);
-    let error = on_the_cpu.ask(&AtomicBool::new(false)).unwrap_err();
-    assert!(matches!(error, GhostError::NoCuda { .. }), "{error}");
+    let steps = "import torch\nx = torch.ones(2, requires_grad=True)\noptimizer = torch.optim.SGD([x], 0.1)\nx.sum().backward()\noptimizer.step()";
+    for program in ["import torch; torch.ones(2)", steps] {
+        let on_the_cpu = question(&python, folder.path(), program, &[], None);
+        let error = on_the_cpu.ask(&AtomicBool::new(false)).unwrap_err();
+        assert!(matches!(error, GhostError::NoCuda { .. }), "{error}");
+    }
 }
 
 #[test]
@@ -198,6 +263,70 @@ fn a_program_that_is_interrupted_says_so_and_leaves_no_process() {
     let processes = std::process::Command::new("ps").args(["-eo", "args"]).output().unwrap();
     let processes = String::from_utf8_lossy(&processes.stdout);
     assert!(!processes.contains("sleep 98765") && !processes.contains("sleep 98766"), "{processes}");
+}
+
+/// Sizes that depend on values: the largest, the known, or a guess that is named.
+const SIZES: &str = r#"
+import torch
+x = torch.randn(1000, 8, device="cuda")
+found, inverse, counts = torch.unique(x, return_inverse=True, return_counts=True)
+assert (found.shape, inverse.shape, counts.shape) == ((8000,), (1000, 8), (8000,))
+assert torch.unique(x, dim=0).shape == x.shape and torch.unique_consecutive(x).shape == (8000,)
+assert torch.unique_consecutive(x, dim=0).shape == x.shape
+sparse = torch.sparse_coo_tensor(torch.randint(0, 9, (2, 100), device="cuda"), torch.ones(100, device="cuda"), (9, 9))
+assert sparse.coalesce()._nnz() == 81
+numbers = torch.randint(0, 4, (1000,), device="cuda")
+assert torch.bincount(numbers, minlength=4).shape == (4,)
+assert torch.bincount(torch.tensor([1, 5, 2]).cuda()).shape == (6,)
+assert torch.repeat_interleave(x, torch.full((1000,), 3).cuda(), dim=0).shape == (3000, 8)
+assert torch.repeat_interleave(x, numbers, dim=0, output_size=1500).shape == (1500, 8)
+assert torch.repeat_interleave(x, numbers, dim=0).shape == x.shape
+"#;
+
+#[test]
+fn sizes_that_depend_on_values_are_the_largest_or_named_as_guessed() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let report = ask(&question(&python, folder.path(), SIZES, &[], None));
+    assert_eq!(report.end, End::Done, "{:?}", report.error);
+    assert_eq!((report.lower_bound, &report.guessed[..]), (true, &["repeat_interleave".to_string()][..]));
+}
+
+/// Trains in a child that is forked before CUDA is used, or replays what a graph captured.
+const ELSEWHERE: &str = r#"
+import multiprocessing, sys, torch
+
+def train(graph):
+    model = torch.nn.Linear(1024, 1024).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    inputs = torch.zeros(1024, 1024, device="cuda")
+    def step():
+        model(inputs).sum().backward()
+        optimizer.step()
+    step()
+    if graph:
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            step()
+        captured.replay()
+
+if sys.argv[1] == "graph":
+    train(True)
+else:
+    child = multiprocessing.get_context("fork").Process(target=train, args=(False,))
+    child.start()
+    child.join()
+"#;
+
+#[test]
+fn a_training_in_a_forked_child_and_one_in_a_graph_are_seen() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for (how, steps) in [("fork", 1), ("graph", 2)] {
+        let report = ask(&question(&python, folder.path(), ELSEWHERE, &[how], None));
+        assert_eq!((report.end, report.steps.len()), (End::Done, steps), "{how}: {:?}", report.error);
+        assert!(report.peak_allocated_bytes > 8 << 20);
+    }
 }
 
 /// A distributed training whose other ranks are not there.

@@ -239,7 +239,7 @@ fn cause(report: &Report) -> String {
         ),
         (None, End::OutOfMemory) => format!("it does not fit on {}", report.card.name),
         (None, End::TimeLimit) => "the time limit came before the steps were done".into(),
-        (None, End::Interrupted) => "stopped by Ctrl-C".into(),
+        (None, End::Interrupted) => Failure::interrupted().message,
         (None, _) => report.error.as_ref().map_or_else(
             || "the program failed".into(),
             |error| format!("the program failed: {}: {} at {}", error.kind, error.text, error.line),
@@ -262,6 +262,9 @@ fn hints(answer: &Answer) -> Vec<String> {
 }
 
 fn failure(error: GhostError) -> Failure {
+    if matches!(error, GhostError::Interrupted) {
+        return Failure::interrupted();
+    }
     let (message, hint) = (error.to_string(), error.hint());
     if error.is_input() { Failure::bad_input(message, hint) } else { Failure::failed(message, hint) }
 }

@@ -3,6 +3,7 @@
 use crate::answer::{SUCCESS, Status, put};
 use crate::handles::{Handle, put_fresh};
 use crate::memory;
+use crate::runtime::graphs;
 use crate::runtime::kernels::draws_numbers;
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
@@ -31,16 +32,17 @@ pub unsafe extern "C" fn cudaStreamGetPriority(_stream: Handle, priority: *mut c
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaStreamIsCapturing(_stream: Handle, status: *mut c_int) -> Status {
+pub unsafe extern "C" fn cudaStreamIsCapturing(stream: Handle, status: *mut c_int) -> Status {
     // SAFETY: the caller's place for the answer.
-    unsafe { put(status, 0) }
+    unsafe { put(status, c_int::from(graphs::captured(stream).is_some())) }
 }
 
-/// Never capturing: the other answers, which have moved between versions, are not read then.
+/// The other answers, which have moved between versions, are left alone.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaStreamGetCaptureInfo(_stream: Handle, status: *mut c_int, id: *mut c_ulonglong) -> Status {
+pub unsafe extern "C" fn cudaStreamGetCaptureInfo(stream: Handle, status: *mut c_int, id: *mut c_ulonglong) -> Status {
+    let capture = graphs::captured(stream);
     // SAFETY: the caller's places for the answers.
-    unsafe { put(status, 0) + put(id, 0) }
+    unsafe { put(status, c_int::from(capture.is_some())) + put(id, capture.unwrap_or(0)) }
 }
 
 #[unsafe(no_mangle)]

@@ -11,6 +11,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import json
+import multiprocessing.util
 import os
 import pickle
 import signal
@@ -26,6 +27,8 @@ STEPS = int(os.environ.get("PLIMSOLL_GHOST_STEPS", "3"))
 WORLD = int(os.environ.get("PLIMSOLL_GHOST_WORLD", "0"))
 # Steps at which addresses are written down; later ones repeat what these showed.
 DESCRIBED_STEPS = 5
+# Events of the history that are kept, the last ones: more than a training needs, and little enough to be held and written.
+MOST_EVENTS = 2_000_000
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
@@ -143,6 +146,7 @@ class Steps:
 
     def count(self, optimizer):
         self.counts[optimizer] = self.counts.get(optimizer, 0) + 1
+        self.ghost.went_on()
         if self.counts[optimizer] <= self.done:
             return
         self.done = self.counts[optimizer]
@@ -169,18 +173,41 @@ class Ghost:
         self.paths = Paths(torch)
         self.optimizers = weakref.WeakSet()
         self.finished = False
+        # Functions whose sizes depend on values that are not there.
+        self.guessed_sizes = set()
+        # Whether memory ran out, and no optimizer has stepped since.
+        self.out = False
         self.ending = threading.RLock()
         self.library = ctypes.CDLL(None)
 
     def start_recording(self):
         """As soon as the program itself starts CUDA, and not before: a process that only forks must stay clean."""
         memory = self.torch.cuda.memory
-        memory._record_memory_history(enabled="all", context="alloc", stacks="python", max_entries=sys.maxsize)
+        memory._record_memory_history(enabled="all", context="alloc", stacks="python", max_entries=MOST_EVENTS)
         self.torch._C._cuda_attach_out_of_memory_observer(self.out_of_memory)
+        self.notes.add("cuda")
         atexit.register(self.finish, "end")
+        # A child that multiprocessing forked leaves without what atexit knows.
+        multiprocessing.util.Finalize(None, self.finish, args=("end",), exitpriority=0)
+
+    def begin_again(self):
+        """In a child that was forked: it may train, if its parent has not used CUDA."""
+        if self.torch.cuda.is_initialized():
+            return
+        self.notes = Notes()
+        self.ending = threading.RLock()
+        self.finished = False
+        self.notes.add("torch", version=self.torch.__version__, cuda=self.torch.version.cuda)
 
     def out_of_memory(self, device, wanted, total, free):
-        self.describe("oom", wanted=wanted, total=total, free=free, stack=stack_of_main_thread())
+        self.out = True
+        self.describe("oom", wanted=wanted, total=total, free=free, stack=stack_of_program())
+
+    def went_on(self):
+        """A step of any optimizer: steps that repeat earlier ones, of a new optimizer, are not written down otherwise."""
+        if self.out:
+            self.out = False
+            self.notes.add("went_on")
 
     def counters(self):
         return self.torch._C._cuda_memoryStats(self.torch.cuda.current_device())
@@ -188,6 +215,8 @@ class Ghost:
     def describe(self, kind, tensors=True, **facts):
         """Where things lie now. Positions in the history are told by how many allocations came before."""
         try:
+            if not self.torch.cuda.is_initialized():  # asking would start it: a program on the CPU is to be told as one
+                return self.notes.add(kind, **facts)
             stats = self.counters()
             facts["allocations"] = stats["allocation"]["all"]["allocated"]
             facts["tensors"] = self.addresses() if tensors else []
@@ -233,7 +262,9 @@ class Ghost:
         snapshot = self.torch.cuda.memory._snapshot()
         with open(os.path.join(OUT, f"{self.notes.pid}.pickle"), "wb") as file:
             pickle.dump(snapshot, file, protocol=4)
-        self.notes.add("history", why=why, stats=stats, card_peak=self.card_peak(), guessed=self.guessed())
+        cut = any(len(trace) >= MOST_EVENTS for trace in snapshot["device_traces"])
+        guessed = self.guessed() + sorted(self.guessed_sizes)
+        self.notes.add("history", why=why, stats=stats, card_peak=self.card_peak(), guessed=guessed, cut=cut)
 
     def card_peak(self):
         self.library.plimsoll_ghost_peak_bytes.restype = ctypes.c_uint64
@@ -275,12 +306,27 @@ def put_optimizer(found, optimizer):
             put(found, "optimizer", str(name), tensor)
 
 
-def stack_of_main_thread():
-    """Where the program is: also for what happens on the threads of the backward pass."""
-    main = threading.main_thread().ident
-    frame = sys._current_frames().get(main)
-    lines = traceback.extract_stack(frame) if frame else []
-    return [[line.filename, line.lineno, line.name] for line in lines]
+def stack_of_program():
+    """Where the program is: on this thread, or on the main one for what happens on the threads of the backward pass.
+    Our own frame is not looked at: whoever holds it holds itself, and with it the tensors of all its callers."""
+    frame = sys._getframe(1).f_back or sys._current_frames().get(threading.main_thread().ident)
+    try:
+        lines = traceback.extract_stack(frame) if frame else []
+        return [[line.filename, line.lineno, line.name] for line in lines]
+    finally:
+        del frame
+
+
+def cause_of(error, out):
+    """What a program died of: an error of memory that it wrapped into another, if it has not gone on since."""
+    found = error
+    seen = set()
+    while out and found is not None and id(found) not in seen:
+        if type(found).__name__ == "OutOfMemoryError":
+            return found
+        seen.add(id(found))
+        found = found.__cause__ or found.__context__
+    return error
 
 
 class Answers:
@@ -289,13 +335,17 @@ class Answers:
     - a number that the program itself asks for (`.item()`, `float()`, `int()`) is 1, so that it can be divided by;
       PyTorch's own code gets 0, which is what its loss scaler takes for "no overflow";
     - `isfinite` holds, `isnan` and `isinf` do not;
-    - `nonzero`, boolean indexing and `masked_select` find everything: the largest they could be;
+    - `nonzero`, boolean indexing and `masked_select` find everything, and `unique`, `unique_consecutive` and `coalesce`
+      nothing twice: the largest they could be;
+    - `bincount` counts `minlength` things, and `repeat_interleave` repeats each once, where they do not know better: the
+      report is a lower bound then;
     - lengths, masks and counts that came from the host are still known there: see `Known`;
     - `torch.distributions` does not look whether its parameters are valid.
     """
 
-    def __init__(self, torch):
+    def __init__(self, torch, guessed_sizes):
         self.torch = torch
+        self.guessed_sizes = guessed_sizes
         self.known = Known(torch)
         self.inside = os.path.dirname(torch.__file__) + os.sep
         self.true = weakref.WeakValueDictionary()
@@ -383,9 +433,83 @@ class Answers:
             places = torch.empty((max(tensor.dim(), 1), tensor.numel()), dtype=torch.int64, device=tensor.device)
             return places.t() if tensor.dim() else places.t()[:, :0]
 
+        sizes = Sizes(torch, self.known, self.guessed_sizes)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a kernel is replaced
             self.overrides.impl("nonzero", nonzero, "CUDA")
+            self.overrides.impl("_unique2", sizes.unique, "CUDA")
+            self.overrides.impl("unique_dim", sizes.unique_dim, "CUDA")
+            self.overrides.impl("unique_consecutive", sizes.unique_consecutive, "CUDA")
+            self.overrides.impl("unique_dim_consecutive", sizes.unique_dim_consecutive, "CUDA")
+            self.overrides.impl("bincount", sizes.bincount, "CUDA")
+            self.overrides.impl("repeat_interleave.Tensor", sizes.repeat_interleave, "CUDA")
+            self.overrides.impl("_coalesce", sizes.coalesce, "SparseCUDA")
+
+
+class Sizes:
+    """Functions of PyTorch whose results are as large as values say."""
+
+    def __init__(self, torch, known, guessed):
+        self.torch = torch
+        self.known = known
+        self.guessed = guessed
+
+    def places(self, like, *shape):
+        return self.torch.empty(shape, dtype=self.torch.int64, device=like.device)
+
+    def unique(self, tensor, sorted=True, return_inverse=False, return_counts=False):
+        """With the sorted copy, and where each came from, that PyTorch holds meanwhile."""
+        count = tensor.numel()
+        in_order = tensor.new_empty(count)
+        came_from = self.places(tensor, count) if return_inverse else None
+        inverse = self.places(tensor, *tensor.shape) if return_inverse else self.places(tensor, 0)
+        counts = self.places(tensor, count if return_counts else 0)
+        found = tensor.new_empty(count)
+        del in_order, came_from
+        return found, inverse, counts
+
+    def unique_dim(self, tensor, dim, sorted=True, return_inverse=False, return_counts=False):
+        return self.unique_dim_consecutive(tensor, dim, return_inverse, return_counts)
+
+    def unique_consecutive(self, tensor, return_inverse=False, return_counts=False, dim=None):
+        if dim is not None:
+            return self.unique_dim_consecutive(tensor, dim, return_inverse, return_counts)
+        inverse = self.places(tensor, *tensor.shape) if return_inverse else self.places(tensor, 0)
+        return tensor.new_empty(tensor.numel()), inverse, self.places(tensor, tensor.numel() if return_counts else 0)
+
+    def unique_dim_consecutive(self, tensor, dim, return_inverse=False, return_counts=False):
+        count = tensor.shape[dim]
+        inverse, counts = self.places(tensor, count), self.places(tensor, count if return_counts else 0)
+        return self.torch.empty_like(tensor, memory_format=self.torch.contiguous_format), inverse, counts
+
+    def bincount(self, tensor, weights=None, minlength=0):
+        values = self.known.of(tensor)
+        if values is None and minlength == 0:
+            self.guessed.add("bincount")
+        largest = int(self.known.largest(values)) + 1 if values is not None and values.numel() else 0
+        count = max(int(minlength), largest, 1 if tensor.numel() else 0)
+        if weights is None:
+            return self.places(tensor, count)
+        kind = weights.dtype if weights.dtype == self.torch.float32 else self.torch.float64
+        return self.torch.empty(count, dtype=kind, device=tensor.device)
+
+    def repeat_interleave(self, repeats, output_size=None):
+        values = self.known.of(repeats)
+        if output_size is None and values is not None:
+            output_size = sum(values.flatten().tolist())
+        if output_size is None:
+            self.guessed.add("repeat_interleave")
+            output_size = repeats.numel()
+        return self.places(repeats, int(output_size))
+
+    def coalesce(self, tensor):
+        torch = self.torch
+        most = 1
+        for size in tensor.shape[: tensor.sparse_dim()]:
+            most *= size
+        count = min(tensor._nnz(), most)
+        indices, values = tensor._indices()[:, :count].clone(), tensor._values()[:count].clone()
+        return torch.sparse_coo_tensor(indices, values, tensor.shape, is_coalesced=True, check_invariants=False)
 
 
 class Known:
@@ -412,6 +536,7 @@ class Known:
     def start(self, replace):
         tensor = self.torch.Tensor
         self.tolist = tensor.tolist
+        self.largest = tensor.max
         # `with torch.device(…)` lists the makers when it is first used, and must list the true ones.
         importlib.import_module("torch.utils._device")._device_constructors()
         for name in self.MAKERS:
@@ -579,7 +704,7 @@ def install(torch):
     ghost.notes.add("torch", version=torch.__version__, cuda=torch.version.cuda)
     ghost.paths.start()
     Steps(ghost).start()
-    answers = Answers(torch)
+    answers = Answers(torch, ghost.guessed_sizes)
     answers.start()
     if WORLD > 1:
         World(torch).start()
@@ -605,16 +730,21 @@ def watch_the_end(ghost):
     shown = sys.excepthook
 
     def excepthook(kind, error, trace):
-        place = [[line.filename, line.lineno, line.name] for line in traceback.extract_tb(trace)]
-        ghost.notes.add("error", type=kind.__name__, text=str(error), stack=place)
+        cause = cause_of(error, ghost.out)
+        lines = traceback.extract_tb(trace if cause is error else cause.__traceback__)
+        place = [[line.filename, line.lineno, line.name] for line in lines]
+        ghost.notes.add("error", type=type(cause).__name__, text=str(cause), stack=place)
         ghost.finish("error")
         shown(kind, error, trace)
 
     sys.excepthook = excepthook
 
     def stop(*_):
+        # Whoever asked waits as long as it takes, now that it is heard.
+        open(os.path.join(OUT, f"{os.getpid()}.ending"), "w").close()
         ghost.finish("time")
         leave(124)
 
+    os.register_at_fork(after_in_child=ghost.begin_again)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGUSR2, stop)
