@@ -119,7 +119,7 @@ impl Notes {
     }
 
     /// Whether memory ran out, and no optimizer stepped after that.
-    pub fn gave_up(&self) -> bool {
+    pub(crate) fn gave_up(&self) -> bool {
         let telling = self.notes.iter().rev().find(|note| matches!(note, Note::Step(_) | Note::WentOn | Note::Oom(_)));
         matches!(telling, Some(Note::Oom(_)))
     }
