@@ -140,28 +140,22 @@ struct ByAddress {
     sorted: usize,
 }
 
-/// So many times fewer new ones than others are put between them one by one.
-const FEW: usize = 16;
-
 impl ByAddress {
     fn sorted(&mut self) -> &[Placed] {
-        let new = self.placed.len() - self.sorted;
-        if new * FEW <= self.sorted {
-            self.put_in(new);
-        } else {
+        match self.placed.len() - self.sorted {
+            0 => {}
+            1 => self.put_in_last(),
             // Takes what is in order already as it is.
-            self.placed.sort_by_key(|placed| placed.start);
+            _ => self.placed.sort_by_key(|placed| placed.start),
         }
         self.sorted = self.placed.len();
         &self.placed
     }
 
-    fn put_in(&mut self, new: usize) {
-        for end in self.sorted..self.sorted + new {
-            let start = self.placed[end].start;
-            let at = self.placed[..end].partition_point(|placed| placed.start < start);
-            self.placed[at..=end].rotate_right(1);
-        }
+    fn put_in_last(&mut self) {
+        let Some((last, before)) = self.placed.split_last() else { return };
+        let at = before.partition_point(|placed| placed.start < last.start);
+        self.placed[at..].rotate_right(1);
     }
 }
 
