@@ -6,9 +6,9 @@ use plimsoll_ghost::fit::{Search, search};
 use plimsoll_ghost::python::Torch;
 use plimsoll_ghost::report::{End, Report};
 use plimsoll_ghost::run::{GhostError, Question};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tempfile::TempDir;
 
 const GIB: u64 = 1 << 30;
 
@@ -48,30 +48,48 @@ fn python() -> Option<String> {
     }
 }
 
-fn question(python: &str, folder: &Path, program: &str, arguments: &[&str], memory: Option<u64>) -> Question {
-    let script = folder.join("train.py");
-    std::fs::write(&script, program).unwrap();
-    let script = script.to_string_lossy().into_owned();
-    let command = [python, &script].into_iter().chain(arguments.iter().copied()).map(String::from).collect();
-    let card = Card {
-        name: "test-card".into(),
-        total_bytes: memory.unwrap_or(GIB),
-        context_bytes: 0,
-        compute_capability: (8, 9),
-        multiprocessors: 128,
-        cache_bytes: 72 << 20,
-    };
-    Question {
-        command,
-        python: None,
-        limited: memory.is_some(),
-        cards: vec![card.clone()],
-        card,
-        steps: Some(3),
-        time_limit: Duration::from_secs(900),
-        world: None,
-        environment: Vec::new(),
-        show_output: true,
+/// Programs in a folder of their own, run by a Python that has torch.
+struct Programs {
+    python: String,
+    folder: TempDir,
+}
+
+impl Programs {
+    /// `None` where no Python has torch: the test is passed over.
+    fn new() -> Option<Programs> {
+        Some(Programs { python: python()?, folder: tempfile::tempdir().unwrap() })
+    }
+
+    fn question(&self, program: &str, arguments: &[&str], memory: Option<u64>) -> Question {
+        let script = self.folder.path().join("train.py");
+        std::fs::write(&script, program).unwrap();
+        let script = script.to_string_lossy().into_owned();
+        let command =
+            [self.python.as_str(), &script].into_iter().chain(arguments.iter().copied()).map(String::from).collect();
+        let card = Card {
+            name: "test-card".into(),
+            total_bytes: memory.unwrap_or(GIB),
+            context_bytes: 0,
+            compute_capability: (8, 9),
+            multiprocessors: 128,
+            cache_bytes: 72 << 20,
+        };
+        Question {
+            command,
+            python: None,
+            limited: memory.is_some(),
+            cards: vec![card.clone()],
+            card,
+            steps: Some(3),
+            time_limit: Duration::from_secs(900),
+            world: None,
+            environment: Vec::new(),
+            show_output: true,
+        }
+    }
+
+    fn report(&self, program: &str, arguments: &[&str], memory: Option<u64>) -> Report {
+        ask(&self.question(program, arguments, memory))
     }
 }
 
@@ -85,9 +103,8 @@ fn bytes_of(report: &Report, kind: &str) -> u64 {
 
 #[test]
 fn a_program_that_fits_is_stopped_after_its_steps_and_accounted_for() {
-    let Some(python) = python() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let report = ask(&question(&python, folder.path(), PROGRAM, &["4096"], None));
+    let Some(programs) = Programs::new() else { return };
+    let report = programs.report(PROGRAM, &["4096"], None);
     assert_eq!((report.end, report.steps.len(), report.exit_code()), (End::Steps, 3, 0));
     // Two matrices of 4 Mi elements and their biases; activations of (4096, 4096), before and after the GELU.
     assert_eq!(bytes_of(&report, "weights"), 2 * (16 << 20) + 16384 + 4096);
@@ -117,10 +134,9 @@ threads = [threading.Thread(target=train) for _ in range(8)]
 
 #[test]
 fn a_program_that_steps_on_several_threads_is_told_whole() {
-    let Some(python) = python() else { return };
-    let folder = tempfile::tempdir().unwrap();
+    let Some(programs) = Programs::new() else { return };
     for _ in 0..3 {
-        let report = ask(&question(&python, folder.path(), THREADS, &[], None));
+        let report = programs.report(THREADS, &[], None);
         assert_eq!((report.end, report.exit_code()), (End::Steps, 0));
         assert!(report.peak_allocated_bytes > 0);
     }
@@ -128,9 +144,8 @@ fn a_program_that_steps_on_several_threads_is_told_whole() {
 
 #[test]
 fn a_program_that_does_not_fit_dies_with_pytorchs_own_words_at_its_own_line() {
-    let Some(python) = python() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let report = ask(&question(&python, folder.path(), PROGRAM, &["65536"], Some(GIB)));
+    let Some(programs) = Programs::new() else { return };
+    let report = programs.report(PROGRAM, &["65536"], Some(GIB));
     assert_eq!((report.end, report.exit_code(), report.fits), (End::OutOfMemory, 3, Some(false)));
     let oom = report.out_of_memory.unwrap();
     assert!(oom.line.contains("train.py:9 in step"), "{}", oom.line);
@@ -144,9 +159,8 @@ fn a_program_that_does_not_fit_dies_with_pytorchs_own_words_at_its_own_line() {
 
 #[test]
 fn a_program_that_catches_the_error_and_goes_on_fits_in_the_end() {
-    let Some(python) = python() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let report = ask(&question(&python, folder.path(), PROGRAM, &["65536", "catch"], Some(GIB)));
+    let Some(programs) = Programs::new() else { return };
+    let report = programs.report(PROGRAM, &["65536", "catch"], Some(GIB));
     assert_eq!((report.end, report.exit_code()), (End::Steps, 0));
     assert!(report.caught >= 1 && report.cards.is_empty());
 }
@@ -178,10 +192,9 @@ else:
 
 #[test]
 fn a_program_that_hides_that_it_ran_out_of_memory_does_not_fit() {
-    let Some(python) = python() else { return };
-    let folder = tempfile::tempdir().unwrap();
+    let Some(programs) = Programs::new() else { return };
     for how in ["passes", "exits", "wraps", "thread"] {
-        let report = ask(&question(&python, folder.path(), HIDES, &[how], Some(GIB)));
+        let report = programs.report(HIDES, &[how], Some(GIB));
         assert_eq!((report.end, report.exit_code(), report.fits), (End::OutOfMemory, 3, Some(false)), "{how}");
         assert!(report.out_of_memory.unwrap().line.contains("train.py:8 in step") && report.cards.is_empty(), "{how}");
     }
@@ -207,17 +220,15 @@ optimizer.step()
 
 #[test]
 fn what_a_program_held_when_memory_ran_out_is_let_go() {
-    let Some(python) = python() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let report = ask(&question(&python, folder.path(), TRIES_AGAIN, &[], Some(GIB)));
+    let Some(programs) = Programs::new() else { return };
+    let report = programs.report(TRIES_AGAIN, &[], Some(GIB));
     assert_eq!((report.end, report.caught), (End::Done, 1), "{:?}", report.error);
 }
 
 #[test]
 fn the_largest_batch_that_fits_is_found() {
-    let Some(python) = python() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let question = question(&python, folder.path(), PROGRAM, &["{batch}", "{accum}"], Some(GIB));
+    let Some(programs) = Programs::new() else { return };
+    let question = programs.question(PROGRAM, &["{batch}", "{accum}"], Some(GIB));
     let range = Search::parse("batch=4096..32768", Some("accum")).unwrap();
     let fit = search(&question, &range, &AtomicBool::new(false), |_| {}).unwrap();
     let best = fit.batch.unwrap();
@@ -227,14 +238,13 @@ fn the_largest_batch_that_fits_is_found() {
 
 #[test]
 fn programs_that_never_come_to_a_card_are_told_apart() {
-    let Some(python) = python() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let without_torch = question(&python, folder.path(), "print('hello')", &[], None);
+    let Some(programs) = Programs::new() else { return };
+    let without_torch = programs.question("print('hello')", &[], None);
     let error = without_torch.ask(&AtomicBool::new(false)).unwrap_err();
     assert!(matches!(error, GhostError::NoTorch { .. }) && error.is_input(), "{error}");
     let steps = "import torch\nx = torch.ones(2, requires_grad=True)\noptimizer = torch.optim.SGD([x], 0.1)\nx.sum().backward()\noptimizer.step()";
     for program in ["import torch; torch.ones(2)", steps] {
-        let on_the_cpu = question(&python, folder.path(), program, &[], None);
+        let on_the_cpu = programs.question(program, &[], None);
         let error = on_the_cpu.ask(&AtomicBool::new(false)).unwrap_err();
         assert!(matches!(error, GhostError::NoCuda { .. }), "{error}");
     }
@@ -242,12 +252,11 @@ fn programs_that_never_come_to_a_card_are_told_apart() {
 
 #[test]
 fn a_program_that_is_interrupted_says_so_and_leaves_no_process() {
-    let Some(python) = python() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let ready = folder.path().join("ready");
+    let Some(programs) = Programs::new() else { return };
+    let ready = programs.folder.path().join("ready");
     let program = "import subprocess, sys, torch\nx = torch.ones(4, device='cuda')\n\
                    subprocess.Popen(['sleep', '98765'])\nsubprocess.Popen(['sleep', '98766'], start_new_session=True)\nopen(sys.argv[1], 'w').close()\nwhile True: pass\n";
-    let endless = question(&python, folder.path(), program, &[&ready.to_string_lossy()], None);
+    let endless = programs.question(program, &[&ready.to_string_lossy()], None);
     let stop = AtomicBool::new(false);
     let report = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -285,9 +294,8 @@ assert torch.repeat_interleave(x, numbers, dim=0).shape == x.shape
 
 #[test]
 fn sizes_that_depend_on_values_are_the_largest_or_named_as_guessed() {
-    let Some(python) = python() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let report = ask(&question(&python, folder.path(), SIZES, &[], None));
+    let Some(programs) = Programs::new() else { return };
+    let report = programs.report(SIZES, &[], None);
     assert_eq!(report.end, End::Done, "{:?}", report.error);
     assert_eq!((report.lower_bound, &report.guessed[..]), (true, &["repeat_interleave".to_string()][..]));
 }
@@ -320,10 +328,9 @@ else:
 
 #[test]
 fn a_training_in_a_forked_child_and_one_in_a_graph_are_seen() {
-    let Some(python) = python() else { return };
-    let folder = tempfile::tempdir().unwrap();
+    let Some(programs) = Programs::new() else { return };
     for (how, steps) in [("fork", 1), ("graph", 2)] {
-        let report = ask(&question(&python, folder.path(), ELSEWHERE, &[how], None));
+        let report = programs.report(ELSEWHERE, &[how], None);
         assert_eq!((report.end, report.steps.len()), (End::Done, steps), "{how}: {:?}", report.error);
         assert!(report.peak_allocated_bytes > 8 << 20);
     }
@@ -354,10 +361,9 @@ for _ in range(5):
 
 #[test]
 fn the_first_of_several_ranks_runs_alone_and_shards_take_their_share() {
-    let Some(python) = python() else { return };
-    let folder = tempfile::tempdir().unwrap();
+    let Some(programs) = Programs::new() else { return };
     let optimizer = |kind: &str| {
-        let alone = question(&python, folder.path(), RANKS, &[kind], None);
+        let alone = programs.question(RANKS, &[kind], None);
         let report = ask(&Question { world: Some(4), time_limit: Duration::from_secs(300), ..alone });
         assert_eq!((report.end, report.steps.len()), (End::Steps, 3), "{kind}");
         bytes_of(&report, "optimizer")
@@ -369,10 +375,9 @@ fn the_first_of_several_ranks_runs_alone_and_shards_take_their_share() {
 
 #[test]
 fn an_error_of_the_program_is_told_with_its_line() {
-    let Some(python) = python() else { return };
-    let folder = tempfile::tempdir().unwrap();
+    let Some(programs) = Programs::new() else { return };
     let program = "import torch\nx = torch.ones(4, device='cuda')\nraise ValueError('no such column')\n";
-    let report = ask(&question(&python, folder.path(), program, &[], None));
+    let report = programs.report(program, &[], None);
     let error = report.error.unwrap();
     assert_eq!((report.end, error.kind.as_str(), error.text.as_str()), (End::Failed, "ValueError", "no such column"));
     assert!(error.line.contains("train.py:3"), "{}", error.line);
@@ -383,8 +388,7 @@ const READS_LENGTHS: &str = include_str!("../../../tools/ghost/programs/reads_le
 
 #[test]
 fn a_program_that_reads_lengths_back_sees_those_it_gave() {
-    let Some(python) = python() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let report = ask(&question(&python, folder.path(), READS_LENGTHS, &[], None));
+    let Some(programs) = Programs::new() else { return };
+    let report = programs.report(READS_LENGTHS, &[], None);
     assert_eq!((report.end, report.steps.len()), (End::Steps, 3), "{:?}", report.error);
 }
