@@ -38,7 +38,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// By one of them: which it was is not told to us.
+    /// By Ctrl-C or another signal to end: which it was is not told.
     pub fn interrupted() -> Failure {
         let message = "interrupted by Ctrl-C, SIGTERM or SIGHUP".into();
         Failure { code: Code::Interrupted, message, hints: vec![] }
