@@ -5,6 +5,7 @@ use crate::{ExecError, Executor, Fill, fill_in_pieces};
 use plimsoll_base::heap;
 use plimsoll_core::graph::{InputKind, OpRef, Space, ValueId};
 use plimsoll_core::kernels::cpu::parallel::with_threads;
+use plimsoll_core::kernels::cpu::subnormals;
 use plimsoll_core::kernels::cpu::{CpuIo, Element, Tensor};
 use plimsoll_core::plan::{Layout, Program, Resident, Slot};
 use std::borrow::Cow;
@@ -118,6 +119,7 @@ impl CpuExecutor {
 
     /// The same; `watch` is told after each node that its tick is over. For profiles.
     pub(crate) fn run_watched(&mut self, phase: usize, mut watch: impl FnMut(usize)) {
+        let _zero = subnormals::AsZero::new();
         with_threads(self.threads, || {
             for (tick, launch) in self.phases[phase].launches.iter().enumerate() {
                 self.launch(launch);

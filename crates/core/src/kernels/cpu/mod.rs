@@ -8,6 +8,7 @@ mod io;
 pub mod parallel;
 pub mod rows;
 pub mod strided;
+pub mod subnormals;
 pub mod vecmath;
 
 pub mod attention;

@@ -4,6 +4,7 @@
 //! left, then takes the job back from every mailbox that has not been opened and waits for the workers that have. So
 //! a worker that is slow to wake delays nobody, and no address outlives its job.
 
+use crate::kernels::cpu::subnormals::Mode;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
@@ -25,6 +26,8 @@ struct Job<'a> {
     task: &'a (dyn Fn(usize) + Sync),
     tasks: usize,
     next: AtomicUsize,
+    /// How the caller computes: so does whoever helps.
+    mode: Mode,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
@@ -70,7 +73,9 @@ impl Worker {
         loop {
             let job = self.receive();
             // SAFETY: the caller of the job waits until the mailbox is empty again.
-            unsafe { (*job).work() };
+            let job = unsafe { &*job };
+            job.mode.set();
+            job.work();
             self.mailbox.store(ptr::null_mut(), Ordering::Release);
         }
     }
@@ -137,7 +142,8 @@ fn claim() -> Option<MutexGuard<'static, Vec<&'static Worker>>> {
 
 /// Runs the tasks on the calling thread and up to `helpers` workers. Allocates only when it starts workers.
 pub(super) fn run(tasks: usize, helpers: usize, task: &(dyn Fn(usize) + Sync)) {
-    let job = Job { task, tasks, next: AtomicUsize::new(0), panic: Mutex::new(None) };
+    let mode = Mode::of_this_thread();
+    let job = Job { task, tasks, next: AtomicUsize::new(0), mode, panic: Mutex::new(None) };
     match claim() {
         None => job.work(),
         Some(mut workers) => {
