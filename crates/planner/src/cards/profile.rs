@@ -15,8 +15,9 @@ const REACHED_PCIE: f64 = 0.85;
 const CACHE_SPEEDUP: f64 = 1.5;
 /// From one kernel of a captured graph to the next, the ends of its blocks included: empty ones replay in 1 µs each.
 const SECONDS_PER_KERNEL: f64 = 2e-6;
-/// One step through time of a recurrence: a product and the gates. A guess.
+/// One step through time of a recurrence: a product and the gates. A guess, but where a whole recurrence is one launch.
 const SECONDS_PER_TIME_STEP: f64 = 4e-6;
+const SECONDS_PER_HOPPER_TIME_STEP: f64 = 1.2e-6;
 const SECONDS_PER_PHASE: f64 = 20e-6;
 
 impl Card {
@@ -50,6 +51,9 @@ impl Card {
     fn seconds(&self, class: Class, flops_per_s: f64) -> Amounts {
         let bytes_per_s = self.bandwidth_gb_per_s * 1e9 * REACHED_BANDWIDTH * share_of_copies(class);
         let per_product = match class {
+            Class::Recurrent | Class::RecurrentGrad if self.compute_capability == HOPPER => {
+                SECONDS_PER_HOPPER_TIME_STEP
+            }
             Class::Recurrent | Class::RecurrentGrad => SECONDS_PER_TIME_STEP,
             _ => 0.0,
         };
@@ -67,15 +71,18 @@ impl Card {
 const HOPPER: (u32, u32) = (9, 0);
 
 /// Of the speed of a large product. Attention's are those of bert-large, CLIP and FLAN-T5-XL on an H200, with the kernels
-/// that Hopper alone has and with those of all cards, DeBERTa's those of its own layers there; the others are guesses.
+/// that Hopper alone has and with those of all cards, DeBERTa's and those of feed-forwards those of their own layers there;
+/// the others are guesses.
 fn share(class: Class, capability: (u32, u32)) -> f64 {
     match class {
         Class::Product => 1.0,
         // The softmax between its products, and the random words of dropout, keep the tensor cores waiting.
-        Class::Attention if capability == HOPPER => 0.21,
-        Class::AttentionGrad if capability == HOPPER => 0.26,
-        Class::Attention | Class::FeedForward => 0.15,
-        Class::AttentionGrad | Class::FeedForwardGrad => 0.19,
+        Class::Attention if capability == HOPPER => 0.33,
+        Class::AttentionGrad if capability == HOPPER => 0.47,
+        Class::Attention => 0.15,
+        Class::AttentionGrad => 0.19,
+        Class::FeedForward => 0.17,
+        Class::FeedForwardGrad => 0.21,
         Class::Disentangled => 0.17,
         Class::DisentangledGrad => 0.17,
         Class::Convolution | Class::ConvolutionGrad => 0.6,
@@ -99,9 +106,13 @@ fn share_of_copies(class: Class) -> f64 {
 mod tests {
     use super::super::card;
     use super::*;
+    use crate::Device;
+    use crate::choose::plan;
     use plimsoll_core::graph::Graph;
     use plimsoll_core::ops::MatMul;
     use plimsoll_core::types::{DType, Type};
+    use plimsoll_models::recipe::Recipe;
+    use std::path::Path;
 
     /// TFLOP/s that a product of this type is predicted to reach.
     fn reached(profile: &Profile, dtype: DType, [m, n, k]: [usize; 3]) -> f64 {
@@ -128,6 +139,64 @@ mod tests {
             assert!((found / bf16 - 1.0).abs() < 0.15, "{sizes:?} in bf16: {found} instead of {bf16}");
             let found = reached(&h200.clone().with_tf32(true), DType::F32, sizes);
             assert!((found / tf32 - 1.0).abs() < 0.15, "{sizes:?} in tf32: {found} instead of {tf32}");
+        }
+    }
+
+    /// Milliseconds of a step there, as `benches/runs` has them: recipe, settings, budget.
+    const STEPS: [(&str, &[&str], &str, f64); 12] = [
+        ("encoder", &["model.preset=bert-large-uncased", "train.effective_batch=16", "data.max_length=384"], "", 26.8),
+        (
+            "encoder",
+            &["model.preset=bert-large-uncased", "train.effective_batch=192", "data.max_length=480"],
+            "24GiB",
+            375.2,
+        ),
+        (
+            "encoder",
+            &["model.preset=bert-large-uncased", "train.effective_batch=64", "data.max_length=128"],
+            "24GiB",
+            31.9,
+        ),
+        (
+            "encoder",
+            &["model.preset=bert-base-uncased", "train.effective_batch=64", "data.max_length=128"],
+            "24GiB",
+            10.4,
+        ),
+        (
+            "encoder",
+            &["model.preset=bert-base-uncased", "train.effective_batch=64", "data.max_length=512"],
+            "24GiB",
+            40.5,
+        ),
+        ("encoder", &["model.preset=roberta-large", "train.effective_batch=64", "data.max_length=256"], "12GiB", 66.9),
+        (
+            "encoder",
+            &["model.preset=deberta-v3-base", "train.effective_batch=64", "data.max_length=512"],
+            "24GiB",
+            71.9,
+        ),
+        ("hybrid", &["train.effective_batch=256"], "", 2.73),
+        ("mu-sota", &["train.effective_batch=4", "data.max_length=256", "memory.precision=tf32"], "", 7.12),
+        ("mu-sota", &["train.effective_batch=32", "data.max_length=512", "memory.precision=tf32"], "6GiB", 53.9),
+        ("clip", &["train.effective_batch=128"], "", 15.0),
+        ("flan-t5-xl", &["train.effective_batch=8", "data.max_length=256", "memory.precision=bf16"], "", 79.5),
+    ];
+
+    #[test]
+    fn steps_on_an_h200_take_about_as_long_as_measured() {
+        let device = Device::from_name("h200").unwrap();
+        for (name, settings, budget, measured) in STEPS {
+            let mut settings = settings.iter().map(|&setting| setting.to_string()).collect::<Vec<_>>();
+            if !settings.iter().any(|setting| setting.starts_with("memory.precision")) {
+                settings.push("memory.precision=bf16-mixed".into());
+            }
+            settings.extend((!budget.is_empty()).then(|| format!("memory.budget={budget}")));
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../recipes/{name}.toml"));
+            let recipe = Recipe::load(&path, &settings).unwrap();
+            let predicted = plan(&recipe, &device).unwrap().choice.predicted_step_ms;
+            let ratio = predicted / measured;
+            assert!((0.8..=1.25).contains(&ratio), "{name}, {settings:?}: {predicted} ms instead of {measured}");
         }
     }
 
