@@ -119,7 +119,7 @@ impl CpuExecutor {
 
     /// The same; `watch` is told after each node that its tick is over. For profiles.
     pub(crate) fn run_watched(&mut self, phase: usize, mut watch: impl FnMut(usize)) {
-        let _zero = subnormals::AsZero::new();
+        let _zero = subnormals::AsZero::begin();
         with_threads(self.threads, || {
             for (tick, launch) in self.phases[phase].launches.iter().enumerate() {
                 self.launch(launch);

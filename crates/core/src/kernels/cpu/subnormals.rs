@@ -12,8 +12,7 @@ pub struct AsZero {
 }
 
 impl AsZero {
-    #[allow(clippy::new_without_default)]
-    pub fn new() -> AsZero {
+    pub fn begin() -> AsZero {
         let before = Mode::of_this_thread();
         Mode(before.0 | ZERO).set();
         AsZero { before, _of_this_thread: PhantomData }
@@ -104,7 +103,7 @@ mod tests {
         assert!(quarter() > 0.0);
         let kept = quarter();
         {
-            let _zero = AsZero::new();
+            let _zero = AsZero::begin();
             assert_eq!(quarter(), 0.0);
             assert_eq!(black_box(kept) * black_box(1e30), 0.0, "an operand is zero, too");
             assert_eq!(black_box(f32::MIN_POSITIVE) * black_box(1.0), f32::MIN_POSITIVE);
@@ -116,7 +115,7 @@ mod tests {
     #[test]
     fn tasks_compute_as_who_hands_them_out_does() {
         for zero in [false, true, false] {
-            let guard = zero.then(AsZero::new);
+            let guard = zero.then(AsZero::begin);
             let zeros = AtomicUsize::new(0);
             with_threads(4, || {
                 parallel(16, |_| {
