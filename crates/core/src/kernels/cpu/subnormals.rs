@@ -1,6 +1,6 @@
-//! What is nearer to zero than 1.2e-38 takes a processor a hundred times as long as any other number, and learning
+//! What is nearer to zero than 1.2e-38 (subnormal) takes a processor many times as long as any other number, and learning
 //! cannot tell it from zero: probabilities far from the label, moments of weights that are not used. A step of
-//! flan-t5-small takes half the time with such numbers as zeros.
+//! flan-t5-small takes half the time with such numbers as zeros (benches/runs/2026-11-18-xeon-2core).
 
 use std::marker::PhantomData;
 
