@@ -6,6 +6,9 @@ use crate::graph::{Component, Graph, GraphError, Node, NodeId, OpRef, Role, Valu
 use crate::ops::{Binary, Copy};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+/// Of a transformer's layer about so many nodes go back for each that goes forward.
+const BACKWARD_NODES: usize = 2;
+
 /// Adds the gradient of `loss`, multiplied by the value `seed`, with respect to each of `wrt`. `None` where the loss
 /// does not depend on it.
 pub fn gradients(
@@ -27,6 +30,7 @@ pub fn gradients_from(
     let dependent = dependent_values(graph, wrt);
     let mut grads = Grads::new(graph, seeds);
     let nodes = graph.node_ids().collect::<Vec<_>>();
+    graph.expect_nodes(BACKWARD_NODES * nodes.len());
     let found = graph.with_role(Role::Backward, |graph| {
         for &id in nodes.iter().rev() {
             let wanted: Vec<bool> = graph.node(id).inputs.iter().map(|v| dependent[v.index()]).collect();
@@ -249,7 +253,7 @@ mod tests {
     use crate::types::{DType, Type};
 
     fn position(graph: &Graph, name: &str) -> usize {
-        let found = order(graph).unwrap().iter().position(|&id| graph.node(id).name == name);
+        let found = order(graph).unwrap().iter().position(|&id| *graph.node(id).name == *name);
         found.unwrap_or_else(|| panic!("no {name} in\n{graph}"))
     }
 

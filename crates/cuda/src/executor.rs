@@ -140,7 +140,7 @@ impl CudaExecutor {
             let slot = |id: ValueId| {
                 let bytes = graph.ty(id).span_bytes();
                 let address = bases.of(graph.value(id).space) + layout.address(phase, id) as u64;
-                (graph.value(id).name.clone(), Stretch { address, bytes })
+                (graph.value(id).name.to_string(), Stretch { address, bytes })
             };
             let output = |id: ValueId| {
                 let (name, place) = slot(id);

@@ -37,7 +37,7 @@ fn run(fused: bool, threads: usize) -> Vec<Vec<f32>> {
     let mut kept = gradients(&mut graph, loss, seed, &wrt).unwrap().into_iter().map(Option::unwrap).collect::<Vec<_>>();
     kept.push(y);
     kept.iter().for_each(|&value| graph.keep(value));
-    let kept: Vec<String> = kept.iter().map(|&value| graph.value(value).name.clone()).collect();
+    let kept: Vec<String> = kept.iter().map(|&value| graph.value(value).name.to_string()).collect();
     let program = Program::new(vec![Phase { name: "only".into(), graph, repeat: 1 }]).unwrap();
     let layout = lay_out(&program, LayoutOptions { target: Target::cpu(threads), sharing: true }).unwrap();
     let mut executor = CpuExecutor::new(&program, &layout, threads).unwrap();

@@ -148,7 +148,7 @@ fn residents(program: &Program, layout: &Layout, least: usize, last: usize) -> V
 fn phase_map(program: &Program, layout: &Layout, phase: usize, least: usize) -> PhaseMap {
     let (definition, plan) = (&program.phases[phase], &layout.phases[phase]);
     let name = |owner: Owner| match owner {
-        Owner::Value(id) => definition.graph.value(id).name.clone(),
+        Owner::Value(id) => definition.graph.value(id).name.to_string(),
         Owner::Workspace(id) => format!("{} (workspace)", definition.graph.node(id).name),
     };
     let listed = plan.buffers.iter().filter(|b| b.space == Space::Device && b.slot.bytes >= least);

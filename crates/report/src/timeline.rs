@@ -132,7 +132,7 @@ fn peak(program: &Program, layout: &Layout, strips: &[Strip]) -> PeakMark {
                 let graph = &program.phases[strip.phase].graph;
                 let x = (strip.x(column) + strip.x(column + 1)) / 2.0;
                 let phase = program.phases[strip.phase].name.clone();
-                mark = PeakMark { row: *row, x, node: graph.node(id).name.clone(), phase };
+                mark = PeakMark { row: *row, x, node: graph.node(id).name.to_string(), phase };
             }
         }
     }

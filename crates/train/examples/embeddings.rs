@@ -63,7 +63,7 @@ fn compare(encoder: &Encoder, dir: &Path, tensors: &SafeTensors<'_>, batch: usiz
     };
     let mut graph = Graph::new("embed", DType::F32);
     let embedding = encoder.text_embedding(&mut graph, &build).ok_or("it makes no embeddings")??;
-    let name = graph.value(embedding).name.clone();
+    let name = graph.value(embedding).name.to_string();
     graph.keep(embedding);
     let program = Program::new(vec![Phase { name: "embed".into(), graph, repeat: 1 }])?;
     let layout = lay_out(&program, LayoutOptions { target: Target::cpu(THREADS), sharing: true })?;

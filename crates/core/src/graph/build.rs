@@ -30,6 +30,7 @@ impl Graph {
             names: FxHashMap::default(),
             inputs: FxHashMap::default(),
             copies: FxHashMap::default(),
+            draft: String::new(),
         }
     }
 
@@ -61,13 +62,25 @@ impl Graph {
     /// The name in the current scope: `layers.3` + `ffn.up` → `layers.3.ffn.up`.
     pub fn path(&self, name: &str) -> String {
         let mut path = String::with_capacity(self.scope.iter().map(|s| s.len() + 1).sum::<usize>() + name.len());
+        self.write_path(name, &mut path);
+        path
+    }
+
+    fn write_path(&self, name: &str, path: &mut String) {
         for part in self.scope.iter().map(String::as_str).chain([name]).filter(|s| !s.is_empty()) {
             if !path.is_empty() {
                 path.push('.');
             }
             path.push_str(part);
         }
-        path
+    }
+
+    /// Makes room for so many nodes more, with a value each: what grows step by step is copied again and again.
+    pub(crate) fn expect_nodes(&mut self, more: usize) {
+        self.nodes.reserve(more);
+        self.values.reserve(more);
+        self.reads.reserve(more);
+        self.names.reserve(more);
     }
 
     /// A graph in mixed precision: parameters in `master`; what is computed with them, gradients included, in `float`.
@@ -129,24 +142,25 @@ impl Graph {
             InputKind::Resident { component, .. } => *component,
             InputKind::Data => Component::Inputs,
         };
-        self.names.insert(name.into(), 1);
+        let name = Name::from(name);
+        self.names.insert(name.clone(), 1);
         let (source, input, space) = (Source::Input, Some(kind), Space::Device);
-        let id = self.push_value(Value { name: name.into(), ty, source, input, component, space });
-        self.inputs.insert(name.into(), id);
+        let id = self.push_value(Value { name: name.clone(), ty, source, input, component, space });
+        self.inputs.insert(name, id);
         Ok(id)
     }
 
     /// Adds a node whose op can read its inputs as they lie. `ops::building` makes them so.
     pub fn push_node(&mut self, name: &str, op: OpRef, inputs: &[ValueId]) -> Result<Vec<ValueId>, GraphError> {
         let types: Types = inputs.iter().map(|&v| self.ty(v).clone()).collect();
-        let path = self.path(name);
-        let outputs = op.op().outputs(&types).map_err(|cause| GraphError::Op { node: path.clone(), cause })?;
-        let path = self.unique(path);
+        let failed = |cause| GraphError::Op { node: self.path(name), cause };
+        let outputs = op.op().outputs(&types).map_err(failed)?;
+        let path = self.unique_path(name);
         let node = NodeId(self.nodes.len() as u32);
         let mut ids = Vec::with_capacity(outputs.len());
         for (index, ty) in outputs.into_iter().enumerate() {
             check_size(&path, &ty)?;
-            let name = if index == 0 { path.clone() } else { format!("{path}:{index}") };
+            let name = if index == 0 { path.clone() } else { format!("{path}:{index}").into() };
             let component = op.op().component(index).unwrap_or(Component::Activations);
             let source = Source::Output { node, index };
             let space = op.op().output_space(index);
@@ -227,7 +241,7 @@ impl Graph {
         let types: Vec<Type> = node.inputs.iter().chain(more).map(|&v| self.ty(v).clone()).collect();
         let mut outputs = op.outputs(&types).ok().filter(|outputs| outputs.len() == index + 1)?;
         let component = op.component(index).unwrap_or(Component::Activations);
-        let (name, ty, space) = (format!("{path}:{index}"), outputs.remove(index), op.output_space(index));
+        let (name, ty, space) = (format!("{path}:{index}").into(), outputs.remove(index), op.output_space(index));
         let source = Source::Output { node: id, index };
         let value = self.push_value(Value { name, ty, source, input: None, component, space });
         more.iter().for_each(|input| self.reads[input.index()] += 1);
@@ -281,14 +295,24 @@ impl Graph {
         ValueId(self.values.len() as u32 - 1)
     }
 
-    /// `name`, or `name#2`, `name#3`, … if it is taken.
-    fn unique(&mut self, name: String) -> String {
-        let count = self.names.entry(name.clone()).or_insert(0);
-        *count += 1;
-        match *count {
-            1 => name,
-            n => format!("{name}#{n}"),
+    /// `name` in the current scope, or `name#2`, `name#3`, … if it is taken.
+    fn unique_path(&mut self, name: &str) -> Name {
+        let mut path = std::mem::take(&mut self.draft);
+        path.clear();
+        self.write_path(name, &mut path);
+        let unique = self.unique(&path);
+        self.draft = path;
+        unique
+    }
+
+    fn unique(&mut self, name: &str) -> Name {
+        if let Some(count) = self.names.get_mut(name) {
+            *count += 1;
+            return format!("{name}#{count}").into();
         }
+        let name = Name::from(name);
+        self.names.insert(name.clone(), 1);
+        name
     }
 }
 

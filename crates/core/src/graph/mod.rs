@@ -116,9 +116,12 @@ pub enum Source {
     Output { node: NodeId, index: usize },
 }
 
+/// A name, which a node has in common with its first output and with who looks for names: kept once.
+pub type Name = Arc<str>;
+
 #[derive(Clone, Debug)]
 pub struct Value {
-    pub name: String,
+    pub name: Name,
     pub ty: Type,
     pub source: Source,
     pub input: Option<InputKind>,
@@ -162,7 +165,7 @@ impl OpRef {
 /// One use of an op.
 #[derive(Clone, Debug)]
 pub struct Node {
-    pub name: String,
+    pub name: Name,
     pub op: OpRef,
     pub inputs: SmallVec<[ValueId; 4]>,
     pub outputs: SmallVec<[ValueId; 2]>,
@@ -189,11 +192,13 @@ pub struct Graph {
     kept: Vec<ValueId>,
     /// By value: how many inputs of nodes it is.
     reads: Vec<u32>,
-    names: FxHashMap<String, u32>,
+    names: FxHashMap<Name, u32>,
     /// Values from outside, by name.
-    inputs: FxHashMap<String, ValueId>,
+    inputs: FxHashMap<Name, ValueId>,
     /// The compute copies of parameters in mixed precision.
     copies: FxHashMap<ValueId, ValueId>,
+    /// Where names are put together.
+    draft: String,
 }
 
 impl Graph {
@@ -261,7 +266,7 @@ impl Graph {
     }
 
     pub fn find(&self, name: &str) -> Option<ValueId> {
-        let among_all = || self.values.iter().position(|v| v.name == name).map(|i| ValueId(i as u32));
+        let among_all = || self.values.iter().position(|v| *v.name == *name).map(|i| ValueId(i as u32));
         self.inputs.get(name).copied().or_else(among_all)
     }
 

@@ -11,7 +11,7 @@ impl fmt::Display for Graph {
             writeln!(f, "  {}: {} = {}", value.name, value.ty, input_text(value))?;
         }
         for node in &self.nodes {
-            let inputs = node.inputs.iter().map(|&v| self.value(v).name.as_str()).collect::<Vec<_>>().join(", ");
+            let inputs = node.inputs.iter().map(|&v| &*self.value(v).name).collect::<Vec<_>>().join(", ");
             let types = node.outputs.iter().map(|&v| self.ty(v).to_string()).collect::<Vec<_>>().join(", ");
             let mark = match node.role {
                 Role::Forward => "",

@@ -14,7 +14,7 @@ impl Graph {
 
     fn verify_names(&self) -> Result<(), GraphError> {
         let mut seen = FxHashSet::default();
-        match self.values.iter().find(|v| !seen.insert(v.name.as_str())) {
+        match self.values.iter().find(|v| !seen.insert(&*v.name)) {
             Some(twice) => Err(GraphError::Broken(format!("two values are called {}", twice.name))),
             None => Ok(()),
         }
@@ -48,7 +48,7 @@ impl Graph {
             return broken("cannot read one of its inputs through its strides");
         }
         let expected =
-            node.op.op().outputs(&types).map_err(|cause| GraphError::Op { node: node.name.clone(), cause })?;
+            node.op.op().outputs(&types).map_err(|cause| GraphError::Op { node: node.name.to_string(), cause })?;
         if expected.len() != node.outputs.len() || expected.iter().zip(&node.outputs).any(|(t, v)| t != self.ty(*v)) {
             return broken("has outputs of another type than its op gives");
         }

@@ -204,9 +204,9 @@ mod tests {
     fn three_nodes_are_found_whichever_way_round_they_are_added() {
         let (graph, found) = graph_of(0.1, false);
         let found = found.unwrap();
-        let names: Vec<&str> = found.nodes.iter().map(|&id| graph.node(id).name.as_str()).collect();
+        let names: Vec<&str> = found.nodes.iter().map(|&id| &*graph.node(id).name).collect();
         assert_eq!(names, ["drop", "residual", "norm"]);
-        let names: Vec<&str> = found.inputs.iter().map(|&id| graph.value(id).name.as_str()).collect();
+        let names: Vec<&str> = found.inputs.iter().map(|&id| &*graph.value(id).name).collect();
         assert_eq!(names, ["branch", "around", "gamma", "rng"]);
         assert_eq!(found.outputs.len(), 3);
     }

@@ -153,7 +153,7 @@ impl PlanFile {
 fn phase_file(program: &Program, name: &str, graph: &Graph, plan: &PhaseLayout) -> PhaseFile {
     let (mut values, mut in_residents) = (BTreeMap::new(), BTreeMap::new());
     for id in graph.value_ids() {
-        let (name, place) = (graph.value(id).name.clone(), plan.places[id.index()]);
+        let (name, place) = (graph.value(id).name.to_string(), plan.places[id.index()]);
         match place.storage {
             Storage::Buffer(buffer) => drop(values.insert(name, (buffer, place.offset))),
             Storage::Resident(index) => {
@@ -161,13 +161,13 @@ fn phase_file(program: &Program, name: &str, graph: &Graph, plan: &PhaseLayout) 
             }
         }
     }
-    let workspace = |id: NodeId| plan.workspaces[id.index()].map(|b| (graph.node(id).name.clone(), b));
+    let workspace = |id: NodeId| plan.workspaces[id.index()].map(|b| (graph.node(id).name.to_string(), b));
     PhaseFile {
         name: name.into(),
         fingerprint: graph.fingerprint(),
         live_bytes: plan.live_bytes,
         peak_tick: plan.peak_tick,
-        order: plan.order.iter().map(|&id| graph.node(id).name.clone()).collect(),
+        order: plan.order.iter().map(|&id| graph.node(id).name.to_string()).collect(),
         buffers: plan.buffers.iter().map(|b| buffer_file(graph, b)).collect(),
         values,
         in_residents,
@@ -177,8 +177,8 @@ fn phase_file(program: &Program, name: &str, graph: &Graph, plan: &PhaseLayout) 
 
 fn buffer_file(graph: &Graph, buffer: &Buffer) -> BufferFile {
     let (value, workspace_of) = match buffer.owner {
-        Owner::Value(id) => (Some(graph.value(id).name.clone()), None),
-        Owner::Workspace(id) => (None, Some(graph.node(id).name.clone())),
+        Owner::Value(id) => (Some(graph.value(id).name.to_string()), None),
+        Owner::Workspace(id) => (None, Some(graph.node(id).name.to_string())),
     };
     let Slot { offset, bytes } = buffer.slot;
     BufferFile {
@@ -195,8 +195,8 @@ fn buffer_file(graph: &Graph, buffer: &Buffer) -> BufferFile {
 
 impl PhaseFile {
     fn layout(&self, program: &Program, graph: &Graph) -> Result<PhaseLayout, PlanFileError> {
-        let nodes: HashMap<&str, NodeId> = graph.node_ids().map(|id| (graph.node(id).name.as_str(), id)).collect();
-        let values: HashMap<&str, ValueId> = graph.value_ids().map(|id| (graph.value(id).name.as_str(), id)).collect();
+        let nodes: HashMap<&str, NodeId> = graph.node_ids().map(|id| (&*graph.node(id).name, id)).collect();
+        let values: HashMap<&str, ValueId> = graph.value_ids().map(|id| (&*graph.value(id).name, id)).collect();
         let node = |name: &str| nodes.get(name).copied().ok_or_else(|| PlanFileError::Unknown(name.into()));
         let owner = |b: &BufferFile| match (&b.value, &b.workspace_of) {
             (Some(name), None) => values.get(name.as_str()).map(|&id| Owner::Value(id)),

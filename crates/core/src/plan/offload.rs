@@ -210,7 +210,7 @@ mod tests {
     }
 
     fn names(graph: &Graph, chosen: &[bool]) -> Vec<String> {
-        graph.values().iter().zip(chosen).filter(|(_, c)| **c).map(|(v, _)| v.name.clone()).collect()
+        graph.values().iter().zip(chosen).filter(|(_, c)| **c).map(|(v, _)| v.name.to_string()).collect()
     }
 
     #[test]
@@ -228,7 +228,7 @@ mod tests {
         let away = offload(&graph, &offloaded_values(&graph, 1)).unwrap();
         let order = order(&away).unwrap();
         let at =
-            |name: &str| order.iter().position(|&id| away.node(id).name == name).unwrap_or_else(|| panic!("{name}"));
+            |name: &str| order.iter().position(|&id| *away.node(id).name == *name).unwrap_or_else(|| panic!("{name}"));
         assert_eq!(at("layers.0.up.to_host"), at("layers.0.up") + 1);
         assert!(at("layers.0.up.from_host") > at("layers.1.up.grad"), "{away}");
         assert_eq!(away.value(away.find("layers.0.up.to_host").unwrap()).space, Space::Host);

@@ -101,6 +101,6 @@ fn resident_of(value: &crate::graph::Value) -> Option<Resident> {
         InputKind::Resident { init, .. } => (*init, false),
         InputKind::Data => return None,
     };
-    let (name, ty) = (value.name.clone(), value.ty.clone());
+    let (name, ty) = (value.name.to_string(), value.ty.clone());
     Some(Resident { name, ty, component: value.component, init, is_parameter, space: value.space })
 }

@@ -84,7 +84,7 @@ fn module_of(name: &str) -> String {
 
 fn peak(program: &Program, layout: &Layout, phase: usize, tick: usize) -> Peak {
     let (definition, plan) = (&program.phases[phase], &layout.phases[phase]);
-    let node = plan.order.get(tick).map_or(String::new(), |&id| definition.graph.node(id).name.clone());
+    let node = plan.order.get(tick).map_or(String::new(), |&id| definition.graph.node(id).name.to_string());
     Peak { phase: definition.name.clone(), tick, node }
 }
 
@@ -100,7 +100,7 @@ fn live_temporaries(program: &Program, layout: &Layout, phase: usize, tick: usiz
     alive
         .map(|b| {
             let name = match b.owner {
-                Owner::Value(id) => graph.value(id).name.clone(),
+                Owner::Value(id) => graph.value(id).name.to_string(),
                 Owner::Workspace(id) => format!("{} (workspace)", graph.node(id).name),
             };
             LiveBuffer { name, bytes: b.slot.bytes, component: b.component }

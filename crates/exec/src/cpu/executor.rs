@@ -189,7 +189,7 @@ fn compile(program: &Program, layout: &Layout, phase: usize, memory: &Memory) ->
         }
     });
     let launches = launches.collect();
-    let named = |id: ValueId| (graph.value(id).name.clone(), tensor(id));
+    let named = |id: ValueId| (graph.value(id).name.to_string(), tensor(id));
     let is_data = |id: &ValueId| matches!(graph.value(*id).input, Some(InputKind::Data));
     Compiled {
         launches,

@@ -33,9 +33,10 @@ pub(super) fn run(mut graph: Graph, outputs: Outputs, build: &Build, first: usiz
     let trained = graph.trained();
     let grads = gradients(&mut graph, outputs.loss, scale, &trained).unwrap();
     let mut kept = vec![("logits".to_string(), outputs.logits.unwrap())];
-    kept.extend(trained.iter().zip(grads).map(|(&p, g)| (graph.value(p).name.clone(), g.unwrap())));
+    kept.extend(trained.iter().zip(grads).map(|(&p, g)| (graph.value(p).name.to_string(), g.unwrap())));
     kept.iter().for_each(|&(_, value)| graph.keep(value));
-    let names: Vec<(String, String)> = kept.into_iter().map(|(name, v)| (name, graph.value(v).name.clone())).collect();
+    let names: Vec<(String, String)> =
+        kept.into_iter().map(|(name, v)| (name, graph.value(v).name.to_string())).collect();
     let program = Program::new(vec![Phase { name: "only".into(), graph, repeat: 1 }]).unwrap();
     let layout = lay_out(&program, LayoutOptions { target: Target::cpu(2), sharing: true }).unwrap();
     let mut executor = CpuExecutor::new(&program, &layout, 2).unwrap();

@@ -133,7 +133,7 @@ fn refuse_absurd(graph: &Graph) -> Result<(), GraphError> {
     let bytes = |value: &Value| 8 * value.ty.elements() as u128;
     let Some(largest) = graph.values().iter().max_by_key(|value| bytes(value)) else { return Ok(()) };
     match graph.values().iter().map(bytes).sum::<u128>() > u128::from(MOST_BYTES) {
-        true => Err(GraphError::TooLarge { name: largest.name.clone(), ty: largest.ty.to_string() }),
+        true => Err(GraphError::TooLarge { name: largest.name.to_string(), ty: largest.ty.to_string() }),
         false => Ok(()),
     }
 }

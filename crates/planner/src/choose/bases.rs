@@ -8,7 +8,7 @@ use crate::program::{
     MICRO_STEP, STEP, Settings, StepSpec, UPDATE, evaluation_phase, micro_step, phase, training_phases, update_phase,
     writing_phases,
 };
-use plimsoll_core::graph::{Graph, Space};
+use plimsoll_core::graph::{Graph, Name, Space};
 use plimsoll_core::plan::{
     LANDING, Ladder, LayoutOptions, Offload, Phase, PlanError, Profile, Recompute, add_landing, aligned, input_bytes,
     live_bytes,
@@ -65,7 +65,7 @@ impl<'a> Task<'a> {
 #[derive(Clone, Default)]
 pub(super) struct Needs {
     /// Name → bytes.
-    residents: FxHashMap<String, usize>,
+    residents: FxHashMap<Name, usize>,
     pub live_bytes: usize,
     step_seconds: f64,
 }
@@ -80,7 +80,7 @@ pub(super) struct Training {
 /// The phase that can recompute.
 pub(super) struct Main {
     /// Name → bytes of what lives over steps.
-    residents: FxHashMap<String, usize>,
+    residents: FxHashMap<Name, usize>,
     ladder: Mutex<Ladder>,
     /// Of running it once.
     seconds: f64,
@@ -386,10 +386,10 @@ impl<'a> Bases<'a> {
 }
 
 /// Of what lives over steps in several phases of a run: each is there once. `None` beyond what can be addressed.
-fn bytes_together(residents: &[&FxHashMap<String, usize>]) -> Option<usize> {
+fn bytes_together(residents: &[&FxHashMap<Name, usize>]) -> Option<usize> {
     let mut total = 0usize;
     for (at, phase) in residents.iter().enumerate() {
-        let is_new = |name: &String| residents[..at].iter().all(|before| !before.contains_key(name));
+        let is_new = |name: &Name| residents[..at].iter().all(|before| !before.contains_key(name));
         for (_, &bytes) in phase.iter().filter(|(name, _)| is_new(name)) {
             total = total.checked_add(bytes)?;
         }

@@ -218,7 +218,7 @@ impl Update<'_> {
             UpdateRule::Adafactor => (Adafactor::packed_shapes(&shape, parts), vec![lr, factor.number(graph)?, clip]),
         };
         let moments = self.moments(graph, w, &shapes)?;
-        let names = moments.iter().map(|&moment| graph.value(moment).name.clone()).collect();
+        let names = moments.iter().map(|&moment| graph.value(moment).name.to_string()).collect();
         let written: Vec<DType> = moments.iter().chain([&w]).map(|&value| graph.ty(value).dtype).collect();
         let rounding = Rounding::of(&node, &written);
         if rounding.is_some() {
@@ -243,7 +243,7 @@ impl Update<'_> {
     /// `moment1.<parameter>`, `moment2.<parameter>`, …
     fn moments(&self, graph: &mut Graph, w: ValueId, shapes: &[Vec<usize>]) -> Result<Vec<ValueId>, GraphError> {
         let declare = if self.from_host { Graph::host_resident } else { Graph::resident };
-        let parameter = graph.value(w).name.clone();
+        let parameter = graph.value(w).name.to_string();
         let mut moment = |(index, shape): (usize, &Vec<usize>)| {
             let (name, ty) = (format!("moment{}.{parameter}", index + 1), Type::new(self.spec.state, shape));
             declare(graph, &name, ty, Component::Optimizer, Init::Zeros)

@@ -77,7 +77,7 @@ impl Timeline {
             let rows = merged(&live_by_tick(program, layout, phase), share.max(1));
             let first = timeline.rows.len();
             for (row, tick) in &rows {
-                let node = definition.graph.node(order[*tick]).name.clone();
+                let node = definition.graph.node(order[*tick]).name.to_string();
                 let bytes = STACK.map(|(component, _)| bytes_of(row, component));
                 timeline.columns.push(Column { phase: timeline.phases.len(), tick: *tick, node, bytes });
             }

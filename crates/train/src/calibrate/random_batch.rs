@@ -27,7 +27,7 @@ impl RandomSamples {
     fn new(program: &Program, count: usize) -> RandomSamples {
         let mut fields: Vec<FieldSpec> = Vec::new();
         for value in program.phases.iter().flat_map(|phase| phase.graph.values()) {
-            let known = fields.iter().any(|field| field.name == value.name);
+            let known = fields.iter().any(|field| *field.name == *value.name);
             if matches!(value.input, Some(InputKind::Data)) && !known {
                 fields.push(field(value));
             }
@@ -43,7 +43,7 @@ impl RandomSamples {
 }
 
 fn field(value: &Value) -> FieldSpec {
-    if value.name == "eos" {
+    if &*value.name == "eos" {
         return FieldSpec::position("eos", "ids");
     }
     let element = if value.ty.dtype == DType::I32 { Element::I32 } else { Element::F32 };

@@ -254,7 +254,7 @@ impl Trained for TrainedRun {
         let choice = &self.planned.choice;
         let embeddings = phase(&choice.program, EMBEDDINGS)?;
         let graph = &choice.program.phases[embeddings].graph;
-        let names: Vec<String> = graph.kept().iter().map(|&id| graph.value(id).name.clone()).collect();
+        let names: Vec<String> = graph.kept().iter().map(|&id| graph.value(id).name.to_string()).collect();
         let mut shapes = shapes(&self.recipe, &self.planned);
         let rows = shapes.rows(embeddings);
         let mut batch = Batch::new(samples.fields(), rows)?;

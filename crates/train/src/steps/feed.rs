@@ -69,7 +69,7 @@ fn inputs(graph: &Graph) -> Vec<Input> {
     let input = |value: &plimsoll_core::graph::Value| {
         let rows = value.ty.shape.first().copied().unwrap_or(1);
         let row_elements = value.ty.shape.iter().skip(1).product();
-        Input { name: value.name.clone(), rows, row_elements, dtype: value.ty.dtype }
+        Input { name: value.name.to_string(), rows, row_elements, dtype: value.ty.dtype }
     };
     data.map(input).collect()
 }

@@ -88,8 +88,8 @@ impl Case {
         }
         let readable = outputs.iter().filter(|&&v| graph.ty(v).is_contiguous());
         Ok(Built {
-            outputs: readable.map(|&v| graph.value(v).name.clone()).collect(),
-            grads: grads.iter().map(|g| g.map(|v| graph.value(v).name.clone())).collect(),
+            outputs: readable.map(|&v| graph.value(v).name.to_string()).collect(),
+            grads: grads.iter().map(|g| g.map(|v| graph.value(v).name.to_string())).collect(),
             graph,
         })
     }

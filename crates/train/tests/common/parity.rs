@@ -148,7 +148,7 @@ impl<'f> Comparison<'f> {
         let mut graph = Graph::new("pass", DType::F32);
         let outputs = self.family.forward(&mut graph, &self.build).unwrap();
         let logits = outputs.logits.or_else(|| graph.find("head.logits")).unwrap();
-        let logits_name = graph.value(logits).name.clone();
+        let logits_name = graph.value(logits).name.to_string();
         graph.keep(logits);
         let scale = graph.scalar("loss.scale").unwrap();
         let trained = graph.trained();
@@ -164,7 +164,7 @@ impl<'f> Comparison<'f> {
         let global = reference.iter().flatten().map(|x| x * x).sum::<f64>().sqrt();
         let error = |((&p, &g), expected): ((&ValueId, &ValueId), &Vec<f64>)| {
             let ours = run.output(&graph.value(g).name);
-            (distance(&ours, expected) / norm(expected).max(1e-3 * global) / 1e-4, graph.value(p).name.clone())
+            (distance(&ours, expected) / norm(expected).max(1e-3 * global) / 1e-4, graph.value(p).name.to_string())
         };
         let worst = trained.iter().zip(&grads).zip(&reference).map(error).max_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
         (self.logits_error(&run.output(&logits_name), "logits") / 1e-5, worst.0, worst.1)
@@ -253,7 +253,7 @@ impl<'f> Comparison<'f> {
         let mut graph = Graph::new("evaluate", DType::F32);
         let outputs = self.family.forward(&mut graph, &Build { training: false, ..self.build }).unwrap();
         let Some(logits) = outputs.logits else { return 0.0 };
-        let name = graph.value(logits).name.clone();
+        let name = graph.value(logits).name.to_string();
         graph.keep(logits);
         let mut run = self.run(graph, 0);
         let statistics: Vec<String> =
@@ -274,7 +274,7 @@ impl<'f> Comparison<'f> {
         assert_eq!(embedding.is_some(), self.golden.has("embedding"), "only one side makes embeddings");
         let Some(embedding) = embedding else { return 0.0 };
         let embedding = embedding.unwrap();
-        let name = graph.value(embedding).name.clone();
+        let name = graph.value(embedding).name.to_string();
         graph.keep(embedding);
         let mut run = self.run(graph, 0);
         run.executor.run(0);

@@ -40,7 +40,7 @@ fn random_parts(rng: &mut SampleRng, step: &RandomStep) -> Vec<Part> {
         for node in graph.nodes().iter().filter(|n| n.role == Role::Forward) {
             let inside = node.segment.map(|s| node.name[graph.layer_path(s).len() + 1..].to_string());
             if inside.is_some() == layers.is_some() && rng.size(0, 1) == 0 {
-                nodes.push(inside.unwrap_or(node.name.clone()));
+                nodes.push(inside.unwrap_or(node.name.to_string()));
             }
         }
         Part { layers, nodes }
@@ -159,7 +159,7 @@ fn update(graph: &mut Graph, pairs: &[(ValueId, ValueId)], clip: bool, zero_grad
             false => graph.scalar("factor").unwrap(),
         };
         for &(weight, grad) in pairs {
-            let (name, ty) = (graph.value(weight).name.clone(), graph.ty(weight).clone());
+            let (name, ty) = (graph.value(weight).name.to_string(), graph.ty(weight).clone());
             let moment = |graph: &mut Graph, which: &str| {
                 graph.resident(&format!("{which}.{name}"), ty.clone(), Component::Optimizer, Init::Zeros).unwrap()
             };

@@ -110,7 +110,7 @@ fn write_scalars(executor: &mut CpuExecutor) {
 fn write_random_inputs(program: &Program, phase: usize, executor: &mut CpuExecutor, rng: &mut SampleRng) {
     for value in program.phases[phase].graph.values().iter().filter(|v| v.input == Some(InputKind::Data)) {
         let n = value.ty.elements();
-        let bytes: Vec<u8> = match (value.ty.dtype, value.name.as_str()) {
+        let bytes: Vec<u8> = match (value.ty.dtype, &*value.name) {
             (DType::F32, "weight" | "weights") => (0..n).flat_map(|_| 1f32.to_le_bytes()).collect(),
             (DType::F32, _) => (0..n).flat_map(|_| (rng.normal() as f32).to_le_bytes()).collect(),
             (_, "mask") => (0..n).flat_map(|_| 1i32.to_le_bytes()).collect(),

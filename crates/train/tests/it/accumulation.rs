@@ -102,7 +102,7 @@ fn accumulated(
     let grads = gradients(&mut graph, outputs.loss, scale, &trained).unwrap();
     let mut names = Vec::new();
     for (&parameter, grad) in trained.iter().zip(grads) {
-        let name = graph.value(parameter).name.clone();
+        let name = graph.value(parameter).name.to_string();
         let ty = graph.ty(parameter).clone();
         let total = graph.resident(&format!("gradient.{name}"), ty, Component::Gradients, Init::Zeros).unwrap();
         graph.accumulate(&format!("{name}.accumulate"), grad.unwrap(), total).unwrap();

@@ -267,7 +267,7 @@ fn a_replay_holds_one_tower_at_a_time() {
     let program = program(&clip(), &spec(32), &settings(32, 4, Recompute::None)).unwrap();
     let graph = &program.phases[program.phase(REPLAY).unwrap()].graph;
     let order = order(graph).unwrap();
-    let position = |name: &str| order.iter().position(|&id| graph.node(id).name == name).expect(name);
+    let position = |name: &str| order.iter().position(|&id| *graph.node(id).name == *name).expect(name);
     let first_text = position("text_model.embeddings.words");
     assert!(position("vision_model.embeddings.patch_embedding.weight.accumulate") < first_text);
 }

@@ -36,7 +36,7 @@ fn offloaded_mlp() -> Program {
     graph
         .with_role(Role::Update, |graph| graph.add("total.store", StoreToHost { first: 0 }, &[logits, total]))
         .unwrap();
-    let chosen: Vec<bool> = graph.values().iter().map(|v| ["hidden", "active"].contains(&v.name.as_str())).collect();
+    let chosen: Vec<bool> = graph.values().iter().map(|v| ["hidden", "active"].contains(&&*v.name)).collect();
     let graph = offload(&graph, &chosen).unwrap();
     Program::new(vec![Phase { name: "step".into(), graph, repeat: 1 }]).unwrap()
 }

@@ -400,7 +400,7 @@ fn deberta_reads_and_writes_its_own_dropouts() {
             feed_forward: FeedForwardForm::Plain,
         };
         family.forward(&mut graph, &build).unwrap();
-        let text = format!("{:?}", graph.nodes().iter().map(|node| node.name.clone()).collect::<Vec<_>>());
+        let text = format!("{:?}", graph.nodes().iter().map(|node| node.name.to_string()).collect::<Vec<_>>());
         text.matches("dropout").count()
     };
     let without = Model::DebertaV3(deberta.clone());

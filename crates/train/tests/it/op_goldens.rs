@@ -96,7 +96,7 @@ fn check_op(
         let grads: Vec<ValueId> =
             gradients(&mut graph, loss, seed, &wrt).unwrap().into_iter().map(Option::unwrap).collect();
         grads.iter().for_each(|&g| graph.keep(g));
-        let names: Vec<String> = grads.iter().map(|&g| graph.value(g).name.clone()).collect();
+        let names: Vec<String> = grads.iter().map(|&g| graph.value(g).name.to_string()).collect();
 
         let mut run = Run::new(graph, true);
         for (i, (_, values)) in inputs.iter().enumerate() {

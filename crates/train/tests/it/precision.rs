@@ -118,7 +118,7 @@ fn planned(file: &str, settings: &[&str], more: &[&str]) -> Planned {
 /// The ops of a program, as they print themselves, by the names of their nodes.
 fn ops(program: &Program) -> Vec<(String, String)> {
     let nodes = program.phases.iter().flat_map(|phase| phase.graph.nodes());
-    nodes.map(|node| (node.name.clone(), format!("{:?}", node.op.op()))).collect()
+    nodes.map(|node| (node.name.to_string(), format!("{:?}", node.op.op()))).collect()
 }
 
 /// Nodes that update a parameter.
@@ -151,8 +151,8 @@ fn gradients_in_f16_are_those_of_a_scaled_loss() {
 
 /// Whether a step is taken is known only once every gradient is there: no update may run before.
 fn assert_updates_wait_for_the_scale(program: &Program) {
-    let graph = &program.phases.iter().find(|p| p.graph.nodes().iter().any(|n| n.name == "scaling")).unwrap().graph;
-    let scaling = graph.nodes().iter().find(|n| n.name == "scaling").unwrap();
+    let graph = &program.phases.iter().find(|p| p.graph.nodes().iter().any(|n| &*n.name == "scaling")).unwrap().graph;
+    let scaling = graph.nodes().iter().find(|n| &*n.name == "scaling").unwrap();
     let (factor, all) = (scaling.outputs[1], updates(program));
     // Moments that come from the host ahead of the first update wait for it, too.
     let reading = graph.nodes().iter().filter(|n| n.inputs.contains(&factor) && is_update(&format!("{:?}", n.op.op())));

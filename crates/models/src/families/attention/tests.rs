@@ -51,9 +51,9 @@ fn run(form: AttentionForm, causal: bool, keys: Option<usize>) -> Vec<Vec<f32>> 
     let mut kept: Vec<ValueId> = gradients(&mut graph, loss, seed, &wrt).unwrap().into_iter().flatten().collect();
     kept.push(out);
     kept.iter().for_each(|&value| graph.keep(value));
-    let names: Vec<String> = kept.iter().map(|&value| graph.value(value).name.clone()).collect();
+    let names: Vec<String> = kept.iter().map(|&value| graph.value(value).name.to_string()).collect();
     let sizes: Vec<(String, usize)> =
-        wrt.iter().chain([&c]).map(|&v| (graph.value(v).name.clone(), graph.ty(v).elements())).collect();
+        wrt.iter().chain([&c]).map(|&v| (graph.value(v).name.to_string(), graph.ty(v).elements())).collect();
     let program = Program::new(vec![Phase { name: "only".into(), graph, repeat: 1 }]).unwrap();
     let layout = lay_out(&program, LayoutOptions { target: Target::cpu(2), sharing: true }).unwrap();
     let mut executor = CpuExecutor::new(&program, &layout, 2).unwrap();

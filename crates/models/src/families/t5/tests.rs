@@ -82,7 +82,7 @@ fn loaded(graph: Graph) -> CpuExecutor {
 }
 
 fn name(graph: &Graph, id: ValueId) -> String {
-    graph.value(id).name.clone()
+    graph.value(id).name.to_string()
 }
 
 fn loss(family: &T5, build: &Build) -> f32 {

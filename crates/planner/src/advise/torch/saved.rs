@@ -602,7 +602,7 @@ fn data_bytes(graph: &Graph) -> u64 {
 
 fn weights(graph: &Graph) -> impl Iterator<Item = (&str, &[usize])> {
     let weight = |v: &&Value| matches!(v.input, Some(InputKind::Parameter { .. }));
-    graph.values().iter().filter(weight).map(|v| (v.name.as_str(), v.ty.shape.as_slice()))
+    graph.values().iter().filter(weight).map(|v| (&*v.name, v.ty.shape.as_slice()))
 }
 
 /// PyTorch keeps moments in the type of the weights.
