@@ -119,12 +119,16 @@ impl<'a> PlanSearch<'a> {
 
     /// Whether no plan is faster, however much memory there is.
     pub(super) fn is_unbounded(&mut self, choice: &Choice) -> Result<bool, PlanError> {
-        let is_beaten_by = |seconds: f64| choice.predicted_step_ms / 1e3 > seconds * (1.0 + 1e-6);
-        // What was built on the way and is faster without recompute needs no more than memory.
-        if self.first_rung() == 0 && is_beaten_by(self.bases.fastest_seconds()) {
+        let seconds = choice.predicted_step_ms / 1e3;
+        if self.is_beaten_by_built(seconds) {
             return Ok(false);
         }
-        Ok(self.least_seconds()?.is_none_or(|least| !is_beaten_by(least)))
+        Ok(self.least_seconds()?.is_none_or(|least| seconds <= least * (1.0 + 1e-6)))
+    }
+
+    /// Whether something that was built on the way is faster without recompute: it needs no more than memory.
+    fn is_beaten_by_built(&self, seconds: f64) -> bool {
+        self.first_rung() == 0 && seconds > self.bases.fastest_seconds() * (1.0 + 1e-6)
     }
 
     /// Whether this search, with more in host memory than `before`, can find nothing faster than what that one chose: what
@@ -247,6 +251,9 @@ impl<'a> PlanSearch<'a> {
     /// than it must is not.
     fn is_fastest_of_all(&mut self, found: Option<&Candidate>) -> Result<bool, PlanError> {
         let Some(found) = found.filter(|found| found.rung == self.first_rung()) else { return Ok(false) };
+        if self.is_beaten_by_built(found.step_seconds) {
+            return Ok(false);
+        }
         Ok(self.least_seconds()?.is_some_and(|least| (found.step_seconds - least).abs() <= 1e-9 * least))
     }
 
