@@ -47,7 +47,7 @@ pub use plimsoll_runs::{Event, Finished};
 pub use plimsoll_train::RunError;
 pub use plimsoll_train::run::{Run, RunOptions};
 pub use profiles::{Measured, store as store_profile};
-pub use questions::{Outlooks, largest_batch, on_every_card, outlook, ways_out};
+pub use questions::{Outlooks, largest_batch, layers, on_every_card, outlook, ways_out};
 pub use report::{PlanReport, SCHEMA, plan};
 pub use timeline::{BufferMap, PhaseMap, Timeline};
 pub use trials::{Expected, attempt, attempts, budget_bytes, expected, planning_key};

@@ -16,6 +16,11 @@ pub fn outlook(recipe: &Recipe, device: &Device) -> Result<PlanReport, PlanFailu
     Outlooks::default().outlook(recipe, device)
 }
 
+/// Layers of the model that a recipe trains: the more, the longer a plan takes.
+pub fn layers(recipe: &Recipe) -> usize {
+    recipe.model.family().layers()
+}
+
 /// Outlooks of many recipes, on any thread: what those share that differ in their batch alone is built once, and kept for
 /// the last few models.
 #[derive(Default)]

@@ -441,7 +441,7 @@ impl<'a> PlanSearch<'a> {
                 }
             }
         }
-        self.scan_ragged(like, budget, best)
+        Ok(())
     }
 
     /// The ragged micro-batches next to the best, if that is even.

@@ -2,6 +2,7 @@
 
 use super::ahead::{self, Hint};
 use super::cache::{Answer, Cache, Cell, Found, Key};
+use super::turns::Turns;
 use super::{Allowed, Checked, Devices};
 use crate::problem::Problem;
 use axum::body::Bytes;
@@ -15,7 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::thread;
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 /// Questions that wait for a thread; beyond, clients are asked to come back.
@@ -34,13 +34,23 @@ pub(crate) enum Kind {
     Largest,
 }
 
+impl Kind {
+    /// About how many plans it takes.
+    fn plans(self) -> usize {
+        match self {
+            Kind::Plan | Kind::Timeline => 1,
+            Kind::Cards | Kind::Largest => 10,
+        }
+    }
+}
+
 pub(crate) struct Planner {
     pub allowed: Allowed,
     pub devices: Devices,
     cache: Cache,
     /// What plans of the same kind have in common.
     outlooks: Arc<Outlooks>,
-    threads: Arc<Semaphore>,
+    turns: Arc<Turns>,
     waiting: AtomicUsize,
     hints: SyncSender<Hint>,
 }
@@ -68,7 +78,7 @@ impl Planner {
             devices: Devices::default(),
             cache: Cache::default(),
             outlooks: Arc::default(),
-            threads: Arc::new(Semaphore::new(thread::available_parallelism().map_or(1, usize::from))),
+            turns: Turns::new(thread::available_parallelism().map_or(1, usize::from)),
             waiting: AtomicUsize::new(0),
             hints,
         });
@@ -97,8 +107,8 @@ impl Planner {
     /// is not begun for nobody.
     async fn find(&self, kind: Kind, question: Checked, device: Device, cell: Cell) -> Answer {
         let outlooks = self.outlooks.clone();
-        let finding = self.work(move || found(&outlooks, kind, &question, &device));
-        let finding = finding.await?;
+        let work = kind.plans() * plimsoll::layers(&question.recipe);
+        let finding = self.work(work, move || found(&outlooks, kind, &question, &device)).await;
         let keeping = tokio::spawn(async move {
             let answer = finding.await.unwrap_or_else(|_| Err(broke()));
             // Refused while who asked is still there to keep it.
@@ -111,14 +121,14 @@ impl Planner {
     /// Begins on a thread for blocking work, as many at a time as there are cores.
     async fn work<T: Send + 'static>(
         &self,
+        units: usize,
         work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
-    ) -> Result<JoinHandle<Result<T, Problem>>, Problem> {
-        let permit = self.threads.clone().acquire_owned().await;
-        let permit = permit.map_err(|_| Problem::busy("the server is stopping"))?;
-        Ok(tokio::task::spawn_blocking(move || {
-            let _until_done = permit;
+    ) -> JoinHandle<Result<T, Problem>> {
+        let turn = self.turns.take(units).await;
+        tokio::task::spawn_blocking(move || {
+            let _until_done = turn;
             work()
-        }))
+        })
     }
 
     /// Whether somebody waits for an answer.
@@ -144,7 +154,8 @@ impl Planner {
     /// One step of the plan that a run was started with.
     pub(crate) async fn timeline_of_run(&self, folder: PathBuf) -> Result<Timeline, Problem> {
         let _waiting = Waiting::enter(&self.waiting)?;
-        let reading = self.work(move || Timeline::of_run(&folder).map_err(|error| Problem::explained(&error))).await?;
+        let read = move || Timeline::of_run(&folder).map_err(|error| Problem::explained(&error));
+        let reading = self.work(1, read).await;
         reading.await.unwrap_or_else(|_| Err(broke()))
     }
 
@@ -153,7 +164,8 @@ impl Planner {
         let device = self.devices.find(&question.device)?;
         let _waiting = Waiting::enter(&self.waiting)?;
         let outlooks = self.outlooks.clone();
-        let planning = self.work(move || outlooks.outlook(&question.recipe, &device).map_err(refused)).await?;
+        let layers = plimsoll::layers(&question.recipe);
+        let planning = self.work(layers, move || outlooks.outlook(&question.recipe, &device).map_err(refused)).await;
         planning.await.unwrap_or_else(|_| Err(broke()))
     }
 }

@@ -8,6 +8,7 @@ mod fields;
 mod paths;
 mod question;
 mod recipes;
+mod turns;
 
 pub(crate) use answers::{Kind, Planner};
 pub(crate) use devices::Devices;
