@@ -3,8 +3,8 @@
 use super::cuda::{refuse_f64, source, sweep_with, typed};
 use super::*;
 use crate::kernels::cpu::elementwise::combine;
+use crate::kernels::cpu::with_float;
 use crate::types::DType;
-use crate::with_float;
 
 /// Inputs (part, total); the total comes last, as [`Op::accumulating`] wants it. On a card the part may be of a narrower
 /// type than the total.

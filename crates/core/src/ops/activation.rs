@@ -6,8 +6,8 @@ use crate::kernels::cpu::Element;
 use crate::kernels::cpu::elementwise::{map1, map2};
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::gemm::QUICK;
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Kernel, Source};
-use crate::with_float;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Activate(pub Activation);

@@ -6,8 +6,8 @@ use crate::kernels::cpu::Element;
 use crate::kernels::cpu::elementwise::{clear, ranges};
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::SharedMut;
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::Arg;
-use crate::with_float;
 use plimsoll_base::simd::simd;
 
 /// Inputs: w, m, v, g, learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ, clip factor, and `rng` if it rounds stochastically. Overwrites w, m

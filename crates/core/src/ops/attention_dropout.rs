@@ -6,9 +6,9 @@ use crate::kernels::cpu::attention::{LIMIT, drop_weights};
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::parallel;
 use crate::kernels::cpu::rows::{InPlace, rows_per_task};
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, Kernel, Source};
 use crate::types::DType;
-use crate::with_float;
 use device::{int, refuse_f64, run_over};
 use plimsoll_base::random::{Dropping, Stream};
 

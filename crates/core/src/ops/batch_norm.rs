@@ -4,9 +4,9 @@ use super::*;
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::batch_norm::{self as kernel, BatchNormShape, Layer, Rows, Saved, Statistics};
 use crate::kernels::cpu::float::Float;
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, DeviceTensor, Grid, Kernel, Source};
 use crate::types::DType;
-use crate::with_float;
 use cuda::{define_index, source, width};
 use device::{Regions, int, refuse_f64, stretches};
 

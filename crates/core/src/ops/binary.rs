@@ -3,10 +3,10 @@
 use super::cuda::{Walk, map, put, refuse_f64, source, typed};
 use super::*;
 use crate::kernels::cpu::float::Float;
+use crate::kernels::cpu::with_float;
 use crate::kernels::cpu::{Element, elementwise, parallel};
 use crate::kernels::cuda::{Arg, Grid};
 use crate::types::Dims;
-use crate::with_float;
 use plimsoll_base::simd::simd;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

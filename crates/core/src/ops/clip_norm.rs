@@ -3,10 +3,10 @@
 use super::cuda::{refuse_f64, source, typed, width};
 use super::*;
 use crate::kernels::cpu::float::Float;
+use crate::kernels::cpu::with_float;
 use crate::kernels::cpu::{Element, elementwise};
 use crate::kernels::cuda::{Arg, DeviceTensor, Grid, Kernel, Set, Source, Sweep};
 use crate::types::DType;
-use crate::with_float;
 use plimsoll_base::simd::simd;
 
 /// Inputs: every gradient. Outputs: their joint 2-norm, and `min(1, max_norm / (norm + 1e-6))`, or 1 without a limit.

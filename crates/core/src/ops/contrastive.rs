@@ -7,9 +7,9 @@ use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{SharedMut, parallel};
 use crate::kernels::cpu::rows;
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, Grid, Kernel, Source};
 use crate::types::DType;
-use crate::with_float;
 use device::{int, refuse_f64, run_over};
 use plimsoll_base::simd::simd;
 

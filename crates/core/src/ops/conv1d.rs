@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::kernels::cpu::conv1d::{self as kernel, Conv1dShape};
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, DeviceTensor, Gemm, Kernel, Matrix, Source};
 use crate::types::DType;
-use crate::with_float;
 use cuda::{define_index, source};
 use device::{GEMM_BYTES, Regions, by_columns, by_rows, int, multiply, product, refuse_f64, round_to, run_over};
 

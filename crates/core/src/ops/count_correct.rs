@@ -6,9 +6,9 @@ use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{SharedMut, parallel};
 use crate::kernels::cpu::rows;
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, Grid};
 use crate::types::DType;
-use crate::with_float;
 use plimsoll_base::simd::simd;
 
 /// Inputs: logits (M, V), targets i32 (M), weights (M). Output: Σ weight · [argmax = target]. The first of equal

@@ -5,9 +5,9 @@ use super::*;
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{SharedMut, parallel};
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, Grid, Source};
 use crate::types::DType;
-use crate::with_float;
 use plimsoll_base::simd::simd;
 
 /// Inputs: logits (M, V), targets i32 (M), weights (M). Outputs: Σ weight · −log p(target), and log Σ exp per row.

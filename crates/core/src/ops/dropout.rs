@@ -6,9 +6,9 @@ use crate::kernels::cpu::Element;
 use crate::kernels::cpu::elementwise::ranges;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::rows::InPlace;
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, Grid};
 use crate::types::DType;
-use crate::with_float;
 use plimsoll_base::random::{Dropping, Stream};
 use plimsoll_base::simd::simd;
 

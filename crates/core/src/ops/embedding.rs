@@ -6,9 +6,9 @@ use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{SharedMut, parallel, parallel_chunks};
 use crate::kernels::cpu::rows;
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, DeviceTensor, Grid, Kernel, Source};
 use crate::types::DType;
-use crate::with_float;
 use plimsoll_base::simd::simd;
 
 /// Inputs: table (V, D), ids i32 of any shape. Output: (…, D). An id outside 0..V gives a row of NaN, so that bad data

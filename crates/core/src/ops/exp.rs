@@ -4,7 +4,7 @@ use super::cuda::{map, refuse_f64, source, typed};
 use super::*;
 use crate::kernels::cpu::elementwise::map1;
 use crate::kernels::cpu::float::Float;
-use crate::with_float;
+use crate::kernels::cpu::with_float;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exp;

@@ -7,8 +7,8 @@ use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{parallel, parallel_chunks};
 use crate::kernels::cpu::rows::{self, InPlace};
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, Grid};
-use crate::with_float;
 use plimsoll_base::simd::simd;
 
 /// Input: (…, 2F), the gate's half first. Output: act(gate) · linear, (…, F).

@@ -3,9 +3,9 @@
 use super::cuda::source;
 use super::*;
 use crate::kernels::cpu::grouped_linear::{self as kernel, GroupedShape};
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, Gemm, Grid, Kernel, Matrix, Source};
 use crate::types::DType;
-use crate::with_float;
 use device::{GEMM_BYTES, Regions, add_up, by_columns, by_rows, every, multiply, product, refuse_f64, stretches};
 
 const SOURCE: Source = source!("grouped_linear", "map");

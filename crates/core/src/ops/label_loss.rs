@@ -5,9 +5,9 @@ use super::*;
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{SharedMut, parallel};
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, DeviceTensor, Grid, Kernel};
 use crate::types::DType;
-use crate::with_float;
 
 /// Inputs: outputs (M, L) of a model, labels (M, L), weights (M). Output: Σ weight · mean over the L labels of the loss.
 /// A row of weight 0 counts nothing, whatever its labels.

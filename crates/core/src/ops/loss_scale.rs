@@ -3,8 +3,8 @@
 use super::cuda::{refuse_f64, source};
 use super::*;
 use crate::kernels::cpu::float::Float;
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, Grid, Kernel};
-use crate::with_float;
 
 /// Inputs: the norm of the scaled gradients, the scale, how many steps in a row were good since it last changed, how
 /// many were taken in all; the last three are overwritten. Outputs: the norm of the gradients themselves; what scaled

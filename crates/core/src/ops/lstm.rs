@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::kernels::cpu::lstm::{self as kernel, Backward, Forward, LstmShape};
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, Gemm, Kernel, Source};
 use crate::types::DType;
-use crate::with_float;
 use device::{GEMM_BYTES, Regions, by_columns, by_rows, every, int, multiply, product, refuse_f64, run_over};
 use lstm_scan::Scan;
 

@@ -6,9 +6,9 @@ use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::parallel_chunks;
 use crate::kernels::cpu::rows;
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, DeviceTensor, Grid};
 use crate::types::DType;
-use crate::with_float;
 use plimsoll_base::simd::simd;
 
 /// Inputs: x (B, T, D), mask i32 (B, T), 0 for rows that do not count. Output: (B, D), 0 where no row counts.

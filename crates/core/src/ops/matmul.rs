@@ -4,9 +4,9 @@ use super::*;
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::gemm::{self, Dims as Extents, Epilogue, Matrix};
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda;
 use crate::types::DType;
-use crate::with_float;
 
 /// `y = act(a · b + bias)`, with `b` of shape (…, K, N), or (…, N, K) if transposed as linear layers store it.
 /// With `accumulate`, a last input is overwritten by itself plus the product.

@@ -10,8 +10,8 @@ use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{SharedMut, parallel};
 use crate::kernels::cpu::rows::{self, InPlace};
+use crate::kernels::cpu::with_float;
 use crate::types::DType;
-use crate::with_float;
 use plimsoll_base::simd::simd;
 use std::convert::identity;
 

@@ -7,8 +7,8 @@ use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{SharedMut, parallel};
 use crate::kernels::cpu::rows::{self, InPlace};
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, DeviceTensor};
-use crate::with_float;
 use plimsoll_base::simd::simd;
 
 /// Input: x (…, D). Outputs: y = x / ‖x‖, and 1 / ‖x‖ per row, which takes no gradient itself. A row of zeros has no

@@ -6,9 +6,9 @@ use super::*;
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{SharedMut, parallel};
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, DeviceTensor, Grid, Kernel, Source};
 use crate::types::DType;
-use crate::with_float;
 use plimsoll_base::simd::simd;
 
 /// Removes dimension `axis` by summing over it; the last dimension of a rank-1 value leaves shape `[1]`.

@@ -10,8 +10,8 @@ use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{SharedMut, parallel};
 use crate::kernels::cpu::rows::{self, InPlace};
+use crate::kernels::cpu::with_float;
 use crate::types::DType;
-use crate::with_float;
 use plimsoll_base::simd::simd;
 
 /// Inputs: branch and residual (…, D), gamma (D), beta (D) if centered, `rng` if it drops. Outputs: their sum, its norm,

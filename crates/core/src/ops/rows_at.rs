@@ -6,9 +6,9 @@ use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::parallel_chunks;
 use crate::kernels::cpu::rows;
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, DeviceTensor, Kernel, Source};
 use crate::types::DType;
-use crate::with_float;
 use device::{refuse_f64, run_over};
 use std::ops::Range;
 

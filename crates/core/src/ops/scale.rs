@@ -4,7 +4,7 @@ use super::cuda::{refuse_f64, source, sweep, typed};
 use super::*;
 use crate::kernels::cpu::elementwise::map1;
 use crate::kernels::cpu::float::Float;
-use crate::with_float;
+use crate::kernels::cpu::with_float;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scale(pub f64);

@@ -6,9 +6,9 @@ use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::parallel_chunks;
 use crate::kernels::cpu::rows;
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, Grid};
 use crate::types::DType;
-use crate::with_float;
 
 /// Inputs: x (B, T, D), position i64[1]. Output: x[:, position] (B, D), or NaN if there is no such position.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,8 +6,8 @@ use crate::kernels::cpu::Element;
 use crate::kernels::cpu::elementwise::{clear, ranges};
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::SharedMut;
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::Arg;
-use crate::with_float;
 use plimsoll_base::simd::simd;
 
 /// Inputs: w, the momentum's buffer (absent if `momentum` is 0), g, learning rate, clip factor, and `rng` if it rounds

@@ -6,9 +6,9 @@ use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::parallel;
 use crate::kernels::cpu::rows::{self, InPlace};
+use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, DeviceTensor};
 use crate::types::DType;
-use crate::with_float;
 use plimsoll_base::simd::simd;
 use std::convert::identity;
 

@@ -106,8 +106,8 @@ impl<'a> CpuIo<'a> {
     }
 }
 
-/// Runs `$body` with `$t` standing for the float type behind a dtype: f32 to train, f64 to test gradients.
-#[macro_export]
+/// Runs `$body` with `$t` standing for the float type behind a dtype: f32 to train, f64 to test gradients, which only
+/// tests ask for.
 macro_rules! with_float {
     ($dtype:expr, $t:ident => $body:expr) => {
         match $dtype {
@@ -115,11 +115,13 @@ macro_rules! with_float {
                 type $t = f32;
                 $body
             }
+            #[cfg(any(test, feature = "f64"))]
             $crate::types::DType::F64 => {
                 type $t = f64;
                 $body
             }
-            other => unreachable!("the CPU computes in f32 or f64, not {}", other.name()),
+            other => unreachable!("the CPU computes in f32, and in f64 with the feature, not in {}", other.name()),
         }
     };
 }
+pub(crate) use with_float;

@@ -20,4 +20,5 @@ pub mod lstm;
 #[cfg(test)]
 mod testing;
 
+pub(crate) use io::with_float;
 pub use io::{CpuIo, Element, Tensor};

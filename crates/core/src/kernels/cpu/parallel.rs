@@ -36,12 +36,18 @@ pub fn with_threads<R>(threads: usize, f: impl FnOnce() -> R) -> R {
 /// Does not allocate once the pool has started as many threads as it is asked for. A task's panic is passed on when
 /// the other tasks have ended.
 pub fn parallel(tasks: usize, task: impl Fn(usize) + Sync) {
+    run(tasks, &task);
+}
+
+/// Apart from [`parallel`], and called: inlined, every task would be compiled twice, for the pool and for one thread.
+#[inline(never)]
+fn run(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
     let helpers = threads().min(tasks).saturating_sub(1);
     if helpers == 0 {
         return (0..tasks).for_each(task);
     }
     let _restore = Restore { cell: &IN_TASK, before: IN_TASK.replace(true) };
-    pool::run(tasks, helpers, &task);
+    pool::run(tasks, helpers, task);
 }
 
 /// Puts a thread-local value back, also when a panic passes.

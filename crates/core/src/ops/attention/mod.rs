@@ -19,8 +19,8 @@ use crate::kernels::cpu::Element;
 pub use crate::kernels::cpu::attention::Bias;
 use crate::kernels::cpu::attention::{self as kernel, ViewMut};
 use crate::kernels::cpu::float::Float;
+use crate::kernels::cpu::with_float;
 use crate::types::DType;
-use crate::with_float;
 use operands::Operands;
 
 /// Inputs: qkv (B, T, 3, H, D), or q (B, T, H, D) and kv (B, S, 2, H, D); then the tables of the bias; then a key mask

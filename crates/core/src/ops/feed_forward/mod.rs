@@ -6,7 +6,7 @@ mod cuda;
 mod grad;
 
 use super::*;
-use crate::with_float;
+use crate::kernels::cpu::with_float;
 use grad::FeedForwardGrad;
 
 /// `y = act(x · Wᵤᵀ + bᵤ) · W_dᵀ + b_d`. Inputs: x (N, D), up (H, D) and its bias (H), down (D, H) and its bias (D).
