@@ -6,7 +6,7 @@ use crate::graph::{Component, Graph, GraphError, Node, NodeId, OpRef, Role, Valu
 use crate::ops::{Binary, Copy};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Of a transformer's layer about so many nodes go back for each that goes forward.
+/// For each node that goes forward there is room for so many that go back; where there are more, it grows.
 const BACKWARD_NODES: usize = 2;
 
 /// Adds the gradient of `loss`, multiplied by the value `seed`, with respect to each of `wrt`. `None` where the loss
