@@ -243,7 +243,7 @@ impl Update<'_> {
     /// `moment1.<parameter>`, `moment2.<parameter>`, …
     fn moments(&self, graph: &mut Graph, w: ValueId, shapes: &[Vec<usize>]) -> Result<Vec<ValueId>, GraphError> {
         let declare = if self.from_host { Graph::host_resident } else { Graph::resident };
-        let parameter = graph.value(w).name.to_string();
+        let parameter = graph.value(w).name.clone();
         let mut moment = |(index, shape): (usize, &Vec<usize>)| {
             let (name, ty) = (format!("moment{}.{parameter}", index + 1), Type::new(self.spec.state, shape));
             declare(graph, &name, ty, Component::Optimizer, Init::Zeros)

@@ -35,7 +35,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// About how many plans it takes.
+    /// How many plans it takes: one, or many, after which single ones need not wait.
     fn plans(self) -> usize {
         match self {
             Kind::Plan | Kind::Timeline => 1,
