@@ -173,10 +173,13 @@ impl<'f, F: Flow> Pass<'f, F> {
     /// Puts `output` over `input` if the input's whole buffer dies here and nothing else of this node lies in it.
     fn try_overwrite(&mut self, id: NodeId, tick: usize, input: ValueId, output: ValueId) {
         let (Some(from), Some(to)) = (self.buffer_of(input), self.buffer_of(output)) else { return };
-        let mut others = self.flow.reads(id).chain(self.flow.writes(id)).filter(|&v| v != input && v != output);
-        let alone = others.all(|v| self.buffer_of(v) != Some(from) && self.buffer_of(v) != Some(to));
         let whole = self.places[input.index()].offset == 0 && self.buffers[from].bytes == self.buffers[to].bytes;
-        if from != to && alone && whole && self.buffers[from].last == tick && !self.is_kept(from) {
+        // Most inputs are read once more.
+        if from == to || self.buffers[from].last != tick || !whole || self.is_kept(from) {
+            return;
+        }
+        let mut others = self.flow.reads(id).chain(self.flow.writes(id)).filter(|&v| v != input && v != output);
+        if others.all(|v| self.buffer_of(v).is_none_or(|buffer| buffer != from && buffer != to)) {
             self.buffers[from].last = self.buffers[to].last;
             self.merged[to] = from;
         }

@@ -7,6 +7,7 @@ mod file;
 mod landing;
 mod layout;
 mod lifetimes;
+mod links;
 mod offload;
 mod order;
 mod place;

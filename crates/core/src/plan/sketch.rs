@@ -2,6 +2,7 @@
 //! takes a fraction of the time that building the graph does.
 
 use super::aligned;
+use super::links::Links;
 use crate::graph::{AliasKind, Target};
 use crate::graph::{Component, Graph, InputKind, NodeId, Role, Space, ValueId};
 use smallvec::SmallVec;
@@ -14,6 +15,7 @@ pub(super) struct Sketch {
     pub roots: Vec<ValueId>,
     /// Values the host reads after the phase.
     pub kept: Vec<ValueId>,
+    pub links: Links,
 }
 
 #[derive(Clone, Debug)]
@@ -70,6 +72,14 @@ pub(super) trait Flow {
     fn writes(&self, id: NodeId) -> impl Iterator<Item = ValueId> + Clone;
     /// What else there is to know of a node. What it reads and writes may be called otherwise there.
     fn about(&self, id: NodeId) -> &NodeSketch;
+
+    /// By id, how often a node reads what another computes, and how many others read what it overwrites.
+    fn missing(&self) -> Vec<u32>;
+    fn blockers(&self) -> Vec<u32>;
+    /// Calls those that read what a node computes, once for each time they do.
+    fn each_reader(&self, id: NodeId, call: impl FnMut(NodeId));
+    /// Those that overwrite what a node reads.
+    fn overwriters(&self, id: NodeId) -> &[NodeId];
 
     fn value(&self, value: ValueId) -> &ValueSketch;
     fn producer(&self, value: ValueId) -> Option<NodeId>;
@@ -134,6 +144,22 @@ impl Flow for Sketch {
         self.node(id)
     }
 
+    fn missing(&self) -> Vec<u32> {
+        self.links.reads.clone()
+    }
+
+    fn blockers(&self) -> Vec<u32> {
+        self.links.blockers.clone()
+    }
+
+    fn each_reader(&self, id: NodeId, call: impl FnMut(NodeId)) {
+        self.links.readers.of(id).iter().copied().for_each(call);
+    }
+
+    fn overwriters(&self, id: NodeId) -> &[NodeId] {
+        self.links.overwriters.of(id)
+    }
+
     fn value(&self, value: ValueId) -> &ValueSketch {
         &self.values[value.index()]
     }
@@ -171,7 +197,8 @@ impl Sketch {
                 roots[node.outputs[alias.output].index()] = roots[node.inputs[alias.input].index()];
             }
         }
-        Sketch { nodes, values, roots, kept }
+        let links = Links::of(&nodes, &values, &roots);
+        Sketch { nodes, values, roots, kept, links }
     }
 
     /// `resident` gives the index of a resident by its name.
@@ -203,6 +230,13 @@ impl Sketch {
 
     pub(super) fn node(&self, id: NodeId) -> &NodeSketch {
         &self.nodes[id.index()]
+    }
+
+    /// Whether a node of the forward pass comes to the same whenever it runs: it changes nothing in place, and nothing
+    /// changes what it computes.
+    pub(super) fn may_run_twice(&self, id: NodeId) -> bool {
+        let node = self.node(id);
+        node.role == Role::Forward && !node.overwrites() && !self.links.is_overwritten[id.index()]
     }
 
     /// Whether this order runs every node once and after what it reads.

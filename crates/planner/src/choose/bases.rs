@@ -1,6 +1,6 @@
 //! Settings that recompute nothing yet, and what they need: each is built once, and tells something of those that were not.
 
-use super::levers::{Situation, pinned_recompute};
+use super::levers::{Situation, chunk_in, pinned_recompute};
 use super::memo::{Memo, locked};
 use crate::choose::Pins;
 use crate::program::contrastive::REPLAY;
@@ -371,7 +371,9 @@ impl<'a> Bases<'a> {
         let forms = (attention, block_group, feed_forward);
         let (family, spec) = (self.task.family, StepSpec { evaluate_batch, ..self.task.spec.clone() });
         let writing = self.memo.writings.get(forms, || self.needs(&writing_phases(family, &spec, settings)?))?;
-        self.memo.others.get((forms, loss_chunk, evaluate_batch), || {
+        // Of few samples, most chunks are all there is.
+        let chunk = evaluate_batch.map_or(0, |batch| chunk_in(&self.task.place(), loss_chunk, batch));
+        self.memo.others.get((forms, chunk, evaluate_batch), || {
             let mut needs = Needs::clone(&writing);
             needs.add_phases(&Vec::from_iter(evaluation_phase(family, &spec, settings)?), &self.task)?;
             Ok(needs)

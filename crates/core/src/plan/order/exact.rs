@@ -1,7 +1,6 @@
 //! The order with the lowest peak, found by search. A state is the set of nodes that have run: what is alive depends on
 //! that set alone, so each is visited once, the one with the lowest peak so far first.
 
-use super::{overwrites, reads};
 use crate::graph::AliasKind;
 use crate::graph::{NodeId, ValueId};
 use crate::plan::sketch::{Origin, Sketch};
@@ -85,8 +84,10 @@ impl OrderSearch {
         for block in sketch.kept.iter().filter_map(|v| places[v.index()].map(|p| p.0)) {
             search.blocks[block].kept = true;
         }
-        for (before, id) in reads(sketch).into_iter().chain(overwrites(sketch)) {
-            search.moves[id.index()].after |= 1 << before.0;
+        for before in sketch.node_ids() {
+            for id in sketch.links.readers.of(before).iter().chain(sketch.links.overwriters.of(before)) {
+                search.moves[id.index()].after |= 1 << before.0;
+            }
         }
         search.find_overwrites(sketch, &places);
         search

@@ -10,9 +10,8 @@
 mod exact;
 
 use super::PlanError;
-use super::sketch::{AliasSketch, Flow, Sketch};
-use crate::graph::{AliasKind, Target};
-use crate::graph::{Graph, NodeId, Role};
+use super::sketch::{Flow, Sketch};
+use crate::graph::{Graph, NodeId, Role, Target};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -36,88 +35,26 @@ pub(super) fn order_of(flow: &impl Flow) -> Result<Vec<NodeId>, PlanError> {
     }
 }
 
-/// For every node those that belong to it, one after the other.
-struct Lists {
-    starts: Vec<u32>,
-    items: Vec<NodeId>,
-}
-
-impl Lists {
-    /// From (owner, item) pairs; the items of an owner keep their order.
-    fn new(owners: usize, pairs: &[(NodeId, NodeId)]) -> Lists {
-        let mut starts = vec![0u32; owners + 1];
-        pairs.iter().for_each(|(owner, _)| starts[owner.index() + 1] += 1);
-        for i in 0..owners {
-            starts[i + 1] += starts[i];
-        }
-        let mut next = starts.clone();
-        let mut items = vec![NodeId(0); pairs.len()];
-        for &(owner, item) in pairs {
-            items[next[owner.index()] as usize] = item;
-            next[owner.index()] += 1;
-        }
-        Lists { starts, items }
-    }
-
-    fn range(&self, owner: NodeId) -> std::ops::Range<usize> {
-        self.starts[owner.index()] as usize..self.starts[owner.index() + 1] as usize
-    }
-}
-
-/// (producer, reader) of everything that a node reads from another.
-fn reads(flow: &impl Flow) -> Vec<(NodeId, NodeId)> {
-    let of_node = |id: NodeId| flow.reads(id).filter_map(move |v| Some((flow.producer(v)?, id)));
-    flow.ids().flat_map(of_node).collect()
-}
-
-/// (reader, writer): whoever reads a value (or a view of it) that is overwritten in place runs before the overwriter.
-fn overwrites(flow: &impl Flow) -> Vec<(NodeId, NodeId)> {
-    let must = |a: &&AliasSketch| a.kind == AliasKind::Must;
-    let mut writers_of: Vec<SmallList> = vec![SmallList::new(); flow.value_bound()];
-    for writer in flow.ids() {
-        let overwritten = flow.about(writer).aliases.iter().filter(must).filter_map(|a| flow.read(writer, a.input));
-        overwritten.for_each(|value| writers_of[flow.viewed(value).index()].push(writer));
-    }
-    let mut pairs = Vec::new();
-    for reader in flow.ids() {
-        for input in flow.reads(reader) {
-            let writers = &writers_of[flow.viewed(input).index()];
-            pairs.extend(writers.iter().filter(|&&writer| writer != reader).map(|&writer| (reader, writer)));
-        }
-    }
-    pairs
-}
-
-type SmallList = smallvec::SmallVec<[NodeId; 2]>;
-
 struct Scheduler<'f, F> {
     flow: &'f F,
     order: Vec<NodeId>,
     emitted: Vec<bool>,
     /// Inputs of each node that are not available yet. A recomputed value is available once it could be computed.
     missing: Vec<u32>,
-    readers: Lists,
-    /// Readers of an old version that must have run before its overwriter does, and the reverse.
+    /// Readers of an old version that must have run before its overwriter does.
     blockers: Vec<u32>,
-    blocks: Lists,
     ready: BinaryHeap<Reverse<(bool, NodeId)>>,
 }
 
 impl<'f, F: Flow> Scheduler<'f, F> {
     fn new(flow: &'f F) -> Self {
         let n = flow.node_bound();
-        let (reads, overwrites) = (reads(flow), overwrites(flow));
-        let (mut missing, mut blockers) = (vec![0; n], vec![0; n]);
-        reads.iter().for_each(|(_, reader)| missing[reader.index()] += 1);
-        overwrites.iter().for_each(|(_, writer)| blockers[writer.index()] += 1);
         let mut scheduler = Scheduler {
             flow,
             order: Vec::with_capacity(n),
             emitted: vec![false; n],
-            missing,
-            readers: Lists::new(n, &reads),
-            blockers,
-            blocks: Lists::new(n, &overwrites),
+            missing: flow.missing(),
+            blockers: flow.blockers(),
             ready: BinaryHeap::new(),
         };
         let ready: Vec<NodeId> = flow.ids().filter(|id| scheduler.missing[id.index()] == 0).collect();
@@ -137,13 +74,13 @@ impl<'f, F: Flow> Scheduler<'f, F> {
 
     /// The outputs of `id` are available from now on.
     fn announce(&mut self, id: NodeId) {
-        for at in self.readers.range(id) {
-            let reader = self.readers.items[at];
+        let flow = self.flow;
+        flow.each_reader(id, |reader| {
             self.missing[reader.index()] -= 1;
             if self.missing[reader.index()] == 0 {
                 self.offer(reader);
             }
-        }
+        });
     }
 
     fn run_ready(&mut self) {
@@ -167,8 +104,7 @@ impl<'f, F: Flow> Scheduler<'f, F> {
         if flow.role(id) != Role::Recompute {
             self.announce(id);
         }
-        for at in self.blocks.range(id) {
-            let writer = self.blocks.items[at];
+        for &writer in flow.overwriters(id) {
             self.blockers[writer.index()] -= 1;
             if self.blockers[writer.index()] == 0 && self.missing[writer.index()] == 0 {
                 self.offer(writer);

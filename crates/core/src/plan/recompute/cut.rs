@@ -105,8 +105,7 @@ fn layers(sketch: &Sketch, seconds: &[f64], counts: &[bool]) -> Vec<Layer> {
 }
 
 pub(super) fn may_run_again(sketch: &Sketch, id: NodeId) -> bool {
-    let node = sketch.node(id);
-    node.role == Role::Forward && !node.overwrites() && !node.is_view()
+    sketch.may_run_twice(id) && !sketch.node(id).is_view()
 }
 
 /// Values that the backward pass reads, themselves or a view of them.

@@ -8,27 +8,31 @@ use crate::plan::sketch::{Flow, NodeSketch, Sketch, ValueSketch};
 pub(super) struct Doubled<'s> {
     sketch: &'s Sketch,
     again: &'s [bool],
-    /// What runs again, each after what it reads.
+    /// What runs again, each after what it reads; and by node, whether it does.
     doubles: Vec<NodeId>,
+    runs: Vec<bool>,
 }
 
 impl<'s> Doubled<'s> {
-    /// `again`: by node, whether it runs again for the backward pass, if that reads it.
+    /// `again`: by node, whether it runs again for the backward pass, if that reads it. What is overwritten in place is
+    /// computed once.
     pub(super) fn new(sketch: &'s Sketch, again: &'s [bool]) -> Doubled<'s> {
-        let mut doubled = Doubled { sketch, again, doubles: Vec::new() };
-        let mut done = vec![false; sketch.nodes.len()];
-        for id in sketch.node_ids().filter(|&id| sketch.node(id).role != Role::Forward) {
-            doubled.add_read(id, &mut done);
+        debug_assert!(std::iter::zip(again, &sketch.links.is_overwritten).all(|(again, is)| !(again & is)));
+        let mut doubled = Doubled { sketch, again, doubles: Vec::new(), runs: vec![false; sketch.nodes.len()] };
+        for id in sketch.node_ids() {
+            if doubled.is_late(id) {
+                doubled.add_read(id);
+            }
         }
         doubled
     }
 
     /// Adds what a node of the backward pass reads and runs again.
-    fn add_read(&mut self, id: NodeId, done: &mut [bool]) {
+    fn add_read(&mut self, id: NodeId) {
         let sketch = self.sketch;
         for producer in sketch.node(id).inputs.iter().filter_map(|&value| sketch.producer(value)) {
-            if self.again[producer.index()] && !std::mem::replace(&mut done[producer.index()], true) {
-                self.add_read(producer, done);
+            if self.again[producer.index()] && !std::mem::replace(&mut self.runs[producer.index()], true) {
+                self.add_read(producer);
                 self.doubles.push(producer);
             }
         }
@@ -45,7 +49,12 @@ impl<'s> Doubled<'s> {
 
     /// Whether this node has a double.
     pub(super) fn runs(&self, id: NodeId) -> bool {
-        self.doubles.contains(&id)
+        self.runs[id.index()]
+    }
+
+    /// Whether it runs after the forward pass.
+    fn is_late(&self, id: NodeId) -> bool {
+        self.sketch.node(id).role != Role::Forward
     }
 
     fn runs_again(&self, value: ValueId) -> bool {
@@ -103,7 +112,7 @@ impl Flow for Doubled<'_> {
     fn reads(&self, id: NodeId) -> impl Iterator<Item = ValueId> + Clone {
         let (of, is_double) = self.of_node(id);
         let node = self.sketch.node(of);
-        let is_late = is_double || node.role != Role::Forward;
+        let is_late = is_double || self.is_late(of);
         let read = move |&value: &ValueId| if is_late && self.runs_again(value) { self.double(value) } else { value };
         node.inputs.iter().map(read)
     }
@@ -116,6 +125,40 @@ impl Flow for Doubled<'_> {
 
     fn about(&self, id: NodeId) -> &NodeSketch {
         self.sketch.node(self.of_node(id).0)
+    }
+
+    /// A double reads as often as the node itself, be it of doubles.
+    fn missing(&self) -> Vec<u32> {
+        let reads = &self.sketch.links.reads;
+        reads.iter().chain(reads).copied().collect()
+    }
+
+    fn blockers(&self) -> Vec<u32> {
+        let mut blockers = self.sketch.links.blockers.clone();
+        let writers = self.doubles.iter().flat_map(|&id| self.sketch.links.overwriters.of(id));
+        writers.for_each(|writer| blockers[writer.index()] += 1);
+        blockers.resize(self.node_bound(), 0);
+        blockers
+    }
+
+    /// What runs after the forward pass reads the double of what runs again, as other doubles do; the forward pass the node
+    /// itself.
+    fn each_reader(&self, id: NodeId, mut call: impl FnMut(NodeId)) {
+        let (of, is_double) = self.of_node(id);
+        let runs_again = self.again[of.index()];
+        for &reader in self.sketch.links.readers.of(of) {
+            if is_double == (runs_again && self.is_late(reader)) {
+                call(reader);
+            }
+            if is_double == runs_again && self.runs(reader) {
+                call(self.double_of(reader));
+            }
+        }
+    }
+
+    /// What is overwritten has no double: its readers read what they do without any.
+    fn overwriters(&self, id: NodeId) -> &[NodeId] {
+        self.sketch.links.overwriters.of(self.of_node(id).0)
     }
 
     fn value(&self, value: ValueId) -> &ValueSketch {
@@ -142,7 +185,7 @@ impl Flow for Doubled<'_> {
 mod tests {
     use super::*;
     use crate::graph::{Graph, Target};
-    use crate::ops::{Accumulate, SampleRng};
+    use crate::ops::{Accumulate, Activate, Activation, SampleRng};
     use crate::plan::Profile;
     use crate::plan::layout::ordered;
     use crate::plan::lifetimes::live_bytes_in;
@@ -157,6 +200,17 @@ mod tests {
         let total = graph.scalar("total").unwrap();
         graph.add("total.add", Accumulate, &[loss, total]).unwrap();
         with_gradients(graph, loss)
+    }
+
+    /// A value that something is added to in place would come to something else the second time.
+    #[test]
+    fn what_is_overwritten_is_computed_once() {
+        let (mut graph, loss) = layers(2, 2);
+        let sum = graph.apply("sum", Activate(Activation::Gelu), &[loss]).unwrap();
+        graph.add("sum.add", Accumulate, &[loss, sum]).unwrap();
+        let sketch = Sketch::of(&graph, &Target::CUDA, |_| 0);
+        let once: Vec<NodeId> = sketch.node_ids().filter(|&id| !sketch.may_run_twice(id)).collect();
+        assert_eq!(once.iter().map(|&id| graph.node(id).name.to_string()).collect::<Vec<_>>(), ["sum", "sum.add"]);
     }
 
     /// Whatever runs again: as the graph that is built with it, in order, bytes and seconds.

@@ -65,8 +65,7 @@ pub(super) fn select(sketch: &Sketch, names: &ForwardNames, choice: &Recompute) 
             Recompute::Layers => node.segment.is_some() && !crossing[id.index()],
         }
     };
-    let may = |id: NodeId| sketch.node(id).role == Role::Forward && !sketch.node(id).overwrites();
-    sketch.node_ids().map(|id| may(id) && chosen(id)).collect()
+    sketch.node_ids().map(|id| sketch.may_run_twice(id) && chosen(id)).collect()
 }
 
 /// A part whose names can be looked up.

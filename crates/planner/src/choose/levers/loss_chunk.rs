@@ -10,6 +10,13 @@ const USUAL: usize = 2048;
 /// The fewest tokens of the loss head at a time.
 const SMALLEST: usize = 64;
 
+/// The same chunk where so many samples are computed at a time: no more than all of their rows, and all of them where there
+/// are no chunks, so that what is the same is called the same.
+pub(in crate::choose) fn chunk_in(at: &Situation<'_>, chunk: usize, batch: usize) -> usize {
+    let rows = loss_rows(at, batch);
+    if at.family.has_loss_chunks() || at.pins.loss_chunk.is_some() { chunk.min(rows) } else { rows }
+}
+
 pub(super) struct LossChunk;
 
 impl Lever for LossChunk {

@@ -1,5 +1,6 @@
 //! Gradient accumulation: how many samples of the effective batch are computed at a time.
 
+use super::loss_chunk::chunk_in;
 use super::{Lever, Move, Question, Situation, divisors, loss_rows, steps_beside};
 use crate::choose::ChooseError;
 use crate::program::Settings;
@@ -99,10 +100,6 @@ pub(in crate::choose) fn ragged_micro_batches(effective: usize, smaller: usize, 
 
 /// The same with another micro-batch.
 pub(in crate::choose) fn with_micro_batch(at: &Situation<'_>, like: &Settings, micro_batch: usize) -> Settings {
-    Settings {
-        micro_batch,
-        accumulation: at.spec.effective_batch.div_ceil(micro_batch),
-        loss_chunk: like.loss_chunk.min(loss_rows(at, micro_batch)),
-        ..like.clone()
-    }
+    let accumulation = at.spec.effective_batch.div_ceil(micro_batch);
+    Settings { micro_batch, accumulation, loss_chunk: chunk_in(at, like.loss_chunk, micro_batch), ..like.clone() }
 }

@@ -11,6 +11,7 @@ pub(super) mod offload;
 mod recompute;
 mod sharing;
 
+pub(super) use loss_chunk::chunk_in;
 pub(super) use micro_batch::{even_micro_batches, ragged_micro_batches, with_micro_batch};
 pub(super) use recompute::pinned_recompute;
 
