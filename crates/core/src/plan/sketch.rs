@@ -87,23 +87,6 @@ pub(super) trait Flow {
     fn read(&self, id: NodeId, at: usize) -> Option<ValueId> {
         self.reads(id).nth(at)
     }
-
-    /// The value that `value` is a view of, directly or not; itself if it is none.
-    fn viewed(&self, value: ValueId) -> ValueId;
-
-    /// The same, found from view to view.
-    fn through_views(&self, mut value: ValueId) -> ValueId {
-        while let Some(id) = self.producer(value) {
-            let is_it = |a: &&AliasSketch| {
-                matches!(a.kind, AliasKind::View { .. }) && self.writes(id).nth(a.output) == Some(value)
-            };
-            match self.about(id).aliases.iter().find(is_it).and_then(|alias| self.read(id, alias.input)) {
-                Some(of) => value = of,
-                None => break,
-            }
-        }
-        value
-    }
 }
 
 impl Flow for Sketch {
@@ -170,10 +153,6 @@ impl Flow for Sketch {
             _ => None,
         }
     }
-
-    fn viewed(&self, value: ValueId) -> ValueId {
-        self.roots[value.index()]
-    }
 }
 
 impl NodeSketch {
@@ -230,6 +209,11 @@ impl Sketch {
 
     pub(super) fn node(&self, id: NodeId) -> &NodeSketch {
         &self.nodes[id.index()]
+    }
+
+    /// The value that `value` is a view of, directly or not; itself if it is none.
+    pub(super) fn viewed(&self, value: ValueId) -> ValueId {
+        self.roots[value.index()]
     }
 
     /// Whether a node of the forward pass comes to the same whenever it runs: it changes nothing in place, and nothing

@@ -170,15 +170,6 @@ impl Flow for Doubled<'_> {
         let producer = self.sketch.producer(of)?;
         Some(if is_double { self.double_of(producer) } else { producer })
     }
-
-    fn viewed(&self, value: ValueId) -> ValueId {
-        let is_forward = |id: NodeId| self.sketch.node(id).role == Role::Forward;
-        match self.of_value(value) {
-            // What is not computed again reads nothing that is, but in the backward pass.
-            (of, false) if self.sketch.producer(of).is_none_or(is_forward) => self.sketch.viewed(of),
-            _ => self.through_views(value),
-        }
-    }
 }
 
 #[cfg(test)]
