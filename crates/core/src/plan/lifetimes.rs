@@ -174,7 +174,7 @@ impl<'f, F: Flow> Pass<'f, F> {
     fn try_overwrite(&mut self, id: NodeId, tick: usize, input: ValueId, output: ValueId) {
         let (Some(from), Some(to)) = (self.buffer_of(input), self.buffer_of(output)) else { return };
         let whole = self.places[input.index()].offset == 0 && self.buffers[from].bytes == self.buffers[to].bytes;
-        // Most inputs are read once more.
+        // What is soon told comes first.
         if from == to || self.buffers[from].last != tick || !whole || self.is_kept(from) {
             return;
         }

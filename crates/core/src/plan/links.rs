@@ -1,6 +1,6 @@
 //! Which nodes wait for which: found once for a sketch, for orders are looked for thousands of times.
 
-use super::sketch::{AliasSketch, NodeSketch, Origin, ValueSketch};
+use super::sketch::{AliasSketch, NodeSketch, ValueSketch};
 use crate::graph::{AliasKind, NodeId, ValueId};
 use smallvec::SmallVec;
 
@@ -27,7 +27,9 @@ impl Links {
         reading.iter().for_each(|(_, reader)| reads[reader.index()] += 1);
         overwriting.iter().for_each(|(_, writer)| blockers[writer.index()] += 1);
         let overwritten = nodes.iter().flat_map(|node| overwritten_by(node, roots));
-        overwritten.filter_map(|value| producer(values, value)).for_each(|id| is_overwritten[id.index()] = true);
+        overwritten
+            .filter_map(|value| values[value.index()].producer())
+            .for_each(|id| is_overwritten[id.index()] = true);
         Links {
             readers: Lists::new(nodes.len(), &reading),
             reads,
@@ -67,13 +69,6 @@ impl Lists {
     }
 }
 
-fn producer(values: &[ValueSketch], value: ValueId) -> Option<NodeId> {
-    match values[value.index()].origin {
-        Origin::Node(node) => Some(node),
-        _ => None,
-    }
-}
-
 fn numbered(nodes: &[NodeSketch]) -> impl Iterator<Item = (NodeId, &NodeSketch)> {
     (0..).map(NodeId).zip(nodes)
 }
@@ -82,7 +77,7 @@ fn numbered(nodes: &[NodeSketch]) -> impl Iterator<Item = (NodeId, &NodeSketch)>
 fn reading(nodes: &[NodeSketch], values: &[ValueSketch]) -> Vec<(NodeId, NodeId)> {
     let of_node = |(id, node)| {
         let node: &NodeSketch = node;
-        node.inputs.iter().filter_map(move |&value| Some((producer(values, value)?, id)))
+        node.inputs.iter().filter_map(move |&value| Some((values[value.index()].producer()?, id)))
     };
     numbered(nodes).flat_map(of_node).collect()
 }

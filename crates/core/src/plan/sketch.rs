@@ -148,7 +148,14 @@ impl Flow for Sketch {
     }
 
     fn producer(&self, value: ValueId) -> Option<NodeId> {
-        match self.values[value.index()].origin {
+        self.values[value.index()].producer()
+    }
+}
+
+impl ValueSketch {
+    /// The node that computes it.
+    pub(super) fn producer(&self) -> Option<NodeId> {
+        match self.origin {
             Origin::Node(node) => Some(node),
             _ => None,
         }
