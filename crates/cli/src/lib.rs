@@ -1,0 +1,40 @@
+//! The command `plimsoll`. stdout is data (tables or one JSON value), stderr is talk.
+//! Exit codes: 0 done, 1 failed, 2 bad input, 3 does not fit.
+//!
+//! A library, which is compiled beside the last ones it stands on; the program itself is only linked after them.
+
+mod advice;
+mod arguments;
+mod cards;
+mod commands;
+mod counter;
+mod device;
+mod failure;
+mod flags;
+mod printer;
+mod progress;
+mod tracking;
+mod verdict;
+
+use clap::Parser;
+use commands::Command;
+use std::process::ExitCode;
+
+/// Trains neural networks inside a memory budget that is known to the byte before the first step.
+#[derive(Parser)]
+#[command(name = "plimsoll", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What the program is called with, done.
+pub fn run() -> ExitCode {
+    match Cli::parse_from(flags::with_dashes(std::env::args_os())).command.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            printer::show_failure(&failure);
+            failure.code.into()
+        }
+    }
+}
