@@ -8,7 +8,7 @@ use plimsoll_planner::choose::Planned;
 use plimsoll_planner::whatif::Ladder;
 
 /// The ladder of a recipe, and every way out that fits in a sentence, with a count of plans on a terminal.
-pub fn ways_out(draft: &Draft, device: &Device, smallest: &Planned) -> Result<(Ladder, Vec<String>), Failure> {
+pub(crate) fn ways_out(draft: &Draft, device: &Device, smallest: &Planned) -> Result<(Ladder, Vec<String>), Failure> {
     let counter = Counter::new();
     Ok(plimsoll::ways_out(draft, device, smallest, &|done, of| counter.show(done, of))?)
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 /// Where to run, or what to plan for.
 #[derive(Args)]
-pub struct Machine {
+pub(crate) struct Machine {
     /// auto (a GPU if one can be used, else the CPU), cpu, cuda, cuda:N, or for `plan` a card of the catalog (see
     /// `plimsoll devices --catalog`)
     #[arg(long, value_name = "NAME", default_value = "auto")]
@@ -21,7 +21,7 @@ pub struct Machine {
 
 /// A recipe and what the command line lays over it.
 #[derive(Args)]
-pub struct RecipeFlags {
+pub(crate) struct RecipeFlags {
     /// The recipe, a TOML file
     pub recipe: PathBuf,
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub struct RecipeFlags {
 }
 
 #[derive(Args)]
-pub struct Overrides {
+pub(crate) struct Overrides {
     /// Memory budget: 12GiB, 8000MB, 90% (overrides memory.budget)
     #[arg(long, value_name = "SIZE", value_parser = memory_size)]
     pub memory: Option<String>,
@@ -47,12 +47,12 @@ pub struct Overrides {
 
 impl RecipeFlags {
     /// The recipe's text under all settings, to train by: what it starts from must be here. `more` come last.
-    pub fn draft(&self, more: &[String]) -> Result<Draft, Failure> {
+    pub(crate) fn draft(&self, more: &[String]) -> Result<Draft, Failure> {
         self.draft_with(self.usual.settings(true)?, more)
     }
 
     /// The same to plan by: sizes are enough.
-    pub fn draft_of_plan(&self, more: &[String]) -> Result<Draft, Failure> {
+    pub(crate) fn draft_of_plan(&self, more: &[String]) -> Result<Draft, Failure> {
         self.draft_with(self.usual.settings(false)?, more)
     }
 
@@ -64,7 +64,7 @@ impl RecipeFlags {
 
 impl Overrides {
     /// Everything as `key=value`, in the order in which the later wins.
-    pub fn settings(&self, more: &[String]) -> Vec<String> {
+    pub(crate) fn settings(&self, more: &[String]) -> Vec<String> {
         let memory = self.memory.iter().map(|size| format!("memory.budget={size}"));
         self.sets.iter().cloned().chain(memory).chain(more.iter().cloned()).collect()
     }

@@ -10,7 +10,7 @@ use plimsoll_planner::cards::{Card, catalog, variants};
 use std::cmp::Reverse;
 
 /// The devices to plan for, in the order asked for.
-pub fn devices(names: &[String], machine: &Machine) -> Result<Vec<Device>, Failure> {
+pub(crate) fn devices(names: &[String], machine: &Machine) -> Result<Vec<Device>, Failure> {
     let like = match machine.device.as_str() {
         "auto" | "cpu" => None,
         _ => Some((*device::to_plan_for(machine)?).clone()),

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 /// Plain lines come no closer than this; what takes less time says nothing.
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
-pub struct Counter {
+pub(crate) struct Counter {
     bar: Option<ProgressBar>,
     last_line: Mutex<Instant>,
 }
 
 impl Counter {
-    pub fn new() -> Counter {
+    pub(crate) fn new() -> Counter {
         let bar = io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{bar:20.cyan} {pos}/{len} plans");
             ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
@@ -23,7 +23,7 @@ impl Counter {
         Counter { bar, last_line: Mutex::new(Instant::now()) }
     }
 
-    pub fn show(&self, done: usize, of: usize) {
+    pub(crate) fn show(&self, done: usize, of: usize) {
         if let Some(bar) = &self.bar {
             bar.set_length(of as u64);
             bar.set_position(done as u64);

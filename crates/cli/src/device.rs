@@ -12,7 +12,7 @@ fn find(machine: &Machine) -> Result<Device, Failure> {
 }
 
 /// A device of this machine, ready to run on.
-pub fn to_run_on(machine: &Machine) -> Result<Device, Failure> {
+pub(crate) fn to_run_on(machine: &Machine) -> Result<Device, Failure> {
     let device = find(machine)?;
     if device.facts().is_none() {
         let name = &device.name;
@@ -34,6 +34,6 @@ fn has_card() -> bool {
 }
 
 /// What a plan is made for: a device here, or a card that need not be here. What cannot run can still be planned for.
-pub fn to_plan_for(machine: &Machine) -> Result<Device, Failure> {
+pub(crate) fn to_plan_for(machine: &Machine) -> Result<Device, Failure> {
     Ok(find(machine)?.to_plan_for())
 }

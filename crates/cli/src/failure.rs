@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Code {
+pub(crate) enum Code {
     Failed = 1,
     BadInput = 2,
     DoesNotFit = 3,
@@ -31,7 +31,7 @@ impl From<Code> for ExitCode {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Failure {
+pub(crate) struct Failure {
     pub code: Code,
     pub message: String,
     pub hints: Vec<String>,
@@ -39,31 +39,31 @@ pub struct Failure {
 
 impl Failure {
     /// By Ctrl-C or another signal to end: which it was is not told.
-    pub fn interrupted() -> Failure {
+    pub(crate) fn interrupted() -> Failure {
         let message = "interrupted by Ctrl-C, SIGTERM or SIGHUP".into();
         Failure { code: Code::Interrupted, message, hints: vec![] }
     }
 
     /// Signals cannot be heard.
-    pub fn deaf(cause: &ctrlc::Error) -> Failure {
+    pub(crate) fn deaf(cause: &ctrlc::Error) -> Failure {
         let hint = "threads and signals are needed for it: is their number limited (`ulimit -u`)?";
         Failure::failed(format!("cannot listen for Ctrl-C: {cause}"), hint)
     }
 
-    pub fn failed(message: impl Into<String>, hint: impl Into<String>) -> Failure {
+    pub(crate) fn failed(message: impl Into<String>, hint: impl Into<String>) -> Failure {
         Failure { code: Code::Failed, message: message.into(), hints: vec![hint.into()] }
     }
 
-    pub fn bad_input(message: impl Into<String>, hint: impl Into<String>) -> Failure {
+    pub(crate) fn bad_input(message: impl Into<String>, hint: impl Into<String>) -> Failure {
         Failure { code: Code::BadInput, message: message.into(), hints: vec![hint.into()] }
     }
 
     /// A file that could not be written.
-    pub fn writing(path: &Path, cause: std::io::Error) -> Failure {
+    pub(crate) fn writing(path: &Path, cause: std::io::Error) -> Failure {
         Failure::failed(format!("{}: {cause}", path.display()), "check the path, its permissions and the space left")
     }
 
-    pub fn does_not_fit(smallest: &Planned, hints: Vec<String>) -> Failure {
+    pub(crate) fn does_not_fit(smallest: &Planned, hints: Vec<String>) -> Failure {
         Failure { code: Code::DoesNotFit, message: smallest.shortage(), hints }
     }
 }

@@ -4,11 +4,11 @@ use crate::failure::Failure;
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
 
-pub use plimsoll_base::units::format_seconds as duration;
+pub(crate) use plimsoll_base::units::format_seconds as duration;
 
 /// Data for stdout. A reader that has seen enough (`| head`) is no error; false says that it is gone. What cannot be
 /// written for any other reason, as on a full disk, is one: half an answer must not look like a whole one.
-pub fn out(text: &str) -> Result<bool, Failure> {
+pub(crate) fn out(text: &str) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
     heard(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
 }
@@ -25,7 +25,7 @@ fn heard(written: io::Result<()>) -> Result<bool, Failure> {
 }
 
 /// One JSON value on one line.
-pub fn json(value: &impl Serialize) -> Result<bool, Failure> {
+pub(crate) fn json(value: &impl Serialize) -> Result<bool, Failure> {
     let mut text = serde_json::to_string(value).map_err(|e| {
         Failure::failed(format!("the answer is not JSON: {e}"), "this is a defect of plimsoll: please report it")
     })?;
@@ -34,7 +34,7 @@ pub fn json(value: &impl Serialize) -> Result<bool, Failure> {
 }
 
 /// One JSON value over many lines: for files that people read.
-pub fn pretty_json(value: &impl Serialize) -> Result<bool, Failure> {
+pub(crate) fn pretty_json(value: &impl Serialize) -> Result<bool, Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|e| {
         Failure::failed(format!("the answer is not JSON: {e}"), "this is a defect of plimsoll: please report it")
     })?;
@@ -43,7 +43,7 @@ pub fn pretty_json(value: &impl Serialize) -> Result<bool, Failure> {
 
 /// Text from files and models as a terminal may show it: control characters but line ends and tabs become pictures of
 /// themselves, so that no data can move the cursor, change the title or hide a line.
-pub fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let shown = |c: char| match c {
         '\n' | '\t' => c,
         '\0'..='\x1f' => char::from_u32(0x2400 + c as u32).unwrap_or('\u{fffd}'),
@@ -55,16 +55,16 @@ pub fn plain(text: &str) -> String {
 }
 
 /// The same for stdout: what goes into a file or another program stays as it is.
-pub fn plain_on_terminal(text: String) -> String {
+pub(crate) fn plain_on_terminal(text: String) -> String {
     if io::stdout().is_terminal() { plain(&text) } else { text }
 }
 
 /// Talk. Nobody has to listen.
-pub fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-pub fn show_failure(failure: &Failure) {
+pub(crate) fn show_failure(failure: &Failure) {
     let paint = Paint::stderr();
     say(&format!("{} {}", paint.red("error:"), plain(&failure.message)));
     for hint in &failure.hints {
@@ -74,29 +74,29 @@ pub fn show_failure(failure: &Failure) {
 
 /// Colours, or none.
 #[derive(Clone, Copy)]
-pub struct Paint {
+pub(crate) struct Paint {
     on: bool,
 }
 
 impl Paint {
-    pub fn stderr() -> Paint {
+    pub(crate) fn stderr() -> Paint {
         Paint { on: io::stderr().is_terminal() && allowed(std::env::var_os("NO_COLOR").as_deref()) }
     }
 
-    pub fn stdout() -> Paint {
+    pub(crate) fn stdout() -> Paint {
         Paint { on: io::stdout().is_terminal() && allowed(std::env::var_os("NO_COLOR").as_deref()) }
     }
 
-    pub fn red(self, text: &str) -> String {
+    pub(crate) fn red(self, text: &str) -> String {
         self.with("1;31", text)
     }
-    pub fn green(self, text: &str) -> String {
+    pub(crate) fn green(self, text: &str) -> String {
         self.with("1;32", text)
     }
-    pub fn cyan(self, text: &str) -> String {
+    pub(crate) fn cyan(self, text: &str) -> String {
         self.with("36", text)
     }
-    pub fn bold(self, text: &str) -> String {
+    pub(crate) fn bold(self, text: &str) -> String {
         self.with("1", text)
     }
 
@@ -111,7 +111,7 @@ fn allowed(no_color: Option<&std::ffi::OsStr>) -> bool {
 }
 
 /// Lines set off from the margin.
-pub fn indented(text: &str) -> String {
+pub(crate) fn indented(text: &str) -> String {
     text.lines().map(|line| if line.is_empty() { "\n".into() } else { format!("  {line}\n") }).collect()
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Plain step lines come no closer than this.
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
-pub struct Progress {
+pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     steps: usize,
     /// Of the source: what the best possible model reaches.
@@ -25,7 +25,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub fn new() -> Progress {
+    pub(crate) fn new() -> Progress {
         let bar = io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{bar:12.cyan} {pos}/{len} {wide_msg}");
             ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
@@ -42,7 +42,7 @@ impl Progress {
         }
     }
 
-    pub fn show(&mut self, event: &Event) {
+    pub(crate) fn show(&mut self, event: &Event) {
         match event {
             Event::Started(started) => self.start(started),
             Event::Resumed { step, replanned } => {
@@ -67,7 +67,7 @@ impl Progress {
     }
 
     /// Leaves the screen to what comes after; also after an error.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
@@ -116,7 +116,7 @@ impl Progress {
     }
 
     /// A line of its own, above the bar.
-    pub fn line(&self, text: &str) {
+    pub(crate) fn line(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| say(text)),
             None => say(text),
@@ -124,12 +124,12 @@ impl Progress {
     }
 
     /// Updates of the whole run.
-    pub fn steps(&self) -> usize {
+    pub(crate) fn steps(&self) -> usize {
         self.steps
     }
 
     /// The last lines of a run.
-    pub fn summary(&self, finished: &Finished) -> String {
+    pub(crate) fn summary(&self, finished: &Finished) -> String {
         let mut text = self.pace(finished);
         if let Some(best) = finished.best {
             text += &self.reached(best);

@@ -14,13 +14,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a run's end waits for what is still to be delivered.
-pub const GRACE: Duration = Duration::from_secs(10);
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
 /// How long a follower waits for one before it to leave.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// From the recipe and the environment. What the recipe names must be right; a variable that happens to be set and is
 /// not is a warning.
-pub fn settings(recipe: &Recipe, out: &Path) -> Result<Settings, Failure> {
+pub(crate) fn settings(recipe: &Recipe, out: &Path) -> Result<Settings, Failure> {
     Ok(Settings {
         mlflow: mlflow(recipe)?,
         tensorboard: event_files(recipe, out),
@@ -29,7 +29,7 @@ pub fn settings(recipe: &Recipe, out: &Path) -> Result<Settings, Failure> {
     })
 }
 
-pub fn mlflow(recipe: &Recipe) -> Result<Option<Mlflow>, Failure> {
+pub(crate) fn mlflow(recipe: &Recipe) -> Result<Option<Mlflow>, Failure> {
     let track = &recipe.track;
     if track.mlflow.as_deref() == Some("off") {
         return Ok(None);
@@ -65,7 +65,7 @@ fn notify(recipe: &Recipe) -> Result<Option<Notify>, Failure> {
 }
 
 /// The addresses that a recipe names, or those of the usual variables.
-pub fn targets(recipe: &Recipe) -> Result<Vec<plimsoll_track::Target>, TrackError> {
+pub(crate) fn targets(recipe: &Recipe) -> Result<Vec<plimsoll_track::Target>, TrackError> {
     Notify::targets(recipe.notify.variables().as_deref(), &())
 }
 
@@ -91,12 +91,12 @@ fn unless_named<T>(found: Result<T, TrackError>, is_named: bool) -> Result<Optio
     }
 }
 
-pub fn refused(error: &TrackError) -> Failure {
+pub(crate) fn refused(error: &TrackError) -> Failure {
     Failure::bad_input(error.to_string(), error.hint())
 }
 
 /// The process that follows a run. Nothing it does or fails to do is felt by a step.
-pub struct Beside {
+pub(crate) struct Beside {
     settings: Settings,
     out: PathBuf,
     child: Option<Child>,
@@ -106,12 +106,12 @@ pub struct Beside {
 }
 
 impl Beside {
-    pub fn new(settings: Settings, out: &Path) -> Beside {
+    pub(crate) fn new(settings: Settings, out: &Path) -> Beside {
         Beside { settings, out: out.into(), child: None, has_started: false, told: BTreeSet::new() }
     }
 
     /// Starts with the run's first word, when its folder is one; what there is to say about deliveries.
-    pub fn see(&mut self, event: &Event) -> Vec<String> {
+    pub(crate) fn see(&mut self, event: &Event) -> Vec<String> {
         match event {
             Event::Started(_) if !self.has_started => {
                 self.has_started = true;
@@ -143,7 +143,7 @@ impl Beside {
     }
 
     /// The run has ended: waits a little for what is still to be said, and says what was not.
-    pub fn finish(mut self) {
+    pub(crate) fn finish(mut self) {
         let Some(mut child) = self.child.take() else { return };
         // The end of the pipe tells it that the run is over.
         drop(child.stdin.take());
@@ -163,7 +163,7 @@ impl Beside {
     }
 
     /// A run that came to no first word has no folder to follow: what happened is told at once.
-    pub fn fails(self, reason: &str, oom: bool) {
+    pub(crate) fn fails(self, reason: &str, oom: bool) {
         let Some(notify) = self.settings.notify.clone().filter(|_| !self.has_started) else { return self.finish() };
         let settings = Settings { notify: Some(notify), ..Settings::default() };
         if tell_failure(&settings, &self.out, reason, oom).is_err() {

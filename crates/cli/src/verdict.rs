@@ -21,7 +21,7 @@ const LAYERS_SHOWN: usize = 8;
 const BUFFERS_SHOWN: usize = 10;
 
 /// What is printed about a plan: the report, and what only tables show.
-pub struct Verdict {
+pub(crate) struct Verdict {
     pub report: PlanReport,
     /// Every live buffer and layer, for the tables.
     summary: Summary,
@@ -35,18 +35,18 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    pub fn fits(recipe: &Recipe, planned: &Planned) -> Verdict {
+    pub(crate) fn fits(recipe: &Recipe, planned: &Planned) -> Verdict {
         Verdict::new(recipe, planned, PlanReport::of(recipe, planned))
     }
 
     /// About a run whose data is loaded: to look at it again would take it twice.
-    pub fn of_run(run: &Run) -> Verdict {
+    pub(crate) fn of_run(run: &Run) -> Verdict {
         let data = ExpectedData::of(&run.data, &run.recipe);
         Verdict::new(&run.recipe, &run.planned, PlanReport::with_data(&run.recipe, &run.planned, data))
     }
 
     /// `smallest` is the smallest plan there is.
-    pub fn does_not_fit(recipe: &Recipe, smallest: &Planned, hints: &[String], ladder: Ladder) -> Verdict {
+    pub(crate) fn does_not_fit(recipe: &Recipe, smallest: &Planned, hints: &[String], ladder: Ladder) -> Verdict {
         Verdict::new(recipe, smallest, PlanReport::of_smallest(recipe, smallest, hints, ladder))
     }
 
@@ -63,7 +63,7 @@ impl Verdict {
     }
 
     /// Everything, as `plan` prints it.
-    pub fn text(&self, explain: bool, paint: Paint) -> String {
+    pub(crate) fn text(&self, explain: bool, paint: Paint) -> String {
         let mut text = self.headline(paint);
         text += &self.facts();
         if !self.report.decisions.is_empty() {
@@ -91,7 +91,7 @@ impl Verdict {
     }
 
     /// The part that stands before a training run.
-    pub fn short_text(&self, paint: Paint) -> String {
+    pub(crate) fn short_text(&self, paint: Paint) -> String {
         let decisions = indented(&decisions_table(&self.report.decisions));
         let breakdown = indented(&breakdown_table(&self.summary));
         format!("{}\n{decisions}\n{}\n{breakdown}", paint.bold("plan"), paint.bold(&self.peak_line()))
@@ -210,7 +210,7 @@ fn section(title: &str, table: &str, paint: Paint) -> String {
 }
 
 /// Where the budget comes from. A card of the catalog is taken to be empty.
-pub fn budget_words(recipe: &Recipe, planned: &Planned) -> String {
+pub(crate) fn budget_words(recipe: &Recipe, planned: &Planned) -> String {
     let device = &planned.device;
     let whole = match device.free_bytes == device.total_bytes {
         true => format!("the {} of {}", format_bytes(device.total_bytes), device.name),

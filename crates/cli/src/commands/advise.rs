@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 mod text;
 
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The recipe: settings under which it fits in PyTorch; beside an error, which tensor the request was
     recipe: Option<PathBuf>,
     /// A log that ends in an out-of-memory error; `-` reads standard input
@@ -94,7 +94,7 @@ struct Ours {
     planned_peak_bytes: u64,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let text = arguments.text()?;
     let recipe = match &arguments.recipe {
         Some(path) => Some(Recipe::load(path, &arguments.overrides.settings(&[]))?),

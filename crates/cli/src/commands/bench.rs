@@ -23,7 +23,7 @@ use workload::{WORKLOADS, Workload};
 const MOST_STEPS: i64 = 1_000_000;
 
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// What to measure
     #[arg(value_parser = PossibleValuesParser::new(WORKLOADS.map(|w| w.name)))]
     workload: String,
@@ -90,7 +90,7 @@ struct Row<'a> {
     ready_s: f64,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let began = Instant::now();
     let workload = Workload::find(&arguments.workload)?;
     let seq = workload.length(arguments.seq)?;

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     machine: Machine,
     /// Measure for about this many seconds
@@ -34,7 +34,7 @@ struct CalibrateJson<'a> {
     calibration: &'a Calibration,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut device = device::to_run_on(&arguments.machine)?;
     // The built-in rates, not those of an earlier measurement: the same device gives the same answer.
     device.forget_measurements();

@@ -8,12 +8,12 @@ use clap_complete::Shell;
 use std::path::PathBuf;
 
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The shell: `plimsoll completions bash > ~/.local/share/bash-completion/completions/plimsoll`
     shell: Shell,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut Cli::command(), "plimsoll", &mut script);
     printer::out(&String::from_utf8_lossy(&script))?;
@@ -21,13 +21,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 #[derive(Args)]
-pub struct ManArguments {
+pub(crate) struct ManArguments {
     /// Write a page for plimsoll and one for each command into this folder, instead of the first to stdout
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
-pub fn run_man(arguments: &ManArguments) -> Result<(), Failure> {
+pub(crate) fn run_man(arguments: &ManArguments) -> Result<(), Failure> {
     match &arguments.out {
         Some(folder) => {
             std::fs::create_dir_all(folder).map_err(|cause| Failure::writing(folder, cause))?;

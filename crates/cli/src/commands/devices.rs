@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The cards that plans can be made for
     #[arg(long)]
     catalog: bool,
@@ -35,7 +35,7 @@ enum Here {
 
 const WATCH_EVERY: Duration = Duration::from_secs(2);
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match (arguments.catalog, arguments.json) {
         (true, true) => _ = printer::json(&catalog())?,
         (true, false) => _ = printer::out(&catalog().iter().map(card_line).collect::<String>())?,
@@ -81,7 +81,7 @@ fn say_what_is_missing(gpus: &Result<Vec<GpuFacts>, CudaError>) {
 }
 
 /// The device of a run, as its start shows it: a CPU in a line, and of those who hold its memory only such that matter.
-pub fn text(facts: &Facts) -> String {
+pub(crate) fn text(facts: &Facts) -> String {
     match facts {
         Facts::Cpu(facts) => cpu_line(facts),
         Facts::Gpu(facts) => gpu_text(facts),

@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The run's folder
     run: PathBuf,
     #[command(flatten)]
@@ -41,7 +41,7 @@ struct EvalJson<'a> {
     measured_peak_bytes: u64,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let device = device::to_run_on(&arguments.machine)?;
     let mut run = open(arguments, &device)?;
     let (found, data) = run.evaluate(arguments.texts)?;

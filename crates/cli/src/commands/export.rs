@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The run's folder
     run: PathBuf,
     /// The folder to write: a new or an empty one; one with an export and nothing else in it is replaced
@@ -34,7 +34,7 @@ fn loads_in(run: &TrainedRun) -> &'static str {
     if run.is_for_transformers() { "transformers" } else { "safetensors" }
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let device = device::to_run_on(&arguments.machine)?;
     let run = TrainedRun::open(&arguments.run, &device)?;
     run.export(&arguments.dir)?;

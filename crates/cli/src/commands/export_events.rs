@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The run's folder
     run: PathBuf,
     /// What to write
@@ -33,7 +33,7 @@ enum Format {
     Tensorboard,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let path = arguments.run.join("events.jsonl");
     let events = read_timed(&path).map_err(|cause| {
         Failure::bad_input(

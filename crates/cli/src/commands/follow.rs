@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The run's folder
     run: PathBuf,
     /// Seconds to go on trying after the run has ended
@@ -34,7 +34,7 @@ struct Row {
     trouble: String,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let watch = Watch::new();
     let settings = if arguments.attached { from_pipe(&watch)? } else { of_run(&arguments.run, &watch)? };
     let patience = if arguments.attached { tracking::PATIENCE } else { Duration::ZERO };

@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The run's folder
     run: PathBuf,
     /// The text to continue or to answer
@@ -50,7 +50,7 @@ struct GenerateJson<'a> {
     measured_peak_bytes: u64,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let device = device::to_run_on(&arguments.machine)?;
     let mut run = TrainedRun::open_to_write(&arguments.run, &device, Some(arguments.tokens.max(1)), arguments.beams)?;
     let usual = if arguments.beams > 1 { 0.0 } else { 0.8 };

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The card to run on, of `plimsoll devices --catalog`; without it memory is only counted
     #[arg(long, value_name = "NAME")]
     card: Option<String>,
@@ -65,7 +65,7 @@ const LARGER_CONTEXT: u64 = 139 << 20;
 /// What runs where no card is named.
 const DEFAULT_CARD: &str = "h200";
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let question = question(arguments)?;
     let stop = stop_by_ctrl_c()?;
     if let Some(word) = starter(&arguments.command) {
@@ -164,7 +164,7 @@ fn environment(settings: &[String]) -> Result<Vec<(String, String)>, Failure> {
 }
 
 /// A program on a card of the catalog, for other commands: what it takes, without a limit.
-pub fn look_at(command: &[String], card_name: Option<&str>) -> Result<Report, Failure> {
+pub(crate) fn look_at(command: &[String], card_name: Option<&str>) -> Result<Report, Failure> {
     let card = card(card_name.unwrap_or(DEFAULT_CARD));
     let card = card.map_err(|error| Failure::bad_input(error.to_string(), error.hint()))?;
     let question = Question {
@@ -219,7 +219,7 @@ fn verdict(answer: &Answer) -> Result<(), Failure> {
 }
 
 /// An error where a program did not come far enough to be told about.
-pub fn told(report: &Report) -> Result<(), Failure> {
+pub(crate) fn told(report: &Report) -> Result<(), Failure> {
     match report.exit_code() {
         0 => Ok(()),
         130 => Err(Failure::interrupted()),

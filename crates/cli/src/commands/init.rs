@@ -18,7 +18,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 #[derive(Args, Clone)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// What to learn from: csv, jsonl, parquet, text, or a folder of images
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
@@ -44,7 +44,7 @@ struct InitJson<'a> {
     task: String,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let arguments = if arguments.says_nothing() { &ask::questions(arguments)? } else { arguments };
     refuse_existing(&arguments.out)?;
     let seen = arguments.data.as_deref().map(look::at).transpose()?;

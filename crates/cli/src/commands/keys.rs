@@ -8,7 +8,7 @@ use plimsoll_base::names::nearest;
 use plimsoll_models::recipe::reference::{self, Key};
 
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Only keys that start with this, whole (train.optimizer) or in part (lr)
     prefix: Option<String>,
     /// One JSON value on stdout
@@ -28,7 +28,7 @@ pub struct Arguments {
     flags: bool,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(name) = &arguments.from {
         let rows = table::find(name)?;
         printer::out(&rows.into_iter().map(table::text).collect::<String>())?;

@@ -28,7 +28,7 @@ use crate::failure::Failure;
 use clap::Subcommand;
 
 #[derive(Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Write a commented recipe for your data file or checkpoint
     Init(init::Arguments),
     /// The plan of a recipe: fits or not, what was decided and why, and where the memory goes
@@ -81,7 +81,7 @@ pub enum Command {
 }
 
 impl Command {
-    pub fn run(&self) -> Result<(), Failure> {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
         match self {
             Command::Init(arguments) => init::run(arguments),
             Command::Plan(arguments) => plan::run(arguments),

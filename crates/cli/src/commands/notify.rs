@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// A recipe whose [notify] names the addresses (default: DISCORD_WEBHOOK and APPRISE_URLS)
     recipe: Option<PathBuf>,
     /// Send a message to every address now
@@ -29,7 +29,7 @@ struct Row<'a> {
     trouble: Option<&'a str>,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let targets = match &arguments.recipe {
         Some(path) => tracking::targets(&Recipe::load(path, &[])?),
         None => Notify::targets(None, &()),

@@ -26,7 +26,7 @@ use plimsoll_train::tasks::{beside_the_run, look_at_data};
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     common: RecipeFlags,
     /// The next step up and down of every decision, the card that would do, what another GiB would buy; every layer and
@@ -62,7 +62,7 @@ pub struct Arguments {
 /// What is asked of one plan, not of a table of them.
 const SINGLE: [&str; 4] = ["explain", "frontier", "timeline", "html"];
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let outputs = [&arguments.html, &arguments.timeline, &arguments.picture];
     outputs.into_iter().flatten().try_for_each(|file| refuse_recipe(file, &arguments.common.recipe))?;
     let draft = arguments.common.draft_of_plan(&[])?;

@@ -9,7 +9,7 @@ use plimsoll_train::infer::{Question, TrainedRun};
 use std::path::PathBuf;
 
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The run's folder
     run: PathBuf,
     /// csv, jsonl or parquet with the columns of the training file (the label may be missing), or a folder of images
@@ -27,7 +27,7 @@ pub struct Arguments {
     machine: Machine,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let device = device::to_run_on(&arguments.machine)?;
     let mut run = TrainedRun::open_to_write(&arguments.run, &device, arguments.tokens, arguments.beams)?;
     let question = Question { file: &arguments.file, id: arguments.id.as_deref() };
@@ -61,6 +61,6 @@ fn tell_unanswered(rows: u64, unanswered: u64, allowed: bool) -> Result<(), Fail
 }
 
 /// From 1 to 64 continuations.
-pub fn beams(text: &str) -> Result<usize, String> {
+pub(crate) fn beams(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|n| (1..=64).contains(n)).ok_or_else(|| "a whole number from 1 to 64".into())
 }

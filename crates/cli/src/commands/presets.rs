@@ -9,7 +9,7 @@ use plimsoll_models::recipe::FamilyName;
 use serde_json::Value;
 
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Only presets of this family
     #[arg(long, value_name = "NAME", value_parser = family)]
     family: Option<FamilyName>,
@@ -18,7 +18,7 @@ pub struct Arguments {
     json: bool,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let wanted = |preset: &Preset| arguments.family.is_none_or(|family| preset.family == family);
     let presets: Vec<Preset> = presets().into_iter().filter(wanted).collect();
     if arguments.json {
@@ -30,7 +30,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// A family by its name in recipes.
-pub fn family(text: &str) -> Result<FamilyName, String> {
+pub(crate) fn family(text: &str) -> Result<FamilyName, String> {
     FamilyName::from_name(text).ok_or_else(|| {
         let known = FamilyName::names().collect::<Vec<_>>().join(", ");
         let near = nearest(text, FamilyName::names()).map_or(String::new(), |n| format!("did you mean `{n}`? "));

@@ -17,7 +17,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The run's folder
     run: PathBuf,
     /// Where the page goes (default: report.html in the run's folder)
@@ -35,7 +35,7 @@ struct ReportJson<'a> {
     finished: bool,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let folder = &arguments.run;
     let stored = folder.join("recipe.toml");
     if !stored.is_file() {
@@ -104,7 +104,7 @@ fn restored(folder: &Path, recipe: &Recipe) -> Result<Planned, Failure> {
 }
 
 /// The page of a plan without a run; where it does not fit, with the ways out.
-pub fn write_plan(
+pub(crate) fn write_plan(
     path: &Path,
     recipe: &Recipe,
     planned: &Planned,

@@ -19,7 +19,7 @@ const LISTENING_THREADS: usize = 1;
 const MOST_THINKING_THREADS: usize = 64;
 
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Where to listen (default: 127.0.0.1:8642, this machine only)
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["host", "port"])]
     listen: Option<SocketAddr>,
@@ -56,7 +56,7 @@ pub struct Arguments {
 const TOKEN: &str = "PLIMSOLL_TOKEN";
 const PORT: u16 = 8642;
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let listen = arguments.listen.unwrap_or_else(|| {
         let host = arguments.host.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         SocketAddr::new(host, arguments.port.unwrap_or(PORT))

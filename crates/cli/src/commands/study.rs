@@ -10,7 +10,7 @@ use plimsoll_tune::trials::StudyFolder;
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The study's name
     pub name: String,
     /// Where it is kept: journal:FILE, sqlite:FILE or postgresql://… (default: the journal in its folder)
@@ -35,7 +35,7 @@ pub struct Arguments {
     html: Option<PathBuf>,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let address = address(arguments.storage.as_deref(), &arguments.studies, &arguments.name)?;
     if arguments.storage.is_none() {
         must_be_there(&arguments.studies, &arguments.name)?;
@@ -61,7 +61,7 @@ fn must_be_there(studies: &Path, name: &str) -> Result<(), Failure> {
 }
 
 /// A page is written at the end: that it can be is known at the start.
-pub fn can_be_written(page: &Path) -> Result<(), Failure> {
+pub(crate) fn can_be_written(page: &Path) -> Result<(), Failure> {
     let folder = page.parent().filter(|folder| !folder.as_os_str().is_empty());
     let cause = match folder {
         _ if page.is_dir() => "is a folder, not a file",
@@ -72,7 +72,7 @@ pub fn can_be_written(page: &Path) -> Result<(), Failure> {
 }
 
 /// The storage that is named, there or in the environment, or the journal in the study's own folder.
-pub fn address(storage: Option<&str>, studies: &Path, name: &str) -> Result<String, Failure> {
+pub(crate) fn address(storage: Option<&str>, studies: &Path, name: &str) -> Result<String, Failure> {
     match storage {
         None => Ok(format!("journal:{}", StudyFolder::of(studies, name).journal().display())),
         Some(storage) => match storage.strip_prefix("env:") {
@@ -99,7 +99,7 @@ fn secret(variable: &str) -> Option<String> {
     std::env::var(variable).ok().or_else(from_file).filter(|value| !value.is_empty())
 }
 
-pub fn show(found: &StudyReport, json: bool, csv: bool, all: bool) -> Result<(), Failure> {
+pub(crate) fn show(found: &StudyReport, json: bool, csv: bool, all: bool) -> Result<(), Failure> {
     match (json, csv) {
         (true, _) => printer::json(found)?,
         (_, true) => printer::out(&found.csv())?,
@@ -108,7 +108,7 @@ pub fn show(found: &StudyReport, json: bool, csv: bool, all: bool) -> Result<(),
     Ok(())
 }
 
-pub fn write_page(path: &Path, found: &StudyReport) -> Result<(), Failure> {
+pub(crate) fn write_page(path: &Path, found: &StudyReport) -> Result<(), Failure> {
     write_whole(path, found.html().as_bytes()).map_err(|cause| Failure::writing(path, cause))?;
     say(&format!("page: {}", path.display()));
     Ok(())

@@ -12,7 +12,7 @@ use plimsoll_ghost::text;
 use std::path::PathBuf;
 
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(subcommand)]
     what: What,
 }
@@ -55,7 +55,7 @@ struct ReplayArguments {
     json: bool,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.what {
         What::Snapshot(arguments) => diagnose(arguments),
         What::Replay(arguments) => replay(arguments),

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     common: RecipeFlags,
     /// The run's folder (default: runs/<recipe>-<n>)
@@ -70,7 +70,7 @@ struct Outcome<'a> {
     run: &'a Path,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let draft = arguments.common.draft(&[])?;
     let recipe = draft.with(&[])?;
     let folder = folder(arguments, &recipe.name)?;

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     common: RecipeFlags,
     /// The study's name (default: the recipe's)
@@ -92,7 +92,7 @@ enum PrunerFlag {
     None,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let draft = draft(arguments)?;
     let mut search = draft.search()?;
     choose_models(&mut search)?;

@@ -1,7 +1,7 @@
 //! Settings by the names that training scripts give them: each lays a value over the recipe, as `--set` does.
 
 mod pretrained;
-pub mod table;
+pub(crate) mod table;
 
 use crate::failure::Failure;
 use clap::Args;
@@ -12,7 +12,7 @@ const HEADING: &str = "Settings by their usual names (see docs/flags.md)";
 /// Flags as in the scripts of PyTorch and Hugging Face. Dashes and underscores are the same.
 #[derive(Args, Default)]
 #[command(next_help_heading = HEADING)]
-pub struct UsualFlags {
+pub(crate) struct UsualFlags {
     /// Passes over the training data
     #[arg(long, value_name = "N", aliases = ["num-train-epochs", "num-epochs", "max-epochs"])]
     pub epochs: Option<u64>,
@@ -114,7 +114,7 @@ pub struct UsualFlags {
 impl UsualFlags {
     /// Everything that was said, as `key=value`. With `weights`, a pretrained model that is not here is an error; a plan
     /// needs only its sizes.
-    pub fn settings(&self, weights: bool) -> Result<Vec<String>, Failure> {
+    pub(crate) fn settings(&self, weights: bool) -> Result<Vec<String>, Failure> {
         let mut said = Said::default();
         said.add("train.epochs", self.epochs);
         said.add("train.optimizer.lr", self.lr);
@@ -173,7 +173,7 @@ impl UsualFlags {
     }
 
     /// What is worth a word before the run: that two numbers became one, and what had no effect.
-    pub fn notes(&self) -> Vec<String> {
+    pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if let (Some(batch), Some(steps)) = (self.batch_size, self.gradient_accumulation_steps) {
             let effective = batch.saturating_mul(steps);
@@ -234,7 +234,7 @@ fn optimizer(name: &str) -> &str {
 }
 
 /// `--batch_size` is `--batch-size`: scripts write both. What follows `--` is another program's.
-pub fn with_dashes(arguments: impl Iterator<Item = std::ffi::OsString>) -> Vec<std::ffi::OsString> {
+pub(crate) fn with_dashes(arguments: impl Iterator<Item = std::ffi::OsString>) -> Vec<std::ffi::OsString> {
     let mut ours = true;
     arguments
         .map(|argument| {

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use plimsoll_base::names::nearest;
 
 /// One setting.
-pub struct Row {
+pub(crate) struct Row {
     /// Flags of `plimsoll train` and `plan`; dashes and underscores are the same.
     pub flags: &'static [&'static str],
     /// What it is called elsewhere and no flag here: in configurations, arguments of classes, environment variables.
@@ -23,7 +23,7 @@ const fn row(
     Row { flags, elsewhere, key, note }
 }
 
-pub const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     row(&["epochs", "num_train_epochs", "num_epochs", "max_epochs"], &["n_epochs"], "train.epochs", ""),
     row(&["lr", "learning_rate"], &["max_lr"], "train.optimizer.lr", ""),
     row(
@@ -188,7 +188,7 @@ fn plain(name: &str) -> String {
 }
 
 /// What a name from elsewhere is here.
-pub fn find(name: &str) -> Result<Vec<&'static Row>, Failure> {
+pub(crate) fn find(name: &str) -> Result<Vec<&'static Row>, Failure> {
     let wanted = plain(name);
     let names = |row: &'static Row| row.flags.iter().chain(row.elsewhere).copied();
     let found: Vec<&Row> = ROWS.iter().filter(|row| names(row).any(|name| plain(name) == wanted)).collect();
@@ -203,7 +203,7 @@ pub fn find(name: &str) -> Result<Vec<&'static Row>, Failure> {
 }
 
 /// A line or two about a setting.
-pub fn text(row: &Row) -> String {
+pub(crate) fn text(row: &Row) -> String {
     let flags: Vec<String> = row.flags.iter().take(1).map(|flag| format!("--{}", flag.replace('_', "-"))).collect();
     let key = if row.key.is_empty() { String::new() } else { format!("`{}` of the recipe", row.key) };
     let parts: Vec<String> = [key, flags.join("")].into_iter().filter(|part| !part.is_empty()).collect();
@@ -215,7 +215,7 @@ pub fn text(row: &Row) -> String {
 }
 
 /// docs/flags.md.
-pub fn markdown() -> String {
+pub(crate) fn markdown() -> String {
     let mut page = String::from(
         "# Settings by their names elsewhere\n\nWhat training scripts call it, and what it is here. The flags are those of \
          `plimsoll train` and `plimsoll plan`; each lays its value over the recipe, as `--set key=value` does, and wins \

@@ -13,7 +13,7 @@ const TENSORS_SHOWN: usize = 3;
 const CAUSES_SHOWN: usize = 2;
 
 impl Findings {
-    pub fn text(&self, explain: bool, paint: Paint) -> String {
+    pub(crate) fn text(&self, explain: bool, paint: Paint) -> String {
         let mut parts = Vec::new();
         if let Some(reading) = &self.error {
             parts.push(reading.text(explain, paint));

@@ -6,7 +6,7 @@ use plimsoll_exec::Executor;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub struct Profile<'p> {
+pub(crate) struct Profile<'p> {
     program: &'p Program,
     layout: &'p Layout,
     spent: BTreeMap<String, Spent>,
@@ -21,12 +21,12 @@ struct Spent {
 }
 
 impl<'p> Profile<'p> {
-    pub fn new(program: &'p Program, layout: &'p Layout) -> Profile<'p> {
+    pub(crate) fn new(program: &'p Program, layout: &'p Layout) -> Profile<'p> {
         Profile { program, layout, spent: BTreeMap::new() }
     }
 
     /// Runs a phase and takes down what each node took.
-    pub fn run(&mut self, executor: &mut dyn Executor, phase: usize) {
+    pub(crate) fn run(&mut self, executor: &mut dyn Executor, phase: usize) {
         let order = &self.layout.phases[phase].order;
         let mut seconds = vec![0.0; order.len()];
         executor.run_timed(phase, &mut seconds);
@@ -48,7 +48,7 @@ impl<'p> Profile<'p> {
 
     /// Per step, the slowest kind first; then what the host spent on inputs, and a step as it is without a look at its
     /// nodes: what it takes beyond them is launches and waiting.
-    pub fn table(&self, steps: usize, feeding: Duration, step_ms: f64) -> String {
+    pub(crate) fn table(&self, steps: usize, feeding: Duration, step_ms: f64) -> String {
         let total: f64 = self.spent.values().map(|s| s.seconds).sum();
         let mut rows: Vec<_> = self.spent.iter().collect();
         rows.sort_by(|a, b| b.1.seconds.total_cmp(&a.1.seconds));

@@ -53,7 +53,7 @@ fn arena_alone(device: &Device) -> Device {
     }
 }
 
-pub fn run(
+pub(crate) fn run(
     arguments: &Arguments,
     workload: &Workload,
     seq: usize,

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 
-pub struct Workload {
+pub(crate) struct Workload {
     pub name: &'static str,
     kind: Kind,
 }
@@ -21,7 +21,7 @@ const FULL: Kind = Kind::Text { vocab: 50257, layers: 24, ffn: 6400 };
 const SMALL: Kind = Kind::Text { vocab: 1000, layers: 4, ffn: 640 };
 
 /// The `-batched` names are how PyTorch writes the same model differently; here that is a decision of the plan.
-pub const WORKLOADS: [Workload; 20] = [
+pub(crate) const WORKLOADS: [Workload; 20] = [
     Workload { name: "hybrid", kind: Kind::Series { attention: "auto" } },
     Workload { name: "hybrid-materialized", kind: Kind::Series { attention: "materialized" } },
     Workload { name: "mu-sota", kind: FULL },
@@ -50,14 +50,14 @@ const WINDOW: usize = 60;
 const TOKENS: usize = 128;
 
 impl Workload {
-    pub fn find(name: &str) -> Result<&'static Workload, Failure> {
+    pub(crate) fn find(name: &str) -> Result<&'static Workload, Failure> {
         let names = WORKLOADS.map(|w| w.name).join(", ");
         let unknown = || Failure::bad_input(format!("no workload is called `{name}`"), format!("one of {names}"));
         WORKLOADS.iter().find(|w| w.name == name).ok_or_else(unknown)
     }
 
     /// The length asked for, if the workload has it.
-    pub fn length(&self, asked: Option<usize>) -> Result<usize, Failure> {
+    pub(crate) fn length(&self, asked: Option<usize>) -> Result<usize, Failure> {
         let fixed = |length: usize, what: &str, unit: &str| match asked.is_none_or(|asked| asked == length) {
             true => Ok(length),
             false => Err(Failure::bad_input(format!("{} has {what} of {length} {unit}", self.name), "leave --seq out")),
@@ -73,7 +73,7 @@ impl Workload {
         }
     }
 
-    pub fn recipe(&self, batch: usize, seq: usize) -> String {
+    pub(crate) fn recipe(&self, batch: usize, seq: usize) -> String {
         let attention = if let Kind::Series { attention } = self.kind { attention } else { "auto" };
         // Text is not sampled: only steps are measured.
         let sample = if let Kind::Text { .. } = self.kind { "sample = { length = 0 }" } else { "" };

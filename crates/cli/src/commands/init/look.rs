@@ -33,7 +33,7 @@ fn extension(path: &Path) -> String {
 }
 
 impl Seen {
-    pub fn columns(&self) -> &[SurveyedColumn] {
+    pub(crate) fn columns(&self) -> &[SurveyedColumn] {
         match &self.holds {
             Holds::Rows(survey) => &survey.columns,
             _ => &[],
@@ -41,7 +41,7 @@ impl Seen {
     }
 
     /// In words, for the head of the recipe.
-    pub fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let path = self.path.display();
         match &self.holds {
             Holds::Folder => format!("{path}, a folder of images"),
@@ -56,13 +56,13 @@ impl Seen {
     }
 
     /// A text column by one of these names, or else the one with the longest texts.
-    pub fn text_column(&self, names: &[&str], but: &[&str]) -> Option<&SurveyedColumn> {
+    pub(crate) fn text_column(&self, names: &[&str], but: &[&str]) -> Option<&SurveyedColumn> {
         let texts = || self.columns().iter().filter(|column| column.is_text() && !but.contains(&column.name.as_str()));
         by_name(texts(), names).or_else(|| texts().max_by_key(|column| column.mean_length()))
     }
 
     /// A column of classes by one of these names, or else the one with the fewest.
-    pub fn class_column(&self, names: &[&str], but: &[&str]) -> Option<&SurveyedColumn> {
+    pub(crate) fn class_column(&self, names: &[&str], but: &[&str]) -> Option<&SurveyedColumn> {
         let classes = || {
             let labels = self.columns().iter().filter(|column| column.classes().is_some());
             labels.filter(|column| !but.contains(&column.name.as_str()))
@@ -70,7 +70,7 @@ impl Seen {
         by_name(classes(), names).or_else(|| classes().min_by_key(|column| column.classes().map(|c| c.len())))
     }
 
-    pub fn named<'a>(&'a self, names: &[&str]) -> Option<&'a SurveyedColumn> {
+    pub(crate) fn named<'a>(&'a self, names: &[&str]) -> Option<&'a SurveyedColumn> {
         by_name(self.columns().iter(), names)
     }
 }

@@ -21,7 +21,7 @@ struct Configuration {
     plan: PlanReport,
 }
 
-pub fn run(arguments: &Arguments, draft: &Draft, device: &Device) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, draft: &Draft, device: &Device) -> Result<(), Failure> {
     let (files, sets): (Vec<&String>, Vec<&String>) = arguments.against.iter().partition(|other| !other.contains('='));
     let sets: Vec<String> = sets.into_iter().cloned().collect();
     let other = match files[..] {

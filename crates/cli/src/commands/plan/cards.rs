@@ -11,7 +11,7 @@ use plimsoll_planner::whatif::{CardRow, on_cards};
 use plimsoll_report::cards_table;
 use plimsoll_train::tasks::expected_data;
 
-pub fn run(arguments: &Arguments, draft: &Draft) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, draft: &Draft) -> Result<(), Failure> {
     let recipe = draft.with(&[])?;
     let cards = devices(&arguments.cards, &arguments.common.machine)?;
     if let Budget::Bytes(bytes) = recipe.memory.budget {

@@ -9,7 +9,7 @@ use plimsoll_planner::Device;
 use plimsoll_planner::whatif::{Axis, Grid, grid};
 use plimsoll_report::grid_table;
 
-pub fn run(arguments: &Arguments, draft: &Draft, device: &Device) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, draft: &Draft, device: &Device) -> Result<(), Failure> {
     let axes = arguments.grid.iter().map(|text| Axis::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let counter = Counter::new();
     let grid = grid(draft, &axes, device, &|done, of| counter.show(done, of))?;

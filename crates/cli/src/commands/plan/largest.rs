@@ -10,7 +10,7 @@ use plimsoll_planner::Device;
 use plimsoll_planner::whatif::largest;
 use plimsoll_report::largest_table;
 
-pub fn run(arguments: &Arguments, draft: &Draft, device: &Device) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, draft: &Draft, device: &Device) -> Result<(), Failure> {
     let named = match arguments.cards.is_empty() {
         true => vec![device.clone()],
         false => devices(&arguments.cards, &arguments.common.machine)?,

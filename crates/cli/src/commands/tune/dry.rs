@@ -11,7 +11,7 @@ use plimsoll_base::units::format_bytes;
 use plimsoll_report::{Side, Table};
 use plimsoll_tune::trials::{DryRun, ModelRow, Plans, dry_plan};
 
-pub fn run(flags: &RecipeFlags, draft: &Draft, search: &Search) -> Result<(), Failure> {
+pub(crate) fn run(flags: &RecipeFlags, draft: &Draft, search: &Search) -> Result<(), Failure> {
     let device = device::to_plan_for(&flags.machine)?;
     let counter = Counter::new();
     let mut plans = Plans::new(draft.clone());

@@ -11,14 +11,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// What the study is called there is a fact about it: whoever goes on with it goes on there.
 const NOTED: &str = "mlflow_run";
 
-pub struct Parent {
+pub(crate) struct Parent {
     client: MlflowClient,
     run: String,
 }
 
 impl Parent {
     /// Begins the study's run, or goes on with it; none where nobody is told. A server that is not there stops no study.
-    pub fn begin(recipe: &Recipe, study: &str, coordinator: &mut Coordinator) -> Result<Option<Parent>, Failure> {
+    pub(crate) fn begin(
+        recipe: &Recipe,
+        study: &str,
+        coordinator: &mut Coordinator,
+    ) -> Result<Option<Parent>, Failure> {
         let Some(server) = tracking::mlflow(recipe)? else { return Ok(None) };
         let noted = coordinator.noted(NOTED).map(String::from);
         let begun = MlflowClient::connect(&server).and_then(|client| {
@@ -38,13 +42,13 @@ impl Parent {
         }
     }
 
-    pub fn infeasible(&self, number: u64, params: &[(String, String)]) {
+    pub(crate) fn infeasible(&self, number: u64, params: &[(String, String)]) {
         let told = self.client.record_infeasible(&self.run, &format!("trial-{number}"), params, now());
         told.unwrap_or_else(|error| warn(&error));
     }
 
     /// A study that was interrupted is open: the same command goes on with it.
-    pub fn end(&self, is_over: bool) {
+    pub(crate) fn end(&self, is_over: bool) {
         let status = if is_over { MlflowStatus::Finished } else { MlflowStatus::Killed };
         self.client.end_study(&self.run, status, now()).unwrap_or_else(|error| warn(&error));
     }

@@ -14,7 +14,7 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 /// The live lines are drawn no more often.
 const DRAW_EVERY: Duration = Duration::from_millis(200);
 
-pub struct Screen {
+pub(crate) struct Screen {
     live: Option<Live>,
     parent: Option<Parent>,
     last: Option<Instant>,
@@ -29,11 +29,11 @@ struct Live {
 }
 
 impl Screen {
-    pub fn new(parent: Option<Parent>) -> Screen {
+    pub(crate) fn new(parent: Option<Parent>) -> Screen {
         Screen { live: io::stderr().is_terminal().then(Live::new), parent, last: None, last_text: String::new() }
     }
 
-    pub fn close(&mut self, is_over: bool) {
+    pub(crate) fn close(&mut self, is_over: bool) {
         if let Some(live) = self.live.take() {
             let _ = live.all.clear();
         }
@@ -126,7 +126,7 @@ fn trial_words(trial: &RunningTrial) -> String {
 }
 
 /// The last words, about promises.
-pub fn closing(summary: &Summary) {
+pub(crate) fn closing(summary: &Summary) {
     let promised = summary.promised_seconds.map_or(String::new(), |s| format!(", promised {}", duration(s)));
     say(&format!("{} trials ended in {}{promised}", summary.ended, duration(summary.seconds)));
 }
