@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::head::{Head, HeadGradients};
 use super::{Gradients, Job, lanes, wide};
 use crate::kernels::cpu::float::Float;
+use plimsoll_base::simd::simd;
 
 /// The forward tasks of one slot: each is one of the `cuts` of a head's queries.
 pub(super) struct Forward<'a, T> {
@@ -17,15 +18,29 @@ pub(super) struct Forward<'a, T> {
 
 impl<T: Float> Forward<'_, T> {
     pub(super) fn run(self) {
-        let arch = pulp::Arch::new();
         match lanes::fits(self.job.shape).then_some(self.job.shape.head_dim) {
-            Some(0..=2) => arch.dispatch(NarrowForward::<T, 2>(self)),
-            Some(3..=4) => arch.dispatch(NarrowForward::<T, 4>(self)),
-            Some(5..=8) => arch.dispatch(NarrowForward::<T, 8>(self)),
-            Some(_) => arch.dispatch(NarrowForward::<T, 16>(self)),
+            Some(0..=2) => self.narrow::<2>(),
+            Some(3..=4) => self.narrow::<4>(),
+            Some(5..=8) => self.narrow::<8>(),
+            Some(_) => self.narrow::<16>(),
             // SAFETY: the caller of `forward` promises valid operands; tasks lie inside the shape.
             None => self.each(|head, queries, scratch| unsafe { wide::forward(head, queries, scratch) }),
         }
+    }
+
+    /// Narrow heads are compiled for each size and instruction set on their own: in one function with the others the
+    /// compiler loses sight of the registers.
+    fn narrow<const D: usize>(self) {
+        simd(
+            #[inline(always)]
+            || {
+                self.each(
+                    #[inline(always)]
+                    // SAFETY: as above.
+                    |head, queries, scratch| unsafe { lanes::forward::<T, D>(head, queries, scratch) },
+                )
+            },
+        );
     }
 
     #[inline(always)]
@@ -40,22 +55,6 @@ impl<T: Float> Forward<'_, T> {
     }
 }
 
-/// Narrow heads are compiled for each size and instruction set on their own: in one function with the others the
-/// compiler loses sight of the registers.
-struct NarrowForward<'a, T, const D: usize>(Forward<'a, T>);
-
-impl<T: Float, const D: usize> pulp::WithSimd for NarrowForward<'_, T, D> {
-    type Output = ();
-    #[inline(always)]
-    fn with_simd<S: pulp::Simd>(self, _: S) {
-        self.0.each(
-            #[inline(always)]
-            // SAFETY: as above.
-            |head, queries, scratch| unsafe { lanes::forward::<T, D>(head, queries, scratch) },
-        );
-    }
-}
-
 /// The backward tasks of one slot: pairs of batch and head, or all pairs of a head in order.
 pub(super) struct Backward<'a, T> {
     pub job: &'a Job<T>,
@@ -67,15 +66,28 @@ pub(super) struct Backward<'a, T> {
 
 impl<T: Float> Backward<'_, T> {
     pub(super) fn run(self) {
-        let arch = pulp::Arch::new();
         match lanes::fits(self.job.shape).then_some(self.job.shape.head_dim) {
-            Some(0..=2) => arch.dispatch(NarrowBackward::<T, 2>(self)),
-            Some(3..=4) => arch.dispatch(NarrowBackward::<T, 4>(self)),
-            Some(5..=8) => arch.dispatch(NarrowBackward::<T, 8>(self)),
-            Some(_) => arch.dispatch(NarrowBackward::<T, 16>(self)),
+            Some(0..=2) => self.narrow::<2>(),
+            Some(3..=4) => self.narrow::<4>(),
+            Some(5..=8) => self.narrow::<8>(),
+            Some(_) => self.narrow::<16>(),
             // SAFETY: as in the forward pass.
             None => self.each(|head, gradients, scratch| unsafe { wide::backward(head, gradients, scratch) }),
         }
+    }
+
+    /// As in the forward pass.
+    fn narrow<const D: usize>(self) {
+        simd(
+            #[inline(always)]
+            || {
+                self.each(
+                    #[inline(always)]
+                    // SAFETY: as above.
+                    |head, gradients, scratch| unsafe { lanes::backward::<T, D>(head, gradients, scratch) },
+                )
+            },
+        );
     }
 
     #[inline(always)]
@@ -96,19 +108,5 @@ impl<T: Float> Backward<'_, T> {
                 run(&head, &gradients, self.scratch);
             }
         }
-    }
-}
-
-struct NarrowBackward<'a, T, const D: usize>(Backward<'a, T>);
-
-impl<T: Float, const D: usize> pulp::WithSimd for NarrowBackward<'_, T, D> {
-    type Output = ();
-    #[inline(always)]
-    fn with_simd<S: pulp::Simd>(self, _: S) {
-        self.0.each(
-            #[inline(always)]
-            // SAFETY: as above.
-            |head, gradients, scratch| unsafe { lanes::backward::<T, D>(head, gradients, scratch) },
-        );
     }
 }
