@@ -69,3 +69,40 @@ mod x86 {
         f()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::simd;
+
+    /// What rounds once in one form and twice in another would show.
+    #[inline(always)]
+    fn sums(values: &[f32]) -> [f32; 16] {
+        let mut sums = [0.0; 16];
+        for block in values.as_chunks::<16>().0 {
+            for (sum, value) in sums.iter_mut().zip(block) {
+                *sum = value.mul_add(*value, *sum);
+            }
+        }
+        sums
+    }
+
+    #[test]
+    fn every_form_that_this_machine_has_comes_to_the_same() {
+        let values: Vec<f32> = (0..1600).map(|i| (i as f32 * 0.37).sin()).collect();
+        let plain = sums(&values);
+        assert_eq!(simd(|| sums(&values)), plain);
+        #[cfg(target_arch = "x86_64")]
+        {
+            use super::x86;
+            let widest = x86::widest();
+            if widest >= x86::AVX2 {
+                // SAFETY: the machine has it.
+                assert_eq!(unsafe { x86::avx2(|| sums(&values)) }, plain);
+            }
+            if widest >= x86::AVX512 {
+                // SAFETY: the same.
+                assert_eq!(unsafe { x86::avx512(|| sums(&values)) }, plain);
+            }
+        }
+    }
+}
