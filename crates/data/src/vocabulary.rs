@@ -113,13 +113,14 @@ impl Vocabulary {
 }
 
 /// A tokenizer that neither pads nor truncates, and what its ids are below.
-pub(super) fn parse_tokenizer(file: &Path, bytes: &[u8]) -> Result<(Tokenizer, usize), DataError> {
+pub(super) fn parse_tokenizer(file: &Path, json: &str) -> Result<(Tokenizer, usize), DataError> {
     let refused = |cause: String| DataError::Tokenizer { file: file.into(), cause };
-    if charsmaps(bytes).any(is_torn) {
+    if charsmaps(json.as_bytes()).any(is_torn) {
         return Err(refused("its precompiled_charsmap is shorter than it says".into()));
     }
+    // Of a text: what reads it from bytes would be compiled here anew, a fifth of this crate's code.
     let mut tokenizer =
-        guarded(|| Tokenizer::from_bytes(bytes)).map_err(refused)?.map_err(|error| refused(error.to_string()))?;
+        guarded(|| json.parse::<Tokenizer>()).map_err(refused)?.map_err(|error| refused(error.to_string()))?;
     // Sequences are cut and padded here, not by the tokenizer.
     tokenizer.with_padding(None);
     tokenizer.with_truncation(None).map_err(|error| refused(error.to_string()))?;
@@ -159,8 +160,9 @@ fn is_torn(base64: &[u8]) -> bool {
 
 impl FileVocabulary {
     fn open(file: &Path) -> Result<Self, DataError> {
-        let bytes = std::fs::read(file).map_err(|source| DataError::Unreadable { file: file.into(), source })?;
-        let (tokenizer, size) = parse_tokenizer(file, &bytes)?;
+        let json =
+            std::fs::read_to_string(file).map_err(|source| DataError::Unreadable { file: file.into(), source })?;
+        let (tokenizer, size) = parse_tokenizer(file, &json)?;
         let end_of_text = END_OF_TEXT.iter().find_map(|name| tokenizer.token_to_id(name));
         Ok(FileVocabulary { file: file.into(), tokenizer, size, end_of_text })
     }

@@ -79,7 +79,7 @@ impl TextTokenizer {
     fn with_beside(name: &Path, json: String, beside: &Beside) -> Result<Self, DataError> {
         let used = beside.applied(&json);
         let used = used.as_deref().unwrap_or(&json);
-        let (tokenizer, size) = parse_tokenizer(name, used.as_bytes())?;
+        let (tokenizer, size) = parse_tokenizer(name, used)?;
         let cuts_left = beside.cuts_left(used);
         // The short way cuts at the end.
         let short = WordPiece::new(used, &tokenizer).filter(|_| !cuts_left);
