@@ -5,6 +5,7 @@ use crate::graph::Vjp;
 use crate::graph::{Component, Graph, GraphError, Node, NodeId, OpRef, Role, ValueId};
 use crate::ops::{Binary, Copy};
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
 /// For each node that goes forward there is room for so many that go back; where there are more, it grows.
 const BACKWARD_NODES: usize = 2;
@@ -33,7 +34,7 @@ pub fn gradients_from(
     graph.expect_nodes(BACKWARD_NODES * nodes.len());
     let found = graph.with_role(Role::Backward, |graph| {
         for &id in nodes.iter().rev() {
-            let wanted: Vec<bool> = graph.node(id).inputs.iter().map(|v| dependent[v.index()]).collect();
+            let wanted: SmallVec<[bool; 8]> = graph.node(id).inputs.iter().map(|v| dependent[v.index()]).collect();
             if !wanted.contains(&true) {
                 continue;
             }
@@ -43,7 +44,7 @@ pub fn gradients_from(
                 true => grads.take_second(graph, results[0]),
                 false => None,
             };
-            let outputs = results.iter().map(|&v| grads.total(graph, v)).collect::<Result<Vec<_>, _>>()?;
+            let outputs = results.iter().map(|&v| grads.total(graph, v)).collect::<Result<SmallVec<_>, _>>()?;
             if outputs.iter().all(Option::is_none) {
                 continue;
             }
@@ -86,7 +87,7 @@ fn dependent_values(graph: &Graph, wrt: &[ValueId]) -> Vec<bool> {
 /// Gradients found so far.
 struct Grads {
     /// What came back to a value, as sums of parts that are ready equally early.
-    parts: FxHashMap<ValueId, Vec<ValueId>>,
+    parts: FxHashMap<ValueId, SmallVec<[ValueId; 2]>>,
     totals: FxHashMap<ValueId, ValueId>,
     /// Parts and sums that nothing else reads: they can be added to in place.
     own: FxHashSet<ValueId>,
@@ -135,7 +136,7 @@ impl Grads {
     fn add(&mut self, graph: &mut Graph, value: ValueId, grad: ValueId) -> Result<(), GraphError> {
         label(graph, value, grad);
         self.count_new_nodes(graph);
-        let parts = self.parts.get(&value).map_or(&[][..], Vec::as_slice);
+        let parts = self.parts.get(&value).map_or(&[][..], SmallVec::as_slice);
         let last = parts.last().copied().filter(|_| parts.len() > 1 || !stays_in_parts(graph, value));
         let joined = match last.filter(|last| self.ready[last.index()] == self.ready[grad.index()]) {
             Some(last) => Some(self.sum(graph, value, last, grad)?),

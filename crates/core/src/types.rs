@@ -10,6 +10,9 @@ pub type Dims = SmallVec<[usize; 6]>;
 /// What the inputs, or the outputs, of a node are.
 pub type Types = SmallVec<[Type; 4]>;
 
+/// The types of what an op gives.
+pub type Results = SmallVec<[Type; 2]>;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DType {

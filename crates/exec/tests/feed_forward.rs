@@ -4,7 +4,7 @@ use plimsoll_core::autodiff::gradients;
 use plimsoll_core::graph::{Graph, Init, Op, Target, ValueId};
 use plimsoll_core::ops::{Activate, Activation, Binary, FeedForward, MatMul, Reshape, SampleRng, Sum};
 use plimsoll_core::plan::{LayoutOptions, Phase, Program, lay_out};
-use plimsoll_core::types::{DType, Type};
+use plimsoll_core::types::{DType, Results, Type};
 use plimsoll_exec::cpu::CpuExecutor;
 
 /// More hidden values than exist at a time, and a last chunk that is narrower than the others.
@@ -73,7 +73,7 @@ fn shapes_that_do_not_go_together_are_refused() {
     let ty = |shape: &[usize]| Type::new(DType::F32, shape);
     let good = [ty(&[5, 4]), ty(&[9, 4]), ty(&[9]), ty(&[4, 9]), ty(&[4])];
     let op = FeedForward { activation: Activation::Gelu };
-    assert_eq!(op.outputs(&good).unwrap(), [ty(&[5, 4])]);
+    assert_eq!(op.outputs(&good).unwrap(), Results::from_iter([ty(&[5, 4])]));
     for (index, shape) in [(0, &[5, 3][..]), (1, &[8, 4]), (2, &[8]), (3, &[9, 4]), (4, &[9])] {
         let mut inputs = good.clone();
         inputs[index] = ty(shape);

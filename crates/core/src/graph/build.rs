@@ -151,13 +151,13 @@ impl Graph {
     }
 
     /// Adds a node whose op can read its inputs as they lie. `ops::building` makes them so.
-    pub fn push_node(&mut self, name: &str, op: OpRef, inputs: &[ValueId]) -> Result<Vec<ValueId>, GraphError> {
+    pub fn push_node(&mut self, name: Named<'_>, op: OpRef, inputs: &[ValueId]) -> Result<Outputs, GraphError> {
         let types: Types = inputs.iter().map(|&v| self.ty(v).clone()).collect();
-        let failed = |cause| GraphError::Op { node: self.path(name), cause };
+        let failed = |cause| GraphError::Op { node: self.path(&name.to_string()), cause };
         let outputs = op.op().outputs(&types).map_err(failed)?;
         let path = self.unique_path(name);
         let node = NodeId(self.nodes.len() as u32);
-        let mut ids = Vec::with_capacity(outputs.len());
+        let mut ids = Outputs::new();
         for (index, ty) in outputs.into_iter().enumerate() {
             check_size(&path, &ty)?;
             let name = if index == 0 { path.clone() } else { format!("{path}:{index}").into() };
@@ -171,7 +171,7 @@ impl Graph {
             name: path,
             op,
             inputs: SmallVec::from_slice(inputs),
-            outputs: SmallVec::from_slice(&ids),
+            outputs: ids.clone(),
             role: self.role,
             segment: self.segment,
         });
@@ -200,9 +200,9 @@ impl Graph {
         name: &str,
         role: Role,
         inputs: &[ValueId],
-    ) -> Result<Vec<ValueId>, GraphError> {
+    ) -> Result<Outputs, GraphError> {
         self.segment = node.segment;
-        let outputs = self.with_role(role, |graph| graph.push_node(name, node.op.clone(), inputs));
+        let outputs = self.with_role(role, |graph| graph.push_node(name.into(), node.op.clone(), inputs));
         self.segment = None;
         outputs
     }
@@ -296,10 +296,11 @@ impl Graph {
     }
 
     /// `name` in the current scope, or `name#2`, `name#3`, … if it is taken.
-    fn unique_path(&mut self, name: &str) -> Name {
+    fn unique_path(&mut self, name: Named<'_>) -> Name {
         let mut path = std::mem::take(&mut self.draft);
         path.clear();
-        self.write_path(name, &mut path);
+        self.write_path(name.0, &mut path);
+        path.push_str(name.1);
         let unique = self.unique(&path);
         self.draft = path;
         unique

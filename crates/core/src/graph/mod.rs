@@ -8,7 +8,7 @@ mod verify;
 
 pub use build::GraphError;
 pub use class::{Class, Products};
-pub use op::{Alias, AliasKind, Backend, Cost, Differentiable, Op, OpError, Target, Vjp};
+pub use op::{Alias, AliasKind, Aliases, Backend, Cost, Differentiable, InputGrads, Op, OpError, Target, Vjp};
 
 use crate::types::{DType, Type, Types};
 use rustc_hash::FxHashMap;
@@ -119,6 +119,22 @@ pub enum Source {
 /// A name, which a node has in common with its first output and with who looks for names: kept once.
 pub type Name = Arc<str>;
 
+/// A name to give, in two parts that nobody has put together yet.
+#[derive(Clone, Copy)]
+pub struct Named<'a>(pub &'a str, pub &'a str);
+
+impl<'a> From<&'a str> for Named<'a> {
+    fn from(name: &'a str) -> Named<'a> {
+        Named(name, "")
+    }
+}
+
+impl std::fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{}", self.0, self.1)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Value {
     pub name: Name,
@@ -162,13 +178,16 @@ impl OpRef {
     }
 }
 
+/// The outputs of a node.
+pub type Outputs = SmallVec<[ValueId; 2]>;
+
 /// One use of an op.
 #[derive(Clone, Debug)]
 pub struct Node {
     pub name: Name,
     pub op: OpRef,
     pub inputs: SmallVec<[ValueId; 4]>,
-    pub outputs: SmallVec<[ValueId; 2]>,
+    pub outputs: Outputs,
     pub role: Role,
     /// The repeated layer it belongs to, if any: the unit of recompute by layers.
     pub segment: Option<u32>,

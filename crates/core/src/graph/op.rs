@@ -4,7 +4,7 @@
 use super::{Class, Component, Graph, GraphError, NodeId, Products, Space, ValueId};
 use crate::kernels::cpu::CpuIo;
 use crate::kernels::cuda::{CudaError, Launch};
-use crate::types::Type;
+use crate::types::{Results, Type};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::any::Any;
@@ -105,6 +105,12 @@ impl OpError {
     }
 }
 
+/// What an op lets its outputs share with its inputs.
+pub type Aliases = SmallVec<[Alias; 2]>;
+
+/// The gradient of each input, where it has one.
+pub type InputGrads = SmallVec<[Option<ValueId>; 4]>;
+
 /// The definition of an operation. `Debug` prints its settings: it is part of the graph's fingerprint.
 pub trait Op: Any + Debug + Send + Sync {
     /// The op's type, for messages and tests; `Debug` prints its settings too.
@@ -113,10 +119,10 @@ pub trait Op: Any + Debug + Send + Sync {
     }
 
     /// The types of the outputs, or why these inputs cannot be.
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError>;
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError>;
 
-    fn aliases(&self, _inputs: &[Type]) -> Vec<Alias> {
-        Vec::new()
+    fn aliases(&self, _inputs: &[Type]) -> Aliases {
+        SmallVec::new()
     }
 
     /// Whether this input can be read through these strides. What is not accepted is copied first.
@@ -206,17 +212,17 @@ impl dyn Op {
 /// An op that a forward pass may use.
 pub trait Differentiable: Op {
     /// Adds the nodes that compute the gradient of each wanted input; `None` where it is not wanted or is zero.
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError>;
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError>;
 }
 
 /// What an op sees when it is differentiated.
 pub struct Vjp<'a> {
     pub graph: &'a mut Graph,
     pub(crate) node: NodeId,
-    pub(crate) grads: Vec<Option<ValueId>>,
+    pub(crate) grads: SmallVec<[Option<ValueId>; 2]>,
     /// What is to be added to the gradient of output 0, if anything.
     pub(crate) second: Option<ValueId>,
-    pub(crate) wanted: Vec<bool>,
+    pub(crate) wanted: SmallVec<[bool; 8]>,
 }
 
 impl Vjp<'_> {

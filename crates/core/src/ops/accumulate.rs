@@ -2,9 +2,11 @@
 
 use super::cuda::{refuse_f64, source, sweep_with, typed};
 use super::*;
+use crate::graph::Aliases;
 use crate::kernels::cpu::elementwise::combine;
 use crate::kernels::cpu::with_float;
-use crate::types::DType;
+use crate::types::{DType, Results};
+use smallvec::smallvec;
 
 /// Inputs (part, total); the total comes last, as [`Op::accumulating`] wants it. On a card the part may be of a narrower
 /// type than the total.
@@ -20,11 +22,11 @@ impl Accumulate {
 }
 
 impl Op for Accumulate {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         total(inputs)
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::must(0, 1)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::must(0, 1)]
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         add(io)
@@ -52,12 +54,12 @@ impl AccumulateStochastic {
 }
 
 impl Op for AccumulateStochastic {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         Rounding::check(Some(self.rounding), inputs.get(2..).unwrap_or_default())?;
         total(inputs)
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::must(0, 1)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::must(0, 1)]
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         add(io)
@@ -67,11 +69,11 @@ impl Op for AccumulateStochastic {
     }
 }
 
-fn total(inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+fn total(inputs: &[Type]) -> Result<Results, OpError> {
     let [part, total] = [0, 1].map(|i| inputs[i].dtype);
     let fits = part == total || (part.is_float() && total.is_float() && part.bytes() < total.bytes());
     match inputs[0].shape == inputs[1].shape && fits {
-        true => Ok(vec![inputs[1].clone()]),
+        true => Ok(smallvec![inputs[1].clone()]),
         false => OpError::new(format!("cannot add {} to {}", inputs[0], inputs[1])),
     }
 }

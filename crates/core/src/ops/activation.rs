@@ -2,12 +2,15 @@
 
 use super::cuda::{map, refuse_f64, source, typed};
 use super::*;
+use crate::graph::{Aliases, InputGrads};
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::elementwise::{map1, map2};
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::gemm::QUICK;
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Kernel, Source};
+use crate::types::Results;
+use smallvec::smallvec;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Activate(pub Activation);
@@ -45,11 +48,11 @@ impl Activate {
 }
 
 impl Op for Activate {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![inputs[0].contiguous()])
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
+        Ok(smallvec![inputs[0].contiguous()])
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::may(0, 0)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::may(0, 0)]
     }
     fn class(&self) -> Class {
         Class::Function
@@ -80,9 +83,9 @@ impl Op for Activate {
 }
 
 impl Differentiable for Activate {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let (x, dy) = (cx.input(0), cx.grad0());
-        Ok(vec![Some(cx.add1(ActivateGrad(self.0), &[x, dy])?)])
+        Ok(smallvec![Some(cx.add1(ActivateGrad(self.0), &[x, dy])?)])
     }
 }
 
@@ -91,11 +94,11 @@ impl Differentiable for Activate {
 pub(super) struct ActivateGrad(pub Activation);
 
 impl Op for ActivateGrad {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![inputs[0].contiguous()])
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
+        Ok(smallvec![inputs[0].contiguous()])
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::may(0, 1), Alias::may(0, 0)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::may(0, 1), Alias::may(0, 0)]
     }
     fn class(&self) -> Class {
         Class::Function

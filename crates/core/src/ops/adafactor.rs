@@ -5,6 +5,7 @@
 use super::adafactor_passes::{Passes, Sizes};
 use super::cuda::refuse_f64;
 use super::*;
+use crate::graph::Aliases;
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::elementwise::{self, clear, ranges};
 use crate::kernels::cpu::float::Float;
@@ -12,6 +13,7 @@ use crate::kernels::cpu::parallel::{SharedMut, parallel, parallel_chunks};
 use crate::kernels::cpu::rows;
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::DeviceTensor;
+use crate::types::Results;
 use plimsoll_base::simd::simd;
 use std::convert::identity;
 use std::ops::Range;
@@ -114,7 +116,7 @@ impl Adafactor {
 }
 
 impl Op for Adafactor {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let Some(w) = inputs.first() else { return OpError::new("needs a weight") };
         let gradient = Adafactor::gradient(w);
         if self.parts == 0 || w.shape.first().is_none_or(|first| first % self.parts != 0) {
@@ -129,9 +131,9 @@ impl Op for Adafactor {
             return OpError::new(format!("needs {expected:?}, gradient, learning rate, step and clip factor"));
         }
         Rounding::check(self.rounding, &inputs[gradient + 4..])?;
-        Ok(inputs[..self.overwritten(w)].to_vec())
+        Ok(Results::from(&inputs[..self.overwritten(w)]))
     }
-    fn aliases(&self, inputs: &[Type]) -> Vec<Alias> {
+    fn aliases(&self, inputs: &[Type]) -> Aliases {
         (0..self.overwritten(&inputs[0])).map(|i| Alias::must(i, i)).collect()
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {

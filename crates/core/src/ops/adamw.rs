@@ -2,12 +2,14 @@
 
 use super::cuda::{mismatch, refuse_f64, source, sweep_with, typed};
 use super::*;
+use crate::graph::Aliases;
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::elementwise::{clear, ranges};
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::SharedMut;
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::Arg;
+use crate::types::Results;
 use plimsoll_base::simd::simd;
 
 /// Inputs: w, m, v, g, learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ, clip factor, and `rng` if it rounds stochastically. Overwrites w, m
@@ -41,15 +43,15 @@ impl AdamW {
 }
 
 impl Op for AdamW {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let [w, m, v, g, ..] = inputs else { return OpError::new("needs w, m, v, g and four scalars") };
         if inputs.len() < 8 || m != v || m.shape != w.shape || g.shape != w.shape {
             return OpError::new("w, m, v and g differ in shape, or m and v in type");
         }
         Rounding::check(self.rounding, &inputs[8..])?;
-        Ok(inputs[..if self.zero_gradient { 4 } else { 3 }].to_vec())
+        Ok(Results::from(&inputs[..if self.zero_gradient { 4 } else { 3 }]))
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
+    fn aliases(&self, _: &[Type]) -> Aliases {
         (0..if self.zero_gradient { 4 } else { 3 }).map(|i| Alias::must(i, i)).collect()
     }
     fn class(&self) -> Class {

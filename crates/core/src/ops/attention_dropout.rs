@@ -1,6 +1,7 @@
 //! Dropout of attention weights that exist as a value: the same weights fall as in the fused op.
 
 use super::*;
+use crate::graph::{Aliases, InputGrads};
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::attention::{LIMIT, drop_weights};
 use crate::kernels::cpu::float::Float;
@@ -8,9 +9,10 @@ use crate::kernels::cpu::parallel::parallel;
 use crate::kernels::cpu::rows::{InPlace, rows_per_task};
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, Kernel, Source};
-use crate::types::DType;
+use crate::types::{DType, Results};
 use device::{int, refuse_f64, run_over};
 use plimsoll_base::random::{Dropping, Stream};
+use smallvec::smallvec;
 
 const SOURCE: Source = Source { name: "attention_dropout", text: include_str!("attention_dropout.cu") };
 
@@ -35,7 +37,7 @@ impl AttentionDropout {
 }
 
 impl Op for AttentionDropout {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let [weights, rng] = inputs else { return OpError::new("needs weights and rng") };
         let [_, heads, queries, _] = weights.shape[..] else {
             return OpError::new(format!("{weights} is not (batch, heads, queries, keys)"));
@@ -47,12 +49,12 @@ impl Op for AttentionDropout {
             return OpError::new(format!("cannot drop with probability {}: it must lie in [0, 1)", self.p));
         }
         match rng.dtype == DType::I64 && rng.shape[..] == [3] {
-            true => Ok(vec![weights.contiguous()]),
+            true => Ok(smallvec![weights.contiguous()]),
             false => OpError::new(format!("{rng} is not (seed, step, first sample) as i64[3]")),
         }
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::may(0, 0)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::may(0, 0)]
     }
     fn class(&self) -> Class {
         Class::Random
@@ -92,9 +94,9 @@ impl Op for AttentionDropout {
 }
 
 impl Differentiable for AttentionDropout {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let (rng, dy) = (cx.input(1), cx.grad0());
-        Ok(vec![Some(cx.add1(self.clone(), &[dy, rng])?), None])
+        Ok(smallvec![Some(cx.add1(self.clone(), &[dy, rng])?), None])
     }
 }
 

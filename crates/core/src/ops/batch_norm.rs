@@ -1,14 +1,16 @@
 //! Batch normalization over all but the last dimension. Samples of weight 0 are padding and do not count.
 
 use super::*;
+use crate::graph::{Aliases, InputGrads};
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::batch_norm::{self as kernel, BatchNormShape, Layer, Rows, Saved, Statistics};
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, DeviceTensor, Grid, Kernel, Source};
-use crate::types::DType;
+use crate::types::{DType, Results};
 use cuda::{define_index, source, width};
 use device::{Regions, int, refuse_f64, stretches};
+use smallvec::smallvec;
 
 const SOURCE: Source = source!("batch_norm", "map");
 
@@ -43,7 +45,7 @@ impl BatchNorm {
 }
 
 impl Op for BatchNorm {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let channels = [rows_of(&inputs[0]).channels];
         let fits = inputs[1].shape[..] == channels
             && inputs[2].shape[..] == channels
@@ -51,7 +53,8 @@ impl Op for BatchNorm {
         if !fits {
             return OpError::new(format!("{inputs:?} do not belong together"));
         }
-        Ok([vec![inputs[0].clone()], vec![inputs[1].wide_shape(&channels); 3]].concat())
+        let statistic = inputs[1].wide_shape(&channels);
+        Ok(smallvec![inputs[0].clone(), statistic.clone(), statistic.clone(), statistic])
     }
     fn class(&self) -> Class {
         Class::Norm
@@ -186,10 +189,10 @@ impl Kernels {
 }
 
 impl Differentiable for BatchNorm {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let inputs = [cx.grad0(), cx.input(0), cx.input(1), cx.input(3), cx.output(1), cx.output(3)];
         let grads = cx.add(BatchNormGrad, &inputs)?;
-        Ok(vec![Some(grads[0]), Some(grads[1]), Some(grads[2]), None])
+        Ok(smallvec![Some(grads[0]), Some(grads[1]), Some(grads[2]), None])
     }
 }
 
@@ -198,8 +201,8 @@ impl Differentiable for BatchNorm {
 struct BatchNormGrad;
 
 impl Op for BatchNormGrad {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![inputs[1].clone(), inputs[2].clone(), inputs[2].clone()])
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
+        Ok(smallvec![inputs[1].clone(), inputs[2].clone(), inputs[2].clone()])
     }
     fn class(&self) -> Class {
         Class::NormGrad
@@ -254,8 +257,8 @@ impl BatchNormFixed {
 }
 
 impl Op for BatchNormFixed {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![inputs[0].clone()])
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
+        Ok(smallvec![inputs[0].clone()])
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => {
@@ -293,11 +296,11 @@ impl BatchNormRunning {
 }
 
 impl Op for BatchNormRunning {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![inputs[3].clone(), inputs[4].clone()])
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
+        Ok(smallvec![inputs[3].clone(), inputs[4].clone()])
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::must(0, 3), Alias::must(1, 4)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::must(0, 3), Alias::must(1, 4)]
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => {

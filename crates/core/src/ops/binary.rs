@@ -2,12 +2,14 @@
 
 use super::cuda::{Walk, map, put, refuse_f64, source, typed};
 use super::*;
+use crate::graph::{Aliases, InputGrads};
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::with_float;
 use crate::kernels::cpu::{Element, elementwise, parallel};
 use crate::kernels::cuda::{Arg, Grid};
-use crate::types::Dims;
+use crate::types::{Dims, Results};
 use plimsoll_base::simd::simd;
+use smallvec::{SmallVec, smallvec};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arithmetic {
@@ -46,16 +48,16 @@ impl Binary {
 }
 
 impl Op for Binary {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         if inputs[0].dtype != inputs[1].dtype {
             return OpError::new(format!("{} and {} differ in element type", inputs[0], inputs[1]));
         }
         match broadcast(&inputs[0].shape, &inputs[1].shape) {
-            Some(shape) => Ok(vec![inputs[0].with_shape(&shape)]),
+            Some(shape) => Ok(smallvec![inputs[0].with_shape(&shape)]),
             None => OpError::new(format!("{} and {} do not broadcast", inputs[0], inputs[1])),
         }
     }
-    fn aliases(&self, inputs: &[Type]) -> Vec<Alias> {
+    fn aliases(&self, inputs: &[Type]) -> Aliases {
         let whole = broadcast(&inputs[0].shape, &inputs[1].shape);
         (0..2).filter(|&i| whole.as_deref() == Some(&inputs[i].shape[..])).map(|i| Alias::may(0, i)).collect()
     }
@@ -109,7 +111,7 @@ impl Binary {
 }
 
 impl Differentiable for Binary {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let (a, b, dy) = (cx.input(0), cx.input(1), cx.grad0());
         let da = match self.0 {
             Arithmetic::Add | Arithmetic::Sub => dy,
@@ -128,7 +130,7 @@ impl Differentiable for Binary {
                 cx.add1(Scale(-1.0), &[product])?
             }
         };
-        let mut grads = Vec::new();
+        let mut grads = SmallVec::new();
         for (index, (value, grad)) in [(a, da), (b, db)].into_iter().enumerate() {
             let shape = cx.graph.shape(value).to_vec();
             grads.push(if cx.wants(index) { Some(reduce::sum_to(cx, grad, &shape)?) } else { None });

@@ -1,7 +1,7 @@
 //! Building with ops: what is added to a graph may need ops that nobody asked for, casts of parameters and copies of
 //! views, and these are put in here.
 
-use crate::graph::{Differentiable, Graph, GraphError, Init, InputKind, Op, OpRef, ValueId, Vjp};
+use crate::graph::{Differentiable, Graph, GraphError, Init, InputKind, Named, Op, OpRef, Outputs, ValueId, Vjp};
 use crate::ops::{Accumulate, Cast, Copy};
 use crate::types::Type;
 use smallvec::SmallVec;
@@ -43,22 +43,22 @@ impl Graph {
         name: &str,
         op: impl Differentiable + 'static,
         inputs: &[ValueId],
-    ) -> Result<Vec<ValueId>, GraphError> {
-        self.push_legal(name, OpRef::Forward(Arc::new(op)), inputs)
+    ) -> Result<Outputs, GraphError> {
+        self.push_legal(name.into(), OpRef::Forward(Arc::new(op)), inputs)
     }
 
     /// Adds a node that is not differentiated: gradients, updates, metrics.
-    pub fn add(&mut self, name: &str, op: impl Op + 'static, inputs: &[ValueId]) -> Result<Vec<ValueId>, GraphError> {
-        self.push_legal(name, OpRef::Plain(Arc::new(op)), inputs)
+    pub fn add(&mut self, name: &str, op: impl Op + 'static, inputs: &[ValueId]) -> Result<Outputs, GraphError> {
+        self.push_legal(name.into(), OpRef::Plain(Arc::new(op)), inputs)
     }
 
-    fn push_legal(&mut self, name: &str, op: OpRef, inputs: &[ValueId]) -> Result<Vec<ValueId>, GraphError> {
+    fn push_legal(&mut self, name: Named<'_>, op: OpRef, inputs: &[ValueId]) -> Result<Outputs, GraphError> {
         let inputs = self.legal_inputs(name, op.op(), inputs)?;
         self.push_node(name, op, &inputs)
     }
 
     /// A view that the op cannot read through its strides is copied first.
-    fn legal_inputs(&mut self, name: &str, op: &dyn Op, inputs: &[ValueId]) -> Result<Reads, GraphError> {
+    fn legal_inputs(&mut self, name: Named<'_>, op: &dyn Op, inputs: &[ValueId]) -> Result<Reads, GraphError> {
         let mut legal = Reads::with_capacity(inputs.len());
         for (index, &input) in inputs.iter().enumerate() {
             legal.push(match op.accepts(index, self.ty(input)) {
@@ -81,9 +81,9 @@ impl Graph {
 
 impl Vjp<'_> {
     /// Adds a gradient node named after the forward node: `ffn.up` → `ffn.up.grad`.
-    pub fn add(&mut self, op: impl Op + 'static, inputs: &[ValueId]) -> Result<Vec<ValueId>, GraphError> {
-        let name = format!("{}.grad", self.graph.node(self.node).name);
-        self.graph.add(&name, op, inputs)
+    pub fn add(&mut self, op: impl Op + 'static, inputs: &[ValueId]) -> Result<Outputs, GraphError> {
+        let name = self.graph.node(self.node).name.clone();
+        self.graph.push_legal(Named(&name, ".grad"), OpRef::Plain(Arc::new(op)), inputs)
     }
 
     pub(crate) fn add1(&mut self, op: impl Op + 'static, inputs: &[ValueId]) -> Result<ValueId, GraphError> {

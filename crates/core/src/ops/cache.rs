@@ -3,10 +3,12 @@
 
 use super::cuda::mismatch;
 use super::*;
+use crate::graph::Aliases;
 use crate::kernels::cpu::parallel::{SharedMut, parallel};
 use crate::kernels::cuda::{Arg, Kernel, Source};
-use crate::types::DType;
+use crate::types::{DType, Results};
 use device::run_over;
+use smallvec::smallvec;
 
 const SOURCE: Source = Source { name: "cache", text: include_str!("cache.cu") };
 
@@ -38,7 +40,7 @@ impl CacheWrite {
 }
 
 impl Op for CacheWrite {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let [new, cache, position @ ..] = inputs else { return OpError::new("needs new rows and a cache") };
         let (rows, _, width) = extents(cache)?;
         let whole_steps = new.rank() == 2 && new.shape[1] == width && new.shape[0].is_multiple_of(rows.max(1));
@@ -46,13 +48,13 @@ impl Op for CacheWrite {
             return OpError::new(format!("{new} cannot be written into {cache}"));
         }
         match (self.at_position, position) {
-            (false, []) => Ok(vec![cache.clone()]),
-            (true, [p]) if is_position(p) => Ok(vec![cache.clone()]),
+            (false, []) => Ok(smallvec![cache.clone()]),
+            (true, [p]) if is_position(p) => Ok(smallvec![cache.clone()]),
             _ => OpError::new("the position is to be i64[1]"),
         }
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::must(0, 1)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::must(0, 1)]
     }
     fn accepts(&self, input: usize, ty: &Type) -> bool {
         ty.is_contiguous() || (input == 0 && ty.is_row_strided())
@@ -121,16 +123,16 @@ impl CacheReorder {
 }
 
 impl Op for CacheReorder {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let [cache, order, position] = inputs else { return OpError::new("needs a cache, an order and a position") };
         let (rows, ..) = extents(cache)?;
         match order.dtype == DType::I32 && order.shape[..] == [rows] && is_position(position) {
-            true => Ok(vec![cache.clone()]),
+            true => Ok(smallvec![cache.clone()]),
             false => OpError::new(format!("{order} at {position} cannot order the rows of {cache}")),
         }
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::must(0, 0)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::must(0, 0)]
     }
     fn class(&self) -> Class {
         Class::Move

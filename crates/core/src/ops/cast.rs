@@ -2,9 +2,11 @@
 
 use super::cuda::{refuse_f64, source, sweep, typed};
 use super::*;
+use crate::graph::InputGrads;
 use crate::kernels::cpu::parallel::{SharedMut, parallel};
-use crate::types::DType;
+use crate::types::{DType, Results};
 use half::{bf16, f16};
+use smallvec::smallvec;
 
 /// Rounds to nearest, ties to even.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,9 +22,9 @@ impl Cast {
 }
 
 impl Op for Cast {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         match inputs[0].dtype.is_float() && self.0.is_float() {
-            true => Ok(vec![Type::new(self.0, &inputs[0].shape)]),
+            true => Ok(smallvec![Type::new(self.0, &inputs[0].shape)]),
             false => OpError::new(format!("{} is not cast to {}", inputs[0], self.0.name())),
         }
     }
@@ -86,9 +88,9 @@ fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
 }
 
 impl Differentiable for Cast {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let (dtype, dy) = (cx.ty(cx.input(0)).dtype, cx.grad0());
-        Ok(vec![Some(cx.add1(Cast(dtype), &[dy])?)])
+        Ok(smallvec![Some(cx.add1(Cast(dtype), &[dy])?)])
     }
 }
 

@@ -6,8 +6,9 @@ use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::with_float;
 use crate::kernels::cpu::{Element, elementwise};
 use crate::kernels::cuda::{Arg, DeviceTensor, Grid, Kernel, Set, Source, Sweep};
-use crate::types::DType;
+use crate::types::{DType, Results};
 use plimsoll_base::simd::simd;
+use smallvec::smallvec;
 
 /// Inputs: every gradient. Outputs: their joint 2-norm, and `min(1, max_norm / (norm + 1e-6))`, or 1 without a limit.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,9 +29,9 @@ impl ClipNorm {
 }
 
 impl Op for ClipNorm {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         match inputs.first() {
-            Some(first) => Ok(vec![first.wide_shape(&[1]); 2]),
+            Some(first) => Ok(smallvec![first.wide_shape(&[1]); 2]),
             None => OpError::new("there are no gradients to clip"),
         }
     }

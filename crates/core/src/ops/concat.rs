@@ -2,8 +2,11 @@
 
 use super::copy::{copy_strided, zero_strided};
 use super::*;
+use crate::graph::InputGrads;
 use crate::kernels::cpu::strided;
 use crate::kernels::cuda::DeviceTensor;
+use crate::types::Results;
+use smallvec::{SmallVec, smallvec};
 
 /// Part `i` covers `lens[i]` of the dimension; `present[i]` says whether it is an input or zeros.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,7 +51,7 @@ impl Concat {
 }
 
 impl Op for Concat {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let mut ty = match inputs.first() {
             Some(first) if self.axis < first.rank() => first.contiguous(),
             _ => return OpError::new("concat needs an input with the dimension it joins"),
@@ -63,7 +66,7 @@ impl Op for Concat {
             return OpError::new(format!("cannot join {inputs:?} as {self:?}"));
         }
         ty.shape[self.axis] = self.lens.iter().sum();
-        Ok(vec![ty.contiguous()])
+        Ok(smallvec![ty.contiguous()])
     }
     fn accepts(&self, _: usize, _: &Type) -> bool {
         true
@@ -106,9 +109,9 @@ impl Op for Concat {
 }
 
 impl Differentiable for Concat {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let (dy, parts) = (cx.grad0(), self.parts().collect::<Vec<_>>());
-        let mut grads = Vec::new();
+        let mut grads = SmallVec::new();
         for (start, len, input) in parts {
             if let Some(i) = input {
                 let slice = Slice { axis: self.axis, start, len };

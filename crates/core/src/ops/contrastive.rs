@@ -3,15 +3,17 @@
 
 use super::norm::refuse_statistics_gradient;
 use super::*;
+use crate::graph::{Aliases, InputGrads};
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{SharedMut, parallel};
 use crate::kernels::cpu::rows;
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, Grid, Kernel, Source};
-use crate::types::DType;
+use crate::types::{DType, Results};
 use device::{int, refuse_f64, run_over};
 use plimsoll_base::simd::simd;
+use smallvec::smallvec;
 
 const SOURCE: Source = Source { name: "contrastive", text: include_str!("contrastive.cu") };
 
@@ -36,7 +38,7 @@ impl Contrastive {
 }
 
 impl Op for Contrastive {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         match inputs {
             [logits, weights]
                 if logits.rank() == 2
@@ -45,7 +47,7 @@ impl Op for Contrastive {
                     && weights.dtype == logits.dtype.wide() =>
             {
                 let (scalar, sums) = (logits.wide_shape(&[1]), logits.wide_shape(&[2, logits.shape[0]]));
-                Ok(vec![scalar.clone(), scalar, sums.clone(), sums])
+                Ok(smallvec![scalar.clone(), scalar, sums.clone(), sums])
             }
             _ => OpError::new(format!("needs square logits and a weight for each row, not {inputs:?}")),
         }
@@ -87,10 +89,10 @@ fn device_kernel(entry: &'static str, dtype: DType) -> Kernel {
 }
 
 impl Differentiable for Contrastive {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         refuse_statistics_gradient(cx, 1..4)?;
         let inputs = [cx.input(0), cx.input(1), cx.output(2), cx.output(3), cx.grad0()];
-        Ok(vec![Some(cx.add1(ContrastiveGrad, &inputs)?), None])
+        Ok(smallvec![Some(cx.add1(ContrastiveGrad, &inputs)?), None])
     }
 }
 
@@ -100,11 +102,11 @@ impl Differentiable for Contrastive {
 struct ContrastiveGrad;
 
 impl Op for ContrastiveGrad {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![inputs[0].contiguous()])
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
+        Ok(smallvec![inputs[0].contiguous()])
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::may(0, 0)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::may(0, 0)]
     }
     fn class(&self) -> Class {
         Class::Loss

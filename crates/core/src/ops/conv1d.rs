@@ -1,12 +1,14 @@
 //! One-dimensional convolution, channels last.
 
 use super::*;
+use crate::graph::InputGrads;
 use crate::kernels::cpu::conv1d::{self as kernel, Conv1dShape};
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, DeviceTensor, Gemm, Kernel, Matrix, Source};
-use crate::types::DType;
+use crate::types::{DType, Results};
 use cuda::{define_index, source};
 use device::{GEMM_BYTES, Regions, by_columns, by_rows, int, multiply, product, refuse_f64, round_to, run_over};
+use smallvec::smallvec;
 
 const SOURCE: Source = source!("conv1d", "map");
 
@@ -57,7 +59,7 @@ impl Conv1d {
 }
 
 impl Op for Conv1d {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let (x, weight) = (&inputs[0], &inputs[1]);
         let fits = x.rank() == 3 && weight.rank() == 3 && x.shape[2] == weight.shape[1] && self.stride > 0;
         if !fits || inputs[2].shape[..] != weight.shape[..1] {
@@ -67,7 +69,7 @@ impl Op for Conv1d {
         if shape.time_out() == 0 {
             return OpError::new(format!("{x} is shorter than the kernel of {weight}"));
         }
-        Ok(vec![x.with_shape(&[shape.batch, shape.time_out(), shape.channels_out])])
+        Ok(smallvec![x.with_shape(&[shape.batch, shape.time_out(), shape.channels_out])])
     }
     fn class(&self) -> Class {
         Class::Convolution
@@ -193,7 +195,7 @@ impl Windows {
 }
 
 impl Differentiable for Conv1d {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let (x, w, dy) = (cx.input(0), cx.input(1), cx.grad0());
         let x_shape = cx.graph.shape(x).to_vec();
         let w_shape = cx.graph.shape(w).to_vec();
@@ -205,9 +207,9 @@ impl Differentiable for Conv1d {
             true => Some(cx.add1(Conv1dWeightGrad { conv: self.clone(), shape: w_shape }, &[x, dy])?),
             false => None,
         };
-        let out = vec![cx.graph.shape(dy)[2]];
+        let out = [cx.graph.shape(dy)[2]];
         let db = if cx.wants(2) { Some(reduce::sum_to(cx, dy, &out)?) } else { None };
-        Ok(vec![dx, dw, db])
+        Ok(smallvec![dx, dw, db])
     }
 }
 
@@ -219,8 +221,8 @@ struct Conv1dInputGrad {
 }
 
 impl Op for Conv1dInputGrad {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![inputs[0].with_shape(&self.shape)])
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
+        Ok(smallvec![inputs[0].with_shape(&self.shape)])
     }
     fn class(&self) -> Class {
         Class::ConvolutionGrad
@@ -268,8 +270,8 @@ struct Conv1dWeightGrad {
 }
 
 impl Op for Conv1dWeightGrad {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![inputs[0].with_shape(&self.shape)])
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
+        Ok(smallvec![inputs[0].with_shape(&self.shape)])
     }
     fn class(&self) -> Class {
         Class::ConvolutionGrad

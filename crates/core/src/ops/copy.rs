@@ -2,8 +2,11 @@
 
 use super::cuda::{Walk, put, source};
 use super::*;
+use crate::graph::InputGrads;
 use crate::kernels::cpu::strided;
 use crate::kernels::cuda::{Arg, DeviceTensor, Grid, Kernel, Source};
+use crate::types::Results;
+use smallvec::smallvec;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Copy;
@@ -15,8 +18,8 @@ impl Copy {
 }
 
 impl Op for Copy {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![inputs[0].contiguous()])
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
+        Ok(smallvec![inputs[0].contiguous()])
     }
     fn accepts(&self, _: usize, _: &Type) -> bool {
         true
@@ -92,7 +95,7 @@ fn integer(bytes: usize) -> &'static str {
 }
 
 impl Differentiable for Copy {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
-        Ok(vec![cx.grad(0)])
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
+        Ok(smallvec![cx.grad(0)])
     }
 }

@@ -8,8 +8,9 @@ use crate::kernels::cpu::parallel::{SharedMut, parallel};
 use crate::kernels::cpu::rows;
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, Grid};
-use crate::types::DType;
+use crate::types::{DType, Results};
 use plimsoll_base::simd::simd;
+use smallvec::smallvec;
 
 /// Inputs: logits (M, V), targets i32 (M), weights (M). Output: Σ weight · [argmax = target]. The first of equal
 /// logits wins; a row with a NaN or a target outside 0..V is not correct.
@@ -29,11 +30,11 @@ impl CountCorrect {
 }
 
 impl Op for CountCorrect {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let [logits, targets, weights] = inputs else { return OpError::new("needs logits, targets and weights") };
         let fits = logits.rank() == 2 && [targets, weights].iter().all(|t| t.shape[..] == logits.shape[..1]);
         match fits && targets.dtype == DType::I32 && weights.dtype == logits.dtype.wide() {
-            true => Ok(vec![logits.wide_shape(&[1])]),
+            true => Ok(smallvec![logits.wide_shape(&[1])]),
             false => OpError::new(format!("{logits}, {targets} and {weights} do not belong together")),
         }
     }

@@ -2,13 +2,15 @@
 
 use super::cuda::{mismatch, put, refuse_f64, source, stream_slices, stream_threads, stream_width, typed};
 use super::*;
+use crate::graph::{Aliases, InputGrads};
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{SharedMut, parallel};
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, Grid, Source};
-use crate::types::DType;
+use crate::types::{DType, Results};
 use plimsoll_base::simd::simd;
+use smallvec::smallvec;
 
 /// Inputs: logits (M, V), targets i32 (M), weights (M). Outputs: Σ weight · −log p(target), and log Σ exp per row.
 /// A row of weight 0 counts nothing, whatever its target. A target outside 0..V makes the loss NaN.
@@ -28,13 +30,13 @@ impl CrossEntropy {
 }
 
 impl Op for CrossEntropy {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let [logits, targets, weights] = inputs else { return OpError::new("needs logits, targets and weights") };
         let rows = [logits.shape[0]];
         if logits.rank() != 2 || targets.shape[..] != rows || weights.shape[..] != rows || targets.dtype != DType::I32 {
             return OpError::new(format!("{logits}, {targets} and {weights} do not belong together"));
         }
-        Ok(vec![logits.wide_shape(&[1]), logits.wide_shape(&rows)])
+        Ok(smallvec![logits.wide_shape(&[1]), logits.wide_shape(&rows)])
     }
     fn class(&self) -> Class {
         Class::Loss
@@ -65,9 +67,9 @@ impl Op for CrossEntropy {
 }
 
 impl Differentiable for CrossEntropy {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let inputs = [cx.input(0), cx.output(1), cx.input(1), cx.input(2), cx.grad0()];
-        Ok(vec![Some(cx.add1(CrossEntropyGrad, &inputs)?), None, None])
+        Ok(smallvec![Some(cx.add1(CrossEntropyGrad, &inputs)?), None, None])
     }
 }
 
@@ -76,11 +78,11 @@ impl Differentiable for CrossEntropy {
 struct CrossEntropyGrad;
 
 impl Op for CrossEntropyGrad {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![inputs[0].clone()])
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
+        Ok(smallvec![inputs[0].clone()])
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::may(0, 0)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::may(0, 0)]
     }
     fn class(&self) -> Class {
         Class::Loss

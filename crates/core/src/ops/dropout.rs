@@ -2,15 +2,17 @@
 
 use super::cuda::{define_index, put, refuse_f64, source, typed, width};
 use super::*;
+use crate::graph::{Aliases, InputGrads};
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::elementwise::ranges;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::rows::InPlace;
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, Grid};
-use crate::types::DType;
+use crate::types::{DType, Results};
 use plimsoll_base::random::{Dropping, Stream};
 use plimsoll_base::simd::simd;
+use smallvec::smallvec;
 
 /// Inputs: x, and `rng` i64[3] = (seed, step, index of the first sample of x in the effective batch). Drops each
 /// element with probability `p` and divides the others by 1 − p.
@@ -40,7 +42,7 @@ impl Dropout {
 }
 
 impl Op for Dropout {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let [x, rng] = inputs else { return OpError::new("needs x and rng") };
         if !(0.0..1.0).contains(&self.p) {
             return OpError::new(format!("cannot drop with probability {}: it must lie in [0, 1)", self.p));
@@ -49,12 +51,12 @@ impl Op for Dropout {
             return OpError::new(format!("{x} does not hold {} equal samples", self.samples));
         }
         match rng.dtype == DType::I64 && rng.shape[..] == [3] {
-            true => Ok(vec![x.contiguous()]),
+            true => Ok(smallvec![x.contiguous()]),
             false => OpError::new(format!("{rng} is not (seed, step, first sample) as i64[3]")),
         }
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::may(0, 0)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::may(0, 0)]
     }
     fn class(&self) -> Class {
         Class::Random
@@ -88,7 +90,7 @@ impl Op for Dropout {
 }
 
 impl Differentiable for Dropout {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let (rng, dy) = (cx.input(1), cx.grad0());
         let dx = match self.p == 0.0 {
             true => dy,
@@ -97,7 +99,7 @@ impl Differentiable for Dropout {
                 None => cx.add1(self.clone(), &[dy, rng])?,
             },
         };
-        Ok(vec![Some(dx), None])
+        Ok(smallvec![Some(dx), None])
     }
 }
 

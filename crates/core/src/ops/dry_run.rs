@@ -25,7 +25,7 @@ pub(super) fn graph_of(sample: &Sample, float: DType, constant: DType) -> Option
         };
         inputs.push(resident(&mut graph, &format!("in.{index}"), Type::new(dtype, &input.ty.shape)));
     }
-    let outputs = graph.push_node("op", sample.op.clone(), &inputs).ok()?;
+    let outputs = graph.push_node("op".into(), sample.op.clone(), &inputs).ok()?;
     if let OpRef::Forward(_) = sample.op {
         let loss = loss_of(&mut graph, sample, &outputs);
         let seed_type = graph.ty(loss).clone();

@@ -2,14 +2,16 @@
 
 use super::cuda::{put, refuse_f64, slices, source, typed, width};
 use super::*;
+use crate::graph::{Aliases, InputGrads};
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{SharedMut, parallel, parallel_chunks};
 use crate::kernels::cpu::rows;
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, DeviceTensor, Grid, Kernel, Source};
-use crate::types::DType;
+use crate::types::{DType, Results};
 use plimsoll_base::simd::simd;
+use smallvec::{SmallVec, smallvec};
 
 /// Inputs: table (V, D), ids i32 of any shape. Output: (…, D). An id outside 0..V gives a row of NaN, so that bad data
 /// shows in the loss; its gradient goes nowhere.
@@ -27,13 +29,13 @@ impl Embedding {
 }
 
 impl Op for Embedding {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let [table, ids] = inputs else { return OpError::new("needs a table and ids") };
         if table.rank() != 2 || ids.dtype != DType::I32 {
             return OpError::new(format!("{ids} cannot pick rows of {table}"));
         }
         let shape: Vec<usize> = ids.shape.iter().copied().chain([table.shape[1]]).collect();
-        Ok(vec![table.with_shape(&shape)])
+        Ok(smallvec![table.with_shape(&shape)])
     }
     fn class(&self) -> Class {
         Class::Gather
@@ -61,9 +63,9 @@ impl Op for Embedding {
 }
 
 impl Differentiable for Embedding {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let (ids, dy, vocabulary) = (cx.input(1), cx.grad0(), cx.graph.shape(cx.input(0))[0]);
-        Ok(vec![Some(cx.add1(EmbeddingGrad { vocabulary, accumulate: false }, &[ids, dy])?), None])
+        Ok(smallvec![Some(cx.add1(EmbeddingGrad { vocabulary, accumulate: false }, &[ids, dy])?), None])
     }
 }
 
@@ -75,15 +77,15 @@ struct EmbeddingGrad {
 }
 
 impl Op for EmbeddingGrad {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let ty = inputs[1].with_shape(&[self.vocabulary, inputs[1].shape[inputs[1].rank() - 1]]);
         match self.accumulate && inputs[2] != ty {
             true => OpError::new(format!("{} cannot accumulate {ty}", inputs[2])),
-            false => Ok(vec![ty]),
+            false => Ok(smallvec![ty]),
         }
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        if self.accumulate { vec![Alias::must(0, 2)] } else { Vec::new() }
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        if self.accumulate { smallvec![Alias::must(0, 2)] } else { SmallVec::new() }
     }
     fn class(&self) -> Class {
         Class::Scatter

@@ -2,9 +2,12 @@
 
 use super::cuda::{map, refuse_f64, source, typed};
 use super::*;
+use crate::graph::{Aliases, InputGrads};
 use crate::kernels::cpu::elementwise::map1;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::with_float;
+use crate::types::Results;
+use smallvec::smallvec;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exp;
@@ -17,11 +20,11 @@ impl Exp {
 }
 
 impl Op for Exp {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![inputs[0].contiguous()])
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
+        Ok(smallvec![inputs[0].contiguous()])
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::may(0, 0)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::may(0, 0)]
     }
     fn class(&self) -> Class {
         Class::Function
@@ -43,8 +46,8 @@ impl Op for Exp {
 }
 
 impl Differentiable for Exp {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let (dy, y) = (cx.grad0(), cx.output(0));
-        Ok(vec![Some(cx.add1(Binary::MUL, &[dy, y])?)])
+        Ok(smallvec![Some(cx.add1(Binary::MUL, &[dy, y])?)])
     }
 }

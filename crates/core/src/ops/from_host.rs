@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::kernels::cpu::strided;
+use crate::types::Results;
+use smallvec::smallvec;
 
 /// Inputs (whole) or (whole, gate): `shape` elements of a host value, from element `first` on. What stands behind a gate is
 /// fetched ahead of its use, though not before the gate's value is there: nothing else says how far ahead.
@@ -35,11 +37,11 @@ impl FromHost {
 }
 
 impl Op for FromHost {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let part = inputs[0].with_shape(&self.shape);
         let end = part.checked_bytes().and_then(|_| self.first.checked_add(part.elements()));
         match end.is_some_and(|end| end <= inputs[0].elements()) {
-            true => Ok(vec![part]),
+            true => Ok(smallvec![part]),
             false => OpError::new(format!("{self:?} is outside {}", inputs[0])),
         }
     }

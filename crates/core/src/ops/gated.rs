@@ -3,13 +3,16 @@
 use super::activation::{define_activation, value_and_slope};
 use super::cuda::{define_index, put, refuse_f64, source, typed, width};
 use super::*;
+use crate::graph::{Aliases, InputGrads};
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{parallel, parallel_chunks};
 use crate::kernels::cpu::rows::{self, InPlace};
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, Grid};
+use crate::types::Results;
 use plimsoll_base::simd::simd;
+use smallvec::smallvec;
 
 /// Input: (…, 2F), the gate's half first. Output: act(gate) · linear, (…, F).
 #[derive(Debug, Clone, PartialEq)]
@@ -44,13 +47,13 @@ impl Gated {
 }
 
 impl Op for Gated {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let mut shape = inputs[0].shape.clone();
         match shape.last_mut() {
             Some(width) if width.is_multiple_of(2) => *width /= 2,
             _ => return OpError::new(format!("{} has no two halves", inputs[0])),
         }
-        Ok(vec![inputs[0].with_shape(&shape)])
+        Ok(smallvec![inputs[0].with_shape(&shape)])
     }
     fn class(&self) -> Class {
         Class::Function
@@ -73,9 +76,9 @@ impl Op for Gated {
 }
 
 impl Differentiable for Gated {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let inputs = [cx.input(0), cx.grad0()];
-        Ok(vec![Some(cx.add1(GatedGrad(self.0), &inputs)?)])
+        Ok(smallvec![Some(cx.add1(GatedGrad(self.0), &inputs)?)])
     }
 }
 
@@ -84,11 +87,11 @@ impl Differentiable for Gated {
 struct GatedGrad(Activation);
 
 impl Op for GatedGrad {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![inputs[0].contiguous()])
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
+        Ok(smallvec![inputs[0].contiguous()])
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::may(0, 0)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::may(0, 0)]
     }
     fn class(&self) -> Class {
         Class::Function

@@ -2,11 +2,13 @@
 
 use super::cuda::source;
 use super::*;
+use crate::graph::InputGrads;
 use crate::kernels::cpu::grouped_linear::{self as kernel, GroupedShape};
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, Gemm, Grid, Kernel, Matrix, Source};
-use crate::types::DType;
+use crate::types::{DType, Results};
 use device::{GEMM_BYTES, Regions, add_up, by_columns, by_rows, every, multiply, product, refuse_f64, stretches};
+use smallvec::smallvec;
 
 const SOURCE: Source = source!("grouped_linear", "map");
 
@@ -53,7 +55,7 @@ fn flops(shape: &GroupedShape) -> f64 {
 }
 
 impl Op for GroupedLinear {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let (x, weight) = (&inputs[0], &inputs[1]);
         let fits = x.rank() == 2
             && weight.rank() == 3
@@ -65,7 +67,7 @@ impl Op for GroupedLinear {
             return OpError::new(format!("{inputs:?} do not belong together"));
         }
         let shape = self.shape(x, weight);
-        Ok(vec![x.with_shape(&[shape.rows, shape.parts, shape.groups, shape.outputs])])
+        Ok(smallvec![x.with_shape(&[shape.rows, shape.parts, shape.groups, shape.outputs])])
     }
     fn accepts(&self, input: usize, ty: &Type) -> bool {
         if input == 0 { ty.is_row_strided() } else { ty.is_contiguous() }
@@ -246,12 +248,12 @@ impl Groups {
 }
 
 impl Differentiable for GroupedLinear {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let (x, w, dy) = (cx.input(0), cx.input(1), cx.grad0());
         let shape = cx.graph.shape(w).to_vec();
         let dx = if cx.wants(0) { Some(cx.add1(GroupedInputGrad(self.clone()), &[dy, w])?) } else { None };
         let weights = cx.add(GroupedWeightGrad { op: self.clone(), shape }, &[x, dy])?;
-        Ok(vec![dx, Some(weights[0]), Some(weights[1])])
+        Ok(smallvec![dx, Some(weights[0]), Some(weights[1])])
     }
 }
 
@@ -266,8 +268,8 @@ impl GroupedInputGrad {
 }
 
 impl Op for GroupedInputGrad {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![GroupedInputGrad::dx(&inputs[0], &inputs[1])])
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
+        Ok(smallvec![GroupedInputGrad::dx(&inputs[0], &inputs[1])])
     }
     fn class(&self) -> Class {
         Class::Grouped
@@ -317,8 +319,8 @@ struct GroupedWeightGrad {
 }
 
 impl Op for GroupedWeightGrad {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![inputs[0].with_shape(&self.shape), inputs[0].with_shape(&self.shape[..2])])
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
+        Ok(smallvec![inputs[0].with_shape(&self.shape), inputs[0].with_shape(&self.shape[..2])])
     }
     fn accepts(&self, input: usize, ty: &Type) -> bool {
         if input == 0 { ty.is_row_strided() } else { ty.is_contiguous() }

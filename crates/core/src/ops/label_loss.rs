@@ -2,12 +2,14 @@
 
 use super::cuda::{mismatch, put, refuse_f64, source, typed};
 use super::*;
+use crate::graph::{Aliases, InputGrads};
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{SharedMut, parallel};
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, DeviceTensor, Grid, Kernel};
-use crate::types::DType;
+use crate::types::{DType, Results};
+use smallvec::smallvec;
 
 /// Inputs: outputs (M, L) of a model, labels (M, L), weights (M). Output: Σ weight · mean over the L labels of the loss.
 /// A row of weight 0 counts nothing, whatever its labels.
@@ -53,12 +55,12 @@ impl LabelLoss {
 }
 
 impl Op for LabelLoss {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let [outputs, labels, weights] = inputs else { return OpError::new("needs outputs, labels and weights") };
         let fits = outputs.rank() == 2 && labels.shape == outputs.shape && weights.shape[..] == outputs.shape[..1];
         let wide = outputs.dtype.wide();
         match fits && weights.dtype == wide && labels.dtype == wide && outputs.dtype.is_float() {
-            true => Ok(vec![outputs.wide_shape(&[1])]),
+            true => Ok(smallvec![outputs.wide_shape(&[1])]),
             false => OpError::new(format!("{outputs}, {labels} and {weights} do not belong together")),
         }
     }
@@ -120,9 +122,9 @@ impl LabelLoss {
 }
 
 impl Differentiable for LabelLoss {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let inputs = [cx.input(0), cx.input(1), cx.input(2), cx.grad0()];
-        Ok(vec![Some(cx.add1(LabelLossGrad(*self), &inputs)?), None, None])
+        Ok(smallvec![Some(cx.add1(LabelLossGrad(*self), &inputs)?), None, None])
     }
 }
 
@@ -131,11 +133,11 @@ impl Differentiable for LabelLoss {
 struct LabelLossGrad(LabelLoss);
 
 impl Op for LabelLossGrad {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![inputs[0].clone()])
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
+        Ok(smallvec![inputs[0].clone()])
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::may(0, 0)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::may(0, 0)]
     }
     fn class(&self) -> Class {
         Class::Loss

@@ -4,12 +4,15 @@ use super::cuda::{mismatch, refuse_f64};
 use super::norm::{Forward, norm_rows, put_norm, refuse_statistics_gradient};
 use super::norm_grad::NormGrad;
 use super::*;
+use crate::graph::{Aliases, InputGrads};
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{SharedMut, parallel};
 use crate::kernels::cpu::rows::{self, InPlace};
 use crate::kernels::cpu::with_float;
+use crate::types::Results;
 use plimsoll_base::simd::simd;
+use smallvec::{SmallVec, smallvec};
 use std::convert::identity;
 
 /// Inputs: x (…, D), gamma (D), beta (D). Outputs: y = (x − mean) · rstd · gamma + beta, and per row mean and
@@ -37,13 +40,13 @@ impl LayerNorm {
 }
 
 impl Op for LayerNorm {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let [x, _, _] = inputs else { return OpError::new("needs x, gamma and beta") };
         let statistic = norm_rows(x, &inputs[1..])?;
-        Ok(vec![x.contiguous(), statistic.clone(), statistic])
+        Ok(smallvec![x.contiguous(), statistic.clone(), statistic])
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::may(0, 0)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::may(0, 0)]
     }
     fn class(&self) -> Class {
         Class::Norm
@@ -70,9 +73,10 @@ impl Op for LayerNorm {
 }
 
 impl Differentiable for LayerNorm {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         refuse_statistics_gradient(cx, 1..3)?;
-        let mut inputs = vec![cx.grad0(), cx.input(0), cx.input(1), cx.output(1), cx.output(2)];
+        let mut inputs: SmallVec<[ValueId; 8]> =
+            smallvec![cx.grad0(), cx.input(0), cx.input(1), cx.output(1), cx.output(2)];
         inputs.extend(cx.second);
         Ok(cx.add(NormGrad::new(true, cx.second.is_some()), &inputs)?.into_iter().map(Some).collect())
     }

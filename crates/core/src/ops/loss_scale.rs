@@ -2,9 +2,12 @@
 
 use super::cuda::{refuse_f64, source};
 use super::*;
+use crate::graph::Aliases;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, Grid, Kernel};
+use crate::types::Results;
+use smallvec::smallvec;
 
 /// Inputs: the norm of the scaled gradients, the scale, how many steps in a row were good since it last changed, how
 /// many were taken in all; the last three are overwritten. Outputs: the norm of the gradients themselves; what scaled
@@ -68,15 +71,15 @@ fn correction(beta: f64, t: f64) -> f64 {
 }
 
 impl Op for LossScale {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let [norm, rest @ ..] = inputs else { return OpError::new("needs a norm and the scale's state") };
         let alike = rest.len() == 3 && rest.iter().all(|ty| ty == norm);
         match alike && norm.elements() == 1 && norm.dtype == norm.dtype.wide() {
-            true => Ok(vec![norm.clone(); 7]),
+            true => Ok(smallvec![norm.clone(); 7]),
             false => OpError::new(format!("{inputs:?} are not four f32 scalars")),
         }
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
+    fn aliases(&self, _: &[Type]) -> Aliases {
         (1..4).map(|i| Alias::must(i + 3, i)).collect()
     }
     fn class(&self) -> Class {

@@ -1,12 +1,14 @@
 //! The recurrence of one LSTM layer, one or both directions; the input projection is a product before it.
 
 use super::*;
+use crate::graph::{Aliases, InputGrads};
 use crate::kernels::cpu::lstm::{self as kernel, Backward, Forward, LstmShape};
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, Gemm, Kernel, Source};
-use crate::types::DType;
+use crate::types::{DType, Results};
 use device::{GEMM_BYTES, Regions, by_columns, by_rows, every, int, multiply, product, refuse_f64, run_over};
 use lstm_scan::Scan;
+use smallvec::smallvec;
 
 const SOURCE: Source = Source { name: "lstm", text: include_str!("lstm.cu") };
 
@@ -39,7 +41,7 @@ impl Lstm {
 }
 
 impl Op for Lstm {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let [batch, time, dirs, all] = inputs[0].shape[..] else {
             return OpError::new(format!("{} is not (batch, time, directions, gates)", inputs[0]));
         };
@@ -48,10 +50,10 @@ impl Op for Lstm {
             return OpError::new(format!("{}, {} and {} do not belong together", inputs[0], inputs[1], inputs[2]));
         }
         let ty = |shape: &[usize]| inputs[0].with_shape(shape);
-        Ok(vec![ty(&[batch, time, dirs * h]), inputs[0].clone(), ty(&[batch, time, dirs, h])])
+        Ok(smallvec![ty(&[batch, time, dirs * h]), inputs[0].clone(), ty(&[batch, time, dirs, h])])
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::may(1, 0)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::may(1, 0)]
     }
     fn class(&self) -> Class {
         Class::Recurrent
@@ -197,12 +199,12 @@ impl Space {
 }
 
 impl Differentiable for Lstm {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let inputs = [cx.grad0(), cx.output(1), cx.output(2), cx.output(0), cx.input(1)];
         let grads = cx.add(LstmGrad, &inputs)?;
         let bias_shape = cx.graph.shape(cx.input(2)).to_vec();
         let bias = if cx.wants(2) { Some(reduce::sum_to(cx, grads[0], &bias_shape)?) } else { None };
-        Ok(vec![Some(grads[0]), Some(grads[1]), bias])
+        Ok(smallvec![Some(grads[0]), Some(grads[1]), bias])
     }
 }
 
@@ -211,11 +213,11 @@ impl Differentiable for Lstm {
 struct LstmGrad;
 
 impl Op for LstmGrad {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![inputs[1].clone(), inputs[4].clone()])
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
+        Ok(smallvec![inputs[1].clone(), inputs[4].clone()])
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::may(0, 1)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::may(0, 1)]
     }
     fn class(&self) -> Class {
         Class::RecurrentGrad

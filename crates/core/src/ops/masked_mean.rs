@@ -2,14 +2,16 @@
 
 use super::cuda::{put, refuse_f64, slices, source, typed, width};
 use super::*;
+use crate::graph::InputGrads;
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::parallel_chunks;
 use crate::kernels::cpu::rows;
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, DeviceTensor, Grid};
-use crate::types::DType;
+use crate::types::{DType, Results};
 use plimsoll_base::simd::simd;
+use smallvec::smallvec;
 
 /// Inputs: x (B, T, D), mask i32 (B, T), 0 for rows that do not count. Output: (B, D), 0 where no row counts.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,10 +26,10 @@ impl MaskedMean {
 }
 
 impl Op for MaskedMean {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         match inputs {
             [x, mask] if x.rank() == 3 && mask.dtype == DType::I32 && mask.shape[..] == x.shape[..2] => {
-                Ok(vec![x.with_shape(&[x.shape[0], x.shape[2]])])
+                Ok(smallvec![x.with_shape(&[x.shape[0], x.shape[2]])])
             }
             _ => OpError::new(format!("needs x (B, T, D) and a mask i32 (B, T), not {inputs:?}")),
         }
@@ -49,9 +51,9 @@ impl Op for MaskedMean {
 }
 
 impl Differentiable for MaskedMean {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let (mask, dy) = (cx.input(1), cx.grad0());
-        Ok(vec![Some(cx.add1(MaskedMeanGrad, &[mask, dy])?), None])
+        Ok(smallvec![Some(cx.add1(MaskedMeanGrad, &[mask, dy])?), None])
     }
 }
 
@@ -60,9 +62,9 @@ impl Differentiable for MaskedMean {
 struct MaskedMeanGrad;
 
 impl Op for MaskedMeanGrad {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let [batch, time] = inputs[0].shape[..] else { return OpError::new(format!("{} is no mask", inputs[0])) };
-        Ok(vec![inputs[1].with_shape(&[batch, time, inputs[1].shape[1]])])
+        Ok(smallvec![inputs[1].with_shape(&[batch, time, inputs[1].shape[1]])])
     }
     fn cpu(&self, io: &CpuIo<'_>) {
         with_float!(io.output_type(0).dtype, T => backward::<T>(io))

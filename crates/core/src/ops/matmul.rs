@@ -1,12 +1,14 @@
 //! Matrix products: batched, operands through any strides, bias and activation folded in.
 
 use super::*;
+use crate::graph::{Aliases, InputGrads};
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::gemm::{self, Dims as Extents, Epilogue, Matrix};
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda;
-use crate::types::DType;
+use crate::types::{DType, Results};
+use smallvec::{SmallVec, smallvec};
 
 /// `y = act(a · b + bias)`, with `b` of shape (…, K, N), or (…, N, K) if transposed as linear layers store it.
 /// With `accumulate`, a last input is overwritten by itself plus the product.
@@ -72,7 +74,7 @@ impl MatMul {
 }
 
 impl Op for MatMul {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let (a, b) = (&inputs[0], &inputs[1]);
         let wrong =
             || OpError::new(format!("cannot multiply {a} by {b}{}", if self.transpose_b { " transposed" } else { "" }));
@@ -91,10 +93,10 @@ impl Op for MatMul {
         if self.accumulate && inputs[inputs.len() - 1].shape[..] != shape[..] {
             return OpError::new("the accumulator has another shape than the product");
         }
-        Ok(vec![a.with_shape(&shape)])
+        Ok(smallvec![a.with_shape(&shape)])
     }
-    fn aliases(&self, inputs: &[Type]) -> Vec<Alias> {
-        if self.accumulate { vec![Alias::must(0, inputs.len() - 1)] } else { Vec::new() }
+    fn aliases(&self, inputs: &[Type]) -> Aliases {
+        if self.accumulate { smallvec![Alias::must(0, inputs.len() - 1)] } else { SmallVec::new() }
     }
     fn accepts(&self, input: usize, ty: &Type) -> bool {
         input < 2 || ty.is_contiguous()
@@ -331,11 +333,11 @@ fn bias_gradient(cx: &mut Vjp<'_>, dy: ValueId) -> Result<ValueId, GraphError> {
 }
 
 impl Differentiable for MatMul {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let (a, b) = (cx.input(0), cx.input(1));
         let dy = self.activation_grad(cx)?;
         let rank = cx.graph.shape(a).len();
-        let mut grads = vec![None; cx.inputs().len()];
+        let mut grads = smallvec![None; cx.inputs().len()];
         if self.bias && cx.wants(2) {
             grads[2] = Some(bias_gradient(cx, dy)?);
         }

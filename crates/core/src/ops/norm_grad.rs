@@ -5,14 +5,15 @@
 use super::cuda::{mismatch, refuse_f64};
 use super::norm::{AroundNorm, Backward, put_norm_grad, workspace_bytes};
 use super::*;
-use crate::graph::{Graph, NodeId};
+use crate::graph::{Aliases, Graph, NodeId};
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{SharedMut, parallel};
 use crate::kernels::cpu::rows::{self, InPlace};
 use crate::kernels::cpu::with_float;
-use crate::types::DType;
+use crate::types::{DType, Results};
 use plimsoll_base::simd::simd;
+use smallvec::smallvec;
 use std::convert::identity;
 
 /// Inputs: dy, x, gamma, the mean of a centered norm, rstd; then, as far as there are such, the second part of dy, the
@@ -111,7 +112,7 @@ fn norm_behind(graph: &Graph, value: ValueId) -> Option<(NodeId, NormGrad)> {
 }
 
 impl Op for NormGrad {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let places = self.places();
         if inputs.len() != places.rng + usize::from(self.dropout.is_some()) {
             return OpError::new(format!("{self:?} does not have {} inputs", inputs.len()));
@@ -123,13 +124,13 @@ impl Op for NormGrad {
         if inputs[3..=places.rstd].iter().any(|statistic| statistic.dtype != dx.dtype.wide()) {
             return OpError::new(format!("statistics of {dx} are {}", dx.dtype.wide().name()));
         }
-        let mut outputs = vec![dx.clone()];
+        let mut outputs = smallvec![dx.clone()];
         outputs.extend((0..1 + usize::from(self.centered)).map(|_| vector.clone()));
         outputs.extend(self.dropout.is_some().then_some(dx));
         outputs.extend(self.sums.then_some(vector));
         Ok(outputs)
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
+    fn aliases(&self, _: &[Type]) -> Aliases {
         let dropped = self.places().dropped.map(|output| Alias::may(output, 1));
         [Alias::may(0, 0)].into_iter().chain(dropped).collect()
     }

@@ -3,13 +3,16 @@
 use super::cuda::{Group, put, refuse_f64, source, typed, width};
 use super::norm::{norm_rows, refuse_statistics_gradient};
 use super::*;
+use crate::graph::{Aliases, InputGrads};
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{SharedMut, parallel};
 use crate::kernels::cpu::rows::{self, InPlace};
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, DeviceTensor};
+use crate::types::Results;
 use plimsoll_base::simd::simd;
+use smallvec::smallvec;
 
 /// Input: x (…, D). Outputs: y = x / ‖x‖, and 1 / ‖x‖ per row, which takes no gradient itself. A row of zeros has no
 /// direction: it stays zero and passes no gradient.
@@ -29,12 +32,12 @@ impl NormalizeRows {
 }
 
 impl Op for NormalizeRows {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let [x] = inputs else { return OpError::new("needs one input") };
-        Ok(vec![x.contiguous(), norm_rows(x, &[])?])
+        Ok(smallvec![x.contiguous(), norm_rows(x, &[])?])
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::may(0, 0)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::may(0, 0)]
     }
     fn class(&self) -> Class {
         Class::Norm
@@ -55,10 +58,10 @@ impl Op for NormalizeRows {
 }
 
 impl Differentiable for NormalizeRows {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         refuse_statistics_gradient(cx, 1..2)?;
         let inputs = [cx.grad0(), cx.output(0), cx.output(1)];
-        Ok(vec![Some(cx.add1(NormalizeRowsGrad, &inputs)?)])
+        Ok(smallvec![Some(cx.add1(NormalizeRowsGrad, &inputs)?)])
     }
 }
 
@@ -67,11 +70,11 @@ impl Differentiable for NormalizeRows {
 struct NormalizeRowsGrad;
 
 impl Op for NormalizeRowsGrad {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![inputs[1].contiguous()])
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
+        Ok(smallvec![inputs[1].contiguous()])
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::may(0, 0)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::may(0, 0)]
     }
     fn class(&self) -> Class {
         Class::NormGrad

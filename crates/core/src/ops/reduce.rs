@@ -3,13 +3,15 @@
 use super::copy::copy_strided;
 use super::cuda::{put, refuse_f64, source, width};
 use super::*;
+use crate::graph::InputGrads;
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{SharedMut, parallel};
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, DeviceTensor, Grid, Kernel, Source};
-use crate::types::DType;
+use crate::types::{DType, Results};
 use plimsoll_base::simd::simd;
+use smallvec::smallvec;
 
 /// Removes dimension `axis` by summing over it; the last dimension of a rank-1 value leaves shape `[1]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,7 +36,7 @@ impl Sum {
 }
 
 impl Op for Sum {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         if self.axis >= inputs[0].rank() {
             return OpError::new(format!("{} has no dimension {}", inputs[0], self.axis));
         }
@@ -43,7 +45,7 @@ impl Op for Sum {
         if shape.is_empty() {
             shape.push(1);
         }
-        Ok(vec![inputs[0].with_shape(&shape)])
+        Ok(smallvec![inputs[0].with_shape(&shape)])
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {
         let (outer, n, inner) = self.extents(&inputs[0]);
@@ -168,9 +170,9 @@ fn put_parts(
 }
 
 impl Differentiable for Sum {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let (dy, shape) = (cx.grad0(), cx.graph.shape(cx.input(0)).to_vec());
-        Ok(vec![Some(cx.add1(Repeat { axis: self.axis, shape }, &[dy])?)])
+        Ok(smallvec![Some(cx.add1(Repeat { axis: self.axis, shape }, &[dy])?)])
     }
 }
 
@@ -182,8 +184,8 @@ pub(super) struct Repeat {
 }
 
 impl Op for Repeat {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![inputs[0].with_shape(&self.shape)])
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
+        Ok(smallvec![inputs[0].with_shape(&self.shape)])
     }
     fn class(&self) -> Class {
         Class::Move

@@ -5,14 +5,15 @@
 use super::cuda::{mismatch, refuse_f64};
 use super::norm::{Forward, ResidualSum, norm_rows, put_residual_norm};
 use super::*;
-use crate::graph::{Graph, NodeId};
+use crate::graph::{Aliases, Graph, NodeId};
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{SharedMut, parallel};
 use crate::kernels::cpu::rows::{self, InPlace};
 use crate::kernels::cpu::with_float;
-use crate::types::DType;
+use crate::types::{DType, Results};
 use plimsoll_base::simd::simd;
+use smallvec::smallvec;
 
 /// Inputs: branch and residual (…, D), gamma (D), beta (D) if centered, `rng` if it drops. Outputs: their sum, its norm,
 /// the mean per row if centered, rstd per row. The norm may lie where the sum does; then there is no sum.
@@ -96,17 +97,19 @@ fn dropped(graph: &Graph, value: ValueId) -> Option<(NodeId, Dropout)> {
 }
 
 impl Op for ResidualNorm {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let (_, rng, _) = self.places();
         if inputs.len() != rng + usize::from(self.dropout.is_some()) || inputs[0].shape != inputs[1].shape {
             return OpError::new("needs a branch and a residual of one shape, what a norm reads, and rng if it drops");
         }
         let statistic = norm_rows(&inputs[0], &inputs[2..rng])?;
         let all = inputs[0].contiguous();
-        Ok([&[all.clone(), all][..], &vec![statistic; 1 + usize::from(self.centered)]].concat())
+        let mut outputs: Results = smallvec![all.clone(), all];
+        outputs.extend(std::iter::repeat_n(statistic, 1 + usize::from(self.centered)));
+        Ok(outputs)
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::may(0, 0)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::may(0, 0)]
     }
     fn class(&self) -> Class {
         Class::Norm

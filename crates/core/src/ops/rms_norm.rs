@@ -4,12 +4,15 @@ use super::cuda::{mismatch, refuse_f64};
 use super::norm::{Forward, norm_rows, put_norm, refuse_statistics_gradient};
 use super::norm_grad::NormGrad;
 use super::*;
+use crate::graph::{Aliases, InputGrads};
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::{SharedMut, parallel};
 use crate::kernels::cpu::rows::{self, InPlace};
 use crate::kernels::cpu::with_float;
+use crate::types::Results;
 use plimsoll_base::simd::simd;
+use smallvec::{SmallVec, smallvec};
 
 /// Inputs: x (…, D), gamma (D). Outputs: y = x · rstd · gamma, and per row rstd = 1 / √(mean(x²) + eps), which takes
 /// no gradient itself.
@@ -34,12 +37,12 @@ impl RmsNorm {
 }
 
 impl Op for RmsNorm {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let [x, _] = inputs else { return OpError::new("needs x and gamma") };
-        Ok(vec![x.contiguous(), norm_rows(x, &inputs[1..])?])
+        Ok(smallvec![x.contiguous(), norm_rows(x, &inputs[1..])?])
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::may(0, 0)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::may(0, 0)]
     }
     fn class(&self) -> Class {
         Class::Norm
@@ -66,9 +69,9 @@ impl Op for RmsNorm {
 }
 
 impl Differentiable for RmsNorm {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         refuse_statistics_gradient(cx, 1..2)?;
-        let mut inputs = vec![cx.grad0(), cx.input(0), cx.input(1), cx.output(1)];
+        let mut inputs: SmallVec<[ValueId; 8]> = smallvec![cx.grad0(), cx.input(0), cx.input(1), cx.output(1)];
         inputs.extend(cx.second);
         Ok(cx.add(NormGrad::new(false, cx.second.is_some()), &inputs)?.into_iter().map(Some).collect())
     }

@@ -2,14 +2,16 @@
 //! belongs to the whole effective batch.
 
 use super::*;
+use crate::graph::Aliases;
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::parallel_chunks;
 use crate::kernels::cpu::rows;
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, DeviceTensor, Kernel, Source};
-use crate::types::DType;
+use crate::types::{DType, Results};
 use device::{refuse_f64, run_over};
+use smallvec::smallvec;
 use std::ops::Range;
 
 const SOURCE: Source = Source { name: "rows_at", text: include_str!("rows_at.cu") };
@@ -54,10 +56,10 @@ fn is_position(ty: &Type) -> bool {
 }
 
 impl Op for ReadRows {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         match inputs {
             [table, position] if table.rank() == 2 && is_position(position) && self.len <= table.shape[0] => {
-                Ok(vec![table.with_shape(&[self.len, table.shape[1]])])
+                Ok(smallvec![table.with_shape(&[self.len, table.shape[1]])])
             }
             _ => OpError::new(format!("cannot read {} rows: needs a table and a position, not {inputs:?}", self.len)),
         }
@@ -80,7 +82,7 @@ impl Op for ReadRows {
 }
 
 impl Op for WriteRows {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let (from, table) = match inputs {
             [from, position, table] if is_position(position) => (from, table),
             [from, table] => (from, table),
@@ -92,12 +94,12 @@ impl Op for WriteRows {
             && from.shape[0] <= table.shape[0]
             && from.dtype == table.dtype;
         match fits {
-            true => Ok(vec![table.clone()]),
+            true => Ok(smallvec![table.clone()]),
             false => OpError::new(format!("cannot write {from} into {table}")),
         }
     }
-    fn aliases(&self, inputs: &[Type]) -> Vec<Alias> {
-        vec![Alias::must(0, inputs.len() - 1)]
+    fn aliases(&self, inputs: &[Type]) -> Aliases {
+        smallvec![Alias::must(0, inputs.len() - 1)]
     }
     fn class(&self) -> Class {
         Class::Move

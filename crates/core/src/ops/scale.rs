@@ -2,9 +2,12 @@
 
 use super::cuda::{refuse_f64, source, sweep, typed};
 use super::*;
+use crate::graph::{Aliases, InputGrads};
 use crate::kernels::cpu::elementwise::map1;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::with_float;
+use crate::types::Results;
+use smallvec::smallvec;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scale(pub f64);
@@ -16,11 +19,11 @@ impl Scale {
 }
 
 impl Op for Scale {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![inputs[0].contiguous()])
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
+        Ok(smallvec![inputs[0].contiguous()])
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::may(0, 0)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::may(0, 0)]
     }
     fn is_cheap(&self) -> bool {
         true
@@ -40,8 +43,8 @@ impl Op for Scale {
 }
 
 impl Differentiable for Scale {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let dy = cx.grad0();
-        Ok(vec![Some(cx.add1(self.clone(), &[dy])?)])
+        Ok(smallvec![Some(cx.add1(self.clone(), &[dy])?)])
     }
 }

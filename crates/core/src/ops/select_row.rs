@@ -8,7 +8,8 @@ use crate::kernels::cpu::parallel::parallel_chunks;
 use crate::kernels::cpu::rows;
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, Grid};
-use crate::types::DType;
+use crate::types::{DType, Results};
+use smallvec::smallvec;
 
 /// Inputs: x (B, T, D), position i64[1]. Output: x[:, position] (B, D), or NaN if there is no such position.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,10 +24,10 @@ impl SelectRow {
 }
 
 impl Op for SelectRow {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         match inputs {
             [x, position] if x.rank() == 3 && position.dtype == DType::I64 && position.shape[..] == [1] => {
-                Ok(vec![x.with_shape(&[x.shape[0], x.shape[2]])])
+                Ok(smallvec![x.with_shape(&[x.shape[0], x.shape[2]])])
             }
             _ => OpError::new(format!("needs x (B, T, D) and a position i64[1], not {inputs:?}")),
         }

@@ -2,12 +2,14 @@
 
 use super::cuda::{refuse_f64, source, sweep_with, typed};
 use super::*;
+use crate::graph::Aliases;
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::elementwise::{clear, ranges};
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::SharedMut;
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::Arg;
+use crate::types::Results;
 use plimsoll_base::simd::simd;
 
 /// Inputs: w, the momentum's buffer (absent if `momentum` is 0), g, learning rate, clip factor, and `rng` if it rounds
@@ -50,7 +52,7 @@ impl Sgd {
 }
 
 impl Op for Sgd {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let gradient = self.gradient();
         let Some((tensors, [_, _, more @ ..])) = inputs.split_at_checked(gradient + 1) else {
             return OpError::new("needs w, the momentum if there is one, g, learning rate and clip factor");
@@ -59,9 +61,9 @@ impl Op for Sgd {
             return OpError::new("w, the momentum and g differ in shape");
         }
         Rounding::check(self.rounding, more)?;
-        Ok(inputs[..self.overwritten()].to_vec())
+        Ok(Results::from(&inputs[..self.overwritten()]))
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
+    fn aliases(&self, _: &[Type]) -> Aliases {
         (0..self.overwritten()).map(|i| Alias::must(i, i)).collect()
     }
     fn class(&self) -> Class {

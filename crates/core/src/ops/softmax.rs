@@ -2,14 +2,16 @@
 
 use super::cuda::{Group, put, refuse_f64, rows_of, source, typed, width};
 use super::*;
+use crate::graph::{Aliases, InputGrads};
 use crate::kernels::cpu::Element;
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::parallel::parallel;
 use crate::kernels::cpu::rows::{self, InPlace};
 use crate::kernels::cpu::with_float;
 use crate::kernels::cuda::{Arg, DeviceTensor};
-use crate::types::DType;
+use crate::types::{DType, Results};
 use plimsoll_base::simd::simd;
+use smallvec::smallvec;
 use std::convert::identity;
 
 /// `softmax(scale · x)` over rows of (…, Tq, Tk). A second input i32 (B, Tk), B being the first dimension of x, hides
@@ -51,7 +53,7 @@ impl Softmax {
 }
 
 impl Op for Softmax {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let (x, mask) = match inputs {
             [x] => (x, None),
             [x, mask] => (x, Some(mask)),
@@ -63,11 +65,11 @@ impl Op for Softmax {
         let fits = |mask: &Type| mask.dtype == DType::I32 && mask.shape[..] == [x.shape[0], x.shape[x.rank() - 1]];
         match mask.filter(|mask| x.rank() < 2 || !fits(mask)) {
             Some(mask) => OpError::new(format!("{mask} does not mask the keys of {x}")),
-            None => Ok(vec![x.contiguous()]),
+            None => Ok(smallvec![x.contiguous()]),
         }
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::may(0, 0)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::may(0, 0)]
     }
     fn class(&self) -> Class {
         Class::Softmax
@@ -95,7 +97,7 @@ impl Op for Softmax {
 }
 
 impl Differentiable for Softmax {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let inputs = [cx.grad0(), cx.output(0)];
         let dx = cx.add1(SoftmaxGrad(self.clone()), &inputs)?;
         Ok([Some(dx), None].into_iter().take(cx.inputs().len()).collect())
@@ -107,11 +109,11 @@ impl Differentiable for Softmax {
 struct SoftmaxGrad(Softmax);
 
 impl Op for SoftmaxGrad {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![inputs[1].contiguous()])
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
+        Ok(smallvec![inputs[1].contiguous()])
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::may(0, 0)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::may(0, 0)]
     }
     fn class(&self) -> Class {
         Class::Softmax

@@ -1,7 +1,10 @@
 //! Copies from the device to host memory: a value that is wanted again later, or a stretch of a resident.
 
 use super::*;
+use crate::graph::Aliases;
 use crate::kernels::cpu::strided;
+use crate::types::Results;
+use smallvec::smallvec;
 
 /// The input in host memory.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,8 +17,8 @@ impl ToHost {
 }
 
 impl Op for ToHost {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
-        Ok(vec![inputs[0].contiguous()])
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
+        Ok(smallvec![inputs[0].contiguous()])
     }
     fn output_space(&self, _: usize) -> Space {
         Space::Host
@@ -53,16 +56,16 @@ impl StoreToHost {
 }
 
 impl Op for StoreToHost {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let [part, whole] = inputs else { return OpError::new("needs a part and a whole") };
         let end = self.first.checked_add(part.elements());
         match part.dtype == whole.dtype && end.is_some_and(|end| end <= whole.elements()) {
-            true => Ok(vec![whole.clone()]),
+            true => Ok(smallvec![whole.clone()]),
             false => OpError::new(format!("{part} from element {} on is outside {whole}", self.first)),
         }
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::must(0, 1)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::must(0, 1)]
     }
     fn input_space(&self, input: usize) -> Space {
         if input == 0 { Space::Device } else { Space::Host }

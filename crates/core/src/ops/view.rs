@@ -2,7 +2,9 @@
 
 use super::concat::Concat;
 use super::*;
-use crate::types::Dims;
+use crate::graph::{Aliases, InputGrads};
+use crate::types::{Dims, Results};
+use smallvec::smallvec;
 
 /// The same elements in another shape. Where strides do not allow it without moving data, the input is copied first.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,15 +25,15 @@ fn sizes(rng: &mut SampleRng) -> [usize; 3] {
 }
 
 impl Op for Reshape {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let elements = self.shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
         match elements == Some(inputs[0].elements()) {
-            true => Ok(vec![inputs[0].with_shape(&self.shape)]),
+            true => Ok(smallvec![inputs[0].with_shape(&self.shape)]),
             false => OpError::new(format!("cannot reshape {} to {:?}", inputs[0], self.shape)),
         }
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::view(0, 0, 0)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::view(0, 0, 0)]
     }
     fn class(&self) -> Class {
         Class::View
@@ -49,9 +51,9 @@ impl Op for Reshape {
 }
 
 impl Differentiable for Reshape {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let (dy, shape) = (cx.grad0(), cx.graph.shape(cx.input(0)).to_vec());
-        Ok(vec![Some(cx.add1(Reshape { shape }, &[dy])?)])
+        Ok(smallvec![Some(cx.add1(Reshape { shape }, &[dy])?)])
     }
 }
 
@@ -79,20 +81,20 @@ impl Permute {
 }
 
 impl Op for Permute {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let mut sorted = self.order.clone();
         sorted.sort_unstable();
         if !sorted.iter().copied().eq(0..inputs[0].rank()) {
             return OpError::new(format!("{:?} does not order the dimensions of {}", self.order, inputs[0]));
         }
         let pick = |dims: &Dims| self.order.iter().map(|&i| dims[i]).collect();
-        Ok(vec![Type { dtype: inputs[0].dtype, shape: pick(&inputs[0].shape), strides: pick(&inputs[0].strides) }])
+        Ok(smallvec![Type { dtype: inputs[0].dtype, shape: pick(&inputs[0].shape), strides: pick(&inputs[0].strides) }])
     }
     fn accepts(&self, _: usize, _: &Type) -> bool {
         true
     }
-    fn aliases(&self, _: &[Type]) -> Vec<Alias> {
-        vec![Alias::view(0, 0, 0)]
+    fn aliases(&self, _: &[Type]) -> Aliases {
+        smallvec![Alias::view(0, 0, 0)]
     }
     fn class(&self) -> Class {
         Class::View
@@ -110,11 +112,11 @@ impl Op for Permute {
 }
 
 impl Differentiable for Permute {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let mut order = vec![0; self.order.len()];
         self.order.iter().enumerate().for_each(|(to, &from)| order[from] = to);
         let dy = cx.grad0();
-        Ok(vec![Some(cx.add1(Permute { order }, &[dy])?)])
+        Ok(smallvec![Some(cx.add1(Permute { order }, &[dy])?)])
     }
 }
 
@@ -135,20 +137,20 @@ impl Slice {
 }
 
 impl Op for Slice {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let end = self.start.checked_add(self.len);
         if self.axis >= inputs[0].rank() || end.is_none_or(|end| end > inputs[0].shape[self.axis]) {
             return OpError::new(format!("{self:?} is outside {}", inputs[0]));
         }
         let mut ty = inputs[0].clone();
         ty.shape[self.axis] = self.len;
-        Ok(vec![ty])
+        Ok(smallvec![ty])
     }
     fn accepts(&self, _: usize, _: &Type) -> bool {
         true
     }
-    fn aliases(&self, inputs: &[Type]) -> Vec<Alias> {
-        vec![Alias::view(0, 0, self.start * inputs[0].strides[self.axis])]
+    fn aliases(&self, inputs: &[Type]) -> Aliases {
+        smallvec![Alias::view(0, 0, self.start * inputs[0].strides[self.axis])]
     }
     fn class(&self) -> Class {
         Class::View
@@ -166,9 +168,9 @@ impl Op for Slice {
 }
 
 impl Differentiable for Slice {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let (dy, whole) = (cx.grad0(), cx.graph.shape(cx.input(0))[self.axis]);
-        Ok(vec![Some(cx.add1(Concat::padding(self, whole), &[dy])?)])
+        Ok(smallvec![Some(cx.add1(Concat::padding(self, whole), &[dy])?)])
     }
 }
 
@@ -192,7 +194,7 @@ impl Split {
 }
 
 impl Op for Split {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         if self.axis >= inputs[0].rank() || self.lens.iter().sum::<usize>() != inputs[0].shape[self.axis] {
             return OpError::new(format!("{self:?} does not cover {}", inputs[0]));
         }
@@ -206,7 +208,7 @@ impl Op for Split {
     fn accepts(&self, _: usize, _: &Type) -> bool {
         true
     }
-    fn aliases(&self, inputs: &[Type]) -> Vec<Alias> {
+    fn aliases(&self, inputs: &[Type]) -> Aliases {
         let step = inputs[0].strides[self.axis];
         let starts = self.lens.iter().scan(0, |next, len| Some(std::mem::replace(next, *next + len)));
         starts.enumerate().map(|(output, start)| Alias::view(output, 0, start * step)).collect()
@@ -228,10 +230,10 @@ impl Op for Split {
 
 impl Differentiable for Split {
     /// The parts' gradients side by side; a part without a gradient counts as zero.
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let present: Vec<bool> = (0..self.lens.len()).map(|i| cx.grad(i).is_some()).collect();
         let grads: Vec<ValueId> = (0..self.lens.len()).filter_map(|i| cx.grad(i)).collect();
         let op = Concat { axis: self.axis, lens: self.lens.clone(), present };
-        Ok(vec![Some(cx.add1(op, &grads)?)])
+        Ok(smallvec![Some(cx.add1(op, &grads)?)])
     }
 }

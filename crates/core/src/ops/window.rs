@@ -1,8 +1,10 @@
 //! An optimizer's update of a stretch of a weight, for which only the moments of that stretch have to be there.
 
 use super::*;
+use crate::graph::Aliases;
 use crate::kernels::cpu::Tensor;
 use crate::kernels::cuda::DeviceTensor;
+use crate::types::Results;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -45,7 +47,7 @@ impl Window {
 }
 
 impl Op for Window {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let Some(whole) = inputs.first() else { return OpError::new("needs a weight") };
         if self.first.checked_add(self.len).is_none_or(|end| end > whole.elements()) {
             return OpError::new(format!("{} elements from {} on are outside {whole}", self.len, self.first));
@@ -57,7 +59,7 @@ impl Op for Window {
         }
         Ok(outputs)
     }
-    fn aliases(&self, inputs: &[Type]) -> Vec<Alias> {
+    fn aliases(&self, inputs: &[Type]) -> Aliases {
         self.op.aliases(&self.all_seen(inputs, &inputs[0]))
     }
     fn workspace(&self, inputs: &[Type], target: &Target) -> usize {

@@ -18,6 +18,12 @@ pub fn expand(parameter: &str) -> Vec<String> {
     }
 }
 
+/// How many there are of them.
+pub fn packed_in(parameter: &str) -> usize {
+    let list = parameter.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+    list.map_or(1, |(list, _)| list.split(',').count())
+}
+
 /// Names under which a file may hold the tensor `name`, the most usual first.
 pub fn candidates(name: &str, names: &HuggingFace) -> Vec<String> {
     let aliases = names.aliases.iter().filter(|(_, ours)| *ours == name).map(|(other, _)| *other);

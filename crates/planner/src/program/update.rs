@@ -13,12 +13,13 @@ use super::scaling::{Scaled, unscale};
 use super::step::{StepSpec, UpdateRule};
 use ahead::add_ahead;
 use plimsoll_core::graph::Op;
-use plimsoll_core::graph::{Component, Graph, GraphError, Init, InputKind, OpRef, Role, ValueId};
+use plimsoll_core::graph::{Component, Graph, GraphError, Init, InputKind, Name, OpRef, Role, ValueId};
 use plimsoll_core::ops::{Accumulate, Adafactor, AdamW, ClipNorm, FromHost, Rounding, Sgd, StoreToHost, Window};
 use plimsoll_core::plan::aligned;
-use plimsoll_core::types::{DType, Type};
+use plimsoll_core::types::{DType, Dims, Type};
 use plimsoll_models::families::layers::rng;
-use plimsoll_models::hf::names::expand;
+use plimsoll_models::hf::names::packed_in;
+use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -78,13 +79,16 @@ struct Rule {
     rounding: Option<Rounding>,
     w: ValueId,
     /// Their newest versions, and what they are called.
-    moments: Vec<ValueId>,
-    names: Vec<String>,
+    moments: Moments,
+    names: SmallVec<[Name; 2]>,
     grad: ValueId,
     clip: ValueId,
     /// Learning rate, corrections, clip factor, and what rounding reads.
-    scalars: Vec<ValueId>,
+    scalars: SmallVec<[ValueId; 6]>,
 }
+
+/// Of one parameter: at most two.
+type Moments = SmallVec<[ValueId; 2]>;
 
 impl Rule {
     /// The op, for elements from `first` on.
@@ -123,8 +127,8 @@ impl Rule {
     }
 
     /// What the op reads, with these moments.
-    fn inputs(&self, moments: &[ValueId]) -> Vec<ValueId> {
-        [&[self.w], moments, &[self.grad], &self.scalars].concat()
+    fn inputs(&self, moments: &[ValueId]) -> SmallVec<[ValueId; 12]> {
+        [&[self.w], moments, &[self.grad], &self.scalars].into_iter().flatten().copied().collect()
     }
 }
 
@@ -192,7 +196,8 @@ impl Update<'_> {
     fn add_one(&self, graph: &mut Graph, w: ValueId, grad: ValueId, factor: Factor) -> Result<(), GraphError> {
         let mut rule = self.rule(graph, w, grad, factor)?;
         if !self.from_host {
-            return graph.push_node(&rule.node, OpRef::Plain(rule.op(0)), &rule.inputs(&rule.moments)).map(drop);
+            let inputs = rule.inputs(&rule.moments);
+            return graph.push_node((&*rule.node).into(), OpRef::Plain(rule.op(0)), &inputs).map(drop);
         }
         for stretch in rule.stretches(graph, PIECE_BYTES) {
             let fetched = self.fetch(graph, &rule, &stretch, None)?;
@@ -203,23 +208,26 @@ impl Update<'_> {
 
     fn rule(&self, graph: &mut Graph, w: ValueId, grad: ValueId, factor: Factor) -> Result<Rule, GraphError> {
         let node = format!("{}.update", graph.value(w).name);
-        let (spec, zero_gradient, shape) = (self.spec, self.zero_gradient, graph.shape(w).to_vec());
+        let (spec, zero_gradient, shape) = (self.spec, self.zero_gradient, graph.ty(w).shape.clone());
         let decayed = spec.decay_all || matches!(graph.value(w).input, Some(InputKind::Parameter { decay: true, .. }));
         let weight_decay = if decayed { spec.weight_decay } else { 0.0 };
         let (lr, clip) = (graph.scalar("lr")?, factor.clip);
-        let parts = expand(&graph.value(w).name).len();
-        let (shapes, mut scalars) = match spec.rule {
+        let parts = packed_in(&graph.value(w).name);
+        let (shapes, mut scalars): (SmallVec<[Dims; 2]>, SmallVec<_>) = match spec.rule {
             UpdateRule::AdamW { .. } => {
                 let [one, two] = factor.corrections(graph)?;
-                (vec![shape.clone(), shape], vec![lr, one, two, clip])
+                (smallvec![shape.clone(), shape], smallvec![lr, one, two, clip])
             }
-            UpdateRule::Sgd { momentum } if momentum != 0.0 => (vec![shape], vec![lr, clip]),
-            UpdateRule::Sgd { .. } => (Vec::new(), vec![lr, clip]),
-            UpdateRule::Adafactor => (Adafactor::packed_shapes(&shape, parts), vec![lr, factor.number(graph)?, clip]),
+            UpdateRule::Sgd { momentum } if momentum != 0.0 => (smallvec![shape], smallvec![lr, clip]),
+            UpdateRule::Sgd { .. } => (SmallVec::new(), smallvec![lr, clip]),
+            UpdateRule::Adafactor => {
+                let shapes = Adafactor::packed_shapes(&shape, parts);
+                (shapes.into_iter().map(Dims::from).collect(), smallvec![lr, factor.number(graph)?, clip])
+            }
         };
         let moments = self.moments(graph, w, &shapes)?;
-        let names = moments.iter().map(|&moment| graph.value(moment).name.to_string()).collect();
-        let written: Vec<DType> = moments.iter().chain([&w]).map(|&value| graph.ty(value).dtype).collect();
+        let names = moments.iter().map(|&moment| graph.value(moment).name.clone()).collect();
+        let written: SmallVec<[DType; 3]> = moments.iter().chain([&w]).map(|&value| graph.ty(value).dtype).collect();
         let rounding = Rounding::of(&node, &written);
         if rounding.is_some() {
             scalars.push(rng(graph)?);
@@ -241,10 +249,10 @@ impl Update<'_> {
     }
 
     /// `moment1.<parameter>`, `moment2.<parameter>`, …
-    fn moments(&self, graph: &mut Graph, w: ValueId, shapes: &[Vec<usize>]) -> Result<Vec<ValueId>, GraphError> {
+    fn moments(&self, graph: &mut Graph, w: ValueId, shapes: &[Dims]) -> Result<Moments, GraphError> {
         let declare = if self.from_host { Graph::host_resident } else { Graph::resident };
         let parameter = graph.value(w).name.clone();
-        let mut moment = |(index, shape): (usize, &Vec<usize>)| {
+        let mut moment = |(index, shape): (usize, &Dims)| {
             let (name, ty) = (format!("moment{}.{parameter}", index + 1), Type::new(self.spec.state, shape));
             declare(graph, &name, ty, Component::Optimizer, Init::Zeros)
         };
@@ -258,15 +266,15 @@ impl Update<'_> {
         rule: &Rule,
         stretch: &Stretch,
         gate: Option<ValueId>,
-    ) -> Result<Vec<ValueId>, GraphError> {
+    ) -> Result<Moments, GraphError> {
         let role = if gate.is_some() { Role::Update } else { Role::Recompute };
-        let mut fetched = Vec::with_capacity(rule.moments.len());
+        let mut fetched = Moments::new();
         for (&moment, name) in rule.moments.iter().zip(&rule.names) {
             let op = match stretch {
                 None => FromHost::whole(graph.ty(moment)),
                 Some(s) => FromHost { first: s.start, shape: vec![s.len()] },
             };
-            let inputs: Vec<ValueId> = [moment].into_iter().chain(gate).collect();
+            let inputs: SmallVec<[ValueId; 2]> = [moment].into_iter().chain(gate).collect();
             let value = graph.with_role(role, |graph| graph.add(&format!("{name}.fetch"), op, &inputs))?[0];
             graph.set_component(value, Component::Optimizer);
             fetched.push(value);
@@ -288,7 +296,7 @@ impl Update<'_> {
             None => rule.op(0),
             Some(s) => Arc::new(Window { op: rule.op(first), first, len: s.len() }),
         };
-        let outputs = graph.push_node(&rule.node, OpRef::Plain(op), &rule.inputs(fetched))?;
+        let outputs = graph.push_node((&*rule.node).into(), OpRef::Plain(op), &rule.inputs(fetched))?;
         rule.w = outputs[0];
         if self.zero_gradient {
             rule.grad = outputs[1 + rule.moments.len()];

@@ -156,10 +156,10 @@ struct SharedPlain(Arc<dyn plimsoll_core::graph::Op>);
 macro_rules! forward_op {
     ($name:ty) => {
         impl plimsoll_core::graph::Op for $name {
-            fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, plimsoll_core::graph::OpError> {
+            fn outputs(&self, inputs: &[Type]) -> Result<plimsoll_core::types::Results, plimsoll_core::graph::OpError> {
                 self.0.outputs(inputs)
             }
-            fn aliases(&self, inputs: &[Type]) -> Vec<plimsoll_core::graph::Alias> {
+            fn aliases(&self, inputs: &[Type]) -> plimsoll_core::graph::Aliases {
                 self.0.aliases(inputs)
             }
             fn accepts(&self, input: usize, ty: &Type) -> bool {
@@ -189,7 +189,7 @@ macro_rules! forward_op {
 forward_op!(Shared);
 forward_op!(SharedPlain);
 impl plimsoll_core::graph::Differentiable for Shared {
-    fn vjp(&self, cx: &mut plimsoll_core::graph::Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut plimsoll_core::graph::Vjp<'_>) -> Result<plimsoll_core::graph::InputGrads, GraphError> {
         self.0.vjp(cx)
     }
 }

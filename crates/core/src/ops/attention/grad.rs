@@ -2,16 +2,19 @@
 
 use super::operands::rows;
 use super::*;
+use crate::graph::InputGrads;
 use crate::kernels::cpu::attention::{Targets, View};
+use crate::types::Results;
+use smallvec::smallvec;
 use std::ptr;
 
 impl Differentiable for Attention {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         if self.offset {
             return Err(GraphError::Broken("attention at a position that is known at run time has no gradient".into()));
         }
         let mut inputs = cx.inputs();
-        let mut grads = vec![None; inputs.len()];
+        let mut grads = smallvec![None; inputs.len()];
         inputs.extend([cx.output(0), cx.output(1), cx.grad0()]);
         let found = cx.add(AttentionGrad(self.clone()), &inputs)?;
         grads.iter_mut().zip(found).for_each(|(grad, found)| *grad = Some(found));
@@ -25,7 +28,7 @@ impl Differentiable for Attention {
 pub(super) struct AttentionGrad(pub Attention);
 
 impl Op for AttentionGrad {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         Ok(inputs[..self.0.mask()].iter().map(Type::contiguous).collect())
     }
     fn class(&self) -> Class {

@@ -20,8 +20,9 @@ pub use crate::kernels::cpu::attention::Bias;
 use crate::kernels::cpu::attention::{self as kernel, ViewMut};
 use crate::kernels::cpu::float::Float;
 use crate::kernels::cpu::with_float;
-use crate::types::DType;
+use crate::types::{DType, Results};
 use operands::Operands;
+use smallvec::smallvec;
 
 /// Inputs: qkv (B, T, 3, H, D), or q (B, T, H, D) and kv (B, S, 2, H, D); then the tables of the bias; then a key mask
 /// i32 (B, S), 0 for padding, if there is one; then the position i64 (1), if there is an offset; then the random state
@@ -138,10 +139,10 @@ fn compute_type(dtype: DType) -> DType {
 }
 
 impl Op for Attention {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let s = self.check(inputs)?;
         let lse = Type::new(compute_type(inputs[0].dtype), &[s.batch, s.heads, s.q_len]);
-        Ok(vec![inputs[0].with_shape(&[s.batch, s.q_len, s.heads, s.head_dim]), lse])
+        Ok(smallvec![inputs[0].with_shape(&[s.batch, s.q_len, s.heads, s.head_dim]), lse])
     }
     fn class(&self) -> Class {
         if self.is_disentangled() { Class::Disentangled } else { Class::Attention }

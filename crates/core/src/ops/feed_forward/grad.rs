@@ -1,6 +1,7 @@
 //! The gradient of a feed-forward. Nothing but its inputs was kept: hidden values are computed again.
 
 use super::*;
+use crate::types::Results;
 
 /// Inputs: x, up, its bias, down, dy. Outputs: the gradients of the first four.
 #[derive(Debug, Clone, PartialEq)]
@@ -9,7 +10,7 @@ pub(super) struct FeedForwardGrad {
 }
 
 impl Op for FeedForwardGrad {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         check(inputs)?;
         match inputs.len() == 5 && inputs[4].shape == inputs[0].shape {
             true => Ok(inputs[..4].iter().map(Type::contiguous).collect()),

@@ -6,8 +6,11 @@ mod cuda;
 mod grad;
 
 use super::*;
+use crate::graph::InputGrads;
 use crate::kernels::cpu::with_float;
+use crate::types::Results;
 use grad::FeedForwardGrad;
+use smallvec::smallvec;
 
 /// `y = act(x · Wᵤᵀ + bᵤ) · W_dᵀ + b_d`. Inputs: x (N, D), up (H, D) and its bias (H), down (D, H) and its bias (D).
 #[derive(Debug, Clone, PartialEq)]
@@ -79,10 +82,10 @@ fn check(inputs: &[Type]) -> Result<Sizes, OpError> {
 }
 
 impl Op for FeedForward {
-    fn outputs(&self, inputs: &[Type]) -> Result<Vec<Type>, OpError> {
+    fn outputs(&self, inputs: &[Type]) -> Result<Results, OpError> {
         let sizes = check(inputs)?;
         match inputs {
-            [x, _, _, _, bias] if bias.shape[..] == [sizes.width] => Ok(vec![x.contiguous()]),
+            [x, _, _, _, bias] if bias.shape[..] == [sizes.width] => Ok(smallvec![x.contiguous()]),
             _ => OpError::new(format!("a feed-forward of {} takes a second bias of {}", inputs[0], sizes.width)),
         }
     }
@@ -110,7 +113,7 @@ impl Op for FeedForward {
 }
 
 impl Differentiable for FeedForward {
-    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<Vec<Option<ValueId>>, GraphError> {
+    fn vjp(&self, cx: &mut Vjp<'_>) -> Result<InputGrads, GraphError> {
         let (dy, width) = (cx.grad0(), cx.graph.shape(cx.input(4)).to_vec());
         let inputs = [cx.input(0), cx.input(1), cx.input(2), cx.input(3), dy];
         let grads = cx.add(FeedForwardGrad { activation: self.activation }, &inputs)?;

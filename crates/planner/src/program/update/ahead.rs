@@ -4,7 +4,7 @@
 //! How far ahead is said in bytes. A fetch stands behind the update that makes room for it (its gate), and before the one
 //! after that: an order by what is ready is then the order here, and nothing lies on the device longer than that.
 
-use super::{Job, PIECE_BYTES, Rule, Stretch, Update};
+use super::{Job, Moments, PIECE_BYTES, Rule, Stretch, Update};
 use plimsoll_core::graph::{Graph, GraphError, ValueId};
 use std::collections::VecDeque;
 
@@ -76,7 +76,7 @@ struct Unit {
 struct Line<'u, 's> {
     update: &'u Update<'s>,
     rules: Vec<Rule>,
-    fetched: VecDeque<(Unit, Vec<ValueId>)>,
+    fetched: VecDeque<(Unit, Moments)>,
     bytes: usize,
     /// What the last update wrote.
     gate: Option<ValueId>,
