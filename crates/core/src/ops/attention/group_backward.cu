@@ -216,14 +216,15 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
         for (int p = 0; p < FAR / 16; p++) take_four(query_delta[p], column.delta, p, lane);
 #pragma unroll
         for (int m = 0; m < FAR / 2; m++) s[m] = power_of_2(s[m] * scale_2 + shift[m / 8][m % 8 / 4 * 2 + m % 2]);
+        // Who gave this place back has computed the gradients of queries two tiles before. It is asked for here because the
+        // compiler moves no exponential past the branch in it: otherwise all of them would wait for the products too.
+        notes.slopes.claim(n);
         wait_products<0>();
         pin(slopes);
 #pragma unroll
         for (int m = 0; m < FAR / 2; m++)
             slopes[m] = s[m] * (slopes[m] - query_delta[m / 8][m % 8 / 4 * 2 + m % 2]);
         hold(slope_weights, slopes), hold(weights, s);
-        // Who gave this place back has computed the gradients of queries two tiles before.
-        notes.slopes.claim(n);
         put_turned(turned + n % 2 * TURNED_BYTES, slope_weights, lane);
         publish();
         __syncwarp();
