@@ -116,14 +116,15 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
             for (int n = 0; n < count; n++) {
                 int i0 = tile_of(n) * FAR, c = threadIdx.x % COPIERS, i = i0 + c;
                 u32 to = tiles + n % PLACES * 2 * TILE_BYTES(FAR);
+                // Read before the place is free. Queries past the last one are shifted by ∞: their weights are 0.
+                float its_lse = i < q_len ? saved_lse(lse[statistics + i]) : INFINITY;
+                float its_delta = i < q_len ? delta[statistics + i] : 0.0f;
                 notes.tiles.claim(n);
                 query_copier.start_heads(to, i0, q_len);
                 dout_copier.start_heads(to + TILE_BYTES(FAR), i0, q_len);
                 notes.tiles.hand_over_copies(n);
                 Column& column = notes.columns[n % PLACES];
-                // Queries past the last one are shifted by ∞: their weights are 0.
-                column.shift[c] = -LOG2E * (i < q_len ? saved_lse(lse[statistics + i]) : INFINITY);
-                column.delta[c] = i < q_len ? delta[statistics + i] : 0.0f;
+                column.shift[c] = -LOG2E * its_lse, column.delta[c] = its_delta;
                 notes.tiles.hand_over(n);
             }
             close_copies();
