@@ -3,7 +3,7 @@
 // a tile's queries is added to sums in memory after that of the keys before: in the same order every time.
 //
 // While one group computes weights and slopes, the products of the other run: a group starts all that it can at once, and
-// waits for the other's slopes a tile later only.
+// waits for the other's slopes a tile later only. Scores are started in turn, so that neither gets ahead by more than a tile.
 
 #define PLACES 2
 // Of the group that brings, the first two warps copy, with a query of a tile to a thread; the others add what was found for
@@ -189,6 +189,7 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
         if (threadIdx.x % 32 == 0) notes.staged.hand_over(n);
     };
     notes.own.await(0);
+    if (group == GROUPS - 1) pass_turn(group);
 #pragma unroll 1
     for (int n = 0; together(n < count); n++) {
         int i0 = tile_of(n) * FAR;
@@ -201,11 +202,13 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
         float shift[FAR / 16][4], query_delta[FAR / 16][4];
 #pragma unroll
         for (int p = 0; p < FAR / 16; p++) take_four(shift[p], column.shift, p, lane);
+        await_turn(group);
         open_products();
         start_scores<OWN, FAR>(s, own_keys, queries);
         close_products();
         start_scores<OWN, FAR>(slopes, own_values, douts);
         close_products();
+        pass_turn(group);
         wait_products<1>();
         pin(s);
         if (together(i0 < latest)) {
