@@ -3,7 +3,7 @@
 // a tile's queries is added to sums in memory after that of the keys before: in the same order every time.
 //
 // While one group computes weights and slopes, the products of the other run: a group starts all that it can at once, and
-// waits for the other's slopes a tile later only.
+// waits for the other's slopes a tile later only. Scores are started in turn, so that neither gets ahead by more than a tile.
 
 #define PLACES 2
 // Of the group that brings, the first two warps copy, with a query of a tile to a thread; the others add what was found for
@@ -116,14 +116,15 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
             for (int n = 0; n < count; n++) {
                 int i0 = tile_of(n) * FAR, c = threadIdx.x % COPIERS, i = i0 + c;
                 u32 to = tiles + n % PLACES * 2 * TILE_BYTES(FAR);
+                // Read before the place is free. Queries past the last one are shifted by ∞: their weights are 0.
+                float its_lse = i < q_len ? saved_lse(lse[statistics + i]) : INFINITY;
+                float its_delta = i < q_len ? delta[statistics + i] : 0.0f;
                 notes.tiles.claim(n);
                 query_copier.start_heads(to, i0, q_len);
                 dout_copier.start_heads(to + TILE_BYTES(FAR), i0, q_len);
                 notes.tiles.hand_over_copies(n);
                 Column& column = notes.columns[n % PLACES];
-                // Queries past the last one are shifted by ∞: their weights are 0.
-                column.shift[c] = -LOG2E * (i < q_len ? saved_lse(lse[statistics + i]) : INFINITY);
-                column.delta[c] = i < q_len ? delta[statistics + i] : 0.0f;
+                column.shift[c] = -LOG2E * its_lse, column.delta[c] = its_delta;
                 notes.tiles.hand_over(n);
             }
             close_copies();
@@ -188,6 +189,7 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
         if (threadIdx.x % 32 == 0) notes.staged.hand_over(n);
     };
     notes.own.await(0);
+    if (group == GROUPS - 1) pass_turn(group);
 #pragma unroll 1
     for (int n = 0; together(n < count); n++) {
         int i0 = tile_of(n) * FAR;
@@ -200,11 +202,13 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
         float shift[FAR / 16][4], query_delta[FAR / 16][4];
 #pragma unroll
         for (int p = 0; p < FAR / 16; p++) take_four(shift[p], column.shift, p, lane);
+        await_turn(group);
         open_products();
         start_scores<OWN, FAR>(s, own_keys, queries);
         close_products();
         start_scores<OWN, FAR>(slopes, own_values, douts);
         close_products();
+        pass_turn(group);
         wait_products<1>();
         pin(s);
         if (together(i0 < latest)) {
@@ -216,14 +220,15 @@ extern "C" __global__ void __launch_bounds__(ALL_THREADS, RESIDENT)
         for (int p = 0; p < FAR / 16; p++) take_four(query_delta[p], column.delta, p, lane);
 #pragma unroll
         for (int m = 0; m < FAR / 2; m++) s[m] = power_of_2(s[m] * scale_2 + shift[m / 8][m % 8 / 4 * 2 + m % 2]);
+        // Who gave this place back has computed the gradients of queries two tiles before. It is asked for here because the
+        // compiler moves no exponential past the branch in it: otherwise all of them would wait for the products too.
+        notes.slopes.claim(n);
         wait_products<0>();
         pin(slopes);
 #pragma unroll
         for (int m = 0; m < FAR / 2; m++)
             slopes[m] = s[m] * (slopes[m] - query_delta[m / 8][m % 8 / 4 * 2 + m % 2]);
         hold(slope_weights, slopes), hold(weights, s);
-        // Who gave this place back has computed the gradients of queries two tiles before.
-        notes.slopes.claim(n);
         put_turned(turned + n % 2 * TURNED_BYTES, slope_weights, lane);
         publish();
         __syncwarp();
