@@ -118,7 +118,7 @@ pub(super) fn parse_tokenizer(file: &Path, json: &str) -> Result<(Tokenizer, usi
     if charsmaps(json.as_bytes()).any(is_torn) {
         return Err(refused("its precompiled_charsmap is shorter than it says".into()));
     }
-    // Of a text: what reads it from bytes would be compiled here anew, a fifth of this crate's code.
+    // Of a text: what reads it from bytes would be compiled here anew, a quarter of this crate's code.
     let mut tokenizer =
         guarded(|| json.parse::<Tokenizer>()).map_err(refused)?.map_err(|error| refused(error.to_string()))?;
     // Sequences are cut and padded here, not by the tokenizer.

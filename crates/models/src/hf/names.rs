@@ -11,17 +11,21 @@ pub fn is_scalar(name: &str) -> bool {
 
 /// The tensors that a parameter packs along its first dimension: `a.{q,k}.w` → `a.q.w`, `a.k.w`.
 pub fn expand(parameter: &str) -> Vec<String> {
-    let braces = parameter.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)));
-    match braces {
+    match braces(parameter) {
         None => vec![parameter.into()],
         Some((before, (list, after))) => list.split(',').map(|part| format!("{before}{part}{after}")).collect(),
     }
 }
 
-/// How many there are of them.
+/// How many tensors a parameter packs.
 pub fn packed_in(parameter: &str) -> usize {
-    let list = parameter.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
-    list.map_or(1, |(list, _)| list.split(',').count())
+    braces(parameter).map_or(1, |(_, (list, _))| list.split(',').count())
+}
+
+/// What stands before, in and behind a name's braces.
+fn braces(parameter: &str) -> Option<(&str, (&str, &str))> {
+    let (before, rest) = parameter.split_once('{')?;
+    Some((before, rest.split_once('}')?))
 }
 
 /// Names under which a file may hold the tensor `name`, the most usual first.
@@ -72,6 +76,7 @@ mod tests {
         assert_eq!(expand("a.{q,k,v}.w"), ["a.q.w", "a.k.w", "a.v.w"]);
         assert_eq!(expand("a.w"), ["a.w"]);
         assert_eq!(expand("a.{w"), ["a.{w"]);
+        assert!(["a.{q,k,v}.w", "a.w", "a.{w"].iter().all(|name| packed_in(name) == expand(name).len()));
     }
 
     #[test]
