@@ -27,13 +27,20 @@ pub(crate) fn modules(kernels: &HashMap<Kernel, Need>) -> Vec<Module> {
     modules
 }
 
-/// Enough of them, sorted as above, to see every kernel with every combination of element types, every choice that a
-/// macro makes, and of all that the variant that asks for most.
+/// Enough of them, sorted as above: of every kernel with every combination of element types the variant that asks for
+/// most, and of every choice of a macro that is in none of these the one that asks for least, which takes the least time.
 pub(crate) fn covering(modules: Vec<Module>) -> Vec<Module> {
     let mut seen = BTreeSet::new();
     // Counted, because all are to be put among the seen, not only the first that is new.
-    let mut adds = |module: &Module| module.traits().into_iter().filter(|one| seen.insert(one.clone())).count() > 0;
-    modules.into_iter().filter(|module| adds(module)).collect()
+    let mut adds = |traits: Vec<String>| traits.into_iter().filter(|one| seen.insert(one.clone())).count() > 0;
+    let mut is_chosen: Vec<bool> = modules.iter().map(|module| adds(module.launches())).collect();
+    for (module, _) in modules.iter().zip(&is_chosen).filter(|(_, is_chosen)| **is_chosen) {
+        adds(module.choices());
+    }
+    for (module, is_chosen) in modules.iter().zip(&mut is_chosen).rev() {
+        *is_chosen |= adds(module.choices());
+    }
+    modules.into_iter().zip(is_chosen).filter_map(|(module, is_chosen)| is_chosen.then_some(module)).collect()
 }
 
 /// The modules, by their places, that have a kernel for this architecture that none before them has.
@@ -69,16 +76,24 @@ impl Module {
         }
     }
 
-    /// What makes it worth compiling, as text.
-    fn traits(&self) -> Vec<String> {
-        let (source, defines) = (self.kernel.source, &self.kernel.defines);
-        let types: Vec<&str> = defines.iter().map(|(_, value)| value.as_str()).filter(|value| is_type(value)).collect();
+    /// Its kernels with their element types, as text.
+    fn launches(&self) -> Vec<String> {
+        let values = self.kernel.defines.iter().map(|(_, value)| value.as_str());
+        let types: Vec<&str> = values.filter(|value| is_type(value)).collect();
         // A variant that only some architectures launch does not stand for those that the others do.
         let kernels = self.launched.iter().map(|(entry, need)| format!("{entry} {types:?} {:?}", need.archs()));
-        let choices = defines.iter().filter(|(_, value)| is_choice(value)).map(|(key, value)| format!("{key}={value}"));
-        // The same file may have other headers in front of it.
-        let here = format!("{} {}", source.name, source.text.len());
-        kernels.chain(choices).map(|one| format!("{here} {one}")).collect()
+        kernels.map(|one| format!("{} {one}", self.file())).collect()
+    }
+
+    /// What its macros choose, as text.
+    fn choices(&self) -> Vec<String> {
+        let choices = self.kernel.defines.iter().filter(|(_, value)| is_choice(value));
+        choices.map(|(key, value)| format!("{} {key}={value}", self.file())).collect()
+    }
+
+    /// The same file may have other headers in front of it.
+    fn file(&self) -> String {
+        format!("{} {}", self.kernel.source.name, self.kernel.source.text.len())
     }
 }
 
