@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::order;
 use crate::samplers::random;
 use crate::space::Distribution;
-use crate::trial::{Direction, State, Trial};
+use crate::trial::{Direction, Param, State, Trial};
 
 /// The share of trials that counts as good.
 const GOOD: f64 = 0.1;
@@ -18,7 +19,7 @@ const PLACES: usize = 50;
 pub(crate) fn importances(trials: &[Arc<Trial>], directions: &[Direction], objective: usize) -> BTreeMap<String, f64> {
     let mut ranked: Vec<(f64, &Arc<Trial>)> =
         trials.iter().filter_map(|trial| ranked(trial, directions, objective)).collect();
-    ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
+    order::sort_by(&mut ranked, |a, b| a.0.total_cmp(&b.0));
     let good = ((GOOD * ranked.len() as f64).ceil() as usize).max(2);
     if ranked.len() < 2 * good {
         return BTreeMap::new();
@@ -26,10 +27,10 @@ pub(crate) fn importances(trials: &[Arc<Trial>], directions: &[Direction], objec
     let trials: Vec<&Trial> = ranked.iter().map(|(_, trial)| trial.as_ref()).collect();
     let shared =
         trials[0].params.iter().filter(|(name, _)| trials.iter().all(|trial| trial.params.contains_key(*name)));
-    let raw: BTreeMap<String, f64> = shared
-        .map(|(name, param)| (name.clone(), divergence(name, &param.distribution, &trials[..good], &trials)))
-        .collect();
-    normalized(raw)
+    let importance = |(name, param): (&String, &Param)| {
+        (name.clone(), divergence(name, &param.distribution, &trials[..good], &trials))
+    };
+    normalized(order::map(shared.map(importance)))
 }
 
 fn ranked<'a>(trial: &'a Arc<Trial>, directions: &[Direction], objective: usize) -> Option<(f64, &'a Arc<Trial>)> {
@@ -40,7 +41,7 @@ fn ranked<'a>(trial: &'a Arc<Trial>, directions: &[Direction], objective: usize)
 fn normalized(raw: BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let sum: f64 = raw.values().sum();
     let even = 1.0 / raw.len().max(1) as f64;
-    raw.into_iter().map(|(name, value)| (name, if sum > 0.0 { value / sum } else { even })).collect()
+    order::map(raw.into_iter().map(|(name, value)| (name, if sum > 0.0 { value / sum } else { even })))
 }
 
 /// The Pearson divergence of the good trials' density from that of all.

@@ -11,6 +11,7 @@ mod groups;
 mod hypervolume;
 pub mod importance;
 mod json;
+mod order;
 pub mod pareto;
 pub mod pruners;
 pub mod report;

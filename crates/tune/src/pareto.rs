@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use crate::order;
 use crate::trial::{Direction, State, Trial};
 
 /// The complete, feasible trials that no other beats in one objective without losing in another.
@@ -30,7 +31,7 @@ pub(crate) fn losses(trials: &[Arc<Trial>], directions: &[Direction]) -> Vec<Vec
 /// different points; all behind them share one rank.
 pub(crate) fn ranks(losses: &[Vec<f64>], needed: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..losses.len()).collect();
-    order.sort_by(|a, b| lexicographic(&losses[*a], &losses[*b]));
+    order::sort_by(&mut order, |a, b| lexicographic(&losses[*a], &losses[*b]));
     let mut unique: Vec<usize> = order.clone();
     unique.dedup_by(|a, b| losses[*a] == losses[*b]);
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::attributes::{CONTINUES, PRUNED_BECAUSE};
 use crate::error::{Error, Result};
 use crate::json::Json;
+use crate::order;
 use crate::pareto;
 use crate::pruners::{NoPruner, Pruner};
 use crate::rng::{Rng, mixed};
@@ -276,7 +277,7 @@ impl Study {
             let parameter = self.space.get(&name)?;
             Some((name, parameter.distribution.external(internal)))
         };
-        self.fixed_point(trial).into_iter().filter_map(of).collect()
+        order::map(self.fixed_point(trial).into_iter().filter_map(of))
     }
 
     /// Claims the first waiting trial that no other worker is faster to get.
@@ -517,7 +518,7 @@ impl Study {
 
     fn asked(&mut self, id: TrialId) -> Result<Asked> {
         let trial = self.trial(id)?;
-        let params = trial.params.iter().map(|(name, param)| (name.clone(), param.value())).collect();
+        let params = order::map(trial.params.iter().map(|(name, param)| (name.clone(), param.value())));
         Ok(Asked { id, number: trial.number, params, reached: trial.last_step() })
     }
 
@@ -526,7 +527,7 @@ impl Study {
             let distribution = self.space.get(name)?.distribution.clone();
             Some((name.clone(), Param { internal: *internal, distribution }))
         };
-        point.iter().filter_map(param).collect()
+        order::map(point.iter().filter_map(param))
     }
 
     fn check_value(&self, name: &str, value: &Value) -> Result<()> {

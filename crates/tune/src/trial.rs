@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::json::Json;
+use crate::order;
 use crate::space::{Distribution, Domain, Point, Value};
 use crate::time::Timestamp;
 
@@ -141,11 +142,11 @@ impl Trial {
     }
 
     pub fn point(&self) -> Point {
-        self.params.iter().map(|(name, param)| (name.clone(), param.internal)).collect()
+        order::map(self.params.iter().map(|(name, param)| (name.clone(), param.internal)))
     }
 
     pub(crate) fn domain(&self) -> Domain {
-        self.params.iter().map(|(name, param)| (name.clone(), param.distribution.clone())).collect()
+        order::map(self.params.iter().map(|(name, param)| (name.clone(), param.distribution.clone())))
     }
 
     /// The value of a single objective.
@@ -169,7 +170,7 @@ impl Trial {
             let name = key.strip_prefix(CONSTRAINTS)?.strip_prefix(':')?;
             Some((name.to_string(), value))
         });
-        old.chain(named).filter_map(|(name, value)| Some((name, value.as_f64()?))).collect()
+        order::map(old.chain(named).filter_map(|(name, value)| Some((name, value.as_f64()?))))
     }
 
     /// By how much all constraints together are broken.

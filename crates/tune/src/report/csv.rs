@@ -1,6 +1,7 @@
 //! A study as a table for spreadsheets: a row per trial.
 
 use super::{Plain, StudyReport, TrialReport};
+use crate::order;
 use std::collections::BTreeSet;
 
 /// Attributes that are worth a column.
@@ -10,7 +11,7 @@ const FACTS: [&str; 6] =
 impl StudyReport {
     /// Comma-separated, a header first.
     pub fn csv(&self) -> String {
-        let names: BTreeSet<&String> = self.trials.iter().flat_map(|trial| trial.params.keys()).collect();
+        let names: BTreeSet<&String> = order::set(self.trials.iter().flat_map(|trial| trial.params.keys()));
         let head = ["number", "state"].into_iter().map(String::from).chain(self.objectives.iter().cloned());
         let head = head.chain(names.iter().map(ToString::to_string));
         let head = head.chain(FACTS.map(String::from)).chain(["why".into()]);

@@ -13,6 +13,7 @@ use serde_json::Value as Plain;
 use crate::error::{Error, Result};
 use crate::importance::importances;
 use crate::json::Json;
+use crate::order;
 use crate::pareto;
 use crate::space::Value;
 use crate::storage::{self, Storage, StudyRecord};
@@ -145,7 +146,7 @@ impl TrialReport {
             number: trial.number,
             state: state_of(trial),
             values: trial.values.clone(),
-            params: params.collect(),
+            params: order::map(params),
             intermediate: trial.intermediate.clone(),
             user_attrs: plain_attributes(&trial.user_attrs),
             constraints: trial.constraints(),
@@ -228,7 +229,7 @@ fn objective_names(record: &StudyRecord) -> Vec<String> {
 }
 
 fn plain_attributes(attributes: &Attributes) -> BTreeMap<String, Plain> {
-    attributes.iter().map(|(key, value)| (key.clone(), plain(value))).collect()
+    order::map(attributes.iter().map(|(key, value)| (key.clone(), plain(value))))
 }
 
 /// As strict JSON: what is no finite number is null.

@@ -8,6 +8,7 @@ use plimsoll::{format_bytes, format_seconds};
 use super::text::shown;
 use super::{Plain, StudyReport, TrialReport};
 use crate::attributes as name;
+use crate::order;
 
 impl StudyReport {
     /// The page as HTML; no request leaves it.
@@ -95,7 +96,7 @@ impl StudyReport {
             return;
         }
         let mut sorted: Vec<(&String, &f64)> = self.importances.iter().collect();
-        sorted.sort_by(|a, b| b.1.total_cmp(a.1));
+        order::sort_by(&mut sorted, |a, b| b.1.total_cmp(a.1));
         page.section("What decides", "importance of each parameter for the first objective (PED-ANOVA)").raw("<table>");
         for (name, share) in sorted {
             let percent = 100.0 * share;
@@ -147,7 +148,7 @@ impl StudyReport {
         let x = |index: usize| 80.0 + (WIDE - 160.0) * index as f64 / axes.len() as f64;
         let mut ranked = trials.clone();
         // The best are drawn last, on top.
-        ranked.sort_by(|a, b| self.loss(b).total_cmp(&self.loss(a)));
+        order::sort_by(&mut ranked, |a, b| self.loss(b).total_cmp(&self.loss(a)));
         let count = ranked.len().max(2) as f64;
         for (place, trial) in ranked.iter().enumerate() {
             let at = |(index, axis): (usize, &Axis)| Some(format!("{:.1} {:.1}", x(index), axis.place(trial)?));
@@ -278,12 +279,12 @@ fn section(page: &mut Html, title: &str, sub: &str, svg: Option<String>) {
 
 /// Puts bars that overlap in time on top of each other, each at the lowest place that is free.
 fn stacked(mut bars: Vec<(f64, f64, f64, u64)>) -> Vec<((f64, f64, f64, u64), f64)> {
-    bars.sort_by(|a, b| a.0.total_cmp(&b.0));
+    order::sort_by(&mut bars, |a, b| a.0.total_cmp(&b.0));
     let mut placed: Vec<((f64, f64, f64, u64), f64)> = Vec::new();
     for bar in bars {
         let mut beside: Vec<(f64, f64)> =
             placed.iter().filter(|(other, _)| other.1 > bar.0).map(|(other, base)| (*base, base + other.2)).collect();
-        beside.sort_by(|a, b| a.0.total_cmp(&b.0));
+        order::sort_by(&mut beside, |a, b| a.0.total_cmp(&b.0));
         let mut base = 0.0;
         for (from, to) in beside {
             if from >= base + bar.2 {

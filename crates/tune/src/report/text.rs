@@ -1,6 +1,7 @@
 //! A study for the terminal.
 
 use super::{Plain, StudyReport, TrialReport};
+use crate::order;
 use plimsoll::format_seconds;
 use plimsoll::page::{Side, Table};
 
@@ -46,7 +47,7 @@ impl StudyReport {
             return String::new();
         }
         let mut sorted: Vec<(&String, &f64)> = self.importances.iter().collect();
-        sorted.sort_by(|a, b| b.1.total_cmp(a.1));
+        order::sort_by(&mut sorted, |a, b| b.1.total_cmp(a.1));
         let mut table = Table::new(&[("what decides", Side::Left), ("share", Side::Right)]);
         sorted.iter().for_each(|(name, share)| table.row([name.to_string(), format!("{:.0} %", 100.0 * **share)]));
         table.to_text() + "\n"
@@ -58,7 +59,7 @@ impl StudyReport {
         let mut table = Table::new(&[&columns[..], &more[..]].concat());
         let mut trials: Vec<&TrialReport> = self.trials.iter().collect();
         if !all {
-            trials.sort_by(|a, b| self.rank(a).total_cmp(&self.rank(b)).then(a.number.cmp(&b.number)));
+            order::sort_by(&mut trials, |a, b| self.rank(a).total_cmp(&self.rank(b)).then(a.number.cmp(&b.number)));
         }
         let count = if all { trials.len() } else { SHOWN };
         trials.iter().take(count).for_each(|trial| table.row(cells(trial)));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{History, Sampler, Suggestion, random};
 use crate::json::Json;
+use crate::order;
 use crate::rng::Rng;
 use crate::space::{Distribution, Parameter, Point, Space};
 use crate::trial::{State, Trial};
@@ -87,7 +88,7 @@ fn ranked(generation: i64, history: &History, numeric: &[&Parameter]) -> Vec<Vec
     let mut points: Vec<(f64, Vec<f64>)> = members
         .filter_map(|trial| Some((direction.loss(trial.value()?) + infeasible(trial), shares(trial)?)))
         .collect();
-    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    order::sort_by(&mut points, |a, b| a.0.total_cmp(&b.0));
     points.into_iter().map(|(_, point)| point).collect()
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::{History, Sampler, Suggestion, random};
 use crate::json::Json;
+use crate::order;
 use crate::pareto;
 use crate::rng::Rng;
 use crate::space::{Point, Space};
@@ -138,7 +139,7 @@ fn elite(mut candidates: Vec<Arc<Trial>>, directions: &[Direction], count: usize
         let ordered = if chosen.len() + front.len() > count { by_crowding(front, &losses) } else { front };
         chosen.extend(ordered.into_iter().take(count - chosen.len()).map(|index| feasible[index].clone()));
     }
-    broken.sort_by(|a, b| a.violation().total_cmp(&b.violation()));
+    order::sort_by(&mut broken, |a, b| a.violation().total_cmp(&b.violation()));
     chosen.extend(broken.into_iter().take(count - chosen.len()));
     chosen
 }
@@ -146,16 +147,16 @@ fn elite(mut candidates: Vec<Arc<Trial>>, directions: &[Direction], count: usize
 /// A front with its loneliest points first.
 fn by_crowding(mut front: Vec<usize>, losses: &[Vec<f64>]) -> Vec<usize> {
     let objectives = front.first().map_or(0, |index| losses[*index].len());
-    let mut room: BTreeMap<usize, f64> = front.iter().map(|index| (*index, 0.0)).collect();
+    let mut room: BTreeMap<usize, f64> = order::map(front.iter().map(|index| (*index, 0.0)));
     #[expect(clippy::needless_range_loop, reason = "it runs over columns, and each row is indexed by the front")]
     for objective in 0..objectives {
-        front.sort_by(|a, b| losses[*a][objective].total_cmp(&losses[*b][objective]));
+        order::sort_by(&mut front, |a, b| losses[*a][objective].total_cmp(&losses[*b][objective]));
         let values: Vec<f64> = front.iter().map(|index| losses[*index][objective]).collect();
         for (index, gap) in front.iter().zip(gaps(&values)) {
             *room.entry(*index).or_default() += gap;
         }
     }
-    front.sort_by(|a, b| room[b].total_cmp(&room[a]));
+    order::sort_by(&mut front, |a, b| room[b].total_cmp(&room[a]));
     front
 }
 

@@ -12,6 +12,7 @@ pub use distribution::Distribution;
 pub use value::Value;
 
 use crate::error::{Error, Result};
+use crate::order;
 
 /// Internal numbers by parameter name: what a sampler suggests.
 pub type Point = BTreeMap<String, f64>;
@@ -94,7 +95,7 @@ impl Space {
     /// The parameters that always matter, by name.
     pub fn domain(&self) -> Domain {
         let always = self.parameters.iter().filter(|parameter| parameter.when.is_empty());
-        always.map(|parameter| (parameter.name.clone(), parameter.distribution.clone())).collect()
+        order::map(always.map(|parameter| (parameter.name.clone(), parameter.distribution.clone())))
     }
 
     /// Goes through the parameters in order, asking `choose` for each that matters given the values before it.

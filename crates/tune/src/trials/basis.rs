@@ -1,6 +1,7 @@
 //! What every trial of a study has in common: its recipe outside of what is searched. A study that goes on with another
 //! one compares what cannot be compared, and says so.
 
+use crate::order;
 use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll::search::Search;
@@ -13,7 +14,7 @@ const TOLD: usize = 5;
 /// In words, what another text of a recipe says of keys that the search does not move; none where that is nothing.
 pub(super) fn changed(before: &str, now: &str, search: &Search) -> Option<String> {
     let (before, now) = (by_key(before), by_key(now));
-    let keys: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+    let keys: BTreeSet<&String> = order::set(before.keys().chain(now.keys()));
     let counts = |key: &&&String| {
         let indifferent = INDIFFERENT.iter().any(|start| key.starts_with(start));
         !indifferent && !search.moves(key) && before.get(**key) != now.get(**key)

@@ -11,6 +11,7 @@ use super::plans::{Asked, Outlook, Plans, key_of};
 use super::space::{space_of, values_of};
 use super::trainings::Lesson;
 use crate::error::Result;
+use crate::order;
 use crate::rng::Rng;
 use crate::samplers::random;
 use crate::space::{Point, Space};
@@ -97,7 +98,7 @@ fn combination(plans: &Plans, search: &Search, space: &Space, point: &Point) -> 
         let parameter = space.get(name)?;
         Some((name.clone(), parameter.distribution.external(*internal)))
     };
-    let values = values_of(&point.iter().filter_map(value).collect());
+    let values = values_of(&order::map(point.iter().filter_map(value)));
     let settings = search.settings(&values);
     let recipe = plans.recipe(&settings).map_err(|error| error.to_string());
     let asked = recipe.as_ref().ok().map(|recipe| Asked::of(search, &values, recipe));
@@ -130,7 +131,7 @@ fn indifferent(plans: &Plans, search: &Search, space: &Space, device: &Device) -
         let keys = (key_at(&parameter.name, low), key_at(&parameter.name, high));
         keys.0.is_some() && keys.0 == keys.1
     };
-    candidates.filter(stays).map(|parameter| (parameter.name.clone(), parameter.distribution.bounds().0)).collect()
+    order::map(candidates.filter(stays).map(|parameter| (parameter.name.clone(), parameter.distribution.bounds().0)))
 }
 
 /// Values that are looked at one by one in any case.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use plimsoll::search::{Objective, Parameter, PrunerName, Range, SamplerName, Scalar, Search, Values};
 
 use crate::error::Result;
+use crate::order;
 use crate::pruners::{Asha, Hyperband, Median, NoPruner, Patience, Pruner};
 use crate::samplers::{BruteForce, CmaEs, Grid, Nsga2, Random, Sampler, Sobol, Tpe};
 use crate::space::{Condition, Distribution, Space, Value};
@@ -76,12 +77,12 @@ pub(super) fn values_of(params: &BTreeMap<String, Value>) -> Values {
         Value::Text(text) => Scalar::Text(text.clone()),
         Value::Null => Scalar::Text(String::new()),
     };
-    params.iter().map(|(name, value)| (name.clone(), scalar(value))).collect()
+    order::map(params.iter().map(|(name, value)| (name.clone(), scalar(value))))
 }
 
 /// Values that are to be tried, as a study takes them.
 pub(super) fn enqueued(values: &Values) -> BTreeMap<String, Value> {
-    values.iter().map(|(name, scalar)| (name.clone(), value_of(scalar))).collect()
+    order::map(values.iter().map(|(name, scalar)| (name.clone(), value_of(scalar))))
 }
 
 /// Which way each objective is better.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::json::Json;
+use crate::order;
 use crate::space::Distribution;
 use crate::storage::{StudyId, StudyRecord};
 use crate::time::Timestamp;
@@ -181,8 +182,8 @@ impl Replay {
         trial.completed = moment(line, "datetime_complete")?;
         let single = line.get("value").and_then(Json::as_f64).map(|value| vec![value]);
         trial.values = values(line)?.or(single);
-        trial.user_attrs = object(line, "user_attrs").iter().cloned().collect();
-        trial.system_attrs = object(line, "system_attrs").iter().cloned().collect();
+        trial.user_attrs = order::map(object(line, "user_attrs").iter().cloned());
+        trial.system_attrs = order::map(object(line, "system_attrs").iter().cloned());
         trial.intermediate = reports(line)?;
         let distributions = line.get("distributions");
         for (name, internal) in object(line, "params") {

@@ -8,6 +8,7 @@ use plimsoll::search::SamplerName;
 
 use super::Coordinator;
 use crate::error::{Error, Result};
+use crate::order;
 use crate::space::Value;
 use crate::study::{Asked, Study};
 use crate::trial::{State, Trial};
@@ -27,7 +28,7 @@ impl Coordinator {
                 let parameter = self.study.space().get(name)?;
                 Some((name.clone(), parameter.distribution.external(*internal)))
             };
-            let values: BTreeMap<String, Value> = suggestion.point.iter().filter_map(of).collect();
+            let values: BTreeMap<String, Value> = order::map(suggestion.point.iter().filter_map(of));
             match self.study.put_in_line(&values) {
                 Err(Error::StudyFull) => break,
                 made => made?,
@@ -50,7 +51,7 @@ impl Coordinator {
             line.push((self.predicted(&trial)?, trial));
         }
         // Equal ones stay in their order.
-        line.sort_by(|a, b| b.0.total_cmp(&a.0));
+        order::sort_by(&mut line, |a, b| b.0.total_cmp(&a.0));
         for (_, trial) in line {
             if let Some(asked) = self.study.claim(&trial)? {
                 self.lengths.remove(&trial.id);

@@ -12,6 +12,7 @@ use super::{Coordinator, Running, Watcher, waits};
 use crate::attributes as name;
 use crate::error::{Error, Result};
 use crate::json::Json;
+use crate::order;
 use crate::space::Point;
 use crate::study::{Asked, Outcome, Study};
 use crate::trial::{Attributes, State, Trial};
@@ -148,7 +149,7 @@ impl Coordinator {
             let parameter = self.study.space().get(name)?;
             Some((name.clone(), parameter.distribution.external(*internal)))
         };
-        values_of(&point.iter().filter_map(value).collect())
+        values_of(&order::map(point.iter().filter_map(value)))
     }
 
     /// Plans: in a trial's share of the memory if that is enough, else in more of it.
@@ -426,7 +427,7 @@ impl OomConfig {
 
 fn attributes_of(prospect: &Prospect) -> Attributes {
     let outlook = &prospect.outlook;
-    let mut attributes: Attributes = prospect.lesson.attributes().into_iter().collect();
+    let mut attributes: Attributes = order::map(prospect.lesson.attributes());
     let adapted = prospect.adapted.as_deref().map_or(Json::Bool(false), Json::from);
     attributes.extend([
         (name::PEAK_MEMORY_GB.to_string(), Json::Float(outlook.peak_bytes as f64 / 1e9)),

@@ -11,6 +11,7 @@ use super::Coordinator;
 use crate::attributes as name;
 use crate::error::Result;
 use crate::json::Json;
+use crate::order;
 use crate::trial::{Direction, State, Trial};
 
 /// A thread that removes folders; dropping it waits until all are gone.
@@ -69,7 +70,7 @@ fn superfluous(trials: &[Arc<Trial>], direction: Direction, keep: usize, front: 
     let complete = trials.iter().filter(|trial| trial.state == State::Complete);
     let mut ranked: Vec<(f64, u64)> =
         complete.filter_map(|trial| Some((direction.loss(trial.value()?), trial.number))).collect();
-    ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    order::sort_by(&mut ranked, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let leaders: Vec<u64> = ranked.iter().take(keep).map(|(_, number)| leader_of(trials, *number)).collect();
     let behind = ranked.iter().skip(keep).map(|(_, number)| *number);
     behind.filter(|number| !front.contains(number) && !leaders.contains(number)).collect()
