@@ -14,9 +14,14 @@ pub fn input_bytes(graph: &Graph) -> usize {
     data.map(|value| aligned(value.ty.span_bytes())).fold(0, usize::saturating_add)
 }
 
-/// Gives the phases of a step a place that the inputs of each of them fit in.
+/// Bytes of the place that the inputs of each phase of a step fit in.
+pub fn landing_bytes(phases: &[Phase]) -> usize {
+    phases.iter().map(|phase| input_bytes(&phase.graph)).max().unwrap_or(0)
+}
+
+/// Gives the phases of a step that place.
 pub fn add_landing(phases: &mut [Phase]) -> Result<(), GraphError> {
-    let bytes = phases.iter().map(|phase| input_bytes(&phase.graph)).max().unwrap_or(0);
+    let bytes = landing_bytes(phases);
     let Some(first) = phases.first_mut().filter(|_| bytes > 0) else { return Ok(()) };
     let ty = Type::new(DType::I32, &[bytes / size_of::<i32>()]);
     first.graph.resident(LANDING, ty, Component::Inputs, Init::Zeros).map(drop)

@@ -21,7 +21,7 @@ mod verify;
 
 pub use cost::{AMOUNTS, Amount, Amounts, Grain, Profile, Speedups, Work, predicted_ms};
 pub use file::{PlanFile, PlanFileError};
-pub use landing::{LANDING, add_landing, input_bytes};
+pub use landing::{LANDING, add_landing, input_bytes, landing_bytes};
 pub use layout::live_bytes;
 pub use layout::{
     Buffer, Layout, LayoutOptions, Owner, PhaseLayout, Place, Slot, Storage, lay_out, lay_out_in, lay_out_within,

@@ -5,16 +5,17 @@ use super::memo::{Memo, locked};
 use crate::choose::Pins;
 use crate::program::contrastive::REPLAY;
 use crate::program::{
-    MICRO_STEP, STEP, Settings, StepSpec, UPDATE, evaluation_phase, micro_step, phase, training_phases, update_phase,
-    writing_phases,
+    MICRO_STEP, STEP, Settings, StepSpec, UPDATE, evaluation_phase, micro_step, phase, program, program_around,
+    recomputed, training_phases, update_phase, writing_phases,
 };
 use plimsoll_core::graph::{Graph, Name, Space};
 use plimsoll_core::plan::{
-    LANDING, Ladder, LayoutOptions, Offload, Phase, PlanError, Profile, Recompute, add_landing, aligned, input_bytes,
-    live_bytes,
+    LANDING, Ladder, LayoutOptions, Offload, Phase, PlanError, Profile, Program, Recompute, aligned, input_bytes,
+    landing_bytes, live_bytes,
 };
 use plimsoll_models::families::Family;
 use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// How much faster, at most, a step may be with another loss chunk, and with a smaller micro-batch. Of 913 settings that
@@ -102,6 +103,9 @@ pub(super) struct Update {
     input_bytes: usize,
 }
 
+/// It and the micro-steps before it; with the graph of these, if it was built.
+type UpdateAndMain = (Arc<Update>, Arc<Main>, Option<Graph>);
+
 /// Settings that recompute nothing yet.
 pub(super) struct Base {
     pub resident_bytes: usize,
@@ -162,12 +166,48 @@ pub(super) struct Bases<'a> {
     timed: FxHashMap<Settings, f64>,
     /// By settings without sizes, what those need at least that did not fit somewhere.
     least: FxHashMap<Settings, Vec<Least>>,
+    drafts: Drafts,
+}
+
+/// Graphs that learn, as they were built to be measured: what is chosen need not be built again. Each takes megabytes, so
+/// only a few are kept.
+#[derive(Default)]
+struct Drafts {
+    newest: Option<(Settings, Graph)>,
+    /// The last ones that were the best so far when they were built.
+    best: VecDeque<(Settings, Graph)>,
+}
+
+impl Drafts {
+    const FEW: usize = 4;
+
+    fn add(&mut self, settings: &Settings, graph: Graph) {
+        self.newest = Some((settings.clone(), graph));
+    }
+
+    fn note_best(&mut self, settings: &Settings) {
+        self.best.extend(self.newest.take_if(|(newest, _)| newest == settings));
+        if self.best.len() > Drafts::FEW {
+            self.best.pop_front();
+        }
+    }
+
+    /// The graph of these settings as one that recomputes what `choice` says, if it was kept. It is handed out if nothing is
+    /// to be changed about it, and else stays: the next to be placed mostly differ in their recompute only.
+    fn recomputing(&mut self, settings: &Settings, choice: &Recompute) -> Result<Option<Graph>, PlanError> {
+        self.best.extend(self.newest.take());
+        let Some(at) = self.best.iter().position(|(of, _)| of == settings) else { return Ok(None) };
+        match settings.recompute == *choice {
+            true => Ok(self.best.remove(at).map(|(_, graph)| graph)),
+            false => recomputed(&self.best[at].1, choice).map(Some),
+        }
+    }
 }
 
 impl<'a> Bases<'a> {
     pub(super) fn new(task: Task<'a>, memo: &'a Memo) -> Bases<'a> {
-        let (kept, built, timed, least) = Default::default();
-        Bases { task, memo, kept, built, timed, least }
+        let (kept, built, timed, least, drafts) = Default::default();
+        Bases { task, memo, kept, built, timed, least, drafts }
     }
 
     /// The same after those with less in host memory.
@@ -284,9 +324,36 @@ impl<'a> Bases<'a> {
             || self.task.is_shared() && smaller.any(|least| least.bytes > budget)
     }
 
-    fn build(&self, settings: &Settings) -> Result<Base, PlanError> {
-        let training = self.memo.trainings.get(self.task.shared(settings), || self.training(settings))?;
+    fn build(&mut self, settings: &Settings) -> Result<Base, PlanError> {
+        let mut draft = None;
+        let training = self.memo.trainings.get(self.task.shared(settings), || {
+            let (training, graph) = self.training(settings)?;
+            draft = graph;
+            Ok(training)
+        })?;
+        if let Some(graph) = draft {
+            self.drafts.add(settings, graph);
+        }
         self.base_of(settings, training)
+    }
+
+    /// None are better so far: they may be chosen.
+    pub(super) fn note_best(&mut self, settings: &Settings) {
+        self.drafts.note_best(settings);
+    }
+
+    /// The program of `settings`, which differ from those of a base, `plain`, in what is recomputed only.
+    pub(super) fn program(
+        &mut self,
+        plain: &Settings,
+        settings: &Settings,
+        spec: &StepSpec,
+    ) -> Result<Program, PlanError> {
+        let family = self.task.family;
+        match self.drafts.recomputing(plain, &settings.recompute)? {
+            Some(graph) => program_around(graph, family, spec, settings),
+            None => program(family, spec, settings),
+        }
     }
 
     fn base_of(&self, settings: &Settings, training: Arc<Training>) -> Result<Base, PlanError> {
@@ -305,33 +372,33 @@ impl<'a> Bases<'a> {
         })
     }
 
-    fn training(&self, settings: &Settings) -> Result<Training, PlanError> {
+    /// With the graph that learns, if it is a single one.
+    fn training(&self, settings: &Settings) -> Result<(Training, Option<Graph>), PlanError> {
         let whole = || self.training_of(training_phases(self.task.family, self.task.spec, settings)?);
         if !self.task.is_shared() || settings.accumulation == 1 {
             return whole();
         }
-        let (update, main) = self.update_and_main(settings)?;
+        let (update, main, micro) = self.update_and_main(settings)?;
         if update.input_bytes > main.input_bytes {
             return whole();
         }
-        Ok(Training { rest: update.needs.clone(), main })
+        Ok((Training { rest: update.needs.clone(), main }, micro))
     }
 
     /// The update behind micro-steps is the same for every size of them, and they are whether or not it comes from the
     /// host.
-    fn update_and_main(&self, settings: &Settings) -> Result<(Arc<Update>, Arc<Main>), PlanError> {
+    fn update_and_main(&self, settings: &Settings) -> Result<UpdateAndMain, PlanError> {
         let offload = Offload { optimizer: false, ..settings.offload };
         let keys = (sizeless(settings), Settings { offload, ..self.task.shared(settings) });
         if let (Some(update), Some(main)) = (self.memo.updates.known(&keys.0), self.memo.mains.known(&keys.1)) {
-            return Ok((update, main));
+            return Ok((update, main, None));
         }
         let micro = micro_step(self.task.family, self.task.spec, settings)?;
         let update = self.memo.updates.get(keys.0, || self.update(&micro, settings))?;
-        let mut phases = vec![phase(MICRO_STEP, micro, settings.accumulation)];
-        if self.task.spec.lands_inputs {
-            add_landing(&mut phases)?;
-        }
-        Ok((update, self.memo.mains.get(keys.1, || self.main(&phases[0]))?))
+        let phase = [phase(MICRO_STEP, micro, settings.accumulation)];
+        let main = self.memo.mains.get(keys.1, || self.main(&phase[0], landing_bytes(&phase)))?;
+        let [Phase { graph, .. }] = phase;
+        Ok((update, main, Some(graph)))
     }
 
     fn update(&self, micro: &Graph, settings: &Settings) -> Result<Update, PlanError> {
@@ -339,17 +406,23 @@ impl<'a> Bases<'a> {
         Ok(Update { input_bytes: input_bytes(&update[0].graph), needs: Arc::new(self.needs(&update)?) })
     }
 
-    fn training_of(&self, phases: Vec<Phase>) -> Result<Training, PlanError> {
+    fn training_of(&self, phases: Vec<Phase>) -> Result<(Training, Option<Graph>), PlanError> {
+        let landing_bytes = landing_bytes(&phases);
         let is_main = |phase: &Phase| [STEP, MICRO_STEP, REPLAY].contains(&&*phase.name);
-        let (main, rest): (Vec<Phase>, Vec<Phase>) = phases.into_iter().partition(is_main);
-        let main = main.last().ok_or_else(|| PlanError::Broken("the program has no backward pass".into()))?;
-        Ok(Training { rest: Arc::new(self.needs(&rest)?), main: Arc::new(self.main(main)?) })
+        let (mut main, rest): (Vec<Phase>, Vec<Phase>) = phases.into_iter().partition(is_main);
+        let main = main.pop().ok_or_else(|| PlanError::Broken("the program has no backward pass".into()))?;
+        let rest = Arc::new(self.needs(&rest)?);
+        let training = Training { rest, main: Arc::new(self.main(&main, landing_bytes)?) };
+        Ok((training, (main.name != REPLAY).then_some(main.graph)))
     }
 
-    fn main(&self, phase: &Phase) -> Result<Main, PlanError> {
+    fn main(&self, phase: &Phase, landing_bytes: usize) -> Result<Main, PlanError> {
         let ladder = self.ladder(&phase.graph)?;
         let mut own = Needs::default();
         own.add_residents(&phase.graph);
+        if self.task.spec.lands_inputs && landing_bytes > 0 {
+            own.residents.insert(LANDING.into(), landing_bytes);
+        }
         let nodes = ladder.seconds();
         let seconds = nodes + self.task.profile.start_seconds(&phase.graph, nodes);
         let (nodes, ladder, input_bytes) = (ladder.nodes(), Mutex::new(ladder), input_bytes(&phase.graph));

@@ -8,7 +8,7 @@ use super::bases::{Base, Bases, Task};
 use super::levers::{LEVERS, even_micro_batches, pinned_recompute, ragged_micro_batches, settings, with_micro_batch};
 use super::memo::Memo;
 use crate::choose::{Choice, ChooseError};
-use crate::program::{Settings, StepSpec, program};
+use crate::program::{Settings, StepSpec};
 use plimsoll_core::plan::{PlanError, Recompute, Rung, lay_out_in, predicted_ms};
 use plimsoll_models::recipe::RecomputeLevel;
 use rustc_hash::FxHashMap;
@@ -523,6 +523,7 @@ impl<'a> PlanSearch<'a> {
             let is_of_use = bound.is_none_or(|bound| candidate.step_seconds <= bound * (1.0 + 1e-9));
             if is_of_use && best.as_ref().is_none_or(|best| candidate.beats(best)) {
                 *best = Some(candidate);
+                self.bases.note_best(settings);
             }
         }
         Ok(())
@@ -572,13 +573,13 @@ impl<'a> PlanSearch<'a> {
     pub(super) fn realize_in(&mut self, candidate: &Candidate, most: usize) -> Result<Option<Choice>, ChooseError> {
         let (settings, evaluate_batch) = (self.settings(candidate)?, self.evaluated_beside(candidate)?);
         let spec = StepSpec { evaluate_batch, ..self.task.spec.clone() };
+        let (memo, shared) = (self.bases.memo(), self.task.shared(&settings));
         let place = |most: usize| {
-            let program = program(self.task.family, &spec, &settings)?;
+            let program = self.bases.program(&candidate.settings, &settings, &spec)?;
             let layout = lay_out_in(&program, self.task.options, most)?;
             Ok(layout.map(|layout| (program, layout)))
         };
-        let shared = self.task.shared(&settings);
-        let placed = self.bases.memo().placed(shared, evaluate_batch, settings.accumulation, most, place)?;
+        let placed = memo.placed(shared, evaluate_batch, settings.accumulation, most, place)?;
         let Some((program, layout)) = placed else { return Ok(None) };
         let predicted_step_ms = predicted_ms(&program, self.task.profile);
         // What was compared is what is said: otherwise more memory could look slower.

@@ -18,31 +18,23 @@
 
 use super::scaling;
 use super::step::{
-    STEP, Settings, StepSpec, UPDATE, accumulate, add_metric, apply_offload, apply_recompute, phase, step, update_phase,
+    Settings, StepSpec, UPDATE, accumulate, add_metric, apply_offload, apply_recompute, phase, update_phase,
 };
 use plimsoll_core::autodiff::{gradients, gradients_from};
 use plimsoll_core::graph::{Component, Graph, GraphError, Init, Role, ValueId};
 use plimsoll_core::ops::{ReadRows, Slice, WriteRows};
 use plimsoll_core::plan::{Phase, PlanError};
 use plimsoll_core::types::Type;
-use plimsoll_models::families::{Build, Contrast, Family, layers};
+use plimsoll_models::families::{Build, Contrast, layers};
 
 /// Phase names.
 pub const EMBED: &str = "embed";
 pub const CONTRAST: &str = "contrast";
 pub const REPLAY: &str = "replay";
 
-/// The phases of one update; a single `step` where the effective batch is one micro-batch.
-pub fn phases(
-    family: &dyn Family,
-    towers: &dyn Contrast,
-    spec: &StepSpec,
-    settings: &Settings,
-) -> Result<Vec<Phase>, PlanError> {
+/// The phases of one update where the effective batch is more than one micro-batch.
+pub fn phases(towers: &dyn Contrast, spec: &StepSpec, settings: &Settings) -> Result<Vec<Phase>, PlanError> {
     let count = settings.accumulation;
-    if count == 1 {
-        return Ok(vec![phase(STEP, step(family, spec, settings)?, 1)]);
-    }
     let contrast = contrast(towers, spec, settings)?;
     let replay = replay(towers, spec, settings)?;
     let update = update_phase(&[&replay, &contrast], spec, settings)?;

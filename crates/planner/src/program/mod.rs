@@ -10,4 +10,4 @@ pub use step::{
     EVALUATE, MICRO_STEP, NEXT_TOKEN, STEP, Settings, StepSpec, UPDATE, UpdateRule, accumulate, evaluate, micro_step,
     next_token, phase, program, step,
 };
-pub(crate) use step::{evaluation_phase, training_phases, update_phase, writing_phases};
+pub(crate) use step::{evaluation_phase, program_around, recomputed, training_phases, update_phase, writing_phases};

@@ -95,30 +95,52 @@ impl Settings {
 
 /// All phases of a run.
 pub fn program(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Result<Program, PlanError> {
-    let mut phases = training_phases(family, spec, settings)?;
-    phases.extend(other_phases(family, spec, settings)?);
-    Program::new(phases)
+    program_of(training_phases(family, spec, settings)?, family, spec, settings)
 }
 
-/// The phases of a step.
+/// The same where the graph that learns was built already.
+pub(crate) fn program_around(
+    graph: Graph,
+    family: &dyn Family,
+    spec: &StepSpec,
+    settings: &Settings,
+) -> Result<Program, PlanError> {
+    program_of(phases_around(graph, spec, settings)?, family, spec, settings)
+}
+
+fn program_of(
+    mut training: Vec<Phase>,
+    family: &dyn Family,
+    spec: &StepSpec,
+    settings: &Settings,
+) -> Result<Program, PlanError> {
+    if spec.lands_inputs {
+        add_landing(&mut training)?;
+    }
+    training.extend(other_phases(family, spec, settings)?);
+    Program::new(training)
+}
+
+/// The phases of a step, but for the place that their inputs land in.
 pub(crate) fn training_phases(
     family: &dyn Family,
     spec: &StepSpec,
     settings: &Settings,
 ) -> Result<Vec<Phase>, PlanError> {
-    let mut phases = match (family.contrast(), settings.accumulation) {
-        (Some(towers), _) => super::contrastive::phases(family, towers, spec, settings)?,
-        (None, 1) => vec![phase(STEP, step(family, spec, settings)?, 1)],
-        (None, k) => {
-            let micro = micro_step(family, spec, settings)?;
-            let update = update_phase(&[&micro], spec, settings)?;
-            vec![phase(MICRO_STEP, micro, k), phase(UPDATE, update, 1)]
-        }
-    };
-    if spec.lands_inputs {
-        add_landing(&mut phases)?;
+    match (family.contrast(), settings.accumulation) {
+        (_, 1) => phases_around(step(family, spec, settings)?, spec, settings),
+        (Some(towers), _) => super::contrastive::phases(towers, spec, settings),
+        (None, _) => phases_around(micro_step(family, spec, settings)?, spec, settings),
     }
-    Ok(phases)
+}
+
+/// The same where one graph learns: the whole step, or a micro-step that an update follows.
+fn phases_around(graph: Graph, spec: &StepSpec, settings: &Settings) -> Result<Vec<Phase>, PlanError> {
+    if settings.accumulation == 1 {
+        return Ok(vec![phase(STEP, graph, 1)]);
+    }
+    let update = update_phase(&[&graph], spec, settings)?;
+    Ok(vec![phase(MICRO_STEP, graph, settings.accumulation), phase(UPDATE, update, 1)])
 }
 
 /// The phases beside a step: evaluation and writing. They do not depend on micro-batch and recompute.
@@ -193,8 +215,12 @@ pub fn accumulate(graph: &mut Graph, parameter: ValueId, grad: ValueId) -> Resul
 pub(crate) fn apply_recompute(graph: Graph, settings: &Settings) -> Result<Graph, PlanError> {
     match &settings.recompute {
         Recompute::None => Ok(graph),
-        choice => recompute(&graph, &recomputed_nodes(&graph, choice)),
+        choice => recomputed(&graph, choice),
     }
+}
+
+pub(crate) fn recomputed(graph: &Graph, choice: &Recompute) -> Result<Graph, PlanError> {
+    recompute(graph, &recomputed_nodes(graph, choice))
 }
 
 /// Saved values that the settings want in host memory go there.
@@ -233,7 +259,7 @@ pub(crate) fn add_metric(graph: &mut Graph, name: &str, value: ValueId) -> Resul
 }
 
 fn accumulator(graph: &mut Graph, parameter: ValueId) -> Result<ValueId, GraphError> {
-    let (name, ty) = (format!("gradient.{}", graph.value(parameter).name), graph.ty(parameter).clone());
+    let (name, ty) = (["gradient.", &graph.value(parameter).name].concat(), graph.ty(parameter).clone());
     graph.resident(&name, ty, Component::Gradients, Init::Zeros)
 }
 
