@@ -48,6 +48,7 @@ pub fn count_this_thread() {
     MARKED.set(true);
 }
 
+#[inline]
 fn count(bytes: i64) {
     if MARKED.get() {
         ALLOCATIONS.fetch_add((bytes > 0) as u64, Relaxed);
@@ -58,16 +59,19 @@ fn count(bytes: i64) {
 
 // SAFETY: every call is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for CountingAllocator {
+    #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
         // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is the one of `System`.
         unsafe { System.alloc(layout) }
     }
+    #[inline]
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(-(layout.size() as i64));
         // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is the one of `System`.
         unsafe { System.dealloc(pointer, layout) }
     }
+    #[inline]
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(size as i64 - layout.size() as i64);
         // SAFETY: the caller keeps the contract of `GlobalAlloc`, which is the one of `System`.

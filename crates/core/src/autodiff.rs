@@ -31,7 +31,7 @@ pub fn gradients_from(
     let dependent = dependent_values(graph, wrt);
     let mut grads = Grads::new(graph, seeds);
     let nodes = graph.node_ids().collect::<Vec<_>>();
-    graph.expect_nodes(BACKWARD_NODES * nodes.len());
+    graph.expect(BACKWARD_NODES * nodes.len(), BACKWARD_NODES * nodes.len());
     let found = graph.with_role(Role::Backward, |graph| {
         for &id in nodes.iter().rev() {
             let wanted: SmallVec<[bool; 8]> = graph.node(id).inputs.iter().map(|v| dependent[v.index()]).collect();
@@ -123,9 +123,9 @@ impl Grads {
     fn own_new(&mut self, graph: &Graph, first_new: usize, grads: &[Option<ValueId>]) {
         for &grad in grads.iter().flatten() {
             let once = grads.iter().filter(|&&other| other == Some(grad)).count() == 1;
-            let made = graph.producer(grad).is_some_and(|id| id.index() >= first_new && !graph.is_view(id));
             let read = graph.nodes()[first_new..].iter().any(|node| node.inputs.contains(&grad));
-            if once && made && !read {
+            let made = |id: NodeId| id.index() >= first_new && !graph.is_view(id);
+            if once && !read && graph.producer(grad).is_some_and(made) {
                 self.own.insert(grad);
             }
         }

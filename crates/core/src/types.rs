@@ -75,6 +75,7 @@ pub struct Type {
 }
 
 impl Clone for Type {
+    #[inline]
     fn clone(&self) -> Type {
         Type { dtype: self.dtype, shape: copied(&self.shape), strides: copied(&self.strides) }
     }

@@ -1,6 +1,7 @@
 //! Building a graph: declare inputs, add nodes, keep names unique and types checked.
 
 use super::*;
+use std::fmt::Write;
 use thiserror::Error;
 
 #[derive(Debug, Error, Clone, PartialEq)]
@@ -75,12 +76,12 @@ impl Graph {
         }
     }
 
-    /// Makes room for so many nodes more, with a value each: what grows step by step is copied again and again.
-    pub(crate) fn expect_nodes(&mut self, more: usize) {
-        self.nodes.reserve(more);
-        self.values.reserve(more);
-        self.reads.reserve(more);
-        self.names.reserve(more);
+    /// Makes room for so many nodes and values more: what grows step by step is copied again and again.
+    pub fn expect(&mut self, nodes: usize, values: usize) {
+        self.nodes.reserve(nodes);
+        self.values.reserve(values);
+        self.reads.reserve(values);
+        self.names.reserve(nodes);
     }
 
     /// A graph in mixed precision: parameters in `master`; what is computed with them, gradients included, in `float`.
@@ -128,6 +129,11 @@ impl Graph {
         self.resident(name, ty, Component::Inputs, Init::Zeros)
     }
 
+    /// An input named in the current scope.
+    pub(crate) fn input_here(&mut self, name: Named<'_>, ty: Type, kind: InputKind) -> Result<ValueId, GraphError> {
+        self.in_draft(name, |graph, path| graph.input(path, ty, kind))
+    }
+
     /// An input by its full name. A tied weight is declared twice and exists once.
     pub fn input(&mut self, name: &str, ty: Type, kind: InputKind) -> Result<ValueId, GraphError> {
         if let Some(&known) = self.inputs.get(name) {
@@ -160,7 +166,7 @@ impl Graph {
         let mut ids = Outputs::new();
         for (index, ty) in outputs.into_iter().enumerate() {
             check_size(&path, &ty)?;
-            let name = if index == 0 { path.clone() } else { format!("{path}:{index}").into() };
+            let name = if index == 0 { path.clone() } else { self.numbered(&path, ':', index) };
             let component = op.op().component(index).unwrap_or(Component::Activations);
             let source = Source::Output { node, index };
             let space = op.op().output_space(index);
@@ -178,9 +184,10 @@ impl Graph {
         Ok(ids)
     }
 
-    /// An empty graph with the same name, element type and layers.
+    /// An empty graph with the same name, element type and layers, and room for the same nodes.
     pub(crate) fn empty_copy(&self) -> Graph {
         let mut graph = Graph::mixed(&self.name, self.float, self.master);
+        graph.expect(self.nodes.len(), self.values.len());
         graph.layers = self.layers.clone();
         graph
     }
@@ -241,7 +248,7 @@ impl Graph {
         let types: Vec<Type> = node.inputs.iter().chain(more).map(|&v| self.ty(v).clone()).collect();
         let mut outputs = op.outputs(&types).ok().filter(|outputs| outputs.len() == index + 1)?;
         let component = op.component(index).unwrap_or(Component::Activations);
-        let (name, ty, space) = (format!("{path}:{index}").into(), outputs.remove(index), op.output_space(index));
+        let (name, ty, space) = (self.numbered(&path, ':', index), outputs.remove(index), op.output_space(index));
         let source = Source::Output { node: id, index };
         let value = self.push_value(Value { name, ty, source, input: None, component, space });
         more.iter().for_each(|input| self.reads[input.index()] += 1);
@@ -297,24 +304,43 @@ impl Graph {
 
     /// `name` in the current scope, or `name#2`, `name#3`, … if it is taken.
     fn unique_path(&mut self, name: Named<'_>) -> Name {
+        self.in_draft(name, Graph::unique)
+    }
+
+    /// What `body` makes of the name in the current scope, which is written where there is room from the last one.
+    fn in_draft<R>(&mut self, name: Named<'_>, body: impl FnOnce(&mut Graph, &mut String) -> R) -> R {
         let mut path = std::mem::take(&mut self.draft);
         path.clear();
         self.write_path(name.0, &mut path);
         path.push_str(name.1);
-        let unique = self.unique(&path);
+        let result = body(self, &mut path);
         self.draft = path;
-        unique
+        result
     }
 
-    fn unique(&mut self, name: &str) -> Name {
-        if let Some(count) = self.names.get_mut(name) {
+    fn unique(&mut self, name: &mut String) -> Name {
+        if let Some(count) = self.names.get_mut(&**name) {
             *count += 1;
-            return format!("{name}#{count}").into();
+            push_number(name, '#', *count as usize);
+            return Name::from(&**name);
         }
-        let name = Name::from(name);
+        let name = Name::from(&**name);
         self.names.insert(name.clone(), 1);
         name
     }
+
+    /// `name`, the mark and the number.
+    fn numbered(&mut self, name: &str, mark: char, number: usize) -> Name {
+        self.draft.clear();
+        self.draft.push_str(name);
+        push_number(&mut self.draft, mark, number);
+        Name::from(&*self.draft)
+    }
+}
+
+fn push_number(name: &mut String, mark: char, number: usize) {
+    // Nothing can go wrong in a string.
+    let _ = write!(name, "{mark}{number}");
 }
 
 fn check_size(name: &str, ty: &Type) -> Result<(), GraphError> {

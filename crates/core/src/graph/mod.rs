@@ -129,6 +129,12 @@ impl<'a> From<&'a str> for Named<'a> {
     }
 }
 
+impl<'a> From<&'a String> for Named<'a> {
+    fn from(name: &'a String) -> Named<'a> {
+        Named(name, "")
+    }
+}
+
 impl std::fmt::Display for Named<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}{}", self.0, self.1)
@@ -179,7 +185,7 @@ impl OpRef {
 }
 
 /// The outputs of a node.
-pub type Outputs = SmallVec<[ValueId; 2]>;
+pub type Outputs = SmallVec<[ValueId; 4]>;
 
 /// One use of an op.
 #[derive(Clone, Debug)]

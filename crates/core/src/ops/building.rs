@@ -12,9 +12,15 @@ type Reads = SmallVec<[ValueId; 4]>;
 
 impl Graph {
     /// A trained weight; `decay` as its default decay group.
-    pub fn parameter(&mut self, name: &str, shape: &[usize], init: Init, decay: bool) -> Result<ValueId, GraphError> {
-        let (full, ty) = (self.path(name), Type::new(self.master, shape));
-        let master = self.input(&full, ty, InputKind::Parameter { trained: true, decay, init })?;
+    pub fn parameter<'n>(
+        &mut self,
+        name: impl Into<Named<'n>>,
+        shape: &[usize],
+        init: Init,
+        decay: bool,
+    ) -> Result<ValueId, GraphError> {
+        let (name, ty) = (name.into(), Type::new(self.master, shape));
+        let master = self.input_here(name, ty, InputKind::Parameter { trained: true, decay, init })?;
         if self.master == self.float {
             return Ok(master);
         }

@@ -16,7 +16,7 @@ pub use super::{AttentionInputs, attention};
 use super::{Build, FeedForwardForm};
 use plimsoll_base::named;
 use plimsoll_base::random::site;
-use plimsoll_core::graph::{Component, Graph, GraphError, Init, ValueId};
+use plimsoll_core::graph::{Component, Graph, GraphError, Init, Named, ValueId};
 use plimsoll_core::ops::*;
 use plimsoll_core::types::{DType, Type};
 
@@ -124,8 +124,8 @@ pub(crate) fn linear_weights(
     to: usize,
     start: Start,
 ) -> Result<(ValueId, ValueId), GraphError> {
-    let weight = graph.parameter(&format!("{name}.weight"), &[to, from], start.weight, true)?;
-    let bias = graph.parameter(&format!("{name}.bias"), &[to], start.bias, false)?;
+    let weight = graph.parameter(Named(name, ".weight"), &[to, from], start.weight, true)?;
+    let bias = graph.parameter(Named(name, ".bias"), &[to], start.bias, false)?;
     Ok((weight, bias))
 }
 
@@ -145,8 +145,8 @@ pub(crate) fn layer_norm_with(graph: &mut Graph, name: &str, x: ValueId, eps: f6
 }
 
 pub(crate) fn norm_weights(graph: &mut Graph, name: &str, width: usize) -> Result<(ValueId, ValueId), GraphError> {
-    let weight = graph.parameter(&format!("{name}.weight"), &[width], Init::Ones, false)?;
-    let bias = graph.parameter(&format!("{name}.bias"), &[width], Init::Zeros, false)?;
+    let weight = graph.parameter(Named(name, ".weight"), &[width], Init::Ones, false)?;
+    let bias = graph.parameter(Named(name, ".bias"), &[width], Init::Zeros, false)?;
     Ok((weight, bias))
 }
 

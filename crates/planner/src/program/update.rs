@@ -32,6 +32,9 @@ pub(super) struct Update<'s> {
     pub from_host: bool,
 }
 
+/// For each parameter there is room for a node and so many values: its moments, and new versions of all that it reads.
+const UPDATE_VALUES: usize = 6;
+
 /// The most bytes of a moment that are fetched at once, if its home is the host.
 const PIECE_BYTES: usize = 21 << 20;
 
@@ -134,6 +137,7 @@ impl Rule {
 
 impl Update<'_> {
     pub(super) fn add(&self, graph: &mut Graph, parameters: &[ValueId], grads: &[ValueId]) -> Result<(), GraphError> {
+        graph.expect(parameters.len(), UPDATE_VALUES * parameters.len());
         let total = graph.scalar("metrics.norm")?;
         graph.with_role(Role::Update, |graph| {
             let norm = match self.spec.clip_norm {
@@ -207,7 +211,7 @@ impl Update<'_> {
     }
 
     fn rule(&self, graph: &mut Graph, w: ValueId, grad: ValueId, factor: Factor) -> Result<Rule, GraphError> {
-        let node = format!("{}.update", graph.value(w).name);
+        let node = [&*graph.value(w).name, ".update"].concat();
         let (spec, zero_gradient, shape) = (self.spec, self.zero_gradient, graph.ty(w).shape.clone());
         let decayed = spec.decay_all || matches!(graph.value(w).input, Some(InputKind::Parameter { decay: true, .. }));
         let weight_decay = if decayed { spec.weight_decay } else { 0.0 };
@@ -545,7 +549,7 @@ mod tests {
         let update = Update { spec: &spec, zero_gradient: false, from_host: false };
         for (name, rows) in parameters {
             let shape = if matrix { vec![*rows, 7] } else { vec![7 * rows] };
-            let w = graph.parameter(name, &shape, Init::Zeros, true).unwrap();
+            let w = graph.parameter(*name, &shape, Init::Zeros, true).unwrap();
             let ty = graph.ty(w).clone();
             let grad = graph.resident(&format!("gradient.{name}"), ty, Component::Gradients, Init::Zeros).unwrap();
             graph.with_role(Role::Update, |graph| update.add_one(graph, w, grad, clip)).unwrap();

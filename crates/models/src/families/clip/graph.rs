@@ -2,7 +2,7 @@
 
 use super::{Clip, text, vision};
 use crate::families::{Build, Contrast, Images, Outputs};
-use plimsoll_core::graph::{Graph, GraphError, Init, ValueId};
+use plimsoll_core::graph::{Graph, GraphError, Init, Named, ValueId};
 use plimsoll_core::ops::*;
 
 impl Contrast for Clip {
@@ -57,7 +57,7 @@ impl Clip {
     fn project(&self, graph: &mut Graph, name: &str, x: ValueId) -> Result<ValueId, GraphError> {
         let (width, to) = (graph.shape(x)[1], self.projection_dim);
         let init = Init::Normal((width as f64).powf(-0.5));
-        let weight = graph.parameter(&format!("{name}.weight"), &[to, width], init, true)?;
+        let weight = graph.parameter(Named(name, ".weight"), &[to, width], init, true)?;
         let x = graph.apply(name, MatMul::TRANSPOSED, &[x, weight])?;
         Ok(graph.apply_all(&format!("{name}.normalize"), NormalizeRows, &[x])?[0])
     }

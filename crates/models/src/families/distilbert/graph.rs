@@ -5,7 +5,7 @@ use super::DistilBert;
 use crate::families::layers::*;
 use crate::families::texts::{Packed, Wanted, token_mask};
 use crate::families::{AttentionInputs, Build, attention};
-use plimsoll_core::graph::{Graph, GraphError, Init, ValueId};
+use plimsoll_core::graph::{Graph, GraphError, Init, Named, ValueId};
 use plimsoll_core::ops::*;
 use plimsoll_core::types::{DType, Type};
 
@@ -88,7 +88,7 @@ impl DistilBert {
 
     fn table(&self, g: &mut Graph, name: &str, rows: usize) -> Built {
         let init = Init::Normal(self.initializer_range);
-        g.parameter(&format!("{name}.weight"), &[rows, self.dim], init, true)
+        g.parameter(Named(name, ".weight"), &[rows, self.dim], init, true)
     }
 
     fn start(&self) -> Start {

@@ -4,7 +4,7 @@ use super::{Encoder, EncoderKind, files};
 use crate::families::Build;
 use crate::families::layers::*;
 use crate::families::texts::{Wanted, token_mask};
-use plimsoll_core::graph::{Graph, GraphError, Init, ValueId};
+use plimsoll_core::graph::{Graph, GraphError, Init, Named, ValueId};
 use plimsoll_core::ops::*;
 use plimsoll_core::types::{DType, Type};
 
@@ -66,7 +66,7 @@ impl Encoder {
 
     pub(super) fn table(&self, g: &mut Graph, name: &str, rows: usize) -> Result<ValueId, GraphError> {
         let init = Init::Normal(self.initializer_range);
-        g.parameter(&format!("{name}.weight"), &[rows, self.hidden_size], init, true)
+        g.parameter(Named(name, ".weight"), &[rows, self.hidden_size], init, true)
     }
 
     /// Linear layers start as transformers starts them.

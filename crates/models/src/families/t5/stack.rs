@@ -5,7 +5,7 @@ use super::{FeedForward, T5};
 use crate::families::Build;
 use crate::families::attention::{AttentionInputs, BiasInputs, attention};
 use crate::families::layers::{dropout, reshape};
-use plimsoll_core::graph::{Graph, Init, ValueId};
+use plimsoll_core::graph::{Graph, Init, Named, ValueId};
 use plimsoll_core::ops::*;
 
 /// The layers of one side.
@@ -131,7 +131,7 @@ impl Stack<'_> {
 
     fn norm(&self, g: &mut Graph, name: &str, x: ValueId) -> Built {
         let init = Init::Constant(self.sizes.initializer_factor);
-        let weight = g.parameter(&format!("{name}.weight"), &[self.sizes.d_model], init, false)?;
+        let weight = g.parameter(Named(name, ".weight"), &[self.sizes.d_model], init, false)?;
         Ok(g.apply_all(name, RmsNorm { eps: self.sizes.layer_norm_epsilon }, &[x, weight])?[0])
     }
 
@@ -142,7 +142,7 @@ impl Stack<'_> {
     }
 
     fn weight(&self, g: &mut Graph, name: &str, from: usize, to: usize, init: Init) -> Built {
-        g.parameter(&format!("{name}.weight"), &[to, from], init, true)
+        g.parameter(Named(name, ".weight"), &[to, from], init, true)
     }
 
     /// The standard deviation of a weight that sums over `n` values.
