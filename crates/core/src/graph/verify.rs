@@ -13,7 +13,7 @@ impl Graph {
     }
 
     fn verify_names(&self) -> Result<(), GraphError> {
-        let mut seen = FxHashSet::default();
+        let mut seen = FxHashSet::with_capacity_and_hasher(self.values.len(), Default::default());
         match self.values.iter().find(|v| !seen.insert(&*v.name)) {
             Some(twice) => Err(GraphError::Broken(format!("two values are called {}", twice.name))),
             None => Ok(()),

@@ -59,7 +59,7 @@ pub(super) fn live_bytes_in(flow: &impl Flow, order: &[NodeId], sharing: bool) -
     let Pass { mut buffers, merged, .. } = Pass::through(flow, order, sharing);
     let mut at = 0..;
     buffers.retain(|_| at.next().is_some_and(|at: usize| merged[at] == at));
-    add_workspaces(flow, order, &mut buffers);
+    buffers.extend(workspaces(flow, order).map(|(_, workspace)| workspace));
     check_total(&buffers)?;
     Ok(live_bytes_of(&buffers, sharing))
 }
@@ -81,8 +81,9 @@ impl<'f, F: Flow> Pass<'f, F> {
         pass.place_given();
         for (tick, &id) in order.iter().enumerate() {
             pass.place_outputs(id, tick);
+            pass.note_use(id, tick);
         }
-        pass.find_last_reads(order);
+        pass.hold_kept(order);
         if sharing {
             for (tick, &id) in order.iter().enumerate() {
                 pass.overwrite_dead_inputs(id, tick);
@@ -131,15 +132,18 @@ impl<'f, F: Flow> Pass<'f, F> {
         }
     }
 
-    fn find_last_reads(&mut self, order: &[NodeId]) {
-        for (tick, &id) in order.iter().enumerate() {
-            for value in self.flow.reads(id).chain(self.flow.writes(id)) {
-                if let Storage::Buffer(buffer) = self.places[value.index()].storage {
-                    let lifetime = &mut self.buffers[buffer];
-                    lifetime.last = lifetime.last.max(tick);
-                }
+    /// What a node touches is needed until it runs, if not longer.
+    fn note_use(&mut self, id: NodeId, tick: usize) {
+        let flow = self.flow;
+        for value in flow.reads(id).chain(flow.writes(id)) {
+            if let Storage::Buffer(buffer) = self.places[value.index()].storage {
+                self.buffers[buffer].last = tick;
             }
         }
+    }
+
+    /// What the host reads is needed to the end.
+    fn hold_kept(&mut self, order: &[NodeId]) {
         for value in self.flow.kept() {
             if let Storage::Buffer(buffer) = self.places[value.index()].storage {
                 self.buffers[buffer].last = order.len().saturating_sub(1);
@@ -210,14 +214,19 @@ impl<'f, F: Flow> Pass<'f, F> {
 
 /// A workspace lives for the one tick of its node.
 fn add_workspaces(flow: &impl Flow, order: &[NodeId], buffers: &mut Vec<Lifetime>) -> Vec<Option<usize>> {
-    let mut workspaces = vec![None; flow.node_bound()];
-    for (tick, &id) in order.iter().enumerate() {
-        let bytes = flow.about(id).workspace_bytes;
-        if bytes > 0 {
-            workspaces[id.index()] = Some(buffers.len());
-            let (owner, component, space) = (Owner::Workspace(id), Component::Workspace, Space::Device);
-            buffers.push(Lifetime { owner, bytes, first: tick, last: tick, component, space });
-        }
+    let mut by_node = vec![None; flow.node_bound()];
+    for (id, workspace) in workspaces(flow, order) {
+        by_node[id.index()] = Some(buffers.len());
+        buffers.push(workspace);
     }
-    workspaces
+    by_node
+}
+
+fn workspaces(flow: &impl Flow, order: &[NodeId]) -> impl Iterator<Item = (NodeId, Lifetime)> {
+    let (component, space) = (Component::Workspace, Space::Device);
+    let workspace = move |(tick, &id): (usize, &NodeId)| {
+        let (owner, bytes) = (Owner::Workspace(id), flow.about(id).workspace_bytes);
+        (bytes > 0).then_some((id, Lifetime { owner, bytes, first: tick, last: tick, component, space }))
+    };
+    order.iter().enumerate().filter_map(workspace)
 }

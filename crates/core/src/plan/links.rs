@@ -1,7 +1,8 @@
-//! Which nodes wait for which: found once for a sketch, for orders are looked for thousands of times.
+//! Which nodes wait for which: found once for a sketch, for orders are looked for thousands of times. What they ask for at
+//! every step lies close together.
 
 use super::sketch::{AliasSketch, NodeSketch, ValueSketch};
-use crate::graph::{AliasKind, NodeId, ValueId};
+use crate::graph::{AliasKind, NodeId, Role, ValueId};
 use smallvec::SmallVec;
 
 #[derive(Clone, Debug)]
@@ -16,6 +17,10 @@ pub(super) struct Links {
     pub blockers: Vec<u32>,
     /// By node, whether something that it computes is overwritten.
     pub is_overwritten: Vec<bool>,
+    /// By node.
+    pub roles: Vec<Role>,
+    /// By value, the node that computes it.
+    pub producers: Vec<Option<NodeId>>,
 }
 
 impl Links {
@@ -36,6 +41,8 @@ impl Links {
             overwriters: Lists::new(nodes.len(), &overwriting),
             blockers,
             is_overwritten,
+            roles: nodes.iter().map(|node| node.role).collect(),
+            producers: values.iter().map(ValueSketch::producer).collect(),
         }
     }
 }

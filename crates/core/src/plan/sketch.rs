@@ -1,10 +1,12 @@
 //! What planning needs to know of a graph, without names, types and ops. Trying another recompute or order on a sketch
 //! takes a fraction of the time that building the graph does.
 
-use super::aligned;
+use super::cost::{NodeTime, NodeTimes};
 use super::links::Links;
+use super::{Profile, aligned};
 use crate::graph::{AliasKind, Target};
-use crate::graph::{Component, Graph, InputKind, NodeId, Role, Space, ValueId};
+use crate::graph::{Component, Graph, InputKind, NodeId, Outputs, Role, Space, ValueId};
+use crate::types::Type;
 use smallvec::SmallVec;
 
 #[derive(Clone, Debug)]
@@ -23,7 +25,7 @@ pub(super) struct NodeSketch {
     pub role: Role,
     pub segment: Option<u32>,
     pub inputs: SmallVec<[ValueId; 4]>,
-    pub outputs: SmallVec<[ValueId; 2]>,
+    pub outputs: Outputs,
     pub aliases: SmallVec<[AliasSketch; 1]>,
     pub workspace_bytes: usize,
     pub is_cheap: bool,
@@ -76,6 +78,8 @@ pub(super) trait Flow {
     /// By id, how often a node reads what another computes, and how many others read what it overwrites.
     fn missing(&self) -> Vec<u32>;
     fn blockers(&self) -> Vec<u32>;
+    /// Calls those whose results a node reads and that run only when something asks for them.
+    fn each_asked(&self, id: NodeId, call: impl FnMut(NodeId));
     /// Calls those that read what a node computes, once for each time they do.
     fn each_reader(&self, id: NodeId, call: impl FnMut(NodeId));
     /// Those that overwrite what a node reads.
@@ -112,7 +116,7 @@ impl Flow for Sketch {
     }
 
     fn role(&self, id: NodeId) -> Role {
-        self.node(id).role
+        self.links.roles[id.index()]
     }
 
     fn reads(&self, id: NodeId) -> impl Iterator<Item = ValueId> + Clone {
@@ -135,6 +139,11 @@ impl Flow for Sketch {
         self.links.blockers.clone()
     }
 
+    fn each_asked(&self, id: NodeId, call: impl FnMut(NodeId)) {
+        let producers = self.node(id).inputs.iter().filter_map(|&value| self.producer(value));
+        producers.filter(|&producer| self.role(producer) == Role::Recompute).for_each(call);
+    }
+
     fn each_reader(&self, id: NodeId, call: impl FnMut(NodeId)) {
         self.links.readers.of(id).iter().copied().for_each(call);
     }
@@ -148,7 +157,7 @@ impl Flow for Sketch {
     }
 
     fn producer(&self, value: ValueId) -> Option<NodeId> {
-        self.values[value.index()].producer()
+        self.links.producers[value.index()]
     }
 }
 
@@ -189,6 +198,21 @@ impl Sketch {
 
     /// `resident` gives the index of a resident by its name.
     pub(super) fn of(graph: &Graph, target: &Target, resident: impl Fn(&str) -> usize) -> Sketch {
+        let node = |id: NodeId| sketch_node(graph, id, &graph.input_types(id), target);
+        Sketch::of_nodes(graph, graph.node_ids().map(node).collect(), resident)
+    }
+
+    /// The same, and what its nodes take. What types they read is asked for once.
+    pub(super) fn timed(graph: &Graph, target: &Target, profile: &Profile) -> (Sketch, NodeTimes) {
+        let node = |id: NodeId| {
+            let types = graph.input_types(id);
+            (sketch_node(graph, id, &types, target), NodeTime::of(graph, id, &types, profile))
+        };
+        let (nodes, times) = graph.node_ids().map(node).unzip();
+        (Sketch::of_nodes(graph, nodes, |_| 0), NodeTimes::new(graph, times))
+    }
+
+    fn of_nodes(graph: &Graph, nodes: Vec<NodeSketch>, resident: impl Fn(&str) -> usize) -> Sketch {
         let value = |id: ValueId| {
             let value = graph.value(id);
             let origin = match (graph.producer(id), &value.input) {
@@ -203,11 +227,7 @@ impl Sketch {
                 origin,
             }
         };
-        Sketch::new(
-            graph.node_ids().map(|id| sketch_node(graph, id, target)).collect(),
-            graph.value_ids().map(value).collect(),
-            graph.kept().to_vec(),
-        )
+        Sketch::new(nodes, graph.value_ids().map(value).collect(), graph.kept().to_vec())
     }
 
     pub(super) fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {
@@ -244,8 +264,8 @@ impl Sketch {
     }
 }
 
-fn sketch_node(graph: &Graph, id: NodeId, target: &Target) -> NodeSketch {
-    let (node, types) = (graph.node(id), graph.input_types(id));
+fn sketch_node(graph: &Graph, id: NodeId, types: &[Type], target: &Target) -> NodeSketch {
+    let node = graph.node(id);
     let op = node.op.op();
     let alias = |alias: crate::graph::Alias| {
         let skip_bytes = match alias.kind {
@@ -258,9 +278,9 @@ fn sketch_node(graph: &Graph, id: NodeId, target: &Target) -> NodeSketch {
         role: node.role,
         segment: node.segment,
         inputs: SmallVec::from_slice(&node.inputs),
-        outputs: SmallVec::from_slice(&node.outputs),
-        aliases: op.aliases(&types).into_iter().map(alias).collect(),
-        workspace_bytes: aligned(op.workspace(&types, target)),
+        outputs: Outputs::from_slice(&node.outputs),
+        aliases: op.aliases(types).into_iter().map(alias).collect(),
+        workspace_bytes: aligned(op.workspace(types, target)),
         is_cheap: op.is_cheap(),
     }
 }

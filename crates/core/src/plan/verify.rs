@@ -26,7 +26,7 @@ pub fn verify(program: &Program, layout: &Layout, options: LayoutOptions) -> Res
             phase,
             graph,
             owners: Default::default(),
-            roots: FxHashMap::default(),
+            roots: vec![None; graph.values().len()],
             versions: FxHashMap::default(),
         };
         walk.run()?;
@@ -65,8 +65,8 @@ struct Walk<'p> {
     graph: &'p Graph,
     /// Of each memory, start → (end, writer); stretches do not overlap.
     owners: [BTreeMap<usize, (usize, Writer)>; Space::ALL.len()],
-    /// The value whose write a view reads.
-    roots: FxHashMap<ValueId, Writer>,
+    /// By value, whose write is read there: of a view, that of the value it is a view of. None before it is written.
+    roots: Vec<Option<Writer>>,
     /// Who writes the next version of a resident: an update in place of the one before.
     versions: FxHashMap<Writer, usize>,
 }
@@ -138,7 +138,7 @@ impl Walk<'_> {
         else {
             return self.broken(&format!("{} is not where its resident is", value.name));
         };
-        self.roots.insert(id, Writer::Resident(index));
+        self.roots[id.index()] = Some(Writer::Resident(index));
         Ok(())
     }
 
@@ -160,8 +160,7 @@ impl Walk<'_> {
                     if !same_start(input, offset * self.graph.ty(output).dtype.bytes()) {
                         return self.broken(&format!("{} is not inside what it is a view of", node.name));
                     }
-                    let root = self.roots[&node.inputs[input]];
-                    self.roots.insert(output, root);
+                    self.roots[output.index()] = self.roots[node.inputs[input].index()];
                     continue;
                 }
                 Some((_, input)) if !same_start(input, 0) => {
@@ -186,7 +185,7 @@ impl Walk<'_> {
         }
         self.check_workspace(id, &written)?;
         for &output in &node.outputs {
-            if !self.roots.contains_key(&output) {
+            if self.roots[output.index()].is_none() {
                 let range = self.range(output)?;
                 self.write(output, range);
             }
@@ -229,12 +228,12 @@ impl Walk<'_> {
 
     fn write(&mut self, id: ValueId, range: Stretch) {
         self.take(range, Writer::Value(id));
-        self.roots.insert(id, Writer::Value(id));
+        self.roots[id.index()] = Some(Writer::Value(id));
     }
 
     fn check_intact(&self, id: ValueId, reader: &str) -> Result<(), PlanError> {
         let range = self.range(id)?;
-        let intact = self.roots.get(&id).is_some_and(|&root| {
+        let intact = self.roots[id.index()].is_some_and(|root| {
             let mut at = range.start;
             while at < range.end {
                 match self.owners[range.space as usize].range(..=at).next_back() {
@@ -277,7 +276,7 @@ impl Walk<'_> {
 
     /// If `input` is a resident or a version of one, `output` is its next version.
     fn note_version(&mut self, input: ValueId, output: ValueId) {
-        let before = self.roots.get(&input).copied();
+        let before = self.roots[input.index()];
         let resident = before.and_then(|writer| match writer {
             Writer::Resident(index) => Some(index),
             _ => self.versions.get(&writer).copied(),

@@ -4,8 +4,7 @@ mod builtin;
 mod times;
 mod work;
 
-use times::NodeTime;
-pub(super) use times::NodeTimes;
+pub(super) use times::{NodeTime, NodeTimes};
 pub use work::{AMOUNTS, Amount, Amounts, Grain, Work};
 
 use super::Program;
@@ -67,7 +66,7 @@ impl Profile {
 
     /// Predicted seconds of one node. Views take none.
     pub fn node_seconds(&self, graph: &Graph, id: NodeId) -> f64 {
-        NodeTime::of(graph, id, self).seconds(Work::is_far(graph, id))
+        NodeTime::of(graph, id, &graph.input_types(id), self).seconds(Work::is_far(graph, id))
     }
 
     /// Seconds that one of each amount takes in work like this.

@@ -3,6 +3,7 @@
 use super::work::Traffic;
 use super::{Amount, Profile, Work};
 use crate::graph::{Graph, NodeId};
+use crate::types::Type;
 
 /// The nodes of one graph.
 pub(in crate::plan) struct NodeTimes {
@@ -12,7 +13,7 @@ pub(in crate::plan) struct NodeTimes {
 
 /// What a node takes, before it is known which of its inputs are near.
 #[derive(Default)]
-pub(super) struct NodeTime {
+pub(in crate::plan) struct NodeTime {
     traffic: Traffic,
     /// Seconds of all but the bytes of the device, and of the arithmetic among it that hides them.
     fixed: f64,
@@ -23,8 +24,7 @@ pub(super) struct NodeTime {
 }
 
 impl NodeTimes {
-    pub(in crate::plan) fn of(graph: &Graph, profile: &Profile) -> NodeTimes {
-        let nodes: Vec<NodeTime> = graph.node_ids().map(|id| NodeTime::of(graph, id, profile)).collect();
+    pub(in crate::plan) fn new(graph: &Graph, nodes: Vec<NodeTime>) -> NodeTimes {
         let seconds = graph.node_ids().zip(&nodes).map(|(id, node)| node.seconds(Work::is_far(graph, id))).collect();
         NodeTimes { seconds, nodes }
     }
@@ -41,8 +41,9 @@ impl NodeTimes {
 }
 
 impl NodeTime {
-    pub(super) fn of(graph: &Graph, id: NodeId, profile: &Profile) -> NodeTime {
-        let (work, traffic) = Work::and_traffic(graph, id, &profile.grain);
+    /// `inputs`: the types of what the node reads.
+    pub(in crate::plan) fn of(graph: &Graph, id: NodeId, inputs: &[Type], profile: &Profile) -> NodeTime {
+        let (work, traffic) = Work::and_traffic(graph, id, inputs, &profile.grain);
         let Some(rates) = profile.rates(&work) else { return NodeTime::default() };
         let amounts = profile.as_in_f32(&work);
         let flops = rates.of(Amount::Flops) * amounts.of(Amount::Flops);

@@ -1,7 +1,7 @@
 //! What a node does, in the quantities that its time is predicted from.
 
 use crate::graph::{Class, Products};
-use crate::graph::{Graph, NodeId, ValueId};
+use crate::graph::{Graph, NodeId};
 use crate::types::{DType, Type, Types};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -104,7 +104,7 @@ impl Work {
     }
 
     pub fn of(graph: &Graph, id: NodeId, grain: &Grain) -> Work {
-        let (work, traffic) = Work::and_traffic(graph, id, grain);
+        let (work, traffic) = Work::and_traffic(graph, id, &graph.input_types(id), grain);
         let (near, far) = traffic.split(Work::is_far(graph, id));
         Work { amounts: work.amounts.with(Amount::NearBytes, near).with(Amount::FarBytes, far), ..work }
     }
@@ -115,24 +115,24 @@ impl Work {
         move |at| graph.producer(node.inputs[at]).is_none_or(|from| graph.node(from).role != node.role)
     }
 
-    /// All but the bytes of the device; and these.
-    pub(super) fn and_traffic(graph: &Graph, id: NodeId, grain: &Grain) -> (Work, Traffic) {
+    /// All but the bytes of the device; and these. `inputs`: the types of what the node reads.
+    pub(super) fn and_traffic(graph: &Graph, id: NodeId, inputs: &[Type], grain: &Grain) -> (Work, Traffic) {
         let node = graph.node(id);
         let op = node.op.op();
         let class = op.class();
-        let (inputs, outputs) = (types(graph, &node.inputs), types(graph, &node.outputs));
+        let outputs: Types = node.outputs.iter().map(|&value| graph.ty(value).clone()).collect();
         let dtype = inputs.iter().chain(&outputs).map(|ty| ty.dtype).find(|d| d.is_float()).unwrap_or(graph.float);
         if class == Class::View {
             return (Work { class, dtype, amounts: Amounts::default() }, Traffic::default());
         }
-        let cost = op.cost(&inputs, &outputs);
+        let cost = op.cost(inputs, &outputs);
         let amounts = Amounts::default()
             .with(Amount::Node, 1.0)
             .with(Amount::Flops, cost.flops)
-            .with(Amount::HostBytes, op.host_bytes(&inputs, &outputs));
-        let products = op.products(&inputs, &outputs);
+            .with(Amount::HostBytes, op.host_bytes(inputs, &outputs));
+        let products = op.products(inputs, &outputs);
         let amounts = products.map_or(amounts, |p| with_products(amounts, p, grain));
-        (Work { class, dtype, amounts }, Traffic::new(cost.bytes, &inputs, &outputs, grain.near_bytes))
+        (Work { class, dtype, amounts }, Traffic::new(cost.bytes, inputs, &outputs, grain.near_bytes))
     }
 }
 
@@ -160,10 +160,6 @@ impl Traffic {
         let far = self.bytes * (far + (1.0 - far) * self.spilled);
         (self.bytes - far, far)
     }
-}
-
-fn types(graph: &Graph, values: &[ValueId]) -> Types {
-    values.iter().map(|&v| graph.ty(v).clone()).collect()
 }
 
 fn with_products(amounts: Amounts, products: Products, grain: &Grain) -> Amounts {

@@ -95,11 +95,7 @@ impl<'f, F: Flow> Scheduler<'f, F> {
             return;
         }
         let flow = self.flow;
-        for producer in flow.reads(id).filter_map(|v| flow.producer(v)) {
-            if flow.role(producer) == Role::Recompute {
-                self.emit(producer);
-            }
-        }
+        flow.each_asked(id, |producer| self.emit(producer));
         self.order.push(id);
         if flow.role(id) != Role::Recompute {
             self.announce(id);

@@ -28,7 +28,7 @@ pub(super) fn pack(buffers: &[Lifetime], most: usize) -> Option<Placement> {
     let mut best: Option<Placement> = None;
     for rank in RANKS {
         let mut order: Vec<usize> = (0..buffers.len()).collect();
-        order.sort_by_key(|&i| rank(&buffers[i]));
+        order.sort_by_cached_key(|&i| rank(&buffers[i]));
         for fit in [Fit::Best, Fit::First] {
             let end = best.as_ref().map_or(bound, |best| best.end);
             best = place_in_order(buffers, &order, fit, end).or(best);
@@ -190,12 +190,13 @@ pub(super) fn device_peak(buffers: &[Lifetime]) -> (usize, usize) {
 
 fn peak_of<'b>(buffers: impl Iterator<Item = &'b Lifetime> + Clone) -> (usize, usize) {
     let ticks = buffers.clone().map(|b| b.last + 1).max().unwrap_or(0);
-    let mut change = vec![0i128; ticks + 1];
+    // All of them together can be counted.
+    let mut change = vec![0isize; ticks + 1];
     for buffer in buffers {
-        change[buffer.first] += buffer.bytes as i128;
-        change[buffer.last + 1] -= buffer.bytes as i128;
+        change[buffer.first] += buffer.bytes as isize;
+        change[buffer.last + 1] -= buffer.bytes as isize;
     }
-    let (mut live, mut peak) = (0i128, (0, 0));
+    let (mut live, mut peak) = (0, (0, 0));
     for (tick, delta) in change.into_iter().enumerate() {
         live += delta;
         if live as usize > peak.0 {

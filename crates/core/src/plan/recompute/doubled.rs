@@ -11,6 +11,8 @@ pub(super) struct Doubled<'s> {
     /// What runs again, each after what it reads; and by node, whether it does.
     doubles: Vec<NodeId>,
     runs: Vec<bool>,
+    /// By value, what is read in its place after the forward pass: its double, if the node that computes it runs again.
+    late: Vec<ValueId>,
 }
 
 impl<'s> Doubled<'s> {
@@ -18,7 +20,8 @@ impl<'s> Doubled<'s> {
     /// computed once.
     pub(super) fn new(sketch: &'s Sketch, again: &'s [bool]) -> Doubled<'s> {
         debug_assert!(std::iter::zip(again, &sketch.links.is_overwritten).all(|(again, is)| !(again & is)));
-        let mut doubled = Doubled { sketch, again, doubles: Vec::new(), runs: vec![false; sketch.nodes.len()] };
+        let (doubles, runs) = (Vec::new(), vec![false; sketch.nodes.len()]);
+        let mut doubled = Doubled { sketch, again, doubles, runs, late: late_reads(sketch, again) };
         for id in sketch.node_ids() {
             if doubled.is_late(id) {
                 doubled.add_read(id);
@@ -30,8 +33,9 @@ impl<'s> Doubled<'s> {
     /// Adds what a node of the backward pass reads and runs again.
     fn add_read(&mut self, id: NodeId) {
         let sketch = self.sketch;
-        for producer in sketch.node(id).inputs.iter().filter_map(|&value| sketch.producer(value)) {
-            if self.again[producer.index()] && !std::mem::replace(&mut self.runs[producer.index()], true) {
+        for &value in &sketch.node(id).inputs {
+            let Some(producer) = sketch.producer(value).filter(|_| self.runs_again(value)) else { continue };
+            if !std::mem::replace(&mut self.runs[producer.index()], true) {
                 self.add_read(producer);
                 self.doubles.push(producer);
             }
@@ -54,11 +58,11 @@ impl<'s> Doubled<'s> {
 
     /// Whether it runs after the forward pass.
     fn is_late(&self, id: NodeId) -> bool {
-        self.sketch.node(id).role != Role::Forward
+        self.sketch.role(id) != Role::Forward
     }
 
     fn runs_again(&self, value: ValueId) -> bool {
-        self.sketch.producer(value).is_some_and(|producer| self.again[producer.index()])
+        self.late[value.index()] != value
     }
 
     /// The node itself, and whether this is its double.
@@ -73,12 +77,24 @@ impl<'s> Doubled<'s> {
     }
 
     fn double(&self, value: ValueId) -> ValueId {
-        ValueId(value.0 + self.sketch.values.len() as u32)
+        double_in(self.sketch, value)
     }
 
     fn double_of(&self, id: NodeId) -> NodeId {
         NodeId(id.0 + self.sketch.nodes.len() as u32)
     }
+}
+
+fn double_in(sketch: &Sketch, value: ValueId) -> ValueId {
+    ValueId(value.0 + sketch.values.len() as u32)
+}
+
+fn late_reads(sketch: &Sketch, again: &[bool]) -> Vec<ValueId> {
+    let mut late: Vec<ValueId> = (0..sketch.values.len() as u32).map(ValueId).collect();
+    for id in sketch.node_ids().filter(|id| again[id.index()]) {
+        sketch.node(id).outputs.iter().for_each(|&value| late[value.index()] = double_in(sketch, value));
+    }
+    late
 }
 
 impl Flow for Doubled<'_> {
@@ -104,7 +120,7 @@ impl Flow for Doubled<'_> {
 
     fn role(&self, id: NodeId) -> Role {
         match self.of_node(id) {
-            (of, false) => self.sketch.node(of).role,
+            (of, false) => self.sketch.role(of),
             _ => Role::Recompute,
         }
     }
@@ -112,9 +128,8 @@ impl Flow for Doubled<'_> {
     fn reads(&self, id: NodeId) -> impl Iterator<Item = ValueId> + Clone {
         let (of, is_double) = self.of_node(id);
         let node = self.sketch.node(of);
-        let is_late = is_double || self.is_late(of);
-        let read = move |&value: &ValueId| if is_late && self.runs_again(value) { self.double(value) } else { value };
-        node.inputs.iter().map(read)
+        let late = (is_double || self.is_late(of)).then_some(&*self.late);
+        node.inputs.iter().map(move |&value| late.map_or(value, |late| late[value.index()]))
     }
 
     fn writes(&self, id: NodeId) -> impl Iterator<Item = ValueId> + Clone {
@@ -139,6 +154,20 @@ impl Flow for Doubled<'_> {
         writers.for_each(|writer| blockers[writer.index()] += 1);
         blockers.resize(self.node_bound(), 0);
         blockers
+    }
+
+    fn each_asked(&self, id: NodeId, mut call: impl FnMut(NodeId)) {
+        let (of, is_double) = self.of_node(id);
+        if !is_double && !self.is_late(of) {
+            return self.sketch.each_asked(of, call);
+        }
+        for &value in &self.sketch.node(of).inputs {
+            match self.sketch.producer(value) {
+                Some(producer) if self.runs_again(value) => call(self.double_of(producer)),
+                Some(producer) if self.sketch.role(producer) == Role::Recompute => call(producer),
+                _ => {}
+            }
+        }
     }
 
     /// What runs after the forward pass reads the double of what runs again, as other doubles do; the forward pass the node
@@ -209,9 +238,8 @@ mod tests {
     fn a_double_is_as_if_it_were_built() {
         let (graph, mut rng) = (graph(), SampleRng::new(5));
         let (target, profile) = (Target::CUDA, Profile::cpu(1));
-        let sketch = Sketch::of(&graph, &target, |_| 0);
+        let (sketch, times) = Sketch::timed(&graph, &target, &profile);
         assert!(!is_small(&sketch), "{} nodes: the order of fewer is searched", sketch.nodes.len());
-        let times = NodeTimes::of(&graph, &profile);
         let forward = |id: NodeId| sketch.node(id).role == Role::Forward && !sketch.node(id).overwrites();
         for share in 0..40 {
             let mut again: Vec<bool> = sketch.node_ids().map(|id| forward(id) && rng.size(0, 39) < share).collect();
@@ -229,7 +257,7 @@ mod tests {
                 assert_eq!(alone, ordered(&built, sharing).unwrap().1.live_bytes(sharing));
             }
             assert_eq!(order.len(), lives.workspaces.len());
-            let seconds = |graph: &Graph| NodeTimes::of(graph, &profile).seconds().iter().sum::<f64>();
+            let seconds = |graph: &Graph| Sketch::timed(graph, &target, &profile).1.seconds().iter().sum::<f64>();
             let extra = seconds(&recompute(&graph, &again).unwrap()) - seconds(&graph);
             // The same numbers, added in another order.
             assert!((doubled.extra_seconds(&times) - extra).abs() <= 1e-9 * seconds(&graph), "{share}");

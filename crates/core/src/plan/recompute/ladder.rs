@@ -82,14 +82,8 @@ impl Ladder {
     }
 
     fn bare(graph: &Graph, target: &Target, profile: &Profile, sharing: bool) -> Ladder {
-        Ladder {
-            sketch: Sketch::of(graph, target, |_| 0),
-            times: NodeTimes::of(graph, profile),
-            names: ForwardNames::of(graph),
-            sharing,
-            rungs: Rungs::Unknown,
-            known: BTreeMap::new(),
-        }
+        let ((sketch, times), names) = (Sketch::timed(graph, target, profile), ForwardNames::of(graph));
+        Ladder { sketch, times, names, sharing, rungs: Rungs::Unknown, known: BTreeMap::new() }
     }
 
     /// Looks for the rungs, unless they are known.

@@ -14,7 +14,7 @@ pub use selection::{Part, Recompute, recomputed_nodes};
 use super::PlanError;
 use super::sketch::{Flow, NodeSketch, Origin, Sketch};
 use crate::graph::Target;
-use crate::graph::{Graph, NodeId, Role, ValueId};
+use crate::graph::{Graph, NodeId, Outputs, Role, ValueId};
 use smallvec::SmallVec;
 
 /// The graph in which the nodes marked in `again` are repeated for the backward pass.
@@ -57,8 +57,7 @@ fn sketch_again(sketch: &Sketch, uses: &[Use]) -> Sketch {
     }
     for &Use { node: id, again, ref inputs } in uses {
         let (node, new) = (sketch.node(id), NodeId(nodes.len() as u32));
-        let outputs: SmallVec<[ValueId; 2]> =
-            (0..node.outputs.len()).map(|i| ValueId((values.len() + i) as u32)).collect();
+        let outputs: Outputs = (0..node.outputs.len()).map(|i| ValueId((values.len() + i) as u32)).collect();
         for (&old, &value) in node.outputs.iter().zip(&outputs) {
             values.push(super::sketch::ValueSketch { origin: Origin::Node(new), ..sketch.values[old.index()] });
             names.set(old, again, value);
