@@ -68,8 +68,12 @@ class Form {
   lever(name) {
     const key = `memory.${name}`;
     const set = (value) => { if (value === 'auto' || value === '') this.change(toml.unset(this.text.value, key)); else this.edit(key, /^[0-9]+$/.test(value) ? value : JSON.stringify(value)); };
-    const input = WORDS[name] ? h('select', { onchange: () => set(input.value) }, WORDS[name].map((word) => h('option', { value: word }, word === 'auto' ? t('new.auto') : word))) : h('input', { placeholder: t('new.auto'), inputMode: 'numeric', onchange: () => set(input.value.trim()) });
-    return { name, key, input, element: h('label', { class: 'field' }, t(`lever.${name}`), input, h('span', { class: 'hint' }, t(`lever.${name}.hint`))) };
+    // While a list is read, what it offers is planned.
+    const touch = () => { lever.movedAt = performance.now(); this.foresee(); };
+    const input = WORDS[name] ? h('select', { onfocus: touch, onchange: () => set(input.value) }, WORDS[name].map((word) => h('option', { value: word }, word === 'auto' ? t('new.auto') : word))) : h('input', { placeholder: t('new.auto'), inputMode: 'numeric', onchange: () => set(input.value.trim()) });
+    const next = () => (WORDS[name] || []).filter((word) => word !== input.value).map((word) => JSON.stringify(word));
+    const lever = { name, key, input, next, movedAt: 0, element: h('label', { class: 'field' }, t(`lever.${name}`), input, h('span', { class: 'hint' }, t(`lever.${name}.hint`))) };
+    return lever;
   }
 
   choose(name) {
@@ -104,11 +108,15 @@ class Form {
 
   ask() { this.verdict.classList.add('busy'); this.question({ ...this.input(true), ahead: this.ahead() }); }
 
-  // Where the sliders that move memory may go next: the server plans it while nobody waits.
+  foresee() { post('/plan', { ...this.input(true), ahead: this.ahead() }).catch(() => null); }
+
+  // Where the sliders that move memory and the levers that were touched may go next, the last one's first: the server
+  // plans it while nobody waits.
   ahead() {
     const sliders = this.sliders.filter((slider) => FORESEEN.includes(slider.slider.name) && !slider.element.hidden && this.keyOf(slider.slider) in this.settings);
-    sliders.sort((one, other) => other.movedAt - one.movedAt);
-    return sliders.flatMap((slider) => slider.next().map((value) => `${this.keyOf(slider.slider)}=${value}`)).slice(0, 16);
+    const moved = [...sliders.map((slider) => ({ of: slider, key: this.keyOf(slider.slider) })), ...this.levers.filter((lever) => lever.movedAt).map((lever) => ({ of: lever, key: lever.key }))];
+    moved.sort((one, other) => other.of.movedAt - one.of.movedAt);
+    return moved.flatMap(({ of, key }) => of.next().map((value) => `${key}=${value}`)).slice(0, 16);
   }
 
   answered(plan, input) {

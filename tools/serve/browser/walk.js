@@ -87,6 +87,21 @@ await test('first visit, form, planner answers while dragging', async () => {
   await page.context().close();
 });
 
+await test('what a list offers is planned while it is read', async () => {
+  const page = await open(desk, {}, '#/new?recipe=quickstart&device=rtx-4090');
+  await page.getByText('What the planner decides').click();
+  const list = page.getByLabel('Precision').first();
+  const opened = page.waitForRequest((request) => request.url().endsWith('/plan') && JSON.parse(request.postData()).ahead?.[0] === 'memory.precision="f32"');
+  await list.focus();
+  const { ahead } = JSON.parse((await opened).postData());
+  assert.deepEqual(ahead.slice(0, 5), ['f32', 'tf32', 'bf16-mixed', 'fp16-mixed', 'bf16'].map((word) => `memory.precision="${word}"`));
+  assert.ok(ahead.length <= 16 && ahead.some((setting) => setting.startsWith('train.effective_batch=')), `then the sliders: ${ahead}`);
+  await list.selectOption('f32');
+  await page.locator('.tiles div', { hasText: 'Precision' }).getByText('f32').first().waitFor();
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+});
+
 await test('what does not fit cannot be started, and a rung is one click', async () => {
   const page = await open(desk, {}, '#/new?recipe=quickstart');
   await page.getByText('Ready to train').waitFor();
