@@ -37,6 +37,7 @@ pub(crate) fn mlflow(recipe: &Recipe) -> Result<Option<Mlflow>, Failure> {
     let experiment = track.experiment.as_deref().unwrap_or(&recipe.name);
     let found = Mlflow::find(track.mlflow.as_deref(), experiment, &());
     let server = unless_named(found, track.mlflow.is_some())?.flatten();
+    server.iter().filter_map(Mlflow::warning).for_each(|words| say(&format!("warning: {words}")));
     Ok(server.map(|mut server| {
         server.parent = track.parent.clone();
         // The recipe goes before the environment.

@@ -26,6 +26,9 @@ impl Settings {
     }
 }
 
+/// What tells a server who one is.
+const SECRETS: [&str; 3] = ["MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN"];
+
 /// An MLflow server.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct Mlflow {
@@ -41,6 +44,9 @@ pub struct Mlflow {
     token: Option<String>,
     insecure: bool,
     authority: Option<PathBuf>,
+    /// There are credentials in the environment, and they are another server's.
+    #[serde(default)]
+    withheld: bool,
 }
 
 /// Without what is secret.
@@ -51,14 +57,19 @@ impl std::fmt::Debug for Mlflow {
 }
 
 impl Mlflow {
-    /// The server at `uri`, or the one that `MLFLOW_TRACKING_URI` names; `None` without either.
+    /// The server at `uri`, or the one that `MLFLOW_TRACKING_URI` names; `None` without either. Credentials of the
+    /// environment are for the server that the environment names: a recipe may come from anybody, and whoever wrote it
+    /// would have them sent to a server of their own.
     ///
     /// # Errors
     /// An address that is none of a server, or that holds a password.
     pub fn find(uri: Option<&str>, experiment: &str, env: &dyn Environment) -> Result<Option<Mlflow>, TrackError> {
         let place = if uri.is_some() { "track.mlflow" } else { "MLFLOW_TRACKING_URI" };
-        let Some(uri) = uri.map(String::from).or_else(|| env.get("MLFLOW_TRACKING_URI")) else { return Ok(None) };
+        let own = env.get("MLFLOW_TRACKING_URI");
+        let Some(uri) = uri.map(String::from).or_else(|| own.clone()) else { return Ok(None) };
         check_server(&uri).map_err(|cause| TrackError::Url { place: place.into(), cause })?;
+        let is_own = own.is_some_and(|own| check_server(&own).is_ok() && origin(&own) == origin(&uri));
+        let secret = |name: &str| env.get(name).filter(|_| is_own);
         let is_set = |name: &str| env.get(name).is_some_and(|value| matches!(&*value.to_lowercase(), "true" | "1"));
         Ok(Some(Mlflow {
             uri,
@@ -66,12 +77,24 @@ impl Mlflow {
             experiment_id: env.get("MLFLOW_EXPERIMENT_ID"),
             run_id: env.get("MLFLOW_RUN_ID"),
             parent: None,
-            username: env.get("MLFLOW_TRACKING_USERNAME"),
-            password: env.get("MLFLOW_TRACKING_PASSWORD"),
-            token: env.get("MLFLOW_TRACKING_TOKEN"),
+            username: secret("MLFLOW_TRACKING_USERNAME"),
+            password: secret("MLFLOW_TRACKING_PASSWORD"),
+            token: secret("MLFLOW_TRACKING_TOKEN"),
+            withheld: !is_own && SECRETS.iter().any(|name| env.get(name).is_some()),
             insecure: is_set("MLFLOW_TRACKING_INSECURE_TLS"),
             authority: env.get("MLFLOW_TRACKING_SERVER_CERT_PATH").map(PathBuf::from),
         }))
+    }
+
+    /// What the user should know about this server, if anything.
+    pub fn warning(&self) -> Option<String> {
+        self.withheld.then(|| {
+            format!(
+                "{} is not the server that MLFLOW_TRACKING_URI names: the user and token of the environment are not \
+                 sent there\n  hint: set MLFLOW_TRACKING_URI={0} if they are meant for it",
+                self.uri
+            )
+        })
     }
 
     pub(crate) fn authorization(&self) -> Option<String> {
@@ -105,9 +128,25 @@ fn check_server(uri: &str) -> Result<(), String> {
         host if host.contains('@') => {
             Err("holds a user: give it by MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD".into())
         }
-        host if host.contains(|c: char| c.is_whitespace() || c.is_control()) => Err("is not an address".into()),
+        host if !host.chars().all(|c| c.is_alphanumeric() || "-._:[]".contains(c)) => Err("is not an address".into()),
         _ => Ok(()),
     }
+}
+
+/// Scheme, host and port: who is spoken to. The same name without encryption, or on another port, is somebody else.
+fn origin(uri: &str) -> (bool, String, u16) {
+    let is_encrypted = uri.starts_with("https://");
+    let rest = uri.split_once("://").map_or(uri, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let usual = if is_encrypted { 443 } else { 80 };
+    // The colons of an address of version 6 stand inside its brackets.
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => {
+            (host, port.parse().unwrap_or(if port.is_empty() { usual } else { 0 }))
+        }
+        _ => (authority, usual),
+    };
+    (is_encrypted, host.trim_end_matches('.').to_lowercase(), port)
 }
 
 #[cfg(test)]
@@ -127,6 +166,8 @@ mod tests {
         assert!(!format!("{found:?}").contains("hush"));
         assert_eq!(Mlflow::find(None, "r", &BTreeMap::new()).unwrap(), None);
         for (uri, says) in [
+            ("http://evil.example\\@ml.example", "USERNAME"),
+            ("http://evil.example\\.ml.example", "not an address"),
             ("http://u:p@host", "USERNAME"),
             ("sqlite:///x.db", "mlflow server"),
             ("./mlruns", "a path"),
@@ -135,5 +176,38 @@ mod tests {
             let error = Mlflow::find(Some(uri), "r", &env).unwrap_err().to_string();
             assert!(error.contains(says) && !error.contains("u:p"), "{error}");
         }
+    }
+
+    #[test]
+    fn secrets_of_the_environment_go_to_the_server_that_it_names_and_to_no_other() {
+        let secrets = [("MLFLOW_TRACKING_USERNAME", "ann"), ("MLFLOW_TRACKING_PASSWORD", "hush")];
+        let found = |own: Option<&'static str>, uri: &str| {
+            let env: BTreeMap<&str, &str> =
+                secrets.into_iter().chain(own.map(|own| ("MLFLOW_TRACKING_URI", own))).collect();
+            Mlflow::find(Some(uri), "r", &env).unwrap().unwrap()
+        };
+        let own = Some("https://ml.example/base");
+        for same in
+            ["https://ml.example", "https://ML.example:443/other", "https://ml.example./x", "https://ml.example:"]
+        {
+            let server = found(own, same);
+            assert!(server.authorization().is_some() && server.warning().is_none(), "{same}");
+        }
+        for other in [
+            "https://evil.example",
+            "http://ml.example",
+            "https://ml.example:8443",
+            "https://ml.example.evil.example",
+            "https://evil.example/?ml.example",
+            "https://[::1]",
+        ] {
+            for own in [own, None, Some("not an address")] {
+                let server = found(own, other);
+                assert_eq!(server.authorization(), None, "{other}");
+                assert!(!format!("{}{server:?}", server.warning().unwrap()).contains("hush"), "{other}");
+            }
+        }
+        let nothing_to_hide = Mlflow::find(Some("http://other"), "r", &BTreeMap::new()).unwrap().unwrap();
+        assert_eq!(nothing_to_hide.warning(), None);
     }
 }

@@ -69,7 +69,7 @@ fn notify(url: &str) -> Settings {
 }
 
 fn mlflow(uri: &str) -> Settings {
-    let env = variables(&[("MLFLOW_TRACKING_TOKEN", "hush")]);
+    let env = variables(&[("MLFLOW_TRACKING_TOKEN", "hush"), ("MLFLOW_TRACKING_URI", uri)]);
     Settings { mlflow: Mlflow::find(Some(uri), "cases", &env).unwrap(), every: Some(1), ..Settings::default() }
 }
 
