@@ -117,6 +117,8 @@ fn of_error(error: &Error) -> Trouble {
         Error::Timeout(_) => later("no answer in time"),
         Error::HostNotFound => later("the host is not known"),
         Error::ConnectionFailed => later("no connection"),
+        // The system's resolver fails with words of its own and no kind.
+        Error::Io(cause) if cause.to_string().contains("failed to lookup address") => later("the host is not known"),
         // What TLS refuses comes as an error of the connection, too.
         Error::Io(cause) if cause.to_string().to_lowercase().contains("certificate") => {
             later("its certificate is not accepted")
@@ -132,4 +134,17 @@ fn of_error(error: &Error) -> Trouble {
 fn answered(status: u16, text: &str) -> String {
     let words: String = text.chars().filter(|c| !c.is_control()).take(160).collect();
     if words.trim().is_empty() { format!("answered {status}") } else { format!("answered {status}: {}", words.trim()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_nobody_knows_is_said_to_be_one() {
+        let http = Http::new(&Tls::default()).unwrap();
+        let asked = http.send(&Request { url: "http://nowhere.invalid/", headers: &[], body: None });
+        let Err(Trouble::Later { cause, .. }) = asked else { panic!("an answer from nowhere") };
+        assert_eq!(cause, "the host is not known");
+    }
 }

@@ -74,13 +74,14 @@ fn of_start(started: &Started) -> String {
 }
 
 fn of_progress(seen: &Seen) -> String {
-    let step = seen.step.as_ref().map(|step| of_step(step, seen.started.as_ref()));
+    let speed = |step: &StepEvent| seen.pace.samples_per_s().unwrap_or(step.samples_per_s);
+    let step = seen.step.as_ref().map(|step| of_step(step, speed(step), seen.started.as_ref()));
     let memory = seen.device.as_ref().and_then(memory);
     let lines: Vec<String> = [step, memory].into_iter().flatten().collect();
     if lines.is_empty() { "no step yet".into() } else { lines.join("\n") }
 }
 
-fn of_step(step: &StepEvent, started: Option<&Started>) -> String {
+fn of_step(step: &StepEvent, samples_per_s: f64, started: Option<&Started>) -> String {
     let of = |count: Option<usize>| count.map_or(String::new(), |count| format!("/{count}"));
     let data = step.data_samples_per_s.map_or(String::new(), |speed| format!(", data {speed:.0} samples/s"));
     format!(
@@ -90,7 +91,7 @@ fn of_step(step: &StepEvent, started: Option<&Started>) -> String {
         step.step,
         of(started.map(|started| started.steps)),
         step.loss,
-        step.samples_per_s,
+        samples_per_s,
         format_seconds(step.remaining_s)
     )
 }

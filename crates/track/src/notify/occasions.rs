@@ -49,12 +49,36 @@ pub(super) struct Seen {
     pub(super) started: Option<Started>,
     pub(super) device: Option<DeviceEvent>,
     pub(super) step: Option<StepEvent>,
+    /// Since the last word about speed: one batch may be short, and the last of an epoch is.
+    #[serde(default)]
+    pub(super) pace: Pace,
     last_progress: Option<f64>,
     epochs_done: usize,
     last_best: Option<f64>,
     largest_checkpoint: u64,
     disk_was_low: bool,
     has_ended: bool,
+}
+
+/// Samples and the time they took.
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+pub(super) struct Pace {
+    samples: f64,
+    seconds: f64,
+}
+
+impl Pace {
+    fn add(&mut self, step: &StepEvent) {
+        let seconds = step.ms / 1e3;
+        self.samples += step.samples_per_s * seconds;
+        self.seconds += seconds;
+    }
+
+    /// None before the first step, and where clocks stood still.
+    pub(super) fn samples_per_s(&self) -> Option<f64> {
+        let speed = self.samples / self.seconds;
+        speed.is_finite().then_some(speed)
+    }
 }
 
 #[derive(Clone)]
@@ -82,7 +106,12 @@ impl Herald {
     pub(super) fn message(&mut self, timed: &Timed) -> Option<Message> {
         let time = timed.time.unwrap_or(0.0);
         let due = self.see(&timed.event, time)?;
-        self.occasions.contains(&due).then(|| Message::about(due, &self.run, &timed.event, &self.seen, time))
+        let message =
+            self.occasions.contains(&due).then(|| Message::about(due, &self.run, &timed.event, &self.seen, time));
+        if due == Occasion::Progress {
+            self.seen.pace = Pace::default();
+        }
+        message
     }
 
     fn see(&mut self, event: &Event, time: f64) -> Option<Occasion> {
@@ -95,6 +124,7 @@ impl Herald {
             }
             Event::Step(step) => {
                 self.seen.step = Some(step.clone());
+                self.seen.pace.add(step);
                 self.is_hourly(time).then_some(Occasion::Progress)
             }
             Event::Epoch { epoch, .. } => self.is_epochly(*epoch).then_some(Occasion::Progress),
@@ -186,6 +216,32 @@ mod tests {
         assert_eq!(said, 10);
         let mut silent = herald(ProgressEvery::Never);
         assert!(epochs(&mut silent).is_empty() && silent.message(&step(1, 1e9)).is_none());
+    }
+
+    #[test]
+    fn the_speed_of_a_message_is_that_of_all_steps_since_the_last_one() {
+        let mut herald = herald(ProgressEvery::Epochs(1));
+        let paced = |number, samples_per_s, ms| {
+            let mut timed = step(number, number as f64);
+            let Event::Step(step) = &mut timed.event else { panic!("no step") };
+            (step.samples_per_s, step.ms) = (samples_per_s, ms);
+            timed
+        };
+        let ends = |epoch| at(50.0, Event::Epoch { epoch, epochs: 3, step: 0 });
+        (1..=9).for_each(|n| _ = herald.message(&paced(n, 100.0, 1000.0)));
+        // The last batch has one sample, and takes hardly less time for it.
+        herald.message(&paced(10, 1.0, 1000.0));
+        let restored = |herald: &Herald| {
+            let mut again = super::Herald::new("r".into(), Occasion::ALL.to_vec(), ProgressEvery::Epochs(1));
+            again.restore(&herald.state());
+            again
+        };
+        let body = restored(&herald).message(&ends(1)).unwrap().body;
+        assert!(body.contains("training 90.1 samples/s"), "{body}");
+        herald.message(&ends(1));
+        herald.message(&paced(11, 40.0, 500.0));
+        let body = herald.message(&ends(2)).unwrap().body;
+        assert!(body.contains("training 40.0 samples/s"), "{body}");
     }
 
     #[test]

@@ -172,12 +172,26 @@ impl Parts {
         format!("{scheme}://{}", self.host)
     }
 
+    /// The colons of an address of version 6 stand inside its brackets.
+    fn check_port(&self) -> Result<(), String> {
+        let port = self.host.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.contains(']'));
+        match port {
+            Some(port) if port.parse::<u16>().is_ok_and(|port| port > 0) => Ok(()),
+            Some(_) => Err("holds an address whose port is none: ports are numbers from 1 to 65535".into()),
+            None => Ok(()),
+        }
+    }
+
     fn authorization(&self) -> Option<String> {
         let password = self.password.as_deref().unwrap_or_default();
         self.user.as_ref().map(|user| format!("Basic {}", base64(format!("{user}:{password}").as_bytes())))
     }
 
     fn service(&self) -> Result<Service, String> {
+        // Of the others, what stands there is a token.
+        if !["discord", "slack", "tgram"].contains(&self.scheme.as_str()) {
+            self.check_port()?;
+        }
         match (self.scheme.as_str(), self.host.as_str()) {
             ("discord", _) => self.discord(),
             ("slack", _) => self.slack(),
@@ -340,6 +354,23 @@ mod tests {
                     assert!(text.starts_with("VARIABLE: ") && !text.contains("secret"), "{url}: {text}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_none_is_refused_before_anything_is_sent() {
+        for url in [
+            "json://host:99999",
+            "ntfy://host:0/topic",
+            "gotifys://host:x/tok",
+            "https://host:/a",
+            "json://[::1]:65536",
+        ] {
+            let error = Target::parse(url, "X").unwrap_err().to_string();
+            assert!(error.contains("port") && !error.contains("tok"), "{url}: {error}");
+        }
+        for url in ["json://host:65535", "json://[::1]:1/a", "json://[::1]/a", "tgram://123:abc/7"] {
+            assert!(Target::parse(url, "X").is_ok(), "{url}");
         }
     }
 
