@@ -256,23 +256,30 @@ fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
+/// How it went, in words: on stdout, or beside the JSON that stands there.
 fn show_outcome(arguments: &Arguments, progress: &Progress, finished: &Finished, out: &Path) -> Result<(), Failure> {
-    if arguments.common.json {
-        printer::json(&Outcome {
-            end: finished.end,
-            steps: finished.steps,
-            epochs: finished.epochs,
-            last: finished.last,
-            best: finished.best,
-            planned_peak_bytes: finished.planned_peak_bytes,
-            measured_peak_bytes: finished.measured_peak_bytes,
-            host_peak_bytes: finished.host_peak_bytes,
-            samples_per_s: finished.samples_per_s,
-            seconds: finished.seconds,
-            run: out,
-        })?;
-        return Ok(());
+    let words = outcome_words(progress, finished, out);
+    if !arguments.common.json {
+        return printer::out(&words).map(drop);
     }
+    say(words.trim_end());
+    printer::json(&Outcome {
+        end: finished.end,
+        steps: finished.steps,
+        epochs: finished.epochs,
+        last: finished.last,
+        best: finished.best,
+        planned_peak_bytes: finished.planned_peak_bytes,
+        measured_peak_bytes: finished.measured_peak_bytes,
+        host_peak_bytes: finished.host_peak_bytes,
+        samples_per_s: finished.samples_per_s,
+        seconds: finished.seconds,
+        run: out,
+    })
+    .map(drop)
+}
+
+fn outcome_words(progress: &Progress, finished: &Finished, out: &Path) -> String {
     let early = if finished.end == End::Stopped { "stopped early: evaluations did not get better\n" } else { "" };
     let paused = match progress.steps() {
         all if finished.end == End::Completed && finished.steps < all => {
@@ -280,8 +287,7 @@ fn show_outcome(arguments: &Arguments, progress: &Progress, finished: &Finished,
         }
         _ => String::new(),
     };
-    printer::out(&format!("{early}{}{paused}run: {}\n", progress.summary(finished), out.display()))?;
-    Ok(())
+    format!("{early}{}{paused}run: {}\n", progress.summary(finished), out.display())
 }
 
 #[cfg(test)]
