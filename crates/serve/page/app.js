@@ -91,7 +91,7 @@ async function begin() {
   frame(address().name);
   for (let wait = 500; ; wait = Math.min(2 * wait, 5000)) {
     try { await start(); return; } catch (error) {
-      if (error.status) return;
+      if (error.status) { if (error.status !== 401) replace(main, h('div', { class: 'notice bad', role: 'alert' }, error.message)); return; }
       await new Promise((resolve) => setTimeout(resolve, wait));
     }
   }

@@ -26,6 +26,7 @@ mod settings;
 mod state;
 
 pub use api::openapi;
+pub use jobs::Other;
 pub use limits::raise_file_limit;
-pub use options::{Options, Token};
+pub use options::{Options, Token, UnfitToken};
 pub use server::{ServeError, Server};

@@ -40,14 +40,49 @@ fn is_loopback(address: IpAddr) -> bool {
     }
 }
 
+/// The longest token that is looked at, in bytes.
+pub(crate) const LONGEST_TOKEN: usize = 512;
+/// A shorter one is guessed, however slowly.
+const SHORTEST_TOKEN: usize = 16;
+
 /// A secret that clients show. It is never printed by accident.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
+/// Why a text is no token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnfitToken {
+    /// It would be guessed.
+    #[error("it has fewer than {SHORTEST_TOKEN} characters and would be guessed")]
+    Short,
+    /// No client could show it.
+    #[error("it has more than {LONGEST_TOKEN} characters")]
+    Long,
+    /// A header cannot hold it.
+    #[error("it holds something besides letters, digits, signs and spaces of ASCII, which no header can")]
+    Odd,
+}
+
 impl Token {
-    /// What the user gave.
+    /// Characters of one that is made up.
+    pub(crate) const RANDOM_LENGTH: usize = 64;
+
+    /// A secret as it is.
     pub fn new(secret: impl Into<String>) -> Token {
         Token(secret.into())
+    }
+
+    /// What a user chose, where it can serve.
+    ///
+    /// # Errors
+    /// It is too short, too long, or cannot stand in a header.
+    pub fn chosen(secret: &str) -> Result<Token, UnfitToken> {
+        match secret {
+            _ if !secret.bytes().all(|byte| (b' '..=b'~').contains(&byte)) => Err(UnfitToken::Odd),
+            _ if secret.len() < SHORTEST_TOKEN => Err(UnfitToken::Short),
+            _ if secret.len() > LONGEST_TOKEN => Err(UnfitToken::Long),
+            _ => Ok(Token(secret.into())),
+        }
     }
 
     /// 256 random bits of the system.
@@ -79,8 +114,22 @@ mod tests {
     #[test]
     fn a_token_is_long_differs_and_is_not_printed() {
         let [one, two] = [Token::random().unwrap(), Token::random().unwrap()];
-        assert!(one != two && one.secret().len() == 64);
+        assert!(one != two && one.secret().len() == Token::RANDOM_LENGTH);
         assert!(!format!("{one:?}").contains(one.secret()));
+    }
+
+    #[test]
+    fn a_token_that_is_guessed_or_cannot_be_shown_is_refused() {
+        for (secret, wrong) in [
+            ("x", UnfitToken::Short),
+            ("fifteen letters", UnfitToken::Short),
+            ("пароль из многих букв", UnfitToken::Odd),
+            ("sixteen letters\n and more", UnfitToken::Odd),
+            (&"x".repeat(513), UnfitToken::Long),
+        ] {
+            assert_eq!(Token::chosen(secret), Err(wrong), "{secret}");
+        }
+        assert!(Token::chosen("sixteen letters!").is_ok() && Token::chosen(Token::random().unwrap().secret()).is_ok());
     }
 
     #[test]

@@ -110,6 +110,15 @@ impl Problem {
     }
 }
 
+/// Refuses text that cannot be an argument of a child: the system takes neither a NUL in one nor one without end.
+pub(crate) fn argument(field: &str, text: &str, longest: usize) -> Result<(), Problem> {
+    match text {
+        _ if text.contains('\0') => Err(Problem::bad(field, format!("{field}: a NUL character stands in it"))),
+        _ if text.len() > longest => Err(Problem::bad(field, format!("{field}: at most {longest} bytes"))),
+        _ => Ok(()),
+    }
+}
+
 /// A recipe's problems, each with its key.
 impl From<RecipeError> for Problem {
     fn from(error: RecipeError) -> Problem {

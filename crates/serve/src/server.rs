@@ -3,9 +3,9 @@
 use crate::api;
 use crate::connection::Patient;
 use crate::folders::{Folders, Studies, Tails};
-use crate::gate::Gate;
+use crate::gate::{Gate, cookie_key};
 use crate::guard::Peer;
-use crate::jobs::{Queue, Tools};
+use crate::jobs::{Keeper, Queue, Tools};
 use crate::options::{Options, Token};
 use crate::planning::{Allowed, Planner};
 use crate::state::{MOST_STREAMS, Shared, State};
@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use plimsoll::{Explain, Fault};
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -52,6 +52,14 @@ pub enum ServeError {
         /// What the system says.
         cause: io::Error,
     },
+    /// Another server keeps the queue of these runs.
+    #[error("{}: another server has this folder: {keeper}", path.display())]
+    Taken {
+        /// The folder of runs.
+        path: PathBuf,
+        /// Which one, and where it is.
+        keeper: crate::jobs::Other,
+    },
     /// The system gives no randomness, no threads.
     #[error("the server cannot be set up: {0}")]
     System(#[from] io::Error),
@@ -68,6 +76,10 @@ impl Explain for ServeError {
                 vec!["choose another address with --listen, or --port 0 for a free one".into()]
             }
             ServeError::Folder { .. } => vec!["name folders that are there with --runs and --data".into()],
+            ServeError::Taken { .. } => vec![
+                "open that one, or end it first".into(),
+                "--read-only shows the same runs beside it; --runs names a folder of other ones".into(),
+            ],
             ServeError::System(_) => Vec::new(),
         }
     }
@@ -86,20 +98,21 @@ impl Server {
     /// # Errors
     /// The address or a folder cannot be had.
     pub async fn bind(options: Options) -> Result<Server, ServeError> {
-        let folder = |path: &PathBuf| {
-            let path = path.clone();
-            move |cause| ServeError::Folder { path, cause }
-        };
-        let folders = Folders::new(&options.runs).map_err(folder(&options.runs))?;
-        let data = options.data.canonicalize().map_err(folder(&options.data))?;
+        let folders = Folders::new(&options.runs).map_err(in_folder(&options.runs))?;
+        let data = options.data.canonicalize().map_err(in_folder(&options.data))?;
+        let root = folders.root().to_path_buf();
+        // Who is there already is said first: its port may well be the same.
+        let mut keeper = if options.read_only { None } else { Some(keep_alone(&root)?) };
         let listener = TcpListener::bind(options.listen);
         let listener = listener.await.map_err(|cause| ServeError::Listen { address: options.listen, cause })?;
+        let address = listener.local_addr()?;
+        keeper.iter_mut().try_for_each(|keeper| keeper.sign(address)).map_err(in_folder(&root))?;
         let launch = options.token.is_some().then(Token::random).transpose()?;
-        let root = folders.root().to_path_buf();
+        let key = cookie_key(&root, options.token.is_some() && !options.read_only)?;
         let state = State {
-            gate: Gate::new(options.token.as_ref(), launch.as_ref()),
+            gate: Gate::new(options.token.as_ref(), launch.as_ref(), &key),
             planner: Planner::start(Allowed::new(data.clone(), root.clone())),
-            queue: Queue::open(&root, &data, &options.program, options.parallel),
+            queue: Queue::open(&root, &data, &options.program, options.parallel, keeper),
             tools: Tools::new(&options.program, &data),
             tails: Tails::default(),
             studies: Studies::new(&options.studies),
@@ -159,14 +172,20 @@ impl Server {
     }
 }
 
+fn in_folder(path: &Path) -> impl FnOnce(io::Error) -> ServeError {
+    move |cause| ServeError::Folder { path: path.into(), cause }
+}
+
+fn keep_alone(runs: &Path) -> Result<Keeper, ServeError> {
+    let taken = Keeper::take(runs).map_err(in_folder(runs))?;
+    taken.map_err(|keeper| ServeError::Taken { path: runs.into(), keeper })
+}
+
 /// Follows the queue, whoever looks or not.
 async fn keep(state: Shared) {
     let mut tick = tokio::time::interval(TICK);
     loop {
         tick.tick().await;
-        if state.options.read_only {
-            continue;
-        }
         let watched = state.clone();
         let changed = tokio::task::spawn_blocking(move || watched.queue.tick()).await.unwrap_or(false);
         if changed {

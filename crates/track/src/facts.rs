@@ -107,6 +107,14 @@ impl RunFacts {
         self.step = Some(step.clone());
     }
 
+    /// As it stands for who knows whether its process lives: one that went without a word has failed.
+    pub fn judged(mut self, is_alive: bool) -> RunFacts {
+        if !is_alive && matches!(self.state, RunState::Waiting | RunState::Running) {
+            self.state = RunState::Failed;
+        }
+        self
+    }
+
     fn finish(&mut self, finished: &Finished) {
         self.state = match finished.end {
             End::Completed => RunState::Completed,
@@ -121,5 +129,25 @@ impl RunFacts {
         let is_running = self.state == RunState::Running;
         let (step, time) = (self.step.as_ref()?, self.last_event?);
         is_running.then_some(time + step.remaining_s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::tests::step;
+
+    #[test]
+    fn a_run_whose_process_is_gone_does_not_run_and_one_that_ended_keeps_its_end() {
+        let facts = RunFacts { state: RunState::Running, ..RunFacts::default() };
+        assert_eq!(facts.clone().judged(true).state, RunState::Running);
+        assert_eq!(facts.judged(false).state, RunState::Failed);
+        assert_eq!(RunFacts::default().judged(false).state, RunState::Failed);
+        let ended = RunFacts { state: RunState::Completed, ..RunFacts::default() };
+        assert_eq!(ended.judged(false).state, RunState::Completed);
+        let mut expecting = RunFacts { state: RunState::Running, ..RunFacts::default() };
+        expecting.add(&step(1, 5.0));
+        assert_eq!(expecting.expected_end(), Some(6.0));
+        assert_eq!(expecting.judged(false).expected_end(), None);
     }
 }

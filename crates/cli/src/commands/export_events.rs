@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::printer;
 use crate::tracking::refused;
 use clap::{Args, ValueEnum};
-use plimsoll_runs::{Timed, read_timed};
+use plimsoll_runs::{Timed, holder, read_timed};
 use plimsoll_track::{Exposed, FollowOptions, RunFacts, Settings, Watch, follow, metrics_of, openmetrics};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -70,6 +70,7 @@ fn csv(events: &[Timed]) -> Result<(), Failure> {
 fn metrics(run: &Path, events: &[Timed]) -> Result<(), Failure> {
     let mut facts = RunFacts::default();
     events.iter().for_each(|timed| facts.add(timed));
+    let facts = facts.judged(holder(run).is_some());
     let name = run.file_name().map_or("run".into(), |name| name.to_string_lossy());
     printer::out(&openmetrics(&[Exposed { run: &name, facts: &facts, components: &[] }], &[])).map(drop)
 }

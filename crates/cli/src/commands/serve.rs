@@ -29,11 +29,12 @@ pub(crate) struct Arguments {
     /// The port to listen on; 0 takes a free one
     #[arg(long, value_name = "N")]
     port: Option<u16>,
-    /// Ask for a token: env:NAME, file:PATH or - (standard input) says where it is, nothing makes one up
+    /// Ask for a token: env:NAME, file:PATH or - (standard input) says where it is, nothing makes one up (default: the
+    /// one in PLIMSOLL_TOKEN, if there is one)
     #[arg(long, value_name = "WHERE", num_args = 0..=1, default_missing_value = "")]
     token: Option<String>,
     /// Another name that the server may be called by, behind a proxy for example (repeatable)
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = host_name)]
     allow_host: Vec<String>,
     /// Show everything, change nothing
     #[arg(long)]
@@ -52,7 +53,8 @@ pub(crate) struct Arguments {
     parallel: Option<u16>,
 }
 
-/// Where a token waits that was given on the command line: it is not seen in lists of processes there.
+/// Where a token is looked for by itself, and where one waits that was given on the command line: it is not seen in lists
+/// of processes there.
 const TOKEN: &str = "PLIMSOLL_TOKEN";
 const PORT: u16 = 8642;
 
@@ -108,28 +110,49 @@ async fn serve(options: Options, made_up: bool) -> Result<(), Failure> {
 
 /// The token that is given, from where it is not seen by others; `None` where one is to be made up, or none asked for.
 fn token(given: Option<&str>) -> Result<Option<Token>, Failure> {
-    let Some(given) = given.filter(|given| !given.is_empty()) else { return Ok(None) };
-    let secret = match (given, given.strip_prefix("env:"), given.strip_prefix("file:")) {
+    let (place, secret) = match given {
+        Some("") => return Ok(None),
+        Some(given) => ("--token", from_place(given)?),
+        None => match std::env::var(TOKEN) {
+            // As in a file of variables that is not filled in.
+            Err(std::env::VarError::NotPresent) => return Ok(None),
+            Ok(secret) if secret.trim().is_empty() => return Ok(None),
+            secret => (TOKEN, secret.unwrap_or_else(|odd| odd.to_string())),
+        },
+    };
+    let hint = "give a long random text, such as `openssl rand -hex 32` makes, or --token alone to make one up";
+    match secret.trim() {
+        "" => Err(Failure::bad_input(format!("{place}: it is empty"), hint)),
+        secret => {
+            Token::chosen(secret).map(Some).map_err(|unfit| Failure::bad_input(format!("{place}: {unfit}"), hint))
+        }
+    }
+}
+
+fn from_place(given: &str) -> Result<String, Failure> {
+    match (given, given.strip_prefix("env:"), given.strip_prefix("file:")) {
         ("-", _, _) => {
             let mut text = String::new();
-            io::stdin()
-                .lock()
-                .take(4096)
-                .read_to_string(&mut text)
-                .map_err(|cause| unreadable("standard input", &cause))?;
-            text
+            let read = io::stdin().lock().take(4096).read_to_string(&mut text);
+            read.map(|_| text).map_err(|cause| unreadable("standard input", &cause))
         }
         (_, Some(name), _) => std::env::var(name).map_err(|_| {
             Failure::bad_input(format!("--token: there is no {name} in the environment"), "export it first")
-        })?,
-        (_, _, Some(path)) => fs::read_to_string(path).map_err(|cause| unreadable(path, &cause))?,
-        (secret, None, None) => return Err(hide(secret)),
-    };
-    match secret.trim() {
-        "" => {
-            Err(Failure::bad_input("--token: it is empty", "give a long random text, or --token alone to make one up"))
+        }),
+        (_, _, Some(path)) => fs::read_to_string(path).map_err(|cause| unreadable(path, &cause)),
+        (secret, None, None) => Err(hide(secret)),
+    }
+}
+
+/// One name, as browsers send it: neither a pattern nor an address with scheme or port, which would never be met.
+fn host_name(text: &str) -> Result<String, String> {
+    let is_sound = !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
+    match text {
+        _ if is_sound => Ok(text.into()),
+        _ if text.contains('*') => {
+            Err("patterns are not taken, for they would let in pages of anybody (DNS rebinding): name each host".into())
         }
-        secret => Ok(Some(Token::new(secret))),
+        _ => Err("this is no name of a host: give it without http:// and without a port, such as box.example".into()),
     }
 }
 
@@ -158,4 +181,18 @@ fn hide(secret: &str) -> Failure {
         format!("the token cannot be hidden: {cause}"),
         format!("export {TOKEN} and use --token env:{TOKEN}"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_names_and_no_patterns() {
+        assert_eq!(host_name("box.example").as_deref(), Ok("box.example"));
+        assert!(host_name("*").unwrap_err().contains("patterns") && host_name("*.example").is_err());
+        for wrong in ["", "box.example:8642", "http://box.example", "box example", "a@b", "бокс"] {
+            assert!(host_name(wrong).unwrap_err().contains("no name of a host"), "{wrong}");
+        }
+    }
 }

@@ -135,3 +135,35 @@ fn what_fails_says_why_and_a_token_is_in_no_list_of_processes() {
     assert!(status == 200 && advice["error"]["causes"].is_array(), "{advice}");
     server.kill();
 }
+
+#[test]
+fn the_log_of_a_run_has_its_end_and_what_was_ended_says_by_what() {
+    let desk = Desk::new();
+    let server = Server::start(&desk, &[]);
+    let mut short = question();
+    short["set"] = json!(["train.steps=3", "data.samples=600"]);
+    assert_eq!(server.ask("POST", "/runs", Some(&short)).0, 201);
+    server.wait_for("quickstart-1", "finished", 3);
+    // The process has a few words to say after its last event.
+    let log = (0..100).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(100));
+        let (_, log) = server.ask("GET", "/runs/quickstart-1/log", None);
+        log["text"].as_str().filter(|text| text.contains("success:")).map(String::from)
+    });
+    assert!(log.is_some_and(|log| log.contains("measured")), "the log ends without saying how it went");
+    let (status, refused) = server.ask("POST", "/runs/quickstart-1/resume", Some(&json!({})));
+    assert_eq!(status, 409, "{refused}");
+
+    assert_eq!(server.ask("POST", "/runs", Some(&question())).0, 201);
+    server.wait_for("quickstart-2", "running", 2);
+    assert_eq!(server.ask("POST", "/runs/quickstart-2/stop", Some(&json!({"now": true}))).0, 202);
+    let ended = server.wait_for("quickstart-2", "interrupted", 2);
+    assert!(ended["reason"].as_str().unwrap().contains("as asked"), "{ended}");
+
+    assert_eq!(server.ask("POST", "/runs", Some(&question())).0, 201);
+    let pid = server.wait_for("quickstart-3", "running", 2)["pid"].as_u64().unwrap();
+    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+    let killed = server.wait_for("quickstart-3", "failed", 2);
+    assert!(killed["reason"].as_str().unwrap().contains("signal 9"), "{killed}");
+    server.kill();
+}

@@ -28,7 +28,7 @@ fn describe(document: &mut Value) {
     document["security"] = json!([{}, {"token": []}, {"cookie": []}]);
     document["components"]["securitySchemes"] = json!({
         "token": {"type": "http", "scheme": "bearer", "description": "The token that `plimsoll serve` was started with"},
-        "cookie": {"type": "apiKey", "in": "cookie", "name": "plimsoll", "description": "Set by POST /sign-in"},
+        "cookie": {"type": "apiKey", "in": "cookie", "name": "plimsoll-8642", "description": "Set by POST /sign-in; its name ends in the server's port"},
     });
     document["components"]["schemas"]["Problem"] = problem_schema();
     add_plan_schema(document);

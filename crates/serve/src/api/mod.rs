@@ -6,6 +6,7 @@ mod document;
 mod pages;
 mod plans;
 mod queue;
+mod reason;
 mod recipes;
 mod runs;
 mod stream;

@@ -35,8 +35,9 @@ async fn index(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    match query.as_deref().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("token="))) {
-        Some(shown) => enter_by_link(&state, peer, shown),
+    let query = query.unwrap_or_default();
+    match form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "token") {
+        Some((_, shown)) => Ok(enter_by_link(&state, peer, &headers, &shown)),
         None => assets::serve("index.html", &headers),
     }
 }
@@ -50,11 +51,12 @@ async fn health() -> Response {
     axum::Json(body).into_response()
 }
 
-/// Runs that were heard of longer ago than this are history, not something to scrape.
+/// Runs that do not run, and were heard of longer ago than this, are history, not something to scrape.
 const FRESH_S: u64 = 24 * 3600;
+/// So many, the latest: and every one that runs, however many there are.
 const MOST_EXPOSED: usize = 200;
 
-/// OpenMetrics: runs of the last day, and the queue.
+/// OpenMetrics: runs that run, those of the last day, and the queue.
 async fn metrics(State(state): State<Shared>) -> Result<Response, Problem> {
     let text = tokio::task::spawn_blocking(move || exposition(&state)).await;
     let text = text.map_err(|_| Problem::failed("the runs cannot be read"))?;
@@ -62,14 +64,42 @@ async fn metrics(State(state): State<Shared>) -> Result<Response, Problem> {
 }
 
 fn exposition(state: &Shared) -> String {
-    let now = unix_seconds(SystemTime::now());
-    let fresh = |folder: &PathBuf| now.saturating_sub(state.folders.times(folder).updated) < FRESH_S;
-    let found = state.folders.ids().into_iter().filter_map(|id| Some((state.folders.find(&id).filter(fresh)?, id)));
-    let facts: Vec<(RunId, RunFacts)> =
-        found.take(MOST_EXPOSED).map(|(folder, id)| (id.clone(), state.folders.facts(&id, &folder))).collect();
+    let facts: Vec<(RunId, RunFacts)> = to_expose(state).into_iter().map(|found| found.facts(state)).collect();
     let exposed: Vec<Exposed<'_>> =
         facts.iter().map(|(id, facts)| Exposed { run: id.as_str(), facts, components: &[] }).collect();
     let jobs = state.queue.jobs();
     let count = |name: &'static str| (name, jobs.iter().filter(|job| job.state_name() == name).count() as u64);
     openmetrics(&exposed, &["queued", "started", "ended"].map(count))
+}
+
+/// A run that may be exposed.
+struct Found {
+    id: RunId,
+    folder: PathBuf,
+    /// A process trains it.
+    is_alive: bool,
+    updated: u64,
+}
+
+impl Found {
+    fn facts(self, state: &Shared) -> (RunId, RunFacts) {
+        let facts = state.folders.facts(&self.id, &self.folder).judged(self.is_alive);
+        (self.id, facts)
+    }
+}
+
+/// Those that run first, then the latest.
+fn to_expose(state: &Shared) -> Vec<Found> {
+    let now = unix_seconds(SystemTime::now());
+    let look = |id: RunId| {
+        let folder = state.folders.find(&id)?;
+        let is_alive = state.folders.holder(&folder).is_some();
+        let updated = state.folders.times(&folder).updated;
+        (is_alive || now.saturating_sub(updated) < FRESH_S).then_some(Found { id, folder, is_alive, updated })
+    };
+    let mut found: Vec<Found> = state.folders.ids().into_iter().filter_map(look).collect();
+    found.sort_by_key(|run| (!run.is_alive, std::cmp::Reverse(run.updated)));
+    let running = found.iter().filter(|run| run.is_alive).count();
+    found.truncate(running.max(MOST_EXPOSED));
+    found
 }

@@ -1,5 +1,6 @@
 //! Runs: what they are, started, stopped and taken up again.
 
+use super::reason::Ending;
 use crate::folders::{Checkpoint, RunId, Summary, Thinned, Times, read_some};
 use crate::jobs::{Job, JobState, Submission};
 use crate::planning::{Checked, Question};
@@ -10,7 +11,7 @@ use axum::Json;
 use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use plimsoll::{Device, Timeline};
+use plimsoll::{Device, Recipe, Timeline};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -30,7 +31,7 @@ pub(crate) struct Run {
     /// The process that trains it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
-    /// Why it failed, in its last words.
+    /// Why it failed, or what became of it where it was ended at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     /// Whether there is something to go on from.
@@ -70,51 +71,36 @@ fn all(state: &Server) -> Vec<Run> {
 fn row(state: &Server, id: &RunId, folder: &std::path::Path, job: Option<Job>) -> Run {
     let (summary, times) = (state.folders.summary(id, folder), state.folders.times(folder));
     let pid = state.folders.holder(folder);
+    let ending = Ending { id, job: job.as_ref(), summary: &summary, times };
+    let goes_on = activity(job.as_ref(), pid.is_some(), &summary);
+    let reason = if goes_on.is_none() { ending.reason(state) } else { None };
+    let name = goes_on.unwrap_or_else(|| ending.name());
     let resumable =
-        pid.is_none() && folder.join("recipe.toml").is_file() && summary.end.as_deref() != Some("completed");
-    let name = state_name(job.as_ref(), pid.is_some(), &summary);
-    let told = summary.note.clone().filter(|_| summary.end.as_deref() == Some("failed"));
-    let reason = (name == "failed").then(|| told.or_else(|| last_words(state, id))).flatten();
-    Run { id: id.clone(), state: name, times, pid, reason, resumable: resumable && is_at_rest(name), summary }
+        goes_on.is_none() && folder.join("recipe.toml").is_file() && !(name == "finished" && summary.is_done());
+    Run { id: id.clone(), state: name, times, pid, reason, resumable, summary }
 }
 
 fn without_folder(state: &Server, job: Job) -> Run {
     let summary = Summary::default();
-    let name = state_name(Some(&job), false, &summary);
-    let reason = (name == "failed").then(|| last_words(state, &job.id)).flatten();
     let times = Times { created: job.asked, updated: job.began.unwrap_or(job.asked) };
+    let ending = Ending { id: &job.id, job: Some(&job), summary: &summary, times };
+    let goes_on = activity(Some(&job), false, &summary);
+    let reason = if goes_on.is_none() { ending.reason(state) } else { None };
+    let name = goes_on.unwrap_or_else(|| ending.name());
     Run { state: name, times, pid: None, reason, resumable: false, summary, id: job.id }
 }
 
-fn is_at_rest(state: &str) -> bool {
-    matches!(state, "finished" | "interrupted" | "failed")
-}
-
-/// The job knows what was asked, the lock who trains, the events how it ended.
-fn state_name(job: Option<&Job>, held: bool, summary: &Summary) -> &'static str {
+/// What a run is at, if it is not at rest. The job knows what was asked, the lock who trains.
+fn activity(job: Option<&Job>, held: bool, summary: &Summary) -> Option<&'static str> {
     match job {
-        Some(job) if job.state == JobState::Queued => "queued",
-        Some(job) if job.stopping && (held || job.is_alive()) => "stopping",
-        Some(job) if job.is_alive() && summary.step == 0 => "starting",
-        _ if held => "running",
+        Some(job) if job.state == JobState::Queued && !held => Some("queued"),
+        Some(job) if job.stopping && (held || job.is_alive()) => Some("stopping"),
+        Some(job) if job.is_alive() && summary.step == 0 => Some("starting"),
+        _ if held => Some("running"),
         // The process is gone or about to go, and its end is not heard yet.
-        Some(job) if job.is_alive() && summary.end.is_none() => "running",
-        _ => match summary.end.as_deref() {
-            Some("completed" | "stopped") => "finished",
-            Some("interrupted") => "interrupted",
-            _ => "failed",
-        },
+        Some(job) if job.is_alive() && summary.end.is_none() => Some("running"),
+        _ => None,
     }
-}
-
-/// The last lines of a log that say something.
-fn last_words(state: &Server, id: &RunId) -> Option<String> {
-    let path = state.queue.log(id);
-    let length = std::fs::metadata(&path).ok()?.len();
-    let (bytes, _) = read_some(&path, length.saturating_sub(2048), 2048).ok()?;
-    let text = String::from_utf8_lossy(&bytes).into_owned();
-    let from = text.rfind("error:").unwrap_or_else(|| text.trim_end().rfind('\n').unwrap_or(0));
-    Some(text[from..].trim().to_string()).filter(|words| !words.is_empty())
 }
 
 /// Seconds that running trainings expect to take yet, by their own word.
@@ -212,7 +198,7 @@ pub(super) async fn log(
     let read = blocking(move || {
         let end = std::fs::metadata(&path)?.len().saturating_sub(LOG_BYTES);
         let from = part.from.unwrap_or(end);
-        read_some(&path, from, LOG_BYTES).map(|(bytes, _)| (bytes, from))
+        read_some(&path, from, LOG_BYTES).map(|bytes| (bytes, from))
     });
     let (bytes, from) = read.await?.map_err(|_| missing())?;
     let next = from.saturating_add(bytes.len() as u64);
@@ -225,7 +211,7 @@ pub(super) async fn log(
 pub(super) async fn recipe(State(state): State<Shared>, Named(id): Named<String>) -> Result<Response, Problem> {
     let (_, folder) = found(&state, &id)?;
     let read = blocking(move || read_some(&folder.join("recipe.toml"), 0, 1 << 20)).await?;
-    let (bytes, _) = read.map_err(|_| Problem::not_found("this run has no recipe yet"))?;
+    let bytes = read.map_err(|_| Problem::not_found("this run has no recipe yet"))?;
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], bytes).into_response())
 }
 
@@ -363,10 +349,9 @@ pub(super) async fn resume(
 ) -> Result<Response, Problem> {
     let (id, folder) = found(&state, &id)?;
     let_it_go(&state, &id).await;
-    if !folder.join("recipe.toml").is_file() {
-        return Err(Problem::conflict("this run had not begun").hint("start it anew"));
-    }
     let summary = state.folders.summary(&id, &folder);
+    let (done, looked_at) = (summary.is_done(), folder.clone());
+    blocking(move || refuse_to_resume(&looked_at, done)).await??;
     let device = summary.device.as_deref().and_then(|name| name.split(' ').next()).unwrap_or("auto").to_string();
     let device = runs_on(&state.planner.devices.find(&device).or_else(|_| state.planner.devices.find("auto"))?)?;
     let bytes = summary.planned_peak_bytes.unwrap_or(0);
@@ -377,6 +362,29 @@ pub(super) async fn resume(
         job
     });
     accepted(&job.await??)
+}
+
+/// What cannot be gone on with is said now, not by a training that fails in a while.
+fn refuse_to_resume(folder: &std::path::Path, is_done: bool) -> Result<(), Problem> {
+    let recipe = folder.join("recipe.toml");
+    if !recipe.is_file() {
+        return Err(Problem::conflict("this run had not begun").hint("start it anew"));
+    }
+    if is_done {
+        return Err(Problem::conflict("this run is finished: nothing of it is left to do")
+            .hint("`plimsoll train RECIPE --resume` with more epochs makes it longer; or start a new one"));
+    }
+    if let Some(name) =
+        ["checkpoints", "events.jsonl", "run.lock"].into_iter().find(|name| folder.join(name).is_symlink())
+    {
+        return Err(Problem::conflict(format!("{name} of this run is a symbolic link: it is not written to"))
+            .hint("put what it points to in its place"));
+    }
+    Recipe::load(&recipe, &[]).map(drop).map_err(|error| {
+        let problem = Problem::from(error);
+        Problem::conflict(format!("its recipe cannot be used: {}", problem.error))
+            .hint("mend recipe.toml in its folder")
+    })
 }
 
 /// How long a run that was asked to stop may take to write its checkpoint before who resumes it is sent away.
@@ -438,7 +446,7 @@ fn compared(state: &Server, found: &[(RunId, PathBuf)]) -> Result<Comparison, Pr
 
 /// The leaves of a run's recipe by their dotted keys.
 fn settings(folder: &std::path::Path) -> BTreeMap<String, serde_json::Value> {
-    let text = read_some(&folder.join("recipe.toml"), 0, 1 << 20).map(|(bytes, _)| bytes).unwrap_or_default();
+    let text = read_some(&folder.join("recipe.toml"), 0, 1 << 20).unwrap_or_default();
     let table: toml::Table = toml::from_str(&String::from_utf8_lossy(&text)).unwrap_or_default();
     let mut leaves = flat(serde_json::to_value(table).unwrap_or_default());
     leaves.remove("dir");

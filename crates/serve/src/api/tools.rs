@@ -2,8 +2,9 @@
 
 use super::runs::{Nothing, found};
 use crate::folders::RunId;
+use crate::jobs::Output;
 use crate::planning::Question;
-use crate::problem::{Named, Problem, Sent};
+use crate::problem::{Named, Problem, Sent, argument};
 use crate::state::Shared;
 use axum::Json;
 use axum::body::Body;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
+use std::path::PathBuf;
 use utoipa::ToSchema;
 
 /// A model as a folder.
@@ -127,6 +129,8 @@ fn usual_beams() -> usize {
 }
 
 const LONGEST_PROMPT: usize = 20_000;
+/// As the system has it.
+const LONGEST_PATH: usize = 4095;
 
 /// Lets the model of a run write
 #[utoipa::path(post, path = "/runs/{id}/generate", tag = "use", params(("id" = RunId, Path, description = "The run's name")), request_body = Prompt,
@@ -154,8 +158,8 @@ pub(super) async fn generate(
 impl Prompt {
     fn check(&self) -> Result<(), Problem> {
         let bad = |field: &str, wanted: &str| Err(Problem::bad(field, format!("{field} must be {wanted}")));
+        argument("prompt", &self.prompt, LONGEST_PROMPT)?;
         match self {
-            _ if self.prompt.len() > LONGEST_PROMPT || self.prompt.contains('\0') => bad("prompt", "a shorter text"),
             _ if !(1..=4096).contains(&self.tokens) => bad("tokens", "an integer from 1 to 4096"),
             _ if !(1..=64).contains(&self.beams) => bad("beams", "an integer from 1 to 64"),
             _ if self.temperature.is_some_and(|t| !(0.0..=100.0).contains(&t)) => {
@@ -184,6 +188,9 @@ pub(crate) struct Predictions {
     predictions: Vec<Value>,
     /// There were more than are shown.
     cut: bool,
+    /// What the answers lack: rows may have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<String>,
 }
 
 /// Answers rows with the model of a run
@@ -197,7 +204,7 @@ pub(super) async fn predict(
     let (_, folder) = found(&state, &id)?;
     // Held until the child is done with it.
     let (path, _draft) = match (&rows.file, &rows.rows) {
-        (Some(file), None) => (state.planner.allowed.check_path("file", file.as_ref())?, None),
+        (Some(file), None) => (data_file(&state, file)?, None),
         (None, Some(text)) => {
             refuse_named_images(&folder)?;
             let draft = draft(text)?;
@@ -206,11 +213,30 @@ pub(super) async fn predict(
         _ => return Err(Problem::bad("rows", "rows: name a file, or send rows")),
     };
     let arguments = ["predict".into(), folder.display().to_string(), path.display().to_string()];
-    let output = state.tools.run(&arguments, None).await?;
-    let cut = output.cut;
-    let bytes = output.answer()?;
-    let lines = bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
-    Ok(Json(Predictions { predictions: lines.filter_map(|line| serde_json::from_slice(line).ok()).collect(), cut }))
+    predictions(state.tools.run(&arguments, None).await?).map(Json)
+}
+
+/// One line is one answer. Rows without one have the reason in its place, and the tool fails for them: the others stand.
+fn predictions(output: Output) -> Result<Predictions, Problem> {
+    let lines = output.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    let predictions: Vec<Value> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    let (cut, failed) = (output.cut, output.code == Some(1));
+    let has_reasons = predictions.iter().any(|line| line.get("error").is_some());
+    match output.answer() {
+        Ok(_) => Ok(Predictions { predictions, cut, warning: None }),
+        Err(problem) if failed && has_reasons => Ok(Predictions { predictions, cut, warning: Some(problem.error) }),
+        Err(problem) => Err(problem),
+    }
+}
+
+/// A file or a folder of images that a client names and that is there.
+fn data_file(state: &Shared, file: &str) -> Result<PathBuf, Problem> {
+    argument("file", file, LONGEST_PATH)?;
+    let path = state.planner.allowed.check_path("file", file.as_ref())?;
+    fs::metadata(&path).map_err(|cause| {
+        Problem::bad("file", format!("file: {file}: {cause}")).hint("name a file under the data folder (--data)")
+    })?;
+    Ok(path)
 }
 
 /// Rows of captions name image files, and a client's rows could name any of this machine.
@@ -260,6 +286,7 @@ pub(super) async fn advise(
     let mut held = None;
     if let Some(question) = &complaint.question {
         let checked = question.check(&state.planner.allowed)?;
+        state.planner.devices.find(&checked.device)?;
         let mut file = draft(&checked.text)?;
         let _ = file.flush();
         arguments.push(file.path().display().to_string());
@@ -282,4 +309,25 @@ pub(super) async fn advise(
 
 fn parsed<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(bytes).map_err(|_| Problem::failed("plimsoll did not answer as it should"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(stdout: &str, code: i32) -> Output {
+        let stderr = "error: 1 of 2 rows have no answer\n  hint: correct it\n".into();
+        Output { stdout: stdout.into(), stderr, code: Some(code), cut: false }
+    }
+
+    #[test]
+    fn rows_without_an_answer_leave_the_others_theirs() {
+        let lines = "{\"row\":1,\"label\":\"a\"}\n{\"row\":2,\"error\":\"no number\"}\n";
+        let some = predictions(output(lines, 1)).unwrap_or_else(|problem| panic!("{problem:?}"));
+        assert_eq!(some.predictions.len(), 2);
+        assert!(some.warning.is_some_and(|warning| warning.contains("1 of 2")));
+        assert!(predictions(output("", 1)).is_err_and(|problem| problem.status == 500));
+        assert!(predictions(output(lines, 2)).is_err_and(|problem| problem.status == 422));
+        assert!(predictions(output("{\"row\":1}\n", 0)).is_ok_and(|all| all.warning.is_none()));
+    }
 }

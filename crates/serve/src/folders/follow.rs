@@ -1,7 +1,7 @@
 //! Runs that somebody watches: one look at a file serves all who watch it. A client keeps nothing here but its place in
 //! the file, so one that reads slowly holds no memory.
 
-use super::{Lines, RunId};
+use super::{FileId, Lines, Place, RunId};
 use axum::body::Bytes;
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -22,6 +22,8 @@ const KEPT_PIECES: usize = 32;
 /// The end of a run's events.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tail {
+    /// Which file they are of, once it was read.
+    file: Option<FileId>,
     /// Where the kept bytes start.
     start: u64,
     bytes: Arc<Vec<u8>>,
@@ -84,7 +86,8 @@ impl Tails {
 
 /// Reads what is appended until nobody listens.
 async fn look(path: PathBuf, sender: watch::Sender<Tail>) {
-    let mut at = std::fs::metadata(&path).map_or(0, |there| there.len()).saturating_sub(KEPT_BYTES as u64);
+    let at = std::fs::metadata(&path).map_or(0, |there| there.len()).saturating_sub(KEPT_BYTES as u64);
+    let mut place = Place { at, file: None };
     // The first line may be cut.
     let mut aligned = at == 0;
     let mut is_first = true;
@@ -92,13 +95,12 @@ async fn look(path: PathBuf, sender: watch::Sender<Tail>) {
         if !std::mem::take(&mut is_first) {
             tokio::time::sleep(look_every(sender.receiver_count())).await;
         }
-        let unchanged = std::fs::metadata(&path).is_ok_and(|there| there.len() == at);
-        if unchanged {
+        if std::fs::metadata(&path).is_ok_and(|there| place.is_end_of(&there)) {
             continue;
         }
-        let Ok(mut lines) = Lines::read(&path, at) else { continue };
+        let Ok(mut lines) = Lines::read(&path, place) else { continue };
         if lines.replaced {
-            (at, aligned) = (0, true);
+            (place, aligned) = (Place::default(), true);
             sender.send_modify(|tail| *tail = Tail { generation: tail.generation + 1, ..Tail::default() });
             continue;
         }
@@ -106,7 +108,7 @@ async fn look(path: PathBuf, sender: watch::Sender<Tail>) {
             lines.bytes.drain(..=first);
             aligned = true;
         }
-        at = lines.next;
+        place = lines.place();
         if !lines.bytes.is_empty() {
             sender.send_modify(|tail| *tail = appended(tail, lines));
         }
@@ -128,8 +130,8 @@ fn appended(tail: &Tail, lines: Lines) -> Tail {
         bytes.drain(..whole);
         kept += whole as u64;
     }
-    let news = Arc::new(News { lines, told: OnceLock::new() });
-    Tail { start: kept, bytes: Arc::new(bytes), generation: tail.generation, news }
+    let (file, news) = (lines.file, Arc::new(News { lines, told: OnceLock::new() }));
+    Tail { file, start: kept, bytes: Arc::new(bytes), generation: tail.generation, news }
 }
 
 /// One client's place in a watched file.
@@ -200,7 +202,7 @@ impl Reader {
         if (tail.start..tail.end()).contains(&self.at) {
             let bytes = tail.bytes[(self.at - tail.start) as usize..].to_vec();
             self.at = tail.end();
-            return Some(Next::Lines(Lines { next: self.at, bytes, replaced: false, more: false }));
+            return Some(Next::Lines(Lines { next: self.at, file: tail.file, bytes, ..Lines::default() }));
         }
         if self.at == tail.end() && !tail.bytes.is_empty() {
             return None;
@@ -210,7 +212,8 @@ impl Reader {
             self.at = piece.lines.next;
             return Some(Next::News(piece));
         }
-        let lines = tokio::task::spawn_blocking(move || Lines::read_piece(&path, at)).await.ok()?.ok()?;
+        let place = Place { at, file: tail.file };
+        let lines = tokio::task::spawn_blocking(move || Lines::read_piece(&path, place)).await.ok()?.ok()?;
         if lines.replaced {
             self.at = 0;
             return Some(Next::StartOver);

@@ -11,7 +11,7 @@ mod summary;
 pub(crate) use curves::{Curves, Thinned};
 pub(crate) use follow::{Next, Reader, Tails};
 pub(crate) use id::RunId;
-pub(crate) use lines::{Lines, read_some};
+pub(crate) use lines::{FileId, Lines, Place, read_some};
 pub(crate) use store::{Checkpoint, Folders, unix_seconds};
 pub(crate) use studies::Studies;
 pub(crate) use summary::{Summary, Times};

@@ -1,7 +1,7 @@
 //! The folder of runs. What a client names is looked up here, and nothing outside is reached: links that lead out are
 //! no runs.
 
-use super::{Curves, Lines, RunId, Summary, Thinned, Times};
+use super::{Curves, Lines, Place, RunId, Summary, Thinned, Times};
 use plimsoll_runs::{Timed, holder};
 use plimsoll_track::RunFacts;
 use serde::Serialize;
@@ -30,7 +30,7 @@ pub(crate) struct Folders {
 /// Something made from events, and how far they were read.
 #[derive(Default)]
 struct Read<T> {
-    at: u64,
+    place: Place,
     of: T,
 }
 
@@ -107,7 +107,7 @@ impl Folders {
         let read = self.kept_curves(id);
         let mut read = read.lock().unwrap_or_else(PoisonError::into_inner);
         catch_up(&mut read, folder, Curves::hear)?;
-        Ok(read.of.thinned(points, read.at))
+        Ok(read.of.thinned(points, read.place.at))
     }
 
     /// The most recently asked for stands last.
@@ -155,13 +155,13 @@ fn is_run(folder: &Path) -> bool {
 fn catch_up<T: Default>(read: &mut Read<T>, folder: &Path, hear: impl Fn(&mut T, &[u8])) -> io::Result<()> {
     let path = folder.join("events.jsonl");
     loop {
-        let lines = Lines::read(&path, read.at)?;
+        let lines = Lines::read(&path, read.place)?;
         if lines.replaced {
             *read = Read::default();
             continue;
         }
         lines.each().for_each(|(line, _)| hear(&mut read.of, line));
-        read.at = lines.next;
+        read.place = lines.place();
         if !lines.more {
             return Ok(());
         }
@@ -226,5 +226,13 @@ mod tests {
         fs::write(&path, line(1, 9.0)).unwrap();
         assert_eq!(folders.summary(&id, &folder).loss, Some(9.0));
         assert_eq!(folders.curves(&id, &folder, 100).unwrap().steps.step, [1]);
+        // A run of the same name, further than the one before it was.
+        fs::remove_dir_all(&folder).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        fs::create_dir(&folder).unwrap();
+        fs::write(&path, line(5, 0.5) + &line(6, 0.25)).unwrap();
+        assert_eq!(folders.summary(&id, &folder).smoothed_loss.map(|loss| loss < 0.5), Some(true));
+        assert_eq!(folders.curves(&id, &folder, 100).unwrap().steps.step, [5, 6]);
+        assert_eq!(folders.facts(&id, &folder).step.map(|step| step.step), Some(6));
     }
 }

@@ -64,6 +64,9 @@ pub(crate) struct Summary {
     /// What it said last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// Why it failed, by its own word.
+    #[serde(skip)]
+    pub failure: Option<String>,
 }
 
 /// When a run was made and last heard of, in seconds since 1970.
@@ -108,11 +111,17 @@ impl Summary {
                 (self.step, self.remaining_s) = (finished.steps, None);
             }
             Event::Failed(failed) => {
-                (self.step, self.end, self.note) = (failed.step, Some("failed".into()), Some(failed.reason))
+                (self.step, self.end) = (failed.step, Some("failed".into()));
+                self.failure = Some(failed.reason);
             }
             Event::Note { text } => self.note = Some(text.chars().take(400).collect()),
             _ => {}
         }
+    }
+
+    /// Whether there is nothing left of it to do. One that was told to stop after some steps completed those.
+    pub(crate) fn is_done(&self) -> bool {
+        self.end.as_deref() == Some("completed") && self.steps.is_none_or(|all| self.step >= all)
     }
 
     fn start(&mut self, started: plimsoll_runs::Started) {

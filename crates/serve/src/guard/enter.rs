@@ -1,17 +1,15 @@
 //! The way in: the token, or the link that was printed, for a cookie.
 
 use super::Peer;
-use crate::gate::unauthorized;
+use crate::options::LONGEST_TOKEN;
 use crate::problem::{Problem, Sent};
 use crate::state::Shared;
 use axum::extract::{ConnectInfo, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use std::net::SocketAddr;
 use utoipa::ToSchema;
-
-const LONGEST_TOKEN: usize = 512;
 
 /// What a browser shows to come in.
 #[derive(Deserialize, ToSchema)]
@@ -29,6 +27,7 @@ pub(crate) struct SignIn {
 pub(crate) async fn sign_in(
     State(state): State<Shared>,
     ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
+    headers: HeaderMap,
     Sent(shown): Sent<SignIn>,
 ) -> Result<Response, Problem> {
     let gate = &state.gate;
@@ -38,28 +37,20 @@ pub(crate) async fn sign_in(
     if gate.is_open() {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    gate.refuse_guessers(peer.ip())?;
-    if !gate.takes(&shown.token) {
-        gate.count(peer.ip());
-        return Err(unauthorized("this is not the token").field("token"));
+    if !gate.takes_code(&shown.token) {
+        gate.weigh(&shown.token, peer.ip()).await.map_err(|problem| problem.field("token"))?;
     }
-    Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, gate.set_cookie())]).into_response())
+    Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, gate.set_cookie(&headers))]).into_response())
 }
 
-/// The link that was printed: the cookie is set, and the address bar forgets the code.
-pub(crate) fn enter_by_link(state: &Shared, peer: SocketAddr, shown: &str) -> Result<Response, Problem> {
+/// The link that was printed: the cookie is set, and the address bar forgets the code. Where it is wrong, the page asks
+/// for the token by itself, if the browser has no cookie yet.
+pub(crate) fn enter_by_link(state: &Shared, peer: SocketAddr, headers: &HeaderMap, shown: &str) -> Response {
     let gate = &state.gate;
     let home = (header::LOCATION, "/".to_string());
-    if gate.is_open() {
-        return Ok((StatusCode::SEE_OTHER, [home]).into_response());
-    }
-    gate.refuse_guessers(peer.ip())?;
-    match gate.takes(shown) {
-        true => Ok((StatusCode::SEE_OTHER, [home, (header::SET_COOKIE, gate.set_cookie())]).into_response()),
-        // The page asks for the token by itself, if the browser has no cookie yet.
-        false => {
-            gate.count(peer.ip());
-            Ok((StatusCode::SEE_OTHER, [home]).into_response())
-        }
+    let is_right = !gate.is_open() && (gate.takes_code(shown) || gate.takes_link(shown, peer.ip()));
+    match is_right {
+        true => (StatusCode::SEE_OTHER, [home, (header::SET_COOKIE, gate.set_cookie(headers))]).into_response(),
+        false => (StatusCode::SEE_OTHER, [home]).into_response(),
     }
 }

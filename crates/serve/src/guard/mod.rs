@@ -12,7 +12,7 @@ pub(crate) use headers::with_safe_headers;
 use crate::problem::Problem;
 use crate::state::Shared;
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{Method, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::net::SocketAddr;
@@ -28,23 +28,27 @@ pub(crate) async fn watch(
     request: Request,
     next: Next,
 ) -> Response {
-    match check(&state, peer, &request) {
+    match check(&state, peer, (request.method(), request.uri()), request.headers()).await {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
 }
 
-fn check(state: &Shared, peer: SocketAddr, request: &Request) -> Result<(), Problem> {
-    let (headers, path) = (request.headers(), request.uri().path());
-    let host = host::check(request.uri(), headers, &state.options)?;
-    origin::check(request.method(), path, headers, &host)?;
-    if !is_open(path) {
-        state.gate.check(headers, peer.ip())?;
+async fn check(
+    state: &Shared,
+    peer: SocketAddr,
+    (method, uri): (&Method, &Uri),
+    headers: &HeaderMap,
+) -> Result<(), Problem> {
+    let host = host::check(uri, headers, &state.options)?;
+    origin::check(method, uri.path(), headers, &host)?;
+    if !is_open(uri.path()) {
+        state.gate.check(headers, peer.ip()).await?;
     }
-    if !SPOKEN.contains(request.method()) {
+    if !SPOKEN.contains(method) {
         return Ok(());
     }
-    refuse_changes(state.options.read_only, request.method(), path)
+    refuse_changes(state.options.read_only, method, uri.path())
 }
 
 /// Methods that routes have. The router refuses every other, and says which would do.

@@ -9,9 +9,13 @@ pub(crate) fn check(method: &Method, path: &str, headers: &HeaderMap, host: &str
         Some(origin) => !origin.to_str().is_ok_and(|origin| is_same(origin, host)),
         None => false,
     };
-    // Following a link to the page itself is no question to the API.
-    let follows_link = method.is_safe() && !path.starts_with("/api/");
-    let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
+    let said = |name: &str| headers.get(name).map(|value| value.as_bytes());
+    // Following a link to the page itself is no question to the API. What another page has in it, an image or a frame, is
+    // no link.
+    let navigates = matches!(said("sec-fetch-mode"), None | Some(b"navigate"))
+        && matches!(said("sec-fetch-dest"), None | Some(b"document"));
+    let follows_link = method.is_safe() && !path.starts_with("/api/") && navigates;
+    let site = said("sec-fetch-site");
     let across = !matches!(site, None | Some(b"same-origin" | b"none")) && !follows_link;
     if from_elsewhere || across {
         return Err(Problem::new(StatusCode::FORBIDDEN, "another page asks for this")
@@ -63,5 +67,10 @@ mod tests {
         assert_eq!(verdict(&Method::GET, "/", &link), Ok(()));
         assert_eq!(verdict(&Method::GET, "/api/v1/runs", &link), Err(403));
         assert_eq!(verdict(&Method::POST, "/", &link), Err(403));
+        let with = |mode, dest| [link[0], ("sec-fetch-mode", mode), ("sec-fetch-dest", dest)];
+        assert_eq!(verdict(&Method::GET, "/", &with("navigate", "document")), Ok(()));
+        for (mode, dest) in [("no-cors", "image"), ("navigate", "iframe"), ("cors", "empty")] {
+            assert_eq!(verdict(&Method::GET, "/", &with(mode, dest)), Err(403), "{mode} {dest}");
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! The queue: takes jobs, starts those that there is room for, hears of their ends.
 
+use super::keeper::{Keeper, keeper};
 use super::process::{Process, Signal};
-use super::record::{Job, JobState, folder};
+use super::record::{Job, JobState, Records, folder};
 use super::schedule::{Demand, Supply, schedule};
 use crate::folders::{RunId, unix_seconds};
 use crate::glance::glance;
@@ -10,8 +11,8 @@ use plimsoll::{Holder, Machine};
 use plimsoll_runs::holder;
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::os::unix::process::CommandExt;
+use std::io::{self, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -31,12 +32,16 @@ pub(crate) struct Queue {
     program: PathBuf,
     data: PathBuf,
     parallel: Option<usize>,
+    /// Held by the server that starts what waits; one that only shows follows what that one writes.
+    keeper: Option<Keeper>,
     inner: Mutex<Inner>,
 }
 
 #[derive(Default)]
 struct Inner {
     jobs: Vec<Job>,
+    /// Those of a server that only shows, as they were read.
+    records: Records,
     /// Those that this server started, to hear their exit codes.
     children: HashMap<RunId, Child>,
 }
@@ -64,15 +69,16 @@ pub(crate) struct Expected {
 
 impl Queue {
     /// Takes up what an earlier server left.
-    pub(crate) fn open(root: &Path, data: &Path, program: &Path, parallel: Option<usize>) -> Queue {
-        let jobs = Job::load_all(root);
-        Queue {
-            root: root.into(),
-            program: program.into(),
-            data: data.into(),
-            parallel,
-            inner: Mutex::new(Inner { jobs, children: HashMap::new() }),
-        }
+    pub(crate) fn open(
+        root: &Path,
+        data: &Path,
+        program: &Path,
+        parallel: Option<usize>,
+        keeper: Option<Keeper>,
+    ) -> Queue {
+        let inner = Inner { jobs: Records::default().look(root), ..Inner::default() };
+        let [root, data, program] = [root, data, program].map(PathBuf::from);
+        Queue { root, data, program, parallel, keeper, inner: Mutex::new(inner) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -155,6 +161,7 @@ impl Queue {
             process: None,
             began: None,
             stopping: false,
+            log_from: 0,
         };
         job.store(&self.root).map_err(|cause| unwritten(&folder(&self.root, &job.id), &cause))?;
         inner.jobs.push(job.clone());
@@ -190,7 +197,7 @@ impl Queue {
         let process = held.or_else(|| job.as_ref().filter(|job| job.is_alive()).and_then(|job| job.process));
         let Some(job) = job else { return tell(process, now) };
         if job.state == JobState::Queued {
-            job.state = JobState::Ended { code: None };
+            job.state = JobState::Ended { code: None, signal: None };
             return job.store(&self.root).map_err(|cause| unwritten(&self.root, &cause));
         }
         tell(process, now)?;
@@ -202,6 +209,9 @@ impl Queue {
     /// Hears of ends and starts what there is room for. True where something changed.
     pub(crate) fn tick(&self) -> bool {
         let mut inner = self.lock();
+        if self.keeper.is_none() {
+            return inner.follow(&self.root);
+        }
         let heard = inner.hear(&self.root);
         let waits = inner.jobs.iter().any(|job| job.state == JobState::Queued);
         heard | (waits && self.start_what_fits(&mut inner))
@@ -223,6 +233,8 @@ impl Queue {
     fn start(&self, inner: &mut Inner, index: usize) {
         let job = &mut inner.jobs[index];
         job.began = Some(unix_seconds(SystemTime::now()));
+        let log = folder(&self.root, &job.id).join("log.txt");
+        job.log_from = fs::metadata(&log).map_or(0, |there| there.len());
         match self.spawn(job) {
             Ok(child) => {
                 (job.state, job.process) = (JobState::Started, Process::find(child.id()));
@@ -230,9 +242,8 @@ impl Queue {
                 inner.children.insert(job.id.clone(), child);
             }
             Err(cause) => {
-                job.state = JobState::Ended { code: Some(1) };
-                let _ =
-                    fs::write(folder(&self.root, &job.id).join("log.txt"), format!("it cannot be started: {cause}\n"));
+                job.state = JobState::Ended { code: Some(1), signal: None };
+                let _ = say(&log, &format!("error: it cannot be started: {cause}\n"));
                 let _ = job.store(&self.root);
             }
         }
@@ -249,8 +260,11 @@ impl Queue {
         command.stdin(Stdio::null()).stdout(File::create(own.join("result.json"))?).stderr(log).spawn()
     }
 
-    /// When each waiting job is expected to start and end.
+    /// When each waiting job is expected to start and end; never, where no server keeps the queue.
     pub(crate) fn expected(&self, remaining: &HashMap<RunId, f64>) -> HashMap<RunId, Expected> {
+        if self.keeper.is_none() && keeper(&self.root).is_none() {
+            return HashMap::new();
+        }
         let mut jobs = self.jobs();
         for job in &mut jobs {
             job.seconds = remaining.get(&job.id).copied().or(job.seconds);
@@ -334,18 +348,28 @@ impl Inner {
         if waiting < MOST_WAITING { Ok(()) } else { Err(Problem::busy("the queue is full")) }
     }
 
+    /// What was written by the server that keeps the queue. Where it is gone, so may be what it had started.
+    fn follow(&mut self, root: &Path) -> bool {
+        let mut jobs = self.records.look(root);
+        let gone = |job: &&mut Job| job.state == JobState::Started && !job.is_alive();
+        jobs.iter_mut().filter(gone).for_each(|job| job.state = JobState::Ended { code: None, signal: None });
+        let changed = jobs != self.jobs;
+        self.jobs = jobs;
+        changed
+    }
+
     /// Started jobs whose process is gone have ended.
     fn hear(&mut self, root: &Path) -> bool {
         let mut changed = false;
         for job in self.jobs.iter_mut().filter(|job| job.state == JobState::Started) {
-            let code = match self.children.get_mut(&job.id).map(Child::try_wait) {
+            let (code, signal) = match self.children.get_mut(&job.id).map(Child::try_wait) {
                 Some(Ok(None)) => continue,
-                Some(Ok(Some(status))) => status.code(),
+                Some(Ok(Some(status))) => (status.code(), status.signal()),
                 _ if job.process.is_some_and(|process| process.is_alive()) => continue,
-                _ => None,
+                _ => (None, None),
             };
             self.children.remove(&job.id);
-            job.state = JobState::Ended { code };
+            job.state = JobState::Ended { code, signal };
             let _ = job.store(root);
             changed = true;
         }
@@ -356,6 +380,11 @@ impl Inner {
         }
         changed
     }
+}
+
+/// More words at the end of a log.
+fn say(log: &Path, words: &str) -> io::Result<()> {
+    OpenOptions::new().create(true).append(true).open(log)?.write_all(words.as_bytes())
 }
 
 fn tell(process: Option<Process>, now: bool) -> Result<(), Problem> {

@@ -3,9 +3,11 @@
 use super::Process;
 use crate::folders::RunId;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Job {
@@ -28,6 +30,9 @@ pub(crate) struct Job {
     /// A stop was asked for.
     #[serde(default)]
     pub stopping: bool,
+    /// Where its words begin in the log: before them are those of the same run before it was taken up again.
+    #[serde(default)]
+    pub log_from: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,9 +40,11 @@ pub(crate) struct Job {
 pub(crate) enum JobState {
     Queued,
     Started,
-    /// With the exit code, where this server was there to hear it.
+    /// With the exit code or the signal, where a server was there to hear of it.
     Ended {
         code: Option<i32>,
+        #[serde(default)]
+        signal: Option<i32>,
     },
 }
 
@@ -59,16 +66,9 @@ impl Job {
         fs::rename(draft, folder.join("job.json"))
     }
 
-    /// Every job that was stored; what cannot be read is passed over.
-    pub(crate) fn load_all(root: &Path) -> Vec<Job> {
-        let folders = fs::read_dir(root.join(OWN)).into_iter().flatten().flatten();
-        let read = |entry: fs::DirEntry| -> Option<Job> {
-            let job: Job = serde_json::from_slice(&fs::read(entry.path().join("job.json")).ok()?).ok()?;
-            (job.id.as_str() == entry.file_name().to_str()?).then_some(job)
-        };
-        let mut jobs: Vec<Job> = folders.filter_map(read).collect();
-        jobs.sort_by_key(|job| job.asked);
-        jobs
+    fn load(root: &Path, id: &RunId) -> Option<Job> {
+        let job: Job = serde_json::from_slice(&fs::read(folder(root, id).join("job.json")).ok()?).ok()?;
+        (job.id == *id).then_some(job)
     }
 
     pub(crate) fn state_name(&self) -> &'static str {
@@ -82,4 +82,36 @@ impl Job {
     pub(crate) fn is_alive(&self) -> bool {
         self.state == JobState::Started && self.process.is_some_and(|process| process.is_alive())
     }
+}
+
+/// Jobs as they stand on disk, read again where they were written since.
+#[derive(Default)]
+pub(super) struct Records(HashMap<RunId, (SystemTime, Job)>);
+
+/// A file that was written this recently may be written once more at what its clock takes for the same time.
+const UNSETTLED: Duration = Duration::from_secs(2);
+
+impl Records {
+    /// Every job in the order of asking; what cannot be read is passed over.
+    pub(super) fn look(&mut self, root: &Path) -> Vec<Job> {
+        let entries = fs::read_dir(root.join(OWN)).into_iter().flatten().flatten();
+        let ids = entries.filter_map(|entry| RunId::parse(entry.file_name().to_str()?));
+        let before = std::mem::take(&mut self.0);
+        let known = ids.filter_map(|id| Some((id.clone(), written(root, &id)?)));
+        self.0 = known
+            .filter_map(|(id, at)| {
+                let is_settled = at.elapsed().is_ok_and(|age| age > UNSETTLED);
+                let kept = before.get(&id).filter(|(then, _)| is_settled && *then == at);
+                let job = kept.map(|(_, job)| job.clone()).or_else(|| Job::load(root, &id))?;
+                Some((id, (at, job)))
+            })
+            .collect();
+        let mut jobs: Vec<Job> = self.0.values().map(|(_, job)| job.clone()).collect();
+        jobs.sort_by(|a, b| a.asked.cmp(&b.asked).then_with(|| a.id.cmp(&b.id)));
+        jobs
+    }
+}
+
+fn written(root: &Path, id: &RunId) -> Option<SystemTime> {
+    fs::metadata(folder(root, id).join("job.json")).ok()?.modified().ok()
 }

@@ -3,7 +3,7 @@
 use super::ahead::Hint;
 use super::{Allowed, FieldValue, fields};
 use crate::folders::RunId;
-use crate::problem::Problem;
+use crate::problem::{Problem, argument};
 use crate::settings::flat;
 use plimsoll::{Draft, Recipe, Size, parse_size};
 use serde::Deserialize;
@@ -64,6 +64,10 @@ pub(crate) struct Question {
 const MOST_SETTINGS: usize = 200;
 const MOST_AHEAD: usize = 16;
 const LONGEST_RECIPE: usize = 64 << 10;
+/// Of a device, a budget.
+const LONGEST_WORD: usize = 64;
+/// The system takes no argument of a child that is twice as long.
+const LONGEST_SETTING: usize = 64 << 10;
 
 /// A question that can be asked: everything in it was checked.
 #[derive(Clone, Debug)]
@@ -106,6 +110,7 @@ impl Checked {
 
 impl Question {
     pub(crate) fn check(&self, allowed: &Allowed) -> Result<Checked, Problem> {
+        self.check_words()?;
         let text = self.recipe.text()?;
         let set = self.settings(&text, allowed)?;
         let name = self.name.as_ref().map_or("recipe".to_string(), |name| name.as_str().replace('"', "'"));
@@ -117,14 +122,22 @@ impl Question {
         Ok(Checked { draft, settings: settings(&recipe)?, recipe, text, set, device, quick, ahead })
     }
 
+    /// What becomes an argument of a child can be one.
+    fn check_words(&self) -> Result<(), Problem> {
+        for (field, word) in [("device", &self.device), ("memory", &self.memory)] {
+            word.iter().try_for_each(|word| argument(field, word, LONGEST_WORD))?;
+        }
+        for (field, settings, most) in [("set", &self.set, MOST_SETTINGS), ("ahead", &self.ahead, MOST_AHEAD)] {
+            if settings.len() > most {
+                return Err(Problem::bad(field, format!("{field}: at most {most} settings")));
+            }
+            settings.iter().try_for_each(|setting| argument(field, setting, LONGEST_SETTING))?;
+        }
+        Ok(())
+    }
+
     /// Settings, then fields, then the budget: as the command line has them.
     fn settings(&self, text: &str, allowed: &Allowed) -> Result<Vec<String>, Problem> {
-        if self.set.len() > MOST_SETTINGS {
-            return Err(Problem::bad("set", format!("set: at most {MOST_SETTINGS} settings")));
-        }
-        if self.ahead.len() > MOST_AHEAD {
-            return Err(Problem::bad("ahead", format!("ahead: at most {MOST_AHEAD} settings")));
-        }
         let mut set = self.set.clone();
         if !self.fields.is_empty() {
             let draft = Draft::of_text(text, &file_name(allowed, "recipe")).and(set.clone());

@@ -269,3 +269,41 @@ fn addresses_and_questions_that_cannot_be_read_are_problems_with_a_field() {
         assert_eq!(desk.ask(method, path, &[], b"").status, 405, "{method} {path}");
     }
 }
+
+#[test]
+fn text_that_no_program_can_be_called_with_is_a_problem_of_its_field() {
+    let desk = Desk::new();
+    desk.run("a", &step(1, 2.0));
+    let question = |field: &str, value: serde_json::Value| {
+        let mut question = json!({"recipe": QUICKSTART, "device": "cpu"});
+        question[field] = value;
+        question
+    };
+    let long = "x".repeat(200_000);
+    for odd in ["a\0b", "\0", &long] {
+        for (path, body, field) in [
+            ("/api/v1/runs/a/predict", json!({"file": odd}), "file"),
+            ("/api/v1/runs/a/generate", json!({"prompt": odd}), "prompt"),
+            ("/api/v1/advise", json!({"question": question("device", json!(odd))}), "device"),
+            ("/api/v1/advise", json!({"question": question("memory", json!(odd))}), "memory"),
+            ("/api/v1/advise", json!({"question": question("set", json!([format!("name={odd}")]))}), "set"),
+            ("/api/v1/runs", question("device", json!(odd)), "device"),
+            ("/api/v1/runs", question("set", json!([format!("name={odd}")])), "set"),
+            ("/api/v1/plan", question("ahead", json!([odd])), "ahead"),
+            ("/api/v1/plan", question("name", json!(odd)), "name"),
+            ("/api/v1/cards", question("recipe", json!(odd)), "recipe"),
+        ] {
+            let answer = desk.post(path, &body);
+            let shown = answer.text().chars().take(300).collect::<String>();
+            assert_eq!(answer.status, 422, "{path} {field}: {shown}");
+            assert!(field == "recipe" || answer.json()["field"] == field, "{path} {field}: {shown}");
+        }
+    }
+    for gone in ["nowhere.csv", "a\nb", &"deep/".repeat(900), "~", "-h", "*", "\u{202e}"] {
+        let answer = desk.post("/api/v1/runs/a/predict", &json!({"file": gone}));
+        assert_eq!((answer.status, answer.json()["field"].as_str()), (422, Some("file")), "{gone}: {}", answer.text());
+    }
+    let answer = desk.post("/api/v1/advise", &json!({"question": question("device", json!("no such card"))}));
+    assert_eq!((answer.status, answer.json()["field"].as_str()), (422, Some("device")), "{}", answer.text());
+    assert_eq!(desk.get("/api/v1/runs").json().as_array().map(Vec::len), Some(1), "nothing was started");
+}

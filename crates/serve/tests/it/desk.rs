@@ -1,11 +1,12 @@
 //! A server on a free port with folders of its own, and requests written byte by byte.
 
-use plimsoll_serve::{Options, Server, Token};
+use plimsoll_serve::{Options, ServeError, Server, Token};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
@@ -14,8 +15,8 @@ pub(crate) const QUICKSTART: &str = include_str!("../../../../recipes/quickstart
 pub(crate) struct Desk {
     pub(crate) address: SocketAddr,
     pub(crate) link: String,
-    pub(crate) folder: tempfile::TempDir,
-    _runtime: Runtime,
+    pub(crate) folder: Arc<tempfile::TempDir>,
+    runtime: Runtime,
 }
 
 pub(crate) struct Answer {
@@ -40,9 +41,21 @@ impl Desk {
     }
 
     pub(crate) fn with(change: impl FnOnce(&mut Options)) -> Desk {
-        let folder = tempfile::tempdir().unwrap();
+        Desk::in_folder(Arc::new(tempfile::tempdir().unwrap()), change).unwrap()
+    }
+
+    /// The server ends; its folders are left.
+    pub(crate) fn close(self) -> Arc<tempfile::TempDir> {
+        self.runtime.shutdown_timeout(Duration::from_secs(20));
+        self.folder
+    }
+
+    pub(crate) fn in_folder(
+        folder: Arc<tempfile::TempDir>,
+        change: impl FnOnce(&mut Options),
+    ) -> Result<Desk, ServeError> {
         let data = folder.path().join("data");
-        std::fs::create_dir(&data).unwrap();
+        std::fs::create_dir_all(&data).unwrap();
         let mut options = Options {
             listen: "127.0.0.1:0".parse().unwrap(),
             token: None,
@@ -57,10 +70,10 @@ impl Desk {
         };
         change(&mut options);
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build().unwrap();
-        let server = runtime.block_on(Server::bind(options)).unwrap();
+        let server = runtime.block_on(Server::bind(options))?;
         let (address, link) = (server.address().unwrap(), server.link().unwrap());
         runtime.spawn(server.run(std::future::pending()));
-        Desk { address, link, folder, _runtime: runtime }
+        Ok(Desk { address, link, folder, runtime })
     }
 
     pub(crate) fn with_token(secret: &str) -> Desk {

@@ -54,6 +54,25 @@ fn a_torn_line_waits_for_its_end_and_a_new_file_starts_over() {
 }
 
 #[test]
+fn a_run_that_takes_the_place_of_another_is_shown_alone() {
+    let desk = Desk::new();
+    let folder = desk.run("a", &(step(1, 3.0) + &step(2, 2.5)));
+    let mut stream = open_stream(&desk, "a", None);
+    read_until(&mut stream, "\"step\":2,");
+    let steps = |desk: &Desk| desk.get("/api/v1/runs/a/curves").json()["steps"]["step"].clone();
+    assert_eq!(steps(&desk), json!([1, 2]));
+    std::fs::remove_dir_all(folder).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    // Further than the one before it was: its length alone does not tell.
+    desk.run("a", &(11..=20).map(|n| step(n, 9.0)).collect::<String>());
+    let text = read_until(&mut stream, "\"step\":20,");
+    let news = text.rsplit("event: start-over").next().unwrap();
+    assert!(text.contains("event: start-over") && news.contains("\"step\":11,"), "{text}");
+    assert_eq!(steps(&desk).as_array().unwrap().len(), 10);
+    assert_eq!(desk.get("/api/v1/runs/a").json()["smoothed_loss"], 9.0);
+}
+
+#[test]
 fn a_long_history_comes_whole_and_in_order() {
     let desk = Desk::new();
     let events: String = (1..=20_000).map(|n| step(n, 1.0 / n as f64)).collect();
@@ -127,4 +146,32 @@ fn scrapers_hear_of_fresh_runs_and_the_queue() {
     let text = answer.text();
     assert!(text.contains("plimsoll_steps_total{run=\"a\"} 7") && text.ends_with("# EOF\n"), "{text}");
     assert!(text.contains("plimsoll_queue_jobs{state=\"queued\"} 0"), "{text}");
+}
+
+/// As a process that trains in a folder holds it.
+pub(crate) fn hold(folder: &std::path::Path) -> std::fs::File {
+    let path = folder.join("run.lock");
+    std::fs::write(&path, std::process::id().to_string()).unwrap();
+    let lock = std::fs::File::open(path).unwrap();
+    lock.lock().unwrap();
+    lock
+}
+
+#[test]
+fn scrapers_hear_of_every_run_that_runs_and_of_none_that_was_killed() {
+    let desk = Desk::new();
+    let started = include_str!("started.json").trim();
+    let events = format!("{started}\n{}", step(7, 0.25));
+    // Enough of them to push all others out, were they not sorted.
+    (0..230).for_each(|n| _ = desk.run(&format!("killed-{n}"), &events));
+    let _held: Vec<_> = (0..3).map(|n| hold(&desk.run(&format!("live-{n}"), &events))).collect();
+    let text = desk.get("/metrics").text();
+    let state =
+        |run: &str, state: &str| format!("plimsoll_run_state{{run=\"{run}\",plimsoll_run_state=\"{state}\"}} 1.0\n");
+    for n in 0..3 {
+        assert!(text.contains(&state(&format!("live-{n}"), "running")), "live-{n} is not told");
+    }
+    let count = |what: &str| text.matches(&format!("plimsoll_run_state=\"{what}\"}} 1.0\n")).count();
+    assert_eq!((count("running"), count("failed")), (3, 197));
+    assert_eq!(text.matches("plimsoll_expected_end_timestamp_seconds{").count(), 3);
 }

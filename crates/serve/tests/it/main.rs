@@ -4,4 +4,5 @@ mod attacks;
 mod desk;
 mod following;
 mod planning;
+mod sharing;
 mod tokens;

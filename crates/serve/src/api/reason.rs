@@ -1,0 +1,112 @@
+//! How a run ended, and why: by its own word, by the end of its process, by the last words in its log. Each may be of an
+//! earlier attempt at the same run, and then says nothing about this one.
+
+use crate::folders::{RunId, Summary, Times, read_some, unix_seconds};
+use crate::jobs::{Job, JobState};
+use crate::state::State as Server;
+use std::path::Path;
+
+/// What is known about a run that is at rest.
+pub(super) struct Ending<'a> {
+    pub id: &'a RunId,
+    pub job: Option<&'a Job>,
+    pub summary: &'a Summary,
+    pub times: Times,
+}
+
+/// Of a log, the end is read.
+const LAST_BYTES: u64 = 4096;
+
+impl Ending<'_> {
+    /// finished, interrupted or failed
+    pub(super) fn name(&self) -> &'static str {
+        match self.summary.end.as_deref() {
+            _ if self.failed_silently() => "failed",
+            Some("completed" | "stopped") => "finished",
+            Some("interrupted") => "interrupted",
+            None if self.was_ended() => "interrupted",
+            _ => "failed",
+        }
+    }
+
+    /// Why it did not come to its end.
+    pub(super) fn reason(&self, state: &Server) -> Option<String> {
+        match self.name() {
+            "failed" => Some(self.failure(state)),
+            "interrupted" if self.summary.end.is_none() => {
+                Some("it was ended at once, as asked: what came after its last checkpoint is lost".into())
+            }
+            _ => None,
+        }
+    }
+
+    fn failure(&self, state: &Server) -> String {
+        let own = self.summary.failure.clone().filter(|_| self.summary.end.is_some() && !self.failed_silently());
+        own.or_else(|| self.last_error(state)).unwrap_or_else(|| self.end_of_process())
+    }
+
+    /// The process began, failed, and wrote no event: what the events say is of an attempt before it.
+    fn failed_silently(&self) -> bool {
+        let code = match self.job.map(|job| job.state) {
+            Some(JobState::Ended { code, .. }) => code,
+            _ => None,
+        };
+        let silent = self.job.and_then(|job| job.began).is_some_and(|began| self.times.updated < began);
+        silent && code.is_some_and(|code| code != 0) && !self.was_ended()
+    }
+
+    /// A stop was asked for, and the process left without another word.
+    fn was_ended(&self) -> bool {
+        self.job.is_some_and(|job| job.stopping)
+    }
+
+    /// The error that this attempt left in its log, unless the run was taken up by somebody else since.
+    fn last_error(&self, state: &Server) -> Option<String> {
+        let job = self.job.filter(|job| job.began.is_some())?;
+        let path = state.queue.log(self.id);
+        let there = std::fs::metadata(&path).ok()?;
+        let written = there.modified().map_or(0, unix_seconds);
+        let from = there.len().saturating_sub(LAST_BYTES).max(job.log_from);
+        if written < self.times.updated {
+            return None;
+        }
+        error_in(&String::from_utf8_lossy(&read_log(&path, from)?))
+    }
+
+    fn end_of_process(&self) -> String {
+        match self.job.map(|job| job.state) {
+            Some(JobState::Ended { signal: Some(libc::SIGKILL), .. }) => {
+                "its process was killed (signal 9): by somebody, or by the system where the machine had no memory left"
+                    .into()
+            }
+            Some(JobState::Ended { signal: Some(signal), .. }) => format!("its process was ended by signal {signal}"),
+            Some(JobState::Ended { code: Some(code), .. }) => {
+                format!("its process ended with exit code {code} and said nothing")
+            }
+            _ => "its process ended without a word: it was killed, or the machine was switched off".into(),
+        }
+    }
+}
+
+fn read_log(path: &Path, from: u64) -> Option<Vec<u8>> {
+    read_some(path, from, LAST_BYTES).ok()
+}
+
+/// The last line that names an error, with the hints behind it.
+fn error_in(log: &str) -> Option<String> {
+    let starts = log.match_indices("error:").map(|(at, _)| at);
+    let at = starts.filter(|&at| at == 0 || log[..at].ends_with('\n')).last()?;
+    Some(log[at..].trim().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_error_is_a_line_of_its_own() {
+        let log = "error: the first\n  hint: x\nstep 3: loss 0.1 error: no\nerror: the second\n  hint: y\n";
+        assert_eq!(error_in(log).as_deref(), Some("error: the second\n  hint: y"));
+        assert_eq!(error_in("step 3: loss 0.1\nwarning: error: no\n"), None);
+    }
+}
