@@ -2,6 +2,7 @@
 import { get, onConnection, post, server } from '/api.js';
 import { announce, h, replace } from '/dom.js';
 import { redraw } from '/charts.js';
+import { route } from '/route.js';
 import { chooseLanguage, language, loadWords, t } from '/words.js';
 
 const PAGES = { runs: 'page-runs', new: 'page-new', run: 'page-run', compare: 'page-compare', queue: 'page-queue', devices: 'page-devices', studies: 'page-studies', doctor: 'page-doctor', docs: 'page-docs' };
@@ -10,11 +11,7 @@ const main = document.getElementById('main');
 let leave = () => {};
 let first = true;
 
-function address() {
-  const [path, query] = location.hash.replace(/^#\/?/, '').split('?');
-  const [name, ...rest] = path.split('/');
-  return { name: PAGES[name] ? name : 'runs', rest: rest.map(decodeURIComponent), query: new URLSearchParams(query) };
-}
+const address = () => route(location.hash, PAGES);
 
 async function show() {
   const { name, rest, query } = address();

@@ -3,6 +3,7 @@ import { get, latest, post, server } from '/api.js';
 import { announce, h, replace, table } from '/dom.js';
 import { bytes, count, parameters, plain, seconds } from '/format.js';
 import { arenaMap, hull } from '/memory.js';
+import { trainingCommand } from '/shell.js';
 import * as toml from '/toml.js';
 import { has, t } from '/words.js';
 
@@ -295,11 +296,7 @@ class Form {
   }
 
   async copied() {
-    const memory = this.budget.value.trim();
-    const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
-    const flags = [`--device ${this.device.value}`, memory ? `--memory ${memory}` : ''].filter(Boolean).join(' ');
-    const file = `${this.name}.toml`;
-    const command = `cat > ${file} <<'RECIPE'\n${this.text.value.replace(/\s*$/, '')}\nRECIPE\nplimsoll train ${/^[\w.-]+$/.test(file) ? file : quoted(file)} ${flags}\n`;
+    const command = trainingCommand({ text: this.text.value, name: this.name, device: this.device.value, memory: this.budget.value.trim() });
     try { await navigator.clipboard.writeText(command); this.copy.textContent = t('new.copied'); announce(t('new.copied')); setTimeout(() => { this.copy.textContent = t('new.copy'); }, 1500); } catch { replace(this.problem, h('pre', { class: 'log' }, command)); }
   }
 

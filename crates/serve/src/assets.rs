@@ -25,6 +25,8 @@ const FILES: [(&str, &[u8]); FILE_COUNT] = files![
     "words.js",
     "charts.js",
     "memory.js",
+    "route.js",
+    "shell.js",
     "toml.js",
     "page-runs.js",
     "page-new.js",
@@ -42,7 +44,7 @@ const FILES: [(&str, &[u8]); FILE_COUNT] = files![
     "uplot/uPlot.css",
     "uplot/LICENSE",
 ];
-const FILE_COUNT: usize = 25;
+const FILE_COUNT: usize = 27;
 
 struct Asset {
     name: &'static str,
