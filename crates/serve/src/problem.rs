@@ -119,6 +119,18 @@ pub(crate) fn argument(field: &str, text: &str, longest: usize) -> Result<(), Pr
     }
 }
 
+impl From<Finding> for Problem {
+    fn from(finding: Finding) -> Problem {
+        let error = format!("{}: {}", finding.field, finding.error);
+        Problem {
+            field: Some(finding.field.clone()),
+            hint: finding.hint.clone(),
+            findings: vec![finding],
+            ..Problem::new(StatusCode::UNPROCESSABLE_ENTITY, error)
+        }
+    }
+}
+
 /// A recipe's problems, each with its key.
 impl From<RecipeError> for Problem {
     fn from(error: RecipeError) -> Problem {

@@ -3,6 +3,7 @@
 mod body;
 mod devices;
 mod document;
+mod files;
 mod pages;
 mod plans;
 mod queue;
@@ -66,6 +67,8 @@ fn api() -> OpenApiRouter<Shared> {
         .routes(routes!(plans::cards))
         .routes(routes!(plans::list_fields))
         .routes(routes!(recipes::list))
+        .routes(routes!(files::list))
+        .routes(routes!(files::propose))
         .routes(routes!(recipes::presets))
         .routes(routes!(recipes::keys))
         .routes(routes!(recipes::schema))

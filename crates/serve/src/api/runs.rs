@@ -247,13 +247,14 @@ pub(crate) struct Accepted {
 
 /// Starts a training
 ///
-/// It is planned first: what does not fit is refused with the ladder's best hint. It starts when there is room for its
-/// bytes.
+/// It is planned first: what does not fit is refused, and a recipe whose data is not here, with the key that names it. It
+/// starts when there is room for its bytes.
 #[utoipa::path(post, path = "/runs", tag = "runs", request_body = Question,
     responses((status = 201, description = "It is in the queue", body = Accepted)))]
 pub(super) async fn start(State(state): State<Shared>, Sent(question): Sent<Question>) -> Result<Response, Problem> {
     let checking = state.clone();
     let checked = blocking(move || question.check(&checking.planner.allowed)).await??;
+    refuse_long_name(&checked.recipe.name)?;
     let device = state.planner.devices.find(&checked.device)?;
     let name = runs_on(&device)?;
     let (bytes, seconds) = fitting(&state, checked.clone()).await?;
@@ -278,6 +279,17 @@ pub(super) async fn start(State(state): State<Shared>, Sent(question): Sent<Ques
 
 fn accepted(job: &Job) -> Result<Response, Problem> {
     Ok((StatusCode::CREATED, Json(Accepted { id: job.id.clone() })).into_response())
+}
+
+/// With its number it is still the name of a folder.
+const LONGEST_NAME: usize = 100;
+
+fn refuse_long_name(name: &str) -> Result<(), Problem> {
+    match name.len() <= LONGEST_NAME {
+        true => Ok(()),
+        false => Err(Problem::bad("name", format!("name: it has {} bytes, {LONGEST_NAME} are the most", name.len()))
+            .hint("a run's name is that of a folder, and its number follows")),
+    }
 }
 
 /// What `--device` is called with.
@@ -410,13 +422,15 @@ pub(crate) struct Comparison {
     settings: BTreeMap<String, Vec<serde_json::Value>>,
     runs: Vec<Run>,
     curves: Vec<Thinned>,
+    /// Names that no run has, or none that has begun.
+    unknown: Vec<String>,
 }
 
 const MOST_COMPARED: usize = 12;
 
 /// Runs over each other
 ///
-/// Their curves, and of their settings those that differ.
+/// Their curves, and of their settings those that differ. Names that no run has are listed; the others are compared.
 #[utoipa::path(get, path = "/compare", tag = "runs", params(("run" = Vec<RunId>, Query, description = "Up to 12 runs")),
     responses((status = 200, description = "In the order asked for", body = Comparison)))]
 pub(super) async fn compare(
@@ -431,17 +445,30 @@ pub(super) async fn compare(
     if !(1..=MOST_COMPARED).contains(&names.len()) {
         return Err(Problem::bad("run", format!("run: name 1 to {MOST_COMPARED} runs to compare")));
     }
-    let found: Vec<(RunId, PathBuf)> = names.iter().map(|name| found(&state, name)).collect::<Result<_, _>>()?;
-    blocking(move || compared(&state, &found)).await?.map(Json)
+    blocking(move || compared(&state, &names)).await?.map(Json)
 }
 
-fn compared(state: &Server, found: &[(RunId, PathBuf)]) -> Result<Comparison, Problem> {
+fn compared(state: &Server, names: &[String]) -> Result<Comparison, Problem> {
+    let (mut known, mut unknown) = (Vec::new(), Vec::new());
+    for name in names {
+        match found(state, name) {
+            Ok(run) => known.push(run),
+            Err(_) => unknown.push(name.clone()),
+        }
+    }
+    if known.is_empty() {
+        return Err(Problem::not_found(format!("there are no such runs: {}", unknown.join(", "))).field("run"));
+    }
+    compared_among(state, &known, unknown)
+}
+
+fn compared_among(state: &Server, found: &[(RunId, PathBuf)], unknown: Vec<String>) -> Result<Comparison, Problem> {
     let runs = found.iter().map(|(id, folder)| row(state, id, folder, state.queue.job(id))).collect();
     let curves: Result<Vec<Thinned>, _> =
         found.iter().map(|(id, folder)| state.folders.curves(id, folder, usual_points())).collect();
     let curves = curves.map_err(|cause| Problem::failed(format!("the events cannot be read: {cause}")))?;
     let settings: Vec<BTreeMap<String, serde_json::Value>> = found.iter().map(|(_, folder)| settings(folder)).collect();
-    Ok(Comparison { settings: differing(&settings), runs, curves })
+    Ok(Comparison { settings: differing(&settings), runs, curves, unknown })
 }
 
 /// The leaves of a run's recipe by their dotted keys.

@@ -14,7 +14,6 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fs;
-use std::io::Write;
 use std::path::PathBuf;
 use utoipa::ToSchema;
 
@@ -49,7 +48,7 @@ pub(super) async fn export(
     let (_, folder) = found(&state, &id)?;
     let out = folder.join(EXPORT);
     let arguments = ["export".into(), folder.display().to_string(), out.display().to_string(), "--json".into()];
-    let answer: Value = parsed(&state.tools.run(&arguments, None).await?.answer()?)?;
+    let answer: Value = parsed(&called(&state, &arguments, None).await?.answer()?)?;
     let files = fs::read_dir(&out).into_iter().flatten().flatten();
     let mut files: Vec<ExportedFile> = files
         .filter_map(|file| {
@@ -152,7 +151,13 @@ pub(super) async fn generate(
         format!("--seed={}", prompt.seed),
     ];
     arguments.extend(prompt.temperature.map(|t| format!("--temperature={t}")));
-    parsed(&state.tools.run(&arguments, None).await?.answer()?).map(Json)
+    parsed(&called(&state, &arguments, None).await?.answer()?).map(Json)
+}
+
+/// A tool's output, without the places where files are kept.
+async fn called(state: &Shared, arguments: &[String], input: Option<Vec<u8>>) -> Result<Output, Problem> {
+    let output = state.tools.run(arguments, input).await?;
+    Ok(output.reworded(|words| state.planner.allowed.without_folders(words)))
 }
 
 impl Prompt {
@@ -188,9 +193,9 @@ pub(crate) struct Predictions {
     predictions: Vec<Value>,
     /// There were more than are shown.
     cut: bool,
-    /// What the answers lack: rows may have none.
+    /// What is to be said of rows that have no answer.
     #[serde(skip_serializing_if = "Option::is_none")]
-    warning: Option<String>,
+    note: Option<String>,
 }
 
 /// Answers rows with the model of a run
@@ -202,31 +207,24 @@ pub(super) async fn predict(
     Sent(rows): Sent<Rows>,
 ) -> Result<Json<Predictions>, Problem> {
     let (_, folder) = found(&state, &id)?;
-    // Held until the child is done with it.
-    let (path, _draft) = match (&rows.file, &rows.rows) {
+    let (path, draft) = match (&rows.file, &rows.rows) {
         (Some(file), None) => (data_file(&state, file)?, None),
         (None, Some(text)) => {
             refuse_named_images(&folder)?;
-            let draft = draft(text)?;
-            (draft.path().to_path_buf(), Some(draft))
+            let draft = Draft::of_rows(text)?;
+            (draft.path(), Some(draft))
         }
         _ => return Err(Problem::bad("rows", "rows: name a file, or send rows")),
     };
     let arguments = ["predict".into(), folder.display().to_string(), path.display().to_string()];
-    predictions(state.tools.run(&arguments, None).await?).map(Json)
-}
-
-/// One line is one answer. Rows without one have the reason in its place, and the tool fails for them: the others stand.
-fn predictions(output: Output) -> Result<Predictions, Problem> {
-    let lines = output.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
-    let predictions: Vec<Value> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
-    let (cut, failed) = (output.cut, output.code == Some(1));
-    let has_reasons = predictions.iter().any(|line| line.get("error").is_some());
-    match output.answer() {
-        Ok(_) => Ok(Predictions { predictions, cut, warning: None }),
-        Err(problem) if failed && has_reasons => Ok(Predictions { predictions, cut, warning: Some(problem.error) }),
-        Err(problem) => Err(problem),
-    }
+    let output = called(&state, &arguments, None).await?;
+    // Until here the child may read it.
+    let output = output.reworded(|words| draft.as_ref().map_or(words.into(), |draft| draft.without_folder(words)));
+    let cut = output.cut;
+    let (bytes, note) = output.lines()?;
+    let lines = bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    let predictions = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    Ok(Json(Predictions { predictions, cut, note }))
 }
 
 /// A file or a folder of images that a client names and that is there.
@@ -253,13 +251,40 @@ fn refuse_named_images(run: &std::path::Path) -> Result<(), Problem> {
     }
 }
 
-/// Rows as a file that goes away with its holder. What a row names is looked for beside it, where nothing else is.
-fn draft(text: &str) -> Result<tempfile::NamedTempFile, Problem> {
-    let ending = if text.trim_start().starts_with(['{', '[']) { ".jsonl" } else { ".csv" };
-    let failed = |cause: std::io::Error| Problem::failed(format!("the rows cannot be kept: {cause}"));
-    let mut file = tempfile::Builder::new().prefix("plimsoll-rows-").suffix(ending).tempfile().map_err(failed)?;
-    file.write_all(text.as_bytes()).map_err(failed)?;
-    Ok(file)
+/// A file that goes away with its holder, alone in a folder: what it names is looked for beside it, where nothing else is.
+pub(super) struct Draft {
+    folder: tempfile::TempDir,
+    name: String,
+}
+
+impl Draft {
+    pub(super) fn empty(name: &str) -> Result<Draft, Problem> {
+        let folder = tempfile::Builder::new().prefix("plimsoll-").tempdir().map_err(|cause| unkept(&cause))?;
+        Ok(Draft { folder, name: name.into() })
+    }
+
+    fn of(name: &str, text: &str) -> Result<Draft, Problem> {
+        let draft = Draft::empty(name)?;
+        fs::write(draft.path(), text).map_err(|cause| unkept(&cause))?;
+        Ok(draft)
+    }
+
+    fn of_rows(text: &str) -> Result<Draft, Problem> {
+        Draft::of(if text.trim_start().starts_with(['{', '[']) { "rows.jsonl" } else { "rows.csv" }, text)
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        self.folder.path().join(&self.name)
+    }
+
+    /// Words that name it as its sender would.
+    pub(super) fn without_folder(&self, words: &str) -> String {
+        words.replace(&format!("{}/", self.folder.path().display()), "")
+    }
+}
+
+fn unkept(cause: &std::io::Error) -> Problem {
+    Problem::failed(format!("what was sent cannot be kept: {cause}"))
 }
 
 /// An error to explain, a recipe to advise on, or both.
@@ -282,52 +307,46 @@ pub(super) async fn advise(
     State(state): State<Shared>,
     Sent(complaint): Sent<Complaint>,
 ) -> Result<Json<Value>, Problem> {
-    let mut arguments = vec!["advise".to_string(), "--json".into(), "--explain".into()];
-    let mut held = None;
-    if let Some(question) = &complaint.question {
-        let checked = question.check(&state.planner.allowed)?;
-        state.planner.devices.find(&checked.device)?;
-        let mut file = draft(&checked.text)?;
-        let _ = file.flush();
-        arguments.push(file.path().display().to_string());
-        let dir = toml::Value::String(state.planner.allowed.data().display().to_string());
-        arguments.extend(checked.set.iter().cloned().chain([format!("dir={dir}")]).map(|set| format!("--set={set}")));
-        arguments.extend(question.device.iter().filter(|name| *name != "auto").map(|name| format!("--device={name}")));
-        held = Some(file);
+    if complaint.text.is_none() && complaint.question.is_none() {
+        return Err(Problem::bad("text", "text: there is nothing to advise on")
+            .hint("send the end of a log with an out-of-memory error, a recipe, or both"));
     }
-    if complaint.text.is_some() {
-        arguments.push("--log=-".into());
-    }
-    let output = state.tools.run(&arguments, complaint.text.map(String::into_bytes)).await?;
-    drop(held);
+    let (arguments, draft) = complaint.arguments(&state)?;
+    let output = called(&state, &arguments, complaint.text.map(String::into_bytes)).await?;
+    let output = output.reworded(|words| draft.as_ref().map_or(words.into(), |draft| draft.without_folder(words)));
     match parsed::<Value>(&output.stdout) {
         // Settings that do not fit are an answer too.
         Ok(answer) => Ok(Json(answer)),
-        Err(_) => parsed(&output.answer()?).map(Json),
+        Err(_) => parsed(&output.answer().map_err(about_text)?).map(Json),
     }
 }
 
-fn parsed<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+/// A log that came through a pipe has no name.
+fn about_text(problem: Problem) -> Problem {
+    match problem.error.strip_prefix("-: ") {
+        Some(cause) => Problem { error: format!("text: {cause}"), field: Some("text".into()), ..problem },
+        None => problem,
+    }
+}
+
+impl Complaint {
+    /// What `plimsoll advise` is called with. The recipe's file lives until it is done.
+    fn arguments(&self, state: &Shared) -> Result<(Vec<String>, Option<Draft>), Problem> {
+        let allowed = &state.planner.allowed;
+        let mut arguments = vec!["advise".to_string(), "--json".into(), "--explain".into()];
+        arguments.extend(self.text.is_some().then(|| "--log=-".to_string()));
+        let Some(question) = &self.question else { return Ok((arguments, None)) };
+        let checked = question.check(allowed)?;
+        state.planner.devices.find(&checked.device)?;
+        let draft = Draft::of(&format!("{}.toml", question.stem()), &checked.text)?;
+        arguments.push(draft.path().display().to_string());
+        let dir = toml::Value::String(allowed.data().display().to_string());
+        arguments.extend(checked.set.iter().cloned().chain([format!("dir={dir}")]).map(|set| format!("--set={set}")));
+        arguments.extend(question.device.iter().filter(|name| *name != "auto").map(|name| format!("--device={name}")));
+        Ok((arguments, Some(draft)))
+    }
+}
+
+pub(super) fn parsed<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(bytes).map_err(|_| Problem::failed("plimsoll did not answer as it should"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn output(stdout: &str, code: i32) -> Output {
-        let stderr = "error: 1 of 2 rows have no answer\n  hint: correct it\n".into();
-        Output { stdout: stdout.into(), stderr, code: Some(code), cut: false }
-    }
-
-    #[test]
-    fn rows_without_an_answer_leave_the_others_theirs() {
-        let lines = "{\"row\":1,\"label\":\"a\"}\n{\"row\":2,\"error\":\"no number\"}\n";
-        let some = predictions(output(lines, 1)).unwrap_or_else(|problem| panic!("{problem:?}"));
-        assert_eq!(some.predictions.len(), 2);
-        assert!(some.warning.is_some_and(|warning| warning.contains("1 of 2")));
-        assert!(predictions(output("", 1)).is_err_and(|problem| problem.status == 500));
-        assert!(predictions(output(lines, 2)).is_err_and(|problem| problem.status == 422));
-        assert!(predictions(output("{\"row\":1}\n", 0)).is_ok_and(|all| all.warning.is_none()));
-    }
 }

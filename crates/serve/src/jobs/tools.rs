@@ -83,19 +83,35 @@ async fn hear(pipe: Option<impl AsyncRead + Unpin>) -> (Vec<u8>, bool) {
 }
 
 impl Output {
+    /// The same with other words for what it names.
+    pub(crate) fn reworded(self, reword: impl Fn(&str) -> String) -> Output {
+        let stdout = reword(&String::from_utf8_lossy(&self.stdout)).into_bytes();
+        Output { stdout, stderr: reword(&self.stderr), ..self }
+    }
+
     /// The answer, or the failure in the tool's own words with its hint.
     pub(crate) fn answer(self) -> Result<Vec<u8>, Problem> {
+        match self.code {
+            Some(0) => Ok(self.stdout),
+            _ if self.cut => Ok(self.stdout),
+            _ => Err(self.problem()),
+        }
+    }
+
+    /// Answers that came line by line stand, though some rows have none; what the tool says of those comes along.
+    pub(crate) fn lines(self) -> Result<(Vec<u8>, Option<String>), Problem> {
+        match self.code {
+            Some(1) if !self.stdout.is_empty() && !self.cut => Ok((self.stdout.clone(), Some(self.problem().error))),
+            _ => self.answer().map(|lines| (lines, None)),
+        }
+    }
+
+    fn problem(&self) -> Problem {
         let status = match self.code {
-            Some(0) => return Ok(self.stdout),
-            _ if self.cut => return Ok(self.stdout),
             Some(2) => StatusCode::UNPROCESSABLE_ENTITY,
             Some(3) => StatusCode::CONFLICT,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Err(self.problem(status))
-    }
-
-    fn problem(&self, status: StatusCode) -> Problem {
         let words = |prefix: &str| {
             self.stderr
                 .lines()
@@ -104,9 +120,41 @@ impl Output {
         };
         let last = || self.stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it failed").to_string();
         let problem = Problem::new(status, words("error:").unwrap_or_else(last));
-        match words("hint:") {
+        match words("hint:").filter(|hint| !is_for_a_terminal(hint)) {
             Some(hint) => problem.hint(hint),
             None => problem,
         }
+    }
+}
+
+/// Whether a hint is about what to type: who asks over the network types nothing.
+fn is_for_a_terminal(hint: &str) -> bool {
+    hint.contains("`plimsoll") || hint.split_whitespace().any(|word| word.trim_start_matches('`').starts_with("--"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(code: i32, stdout: &str, stderr: &str) -> Output {
+        Output { stdout: stdout.into(), stderr: stderr.into(), code: Some(code), cut: false }
+    }
+
+    #[test]
+    fn hints_for_a_terminal_are_kept_from_who_has_none() {
+        let hint = |words: &str| said(2, "", &format!("error: no\n  hint: {words}\n")).answer().unwrap_err().hint;
+        for words in ["name it with --family", "see `plimsoll devices --catalog`", "leave out `--set x=1`"] {
+            assert_eq!(hint(words), None, "{words}");
+        }
+        assert_eq!(hint("paste the lines around -- the error").as_deref(), None);
+        assert_eq!(hint("is the path right?").as_deref(), Some("is the path right?"));
+    }
+
+    #[test]
+    fn answers_stand_where_some_rows_have_none() {
+        let (lines, note) = said(1, "{\"row\":1}\n", "error: 1 of 2 rows have no answer\n").lines().unwrap();
+        assert_eq!((&lines[..], note.as_deref()), (&b"{\"row\":1}\n"[..], Some("1 of 2 rows have no answer")));
+        assert_eq!(said(1, "", "error: it broke\n").lines().unwrap_err().status, 500);
+        assert_eq!(said(2, "{}\n", "error: x: no column\n").lines().unwrap_err().status, 422);
     }
 }

@@ -3,8 +3,8 @@
 use super::ahead::{self, Hint};
 use super::cache::{Answer, Cache, Cell, Found, Key};
 use super::turns::Turns;
-use super::{Allowed, Checked, Devices};
-use crate::problem::Problem;
+use super::{Allowed, Checked, Devices, missing_file, unusable_data};
+use crate::problem::{Finding, Problem};
 use axum::body::Bytes;
 use plimsoll::{Device, Outlooks, PlanFailure, PlanReport, Timeline};
 use serde::Serialize;
@@ -66,6 +66,9 @@ struct Plan<'a> {
     run_seconds: Option<f64>,
     samples_per_s: f64,
     name: &'a str,
+    /// Why it cannot be trained here, though it can be planned: a file that is not there, data that cannot be used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unready: Option<Finding>,
     /// Every setting of the recipe, defaults filled in, by its dotted key.
     settings: BTreeMap<&'a str, &'a Value>,
 }
@@ -100,7 +103,7 @@ impl Planner {
         };
         // One that is dropped for want of room was only a hint.
         question.hints().for_each(|hint| _ = self.hints.try_send(hint));
-        told(found?, &question)
+        told(found?, &question, &self.allowed)
     }
 
     /// A plan that was begun is finished and kept, though who asked for it may be gone; one that only waits for its turn
@@ -159,13 +162,19 @@ impl Planner {
         reading.await.unwrap_or_else(|_| Err(broke()))
     }
 
-    /// The plan itself, to start a training by.
+    /// The plan itself, to start a training by; refused where its data is not here.
     pub(crate) async fn report(&self, question: Checked) -> Result<PlanReport, Problem> {
         let device = self.devices.find(&question.device)?;
         let _waiting = Waiting::enter(&self.waiting)?;
-        let outlooks = self.outlooks.clone();
+        let (outlooks, allowed) = (self.outlooks.clone(), self.allowed.clone());
         let layers = plimsoll::layers(&question.recipe);
-        let planning = self.work(layers, move || outlooks.outlook(&question.recipe, &device).map_err(refused)).await;
+        let planned = move || {
+            let refuse = |finding: Option<Finding>| finding.map_or(Ok(()), |finding| Err(Problem::from(finding)));
+            refuse(missing_file(&question))?;
+            let report = outlooks.outlook(&question.recipe, &device).map_err(refused)?;
+            refuse(unready(&question, &report, &allowed)).map(|()| report)
+        };
+        let planning = self.work(layers, planned).await;
         planning.await.unwrap_or_else(|_| Err(broke()))
     }
 }
@@ -233,11 +242,13 @@ fn found(outlooks: &Outlooks, kind: Kind, question: &Checked, device: &Device) -
 }
 
 /// What was found, for the run that was asked about.
-fn told(found: Found, question: &Checked) -> Result<Bytes, Problem> {
-    let report = match found {
+fn told(found: Found, question: &Checked, allowed: &Allowed) -> Result<Bytes, Problem> {
+    let mut report = match found {
         Found::Json(json) => return Ok(json),
         Found::Plan(report) => PlanReport::clone(&report).over_epochs_of(&question.recipe),
     };
+    let unready = unready(question, &report, allowed);
+    report.data_problem = report.data_problem.map(|problem| allowed.without_folders(&problem));
     let seconds = report.predicted_step_ms / 1e3;
     // Where the server keeps its files is nobody's business.
     let shown = question.settings.iter().filter(|(key, _)| *key != "dir");
@@ -247,9 +258,16 @@ fn told(found: Found, question: &Checked) -> Result<Bytes, Problem> {
         run_seconds: report.steps.map(|steps| steps as f64 * seconds),
         samples_per_s: report.effective_batch as f64 / seconds.max(1e-9),
         name: &question.recipe.name,
+        unready,
         settings: shown.map(|(key, value)| (key.as_str(), value)).collect(),
         report: &report,
     })
+}
+
+/// What stands in the way of a training.
+fn unready(question: &Checked, report: &PlanReport, allowed: &Allowed) -> Option<Finding> {
+    let unusable = || report.data_problem.as_ref().map(|problem| unusable_data(question, problem, allowed));
+    missing_file(question).or_else(unusable)
 }
 
 fn json<T: Serialize>(value: &T) -> Result<Bytes, Problem> {

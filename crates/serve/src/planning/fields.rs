@@ -3,19 +3,10 @@
 
 use crate::problem::Problem;
 use plimsoll::Recipe;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
-
-/// A number, a flag or a word.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(untagged)]
-pub(crate) enum FieldValue {
-    Flag(bool),
-    Number(f64),
-    Word(String),
-}
 
 /// One field of the form.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -47,15 +38,17 @@ const ROWS: [Row; 7] = [
         "integer",
         Some(128),
         Some([8.0, 512.0]),
-        "Samples to an update: what learning sees. How many are in memory at a time is the planner's choice.",
+        "Samples to an update: what learning sees. How many are in memory at a time is the planner's choice. The default \
+         holds where the recipe says none.",
     ),
     (
         "gradient_accumulation_steps",
-        &["memory.micro_batch"],
+        &["train.effective_batch", "memory.micro_batch"],
         "integer",
         None,
         Some([1.0, 64.0]),
-        "Micro-batches to an update; left out, the planner takes the fastest number that fits.",
+        "Beside batch_size their product is what an update learns from, as in other tools, and the planner cuts it as \
+         memory allows. By itself: into how many micro-batches the recipe's batch is cut.",
     ),
     (
         "use_mixed_precision",
@@ -75,11 +68,11 @@ const ROWS: [Row; 7] = [
     ),
     (
         "attention_heads",
-        &["model.heads", "model.num_attention_heads", "model.num_heads", "model.n_heads"],
+        &["model.heads", "model.num_attention_heads", "model.num_heads", "model.n_heads", "model.cross_heads"],
         "integer",
         None,
         Some([1.0, 128.0]),
-        "Heads of the attention; they divide the width.",
+        "Heads of the attention; they divide the width. Of mu-sota: those across all slices.",
     ),
     ("epochs", &["train.epochs"], "integer", None, Some([1.0, 10000.0]), "Passes over the data."),
     (
@@ -106,14 +99,30 @@ pub(crate) fn fields() -> Vec<Field> {
     ROWS.iter().map(field).collect()
 }
 
+/// A batch to begin with, where a form is filled in for a recipe that says none.
+pub(crate) fn usual_batch(given: &BTreeMap<String, Value>) -> Option<String> {
+    let field = fields().into_iter().find(|field| field.name == BATCH && !field.default.is_null())?;
+    is_silent(given.get(BATCH)).then(|| format!("{}={}", field.keys[0], field.default))
+}
+
+const BATCH: &str = "batch_size";
+const ACCUMULATION: &str = "gradient_accumulation_steps";
+
+/// A form sends null for what is left empty.
+fn is_silent(value: Option<&Value>) -> bool {
+    value.is_none_or(Value::is_null)
+}
+
 /// The settings that fields stand for.
-pub(crate) fn settings(given: &BTreeMap<String, FieldValue>, recipe: &Recipe) -> Result<Vec<String>, Problem> {
+pub(crate) fn settings(given: &BTreeMap<String, Value>, recipe: &Recipe) -> Result<Vec<String>, Problem> {
     let known = fields();
     let mut set = Vec::new();
     for (name, value) in given {
         let field = known.iter().find(|field| field.name == name).ok_or_else(|| unknown(name, &known))?;
-        field.check(value)?;
-        set.push(setting(field, value, given, recipe)?);
+        if !value.is_null() {
+            field.check(value)?;
+            set.extend(setting(field, value, given, recipe)?);
+        }
     }
     Ok(set)
 }
@@ -125,24 +134,28 @@ fn unknown(name: &str, known: &[Field]) -> Problem {
 }
 
 impl Field {
-    fn check(&self, value: &FieldValue) -> Result<(), Problem> {
-        let bad = |wanted: String| Err(Problem::bad(self.name, format!("{} must be {wanted}", self.name)));
-        match (self.kind, value) {
-            ("boolean", FieldValue::Flag(_)) => Ok(()),
-            ("boolean", _) => bad("true or false".into()),
-            (kind, FieldValue::Number(number)) => {
-                let whole = kind == "number" || number.fract() == 0.0;
-                let inside = self.minimum.is_none_or(|least| *number >= least)
-                    && self.maximum.is_none_or(|most| *number <= most);
-                if whole && inside { Ok(()) } else { bad(self.bounds()) }
+    fn check(&self, value: &Value) -> Result<(), Problem> {
+        let is_sound = match self.kind {
+            "boolean" => value.is_boolean(),
+            kind => {
+                value.as_f64().is_some_and(|number| self.takes(number) && (kind == "number" || number.fract() == 0.0))
             }
-            _ => bad(self.bounds()),
-        }
+        };
+        let wanted = || format!("{} must be {}, not {}", self.name, self.bounds(), shortened(value));
+        if is_sound { Ok(()) } else { Err(Problem::bad(self.name, wanted())) }
+    }
+
+    fn takes(&self, number: f64) -> bool {
+        self.minimum.is_none_or(|least| number >= least) && self.maximum.is_none_or(|most| number <= most)
     }
 
     /// `an integer from 8 to 512`
     fn bounds(&self) -> String {
-        let kind = if self.kind == "integer" { "an integer" } else { "a number" };
+        let kind = match self.kind {
+            "boolean" => return "true or false".into(),
+            "integer" => "an integer",
+            _ => "a number",
+        };
         match (self.minimum, self.maximum) {
             (Some(least), Some(most)) => format!("{kind} from {least} to {most}"),
             _ => kind.into(),
@@ -150,30 +163,36 @@ impl Field {
     }
 }
 
+/// What was sent, as far as a sentence has room for it.
+fn shortened(value: &Value) -> String {
+    let text = value.to_string();
+    let cut: String = text.chars().take(40).collect();
+    if cut.len() < text.len() { format!("{cut}…") } else { cut }
+}
+
+/// None where another field says it, too.
 fn setting(
     field: &Field,
-    value: &FieldValue,
-    given: &BTreeMap<String, FieldValue>,
+    value: &Value,
+    given: &BTreeMap<String, Value>,
     recipe: &Recipe,
-) -> Result<String, Problem> {
-    match (field.name, value) {
-        ("use_mixed_precision", FieldValue::Flag(mixed)) => {
-            Ok(format!("memory.precision={}", if *mixed { "auto" } else { "f32" }))
+) -> Result<Option<String>, Problem> {
+    let number = value.as_f64().unwrap_or(0.0);
+    let parts = given.get(ACCUMULATION).and_then(Value::as_f64).unwrap_or(1.0);
+    Ok(match field.name {
+        "use_mixed_precision" => {
+            let precision = if value.as_bool() == Some(true) { "auto" } else { "f32" };
+            Some(format!("memory.precision={precision}"))
         }
-        ("gradient_accumulation_steps", FieldValue::Number(parts)) => {
-            let batch = match given.get("batch_size") {
-                Some(FieldValue::Number(batch)) => *batch,
-                _ => recipe.train.effective_batch as f64,
-            };
-            Ok(format!("memory.micro_batch={}", (batch / parts).ceil()))
+        BATCH => Some(format!("{}={:.0}", field.keys[0], number * parts)),
+        ACCUMULATION if !is_silent(given.get(BATCH)) => None,
+        ACCUMULATION => {
+            let whole = recipe.train.effective_batch as f64;
+            Some(format!("memory.micro_batch={:.0}", (whole / number).ceil()))
         }
-        (_, FieldValue::Number(number)) => {
-            let key = key_of(field, recipe)?;
-            let shown = if field.kind == "integer" { format!("{number:.0}") } else { format!("{number:?}") };
-            Ok(format!("{key}={shown}"))
-        }
-        _ => Err(Problem::bad(field.name, format!("{} must be {}", field.name, field.bounds()))),
-    }
+        _ if field.kind == "integer" => Some(format!("{}={number:.0}", key_of(field, recipe)?)),
+        _ => Some(format!("{}={number:?}", key_of(field, recipe)?)),
+    })
 }
 
 /// The first of a field's keys that this recipe has.
@@ -198,47 +217,73 @@ fn key_of(field: &Field, recipe: &Recipe) -> Result<&'static str, Problem> {
 mod tests {
     use super::*;
     use plimsoll::Draft;
+    use serde_json::json;
 
     const QUICKSTART: &str = include_str!("../../../../recipes/quickstart.toml");
 
-    fn set(name: &str, value: FieldValue) -> Result<Vec<String>, Problem> {
-        let recipe = Draft::of_text(QUICKSTART, "quickstart.toml").with(&[]).unwrap();
-        settings(&BTreeMap::from([(name.to_string(), value)]), &recipe)
+    const SLICES: &str = include_str!("../../../../recipes/mu-sota-small.toml");
+
+    fn set(given: Value) -> Result<Vec<String>, Problem> {
+        set_of(QUICKSTART, given)
+    }
+
+    fn set_of(text: &str, given: Value) -> Result<Vec<String>, Problem> {
+        let recipe = Draft::of_text(text, "quickstart.toml").with(&[]).unwrap();
+        settings(&serde_json::from_value(given).unwrap(), &recipe)
     }
 
     #[test]
     fn what_is_out_of_bounds_names_the_field_and_the_bound() {
-        for wrong in [7.0, 513.0, 64.5, -1.0, f64::INFINITY] {
-            let problem = set("batch_size", FieldValue::Number(wrong)).unwrap_err();
+        for wrong in [json!(7), json!(513), json!(64.5), json!(-1), json!("many"), json!(true), json!([]), json!({})] {
+            let problem = set(json!({"batch_size": wrong})).unwrap_err();
             assert_eq!((problem.status, problem.field.as_deref()), (422, Some("batch_size")), "{wrong}");
             assert!(problem.error.contains("from 8 to 512"), "{}", problem.error);
         }
-        assert!(set("batch_size", FieldValue::Word("many".into())).is_err());
-        assert_eq!(set("bach_size", FieldValue::Number(8.0)).unwrap_err().field.as_deref(), Some("bach_size"));
+        let problem = set(json!({"use_mixed_precision": 1})).unwrap_err();
+        assert_eq!(problem.error, "use_mixed_precision must be true or false, not 1");
+        assert_eq!(set(json!({"bach_size": 8})).unwrap_err().field.as_deref(), Some("bach_size"));
+    }
+
+    #[test]
+    fn a_field_that_is_left_empty_says_nothing() {
+        let empty: serde_json::Map<String, Value> = fields().iter().map(|f| (f.name.into(), Value::Null)).collect();
+        assert_eq!(set(empty.into()).unwrap(), [""; 0]);
+        assert_eq!(set(json!({"bach_size": null})).unwrap_err().field.as_deref(), Some("bach_size"));
     }
 
     #[test]
     fn every_field_sets_a_key_that_the_recipe_accepts() {
         for field in fields() {
             let value = match field.kind {
-                "boolean" => FieldValue::Flag(true),
-                _ if field.name == "attention_heads" => FieldValue::Number(2.0),
-                _ => FieldValue::Number(field.minimum.unwrap().max(8.0).min(field.maximum.unwrap())),
+                "boolean" => json!(true),
+                _ if field.name == "attention_heads" => json!(2),
+                _ => json!(field.minimum.unwrap().max(8.0).min(field.maximum.unwrap())),
             };
-            let mut set = set(field.name, value).unwrap();
+            let mut set = set(json!({field.name: value})).unwrap();
             // The quickstart's statistics are those of the whole batch: it is not split unless they may be.
             if set.iter().any(|set| set.starts_with("memory.micro_batch")) {
                 set.push("model.batch_norm=micro".into());
             }
             Draft::of_text(QUICKSTART, "q.toml").and(set.clone()).with(&[]).unwrap_or_else(|e| panic!("{set:?}: {e}"));
         }
-        assert_eq!(set("sequence_length", FieldValue::Number(40.0)).unwrap(), ["model.window=40"]);
-        assert_eq!(set("gradient_accumulation_steps", FieldValue::Number(4.0)).unwrap(), ["memory.micro_batch=16"]);
+        assert_eq!(set(json!({"sequence_length": 40})).unwrap(), ["model.window=40"]);
+        assert_eq!(set_of(SLICES, json!({"attention_heads": 2})).unwrap(), ["model.cross_heads=2"]);
+    }
+
+    #[test]
+    fn accumulation_beside_a_batch_is_their_product_and_alone_cuts_the_recipes() {
+        assert_eq!(set(json!({"gradient_accumulation_steps": 4})).unwrap(), ["memory.micro_batch=16"]);
+        let both = json!({"batch_size": 128, "gradient_accumulation_steps": 2});
+        assert_eq!(set(both).unwrap(), ["train.effective_batch=256"]);
+        let empty = json!({"batch_size": null, "gradient_accumulation_steps": 2});
+        assert_eq!(set(empty).unwrap(), ["memory.micro_batch=32"]);
     }
 
     #[test]
     fn batch_size_is_as_the_form_has_it() {
-        let batch = fields().into_iter().find(|field| field.name == "batch_size").unwrap();
+        let batch = fields().into_iter().find(|field| field.name == BATCH).unwrap();
         assert_eq!((batch.default, batch.minimum, batch.maximum), (128.into(), Some(8.0), Some(512.0)));
+        assert_eq!(usual_batch(&BTreeMap::new()).unwrap(), "train.effective_batch=128");
+        assert_eq!(usual_batch(&BTreeMap::from([("batch_size".into(), json!(8))])), None);
     }
 }

@@ -55,6 +55,22 @@ impl Allowed {
         if self.contains(&wanted) { Ok(wanted) } else { Err(refused()) }
     }
 
+    /// Words without the places where this server keeps files: they are nobody's business.
+    pub(crate) fn without_folders(&self, words: &str) -> String {
+        let folders = [&self.data, &self.runs].map(|folder| format!("{}/", folder.display()));
+        folders.iter().fold(words.to_string(), |words, folder| words.replace(folder, ""))
+    }
+
+    /// A recipe whose paths start at the data folder.
+    pub(crate) fn relative(&self, recipe: &str) -> String {
+        recipe.replace(&format!("\"{}/", self.data.display()), "\"")
+    }
+
+    /// Whether this is the folder of the runs.
+    pub(super) fn is_runs(&self, path: &Path) -> bool {
+        path == self.runs
+    }
+
     fn contains(&self, path: &Path) -> bool {
         path.starts_with(&self.data) || path.starts_with(&self.runs)
     }
@@ -80,6 +96,13 @@ mod tests {
             assert!(path_keys().iter().any(|known| known == key), "{key}: {:?}", path_keys());
         }
         assert!(!path_keys().iter().any(|key| key == "data.label"));
+    }
+
+    #[test]
+    fn words_do_not_tell_where_files_are_kept() {
+        let allowed = Allowed::new("/srv/data".into(), "/srv/runs".into());
+        let told = allowed.without_folders("/srv/data/a.csv: as in /srv/runs/x-1/recipe.toml and /srv/other");
+        assert_eq!(told, "a.csv: as in x-1/recipe.toml and /srv/other");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A recipe with edits, as a client sends it, and the checked draft that becomes of it.
 
 use super::ahead::Hint;
-use super::{Allowed, FieldValue, fields};
+use super::{Allowed, fields};
 use crate::folders::RunId;
 use crate::problem::{Problem, argument};
 use crate::settings::flat;
@@ -15,15 +15,34 @@ use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
 
 /// A recipe as TOML text, or the same as a JSON object.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(try_from = "Value")]
 pub(crate) enum Written {
     Toml(String),
     Json(serde_json::Map<String, Value>),
 }
 
+impl TryFrom<Value> for Written {
+    type Error = &'static str;
+
+    fn try_from(sent: Value) -> Result<Written, &'static str> {
+        match sent {
+            Value::String(text) => Ok(Written::Toml(text)),
+            Value::Object(object) => Ok(Written::Json(object)),
+            _ => Err("a recipe is TOML text, or an object with the same keys"),
+        }
+    }
+}
+
 fn written_schema() -> Schema {
     let of = |kind: Type| ObjectBuilder::new().schema_type(kind);
     Schema::OneOf(OneOfBuilder::new().item(of(Type::String)).item(of(Type::Object)).build())
+}
+
+/// Names of fields with numbers, flags, or null for what is left empty.
+fn fields_schema() -> Schema {
+    let kinds = [Type::Number, Type::Boolean, Type::Null].map(|kind| ObjectBuilder::new().schema_type(kind));
+    let value = kinds.into_iter().fold(OneOfBuilder::new(), OneOfBuilder::item);
+    ObjectBuilder::new().schema_type(Type::Object).additional_properties(Some(Schema::from(value))).into()
 }
 
 /// What is asked about: a recipe, edits on it, and a device.
@@ -42,7 +61,8 @@ pub(crate) struct Question {
     pub set: Vec<String>,
     /// Settings by the names of the form (`GET /fields`).
     #[serde(default)]
-    pub fields: BTreeMap<String, FieldValue>,
+    #[schema(schema_with = fields_schema)]
+    pub fields: Option<BTreeMap<String, Value>>,
     /// auto, cpu, cuda, cuda:N or a card of the catalog.
     #[serde(default)]
     #[schema(max_length = 64)]
@@ -112,8 +132,8 @@ impl Question {
     pub(crate) fn check(&self, allowed: &Allowed) -> Result<Checked, Problem> {
         self.check_words()?;
         let text = self.recipe.text()?;
+        let name = self.stem().replace('"', "'");
         let set = self.settings(&text, allowed)?;
-        let name = self.name.as_ref().map_or("recipe".to_string(), |name| name.as_str().replace('"', "'"));
         let draft = Draft::of_text(&text, &file_name(allowed, &name)).and(set.clone());
         allowed.check(&draft)?;
         let recipe = draft.with(&[])?;
@@ -136,13 +156,23 @@ impl Question {
         Ok(())
     }
 
+    /// What a file with it is called.
+    pub(crate) fn stem(&self) -> &str {
+        self.name.as_ref().map_or("recipe", RunId::as_str)
+    }
+
     /// Settings, then fields, then the budget: as the command line has them.
     fn settings(&self, text: &str, allowed: &Allowed) -> Result<Vec<String>, Problem> {
         let mut set = self.set.clone();
-        if !self.fields.is_empty() {
+        if let Some(given) = &self.fields {
+            if is_unsaid("train.effective_batch", text, &set) {
+                set.extend(fields::usual_batch(given));
+            }
+            // What the fields say is held against what the rest comes to; a batch that only they say is not there yet.
+            let batch = is_unsaid("train.effective_batch", text, &set).then(|| "train.effective_batch=8".to_string());
             let draft = Draft::of_text(text, &file_name(allowed, "recipe")).and(set.clone());
             allowed.check(&draft)?;
-            set.extend(fields::settings(&self.fields, &draft.with(&[])?)?);
+            set.extend(fields::settings(given, &draft.with(batch.as_slice())?)?);
         }
         if let Some(memory) = &self.memory {
             set.push(format!("memory.budget={}", budget(memory)?));
@@ -154,6 +184,14 @@ impl Question {
 fn settings(recipe: &Recipe) -> Result<BTreeMap<String, Value>, Problem> {
     let table: toml::Table = toml::from_str(&recipe.to_toml()?).map_err(|error| Problem::failed(error.to_string()))?;
     Ok(flat(serde_json::to_value(table).unwrap_or_default()))
+}
+
+/// Whether neither the recipe nor a setting has this key.
+fn is_unsaid(key: &str, text: &str, set: &[String]) -> bool {
+    let written =
+        toml::from_str::<toml::Table>(text).map(|table| flat(serde_json::to_value(table).unwrap_or_default()));
+    let is_set = |set: &String| set.split_once('=').is_some_and(|(name, _)| name.trim() == key);
+    written.is_ok_and(|written| !written.contains_key(key)) && !set.iter().any(is_set)
 }
 
 /// Relative paths of the recipe start at the data folder.
@@ -169,13 +207,20 @@ fn budget(text: &str) -> Result<&str, Problem> {
     }
 }
 
+/// The dotted key of a value that TOML has no word for.
+fn first_null(value: &Value) -> Option<String> {
+    flat(value.clone()).into_iter().find(|(_, leaf)| leaf.is_null()).map(|(key, _)| key)
+}
+
 impl Written {
     fn text(&self) -> Result<String, Problem> {
         let text = match self {
             Written::Toml(text) => text.clone(),
             Written::Json(object) => toml::to_string(object).map_err(|error| {
-                Problem::bad("recipe", format!("recipe: {error}"))
-                    .hint("a recipe has strings, numbers, lists and tables")
+                let cause = first_null(&Value::Object(object.clone()))
+                    .map_or_else(|| error.to_string(), |key| format!("`{key}` is null"));
+                Problem::bad("recipe", format!("recipe: {cause}"))
+                    .hint("a recipe has strings, numbers, lists and tables; leave out what it does not say")
             })?,
         };
         match text.len() <= LONGEST_RECIPE {

@@ -133,7 +133,12 @@ fn runs_are_listed_and_compared_by_what_differs() {
     // Nobody trains in it and it did not end: it died.
     assert_eq!(desk.get("/api/v1/runs/a").json()["state"], "failed");
     assert_eq!(desk.get("/api/v1/compare").status, 422);
-    assert_eq!(desk.get("/api/v1/compare?run=a&run=nowhere").status, 404);
+    let with_others = desk.get("/api/v1/compare?run=nowhere&run=a&run=..").json();
+    assert_eq!(
+        (&with_others["unknown"], with_others["runs"].as_array().unwrap().len()),
+        (&json!(["nowhere", ".."]), 1)
+    );
+    assert_eq!(desk.get("/api/v1/compare?run=nowhere").status, 404);
     assert_eq!(desk.post("/api/v1/runs/a/stop", &json!({})).status, 409);
 }
 

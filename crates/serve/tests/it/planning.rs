@@ -58,12 +58,76 @@ fn fields_have_bounds_and_what_is_outside_names_them() {
             answer.json()["error"].as_str().unwrap().contains(&format!("to {}", field["maximum"].as_f64().unwrap()))
         );
     }
-    let answer = desk.post(
-        "/api/v1/plan",
-        &json!({"recipe": QUICKSTART, "device": "cpu", "fields": {"batch_size": 32, "sequence_length": 40}}),
-    );
-    let settings = &answer.json()["settings"];
-    assert_eq!((&settings["train.effective_batch"], &settings["model.window"]), (&json!(32), &json!(40)));
+    let settings = |recipe: &str, fields: serde_json::Value| {
+        let answer = desk.post("/api/v1/plan", &json!({"recipe": recipe, "device": "cpu", "fields": fields}));
+        answer.json()["settings"].clone()
+    };
+    let told = settings(QUICKSTART, json!({"batch_size": 32, "sequence_length": 40, "epochs": null}));
+    assert_eq!((&told["train.effective_batch"], &told["model.window"]), (&json!(32), &json!(40)));
+    let told = settings(QUICKSTART, json!({"batch_size": 32, "gradient_accumulation_steps": 4}));
+    assert_eq!(told["train.effective_batch"], 128);
+    // The default holds where nothing is said, and nowhere else.
+    let silent = QUICKSTART.replace("effective_batch = 64", "");
+    assert_eq!(settings(&silent, json!({}))["train.effective_batch"], 128);
+    assert_eq!(settings(&silent, json!({"batch_size": 16}))["train.effective_batch"], 16);
+    assert_eq!(settings(QUICKSTART, json!({}))["train.effective_batch"], 64);
+    assert_eq!(desk.post("/api/v1/plan", &json!({"recipe": silent})).status, 422);
+}
+
+#[test]
+fn what_is_null_is_refused_in_words() {
+    let desk = Desk::new();
+    for (body, field, words) in [
+        (json!({"recipe": null}), "recipe", "a recipe is TOML text"),
+        (json!({"recipe": 7}), "recipe", "a recipe is TOML text"),
+        (json!({"recipe": {"model": null}}), "recipe", "`model` is null"),
+        (json!({"recipe": {"train": {"epochs": null}}}), "recipe", "`train.epochs` is null"),
+        (json!({"recipe": QUICKSTART, "fields": {"epochs": []}}), "epochs", "an integer from 1 to 10000, not []"),
+    ] {
+        let answer = desk.post("/api/v1/plan", &body);
+        assert_eq!((answer.status, answer.json()["field"].as_str()), (422, Some(field)), "{}", answer.text());
+        assert!(answer.text().contains(words) && !answer.text().contains("untagged"), "{}", answer.text());
+    }
+}
+
+#[test]
+fn what_is_planned_without_its_data_is_not_trained_without_it() {
+    let desk = Desk::new();
+    let series = include_str!("../../../../recipes/hybrid-small.toml");
+    let own = series.replace("source = \"synthetic:regimes\"", "train = \"rows.csv\"\nlabel = \"y\"");
+    let own: String = own.lines().filter(|line| !line.starts_with("samples")).map(|line| format!("{line}\n")).collect();
+    let question = |recipe: &str, set: &[&str]| json!({"recipe": recipe, "device": "cpu", "quick": true, "set": set});
+    let asked = |question: &serde_json::Value, field: &str, words: &str| {
+        let plan = desk.post("/api/v1/plan", question).json();
+        assert_eq!((plan["fits"].as_bool(), plan["unready"]["field"].as_str()), (Some(true), Some(field)), "{plan}");
+        let refused = desk.post("/api/v1/runs", question);
+        assert_eq!((refused.status, refused.json()["field"].as_str()), (422, Some(field)), "{}", refused.text());
+        assert!(refused.text().contains(words), "{}", refused.text());
+        // Where the server keeps its files is nobody's business.
+        let home = desk.folder.path().display().to_string();
+        assert!(!refused.text().contains(&home) && !plan.to_string().contains(&home), "{}", refused.text());
+    };
+    asked(&question(&own, &[]), "data.train", "rows.csv: there is no such file");
+    std::fs::write(desk.data().join("rows.csv"), "a,b\n1,2\n").unwrap();
+    asked(&question(&own, &[]), "data.train", "rows.csv: no column `y`");
+    asked(&question(&own, &["data.validation=held.csv"]), "data.validation", "held.csv: there is no such file");
+    assert_eq!(desk.get("/api/v1/queue").json(), json!([]));
+    let ready = desk.post("/api/v1/plan", &question(QUICKSTART, &[])).json();
+    assert!(ready["fits"] == true && ready.get("unready").is_none(), "{ready}");
+}
+
+#[test]
+fn a_name_with_its_number_is_still_the_name_of_a_folder() {
+    let desk = Desk::new();
+    let ask = |name: &str| desk.post("/api/v1/runs", &json!({"recipe": QUICKSTART, "device": "cpu", "name": name}));
+    for name in ["x".repeat(101), "x".repeat(120), "ы".repeat(60)] {
+        let refused = ask(&name);
+        assert_eq!((refused.status, refused.json()["field"].as_str()), (422, Some("name")), "{}", refused.text());
+        assert!(refused.json()["error"].as_str().unwrap().contains("100"), "{}", refused.text());
+    }
+    let taken = ask(&"ы".repeat(50));
+    assert_eq!(taken.status, 201, "{}", taken.text());
+    assert_eq!(desk.get("/api/v1/runs").status, 200);
 }
 
 #[test]
@@ -184,4 +248,70 @@ fn what_is_foreseen_is_no_other_answer_and_a_bad_hint_does_no_harm() {
     hinting["ahead"] = json!(vec!["train.epochs=1"; 17]);
     let refused = desk.post("/api/v1/plan", &hinting);
     assert_eq!((refused.status, refused.json()["field"].as_str()), (422, Some("ahead")));
+}
+
+/// A program in the place of plimsoll's own command.
+fn desk_with(script: &str) -> Desk {
+    use std::os::unix::fs::PermissionsExt;
+    Desk::with(|options| {
+        let program = options.data.join("program");
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        options.program = program;
+    })
+}
+
+#[test]
+fn what_tools_say_names_files_as_their_sender_would() {
+    // predict RUN FILE: some rows have no answer.
+    let said = "printf '{\"row\":1,\"error\":\"%s: row 1\"}\\n' \"$3\"; echo \"error: $2 and $3: 1 of 1 rows have none\" >&2; exit 1";
+    let desk = desk_with(said);
+    desk.run("a", "");
+    let answer = desk.post("/api/v1/runs/a/predict", &json!({"rows": "x,y\n1,2\n"}));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.json()["predictions"][0]["error"], "rows.csv: row 1");
+    assert_eq!(answer.json()["note"], "a and rows.csv: 1 of 1 rows have none");
+    std::fs::write(desk.data().join("own.jsonl"), "{}").unwrap();
+    let answer = desk.post("/api/v1/runs/a/predict", &json!({"file": "own.jsonl"})).json();
+    assert_eq!(answer["predictions"][0]["error"], "own.jsonl: row 1");
+    // advise --json --explain RECIPE …
+    let desk = desk_with("echo \"error: $4: wrong, see --set\" >&2; echo '  hint: try --memory 1GiB' >&2; exit 2");
+    let question = json!({"recipe": QUICKSTART, "name": "my run", "device": "t4"});
+    let problem = desk.post("/api/v1/advise", &json!({"question": question})).json();
+    assert_eq!(
+        (problem["error"].as_str(), problem.get("hint")),
+        (Some("my run.toml: wrong, see --set"), None),
+        "{problem}"
+    );
+    let desk = desk_with("echo 'error: -: no out-of-memory error in it' >&2; exit 2");
+    let problem = desk.post("/api/v1/advise", &json!({"text": "fine"})).json();
+    assert_eq!(
+        (problem["error"].as_str(), problem["field"].as_str()),
+        (Some("text: no out-of-memory error in it"), Some("text"))
+    );
+    assert_eq!(desk.post("/api/v1/advise", &json!({})).json()["field"], "text");
+}
+
+#[test]
+fn files_are_listed_and_a_recipe_is_proposed_for_them() {
+    // init --json --out=PATH --data=PATH
+    let desk = desk_with(
+        "out=${3#--out=}; printf '# for %s\\n[data]\\ntrain = \"%s\"\\n' \"$4\" \"${4#--data=}\" > \"$out\"; \
+         echo '{\"recipe\":\"x\",\"family\":\"bert\",\"task\":\"classify\"}'",
+    );
+    std::fs::create_dir(desk.data().join("texts")).unwrap();
+    std::fs::write(desk.data().join("texts/train.csv"), "text,label\na,b\n").unwrap();
+    let files = desk.get("/api/v1/files").json();
+    assert_eq!(files, json!({"files": [{"path": "texts/train.csv", "kind": "data", "bytes": 15}], "cut": false}));
+    let proposal = desk.post("/api/v1/plan/proposal", &json!({"data": "texts/train.csv"})).json();
+    assert_eq!((&proposal["family"], &proposal["task"]), (&json!("bert"), &json!("classify")), "{proposal}");
+    assert!(proposal["recipe"].as_str().unwrap().contains("train = \"texts/train.csv\""), "{proposal}");
+    for (body, field) in [
+        (json!({}), "data"),
+        (json!({"data": "/etc/passwd"}), "data"),
+        (json!({"data": "texts/train.csv", "checkpoint": "../.."}), "checkpoint"),
+    ] {
+        let refused = desk.post("/api/v1/plan/proposal", &body);
+        assert_eq!((refused.status, refused.json()["field"].as_str()), (422, Some(field)), "{}", refused.text());
+    }
 }
