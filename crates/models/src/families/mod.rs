@@ -1,4 +1,5 @@
-//! Model families: one folder each, with sizes, graph, files and presets, behind one trait and one line in `model.rs`.
+//! Model families: one folder each, with sizes, graph, files, presets and what calibration trains, behind one trait and
+//! one line in `model.rs`.
 
 mod attention;
 mod capabilities;
@@ -18,6 +19,7 @@ mod task;
 #[cfg(test)]
 mod testing;
 mod texts;
+mod workloads;
 
 pub use attention::{AttentionInputs, BiasInputs, attention};
 pub use capabilities::{
@@ -36,6 +38,7 @@ pub use presets::of_family as presets_of;
 pub use presets::{Preset, presets, smaller_siblings};
 pub use t5::{FeedForward, T5};
 pub use task::Task;
+pub use workloads::Workload;
 
 pub use crate::hf::HuggingFace;
 use crate::reading::about::About;
@@ -47,6 +50,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt::Debug;
 use std::path::Path;
+use workloads::Workloads;
 
 /// What the rest of the recipe must know about a family's sizes.
 pub trait Sizes {
@@ -151,6 +155,9 @@ pub(crate) trait Listed: Family + Sized {
     fn presets(_name: FamilyName) -> Vec<presets::Names> {
         Vec::new()
     }
+
+    /// What calibration trains of it.
+    fn workloads(name: FamilyName) -> Workloads;
 }
 
 /// An architecture at some size. `Send + Sync`: the page and the search plan from several threads.

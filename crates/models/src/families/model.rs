@@ -6,6 +6,7 @@ use super::encoder::Encoder;
 use super::hybrid_cnn_lstm::HybridCnnLstm;
 use super::mu_sota::MuSota;
 use super::t5::T5;
+use super::workloads::Workloads;
 use super::{Family, Listed, Origin, Task, origin, presets};
 use crate::reading::about::{About, about};
 use crate::reading::error::{Problem, Sources};
@@ -36,16 +37,24 @@ pub(crate) const ABOUT: &[About] = &[
 /// Declares `Model` and its dispatch to the families.
 macro_rules! families {
     ($($variant:ident($sizes:ident) = $name:literal;)+) => {
+        /// An architecture and its sizes.
         #[derive(Clone, Debug, PartialEq, Serialize)]
         #[serde(tag = "family")]
-        pub enum Model { $(#[serde(rename = $name)] $variant($sizes)),+ }
+        pub enum Model {
+            $(
+                #[doc = concat!("`", $name, "`.")]
+                #[serde(rename = $name)]
+                $variant($sizes)
+            ),+
+        }
 
         named! {
             /// The families that can be trained.
-            pub enum FamilyName { $($variant = $name),+ }
+            pub enum FamilyName { $(#[doc = concat!("`", $name, "`.")] $variant = $name),+ }
         }
 
         impl Model {
+            /// What planning and training ask of it.
             pub fn family(&self) -> &dyn Family {
                 match self { $(Self::$variant(sizes) => sizes),+ }
             }
@@ -55,6 +64,7 @@ macro_rules! families {
                 match self { $(Self::$variant(sizes) => Box::new(sizes.clone())),+ }
             }
 
+            /// As `model.family` in a recipe.
             pub fn name(&self) -> &'static str {
                 match self { $(Self::$variant(_) => $name),+ }
             }
@@ -73,6 +83,11 @@ macro_rules! families {
             /// The names of the family's presets, those of one model together.
             pub(super) fn presets(self) -> Vec<presets::Names> {
                 match self { $(Self::$variant => <$sizes as Listed>::presets(self)),+ }
+            }
+
+            /// What calibration trains of the family.
+            pub(super) fn all_workloads(self) -> Workloads {
+                match self { $(Self::$variant => <$sizes as Listed>::workloads(self)),+ }
             }
         }
     };

@@ -4,14 +4,17 @@ mod fit;
 mod random_batch;
 mod rehearsal;
 mod running;
-mod workloads;
+#[cfg(test)]
+mod tests;
 
 pub use fit::Observation;
 pub use rehearsal::Rehearsal;
 
 use super::RunError;
+use plimsoll_base::names::Named;
 use plimsoll_core::graph::{Backend, Class};
 use plimsoll_core::plan::{Amounts, Grain, Profile, Work};
+use plimsoll_models::families::{FamilyName, Workload};
 use plimsoll_planner::Device;
 use running::{Prepared, Running};
 use serde::Serialize;
@@ -53,11 +56,9 @@ const ROUNDS: std::ops::Range<usize> = 2..16;
 /// Runs the models in alternation for about `time`, telling `progress` the share that is done, and fits a profile.
 pub fn calibrate(device: &Device, time: Duration, mut progress: impl FnMut(f64)) -> Result<Calibration, RunError> {
     let began = Instant::now();
-    let workloads = match device.target.backend {
-        Backend::Cpu => workloads::for_cpus(),
-        Backend::Cuda => workloads::for_cards(),
-    };
-    let prepared = workloads.iter().map(|w| Prepared::new(w, device)).collect::<Result<Vec<_>, _>>()?;
+    let workloads = workloads(device.target.backend);
+    let prepared = workloads.map(|(family, workload)| Prepared::new(family, workload, device));
+    let prepared = prepared.collect::<Result<Vec<_>, _>>()?;
     let mut models = prepared.iter().map(Running::new).collect::<Result<Vec<_>, _>>()?;
     for round in 0..ROUNDS.end {
         let spent = began.elapsed().as_secs_f64() / time.as_secs_f64();
@@ -70,6 +71,11 @@ pub fn calibrate(device: &Device, time: Duration, mut progress: impl FnMut(f64))
         progress(began.elapsed().as_secs_f64() / time.as_secs_f64());
     }
     Ok(explain(&models, device, began))
+}
+
+/// What every family has to be timed by, in the order of their turns.
+fn workloads(backend: Backend) -> impl Iterator<Item = (FamilyName, &'static Workload)> {
+    FamilyName::ALL.iter().flat_map(move |&family| family.workloads(backend).iter().map(move |one| (family, one)))
 }
 
 fn explain(models: &[Running<'_>], device: &Device, began: Instant) -> Calibration {

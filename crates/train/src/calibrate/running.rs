@@ -1,12 +1,12 @@
 //! A small model in training, with a look at the clock after each node.
 
 use super::Rehearsal;
-use super::workloads::Workload;
 use super::{Device, RunError};
 use plimsoll_core::graph::Backend;
 use plimsoll_core::graph::NodeId;
 use plimsoll_core::plan::{Phase, Profile, Program, predicted_ms};
 use plimsoll_exec::Executor;
+use plimsoll_models::families::{FamilyName, Workload};
 use plimsoll_models::recipe::{Choice, Precision, Recipe};
 pub(super) use plimsoll_planner::choose::instead_of;
 use plimsoll_planner::choose::{Planned, plan};
@@ -20,8 +20,8 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    pub(super) fn new(workload: &Workload, device: &Device) -> Result<Prepared, RunError> {
-        let mut recipe = Recipe::parse(&workload.recipe(), workload.name, &[])?;
+    pub(super) fn new(family: FamilyName, workload: &Workload, device: &Device) -> Result<Prepared, RunError> {
+        let mut recipe = Recipe::parse(&workload.recipe(family), workload.name, &[])?;
         if let Some(other) = recipe.memory.precision.pinned().and_then(|wanted| instead_of(wanted, device)) {
             recipe.memory.precision = Choice::Pinned(other);
         }

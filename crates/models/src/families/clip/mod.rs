@@ -8,10 +8,12 @@ mod sizes;
 mod text;
 mod tower;
 mod vision;
+mod workloads;
 
 pub use sizes::{Clip, ClipText, ClipVision};
 
 use super::presets::Names;
+use super::workloads::Workloads;
 use super::{Build, Contrast, Family, FamilyName, Halves, HuggingFace, Listed, Origin, Outputs, origin};
 use crate::reading::section::Section;
 use plimsoll_core::graph::{Graph, GraphError};
@@ -30,6 +32,10 @@ impl Listed for Clip {
 
     fn presets(_: FamilyName) -> Vec<Names> {
         Self::all_presets()
+    }
+
+    fn workloads(_: FamilyName) -> Workloads {
+        workloads::WORKLOADS
     }
 }
 

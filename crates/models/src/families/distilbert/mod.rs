@@ -6,11 +6,13 @@ mod presets;
 mod sizes;
 #[cfg(test)]
 mod tests;
+mod workloads;
 
 pub use sizes::DistilBert;
 
 use super::presets::Names;
 use super::texts::{Wanted, mean_of_tokens};
+use super::workloads::Workloads;
 use super::{Build, Classifier, Family, FamilyName, Halves, HuggingFace, Listed, Origin, Outputs, origin};
 use crate::reading::section::Section;
 use plimsoll_core::graph::{Graph, GraphError, ValueId};
@@ -28,6 +30,10 @@ impl Listed for DistilBert {
 
     fn presets(_: FamilyName) -> Vec<Names> {
         Self::all_presets()
+    }
+
+    fn workloads(_: FamilyName) -> Workloads {
+        workloads::WORKLOADS
     }
 }
 

@@ -9,11 +9,13 @@ mod relative;
 mod sizes;
 #[cfg(test)]
 mod tests;
+mod workloads;
 
 pub use sizes::{Encoder, EncoderKind};
 
 use super::presets::Names;
 use super::texts::{Wanted, mean_of_tokens};
+use super::workloads::Workloads;
 use super::{Build, Classifier, Family, FamilyName, Halves, HuggingFace, Listed, Origin, Outputs, origin};
 use crate::reading::section::Section;
 use plimsoll_core::graph::{Graph, GraphError, ValueId};
@@ -31,6 +33,10 @@ impl Listed for Encoder {
 
     fn presets(name: FamilyName) -> Vec<Names> {
         Self::presets_of(EncoderKind::of(name))
+    }
+
+    fn workloads(name: FamilyName) -> Workloads {
+        workloads::of(EncoderKind::of(name))
     }
 }
 

@@ -2,9 +2,11 @@
 
 mod graph;
 mod sizes;
+mod workloads;
 
 pub use sizes::{BatchNormMode, HybridCnnLstm};
 
+use super::workloads::Workloads;
 use super::{Build, Family, FamilyName, Halves, Listed, Outputs};
 use crate::hf::config_out::{keys_of, lay_over};
 use crate::reading::section::Section;
@@ -20,6 +22,10 @@ impl Listed for HybridCnnLstm {
 
     fn read(_: FamilyName, section: &Section<'_>, _: &Path) -> Self {
         Self::read_keys(section)
+    }
+
+    fn workloads(_: FamilyName) -> Workloads {
+        workloads::WORKLOADS
     }
 }
 

@@ -4,9 +4,11 @@
 mod generation;
 mod graph;
 mod sizes;
+mod workloads;
 
 pub use sizes::MuSota;
 
+use super::workloads::Workloads;
 use super::{Build, Decoder, Family, FamilyName, Halves, Listed, Outputs};
 use crate::hf::config_out::{keys_of, lay_over};
 use crate::reading::section::Section;
@@ -22,6 +24,10 @@ impl Listed for MuSota {
 
     fn read(_: FamilyName, section: &Section<'_>, _: &Path) -> Self {
         Self::read_keys(section)
+    }
+
+    fn workloads(_: FamilyName) -> Workloads {
+        workloads::WORKLOADS
     }
 }
 

@@ -8,10 +8,12 @@ mod sizes;
 mod stack;
 #[cfg(test)]
 mod tests;
+mod workloads;
 
 pub use sizes::{FeedForward, T5};
 
 use super::presets::Names;
+use super::workloads::Workloads;
 use super::{Build, Decoder, Family, FamilyName, Halves, HuggingFace, Listed, Origin, Outputs, origin};
 use crate::reading::section::Section;
 use plimsoll_core::graph::{Graph, GraphError, ValueId};
@@ -32,6 +34,10 @@ impl Listed for T5 {
 
     fn presets(_: FamilyName) -> Vec<Names> {
         Self::all_presets()
+    }
+
+    fn workloads(_: FamilyName) -> Workloads {
+        workloads::WORKLOADS
     }
 }
 
