@@ -16,7 +16,7 @@ mod progress;
 mod tracking;
 mod verdict;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use commands::Command;
 use std::process::ExitCode;
 
@@ -26,6 +26,11 @@ use std::process::ExitCode;
 struct Cli {
     #[command(subcommand)]
     command: Command,
+}
+
+/// Every command with its flags, for those who check that nothing of them is left out.
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// What the program is called with, done.

@@ -75,8 +75,7 @@ pub(crate) enum Command {
     Presets(presets::Arguments),
     /// Completion of commands and flags for a shell
     Completions(completions::Arguments),
-    /// The manual page
-    #[command(hide = true)]
+    /// Manual pages: of plimsoll, or with --out of every command
     Man(completions::ManArguments),
 }
 

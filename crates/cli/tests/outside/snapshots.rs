@@ -4,10 +4,13 @@
 //! A change that is meant: `INSTA_UPDATE=always cargo test -p plimsoll-cli --test outside`, then look at the diff.
 
 use crate::common::Desk;
+use clap::Command;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+use std::path::Path;
 
 /// The card that tables are made for.
-const CARD: [&str; 2] = ["--device", "rtx-3060-12gb"];
+pub(crate) const CARD: [&str; 2] = ["--device", "rtx-3060-12gb"];
 
 fn check(name: &str, content: &str) {
     insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
@@ -57,7 +60,7 @@ fn shape(value: &Value) -> Value {
     }
 }
 
-fn check_shape(name: &str, value: &Value) {
+pub(crate) fn check_shape(name: &str, value: &Value) {
     let sorted: std::collections::BTreeMap<String, Value> = match shape(value) {
         Value::Object(map) => map.into_iter().collect(),
         other => [("".to_string(), other)].into(),
@@ -65,24 +68,61 @@ fn check_shape(name: &str, value: &Value) {
     check(name, &serde_json::to_string_pretty(&sorted).unwrap());
 }
 
-/// Names of the commands, as `--help` lists them.
-fn commands(help: &str) -> Vec<String> {
-    let list = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    let names = list
-        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
-        .filter_map(|line| line.split_whitespace().next());
-    names.filter(|name| *name != "help").map(String::from).collect()
+/// Every command with the words that call it: `torch`, then `torch replay`.
+fn commands() -> Vec<(Vec<String>, Command)> {
+    let mut found = Vec::new();
+    walk(&[], &plimsoll_cli::command(), &mut found);
+    found
+}
+
+fn walk(words: &[String], command: &Command, found: &mut Vec<(Vec<String>, Command)>) {
+    found.push((words.to_vec(), command.clone()));
+    for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+        walk(&[words, &[inner.get_name().into()]].concat(), inner, found);
+    }
+}
+
+/// Names of the snapshots that are kept.
+fn kept() -> BTreeSet<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/outside/snapshots");
+    let files = folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    files.filter_map(|name| name.strip_suffix(".snap").map(String::from)).collect()
+}
+
+/// `help-torch-replay`
+fn help_name(words: &[String]) -> String {
+    [&["help".to_string()], words].concat().join("-")
 }
 
 #[test]
 fn help_of_every_command() {
     let desk = Desk::new();
-    let help = printed(&desk, 0, &["--help"]);
-    check("help", &help);
-    let commands = commands(&help);
-    assert!(commands.len() >= 15, "{commands:?}");
-    for command in commands.iter().map(String::as_str).chain(["man"]) {
-        check(&format!("help-{command}"), &printed(&desk, 0, &[command, "--help"]));
+    let commands = commands();
+    assert!(commands.len() >= 25, "{} commands", commands.len());
+    for (words, _) in &commands {
+        let arguments: Vec<&str> = words.iter().map(String::as_str).chain(["--help"]).collect();
+        check(&help_name(words), &printed(&desk, 0, &arguments));
+    }
+}
+
+#[test]
+fn no_help_is_kept_of_a_command_that_is_gone() {
+    let known: BTreeSet<String> = commands().iter().map(|(words, _)| help_name(words)).collect();
+    let gone: Vec<String> =
+        kept().into_iter().filter(|name| name.starts_with("help") && !known.contains(name)).collect();
+    assert!(gone.is_empty(), "{gone:?}");
+}
+
+/// It runs programs of PyTorch, which is not there where these tests are: `crates/ghost/tests` and `tools/ghost` do.
+const NEED_MORE: [&str; 1] = ["ghost"];
+
+#[test]
+fn the_shape_of_every_json_is_kept() {
+    let kept = kept();
+    let answers = |command: &Command| command.get_arguments().any(|argument| argument.get_long() == Some("json"));
+    for (words, _) in commands().iter().filter(|(_, command)| answers(command)) {
+        let name = format!("{}-json", words.join("-"));
+        assert!(kept.contains(&name) || NEED_MORE.contains(&words[0].as_str()), "no snapshot {name}");
     }
 }
 
