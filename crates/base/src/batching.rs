@@ -1,5 +1,7 @@
 //! How samples come together in batches: the words that recipes and loaders share.
 
+#![deny(missing_docs)]
+
 use crate::named;
 use serde::{Serialize, Serializer};
 
@@ -29,13 +31,17 @@ named! {
     pub enum Compose {
         /// Samples of about the same length, in shuffled batches.
         Length = "length",
+        /// Any samples.
         Random = "random",
     }
 }
 
+/// How samples come together in batches.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Batching {
+    /// What lengths batches have.
     pub buckets: Buckets,
+    /// Which samples share one.
     pub compose: Compose,
 }
 
@@ -47,6 +53,7 @@ impl Batching {
 named! {
     /// What to do with a row that cannot be used.
     pub enum BadRows {
+        /// Refuse the file.
         Error = "error",
         /// Leave it out, and report how many there were.
         Skip = "skip",
@@ -56,6 +63,7 @@ named! {
 named! {
     /// What to do with a row of a series that lacks a value.
     pub enum Gaps {
+        /// Refuse the file.
         Error = "error",
         /// The value before it counts on.
         Forward = "forward",

@@ -1,5 +1,7 @@
 //! Errors that say what to do: whose fault it is, and how to go on.
 
+#![deny(missing_docs)]
+
 /// Whose fault an error is. The command's exit code follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -13,6 +15,7 @@ pub enum Fault {
 
 /// An error that knows a way out.
 pub trait Explain: std::fmt::Display {
+    /// Whose fault it is.
     fn fault(&self) -> Fault;
 
     /// What to do about it, best first; none where the message itself says it.

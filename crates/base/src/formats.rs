@@ -19,6 +19,7 @@ macro_rules! for_each_format {
             Json = "json", ["json"], Rows, json;
             /// One JSON object per line.
             Jsonl = "jsonl", ["jsonl", "ndjson"], Rows, jsonl;
+            /// Columns, compressed.
             Parquet = "parquet", ["parquet", "pq"], Rows, parquet;
             /// Plain UTF-8.
             Text = "text", ["txt", "text", "md"], Document, text;
@@ -35,6 +36,7 @@ pub enum Holds {
     Rows,
     /// One text.
     Document,
+    /// Pictures.
     Images,
 }
 
@@ -51,6 +53,7 @@ macro_rules! declare {
                 match self { $(Self::$variant => &[$($extension),*]),+ }
             }
 
+            /// What its files hold.
             pub fn holds(self) -> Holds {
                 match self { $(Self::$variant => Holds::$holds),+ }
             }

@@ -1,13 +1,20 @@
 //! Enumerations that a recipe spells as strings.
 
+#![deny(missing_docs)]
+
+/// An enumeration whose variants have names in recipes, plan files and messages.
 pub trait Named: Copy + 'static {
+    /// Every variant, in the order of their declaration.
     const ALL: &'static [Self];
+    /// What it is called.
     fn name(self) -> &'static str;
 
+    /// The variant of this name.
     fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|v| v.name() == name)
     }
 
+    /// All names.
     fn names() -> impl Iterator<Item = &'static str> {
         Self::ALL.iter().map(|v| v.name())
     }

@@ -1,5 +1,7 @@
 //! Sizes, counts and times as people write and read them.
 
+#![deny(missing_docs)]
+
 /// The most bytes one process can address (47 bits on x86-64). A size beyond it is a mistake, and every sum of sizes
 /// below it stays far from overflow.
 pub const ADDRESSABLE_BYTES: u64 = 1 << 47;
@@ -7,17 +9,22 @@ pub const ADDRESSABLE_BYTES: u64 = 1 << 47;
 /// A memory size as written by a user.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size {
+    /// So many bytes.
     Bytes(u64),
     /// Of whatever is available; above 0, at most 100.
     Percent(f64),
 }
 
+/// Why it is no size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
+    /// It cannot be read at all.
     #[error("`{0}` is not a memory size: write bytes (`1048576`), a unit (`12GiB`, `8000MB`) or a percentage (`90%`)")]
     Malformed(String),
+    /// Nobody knows the unit.
     #[error("unknown unit `{0}`: use KiB, MiB, GiB, TiB (powers of two), KB, MB, GB, TB (powers of ten), B or %")]
     Unit(String),
+    /// No machine has so much.
     #[error("`{0}` is out of range: above 0, at most 100% or 128TiB")]
     Range(String),
 }

@@ -1,5 +1,7 @@
 //! The GPUs here, as the driver and its management library describe them. Nothing of their memory is taken for it.
 
+#![deny(missing_docs)]
+
 use crate::{DriverFacts, Library, device_count};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
@@ -13,21 +15,28 @@ use std::sync::OnceLock;
 /// One GPU now. What the management library does not tell is absent.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GpuFacts {
+    /// Which of several, as the driver counts them.
     pub ordinal: usize,
+    /// What the driver calls it.
     pub name: String,
     /// (major, minor)
     pub compute_capability: (u32, u32),
+    /// All of its memory.
     pub total_bytes: u64,
+    /// What of it nobody holds.
     pub free_bytes: u64,
     /// Other processes that hold its memory, largest first.
     pub holders: Vec<Holder>,
     /// Percent of the last moments in which something ran.
     pub utilization: Option<u32>,
+    /// What it draws.
     pub watts: Option<f64>,
+    /// How warm it is.
     pub celsius: Option<u32>,
 }
 
 impl GpuFacts {
+    /// Asks the driver and its management library.
     pub fn gather(ordinal: usize) -> Result<GpuFacts, CudaError> {
         let driver = DriverFacts::gather(ordinal)?;
         let device = nvml().and_then(|nvml| nvml.device_by_pci_bus_id(driver.pci_bus_id.as_str()).ok());
@@ -49,11 +58,17 @@ impl GpuFacts {
 /// How a GPU does at one moment: what can be asked in the middle of a run. Absent is what is not told.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GpuPulse {
+    /// All of its memory.
     pub total_bytes: Option<u64>,
+    /// What of it nobody holds.
     pub free_bytes: Option<u64>,
+    /// What of it anybody holds.
     pub used_bytes: Option<u64>,
+    /// Percent of the last moments in which something ran.
     pub utilization: Option<u32>,
+    /// What it draws.
     pub watts: Option<f64>,
+    /// How warm it is.
     pub celsius: Option<u32>,
 }
 

@@ -1,5 +1,7 @@
 //! A device to plan for or train on.
 
+#![deny(missing_docs)]
+
 use crate::cards::{Card, UnknownCard, card, catalog, nearest_card};
 use plimsoll_core::graph::Target;
 use plimsoll_core::plan::{Layout, Profile, Program};
@@ -8,13 +10,17 @@ use plimsoll_models::recipe::{Precision, Recipe};
 /// What a plan has to know about the device it is for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
+    /// `cpu`, `cuda:0 NVIDIA H200`, or a card of the catalog.
     pub name: String,
+    /// All of its memory.
     pub total_bytes: u64,
+    /// What of it nobody holds.
     pub free_bytes: u64,
     /// Bytes that the runtime takes beside the arena, whatever is trained.
     pub reserve_bytes: u64,
     /// What a recipe adds to that.
     pub beside: Beside,
+    /// How long its work takes.
     pub profile: Profile,
     /// What plans for it are made for.
     pub target: Target,
@@ -69,6 +75,7 @@ impl Device {
         card(name).map(Device::from_card)
     }
 
+    /// A card of the catalog.
     pub fn from_card(card: &Card) -> Device {
         Device {
             name: card.name.into(),

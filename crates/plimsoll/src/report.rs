@@ -20,6 +20,21 @@ const BUFFERS: usize = 10;
 pub const SCHEMA: u32 = 1;
 
 /// Everything about one plan. Byte quantities end in `_bytes`.
+///
+/// ```
+/// use plimsoll::{Device, Recipe, plan};
+/// # use std::path::Path;
+/// # let recipes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes");
+///
+/// let report = plan(&Recipe::load(&recipes.join("hybrid.toml"), &[])?, &Device::from_name("t4")?)?;
+/// let (largest, bytes) = report.breakdown.iter().max_by_key(|(_, bytes)| **bytes).expect("something is alive");
+/// println!("most is {largest}: {bytes} bytes in {} at tick {}", report.peak.phase, report.peak.tick);
+/// assert!(report.decisions.iter().any(|decision| decision.lever == "micro_batch"));
+///
+/// let json = serde_json::to_value(&report)?; // as `plimsoll plan --json` prints it
+/// assert_eq!(json["schema"], plimsoll::SCHEMA);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PlanReport {
     /// [`SCHEMA`] of the program that wrote it.
@@ -126,16 +141,19 @@ pub fn plan(recipe: &Recipe, device: &Device) -> Result<PlanReport, PlanFailure>
 
 impl PlanReport {
     /// About a plan that fits.
+    #[doc(hidden)] // Plans themselves are how this is built.
     pub fn of(recipe: &Recipe, planned: &Planned) -> PlanReport {
         PlanReport::about(recipe, planned, &look_at_data(recipe))
     }
 
     /// The same, where the data is there already.
+    #[doc(hidden)]
     pub fn with_data(recipe: &Recipe, planned: &Planned, data: ExpectedData) -> PlanReport {
         PlanReport::about(recipe, planned, &Look::Known(data))
     }
 
     /// About the smallest plan there is, where even that does not fit.
+    #[doc(hidden)]
     pub fn of_smallest(recipe: &Recipe, smallest: &Planned, hints: &[String], ladder: Ladder) -> PlanReport {
         PlanReport {
             fits: false,

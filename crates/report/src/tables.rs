@@ -1,5 +1,7 @@
 //! Plain-text tables: aligned columns, no colour codes.
 
+#![deny(missing_docs)]
+
 use crate::kinds::{BufferKind, kinds, layer_kinds};
 use plimsoll_base::units::{format_bytes, format_seconds};
 use plimsoll_core::graph::Component;
@@ -141,7 +143,9 @@ fn largest(layers: &BTreeMap<String, usize>, top: usize) -> (Vec<(&str, usize)>,
 /// Where the cells of a column stand.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Side {
+    /// At its left edge: names.
     Left,
+    /// At its right edge: numbers.
     Right,
 }
 
@@ -152,11 +156,13 @@ pub struct Table {
 }
 
 impl Table {
+    /// Without rows yet.
     pub fn new(columns: &[(&str, Side)]) -> Table {
         let header = columns.iter().map(|(name, _)| name.to_string()).collect();
         Table { sides: columns.iter().map(|(_, side)| *side).collect(), rows: vec![header] }
     }
 
+    /// One more row.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }

@@ -8,13 +8,26 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// Something that happened in a run: a line of its `events.jsonl`.
+///
+/// ```
+/// # use plimsoll_runs::Event;
+/// let line = r#"{"time":1763546400.5,"event":"evaluation","step":375,"epoch":0,
+///                "loss":0.24,"accuracy":0.93,"samples":5941,"ms":3400.0,"best":true}"#;
+/// let Event::Evaluation(evaluation) = serde_json::from_str(line)? else { panic!("it is one") };
+/// assert_eq!((evaluation.step, evaluation.scores.accuracy), (375, Some(0.93)));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
     /// A run begins (or, after a crash, goes on).
     Started(Started),
+    /// A run goes on from a checkpoint.
     Resumed {
+        /// Updates that are done.
         step: usize,
+        /// Its plan did not fit any more and another was made: bits differ from here on.
         replanned: bool,
     },
     /// The next pass over the training data begins.
@@ -26,26 +39,40 @@ pub enum Event {
         /// Updates that are done.
         step: usize,
     },
+    /// An update is done.
     Step(StepEvent),
+    /// The model was evaluated.
     Evaluation(Evaluation),
+    /// A checkpoint was written.
     Checkpoint {
+        /// Updates that are done.
         step: usize,
+        /// Its folder.
         path: String,
+        /// What it takes on the disk.
         bytes: u64,
+        /// It is the best so far.
         best: bool,
     },
     /// Text the model wrote.
     Sample {
+        /// Updates that are done.
         step: usize,
+        /// Counted from 0.
         epoch: usize,
+        /// What it went on from.
         prompt: String,
+        /// What it wrote.
         text: String,
     },
     /// How device and machine do: at the start, after each epoch, and from time to time.
     Device(DeviceEvent),
+    /// Anything else that is worth saying.
     Note {
+        /// In words.
         text: String,
     },
+    /// The run ended as it should.
     Finished(Finished),
     /// The run ended in an error. A process that is killed leaves without it.
     Failed(Failed),
@@ -57,11 +84,13 @@ pub struct Timed {
     /// Seconds since 1970 (UTC). Logs of the first versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<f64>,
+    /// What happened.
     #[serde(flatten)]
     pub event: Event,
 }
 
 impl Timed {
+    /// An event of this moment.
     pub fn now(event: Event) -> Timed {
         Timed { time: Some(unix_seconds(SystemTime::now())), event }
     }
@@ -72,47 +101,69 @@ fn unix_seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_millis() as f64 / 1e3)
 }
 
+/// What a run is about to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Started {
+    /// Of the program.
     pub version: String,
+    /// The recipe's name.
     pub recipe: String,
+    /// Of everything in it that decides the plan or what is learned.
     pub recipe_hash: String,
+    /// Where it trains.
     pub device: String,
+    /// What it may take of the device.
     pub budget_bytes: u64,
+    /// What it is going to take at most.
     pub planned_peak_bytes: u64,
+    /// Numbers that are trained.
     pub parameters: usize,
+    /// Samples to an update.
     pub effective_batch: usize,
+    /// Samples in memory at a time.
     pub micro_batch: usize,
+    /// Micro-batches to an update.
     pub accumulation: usize,
     /// What the step computes in, recomputes and how it attends; absent in logs of the first versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precision: Option<String>,
+    /// What it computes again instead of keeping.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recompute: Option<String>,
     /// Absent where the model has no attention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<String>,
+    /// The architecture.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub family: Option<String>,
     /// Passes over the training data, the last one perhaps not whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epochs: Option<usize>,
+    /// Updates of the whole run.
     pub steps: usize,
+    /// Updates of an epoch.
     pub steps_per_epoch: usize,
+    /// Samples to learn from.
     pub train_samples: usize,
+    /// Samples held out.
     pub validation_samples: usize,
     /// What the best possible model would reach, where the data's source knows it.
     pub best_accuracy: Option<f64>,
+    /// The same of the loss.
     pub best_loss: Option<f64>,
 }
 
+/// An update.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepEvent {
+    /// Its number, from 1.
     pub step: usize,
+    /// Counted from 0.
     pub epoch: usize,
     /// Not a number, null in JSON, where the step overflowed.
     #[serde(deserialize_with = "number_or_null")]
     pub loss: f64,
+    /// Of all gradients together; likewise.
     #[serde(deserialize_with = "number_or_null")]
     pub norm: f64,
     /// What the loss is multiplied by after this step, where its gradients are f16.
@@ -121,8 +172,11 @@ pub struct StepEvent {
     /// The gradients were too large for f16 and nothing was updated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub skipped: bool,
+    /// The learning rate.
     pub lr: f64,
+    /// Milliseconds that it took.
     pub ms: f64,
+    /// Samples per second while it was under way.
     pub samples_per_s: f64,
     /// Real tokens, without padding; absent where samples have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -132,8 +186,11 @@ pub struct StepEvent {
     pub data_samples_per_s: Option<f64>,
     /// Milliseconds this step waited for the loader.
     pub stall_ms: f64,
+    /// Seconds to the end of the run.
     pub remaining_s: f64,
+    /// What the plan announced.
     pub planned_peak_bytes: u64,
+    /// What was taken so far.
     pub measured_peak_bytes: u64,
 }
 
@@ -142,13 +199,19 @@ fn number_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
+/// How good a model is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
+    /// Updates that were done.
     pub step: usize,
+    /// Counted from 0.
     pub epoch: usize,
+    /// The loss and what the task is judged by.
     #[serde(flatten)]
     pub scores: Scores,
+    /// Over so many samples.
     pub samples: usize,
+    /// Milliseconds that it took.
     pub ms: f64,
     /// Better than every one before.
     pub best: bool,
@@ -157,19 +220,24 @@ pub struct Evaluation {
 /// Device and machine at one moment. What could not be asked is absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceEvent {
+    /// Updates that were done.
     pub step: usize,
+    /// Counted from 0.
     #[serde(default)]
     pub epoch: usize,
     /// Of the device that trains: a GPU's memory, or the machine's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free_bytes: Option<u64>,
+    /// Of it, what anybody holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_bytes: Option<u64>,
+    /// Of it, all there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_bytes: Option<u64>,
     /// Of the machine, or of the container's limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_used_bytes: Option<u64>,
+    /// The same of all there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_total_bytes: Option<u64>,
     /// What this process holds of it.
@@ -180,7 +248,9 @@ pub struct DeviceEvent {
     pub disk_free_bytes: Option<u64>,
     /// Percent of the last moments in which the GPU was at work.
     pub utilization: Option<u32>,
+    /// What the GPU draws.
     pub watts: Option<f64>,
+    /// How warm it is.
     pub celsius: Option<u32>,
 }
 
@@ -189,6 +259,7 @@ pub struct DeviceEvent {
 pub struct Failed {
     /// Updates that were done.
     pub step: usize,
+    /// In words.
     pub reason: String,
     /// Memory was what lacked.
     pub oom: bool,
@@ -206,19 +277,29 @@ pub enum End {
     Interrupted,
 }
 
+/// How a run went.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finished {
+    /// Why it ended.
     pub end: End,
+    /// Updates that were done.
     pub steps: usize,
+    /// Epochs that were done.
     pub epochs: usize,
     /// The last evaluation.
     #[serde(rename = "final")]
     pub last: Option<Scores>,
+    /// The best evaluation.
     pub best: Option<Best>,
+    /// What the plan announced.
     pub planned_peak_bytes: u64,
+    /// What was taken, at most.
     pub measured_peak_bytes: u64,
+    /// Host memory beside the arena.
     pub host_peak_bytes: u64,
+    /// Samples per second over all of it.
     pub samples_per_s: f64,
+    /// How long it took.
     pub seconds: f64,
 }
 

@@ -1,5 +1,7 @@
 //! What trackers, pages and searches see of runs: the stream of events, and the scores in it. Nothing here trains.
 
+#![deny(missing_docs)]
+
 mod events;
 mod lock;
 mod scores;

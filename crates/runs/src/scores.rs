@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 /// What an evaluation found. Means over the samples or tokens of a dataset; what a task does not have is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scores {
+    /// The mean over samples or tokens.
     pub loss: f64,
     /// Share of right answers: labels, next tokens, or for several labels per text the share of texts with all right.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,9 +100,12 @@ impl std::fmt::Display for Scores {
     }
 }
 
+/// The best evaluation of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Best {
+    /// Updates that were done by then.
     pub step: usize,
+    /// What it came to.
     #[serde(flatten)]
     pub scores: Scores,
 }

@@ -1,5 +1,7 @@
 //! Why a run, or the use of one, failed.
 
+#![deny(missing_docs)]
+
 use plimsoll_base::explain::{Explain, Fault};
 use plimsoll_base::safetensors::TensorFileError;
 use plimsoll_base::units::format_bytes;
@@ -17,16 +19,44 @@ use thiserror::Error;
 /// Why a checkpoint could not be written or read.
 #[derive(Debug, Error)]
 pub enum CheckpointError {
+    /// It cannot be written.
     #[error("cannot write checkpoint {path}: {cause}; {previous}")]
-    Write { path: PathBuf, cause: io::Error, previous: String },
+    Write {
+        /// Its folder.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+        /// Which is the last good one.
+        previous: String,
+    },
+    /// It cannot be read.
     #[error("cannot read checkpoint {path}: {cause}")]
-    Read { path: PathBuf, cause: io::Error },
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// It is not as it was written.
     #[error("checkpoint {path} is damaged: {cause}")]
-    Damaged { path: PathBuf, cause: String },
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// How that shows.
+        cause: String,
+    },
+    /// It is another model's.
     #[error("checkpoint {path} does not fit this recipe: {cause}")]
-    Another { path: PathBuf, cause: String },
+    Another {
+        /// Its folder.
+        path: PathBuf,
+        /// How that shows.
+        cause: String,
+    },
+    /// Its tensors cannot be read.
     #[error(transparent)]
     Tensors(#[from] TensorFileError),
+    /// The device did not take or give them.
     #[error(transparent)]
     Exec(#[from] ExecError),
 }
@@ -51,31 +81,72 @@ impl Explain for CheckpointError {
     }
 }
 
+/// Why a run, or the use of one, failed.
 #[derive(Debug, Error)]
 pub enum RunError {
+    /// There is no plan.
     #[error(transparent)]
     Planning(#[from] PlanFailure),
+    /// The data is not what the recipe says.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// What was asked for cannot be done.
     #[error("{cause}")]
-    Refused { cause: String, hint: String },
+    Refused {
+        /// Why.
+        cause: String,
+        /// What to ask for instead.
+        hint: String,
+    },
+    /// A stored plan is damaged.
     #[error("{path}: {cause}")]
-    PlanFile { path: PathBuf, cause: PlanFileError },
+    PlanFile {
+        /// Which file.
+        path: PathBuf,
+        /// How that shows.
+        cause: PlanFileError,
+    },
+    /// A checkpoint cannot be written or read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// So it is with a folder of Hugging Face.
     #[error(transparent)]
     HuggingFace(#[from] HfError),
+    /// Nor can another file be.
     #[error("{path}: {cause}")]
-    Io { path: PathBuf, cause: io::Error },
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// Memory that was free when the plan was made is not any more.
     #[error("cannot take an arena of {bytes} bytes: {cause}")]
-    Arena { bytes: u64, cause: io::Error },
+    Arena {
+        /// The size of the arena.
+        bytes: u64,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// The device failed.
     #[error(transparent)]
     Exec(#[from] ExecError),
+    /// The training went astray.
     #[error("the loss became {loss} at step {step}")]
-    Diverged { step: usize, loss: f64, norm: f64, last_good: Option<PathBuf> },
+    Diverged {
+        /// The update in which it showed.
+        step: usize,
+        /// Not a number, or infinite.
+        loss: f64,
+        /// Of all gradients together.
+        norm: f64,
+        /// The last checkpoint before it.
+        last_good: Option<PathBuf>,
+    },
 }
 
 impl RunError {
+    /// A file that cannot be read or written, for `map_err`.
     pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> RunError {
         move |cause| RunError::Io { path: path.into(), cause }
     }

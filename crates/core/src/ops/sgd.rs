@@ -12,9 +12,9 @@ use crate::kernels::cuda::Arg;
 use crate::types::Results;
 use plimsoll_base::simd::simd;
 
-/// Inputs: w, the momentum's buffer (absent if `momentum` is 0), g, learning rate, clip factor, and `rng` if it rounds
-/// by chance. Overwrites w and the buffer, which starts at zero; g too, with zeros, if it is an accumulator that the
-/// next step starts from. A clip factor that is not finite skips the step: w and the buffer stay as they are.
+/// Inputs: w, the momentum's buffer (absent if `momentum` is 0), g, learning rate, clip factor, and `rng` for
+/// stochastic rounding. Overwrites w and the buffer, which starts at zero; g too, with zeros, if it is an accumulator that
+/// the next step starts from. A clip factor that is not finite skips the step: w and the buffer stay as they are.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sgd {
     pub momentum: f64,

@@ -1,5 +1,7 @@
 //! What a layout spends its memory on at the peak.
 
+#![deny(missing_docs)]
+
 use super::{Layout, Owner, Program};
 use crate::graph::{Component, Space};
 use schemars::JsonSchema;
@@ -9,29 +11,40 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The moment of most memory.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Peak {
+    /// The phase in which it is.
     pub phase: String,
+    /// How many nodes ran before it.
     pub tick: usize,
+    /// The node that runs then.
     pub node: String,
 }
 
 /// One buffer alive at the peak.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct LiveBuffer {
+    /// Its name, as nodes and parameters have it.
     pub name: String,
+    /// Its size.
     pub bytes: usize,
+    /// What it is for.
     pub component: Component,
 }
 
 /// Bytes alive on the device at the peak, by component and by layer, and every live buffer by size.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
+    /// When.
     pub peak: Peak,
+    /// Bytes by component.
     pub breakdown: BTreeMap<&'static str, usize>,
+    /// Bytes by layer.
     pub layers: BTreeMap<String, usize>,
+    /// Every live buffer, the largest first.
     pub live: Vec<LiveBuffer>,
 }
 
 impl Summary {
+    /// Looks at a layout at its peak.
     pub fn of(program: &Program, layout: &Layout) -> Summary {
         let phase = layout.peak_phase();
         let tick = layout.phases[phase].peak_tick;
@@ -51,6 +64,7 @@ impl Summary {
 /// Bytes alive at the peak for one part of a model, over all of its layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModuleBytes {
+    /// Over all layers.
     pub bytes: usize,
     /// Layers that have such a part; 1 where it is not part of a row of layers.
     pub layers: usize,

@@ -18,7 +18,9 @@ const HOLDERS: usize = 5;
 /// The CPU and its memory as this process sees them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CpuFacts {
+    /// What the system calls it.
     pub name: String,
+    /// Threads that can run at once.
     pub threads: usize,
     /// Memory of the machine, or the limit of the container if that is lower.
     pub total_bytes: u64,

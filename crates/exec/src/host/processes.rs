@@ -1,5 +1,7 @@
 //! Which other processes hold memory.
 
+#![deny(missing_docs)]
+
 use super::text;
 use crate::cpu::page_bytes;
 use serde::Serialize;
@@ -8,8 +10,11 @@ use std::path::Path;
 /// A process and the physical memory it holds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Holder {
+    /// Its number.
     pub pid: u32,
+    /// The command.
     pub name: String,
+    /// What it holds.
     pub bytes: u64,
 }
 

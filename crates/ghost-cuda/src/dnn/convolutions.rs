@@ -79,7 +79,7 @@ impl Convolution {
         }
     }
 
-    /// So few channels (those of pictures) are padded first: 3 become 4.
+    /// So few channels (those of images) are padded first: 3 become 4.
     fn padded_bytes(&self) -> u64 {
         if Self::channels(&self.input) >= 4 {
             return TINY;

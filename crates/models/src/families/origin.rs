@@ -19,6 +19,7 @@ use plimsoll_base::names::{Named, nearest};
 /// A preset gives sizes, a checkpoint sizes and weights; with neither, sizes are spelled out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Origin {
+    /// The name of a known model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preset: Option<String>,
     /// A folder with config.json and model.safetensors, as written in the recipe.

@@ -1,5 +1,7 @@
 //! Models by their usual names. Each family has its own list.
 
+#![deny(missing_docs)]
+
 use super::model::preset_of;
 use super::{FamilyName, Model};
 use plimsoll_base::names::Named;
@@ -39,7 +41,9 @@ pub struct Preset {
     pub name: &'static str,
     /// Every name of the same sizes, with organisations.
     pub names: Names,
+    /// The architecture.
     pub family: FamilyName,
+    /// Numbers that are trained.
     pub parameters: Option<u64>,
     /// The sizes, in the keys of `[model]`.
     pub sizes: Model,

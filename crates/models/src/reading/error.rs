@@ -1,5 +1,7 @@
 //! What is wrong with a recipe: every problem with its place, key, cause, what is allowed, and a hint.
 
+#![deny(missing_docs)]
+
 use plimsoll_base::explain::{Explain, Fault};
 use std::fmt;
 use std::io;
@@ -7,12 +9,23 @@ use std::path::PathBuf;
 
 use super::tree::Place;
 
+/// Why a recipe is no recipe.
 #[derive(Debug, thiserror::Error)]
 pub enum RecipeError {
+    /// The file cannot be read.
     #[error("{}: cannot read the recipe: {cause}\n  = hint: {hint}", path.display())]
-    Read { path: PathBuf, cause: io::Error, hint: &'static str },
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+        /// What to try.
+        hint: &'static str,
+    },
+    /// What it says is wrong.
     #[error("{0}")]
     Invalid(Problems),
+    /// It cannot be written.
     #[error("the recipe cannot be written as text: {0}\n  = hint: paths must be UTF-8")]
     Store(String),
 }
@@ -27,10 +40,12 @@ impl Problems {
         Self(problems.into_iter().map(|p| sources.locate(p)).collect())
     }
 
+    /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -53,10 +68,13 @@ impl Problems {
 pub struct Finding<'a> {
     /// The dotted path, empty where no key is at fault.
     pub key: &'a str,
+    /// What is wrong.
     pub cause: &'a str,
     /// Of the recipe's text.
     pub line: Option<usize>,
+    /// What it may be.
     pub allowed: Option<&'a str>,
+    /// What was probably meant.
     pub hint: Option<&'a str>,
 }
 

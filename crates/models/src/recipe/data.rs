@@ -34,11 +34,15 @@ pub use series::{DerivedLabel, Label, Series};
 pub(super) use text::ABOUT as TEXT_ABOUT;
 pub use text::{BYTE_VOCABULARY, Text};
 
+/// `[data]`: samples, and how they are brought.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Data {
+    /// Where training samples come from.
     #[serde(flatten)]
     pub source: Source,
+    /// What is held out to evaluate on.
     pub validation: Validation,
+    /// What a sample is.
     #[serde(flatten)]
     pub kind: DataKind,
     /// Threads that prepare batches; with 0 the training thread does.
@@ -47,26 +51,41 @@ pub struct Data {
     pub prefetch: usize,
 }
 
+/// Where training samples come from.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Source {
     /// As written in the recipe; `Recipe::resolve_path` finds it.
-    File { train: PathBuf, format: Format },
+    File {
+        /// The file, or a folder of images.
+        train: PathBuf,
+        /// What is in it.
+        format: Format,
+    },
+    /// Made by code.
     Synthetic {
+        /// By which process.
         #[serde(rename = "source")]
         name: Synthetic,
         /// Rows of the series, bytes of the corpus, or labelled texts, pairs and images.
         samples: usize,
+        /// What it is drawn from.
         seed: u64,
     },
 }
 
 named! {
+    /// Data made by code: a known process, so that what any model can reach is known too.
     pub enum Synthetic {
+        /// A series that moves between regimes.
         Regimes = "synthetic:regimes",
+        /// Texts of a small grammar.
         Grammar = "synthetic:grammar",
+        /// Texts with a label.
         Sentiment = "synthetic:sentiment",
+        /// Texts and what they are to become.
         Recipes = "synthetic:recipes",
+        /// Images with captions.
         Shapes = "synthetic:shapes",
     }
 }
@@ -84,28 +103,37 @@ impl Synthetic {
     }
 }
 
+/// What is held out to evaluate on.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Validation {
     /// A part of the training data; 0 is none. Of a series or a corpus the last part; of labelled texts, pairs and
     /// images a shuffled one, always the same.
     Fraction(f64),
+    /// A file of its own.
     File(PathBuf),
 }
 
 impl Validation {
+    /// Whether nothing is held out.
     pub fn is_none(&self) -> bool {
         *self == Self::Fraction(0.0)
     }
 }
 
+/// What a sample is, with what only that kind of data has.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum DataKind {
+    /// Windows of a series.
     Series(Series),
+    /// Windows of a corpus.
     Text(Text),
+    /// Texts with labels.
     Labelled(Labelled),
+    /// Texts and what they are to become.
     Pairs(Pairs),
+    /// Images with captions.
     Captions(Captions),
 }
 

@@ -23,6 +23,7 @@ impl Draft {
         Ok(Self { file: path.to_path_buf(), text: read_text(path)?, sets: sets.to_vec() })
     }
 
+    /// A recipe that is no file; `file` is what messages call it, and its folder is where relative paths start.
     pub fn of_text(text: &str, file: &str) -> Self {
         Self { file: file.into(), text: text.into(), sets: Vec::new() }
     }

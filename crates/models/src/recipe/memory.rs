@@ -14,18 +14,26 @@ use plimsoll_base::named;
 use plimsoll_base::names::Named;
 use plimsoll_base::units::{ADDRESSABLE_BYTES, Size, parse_size};
 
+/// `[memory]`: what the planner may choose, and what is pinned.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Memory {
+    /// What a run may take of its device.
     pub budget: Budget,
+    /// Samples in memory at a time; gradients are accumulated over the effective batch.
     pub micro_batch: Choice<usize>,
+    /// What is computed and stored in.
     pub precision: Choice<Precision>,
+    /// What is computed again instead of kept: activation checkpointing.
     pub recompute: Choice<RecomputeLevel>,
+    /// Whether the scores exist as a value, or never (flash attention).
     pub attention: Choice<AttentionForm>,
     /// Blocks or heads computed at a time.
     pub block_group: Choice<usize>,
     /// Tokens whose logits exist at a time.
     pub loss_chunk: Choice<usize>,
+    /// What moments are stored in.
     pub optimizer_state: Choice<OptimizerState>,
+    /// What waits in host memory.
     pub offload: Choice<OffloadLevel>,
     /// `false` gives every buffer a place of its own, to compare with.
     pub sharing: bool,
@@ -37,8 +45,10 @@ pub struct Memory {
 /// Left to the planner, or decided by the recipe and then respected or refused, never changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Choice<T> {
+    /// Left to the planner.
     #[default]
     Auto,
+    /// Decided by the recipe.
     Pinned(T),
 }
 
@@ -47,6 +57,7 @@ impl<T> Choice<T> {
         matches!(self, Self::Auto)
     }
 
+    /// What the recipe decided, if it did.
     pub fn pinned(self) -> Option<T> {
         match self {
             Self::Auto => None,
@@ -92,10 +103,12 @@ impl<T: Serialize> Serialize for Choice<T> {
 
 const BYTES: RangeInclusive<usize> = 1..=ADDRESSABLE_BYTES as usize;
 
+/// What a run may take of its device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
     /// 95 % of what is free.
     Auto,
+    /// So many bytes.
     Bytes(u64),
     /// Of what is free.
     Percent(f64),
@@ -112,11 +125,17 @@ impl Serialize for Budget {
 }
 
 named! {
+    /// What a step computes and stores in.
     pub enum Precision {
+        /// f32 throughout.
         F32 = "f32",
+        /// f32, products rounded to tf32.
         Tf32 = "tf32",
+        /// Activations in bf16, weights in f32.
         Bf16Mixed = "bf16-mixed",
+        /// Activations in f16, weights in f32, the loss scaled.
         Fp16Mixed = "fp16-mixed",
+        /// All in bf16; what is stored is rounded stochastically.
         Bf16 = "bf16",
     }
 }
@@ -124,6 +143,7 @@ named! {
 named! {
     /// What is computed again in the backward pass instead of kept.
     pub enum RecomputeLevel {
+        /// Nothing.
         None = "none",
         /// Norms, activations, softmax.
         Cheap = "cheap",
@@ -135,16 +155,35 @@ named! {
 }
 
 named! {
-    pub enum OptimizerState { F32 = "f32", Bf16 = "bf16", EightBit = "8bit" }
+    /// What moments are stored in.
+    pub enum OptimizerState {
+        /// Four bytes a number: nothing is lost.
+        F32 = "f32",
+        /// Two, rounded stochastically.
+        Bf16 = "bf16",
+        /// One: planned for, not run.
+        EightBit = "8bit",
+    }
 }
 
 named! {
-    pub enum CudaGraphs { Off = "off" }
+    /// What can be said of captured graphs beside `auto`.
+    pub enum CudaGraphs {
+        /// Kernels are launched one by one.
+        Off = "off",
+    }
 }
 
 named! {
     /// What waits in host memory.
-    pub enum OffloadLevel { None = "none", Optimizer = "optimizer", Activations = "activations" }
+    pub enum OffloadLevel {
+        /// Nothing.
+        None = "none",
+        /// Moments.
+        Optimizer = "optimizer",
+        /// What the backward pass reads.
+        Activations = "activations",
+    }
 }
 
 /// What each key means.

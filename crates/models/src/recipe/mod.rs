@@ -3,12 +3,16 @@
 //! The raw stage (`tree`, `set`) knows where everything was written; the reading stage (`section` and one file per
 //! table) checks types and ranges and fills every default; `relations` checks what only several tables together tell.
 
+#![deny(missing_docs)]
+
 mod data;
 mod draft;
 mod memory;
 mod optimizer;
+/// Every key of a recipe, read off the reader itself.
 pub mod reference;
 mod relations;
+/// `[search]`: what a study varies.
 pub mod search;
 mod track;
 mod train;
@@ -46,11 +50,17 @@ pub struct Recipe {
     pub name: String,
     /// Where relative data paths start: the recipe's folder.
     pub dir: PathBuf,
+    /// What is trained: a family and its sizes.
     pub model: Model,
+    /// What it learns from.
     pub data: Data,
+    /// How it learns.
     pub train: Train,
+    /// What the planner may choose.
     pub memory: Memory,
+    /// Which trackers are told.
     pub track: Track,
+    /// Which people are told.
     pub notify: Notify,
 }
 
@@ -72,6 +82,26 @@ impl Recipe {
         Draft::read(path, sets)?.with(&[])
     }
 
+    /// A recipe that is no file. Problems are reported all at once, with the place of each in `file_name` or in `sets`.
+    ///
+    /// ```
+    /// # use plimsoll_models::recipe::Recipe;
+    /// let text = "
+    ///     [model]
+    ///     preset = \"bert-base-uncased\"
+    ///     [data]
+    ///     train = \"reviews.jsonl\"
+    ///     max_length = 128
+    ///     [train]
+    ///     effective_batch = 32
+    /// ";
+    /// let recipe = Recipe::parse(text, "reviews.toml", &["train.epochs=5".into()])?;
+    /// assert_eq!((recipe.name.as_str(), recipe.train.epochs), ("reviews", 5));
+    ///
+    /// let error = Recipe::parse(text, "reviews.toml", &["train.epoch=5".into()]).unwrap_err().to_string();
+    /// assert!(error.contains("train.epochs"), "the nearest right name is said: {error}");
+    /// # Ok::<(), plimsoll_models::recipe::RecipeError>(())
+    /// ```
     pub fn parse(text: &str, file_name: &str, sets: &[String]) -> Result<Self, RecipeError> {
         let sources = Sources::new(file_name, text, sets);
         let issues = Issues::new(&sources);

@@ -11,11 +11,15 @@ use crate::reading::tree::Value;
 use plimsoll_base::named;
 use plimsoll_base::names::Named;
 
+/// The optimizer: its rule, and what all rules have.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Optimizer {
+    /// What becomes of a gradient.
     #[serde(flatten)]
     pub rule: Rule,
+    /// The learning rate at the top of the schedule.
     pub lr: f64,
+    /// What a weight loses in an update, as a part of itself times the learning rate.
     pub weight_decay: f64,
     /// Decay biases and norms too; by default they do not decay.
     pub decay_all: bool,
@@ -25,8 +29,19 @@ pub struct Optimizer {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "name", rename_all = "lowercase")]
 pub enum Rule {
-    AdamW { betas: [f64; 2], eps: f64 },
-    Sgd { momentum: f64 },
+    /// Moments of first and second order, decay apart from them.
+    AdamW {
+        /// How much of the first and second moment each step keeps.
+        betas: [f64; 2],
+        /// Added to the root of the second moment.
+        eps: f64,
+    },
+    /// Along the gradient, with momentum or without.
+    Sgd {
+        /// How much of the last update each step keeps.
+        momentum: f64,
+    },
+    /// Second moments of matrices as rows and columns.
     Adafactor,
 }
 
@@ -96,6 +111,7 @@ impl Rule {
         }
     }
 
+    /// As `train.optimizer.name` has it.
     pub fn name(&self) -> &'static str {
         match self {
             Self::AdamW { .. } => RuleName::AdamW.name(),
@@ -105,9 +121,12 @@ impl Rule {
     }
 }
 
+/// How the learning rate moves over the run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Schedule {
+    /// Its shape after the warm-up.
     pub name: ScheduleShape,
+    /// How long it rises first.
     pub warmup: Warmup,
     /// Where linear and cosine end, as a part of `lr`; always 0 for constant.
     #[serde(skip_serializing_if = "is_zero")]
@@ -116,13 +135,22 @@ pub struct Schedule {
 
 named! {
     /// How the learning rate moves after the warm-up.
-    pub enum ScheduleShape { Constant = "constant", Linear = "linear", Cosine = "cosine" }
+    pub enum ScheduleShape {
+        /// Not at all.
+        Constant = "constant",
+        /// Down in a straight line.
+        Linear = "linear",
+        /// Down along half a wave.
+        Cosine = "cosine",
+    }
 }
 
+/// How long the learning rate rises from nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Warmup {
     /// Of all steps.
     Fraction(f64),
+    /// So many updates.
     Steps(usize),
 }
 

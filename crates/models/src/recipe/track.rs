@@ -12,23 +12,28 @@ use crate::reading::tree::{Node, Value};
 use plimsoll_base::named;
 use plimsoll_base::names::Named;
 
+/// `[track]`: which trackers are told about a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Track {
     /// The address of a server, or `off`; `None` is what the environment says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mlflow: Option<String>,
+    /// MLflow's experiment; `None` is what the environment says, or else the recipe's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub experiment: Option<String>,
     /// The run of a study that this one belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
+    /// Where TensorBoard's files go.
     pub tensorboard: EventFiles,
+    /// Steps between two points of a curve; `Auto` is every step, but no more than four in a second.
     pub every: Choice<usize>,
 }
 
 /// Where TensorBoard's files go.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EventFiles {
+    /// There are none.
     Off,
     /// Into the run's folder.
     InRun,
@@ -46,12 +51,15 @@ impl Serialize for EventFiles {
     }
 }
 
+/// `[notify]`: which people are told about a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Notify {
     /// As written: `env:NAME`. `None` is what DISCORD_WEBHOOK and APPRISE_URLS say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub urls: Option<Vec<String>>,
+    /// How often a message says how far the run has come.
     pub every: NewsEvery,
+    /// What messages are about.
     pub on: Vec<News>,
 }
 
@@ -66,11 +74,17 @@ impl Notify {
 named! {
     /// What a message may be about.
     pub enum News {
+        /// A run begins or goes on.
         Started = "started",
+        /// How far it has come.
         Progress = "progress",
+        /// An evaluation better than every one before.
         Best = "best",
+        /// A run ended as it should.
         Finished = "finished",
+        /// A run ended in an error, or was killed.
         Failed = "failed",
+        /// The disk is nearly full.
         Disk = "disk",
     }
 }
@@ -78,8 +92,11 @@ named! {
 /// When a message says how far a run has come.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NewsEvery {
+    /// No message does.
     Never,
+    /// After so many epochs.
     Epochs(usize),
+    /// After so many seconds.
     Seconds(u64),
 }
 

@@ -12,24 +12,33 @@ use crate::reading::tree::Value;
 use plimsoll_base::metric::Metric;
 use plimsoll_base::names::{Named, nearest};
 
+/// `[train]`: how a model learns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Train {
+    /// What it learns.
     pub task: Task,
     /// Samples per update; never changed for memory.
     pub effective_batch: usize,
     /// The run ends after these epochs or after `steps`, whichever comes first.
     pub epochs: usize,
+    /// Updates of the whole run, at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<usize>,
+    /// What first weights, the order of samples and dropout are drawn from.
     pub seed: u64,
     /// `None` where gradients are not clipped.
     #[serde(serialize_with = "norm_or_zero")]
     pub clip_norm: Option<f32>,
+    /// How much a sample counts by its class; `None`: all alike.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class_weights: Option<ClassWeights>,
+    /// How a gradient becomes an update.
     pub optimizer: Optimizer,
+    /// How the learning rate moves.
     pub schedule: Schedule,
+    /// When it is evaluated, and by what.
     pub evaluate: Evaluate,
+    /// When checkpoints are written, and how many stay.
     pub checkpoint: Checkpoint,
     /// Text written after each epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,10 +87,14 @@ impl Serialize for ClassWeights {
 
 const BALANCED: &str = "balanced";
 
+/// How often something is done in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
+    /// After each epoch.
     Epoch,
+    /// After so many updates.
     Steps(usize),
+    /// Not at all.
     Never,
 }
 
@@ -95,8 +108,10 @@ impl Serialize for Every {
     }
 }
 
+/// When a run is evaluated, and by what.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Evaluate {
+    /// How often.
     pub every: Every,
     /// Evaluations without improvement before the run stops early.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,19 +123,23 @@ pub struct Evaluate {
     pub batch: Choice<usize>,
 }
 
+/// When checkpoints are written, and how many stay.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Checkpoint {
+    /// How often.
     pub every: Every,
     /// How many of the latest stay on disk, beside the best.
     pub keep: usize,
 }
 
+/// Text that a language model writes while it learns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sample {
     /// Tokens to write; 0 writes none.
     pub length: usize,
     /// 0 always takes the likeliest token.
     pub temperature: f64,
+    /// What it goes on from.
     pub prompt: String,
     /// Continuations followed at once; encoder–decoders only.
     #[serde(skip_serializing_if = "is_one")]

@@ -7,6 +7,7 @@ use thiserror::Error;
 /// What planning needs to know about a card.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Card {
+    /// Lower case with dashes: `rtx-4090`.
     pub name: &'static str,
     /// Memory as CUDA reports it to a program: less than the number on the box, and less than nvidia-smi says, by the
     /// driver's own share.
@@ -14,6 +15,7 @@ pub struct Card {
     /// What a run cannot plan with: context, libraries, modules and captured graphs. Never below what was measured on an
     /// H200: 628 MiB.
     pub reserve_bytes: u64,
+    /// Of its own memory.
     pub bandwidth_gb_per_s: f64,
     /// To and from the host, one way.
     pub pcie_gb_per_s: f64,
@@ -21,7 +23,9 @@ pub struct Card {
     pub f32_tflops: f64,
     /// Dense products by tensor cores, summed in f32; as `f32_tflops` where there are none for the type.
     pub tf32_tflops: f64,
+    /// The same in f16.
     pub f16_tflops: f64,
+    /// The same in bf16.
     pub bf16_tflops: f64,
     /// The cache that all of the card shares.
     pub cache_mib: f64,
@@ -147,9 +151,11 @@ pub fn catalog() -> &'static [Card] {
     &CARDS
 }
 
+/// No card is called so.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[error("no card is called `{name}`")]
 pub struct UnknownCard {
+    /// What was asked for.
     pub name: String,
     /// What may have been meant.
     pub nearest: Vec<&'static str>,

@@ -1,5 +1,7 @@
 //! Cards that plans can be made for without having one.
 
+#![deny(missing_docs)]
+
 mod catalog;
 mod profile;
 

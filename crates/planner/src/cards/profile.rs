@@ -22,6 +22,7 @@ const SECONDS_PER_HOPPER_TIME_STEP: f64 = 1.2e-6;
 const SECONDS_PER_PHASE: f64 = 20e-6;
 
 impl Card {
+    /// What its rates say about times, where nobody measured it.
     pub fn profile(&self) -> Profile {
         let vector = self.f32_tflops * 1e12 * REACHED_VECTOR;
         let speedup = |tflops: f64| match tflops > self.f32_tflops {

@@ -1,19 +1,31 @@
 //! Why there is no plan.
 
+#![deny(missing_docs)]
+
 use super::Planned;
 use plimsoll_base::explain::{Explain, Fault};
 use plimsoll_core::plan::PlanError;
 use plimsoll_models::recipe::RecipeError;
 use thiserror::Error;
 
+/// Why there is no plan.
 #[derive(Debug, Error)]
 pub enum PlanFailure {
+    /// The recipe is wrong.
     #[error(transparent)]
     Recipe(#[from] RecipeError),
+    /// What the recipe pins cannot be.
     #[error("{cause}")]
-    Refused { cause: String, hint: String },
+    Refused {
+        /// What it asks for.
+        cause: String,
+        /// What to ask for instead.
+        hint: String,
+    },
+    /// Nothing fits; the smallest plan there is.
     #[error("the smallest plan does not fit the budget")]
     DoesNotFit(Box<Planned>),
+    /// A plan could not be made or did not hold: a defect, or a graph beyond all bounds.
     #[error(transparent)]
     Plan(#[from] PlanError),
 }

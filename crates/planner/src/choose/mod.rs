@@ -56,12 +56,15 @@ pub struct Pins {
 /// One lever, what was chosen, and what it bought.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Decision {
+    /// Which, as `[memory]` calls it.
     pub lever: String,
+    /// What was chosen.
     pub choice: String,
     /// Bytes at the live peak against the same plan with the plainest alternative; 0 where there is none.
     pub saved_bytes: i64,
     /// Predicted milliseconds per step that this costs against the same alternative; negative where it is faster too.
     pub predicted_ms: f64,
+    /// Why, in words.
     pub reason: String,
 }
 

@@ -204,11 +204,18 @@ const PAGES_THAT_DIFFER: u64 = 1 << 20;
 #[derive(Clone)]
 pub struct Planned {
     /// What the phases were built from. Phases for shorter batches are built from nothing else.
+    #[doc(hidden)]
     pub spec: StepSpec,
+    /// The phases, their layout and where every lever stands.
+    #[doc(hidden)]
     pub choice: Choice,
+    /// Whom it is for.
     pub device: Device,
+    /// What may be taken of the device, all in all.
     pub budget_bytes: u64,
+    /// What is taken beside the arena.
     pub reserve_bytes: u64,
+    /// Budget less reserve and arena; negative where it does not fit.
     pub headroom_bytes: i64,
 }
 
@@ -226,6 +233,7 @@ impl Planned {
         )
     }
 
+    /// Reserve and arena: what a budget is compared with.
     pub fn planned_peak_bytes(&self) -> u64 {
         self.reserve_bytes + self.choice.layout.arena_bytes as u64
     }

@@ -1,5 +1,7 @@
 //! A plan as one row of a table.
 
+#![deny(missing_docs)]
+
 use super::parallel::{Progress, on_all_cores};
 use crate::Device;
 use crate::PlanFailure;
@@ -18,18 +20,26 @@ use std::thread;
 /// What a row says about a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Outline {
+    /// Samples in memory at a time.
     pub micro_batch: usize,
+    /// Micro-batches to an update.
     pub accumulation: usize,
+    /// What is computed again, as `memory.recompute` in a recipe.
     pub recompute: &'static str,
+    /// As `memory.attention` in a recipe.
     pub attention: &'static str,
+    /// What waits in host memory, as `memory.offload` in a recipe.
     pub offload: &'static str,
+    /// The one allocation.
     pub arena_bytes: u64,
     /// The arena and the device's reserve: what a budget is compared with.
     pub planned_peak_bytes: u64,
+    /// Milliseconds of an update, by the profile of the device.
     pub predicted_step_ms: f64,
 }
 
 impl Outline {
+    /// Of a plan with these settings.
     pub fn new(settings: &Settings, arena_bytes: u64, reserve_bytes: u64, predicted_step_ms: f64) -> Outline {
         Outline {
             micro_batch: settings.micro_batch,
@@ -63,7 +73,9 @@ impl From<&Planned> for Outline {
 /// What became of a recipe on a device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Attempt {
+    /// Whether the plan is inside the budget.
     pub fits: bool,
+    /// What may be taken of the device.
     pub budget_bytes: u64,
     /// The plan, or the smallest there is where none fits; none where the recipe asks for what cannot be.
     #[serde(flatten)]
@@ -74,6 +86,7 @@ pub struct Attempt {
     /// What the trained weights take on disk, and what a checkpoint does.
     #[serde(skip)]
     pub model_bytes: u64,
+    /// What a checkpoint takes on disk.
     #[serde(skip)]
     pub checkpoint_bytes: u64,
 }

@@ -1,5 +1,7 @@
 //! The best plan on each of several cards, and the smallest card that would do.
 
+#![deny(missing_docs)]
+
 use super::attempt::{Attempt, Outline, attempt};
 use super::parallel::{Progress, on_all_cores};
 use super::{PLENTY, with_budget, with_memory};
@@ -14,9 +16,13 @@ use serde::Serialize;
 /// A recipe on one card.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CardRow {
+    /// The card's name.
     pub card: String,
+    /// Its memory.
     pub total_bytes: u64,
+    /// What is computed in there.
     pub precision: Precision,
+    /// What became of the recipe.
     #[serde(flatten)]
     pub attempt: Attempt,
     /// Where it fits.
@@ -52,8 +58,11 @@ pub fn on_cards(
 /// A card and the plan on it.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CardAnswer {
+    /// The card's name.
     pub card: String,
+    /// Its memory.
     pub total_bytes: u64,
+    /// The plan on it.
     #[serde(flatten)]
     pub plan: Outline,
 }

@@ -1,5 +1,7 @@
 //! Memory against time: the plans of a recipe of which none is both smaller and faster than another.
 
+#![deny(missing_docs)]
+
 use super::attempt::Outline;
 use crate::PlanFailure;
 use crate::choose::{ChooseError, Planned, family, frontier, pins, profile, spec};
@@ -8,8 +10,10 @@ use plimsoll_models::recipe::Recipe;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+/// The fastest plan of its size.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FrontierPoint {
+    /// What it is.
     #[serde(flatten)]
     pub plan: Outline,
     /// Within the budget of the recipe.

@@ -1,5 +1,7 @@
 //! What to climb when nothing fits. Each rung is planned; none is ever taken by itself.
 
+#![deny(missing_docs)]
+
 use super::attempt::{Attempt, Outline, attempt_among};
 use super::cards::{CardAnswer, smallest_card_beside};
 use super::parallel::{Progress, on_all_cores};
@@ -16,7 +18,9 @@ use std::sync::{Mutex, PoisonError};
 /// One change and where it leads.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Rung {
+    /// Which way out it belongs to.
     pub kind: &'static str,
+    /// What is given up, in words.
     pub change: String,
     /// What to pass to `--set`.
     pub set: Vec<String>,
@@ -24,6 +28,7 @@ pub struct Rung {
     pub changes_learning: bool,
     /// What else to adjust.
     pub adjust: String,
+    /// What becomes of the recipe then.
     #[serde(flatten)]
     pub attempt: Attempt,
 }
@@ -66,6 +71,7 @@ impl Rung {
 /// All ways out of a recipe that does not fit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ladder {
+    /// By how much they intrude.
     pub rungs: Vec<Rung>,
     /// The smallest card of the catalog that takes the recipe as it is.
     pub smallest_card: Option<CardAnswer>,

@@ -13,8 +13,11 @@ const MOST: usize = 1 << 17;
 /// How much of a recipe a device takes at once.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LargestRow {
+    /// The card's name.
     pub card: String,
+    /// What may be taken of it.
     pub budget_bytes: u64,
+    /// What is computed in there.
     pub precision: Precision,
     /// The largest batch with nothing recomputed: the usual advice. None where not even one sample fits so.
     pub plain: Option<Outline>,

@@ -1,5 +1,7 @@
 //! How far the plan is from the next better one: another GiB, a larger micro-batch, a smaller card.
 
+#![deny(missing_docs)]
+
 use super::attempt::{Attempt, Outline, attempt};
 use super::cards::{CardAnswer, full_speed_card, smallest_card};
 use super::{with_budget, with_memory};
@@ -12,6 +14,7 @@ use serde::Serialize;
 
 const GIB: u64 = 1 << 30;
 
+/// What more memory or another card would change.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Margins {
     /// The fastest plan with one GiB more.
@@ -20,6 +23,7 @@ pub struct Margins {
     pub largest_micro_batch: Outline,
     /// Of the catalog, by memory: the first that can train it, and the first on which more memory would not help.
     pub smallest_card: Option<CardAnswer>,
+    /// The first on which more memory would not help.
     pub full_speed_card: Option<CardAnswer>,
 }
 

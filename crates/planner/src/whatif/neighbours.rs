@@ -1,5 +1,7 @@
 //! One step up or down of each lever, everything else as planned.
 
+#![deny(missing_docs)]
+
 use super::parallel::{Progress, on_all_cores};
 use crate::PlanFailure;
 use crate::choose::{
@@ -16,12 +18,17 @@ use serde::Serialize;
 /// The plan that one step of one lever leads to, against the plan that was chosen.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Neighbour {
+    /// Which lever is moved.
     pub lever: &'static str,
+    /// What the plan has.
     pub from: String,
+    /// What the neighbour has.
     pub to: String,
     /// What it takes more; negative where it takes less.
     pub extra_bytes: i64,
+    /// The same of an update, in milliseconds.
     pub extra_ms: f64,
+    /// Whether it is inside the budget.
     pub fits: bool,
 }
 

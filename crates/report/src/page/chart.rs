@@ -1,22 +1,31 @@
 //! Line charts as SVG; colours come from the page's style, so that they follow light and dark.
 
+#![deny(missing_docs)]
+
 use crate::svg::escaped;
 use std::fmt::Write;
 
 /// A line, or single points.
 pub struct Series {
+    /// What it is called beside the chart.
     pub name: &'static str,
     /// A class of the style sheet.
     pub class: &'static str,
+    /// From left to right.
     pub points: Vec<(f64, f64)>,
+    /// Single points instead of a line.
     pub dots: bool,
 }
 
+/// Some lines over one axis.
 pub struct Chart<'a> {
+    /// What is drawn, the first at the bottom.
     pub series: &'a [Series],
+    /// What the horizontal axis counts.
     pub x_name: &'a str,
     /// How a value of the vertical axis is written.
     pub y_text: fn(f64) -> String,
+    /// The vertical axis begins at 0.
     pub from_zero: bool,
     /// Values lie in it whatever happens: the axis does not go beyond.
     pub within: Option<Range>,
@@ -111,7 +120,9 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 /// From the smallest to the largest value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Range {
+    /// Its lower end.
     pub low: f64,
+    /// Its upper end.
     pub high: f64,
 }
 

@@ -1,5 +1,7 @@
 //! Text into HTML without ever becoming markup.
 
+#![deny(missing_docs)]
+
 use crate::svg::escaped;
 
 /// A page that grows. `raw` takes markup of ours only; everything from outside goes through `text`.
@@ -14,15 +16,18 @@ impl Default for Html {
 }
 
 impl Html {
+    /// Nothing yet.
     pub fn new() -> Html {
         Html { body: String::new() }
     }
 
+    /// Markup of ours.
     pub fn raw(&mut self, markup: &str) -> &mut Html {
         self.body.push_str(markup);
         self
     }
 
+    /// Text from anywhere.
     pub fn text(&mut self, text: &str) -> &mut Html {
         self.body.push_str(&escaped(text));
         self
@@ -34,6 +39,7 @@ impl Html {
         self
     }
 
+    /// Begins a section.
     pub fn section(&mut self, title: &str, sub: &str) -> &mut Html {
         self.raw("<section><h2>").text(title).raw("</h2>");
         if !sub.is_empty() {
@@ -42,6 +48,7 @@ impl Html {
         self
     }
 
+    /// Ends it.
     pub fn end_section(&mut self) -> &mut Html {
         self.raw("</section>\n")
     }
@@ -52,6 +59,7 @@ impl Html {
         self.raw("</small></div>")
     }
 
+    /// The markup.
     pub fn finish(self) -> String {
         self.body
     }

@@ -1,5 +1,7 @@
 //! A run's folder: the resolved recipe, the plan, the events, the checkpoints, the model.
 
+#![deny(missing_docs)]
+
 use super::run_folder::RunFolder;
 use crate::LoadedData;
 use crate::RunError;
@@ -31,9 +33,12 @@ use std::path::{Path, PathBuf};
 /// The format of plan.json.
 const PLAN_VERSION: u32 = 1;
 
-#[derive(Clone, Debug)]
+/// Where a run is kept, and how it begins.
+#[derive(Clone, Debug, Default)]
 pub struct RunOptions {
+    /// Its folder: a new or an empty one, or that of the run to go on with.
     pub out: PathBuf,
+    /// Go on from the last checkpoint in it.
     pub resume: bool,
     /// Use this plan.json instead of choosing one.
     pub plan: Option<PathBuf>,
@@ -45,14 +50,20 @@ pub struct RunOptions {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoredPlan {
+    /// Of this format.
     pub version: u32,
+    /// Of the recipe that it is a plan for.
     pub recipe_hash: String,
+    /// Whom it was made for.
     pub device: String,
+    /// Where every lever stands.
     pub settings: Settings,
     /// Samples to an evaluation; absent where the recipe's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evaluate_batch: Option<usize>,
+    /// Why they stand there.
     pub decisions: Vec<Decision>,
+    /// Every buffer with its place.
     pub layout: PlanFile,
     /// The library's algorithms behind the products, which the bits depend on too. Absent on a CPU.
     #[serde(default, skip_serializing_if = "is_without_products")]
@@ -64,6 +75,7 @@ fn is_without_products(products: &Algorithms) -> bool {
 }
 
 impl StoredPlan {
+    /// Of a run that is about to begin.
     pub fn new(recipe_hash: String, planned: &Planned, products: &Algorithms) -> StoredPlan {
         let Choice { settings, program, layout, options, decisions, .. } = &planned.choice;
         StoredPlan {
@@ -78,6 +90,7 @@ impl StoredPlan {
         }
     }
 
+    /// From a file that may be anything.
     pub fn read(path: &Path) -> Result<StoredPlan, RunError> {
         let text = fs::read(path).map_err(RunError::io(path))?;
         let damaged = |cause: String| RunError::Refused {
@@ -152,15 +165,20 @@ const MOST_THREADS: usize = 4096;
 
 /// Everything ready: the plan is made, the data is loaded, the arena is not taken yet.
 pub struct Run {
+    /// What is trained.
     pub recipe: Recipe,
+    /// The folder of the run.
     pub out: PathBuf,
+    /// Its plan.
     pub planned: Planned,
     /// Those of the stored plan.
     products: Algorithms,
+    /// What it learns from.
     pub data: LoadedData,
     pub(super) fingerprint: Fingerprint,
     /// The checkpoint to go on from.
     pub from: Option<PathBuf>,
+    /// Whether the folder held a run.
     pub resumed: bool,
     /// Where to stop for now, counted in updates from the start of the run.
     pub stop_at: Option<usize>,
@@ -235,14 +253,17 @@ impl Run {
         Ok(())
     }
 
+    /// The phases of its steps.
     pub fn program(&self) -> &Program {
         &self.planned.choice.program
     }
 
+    /// The folder of its checkpoints.
     pub fn checkpoints(&self) -> PathBuf {
         self.out.join("checkpoints")
     }
 
+    /// Updates of an epoch.
     pub fn steps_per_epoch(&self) -> usize {
         self.data.train.len().div_ceil(self.recipe.train.effective_batch).max(1)
     }

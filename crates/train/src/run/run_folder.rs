@@ -1,6 +1,8 @@
 //! The folder of a run while it is trained in: made for this run alone, and locked, so that no second process writes
 //! into it.
 
+#![deny(missing_docs)]
+
 use crate::RunError;
 use plimsoll_base::files::draft_writer;
 use plimsoll_base::folders::{folder_writer, make_folders, remove_empty};
@@ -58,6 +60,7 @@ impl RunFolder {
         Err(refused(format!("{} is full", runs.display()), "choose a folder with --out"))
     }
 
+    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -1,5 +1,7 @@
 //! The training loop. Everything it has to tell goes out as events.
 
+#![deny(missing_docs)]
+
 use crate::RunError;
 use crate::checkpoints::{self, State};
 use crate::run::Run;

@@ -39,9 +39,9 @@ template <> __device__ __forceinline__ half from_float<half>(float x) {
     return y;
 }
 
-// One of the two neighbours of x in bf16, by chance: each as often as x is near it, so that the mean is x. `word` has 16
-// random bits. Infinities and NaN stay what they are.
-__device__ __forceinline__ bf16 round_by_chance(float x, u32 word) {
+// Stochastic rounding: one of the two neighbours of x in bf16, each as often as x is near it, so that the mean is x.
+// `word` has 16 random bits. Infinities and NaN stay what they are.
+__device__ __forceinline__ bf16 round_stochastically(float x, u32 word) {
     u32 bits = __float_as_uint(x);
     if ((bits & 0x7f800000u) == 0x7f800000u) return from_float<bf16>(x);
     return bf16{(unsigned short)((bits + (word & 0xffffu)) >> 16)};

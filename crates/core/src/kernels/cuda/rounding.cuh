@@ -36,7 +36,7 @@ __device__ __forceinline__ void store_rounded(const float (&x)[N], bf16* to, i64
     int start = N == 8 ? 0 : (int)(element % 8);
     float rounded[N];
     UNROLL for (int k = 0; k < N; k++) {
-        rounded[k] = to_float(round_by_chance(x[k], bits_of(words, start + k) >> 16));
+        rounded[k] = to_float(round_stochastically(x[k], bits_of(words, start + k) >> 16));
     }
     store(rounded, to, i, n);
 }

@@ -10,6 +10,7 @@ use crate::reading::about::{About, about};
 use crate::reading::section::Section;
 use plimsoll_base::batching::BadRows;
 
+/// Images with captions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Captions {
     /// Tokens of a caption, special ones included; shorter ones are padded to it.
@@ -19,9 +20,11 @@ pub struct Captions {
     pub tokenizer: Option<PathBuf>,
     /// Column with the image's path, relative to the file.
     pub image: String,
+    /// The column of the caption.
     pub caption: String,
     /// The caption of an image in a class folder that has no text beside it; `{}` is the folder's name.
     pub template: String,
+    /// What becomes of rows that cannot be read.
     pub on_bad_row: BadRows,
 }
 

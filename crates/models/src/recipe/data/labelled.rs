@@ -14,6 +14,7 @@ use crate::reading::tree::Value;
 use plimsoll_base::batching::BadRows;
 use plimsoll_base::batching::Batching;
 
+/// Texts with labels.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Labelled {
     /// Tokens per text, special ones included; what is longer is cut.
@@ -24,20 +25,25 @@ pub struct Labelled {
     /// A `tokenizer.json`; none given: that of the checkpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<PathBuf>,
+    /// How samples share batches.
     #[serde(flatten)]
     pub batching: Batching,
 }
 
+/// Where a file has its texts and labels.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LabelledColumns {
+    /// The column of the text.
     pub text: String,
     /// A second text, separated from the first as the tokenizer says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text_pair: Option<String>,
+    /// The column of the label, or one for each output.
     pub label: Columns,
     /// Names of the classes in the order of the model's outputs; none given: those of the training file, sorted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<Vec<String>>,
+    /// What becomes of rows that cannot be read.
     pub on_bad_row: BadRows,
 }
 
@@ -52,11 +58,14 @@ impl LabelledColumns {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Columns {
+    /// A column.
     One(String),
+    /// A column for each output.
     Many(Vec<String>),
 }
 
 impl Columns {
+    /// Their names.
     pub fn names(&self) -> &[String] {
         match self {
             Self::One(name) => std::slice::from_ref(name),

@@ -10,6 +10,7 @@ use crate::reading::about::{About, about};
 use crate::reading::section::Section;
 use plimsoll_base::batching::{BadRows, Batching};
 
+/// Texts and what they are to become.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pairs {
     /// Tokens of a source, special ones included; what is longer is cut.
@@ -24,15 +25,19 @@ pub struct Pairs {
     /// A `tokenizer.json`; none given: that of the checkpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<PathBuf>,
+    /// How samples share batches.
     #[serde(flatten)]
     pub batching: Batching,
 }
 
+/// Where a file has its texts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PairColumns {
     /// The column of the source; `source` is the key for data made by code.
     pub text: String,
+    /// The column of what the text is to become.
     pub target: String,
+    /// What becomes of rows that cannot be read.
     pub on_bad_row: BadRows,
 }
 

@@ -9,6 +9,7 @@ use crate::reading::about::{About, about};
 use crate::reading::section::{Range, Section};
 use plimsoll_base::batching::Gaps;
 
+/// Windows of a series.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Series {
     /// Feature columns in this order; none given: all numeric columns but label and time.
@@ -31,11 +32,13 @@ fn is_error(gaps: &Gaps) -> bool {
     *gaps == Gaps::Error
 }
 
+/// Where the class of a row comes from.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Label {
     /// A column with the class at each row.
     #[serde(rename = "label")]
     Column(String),
+    /// The movement of a column.
     #[serde(rename = "label_from")]
     Derived(DerivedLabel),
 }
@@ -53,8 +56,11 @@ impl Label {
 /// Classes down, flat, up: the relative change of `column` over the next `horizon` rows against ±`threshold`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DerivedLabel {
+    /// The column whose change counts.
     pub column: String,
+    /// Rows that are looked ahead.
     pub horizon: usize,
+    /// Changes below it are flat.
     pub threshold: f64,
 }
 

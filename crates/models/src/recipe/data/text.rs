@@ -9,6 +9,7 @@ use crate::families::Input;
 use crate::reading::about::{About, about};
 use crate::reading::section::Section;
 
+/// Windows of a corpus.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Text {
     /// Tokens per sample.

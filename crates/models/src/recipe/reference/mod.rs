@@ -54,6 +54,7 @@ const TABLES: [&[About]; 13] = [
 pub struct Key {
     /// The dotted path, as `--set` takes it.
     pub key: String,
+    /// What it means, in a sentence.
     pub about: &'static str,
     /// A recipe without it is refused.
     pub required: bool,
@@ -67,11 +68,14 @@ pub struct Key {
 /// A key as some families and tasks have it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Use {
+    /// Families that have it so.
     pub families: Vec<&'static str>,
+    /// Tasks that have it so.
     pub tasks: Vec<&'static str>,
     /// In words.
     #[serde(rename = "type", serialize_with = "in_words")]
     pub kind: KeyKind,
+    /// What holds where it is not written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<Value>,
 }

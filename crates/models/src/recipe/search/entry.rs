@@ -13,7 +13,9 @@ use plimsoll_base::names::nearest;
 pub struct Parameter {
     /// What the study calls it.
     pub name: String,
+    /// The values that it may take.
     pub range: Range,
+    /// What a value sets in the recipe.
     pub effect: Effect,
     /// It matters only while all of these parameters have one of these values.
     pub when: Vec<(String, Vec<Scalar>)>,
@@ -24,8 +26,29 @@ pub struct Parameter {
 /// The values of a parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Range {
-    Integers { low: i64, high: i64, step: i64, log: bool },
-    Numbers { low: f64, high: f64, step: Option<f64>, log: bool },
+    /// Whole numbers.
+    Integers {
+        /// The least.
+        low: i64,
+        /// The most.
+        high: i64,
+        /// From one to the next.
+        step: i64,
+        /// Evenly in the logarithm.
+        log: bool,
+    },
+    /// Any numbers.
+    Numbers {
+        /// The least.
+        low: f64,
+        /// The most.
+        high: f64,
+        /// From one to the next, where they are not continuous.
+        step: Option<f64>,
+        /// Evenly in the logarithm.
+        log: bool,
+    },
+    /// One of these.
     Choices(Vec<Scalar>),
 }
 
@@ -61,6 +84,7 @@ impl Effect {
 }
 
 impl Parameter {
+    /// Whether the value is one of them.
     pub fn contains(&self, value: &Scalar) -> bool {
         match (&self.range, value) {
             (Range::Choices(choices), value) => choices.contains(value),

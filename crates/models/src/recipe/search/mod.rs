@@ -28,8 +28,11 @@ pub type Values = BTreeMap<String, Scalar>;
 /// A whole `[search]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Search {
+    /// What is to be as good as can be; several are a Pareto front.
     pub objectives: Vec<Objective>,
+    /// Who suggests the next trial, unless the command says.
     pub sampler: Option<SamplerName>,
+    /// Who lays trials aside that are behind, unless the command says.
     pub pruner: Option<PrunerName>,
     /// Evaluations before a trial is first judged.
     pub rung: usize,
@@ -37,6 +40,7 @@ pub struct Search {
     pub factor: usize,
     /// Evaluations without a better one.
     pub patience: usize,
+    /// What suggestions are drawn from.
     pub seed: u64,
     /// Trials in all, unless the command says.
     pub trials: Option<usize>,
@@ -123,6 +127,7 @@ impl Search {
         }
     }
 
+    /// The parameter that the study calls so.
     pub fn parameter(&self, name: &str) -> Option<&Parameter> {
         self.parameters.iter().find(|parameter| parameter.name == name)
     }

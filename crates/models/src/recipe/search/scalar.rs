@@ -7,9 +7,13 @@ use crate::reading::tree::{Node, Value};
 /// A value as a study keeps it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scalar {
+    /// Yes or no.
     Flag(bool),
+    /// A whole number.
     Integer(i64),
+    /// A number with a fraction.
     Number(f64),
+    /// Anything else, as it is written.
     Text(String),
 }
 
@@ -38,10 +42,12 @@ impl Scalar {
         }
     }
 
+    /// The whole number, if it is one.
     pub fn as_integer(&self) -> Option<i64> {
         if let Scalar::Integer(integer) = self { Some(*integer) } else { None }
     }
 
+    /// The number, if it is one.
     pub fn as_f64(&self) -> Option<f64> {
         match self {
             Scalar::Integer(integer) => Some(*integer as f64),

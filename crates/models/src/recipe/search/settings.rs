@@ -7,10 +7,15 @@ use plimsoll_base::names::Named;
 named! {
     /// What a trial is judged by.
     pub enum Objective {
+        /// The validation loss.
         Loss = "loss",
+        /// Right answers, as a part of all.
         Accuracy = "accuracy",
+        /// The mean of the F1 of the classes.
         F1 = "f1",
+        /// The correlation of answers and labels.
         Pearson = "pearson",
+        /// The same of their ranks.
         Spearman = "spearman",
         /// Of training, as measured.
         Seconds = "seconds",
@@ -32,23 +37,37 @@ impl Objective {
 }
 
 named! {
+    /// Who suggests the next trial.
     pub enum SamplerName {
+        /// Tree-structured Parzen estimators, as Optuna has them.
         Tpe = "tpe",
+        /// Drawn evenly.
         Random = "random",
+        /// A Sobol sequence: drawn evenly, and evenly spread.
         Sobol = "sobol",
+        /// A genetic algorithm for several objectives.
         Nsga2 = "nsga2",
+        /// Covariance matrix adaptation.
         CmaEs = "cma-es",
+        /// Every point of a grid, shuffled.
         Grid = "grid",
+        /// Every combination there is.
         BruteForce = "brute-force",
     }
 }
 
 named! {
+    /// Who lays trials aside that are behind.
     pub enum PrunerName {
+        /// Asynchronous successive halving.
         Asha = "asha",
+        /// Successive halving with several beginnings.
         Hyperband = "hyperband",
+        /// What is behind the median of the others.
         Median = "median",
+        /// What has not become better for some evaluations.
         Patience = "patience",
+        /// Nobody.
         None = "none",
     }
 }
