@@ -5,6 +5,7 @@ use crate::flags::UsualFlags;
 use clap::Args;
 use plimsoll_base::units::{SizeError, parse_size};
 use plimsoll_models::recipe::Draft;
+use plimsoll_train::infer::Within;
 use std::path::PathBuf;
 
 /// Where to run, or what to plan for.
@@ -33,6 +34,24 @@ pub(crate) struct RecipeFlags {
     pub json: bool,
     #[command(flatten)]
     pub usual: UsualFlags,
+}
+
+/// A trained run and where it is used.
+#[derive(Args)]
+pub(crate) struct TrainedFlags {
+    /// The run's folder
+    pub run: PathBuf,
+    /// Memory budget: 12GiB, 8000MB, 90% (default: the training's)
+    #[arg(long, value_name = "SIZE", value_parser = memory_size)]
+    memory: Option<String>,
+    #[command(flatten)]
+    pub machine: Machine,
+}
+
+impl TrainedFlags {
+    pub(crate) fn within(&self) -> Within<'_> {
+        Within { run: &self.run, memory: self.memory.as_deref() }
+    }
 }
 
 #[derive(Args)]

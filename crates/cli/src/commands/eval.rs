@@ -1,6 +1,6 @@
 //! `plimsoll eval`: a trained run on its validation data.
 
-use crate::arguments::Machine;
+use crate::arguments::TrainedFlags;
 use crate::device;
 use crate::failure::Failure;
 use crate::printer;
@@ -10,15 +10,14 @@ use plimsoll_base::units::format_bytes;
 use plimsoll_planner::Device;
 use plimsoll_train::infer::{Evaluated, TrainedRun};
 use plimsoll_train::scoring::{ClassScore, Recall};
+use plimsoll_train::{LoadedData, RunError};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The run's folder
-    run: PathBuf,
     #[command(flatten)]
-    machine: Machine,
+    trained: TrainedFlags,
     /// Where answers are texts: how many of the validation data are written and compared (exact match, ROUGE); 0 for none
     #[arg(long, value_name = "N", default_value_t = 200)]
     texts: usize,
@@ -42,11 +41,10 @@ struct EvalJson<'a> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let device = device::to_run_on(&arguments.machine)?;
-    let mut run = open(arguments, &device)?;
-    let (found, data) = run.evaluate(arguments.texts)?;
+    let device = device::to_run_on(&arguments.trained.machine)?;
+    let (run, found, data) = judged(arguments, &device)?;
     let answer = EvalJson {
-        run: &arguments.run,
+        run: &arguments.trained.run,
         weights: &run.weights,
         samples: data.validation.map_or(0, |v| v.len()),
         found,
@@ -62,18 +60,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// With room to write where texts are wanted and there is that much; scores without texts are better than none.
-fn open(arguments: &Arguments, device: &Device) -> Result<TrainedRun, Failure> {
+/// With texts written where they are wanted and there is room; scores without texts are better than none.
+fn judged(arguments: &Arguments, device: &Device) -> Result<(TrainedRun, Evaluated, LoadedData), Failure> {
+    let plain = || judge(TrainedRun::open(arguments.trained.within(), device)?, 0);
     if arguments.texts == 0 {
-        return Ok(TrainedRun::open(&arguments.run, device)?);
+        return Ok(plain()?);
     }
-    match TrainedRun::open_to_judge(&arguments.run, device) {
+    let writing = TrainedRun::open_to_judge(arguments.trained.within(), device);
+    match writing.and_then(|run| judge(run, arguments.texts)) {
         Err(error) if error.fault() == Fault::DoesNotFit => {
+            let scores = plain()?;
             printer::say("note: there is no room to write texts in this budget: exact match and ROUGE are left out");
-            Ok(TrainedRun::open(&arguments.run, device)?)
+            Ok(scores)
         }
-        opened => Ok(opened?),
+        judged => Ok(judged?),
     }
+}
+
+fn judge(mut run: TrainedRun, texts: usize) -> Result<(TrainedRun, Evaluated, LoadedData), RunError> {
+    let (found, data) = run.evaluate(texts)?;
+    Ok((run, found, data))
 }
 
 impl EvalJson<'_> {

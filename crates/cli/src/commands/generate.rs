@@ -1,7 +1,7 @@
 //! `plimsoll generate`: a trained language model continues a text, an encoder–decoder answers one.
 
 use super::predict::beams;
-use crate::arguments::Machine;
+use crate::arguments::TrainedFlags;
 use crate::device;
 use crate::failure::Failure;
 use crate::printer;
@@ -9,12 +9,11 @@ use clap::Args;
 use plimsoll_train::infer::TrainedRun;
 use plimsoll_train::writing::GenerationOptions;
 use serde::Serialize;
-use std::path::PathBuf;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The run's folder
-    run: PathBuf,
+    #[command(flatten)]
+    trained: TrainedFlags,
     /// The text to continue or to answer
     #[arg(long, default_value = "")]
     prompt: String,
@@ -35,8 +34,6 @@ pub(crate) struct Arguments {
     temperature: Option<f64>,
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    #[command(flatten)]
-    machine: Machine,
     /// One JSON value on stdout
     #[arg(long)]
     json: bool,
@@ -51,8 +48,9 @@ struct GenerateJson<'a> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let device = device::to_run_on(&arguments.machine)?;
-    let mut run = TrainedRun::open_to_write(&arguments.run, &device, Some(arguments.tokens.max(1)), arguments.beams)?;
+    let device = device::to_run_on(&arguments.trained.machine)?;
+    let mut run =
+        TrainedRun::open_to_write(arguments.trained.within(), &device, Some(arguments.tokens.max(1)), arguments.beams)?;
     let usual = if arguments.beams > 1 { 0.0 } else { 0.8 };
     let options = GenerationOptions {
         max_new_tokens: arguments.tokens,

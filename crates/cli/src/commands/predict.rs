@@ -1,6 +1,6 @@
 //! `plimsoll predict`: one JSON line per row of a file, also for rows that have no answer.
 
-use crate::arguments::Machine;
+use crate::arguments::TrainedFlags;
 use crate::device;
 use crate::failure::Failure;
 use crate::printer;
@@ -10,8 +10,8 @@ use std::path::PathBuf;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The run's folder
-    run: PathBuf,
+    #[command(flatten)]
+    trained: TrainedFlags,
     /// csv, jsonl or parquet with the columns of the training file (the label may be missing), or a folder of images
     file: PathBuf,
     /// The column with what rows are called, which goes along with each answer (default: `id`, where the file has one)
@@ -23,13 +23,11 @@ pub(crate) struct Arguments {
     /// Continuations followed at once, where the answer is a text
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = beams)]
     beams: usize,
-    #[command(flatten)]
-    machine: Machine,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let device = device::to_run_on(&arguments.machine)?;
-    let mut run = TrainedRun::open_to_write(&arguments.run, &device, arguments.tokens, arguments.beams)?;
+    let device = device::to_run_on(&arguments.trained.machine)?;
+    let mut run = TrainedRun::open_to_write(arguments.trained.within(), &device, arguments.tokens, arguments.beams)?;
     let question = Question { file: &arguments.file, id: arguments.id.as_deref() };
     let (mut failed, mut rows, mut unanswered, mut heard) = (None, 0u64, 0u64, true);
     run.predict(&question, &mut |prediction| {

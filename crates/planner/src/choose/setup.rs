@@ -373,33 +373,73 @@ fn plan_for(
             reserve_bytes,
         }
     };
-    let mut reserve_bytes = usual;
-    loop {
+    beside_its_own(usual, budget, |reserve_bytes| {
         let arena_budget = usize::try_from(budget.saturating_sub(reserve_bytes)).unwrap_or(usize::MAX);
         match choose(memo, family.as_ref(), spec, &pins, options, arena_budget, &profile(recipe, device)) {
             Ok(mut choice) => {
                 choice.decisions.extend(switches(&recipe.memory));
-                let planned = planned(choice);
-                if planned.headroom_bytes >= 0 || planned.reserve_bytes <= reserve_bytes {
-                    return Ok(planned);
-                }
-                // What this plan has beside its arena is known only now: the arena has so much less.
-                reserve_bytes = planned.reserve_bytes;
+                Ok(planned(choice))
             }
-            Err(ChooseError::DoesNotFit { smallest, .. }) => {
-                return Err(PlanFailure::DoesNotFit(Box::new(planned(*smallest))));
-            }
-            Err(ChooseError::Refused { cause, hint }) => return Err(PlanFailure::Refused { cause, hint }),
-            Err(ChooseError::Plan(error)) => return Err(PlanFailure::Plan(error)),
+            Err(ChooseError::DoesNotFit { smallest, .. }) => Err(PlanFailure::DoesNotFit(Box::new(planned(*smallest)))),
+            Err(ChooseError::Refused { cause, hint }) => Err(PlanFailure::Refused { cause, hint }),
+            Err(ChooseError::Plan(error)) => Err(PlanFailure::Plan(error)),
+        }
+    })
+}
+
+/// A plan that fits with what it has beside its arena, which is known only once it is made: `within` plans with room for so
+/// many bytes of it. Where a plan has more, the next gets less room; where that is too little for any, something between the
+/// two may still fit, and the smallest is asked last.
+fn beside_its_own(
+    usual: u64,
+    budget: u64,
+    within: impl Fn(u64) -> Result<Planned, PlanFailure>,
+) -> Result<Planned, PlanFailure> {
+    let (mut least, mut reserve) = (usual, usual);
+    let smallest = loop {
+        match within(reserve) {
+            Ok(planned) if planned.headroom_bytes >= 0 => return Ok(planned),
+            Ok(planned) => (least, reserve) = (reserve, planned.reserve_bytes),
+            Err(PlanFailure::DoesNotFit(smallest)) => break smallest,
+            Err(other) => return Err(other),
+        }
+    };
+    if reserve == usual {
+        // Without room for an arena beside the usual there is none beside more.
+        return Err(PlanFailure::DoesNotFit(smallest));
+    }
+    let mut fitting = None;
+    let mut most = budget.saturating_sub(smallest.choice.layout.arena_bytes as u64).clamp(least, reserve);
+    if smallest.headroom_bytes >= 0 {
+        let alike = within(most).ok().filter(|planned| planned.headroom_bytes >= 0);
+        fitting = Some(alike.unwrap_or_else(|| *smallest.clone()));
+    }
+    for _ in 0..HALVINGS {
+        let middle = least + (most - least) / 2;
+        match within(middle) {
+            Ok(planned) if planned.headroom_bytes >= 0 => (most, fitting) = (middle, Some(faster(planned, fitting))),
+            Ok(_) => least = middle,
+            Err(PlanFailure::DoesNotFit(_)) => most = middle,
+            Err(other) => return Err(other),
         }
     }
+    fitting.ok_or(PlanFailure::DoesNotFit(smallest))
+}
+
+/// How closely the room beside an arena is looked for where graphs are a large part of what there is.
+const HALVINGS: usize = 6;
+
+fn faster(one: Planned, other: Option<Planned>) -> Planned {
+    other.filter(|other| other.choice.predicted_step_ms < one.choice.predicted_step_ms).unwrap_or(one)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Beside;
     use crate::cards::card;
     use plimsoll_core::graph::Target;
+    use plimsoll_core::plan::Program;
     use plimsoll_models::families::FeedForwardForm;
     use std::path::Path;
 
@@ -471,6 +511,33 @@ mod tests {
             }
             assert!(plan(&auto, &Device::cpu(2, needed - 1)).is_err());
         }
+    }
+
+    /// Where what a plan has beside its arena is a large part of the budget, what fits once fits in any more, and what is
+    /// called the smallest is enough.
+    #[test]
+    fn more_memory_fits_whatever_less_does_however_large_the_graphs_are() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/mu-sota-small.toml");
+        let recipe = |budget: u64| {
+            let sets = ["train.effective_batch=16", "memory.loss_chunk=3"].map(str::to_string).into_iter();
+            Recipe::load(&path, &sets.chain([format!("memory.budget={budget}")]).collect::<Vec<_>>()).unwrap()
+        };
+        let beside = Beside { plan: |_, program, _| 8192 * nodes(program), ..Beside::default() };
+        let device = Device { beside, ..Device::cpu(2, 1 << 40) };
+        let Err(PlanFailure::DoesNotFit(smallest)) = plan(&recipe(1), &device) else { panic!("one byte is enough") };
+        let needed = smallest.planned_peak_bytes();
+        let mut fits = false;
+        for budget in (0..=14).map(|step| needed / 2 + needed * step / 14) {
+            let planned = plan(&recipe(budget), &device);
+            assert!(planned.is_ok() || !fits, "less than {budget} was enough");
+            assert!(planned.is_err() || planned.as_ref().unwrap().headroom_bytes >= 0);
+            fits = planned.is_ok();
+        }
+        assert!(plan(&recipe(needed), &device).is_ok_and(|planned| planned.headroom_bytes >= 0));
+    }
+
+    fn nodes(program: &Program) -> u64 {
+        program.phases.iter().map(|phase| phase.graph.nodes().len() as u64).sum()
     }
 
     #[test]

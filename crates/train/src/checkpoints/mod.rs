@@ -286,7 +286,8 @@ enum Fault {
     Wrong(String),
 }
 
-/// Reads a tensor once, piece by piece, before any of it is used.
+/// Reads a tensor once, piece by piece, before any of it is used. With a checksum it is what was written, infinite moments of
+/// a huge gradient among it; without one, what is not finite is taken for damage.
 fn check_tensor(
     file: &TensorFile,
     info: &TensorInfo,
@@ -300,8 +301,7 @@ fn check_tensor(
         read_piece(file, info, at, piece).map_err(Fault::Unread)?;
         if known.is_some() {
             digest.update(&piece);
-        }
-        if let Some(within) = first_not_finite(resident.ty.dtype, piece) {
+        } else if let Some(within) = first_not_finite(resident.ty.dtype, piece) {
             let element = at / resident.ty.dtype.bytes() + within;
             let cause = format!("{} is not finite: element {element} is no number or infinite", resident.name);
             return Err(Fault::Wrong(cause));
@@ -411,6 +411,8 @@ fn dtype_name(dtype: DType) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_core::graph::{Init, Space};
+    use plimsoll_core::types::Type;
 
     /// A folder with a checkpoint of one tensor, damaged or whole.
     fn leave(folder: &Path, step: usize, is_whole: bool) {
@@ -437,6 +439,22 @@ mod tests {
             fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
+    }
+
+    /// Moments of a huge gradient are infinite: with the checksum they were written with they come back, without one they are
+    /// damage.
+    #[test]
+    fn what_is_not_finite_comes_back_where_its_checksum_says_that_it_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        leave(dir.path(), 0xff, true);
+        let file = TensorFile::open(&dir.path().join(TENSORS)).unwrap();
+        let ty = Type::new(DType::F32, [2]);
+        let (component, init, space) = (Component::Optimizer, Init::Zeros, Space::Device);
+        let moment = Resident { name: "w".into(), ty, component, init, is_parameter: false, space };
+        let check =
+            |known: Option<&str>| check_tensor(&file, &file.tensors()["w"], &moment, known, &mut Vec::new()).is_ok();
+        let [own, other] = [0xff, 0].map(|byte| checksum(&[byte; 8]));
+        assert_eq!([Some(own.as_str()), Some(&other), None].map(check), [true, false, false]);
     }
 
     /// Whatever a kill leaves, the newest whole state of each step is there afterwards, and the user's own things are.

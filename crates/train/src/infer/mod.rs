@@ -3,4 +3,4 @@
 mod use_model;
 
 pub use crate::tasks::Question;
-pub use use_model::{Evaluated, TrainedRun};
+pub use use_model::{Evaluated, TrainedRun, Within};

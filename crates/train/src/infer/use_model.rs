@@ -50,6 +50,20 @@ fn class_names(data: &LoadedData) -> Vec<String> {
     }
 }
 
+/// A run to use, in the budget that it was trained in or in another.
+#[derive(Clone, Copy)]
+pub struct Within<'a> {
+    pub run: &'a Path,
+    /// As `memory.budget` says it.
+    pub memory: Option<&'a str>,
+}
+
+impl<'a, P: AsRef<Path> + ?Sized> From<&'a P> for Within<'a> {
+    fn from(run: &'a P) -> Within<'a> {
+        Within { run: run.as_ref(), memory: None }
+    }
+}
+
 /// A run's model in its arena.
 pub struct TrainedRun {
     pub recipe: Recipe,
@@ -64,28 +78,28 @@ pub struct TrainedRun {
 
 impl TrainedRun {
     /// Reads recipe and weights of a run's folder: the weights of `model/`, or of the last checkpoint.
-    pub fn open(dir: &Path, device: &Device) -> Result<TrainedRun, RunError> {
-        TrainedRun::open_for(dir, device, |_| None)
+    pub fn open<'a>(run: impl Into<Within<'a>>, device: &Device) -> Result<TrainedRun, RunError> {
+        TrainedRun::open_for(run.into(), device, |_| None)
     }
 
     /// The same with room to write texts of up to `tokens` tokens, following `beams` continuations.
-    pub fn open_to_write(
-        dir: &Path,
+    pub fn open_to_write<'a>(
+        run: impl Into<Within<'a>>,
         device: &Device,
         tokens: Option<usize>,
         beams: usize,
     ) -> Result<TrainedRun, RunError> {
-        TrainedRun::open_for(dir, device, |recipe| task(recipe).room(tokens, beams))
+        TrainedRun::open_for(run.into(), device, |recipe| task(recipe).room(tokens, beams))
     }
 
     /// The same with room to write one text after the other, where its texts can be judged.
-    pub fn open_to_judge(dir: &Path, device: &Device) -> Result<TrainedRun, RunError> {
+    pub fn open_to_judge<'a>(run: impl Into<Within<'a>>, device: &Device) -> Result<TrainedRun, RunError> {
         let room = |recipe: &Recipe| task(recipe).room(None, 1).filter(|_| recipe.train.task == Task::Seq2seq);
-        TrainedRun::open_for(dir, device, room)
+        TrainedRun::open_for(run.into(), device, room)
     }
 
     fn open_for(
-        dir: &Path,
+        Within { run: dir, memory }: Within<'_>,
         device: &Device,
         writes: impl FnOnce(&Recipe) -> Option<GenerationShape>,
     ) -> Result<TrainedRun, RunError> {
@@ -96,7 +110,8 @@ impl TrainedRun {
                 hint: "give the folder that `plimsoll train` wrote, such as runs/quickstart-1".into(),
             });
         }
-        let recipe = Recipe::load(&recipe_path, &[])?;
+        let budget: Vec<String> = memory.iter().map(|size| format!("memory.budget={size}")).collect();
+        let recipe = Recipe::load(&recipe_path, &budget)?;
         let own_bytes = device.reserve_bytes;
         let device = &beside_the_run(device, expected_data(&recipe));
         let planned = plan_use(&recipe, device, writes(&recipe))?;
@@ -112,24 +127,51 @@ impl TrainedRun {
         }
     }
 
-    /// Counts the data that is loaded beside the arena; it must be in the budget too.
+    /// Counts the data that is loaded beside the arena; it must be in the budget too. Where it leaves too little room, fewer
+    /// samples are evaluated at a time.
     fn count_data(&mut self, data: &LoadedData) -> Result<(), RunError> {
         if !counts_process(&self.planned) {
             return Ok(());
         }
-        let plain = Device { reserve_bytes: self.own_bytes, ..self.planned.device.clone() };
-        let counted = beside_the_run(&plain, Some(ExpectedData::of(data, &self.recipe))).reserve_for(&self.recipe);
-        let own = plain.reserve_of(&self.recipe, &self.planned.choice.program, &self.planned.choice.layout);
-        // The weights are there already, and counted as part of the arena.
-        let weights: usize =
-            self.planned.choice.program.residents.iter().map(|resident| resident.ty.span_bytes()).sum();
-        let there = OwnMemory::now().peak_bytes.saturating_sub(weights as u64);
-        let started = there.saturating_add(STARTING_BYTES).saturating_add(loader_bytes(&self.recipe));
-        let reserve = counted.saturating_add(own).max(started);
+        let reserve = self.reserve_beside(data);
+        if self.planned.settle_reserve(reserve) {
+            return Ok(());
+        }
+        self.plan_beside(reserve)?;
+        let reserve = self.reserve_beside(data);
         match self.planned.settle_reserve(reserve) {
             true => Ok(()),
             false => Err(PlanFailure::DoesNotFit(Box::new(self.planned.clone())).into()),
         }
+    }
+
+    /// What is beside the arena with this data, once an evaluation runs: as counted, or what is there with what is still to
+    /// come, or what was there for a while on the way.
+    fn reserve_beside(&self, data: &LoadedData) -> u64 {
+        let choice = &self.planned.choice;
+        let plain = Device { reserve_bytes: self.own_bytes, ..self.planned.device.clone() };
+        let counted = beside_the_run(&plain, Some(ExpectedData::of(data, &self.recipe))).reserve_for(&self.recipe);
+        let own = plain.reserve_of(&self.recipe, &choice.program, &choice.layout);
+        // The weights are there already, and counted as part of the arena.
+        let weights: usize = choice.program.residents.iter().map(|resident| resident.ty.span_bytes()).sum();
+        let memory = OwnMemory::now();
+        let to_come = STARTING_BYTES.saturating_add(loader_bytes(&self.recipe));
+        let started = memory.resident_bytes.saturating_sub(weights as u64).saturating_add(to_come);
+        let passed = memory.peak_bytes.saturating_sub(choice.layout.arena_bytes as u64);
+        counted.saturating_add(own).max(started).max(passed)
+    }
+
+    /// Plans anew for this much beside the arena, and takes and fills the arena of that plan.
+    fn plan_beside(&mut self, reserve_bytes: u64) -> Result<(), RunError> {
+        let (device, choice) = (&self.planned.device, &self.planned.choice);
+        let own = device.reserve_of(&self.recipe, &choice.program, &choice.layout);
+        let by_recipe = device.reserve_for(&self.recipe) - device.reserve_bytes;
+        let device = Device { reserve_bytes: reserve_bytes.saturating_sub(own + by_recipe), ..device.clone() };
+        self.planned = plan_use(&self.recipe, &device, self.planned.spec.generation)?;
+        // The old arena goes before weights come into the new one.
+        self.executor = take_arena(&self.recipe, &self.planned)?;
+        load_weights(&self.dir, &self.recipe, &self.planned.choice, &mut self.executor)?;
+        Ok(())
     }
 
     /// Scores on the validation data of the recipe. Of models that write, as many texts are written and compared as

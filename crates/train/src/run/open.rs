@@ -210,7 +210,8 @@ impl Run {
         let from = if resumed { last_checkpoint(&folder) } else { None };
         from.as_ref().map_or_else(|| check_folder(&recipe, device), |_| Ok(()))?;
         let data = load_data(&within_host(&recipe, device))?;
-        let device = &beside_loaded(device, &recipe, &data);
+        let counted = &beside_the_run(device, Some(ExpectedData::of(&data, &recipe)));
+        let device = &beside_what_is_there(counted, &recipe, &data);
         let stored = out.join("plan.json");
         let (mut planned, products, replanned) = match plan {
             Some(path) => {
@@ -222,7 +223,7 @@ impl Run {
                 (planned, plan.products, false)
             }
             None if resumed && stored.exists() => resume_plan(&recipe, device, &stored)?,
-            None => (setup::plan(&recipe, device)?, Algorithms::default(), false),
+            None => (first_plan(&recipe, counted, device)?, Algorithms::default(), false),
         };
         count_loading(&mut planned)?;
         let fingerprint = Fingerprint::of(&recipe, &data)?;
@@ -409,19 +410,27 @@ fn within_host(recipe: &Recipe, device: &Device) -> Recipe {
     }
 }
 
-/// The device with room for what is loaded, and for what is not started yet. What a program takes is a constant, so that
-/// plans are the same from run to run; where more is there than that has room for (the tables of a large tokenizer), what
-/// is there counts, in whole MiB.
-fn beside_loaded(device: &Device, recipe: &Recipe, data: &LoadedData) -> Device {
-    let expected = ExpectedData::of(data, recipe);
-    let counted = beside_the_run(device, Some(expected));
-    if !shares_memory(device) {
-        return counted;
+/// The device with room for what is there already, and for what is not started yet, where that is more than was counted
+/// for the program and its data (the tables of a large tokenizer); in whole MiB.
+fn beside_what_is_there(counted: &Device, recipe: &Recipe, data: &LoadedData) -> Device {
+    if !shares_memory(counted) {
+        return counted.clone();
     }
     let loaded = data.train.resident_bytes() + data.validation.as_ref().map_or(0, |v| v.resident_bytes());
-    let decoding = expected.resident_bytes.saturating_sub(loaded) as u64;
+    let decoding = ExpectedData::of(data, recipe).resident_bytes.saturating_sub(loaded) as u64;
     let there = (OwnMemory::now().resident_bytes + decoding + STARTING_BYTES).next_multiple_of(1 << 20);
-    Device { reserve_bytes: counted.reserve_bytes.max(there), ..counted }
+    Device { reserve_bytes: counted.reserve_bytes.max(there), ..counted.clone() }
+}
+
+/// Plans by what is counted, which is a constant, so that the same command plans the same every time; only where that leaves
+/// no room for what is there, which differs by some pages from one start to the next, by that.
+fn first_plan(recipe: &Recipe, counted: &Device, there: &Device) -> Result<Planned, PlanFailure> {
+    let mut planned = setup::plan(recipe, counted)?;
+    let uncounted = there.reserve_bytes - counted.reserve_bytes;
+    match planned.settle_reserve(planned.reserve_bytes + uncounted) {
+        true => Ok(planned),
+        false => setup::plan(recipe, there),
+    }
 }
 
 /// What a run still takes when its data is there: graphs of its lengths, threads, buffers of files.
