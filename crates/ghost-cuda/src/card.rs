@@ -3,7 +3,7 @@
 use std::env;
 use std::sync::OnceLock;
 
-pub struct Card {
+pub(crate) struct Card {
     pub name: String,
     pub total_bytes: u64,
     /// What the driver, the context and other processes hold before the first allocation.
@@ -22,7 +22,7 @@ pub struct Card {
 static CARD: OnceLock<Card> = OnceLock::new();
 
 /// The card of this process.
-pub fn card() -> &'static Card {
+pub(crate) fn card() -> &'static Card {
     CARD.get_or_init(from_environment)
 }
 
@@ -48,7 +48,7 @@ fn number(key: &str, default: u64) -> u64 {
 
 impl Card {
     /// Shared memory of one multiprocessor.
-    pub fn shared_bytes(&self) -> i32 {
+    pub(crate) fn shared_bytes(&self) -> i32 {
         match (self.major, self.minor) {
             (9 | 10, _) => 233_472,
             (8, 0 | 7) => 167_936,
@@ -59,7 +59,7 @@ impl Card {
     }
 
     /// The most of it that one block may ask for.
-    pub fn shared_optin_bytes(&self) -> i32 {
+    pub(crate) fn shared_optin_bytes(&self) -> i32 {
         match self.major {
             7 if self.minor < 5 => 98_304,
             7 => 65_536,
@@ -67,7 +67,7 @@ impl Card {
         }
     }
 
-    pub fn threads_per_multiprocessor(&self) -> i32 {
+    pub(crate) fn threads_per_multiprocessor(&self) -> i32 {
         match (self.major, self.minor) {
             (7, 5) => 1024,
             (8, 0) | (9 | 10, _) | (..=7, _) => 2048,
@@ -75,7 +75,7 @@ impl Card {
         }
     }
 
-    pub fn blocks_per_multiprocessor(&self) -> i32 {
+    pub(crate) fn blocks_per_multiprocessor(&self) -> i32 {
         match (self.major, self.minor) {
             (9 | 10, _) | (8, 0) | (..=6, _) | (7, 0) => 32,
             (8, 9) | (12, _) => 24,
@@ -84,7 +84,7 @@ impl Card {
     }
 
     /// The architecture whose machine code a wheel would bring for this card: 8.9 runs code for 8.6, and so on.
-    pub fn compiled_for(&self) -> i32 {
+    pub(crate) fn compiled_for(&self) -> i32 {
         match self.major * 10 + self.minor {
             87 | 89 => 86,
             103 => 100,

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 /// # Safety
 /// Host ranges of `bytes` behind `to` and `from` are valid.
-pub unsafe fn copy(to: *mut c_void, from: *const c_void, bytes: usize) {
+pub(crate) unsafe fn copy(to: *mut c_void, from: *const c_void, bytes: usize) {
     if on_card(to) || to.is_null() || from.is_null() {
         return;
     }
@@ -15,7 +15,7 @@ pub unsafe fn copy(to: *mut c_void, from: *const c_void, bytes: usize) {
 
 /// # Safety
 /// As [`copy`], for every row.
-pub unsafe fn copy_rows(
+pub(crate) unsafe fn copy_rows(
     to: *mut c_void,
     to_pitch: usize,
     from: *const c_void,

@@ -4,18 +4,18 @@ use crate::answer::{Status, put};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-pub type Handle = *mut c_void;
+pub(crate) type Handle = *mut c_void;
 
 static NEXT: AtomicUsize = AtomicUsize::new(0x1000);
 
 /// A new one, never null.
-pub fn fresh() -> Handle {
+pub(crate) fn fresh() -> Handle {
     NEXT.fetch_add(16, Ordering::Relaxed) as Handle
 }
 
 /// # Safety
 /// `place` is null or valid for a write.
-pub unsafe fn put_fresh(place: *mut Handle) -> Status {
+pub(crate) unsafe fn put_fresh(place: *mut Handle) -> Status {
     // SAFETY: by the contract above.
     unsafe { put(place, fresh()) }
 }

@@ -7,7 +7,7 @@ unsafe extern "C" {
 }
 
 /// The function of this name, here or in the shim; newer names (`…_v2`) serve where the plain one is missing.
-pub fn entry_point(name: &CStr) -> Option<*mut c_void> {
+pub(crate) fn entry_point(name: &CStr) -> Option<*mut c_void> {
     let newer = |version: &str| CString::new([name.to_bytes(), version.as_bytes()].concat()).ok();
     find(name)
         .or_else(|| newer("_v2").and_then(|name| find(&name)))

@@ -11,7 +11,7 @@ const FIRST: usize = 0x3000_0000_0000;
 const PLACES: usize = 0x3800_0000_0000;
 const END: usize = 0x3f00_0000_0000;
 /// What the driver hands out at once.
-pub const PAGE: usize = 2 << 20;
+pub(crate) const PAGE: usize = 2 << 20;
 
 struct Book {
     /// Size by address.
@@ -35,7 +35,7 @@ fn book() -> MutexGuard<'static, Book> {
 }
 
 /// A whole number of pages, if that is a number.
-pub fn whole_pages(bytes: usize) -> Option<usize> {
+pub(crate) fn whole_pages(bytes: usize) -> Option<usize> {
     bytes.checked_next_multiple_of(PAGE)
 }
 
@@ -71,7 +71,7 @@ impl Book {
 
 /// A kernel is launched. Those that draw random numbers, with which weights begin, change nothing but that code is there;
 /// the first other one makes the context settle.
-pub fn launch(draws: impl FnOnce() -> bool) {
+pub(crate) fn launch(draws: impl FnOnce() -> bool) {
     if SETTLED.load(Ordering::Relaxed) {
         return;
     }
@@ -85,12 +85,12 @@ pub fn launch(draws: impl FnOnce() -> bool) {
 
 /// Addresses that a library takes for its own code and keeps. Its bytes count as the context's, so there is always room; where
 /// addresses themselves end, nothing is kept.
-pub fn keep(bytes: usize) {
+pub(crate) fn keep(bytes: usize) {
     let _ = book().places().take(bytes);
 }
 
 /// Takes memory of the card; `None` where it does not fit.
-pub fn take(bytes: usize) -> Option<usize> {
+pub(crate) fn take(bytes: usize) -> Option<usize> {
     let bytes = whole_pages(bytes.max(1))?;
     let mut book = book();
     if !book.charge(bytes) {
@@ -102,7 +102,7 @@ pub fn take(bytes: usize) -> Option<usize> {
 }
 
 /// Gives memory back; an address that was never handed out is left alone, as are two of one.
-pub fn give(address: usize) {
+pub(crate) fn give(address: usize) {
     let mut book = book();
     if let Some(bytes) = book.held.remove(&address) {
         book.used -= bytes as u64;
@@ -111,38 +111,38 @@ pub fn give(address: usize) {
 }
 
 /// Addresses without memory behind them.
-pub fn reserve(bytes: usize) -> Option<usize> {
+pub(crate) fn reserve(bytes: usize) -> Option<usize> {
     book().reservation(whole_pages(bytes.max(1))?)
 }
 
 /// Memory without an address, for mapping.
-pub fn create(bytes: usize) -> bool {
+pub(crate) fn create(bytes: usize) -> bool {
     book().charge(bytes)
 }
 
-pub fn release(bytes: usize) {
+pub(crate) fn release(bytes: usize) {
     let mut book = book();
     book.used = book.used.saturating_sub(bytes as u64);
 }
 
-pub fn free_bytes() -> u64 {
+pub(crate) fn free_bytes() -> u64 {
     card().total_bytes.saturating_sub(card().context_bytes).saturating_sub(book().used)
 }
 
 /// The most that was held at once, the context aside.
-pub fn peak_bytes() -> u64 {
+pub(crate) fn peak_bytes() -> u64 {
     book().peak
 }
 
 /// Where the block lies that this address is in: start and size.
-pub fn range_of(address: usize) -> Option<(usize, usize)> {
+pub(crate) fn range_of(address: usize) -> Option<(usize, usize)> {
     let book = book();
     let (start, bytes) = book.held.range(..=address).next_back()?;
     (address < start + bytes).then_some((*start, *bytes))
 }
 
 /// Whether an address is one of the card's.
-pub fn on_card<T>(pointer: *const T) -> bool {
+pub(crate) fn on_card<T>(pointer: *const T) -> bool {
     (FIRST..END).contains(&(pointer as usize))
 }
 

@@ -58,7 +58,7 @@ impl Chunk {
 }
 
 /// All addresses between two ends.
-pub struct Places {
+pub(crate) struct Places {
     /// In the order in which they came.
     chunks: Vec<Chunk>,
     /// Start and end of what no chunk has, rising.
@@ -66,12 +66,12 @@ pub struct Places {
 }
 
 impl Places {
-    pub const fn nowhere() -> Places {
+    pub(crate) const fn nowhere() -> Places {
         Places { chunks: Vec::new(), between: Vec::new() }
     }
 
     /// As a new context leaves them.
-    pub fn new(first: usize, end: usize) -> Places {
+    pub(crate) fn new(first: usize, end: usize) -> Places {
         let older = end - OLDER;
         let context = older - APART - CONTEXT;
         let chunk = |start, end, hole: (usize, usize)| Chunk { start, end, holes: [hole].into(), stays: true };
@@ -82,12 +82,12 @@ impl Places {
         Places { chunks, between: vec![(first, context)] }
     }
 
-    pub fn is_nowhere(&self) -> bool {
+    pub(crate) fn is_nowhere(&self) -> bool {
         self.chunks.is_empty()
     }
 
     /// What the context kept for itself is free from here on, and what it needs for kernels is taken.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         if let Some(context) = self.chunks.get_mut(1) {
             context.give(context.start, CONTEXT - CONTEXT_END);
         }
@@ -98,7 +98,7 @@ impl Places {
         }
     }
 
-    pub fn take(&mut self, bytes: usize) -> Option<usize> {
+    pub(crate) fn take(&mut self, bytes: usize) -> Option<usize> {
         self.chunks.iter_mut().rev().find_map(|chunk| chunk.take(bytes)).or_else(|| self.new_chunk(bytes))
     }
 
@@ -115,7 +115,7 @@ impl Places {
         Some(start)
     }
 
-    pub fn give(&mut self, start: usize, bytes: usize) {
+    pub(crate) fn give(&mut self, start: usize, bytes: usize) {
         let mut chunks = self.chunks.iter_mut();
         let Some(place) = chunks.position(|chunk| (chunk.start..chunk.end).contains(&start)) else { return };
         let chunk = &mut self.chunks[place];

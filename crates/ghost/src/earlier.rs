@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// A block that was used before the first event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub(crate) struct Known {
     pub size: u64,
     /// The lines that made it, where it outlived the history.
     pub stack: Vec<u32>,
@@ -15,14 +15,14 @@ pub struct Known {
 
 /// Segments and used blocks at a moment, by address.
 #[derive(Debug, Default)]
-pub struct Layout {
+pub(crate) struct Layout {
     segments: BTreeMap<u64, (u64, u64)>,
     pub used: BTreeMap<u64, Known>,
 }
 
 impl Layout {
     /// At the beginning of the history of one device. Segments that grow are not followed back.
-    pub fn before(snapshot: &Snapshot, device: usize, events: &[Event]) -> Layout {
+    pub(crate) fn before(snapshot: &Snapshot, device: usize, events: &[Event]) -> Layout {
         let mut layout = Layout::default();
         for segment in snapshot.segments.iter().filter(|segment| segment.device == device as i64) {
             layout.add(segment);
@@ -56,7 +56,7 @@ impl Layout {
     }
 
     /// The segments with what is used in them; a block that lies in none, or in another, is left out.
-    pub fn segments(&self) -> Vec<Earlier> {
+    pub(crate) fn segments(&self) -> Vec<Earlier> {
         let segment = |(address, (size, stream)): (&u64, &(u64, u64))| {
             let end = address.saturating_add(*size);
             let mut free_from = *address;

@@ -4,7 +4,7 @@
 
 /// Which of its three passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pass {
+pub(crate) enum Pass {
     Forward,
     InputGradient,
     WeightGradient,
@@ -12,7 +12,7 @@ pub enum Pass {
 
 /// Extents as cuDNN has them: samples, channels, space.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Convolution {
+pub(crate) struct Convolution {
     pub input: Vec<u64>,
     pub weights: Vec<u64>,
     pub output: Vec<u64>,
@@ -69,7 +69,7 @@ impl Convolution {
         self.weights.iter().product::<u64>() * 4
     }
 
-    pub fn work_bytes(&self, pass: Pass) -> u64 {
+    pub(crate) fn work_bytes(&self, pass: Pass) -> u64 {
         match pass {
             _ if self.is_grouped() => 0,
             Pass::WeightGradient => self.weight_gradient_bytes(),

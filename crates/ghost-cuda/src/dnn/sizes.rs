@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-pub fn element_bytes(kind: c_int) -> u64 {
+pub(crate) fn element_bytes(kind: c_int) -> u64 {
     match kind {
         // f64, i64
         1 | 10 => 8,
