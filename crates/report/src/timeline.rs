@@ -54,13 +54,13 @@ pub fn timeline_svg(program: &Program, layout: &Layout, budget_bytes: u64, title
 }
 
 /// Bytes of the seven components, in the order of `Component::ALL`.
-pub(super) type Row = [usize; 7];
+pub(super) type Bands = [usize; 7];
 
-fn total(row: &Row) -> usize {
+fn total(row: &Bands) -> usize {
     row.iter().sum()
 }
 
-pub(super) fn bytes_of(row: &Row, component: Component) -> usize {
+pub(super) fn bytes_of(row: &Bands, component: Component) -> usize {
     Component::ALL.iter().zip(row).find(|(c, _)| **c == component).map_or(0, |(_, &bytes)| bytes)
 }
 
@@ -72,7 +72,7 @@ struct Strip {
     left: f64,
     right: f64,
     /// The row of the tick with most bytes of each column, and that tick.
-    columns: Vec<(Row, usize)>,
+    columns: Vec<(Bands, usize)>,
 }
 
 impl Strip {
@@ -105,7 +105,7 @@ fn strips(program: &Program, layout: &Layout) -> Vec<Strip> {
 }
 
 /// At most `count` columns; each shows the fullest of the ticks it stands for.
-pub(super) fn merged(rows: &[Row], count: usize) -> Vec<(Row, usize)> {
+pub(super) fn merged(rows: &[Bands], count: usize) -> Vec<(Bands, usize)> {
     let count = count.min(rows.len());
     let fullest = |column: usize| {
         let (first, end) = (column * rows.len() / count, (column + 1) * rows.len() / count);
@@ -117,7 +117,7 @@ pub(super) fn merged(rows: &[Row], count: usize) -> Vec<(Row, usize)> {
 }
 
 struct PeakMark {
-    row: Row,
+    row: Bands,
     x: f64,
     node: String,
     phase: String,
@@ -198,9 +198,9 @@ fn draw_band(svg: &mut Svg, strips: &[Strip], scale: &Scale, band: usize) {
     if strips.iter().flat_map(|s| &s.columns).all(|(row, _)| bytes_of(row, component) == 0) {
         return;
     }
-    let below = |row: &Row| STACK[..band].iter().map(|(c, _)| bytes_of(row, *c)).sum::<usize>() as f64;
-    let above = |row: &Row| below(row) + bytes_of(row, component) as f64;
-    let columns: Vec<(f64, f64, &Row)> = strips
+    let below = |row: &Bands| STACK[..band].iter().map(|(c, _)| bytes_of(row, *c)).sum::<usize>() as f64;
+    let above = |row: &Bands| below(row) + bytes_of(row, component) as f64;
+    let columns: Vec<(f64, f64, &Bands)> = strips
         .iter()
         .flat_map(|s| s.columns.iter().enumerate().map(|(i, (row, _))| (s.x(i), s.x(i + 1), row)))
         .collect();

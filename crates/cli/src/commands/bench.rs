@@ -63,7 +63,7 @@ pub(crate) struct Arguments {
 
 /// The fields of the PyTorch side, and memory as it was planned and measured.
 #[derive(Serialize)]
-struct Row<'a> {
+struct BenchLine<'a> {
     peer: String,
     workload: &'a str,
     batch: usize,
@@ -115,7 +115,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         ));
         say(&profile(&mut rehearsal, (arguments.steps as usize).min(PROFILED_STEPS), ms)?);
     }
-    printer::json(&Row {
+    printer::json(&BenchLine {
         peer: format!("plimsoll {}", env!("CARGO_PKG_VERSION")),
         workload: &arguments.workload,
         batch: arguments.batch,

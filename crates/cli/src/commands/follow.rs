@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Serialize)]
-struct Row {
+struct Undelivered {
     sink: String,
     left_bytes: u64,
     trouble: String,
@@ -89,7 +89,8 @@ fn is_training(run: &Path) -> bool {
 
 fn show(told: &[Delivery], json: bool) -> Result<(), Failure> {
     if json {
-        let row = |d: &Delivery| Row { sink: d.sink.clone(), left_bytes: d.left_bytes, trouble: d.trouble.clone() };
+        let row =
+            |d: &Delivery| Undelivered { sink: d.sink.clone(), left_bytes: d.left_bytes, trouble: d.trouble.clone() };
         printer::json(&told.iter().map(row).collect::<Vec<_>>())?;
     } else {
         told.iter().filter(|d| d.trouble.is_empty()).for_each(|d| say(&format!("{}: everything is told", d.sink)));

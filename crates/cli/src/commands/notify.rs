@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Serialize)]
-struct Row<'a> {
+struct TriedTarget<'a> {
     service: &'a str,
     variable: &'a str,
     delivered: bool,
@@ -63,8 +63,8 @@ fn show(outcomes: &[NotifyOutcome], json: bool) -> Result<(), Failure> {
     }
 }
 
-fn row(outcome: &NotifyOutcome) -> Row<'_> {
-    Row {
+fn row(outcome: &NotifyOutcome) -> TriedTarget<'_> {
+    TriedTarget {
         service: &outcome.service,
         variable: &outcome.place,
         delivered: outcome.trouble.is_none(),

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use plimsoll_base::names::nearest;
 
 /// One setting.
-pub(crate) struct Row {
+pub(crate) struct Flag {
     /// Flags of `plimsoll train` and `plan`; dashes and underscores are the same.
     pub flags: &'static [&'static str],
     /// What it is called elsewhere and no flag here: in configurations, arguments of classes, environment variables.
@@ -19,11 +19,11 @@ const fn row(
     elsewhere: &'static [&'static str],
     key: &'static str,
     note: &'static str,
-) -> Row {
-    Row { flags, elsewhere, key, note }
+) -> Flag {
+    Flag { flags, elsewhere, key, note }
 }
 
-pub(crate) const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Flag] = &[
     row(&["epochs", "num_train_epochs", "num_epochs", "max_epochs"], &["n_epochs"], "train.epochs", ""),
     row(&["lr", "learning_rate"], &["max_lr"], "train.optimizer.lr", ""),
     row(
@@ -188,10 +188,10 @@ fn plain(name: &str) -> String {
 }
 
 /// What a name from elsewhere is here.
-pub(crate) fn find(name: &str) -> Result<Vec<&'static Row>, Failure> {
+pub(crate) fn find(name: &str) -> Result<Vec<&'static Flag>, Failure> {
     let wanted = plain(name);
-    let names = |row: &'static Row| row.flags.iter().chain(row.elsewhere).copied();
-    let found: Vec<&Row> = ROWS.iter().filter(|row| names(row).any(|name| plain(name) == wanted)).collect();
+    let names = |row: &'static Flag| row.flags.iter().chain(row.elsewhere).copied();
+    let found: Vec<&Flag> = ROWS.iter().filter(|row| names(row).any(|name| plain(name) == wanted)).collect();
     if !found.is_empty() {
         return Ok(found);
     }
@@ -203,7 +203,7 @@ pub(crate) fn find(name: &str) -> Result<Vec<&'static Row>, Failure> {
 }
 
 /// A line or two about a setting.
-pub(crate) fn text(row: &Row) -> String {
+pub(crate) fn text(row: &Flag) -> String {
     let flags: Vec<String> = row.flags.iter().take(1).map(|flag| format!("--{}", flag.replace('_', "-"))).collect();
     let key = if row.key.is_empty() { String::new() } else { format!("`{}` of the recipe", row.key) };
     let parts: Vec<String> = [key, flags.join("")].into_iter().filter(|part| !part.is_empty()).collect();
@@ -232,7 +232,7 @@ pub(crate) fn markdown() -> String {
     page
 }
 
-fn line(row: &Row) -> String {
+fn line(row: &Flag) -> String {
     let code = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" ");
     let flags: Vec<String> = row.flags.iter().map(|flag| format!("--{}", flag.replace('_', "-"))).collect();
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();

@@ -4,7 +4,7 @@ use super::chart::{Range, plain};
 use super::html::Html;
 use crate::kinds::kinds;
 use crate::svg::escaped;
-use crate::timeline::{Row, STACK, bytes_of, merged};
+use crate::timeline::{Bands, STACK, bytes_of, merged};
 use plimsoll_base::units::{format_bytes, unit_of};
 use plimsoll_core::graph::Component;
 use plimsoll_core::plan::{Summary, live_by_tick};
@@ -51,7 +51,7 @@ struct Column {
 struct Timeline {
     /// (name, ticks, first column, one past its last)
     phases: Vec<(String, usize, usize, usize)>,
-    rows: Vec<(Row, usize)>,
+    rows: Vec<(Bands, usize)>,
     columns: Vec<Column>,
     arena: u64,
     budget: u64,

@@ -29,9 +29,9 @@ pub(crate) struct Field {
 }
 
 /// Name, keys, type, default, bounds and what it means.
-type Row = (&'static str, &'static [&'static str], &'static str, Option<u32>, Option<[f64; 2]>, &'static str);
+type FieldRow = (&'static str, &'static [&'static str], &'static str, Option<u32>, Option<[f64; 2]>, &'static str);
 
-const ROWS: [Row; 7] = [
+const ROWS: [FieldRow; 7] = [
     (
         "batch_size",
         &["train.effective_batch"],
@@ -87,7 +87,7 @@ const ROWS: [Row; 7] = [
 
 /// Every field there is.
 pub(crate) fn fields() -> Vec<Field> {
-    let field = |&(name, keys, kind, default, bounds, description): &Row| Field {
+    let field = |&(name, keys, kind, default, bounds, description): &FieldRow| Field {
         name,
         keys: keys.to_vec(),
         kind,

@@ -97,7 +97,7 @@ enum Keeps {
 }
 
 /// An op and what is kept of it.
-struct Row {
+struct KeptOf {
     #[cfg_attr(not(test), expect(dead_code, reason = "tests hold the table against the ops there are"))]
     name: &'static str,
     is: fn(&(dyn Op + 'static)) -> bool,
@@ -106,12 +106,12 @@ struct Row {
 
 macro_rules! rows {
     ($($op:ty => $keeps:ident,)*) => {
-        [$(Row { name: stringify!($op), is: |op| op.is::<$op>(), keeps: Keeps::$keeps },)*]
+        [$(KeptOf { name: stringify!($op), is: |op| op.is::<$op>(), keeps: Keeps::$keeps },)*]
     };
 }
 
 /// Every op that a forward pass may use.
-static KEPT: [Row; 31] = rows![
+static KEPT: [KeptOf; 31] = rows![
     Activate => Activation,
     ops::Attention => Scores,
     AttentionDropout => Mask,

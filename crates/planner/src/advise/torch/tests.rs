@@ -4,12 +4,12 @@ use super::*;
 use std::path::Path;
 
 /// (recipe, batch, length, precision, checkpointing, attention, measured peak of allocated bytes)
-type Row = (&'static str, usize, usize, Precision, bool, Attention, u64);
+type Measurement = (&'static str, usize, usize, Precision, bool, Attention, u64);
 
 use Attention::{Eager, Sdpa};
 use Precision::{Bf16, Bf16Mixed, Tf32};
 
-const MEASURED: [Row; 27] = [
+const MEASURED: [Measurement; 27] = [
     ("hybrid", 128, 60, Tf32, false, Sdpa, 746_481_254),
     ("hybrid", 128, 60, Bf16Mixed, false, Sdpa, 544_210_944),
     ("hybrid", 256, 60, Tf32, false, Sdpa, 1_340_499_558),
@@ -46,7 +46,7 @@ fn recipe(name: &str) -> Recipe {
     Recipe::load(&path, &sets).unwrap()
 }
 
-fn estimate(row: &Row) -> Need {
+fn estimate(row: &Measurement) -> Need {
     let &(name, batch, length, precision, checkpointing, attention, _) = row;
     let shape = TorchSetup {
         batch,
@@ -62,7 +62,7 @@ fn estimate(row: &Row) -> Need {
     Torch::new(&recipe(name)).need(&shape).unwrap()
 }
 
-fn error(row: &Row) -> f64 {
+fn error(row: &Measurement) -> f64 {
     let (need, measured) = (estimate(row), row.6);
     // Without the margin, which is there so that it errs on the safe side.
     let error = need.tensor_bytes() as f64 / measured as f64 - 1.0;
@@ -129,7 +129,7 @@ fn weights_gradients_and_state_are_exact() {
     assert_eq!(more.tensor_bytes() - need.tensor_bytes(), need.weights_bytes);
 }
 
-fn shape_of(row: &Row) -> TorchSetup {
+fn shape_of(row: &Measurement) -> TorchSetup {
     TorchSetup {
         batch: row.1,
         length: row.2,
