@@ -69,12 +69,13 @@ impl Format {
         Self::ALL.iter().copied().find(|format| format.extensions().contains(&extension.as_str()))
     }
 
-    /// The format of a file that goes with the training data, of which the format may be known: a file of the same
-    /// extension is written the same way, another one says its own, and one that says nothing follows.
-    pub fn beside(file: &Path, train: &Path, known: Option<Self>) -> Option<Self> {
-        match known {
-            Some(format) if extension(file) == extension(train) => Some(format),
-            _ => Self::of(file).or(known),
+    /// What is said of a file that goes with the training data, of which `said` is said: a file of the same extension is
+    /// written the same way, and one whose own says nothing follows. `None`: it is told by the file itself.
+    pub fn beside(file: &Path, train: &Path, said: Option<Self>) -> Option<Self> {
+        match (said, Self::of(file)) {
+            (Some(format), _) if extension(file) == extension(train) => Some(format),
+            (_, Some(_)) => None,
+            (said, None) => said.or_else(|| Self::of(train)),
         }
     }
 
@@ -108,11 +109,12 @@ mod tests {
     #[test]
     fn a_file_beside_the_training_data_is_written_alike_unless_it_says_otherwise() {
         let beside = |file: &str, train: &str, known| Format::beside(Path::new(file), Path::new(train), known);
-        let (csv, jsonl, parquet) = (Format::Csv, Format::Jsonl, Format::Parquet);
+        let (csv, jsonl) = (Format::Csv, Format::Jsonl);
         assert_eq!(beside("b.txt", "a.txt", Some(jsonl)), Some(jsonl), "a corpus of JSON lines called .txt");
-        assert_eq!(beside("b.PARQUET", "a.data", Some(csv)), Some(parquet));
+        assert_eq!(beside("b.PARQUET", "a.data", Some(csv)), None, "its own extension says it");
         assert_eq!(beside("b.out", "a.data", Some(csv)), Some(csv));
-        assert_eq!(beside("b.csv", "a.parquet", None), Some(csv));
+        assert_eq!(beside("b.csv", "a.parquet", None), None);
+        assert_eq!(beside("b.out", "a.jsonl", None), Some(jsonl), "one that says nothing follows");
         assert_eq!(beside("b.out", "a.data", None), None);
     }
 }

@@ -220,12 +220,12 @@ impl Stream {
                 Some(Cell::Text(text)) => stream.push(text, vocabulary)?,
                 // Without types an empty text looks like none.
                 None | Some(Cell::Missing) if !typed => {}
-                None | Some(Cell::Missing) => {
-                    return Err(DataError::MissingValue { file: file.into(), place, column: field.clone() });
-                }
-                Some(_) => {
-                    let cause = format!("`{field}` is not a string");
-                    return Err(DataError::Malformed { file: file.into(), place, cause });
+                other => {
+                    let is_there = !matches!(other, None | Some(Cell::Missing));
+                    let cause =
+                        if is_there { format!("`{field}` is not a string") } else { format!("there is no `{field}`") };
+                    let hint = "give the record its text, or take it out of the file; data.text_field names the field";
+                    return Err(DataError::Malformed { file: file.into(), place, cause, hint });
                 }
             }
         }

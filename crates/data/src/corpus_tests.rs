@@ -95,7 +95,7 @@ fn bad_corpora_are_refused() {
     assert!(matches!(refuse("a.txt", b"abc", &|_| {}), E::TooFewTokens { part: "validation", .. }));
     assert!(matches!(refuse("a.txt", b"abcd", &|o| o.validation_fraction = 0.9), E::TooFewTokens { .. }));
     assert!(matches!(refuse("a.csv", b"a\n1\n", &|_| {}), E::MissingColumn { .. }));
-    assert!(matches!(refuse("a.jsonl", b"{\"text\":\"a\"}\n{}\n", &|_| {}), E::MissingValue { .. }));
+    assert!(matches!(refuse("a.jsonl", b"{\"text\":\"a\"}\n{}\n", &|_| {}), E::Malformed { .. }));
     assert!(matches!(refuse("a", b"x", &|o| o.format = Some(Format::Folder)), E::UnknownFormat { .. }));
     assert!(matches!(refuse("a.jsonl", b"{\"text\":\"a\"}\n{", &|_| {}), E::Malformed { .. }));
     assert!(matches!(refuse("a.jsonl", b"{\"text\":7}", &|_| {}), E::Malformed { .. }));

@@ -48,14 +48,23 @@ pub enum DataError {
     MissingValue { file: PathBuf, place: Place, column: String },
     #[error("{}: {place}: {found} cells where the header has {expected}", file.display())]
     RaggedRow { file: PathBuf, place: Place, found: u64, expected: u64 },
+    /// A cell of texts, labels or images, which know no gaps.
+    #[error("{}: {place}, column `{column}`: the value is missing", file.display())]
+    MissingCell { file: PathBuf, place: Place, column: String },
+    #[error("{}: {place}, column `{column}`: `{content}` is no number: decimals are written with a point", file.display())]
+    DecimalComma { file: PathBuf, place: Place, column: String, content: String },
     #[error("{}: {place}: {cause}", file.display())]
-    Malformed { file: PathBuf, place: Place, cause: String },
+    Malformed { file: PathBuf, place: Place, cause: String, hint: &'static str },
+    #[error("{}: is written in UTF-16, and UTF-8 is read", file.display())]
+    Utf16 { file: PathBuf },
     #[error("{}: cannot be read as Parquet: {cause}", file.display())]
     Parquet { file: PathBuf, cause: String },
     #[error("{}: not UTF-8 at byte {byte} (line {line})", file.display())]
     BadUtf8 { file: PathBuf, byte: u64, line: u64 },
     #[error("{}: {rows} rows for {part}, one sample needs {needed}", file.display())]
     TooShort { file: PathBuf, part: &'static str, rows: usize, needed: usize },
+    #[error("{}: of {rows} rows none is left for training", file.display())]
+    TooFewSamples { file: PathBuf, rows: usize },
     #[error("{}: {tokens} tokens for {part}, one sample needs 2", file.display())]
     TooFewTokens { file: PathBuf, part: &'static str, tokens: usize },
     #[error("{}: {place}: time column `{column}` goes backwards", file.display())]
@@ -125,6 +134,8 @@ impl DataError {
             E::NotNumeric { place, .. }
             | E::NotFinite { place, .. }
             | E::MissingValue { place, .. }
+            | E::MissingCell { place, .. }
+            | E::DecimalComma { place, .. }
             | E::RaggedRow { place, .. }
             | E::Malformed { place, .. }
             | E::Unsorted { place, .. }
@@ -151,6 +162,8 @@ impl DataError {
                 | E::WrongCell { .. }
                 | E::NotNumeric { .. }
                 | E::MissingValue { .. }
+                | E::MissingCell { .. }
+                | E::DecimalComma { .. }
                 | E::NotFinite { .. }
                 | E::UnknownLabel { .. }
                 | E::BadLabel { .. }
@@ -176,15 +189,24 @@ impl DataError {
             DataError::NotNumeric { .. } => {
                 "features must be numbers: correct the cell, or list the feature columns without this one".into()
             }
-            DataError::NotFinite { .. } | DataError::MissingValue { .. } => {
-                "say what to do about gaps with data.gaps = \"forward\", \"mean\" or \"drop\" (series), or leave such rows out with \
-                 data.on_bad_row = \"skip\" (texts)"
+            DataError::NotFinite { .. } => {
+                "correct the cell, or leave it empty and say with data.gaps what becomes of gaps: no value stands for \
+                 an infinite one"
                     .into()
             }
-            DataError::RaggedRow { .. } => "quote cells that contain a comma or a line break".into(),
-            DataError::Malformed { .. } => {
-                "correct that place; JSONL holds one object per line, with numbers as in JSON (no NaN)".into()
+            DataError::MissingValue { .. } => {
+                "say what to do about gaps with data.gaps = \"forward\", \"mean\" or \"drop\"".into()
             }
+            DataError::DecimalComma { .. } => {
+                "write 1.5 for 1,5 in the whole file, or list the feature columns without this one with data.columns"
+                    .into()
+            }
+            DataError::Utf16 { .. } => {
+                "convert the file, for example with `iconv -f UTF-16 -t UTF-8`, or save it as \"CSV UTF-8\"".into()
+            }
+            DataError::TooFewSamples { .. } => "hold out less with data.validation, or use more rows".into(),
+            DataError::RaggedRow { .. } => "quote cells that contain a comma or a line break".into(),
+            DataError::Malformed { hint, .. } => (*hint).into(),
             DataError::Parquet { .. } => {
                 "flat columns of integers, floats, booleans and strings are read; plain, snappy or zstd".into()
             }
@@ -192,7 +214,11 @@ impl DataError {
             DataError::TooShort { .. } => "use a shorter window or horizon, a smaller split, or more rows".into(),
             DataError::TooFewTokens { .. } => "use more text, or another validation fraction".into(),
             DataError::Unsorted { .. } => "sort the file by its time column: the split is by time".into(),
-            DataError::BadLabel { .. } => "labels count from 0; set `classes` to their number, or use words".into(),
+            DataError::BadLabel { .. } => {
+                "the model's number of classes (`classes`, `num_labels`) must be that of the different labels, or more \
+                 than the highest where they count from 0; words are classes, too"
+                    .into()
+            }
             DataError::UnknownLabel { label, known, .. } => match nearest(label, known) {
                 Some(name) => format!("did you mean `{name}`? Classes are those of the training rows"),
                 None => "classes are those of the training rows".into(),
@@ -209,7 +235,7 @@ impl DataError {
                 "name one with data.tokenizer = \"path/to/tokenizer.json\", or put tokenizer.json into the checkpoint"
                     .into()
             }
-            DataError::EmptyText { .. } | DataError::WrongCell { .. } => {
+            DataError::EmptyText { .. } | DataError::MissingCell { .. } | DataError::WrongCell { .. } => {
                 "correct the row, or leave such rows out with data.on_bad_row = \"skip\"".into()
             }
             DataError::Tokenizer { .. } => "give a `tokenizer.json` as written by Hugging Face tokenizers".into(),
@@ -313,6 +339,22 @@ mod tests {
         assert_eq!(edit_distance("close", "Clsoe"), 2);
         assert_eq!(edit_distance("", "abc"), 3);
         assert_eq!(edit_distance("kitten", "sitting"), 3);
+    }
+
+    /// A hint must help those who get it: one about lines of JSON says nothing about a label.
+    #[test]
+    fn hints_are_about_what_was_read() {
+        let (file, place, column) = (|| "a.csv".into(), Place::Line(2), || "x".to_string());
+        let infinite = DataError::NotFinite { file: file(), place, column: column(), value: f64::INFINITY };
+        assert!(infinite.hint().starts_with("correct the cell"), "{}", infinite.hint());
+        let gap = DataError::MissingValue { file: file(), place, column: column() };
+        assert!(gap.hint().contains("data.gaps") && !gap.hint().contains("on_bad_row"));
+        let text = DataError::MissingCell { file: file(), place, column: column() };
+        assert!(text.hint().contains("on_bad_row") && !text.hint().contains("data.gaps"));
+        let few = DataError::TooFewSamples { file: file(), rows: 2 };
+        assert!(few.hint().contains("data.validation") && !few.hint().contains("window"));
+        let other = DataError::Malformed { file: file(), place, cause: "odd".into(), hint: "make it even" };
+        assert_eq!(other.hint(), "make it even");
     }
 
     #[test]

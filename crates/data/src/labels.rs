@@ -3,15 +3,20 @@
 use super::{
     DataError,
     formats::table::{Table, Values},
+    whole::{classes_of, whole, whole_word},
     windows::NO_LABEL,
 };
 use serde::{Deserialize, Serialize};
-use std::ops::Range;
+use std::{
+    collections::{BTreeSet, HashMap},
+    ops::Range,
+};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LabelRule {
-    /// Whole numbers 0..classes, or words: classes are the words of the training rows in sorted order.
+    /// Whole numbers, 0..classes or as many others as there are classes; or words. What is no place is a name: classes
+    /// are those of the training rows in sorted order.
     Column(String),
     /// Classes down, flat, up: the relative change of `column` over the next `horizon` rows against ±`threshold`.
     Return { column: String, horizon: usize, threshold: f64 },
@@ -54,8 +59,7 @@ impl LabelRule {
             (LabelRule::Column(_), Values::Text(words)) => {
                 distinct(words.iter().take(training.end).skip(training.start))
             }
-            (LabelRule::Column(_), Values::Numbers(_)) if expected.is_some() => numbered(expected.unwrap_or(0)),
-            (LabelRule::Column(_), Values::Numbers(labels)) => numbered(highest(&labels[training])),
+            (LabelRule::Column(_), Values::Numbers(labels)) => numbered(&labels[training], expected),
         };
         match expected {
             Some(classes) if names.len() > classes => {
@@ -72,10 +76,12 @@ impl LabelRule {
                 returns(table, self.column(), rows, *horizon, *threshold)
             }
             (LabelRule::Column(column), Values::Numbers(labels)) => {
-                rows.map(|row| whole(table, column, row, labels[row], classes.len())).collect()
+                let known = Known::new(table, column, classes);
+                rows.map(|row| known.number(row, labels[row])).collect()
             }
             (LabelRule::Column(column), Values::Text(words)) => {
-                let label = |(row, word)| known(table, column, row, word, classes);
+                let known = Known::new(table, column, classes);
+                let label = |(row, word)| known.word(row, word);
                 words.iter().enumerate().take(rows.end).skip(rows.start).map(label).collect()
             }
         }
@@ -92,41 +98,84 @@ fn distinct<'a>(words: impl Iterator<Item = &'a str>) -> Vec<String> {
     names
 }
 
-fn numbered(classes: usize) -> Vec<String> {
-    (0..classes).map(|class| class.to_string()).collect()
-}
+/// Labels that are no labels are refused by place, and must not make a list of billions of names before that.
+const MOST_NAMES: usize = 65_536;
 
-/// One more than the highest label. Labels that are no labels are refused later, by place; they must not make a list
-/// of billions of names here.
-fn highest(labels: &[f64]) -> usize {
-    const MOST: f64 = 65_536.0;
-    labels.iter().filter(|label| (0.0..MOST).contains(*label)).fold(0, |most, &label| most.max(label as usize + 1))
-}
-
-fn whole(table: &Table, column: &str, row: usize, label: f64, classes: usize) -> Result<i32, DataError> {
-    if label.is_nan() {
-        return Ok(NO_LABEL);
-    }
-    if label.fract() == 0.0 && label >= 0.0 && label < classes as f64 {
-        return Ok(label as i32);
-    }
-    let (file, place) = (table.file.clone(), table.place(row));
-    Err(DataError::BadLabel { file, place, column: column.into(), label, classes })
-}
-
-fn known(table: &Table, column: &str, row: usize, word: &str, classes: &[String]) -> Result<i32, DataError> {
-    if word.is_empty() {
-        return Ok(NO_LABEL);
-    }
-    classes.binary_search_by(|name| name.as_str().cmp(word)).map(|class| class as i32).map_err(|_| {
-        DataError::UnknownLabel {
-            file: table.file.clone(),
-            place: table.place(row),
-            column: column.into(),
-            label: word.into(),
-            known: classes.to_vec(),
+/// The names of classes that are told by number: places, or what the rows hold.
+fn numbered(labels: &[f64], expected: Option<usize>) -> Vec<String> {
+    let mut found = BTreeSet::new();
+    for label in labels.iter().filter_map(|&label| whole(label)) {
+        found.insert(label);
+        if found.len() > MOST_NAMES {
+            break;
         }
-    })
+    }
+    let classes = expected.unwrap_or(highest(&found));
+    let named: Vec<i64> = match classes_of(&found, classes) {
+        Some(named) => named,
+        None if found.len() > classes => found.into_iter().collect(),
+        None => (0..classes as i64).collect(),
+    };
+    named.iter().map(i64::to_string).collect()
+}
+
+/// One more than the highest label that can be a place.
+fn highest(labels: &BTreeSet<i64>) -> usize {
+    labels.range(..MOST_NAMES as i64).next_back().map_or(0, |&label| usize::try_from(label + 1).unwrap_or(0))
+}
+
+/// The classes of a column, by what its labels call them.
+struct Known<'a> {
+    table: &'a Table,
+    column: &'a str,
+    names: &'a [String],
+    words: HashMap<&'a str, i32>,
+    /// Where every class is called by a number.
+    numbers: Option<HashMap<i64, i32>>,
+}
+
+impl<'a> Known<'a> {
+    fn new(table: &'a Table, column: &'a str, names: &'a [String]) -> Self {
+        let words = names.iter().map(String::as_str).zip(0..).collect();
+        let numbers = names.iter().zip(0..).map(|(name, class)| Some((whole_word(name)?, class))).collect();
+        Known { table, column, names, words, numbers }
+    }
+
+    /// By its number; where classes have words for names, by its place among them.
+    fn number(&self, row: usize, label: f64) -> Result<i32, DataError> {
+        if label.is_nan() {
+            return Ok(NO_LABEL);
+        }
+        let place = || {
+            whole(label).and_then(|at| i32::try_from(at).ok().filter(|&at| at >= 0 && (at as usize) < self.names.len()))
+        };
+        let found = match &self.numbers {
+            Some(numbers) => whole(label).and_then(|label| numbers.get(&label).copied()),
+            None => place(),
+        };
+        found.ok_or_else(|| self.no_class(row, label))
+    }
+
+    fn no_class(&self, row: usize, label: f64) -> DataError {
+        if self.names.first().is_some_and(|name| name != "0") && self.numbers.is_some() {
+            return self.unknown(row, &label.to_string());
+        }
+        let (file, place, column) = (self.table.file.clone(), self.table.place(row), self.column.into());
+        DataError::BadLabel { file, place, column, label, classes: self.names.len() }
+    }
+
+    fn word(&self, row: usize, word: &str) -> Result<i32, DataError> {
+        match self.words.get(word) {
+            Some(&class) => Ok(class),
+            None if word.is_empty() => Ok(NO_LABEL),
+            None => Err(self.unknown(row, word)),
+        }
+    }
+
+    fn unknown(&self, row: usize, label: &str) -> DataError {
+        let (file, place, column) = (self.table.file.clone(), self.table.place(row), self.column.into());
+        DataError::UnknownLabel { file, place, column, label: label.into(), known: self.names.to_vec() }
+    }
 }
 
 fn returns(
@@ -147,7 +196,8 @@ fn returns(
         if !change.is_finite() {
             let (file, place) = (table.file.clone(), table.place(rows.start + row));
             let cause = format!("column `{column}`: no relative change from {now}");
-            return Err(DataError::Malformed { file, place, cause });
+            let hint = "derive the label from a column without zeros, or take such rows out of the file";
+            return Err(DataError::Malformed { file, place, cause, hint });
         }
         Ok(1 + i32::from(change > threshold) - i32::from(change < -threshold))
     };
@@ -179,11 +229,28 @@ mod tests {
         assert_eq!(label(&column(&["0", "2"]), Some(5)).unwrap().0.len(), 5);
     }
 
+    /// −1, 0 and 1 for sell, hold and buy; in another file they mean the same.
+    #[test]
+    fn numbers_that_are_no_places_are_classes_where_there_are_as_many() {
+        let (classes, labels) = label(&column(&["1", "-1", "0", "1"]), Some(3)).unwrap();
+        assert_eq!((classes.join(" ").as_str(), labels), ("-1 0 1", vec![2, 0, 1, 2]));
+        let (classes, labels) = label(&column(&["-1", "1"]), Some(2)).unwrap();
+        assert_eq!((classes.join(" ").as_str(), labels), ("-1 1", vec![0, 1]));
+        let rule = LabelRule::Column("y".into());
+        let later = column(&["1", "1", "0"]);
+        assert_eq!(rule.labels(&later, 0..2, &classes).unwrap(), [1, 1]);
+        assert!(matches!(rule.labels(&later, 2..3, &classes), Err(DataError::UnknownLabel { .. })));
+        let error = label(&column(&["-1", "0", "1"]), Some(2)).unwrap_err();
+        assert!(matches!(&error, DataError::TooManyLabels { names, .. } if names.join(" ") == "-1 0 1"), "{error}");
+        let error = label(&column(&["-1", "1"]), Some(3)).unwrap_err();
+        assert!(matches!(error, DataError::BadLabel { label: -1.0, .. }), "{error}");
+    }
+
     #[test]
     fn bad_labels_are_placed() {
         let error = label(&column(&["0", "3"]), Some(3)).unwrap_err();
         assert!(matches!(error, DataError::BadLabel { place: super::super::Place::Line(3), .. }), "{error}");
-        for bad in ["1.5", "-1", "1e300", "99999999999"] {
+        for bad in ["1.5", "1e300"] {
             assert!(matches!(label(&column(&["0", bad]), None), Err(DataError::BadLabel { .. })), "{bad}");
         }
         assert!(
@@ -204,6 +271,7 @@ mod tests {
         assert_eq!(rule.labels(&table, 0..5, &[]).unwrap(), [1, 0, 0]);
         assert!(rule.labels(&table, 0..2, &[]).unwrap().is_empty());
         let zero = column(&["0", "1", "2"]);
-        assert!(rule.labels(&zero, 0..3, &[]).is_err());
+        let error = rule.labels(&zero, 0..3, &[]).unwrap_err();
+        assert!(error.hint().contains("without zeros"), "{}", error.hint());
     }
 }

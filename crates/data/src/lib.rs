@@ -32,6 +32,7 @@ mod text;
 mod texts;
 mod vocabulary;
 mod weighted;
+mod whole;
 mod windows;
 
 pub use asked::{Asked, Unanswered};
@@ -51,7 +52,7 @@ pub use order::Order;
 pub use report::{ClassReport, CorpusReport, DataReport, FeatureReport, GapReport, SeriesReport, TextsReport};
 pub use series::{AskedWindows, Labels, SeriesData, SeriesOptions, UnansweredWindow, ask_windows, load_series};
 pub use survey::{Survey, SurveyedColumn, survey};
-pub use synthetic::{GrammarOptions, RegimesOptions, WordStyle, grammar, recipes, regimes, sentiment};
+pub use synthetic::{GrammarOptions, REGIMES, RegimesOptions, WordStyle, grammar, recipes, regimes, sentiment};
 pub use synthetic::{SHAPES_END, SHAPES_VOCABULARY, Shapes, ShapesData, ShapesOptions, shapes, shapes_tokenizer};
 pub use texts::{
     CaptionTokenizer, Composition, LabelKind, LabelledData, LabelledOptions, LengthReport, PairedTexts, PairsData,

@@ -428,7 +428,9 @@ fn scale(table: &Table, parts: [Range<usize>; 2], normalizer: &mut Normalizer) -
         let (mean, std) = moments(&column[parts[0].clone()]);
         if !mean.is_finite() || !std.is_finite() {
             let cause = format!("values of column `{}` are too large to normalize", features[feature]);
-            return Err(DataError::Malformed { file: table.file.clone(), place: table.place(parts[0].start), cause });
+            let (file, place) = (table.file.clone(), table.place(parts[0].start));
+            let hint = "scale the column, or list the feature columns without it with data.columns";
+            return Err(DataError::Malformed { file, place, cause, hint });
         }
         (normalizer.mean[feature], normalizer.std[feature]) = (mean, std);
         normalizer.put(table, feature, column, parts[0].clone(), &mut train)?;

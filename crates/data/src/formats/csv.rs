@@ -55,8 +55,10 @@ pub(super) fn separated(separator: u8, file: &Path, opened: File) -> Result<Box<
     let unreadable = |source| DataError::Unreadable { file: file.into(), source };
     records.pass_byte_order_mark().map_err(unreadable)?;
     records.advance().map_err(unreadable)?;
-    let name = |at: usize| String::from_utf8_lossy(records.record.field(at)).trim().to_string();
-    let names: Vec<String> = (0..records.record.len()).map(name).collect();
+    let named: Vec<usize> = (0..records.record.len()).collect();
+    let name = |cell: Cell<'_>| if let Cell::Text(name) = cell { name.trim().to_string() } else { String::new() };
+    let cells = records.dialect.cells(&records.record, &named, records.start)?;
+    let names: Vec<String> = cells.into_iter().map(name).collect();
     if names.iter().all(String::is_empty) {
         return Err(DataError::Empty { file: file.into(), what: "header line" });
     }
@@ -368,6 +370,8 @@ pub(super) mod tests {
     fn bad_utf8_is_placed() {
         let error = read("a.csv", b"x,y\n1,a\n2,\xff\n", None, &["y"]).unwrap_err();
         assert!(matches!(error, DataError::BadUtf8 { byte: 10, line: 3, .. }), "{error}");
+        let named = read("a.csv", b"x,gr\xf6\xdfe\n1,2\n", None, &["x"]).unwrap_err();
+        assert!(matches!(named, DataError::BadUtf8 { byte: 4, line: 1, .. }), "{named}");
         let quoted = read("a.csv", b"x,y\r\n1,a\r\n2,\"\"\"\n\xff\"\r\n", None, &["y"]).unwrap_err();
         assert!(matches!(quoted, DataError::BadUtf8 { byte: 16, line: 4, .. }), "{quoted}");
     }

@@ -161,7 +161,8 @@ impl Elements {
     }
 
     fn malformed(&self, cause: String) -> DataError {
-        DataError::Malformed { file: self.file.clone(), place: Place::Row(self.row.max(1)), cause }
+        let (file, place) = (self.file.clone(), Place::Row(self.row.max(1)));
+        DataError::Malformed { file, place, cause, hint: object::HINT }
     }
 }
 

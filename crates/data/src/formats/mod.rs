@@ -1,7 +1,7 @@
 //! Files of every format, read in one way: as rows of cells with their places, or as columns.
 //!
 //! ```text
-//! file ─► format (said, or by extension, or by how the file begins) ─► reader ─► rows ─► texts, captions, corpus
+//! file ─► format (as said; else by extension and by how the file begins) ─► reader ─► rows ─► texts, captions, corpus
 //!                                                                          └───► table ─► series
 //! ```
 //! A format is a file here that implements [`FileFormat`], and a line in `plimsoll_base::formats`.
@@ -21,6 +21,7 @@ mod text;
 mod tsv;
 mod words;
 
+use crate::images::list::holds_images;
 use crate::{
     DataError,
     formats::table::{Selection, Table},
@@ -105,14 +106,14 @@ impl Wanted {
     pub(crate) const CORPUS: Self = Self { what: "a corpus", holds: &[Holds::Rows, Holds::Document] };
 }
 
-/// Opens `file`, of which the format may be known, and chooses `columns`.
+/// Opens `file`, of which the format may be said, and chooses `columns`.
 pub(crate) fn open(
     file: &Path,
-    format: Option<Format>,
+    said: Option<Format>,
     wanted: Wanted,
     columns: &Columns,
 ) -> Result<Box<dyn RowReader>, DataError> {
-    let (format, opened) = find(file, format, wanted)?;
+    let (format, opened) = find(file, said, wanted)?;
     let mut reader = format.open(file, opened)?;
     let names = Columns::new(reader.names().iter().cloned());
     match columns.names().iter().find(|column| names.find(column, 0).is_none()) {
@@ -128,37 +129,52 @@ pub(crate) fn open(
 ///
 /// # Errors
 /// As loading it would say it.
-pub fn check_columns(file: &Path, format: Format, columns: &[&str]) -> Result<(), DataError> {
+pub fn check_columns(file: &Path, said: Option<Format>, columns: &[&str]) -> Result<(), DataError> {
     let unreadable = |source| DataError::Unreadable { file: file.into(), source };
     let kind = std::fs::metadata(file).map_err(unreadable)?;
-    // A folder of images, or one text, has no columns.
-    if kind.is_dir() || format == Format::Text {
-        return Ok(());
+    match said.or_else(|| Format::of(file)).map(Format::holds) {
+        None | Some(Holds::Images) if kind.is_dir() => images_in(file),
+        Some(Holds::Document) => text_in(file, said),
+        _ => open(file, said, Wanted::TEXTS, &Columns::new(columns.iter().map(ToString::to_string))).map(drop),
     }
-    open(file, Some(format), Wanted::TEXTS, &Columns::new(columns.iter().map(ToString::to_string))).map(drop)
+}
+
+fn images_in(folder: &Path) -> Result<(), DataError> {
+    match holds_images(folder)? {
+        true => Ok(()),
+        false => Err(DataError::Empty { file: folder.into(), what: "images" }),
+    }
+}
+
+fn text_in(file: &Path, said: Option<Format>) -> Result<(), DataError> {
+    let (_, opened) = find(file, said, Wanted::CORPUS)?;
+    match head(file, &opened)?.is_empty() {
+        true => Err(DataError::Empty { file: file.into(), what: "text" }),
+        false => Ok(()),
+    }
 }
 
 /// The file, where it is one text and not rows of them.
-pub(crate) fn document(file: &Path, format: Option<Format>) -> Result<Option<File>, DataError> {
-    let is_text = format.or_else(|| Format::of(file)).is_none_or(|format| format == Format::Text);
+pub(crate) fn document(file: &Path, said: Option<Format>) -> Result<Option<File>, DataError> {
+    let is_text = said.or_else(|| Format::of(file)).is_none_or(|format| format == Format::Text);
     if !is_text {
         return Ok(None);
     }
-    let (_, opened) = find(file, format, Wanted::CORPUS)?;
+    let (_, opened) = find(file, said, Wanted::CORPUS)?;
     Ok(Some(opened))
 }
 
 /// The names of a table's columns, in file order; none where its first row cannot be read.
-pub fn column_names(file: &Path, format: Option<Format>) -> Result<Vec<String>, DataError> {
-    let (format, opened) = find(file, format, Wanted::TEXTS)?;
+pub fn column_names(file: &Path, said: Option<Format>) -> Result<Vec<String>, DataError> {
+    let (format, opened) = find(file, said, Wanted::TEXTS)?;
     Ok(format.open(file, opened)?.names().to_vec())
 }
 
-/// Reads the columns of `file`, of which the format may be known.
-pub(crate) fn table(file: &Path, format: Option<Format>, selection: &Selection) -> Result<Table, DataError> {
-    let (reader, opened) = find(file, format, Wanted::SERIES)?;
+/// Reads the columns of `file`, of which the format may be said.
+pub(crate) fn table(file: &Path, said: Option<Format>, selection: &Selection) -> Result<Table, DataError> {
+    let (reader, opened) = find(file, said, Wanted::SERIES)?;
     let mut table = reader.table(file, opened, selection)?;
-    table.format = format;
+    table.format = said;
     if table.rows == 0 {
         return Err(DataError::Empty { file: file.into(), what: "rows" });
     }
@@ -181,16 +197,29 @@ for_each_format!(readers);
 /// Bytes at the beginning of a file by which formats are told apart.
 const HEAD: u64 = 1 << 16;
 
-fn find(file: &Path, format: Option<Format>, wanted: Wanted) -> Result<(&'static dyn FileFormat, File), DataError> {
+fn find(file: &Path, said: Option<Format>, wanted: Wanted) -> Result<(&'static dyn FileFormat, File), DataError> {
     let unknown = || DataError::UnknownFormat { file: file.into(), wanted: wanted.what, formats: names(wanted) };
-    let known = format.or_else(|| Format::of(file));
+    let known = said.or_else(|| Format::of(file));
     // A text needs no extension.
-    let said = known.or(wanted.holds.contains(&Holds::Document).then_some(Format::Text)).ok_or_else(unknown)?;
-    let usual = reader(said).filter(|_| wanted.holds.contains(&said.holds())).ok_or_else(unknown)?;
+    let known = known.or(wanted.holds.contains(&Holds::Document).then_some(Format::Text)).ok_or_else(unknown)?;
+    let usual = reader(known).filter(|_| wanted.holds.contains(&known.holds())).ok_or_else(unknown)?;
     let opened = open_file(file)?;
     let head = head(file, &opened)?;
-    let disguised = Format::ALL.iter().filter_map(|&other| reader(other)).find(|other| other.recognizes(said, &head));
-    Ok((disguised.unwrap_or(usual), opened))
+    if known != Format::Parquet && is_utf16(&head) {
+        return Err(DataError::Utf16 { file: file.into() });
+    }
+    // What only an extension says may be otherwise; what the user says is not.
+    let disguised =
+        || Format::ALL.iter().filter_map(|&other| reader(other)).find(|other| other.recognizes(known, &head));
+    let reader = if said.is_none() { disguised() } else { None };
+    Ok((reader.unwrap_or(usual), opened))
+}
+
+/// Whether a text begins as UTF-16 does: with its byte-order mark, or with every other byte zero.
+fn is_utf16(head: &[u8]) -> bool {
+    let pairs = &head[..head.len().min(64) / 2 * 2];
+    let zeros = |at: usize| pairs.len() >= 4 && pairs.iter().skip(at).step_by(2).all(|&byte| byte == 0);
+    head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff") || zeros(0) != zeros(1)
 }
 
 /// The formats that can be read, with their extensions.

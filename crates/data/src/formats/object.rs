@@ -34,10 +34,14 @@ pub(super) fn explain(file: &Path, place: Place, offset: u64, object: &[u8], err
         // On a line of its own the parser's line number says nothing.
         _ => {
             let cause = error.to_string().replace(" at line 1 column ", " at column ");
-            DataError::Malformed { file: file.into(), place, cause }
+            DataError::Malformed { file: file.into(), place, cause, hint: HINT }
         }
     }
 }
+
+/// What to do about what is no object.
+pub(super) const HINT: &str =
+    "every row is an object in braces, with numbers as in JSON (no NaN): one a line, or all in an array";
 
 const EXPECTED: &str = "an object with one value per column";
 

@@ -257,10 +257,15 @@ impl Target<'_> {
 
     fn put(&mut self, cell: Result<Option<Cell<'_>>, String>) -> Result<(), DataError> {
         let place = Place::Row(self.row as u64 + 1);
-        let cell = cell.map_err(|cause| DataError::Malformed { file: self.table.file.clone(), place, cause })?;
+        let cell = cell.map_err(|cause| self.malformed(place, cause))?;
         self.table.push(self.index, place, cell.unwrap_or(Cell::Missing))?;
         self.row += 1;
         Ok(())
+    }
+
+    fn malformed(&self, place: Place, cause: String) -> DataError {
+        let hint = "write that column as UTF-8 text or as numbers, or name others";
+        DataError::Malformed { file: self.table.file.clone(), place, cause, hint }
     }
 }
 

@@ -81,6 +81,51 @@ fn a_format_that_is_said_counts_more_than_the_extension() {
     }
 }
 
+/// What only the extension says may be otherwise: another separator, an array of objects. What the user says is not.
+#[test]
+fn a_format_that_is_said_is_not_overruled_by_how_the_file_begins() {
+    for (name, content, said, others) in [
+        ("a.csv", "a;b\n1;2\n", Format::Csv, vec!["a;b"]),
+        ("a.csv", "a\tb\n1\t2\n", Format::Csv, vec!["a\tb"]),
+        ("a.jsonl", "[{\"a\": 1}]\n", Format::Jsonl, vec![]),
+    ] {
+        let (_folder, path) = file(name, content);
+        assert_eq!(column_names(&path, Some(said)).unwrap(), others, "{name}");
+        assert!(column_names(&path, None).unwrap().contains(&"a".to_string()), "{name}");
+    }
+}
+
+#[test]
+fn utf_16_is_told_as_what_it_is() {
+    let utf16 = |order: fn(u16) -> [u8; 2], mark: &str| {
+        format!("{mark}a,b\n1,2\n").encode_utf16().flat_map(order).collect::<Vec<u8>>()
+    };
+    for order in [u16::to_le_bytes, u16::to_be_bytes] {
+        for (name, mark) in [("a.csv", "\u{feff}"), ("a.csv", ""), ("a.jsonl", "\u{feff}"), ("a.tsv", "")] {
+            let error = read(name, utf16(order, mark), &["a"]).unwrap_err();
+            assert!(matches!(error, DataError::Utf16 { .. }) && error.hint().contains("iconv"), "{name}: {error}");
+        }
+    }
+}
+
+/// What would be refused when it is read is said without reading it.
+#[test]
+fn pipes_empty_texts_and_folders_without_images_are_told_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("empty.txt"), "").unwrap();
+    std::fs::create_dir_all(path("photos.v2/cats")).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(path("pipe.txt")).status().unwrap().success());
+    let told = |name: &str, said| check_columns(&path(name), said, &[]).map_err(|error| error.to_string());
+    assert!(told("empty.txt", None).unwrap_err().ends_with("holds no text"));
+    assert!(told("pipe.txt", None).unwrap_err().contains("not a regular file"));
+    assert!(told("photos.v2", Some(Format::Folder)).unwrap_err().ends_with("holds no images"));
+    assert!(told("photos.v2", Some(Format::Csv)).unwrap_err().contains("not a regular file"));
+    std::fs::write(path("photos.v2/cats/a.png"), "").unwrap();
+    std::fs::write(path("empty.txt"), "x").unwrap();
+    assert_eq!((told("photos.v2", Some(Format::Folder)), told("empty.txt", None)), (Ok(()), Ok(())));
+}
+
 #[test]
 fn a_corpus_of_json_lines_may_be_called_txt() {
     for (_folder, path) in disguised("{\"text\": \"ab\"}\n{\"text\": \"cd\"}\n") {

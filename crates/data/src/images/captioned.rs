@@ -260,7 +260,7 @@ impl Part {
             }
             Refused::NoCaption(sample) => match self.table.as_ref().zip(sample.row) {
                 Some((file, place)) => {
-                    DataError::MissingValue { file: file.clone(), place, column: options.caption.clone() }
+                    DataError::MissingCell { file: file.clone(), place, column: options.caption.clone() }
                 }
                 None => DataError::NoCaption { file: sample.image.unwrap_or_default() },
             },

@@ -62,7 +62,7 @@ impl TableColumns<'_> {
         let (image, caption) = (next(self.image), next(self.caption));
         let image = match self.image {
             Some(column) if image.is_empty() => {
-                return Err(DataError::MissingValue { file: file.into(), place, column: column.into() });
+                return Err(DataError::MissingCell { file: file.into(), place, column: column.into() });
             }
             Some(_) => Some(file.parent().unwrap_or(Path::new("")).join(image)),
             None => None,
@@ -111,7 +111,7 @@ const EXTENSIONS: [&str; 6] = ["jpg", "jpeg", "png", "webp", "gif", "bmp"];
 /// folder that an image lies in is its class, put into `template` for `{}`.
 pub(super) fn of_folder(folder: &Path, template: &str) -> Result<Vec<Result<Listed, DataError>>, DataError> {
     let mut images = Vec::new();
-    collect(folder, 0, &mut images)?;
+    collect(folder, 0, usize::MAX, &mut images)?;
     images.sort();
     Ok(images.into_iter().map(|image| captioned(folder, image, template)).collect())
 }
@@ -119,7 +119,8 @@ pub(super) fn of_folder(folder: &Path, template: &str) -> Result<Vec<Result<List
 /// Folders nested deeper are a loop of links.
 const DEEPEST: usize = 16;
 
-fn collect(folder: &Path, depth: usize, images: &mut Vec<PathBuf>) -> Result<(), DataError> {
+/// Finds images until there are `most`.
+fn collect(folder: &Path, depth: usize, most: usize, images: &mut Vec<PathBuf>) -> Result<(), DataError> {
     let unreadable = |source| DataError::Unreadable { file: folder.into(), source };
     if depth > DEEPEST {
         return Err(unreadable(std::io::Error::other(format!("folders are nested more than {DEEPEST} deep"))));
@@ -130,14 +131,23 @@ fn collect(folder: &Path, depth: usize, images: &mut Vec<PathBuf>) -> Result<(),
         if hidden {
             continue;
         }
+        if images.len() >= most {
+            return Ok(());
+        }
         let extension = path.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
         if path.is_dir() {
-            collect(&path, depth + 1, images)?;
+            collect(&path, depth + 1, most, images)?;
         } else if extension.is_some_and(|extension| EXTENSIONS.contains(&extension.as_str())) {
             images.push(path);
         }
     }
     Ok(())
+}
+
+/// Whether there is an image below `folder`.
+pub(crate) fn holds_images(folder: &Path) -> Result<bool, DataError> {
+    let mut images = Vec::new();
+    collect(folder, 0, 1, &mut images).map(|()| !images.is_empty())
 }
 
 /// With its caption; an empty one where nothing says it.

@@ -9,7 +9,7 @@ mod words;
 
 pub use cooking::recipes;
 pub use grammar::{GrammarOptions, grammar};
-pub use regimes::{RegimesOptions, regimes};
+pub use regimes::{REGIMES, RegimesOptions, regimes};
 pub use sentiment::sentiment;
 pub use shapes::{SHAPES_END, SHAPES_VOCABULARY, Shapes, ShapesData, ShapesOptions, shapes, shapes_tokenizer};
 pub use words::WordStyle;

@@ -13,7 +13,8 @@ use crate::report::DataReport;
 use crate::series::{assemble, check};
 use crate::{DataError, Dataset, LabelRule, SeriesData, SeriesOptions, Windows};
 
-const REGIMES: usize = 3;
+/// Classes of the series.
+pub const REGIMES: usize = 3;
 const NAMES: [&str; REGIMES] = ["falling", "calm", "rising"];
 /// Chance that the next row has the same regime: 50 rows on average, about a window.
 const STAY: f64 = 0.98;

@@ -191,7 +191,8 @@ impl Encode {
             None => Ok(()),
             Some(_) => {
                 let cause = "the text spells out the padding token, which the model cannot read as a word".into();
-                Err(DataError::Malformed { file: file.into(), place, cause })
+                let hint = "take the token out of the text, or leave such rows out with data.on_bad_row = \"skip\"";
+                Err(DataError::Malformed { file: file.into(), place, cause, hint })
             }
         }
     }
@@ -270,8 +271,7 @@ pub(crate) fn assemble_labelled(
         }
     };
     if train.is_empty() {
-        let (file, part) = (options.train.clone(), "training");
-        return Err(DataError::TooShort { file, part, rows: reading.rows, needed: 2 });
+        return Err(DataError::TooFewSamples { file: options.train.clone(), rows: reading.rows });
     }
     let report = report(options, &tokenizer, &classes, [&train, &validation], reading, truncated, best_accuracy)?;
     Ok(LabelledData { train, validation, classes, tokenizer, best_accuracy, report: DataReport::Texts(report) })

@@ -104,6 +104,7 @@ fn unusable_rows_are_named_by_line_and_column() {
     assert!(
         message(&row("{\"text\": \"a\", \"label\": \"x\"}"), |_| {}).contains("3 different labels (`neg`, `pos`, `x`)")
     );
+    assert!(message(TWO, |o| o.validation_fraction = 0.9).ends_with("of 2 rows none is left for training"));
     assert!(message(TWO, |o| o.text = "txt".into()).contains("no column `txt`"));
     assert!(message(TWO, |o| o.vocab = 5).contains("token `b` has id 5"));
     assert!(message(TWO, |o| o.max_length = 2).contains("special tokens"));

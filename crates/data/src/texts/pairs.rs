@@ -265,8 +265,7 @@ pub(crate) fn assemble_pairs(
         }
     };
     if train.is_empty() {
-        let (file, part) = (options.train.clone(), "training");
-        return Err(DataError::TooShort { file, part, rows: reading.rows, needed: 2 });
+        return Err(DataError::TooFewSamples { file: options.train.clone(), rows: reading.rows });
     }
     let report = report(options, &tokenizer, [&train, &validation], reading, truncated)?;
     Ok(PairsData { train, validation, tokenizer, report: DataReport::Texts(report) })

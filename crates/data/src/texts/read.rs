@@ -148,7 +148,7 @@ pub(super) fn text_of<'a>(file: &Path, place: Place, column: &str, cell: Cell<'a
         Cell::Text(text) => Ok(text),
         Cell::Number(number) => Ok(Cow::Owned(number.to_string())),
         Cell::Exact(number) => Ok(Cow::Owned(number.to_string())),
-        Cell::Missing => Err(DataError::MissingValue { file, place, column }),
+        Cell::Missing => Err(DataError::MissingCell { file, place, column }),
         other => Err(DataError::WrongCell { file, place, column, found: other.kind(), wanted: "a text".into() }),
     }
 }

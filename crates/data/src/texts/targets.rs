@@ -1,7 +1,14 @@
 //! Labels of texts: one class, several at once, or numbers.
 
-use crate::{DataError, Place, formats::Cell};
-use std::{collections::HashMap, path::Path};
+use crate::{
+    DataError, Place,
+    formats::Cell,
+    whole::{classes_of, whole_word},
+};
+use std::{
+    collections::{BTreeSet, HashMap},
+    path::Path,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LabelKind {
@@ -62,7 +69,7 @@ impl At<'_> {
     fn wrong(&self, column: usize, cell: &Cell<'_>, wanted: &str) -> DataError {
         let (file, place, column) = (self.file.into(), self.place, self.columns[column].clone());
         match cell {
-            Cell::Missing => DataError::MissingValue { file, place, column },
+            Cell::Missing => DataError::MissingCell { file, place, column },
             _ => DataError::WrongCell { file, place, column, found: cell.kind(), wanted: wanted.into() },
         }
     }
@@ -79,7 +86,8 @@ impl At<'_> {
             return Ok(number);
         }
         let (file, place, column) = (self.file.into(), self.place, self.columns[column].clone());
-        Err(DataError::NotFinite { file, place, column, value: number })
+        let found = if number.is_nan() { "NaN" } else { "an infinite number" };
+        Err(DataError::WrongCell { file, place, column, found, wanted: "a finite number".into() })
     }
 
     /// Reads the label cells of a row; `cells` are those of `columns`.
@@ -115,6 +123,8 @@ pub(super) struct LabelSet {
     met: Vec<Place>,
     /// New words may still become classes.
     open: bool,
+    /// Some class is called by a number: then numbers are names, and none is a place.
+    by_number: bool,
     /// What the model calls its classes already.
     known: Option<Vec<String>>,
     targets: Targets,
@@ -129,8 +139,9 @@ impl LabelSet {
         };
         let open = names.is_none();
         let names = names.unwrap_or_default().to_vec();
+        let by_number = names.iter().any(|name| whole_word(name).is_some());
         let index = names.iter().cloned().zip(0..).collect();
-        LabelSet { kind, outputs, names, index, met: Vec::new(), open, known: None, targets }
+        LabelSet { kind, outputs, names, index, met: Vec::new(), open, by_number, known: None, targets }
     }
 
     /// With the names that a model has for its classes already: where all labels of the file are among them, they stand
@@ -178,12 +189,17 @@ impl LabelSet {
 
     fn push_numbers(&mut self, numbers: &[f64], at: &At<'_>) -> Result<(), DataError> {
         let Targets::Values { width, values } = &mut self.targets else { return Ok(()) };
-        let malformed = |cause| DataError::Malformed { file: at.file.into(), place: at.place, cause };
+        let malformed = |cause, hint| DataError::Malformed { file: at.file.into(), place: at.place, cause, hint };
         if numbers.len() != *width {
-            return Err(malformed(format!("{} labels where the model has {width} outputs", numbers.len())));
+            let cause = format!("{} labels where the model has {width} outputs", numbers.len());
+            return Err(malformed(
+                cause,
+                "give every row one number for each output, and set model.num_labels to that",
+            ));
         }
         if let Some(odd) = numbers.iter().find(|x| self.kind == LabelKind::Multi && !(0.0..=1.0).contains(*x)) {
-            return Err(malformed(format!("label {odd} is not between 0 and 1")));
+            let hint = "write the labels that a row has as words, or 0 and 1 for each of them";
+            return Err(malformed(format!("label {odd} is not between 0 and 1"), hint));
         }
         values.extend(numbers.iter().map(|&x| x as f32));
         Ok(())
@@ -201,12 +217,16 @@ impl LabelSet {
             self.index.insert(word.into(), class);
             return Ok(class);
         }
-        if let Ok(number) = word.parse::<f64>() {
-            return self.numbered(number, at);
+        match word.parse::<f64>() {
+            Ok(number) => self.numbered(number, at),
+            Err(_) => Err(self.unknown(word, at)),
         }
+    }
+
+    fn unknown(&self, word: &str, at: &At<'_>) -> DataError {
         let known = self.names.clone();
         let (file, place, column) = (at.file.into(), at.place, at.columns.first().cloned().unwrap_or_default());
-        Err(DataError::UnknownLabel { file, place, column, label: word.into(), known })
+        DataError::UnknownLabel { file, place, column, label: word.into(), known }
     }
 
     /// A class by its number. Numbers and words in one column are all words.
@@ -214,6 +234,9 @@ impl LabelSet {
         let is_whole = number.fract() == 0.0;
         if is_whole && (self.open || self.index.contains_key(&number.to_string())) {
             return self.class_of(&number.to_string(), at);
+        }
+        if self.by_number && !self.open {
+            return Err(self.unknown(&number.to_string(), at));
         }
         let classes = if self.names.is_empty() || self.open { self.outputs } else { self.names.len() };
         if is_whole && number >= 0.0 && number < classes as f64 {
@@ -224,7 +247,7 @@ impl LabelSet {
     }
 
     /// The labels of all rows and the names of the classes; words found in the file are sorted, and whole numbers are
-    /// the classes they name. `columns` are those that hold the labels.
+    /// places of classes, or their names ([`classes_of`]). `columns` are those that hold the labels.
     pub(super) fn finish(mut self, file: &Path, columns: &[String]) -> Result<(Targets, Vec<String>), DataError> {
         if self.open {
             self.settle(file, columns)?;
@@ -246,35 +269,49 @@ impl LabelSet {
             self.renumber(&classes);
             return Ok(());
         }
-        let whole: Option<Vec<u32>> = self.names.iter().map(|name| name.parse().ok()).collect();
-        let new = match whole {
-            Some(classes) if self.kind == LabelKind::Single => {
-                let (highest, place) = (classes.iter().zip(&self.met).max_by_key(|(class, _)| **class))
-                    .map_or((0, Place::Row(1)), |(class, place)| (*class, *place));
-                // More labels than classes are refused with all their names.
-                if highest as usize >= self.outputs && self.names.len() <= self.outputs {
-                    let (file, column) = (file.into(), columns.first().cloned().unwrap_or_default());
-                    let (label, classes) = (f64::from(highest), self.outputs);
-                    return Err(DataError::BadLabel { file, place, column, label, classes });
-                }
-                if highest as usize >= self.outputs {
-                    self.names.sort_by_key(|name| name.parse::<u32>().unwrap_or(u32::MAX));
-                    return Ok(());
-                }
-                self.names = self.numbered_names();
-                classes
-            }
+        let numbers: Option<Vec<i64>> = self.names.iter().map(|name| whole_word(name)).collect();
+        match numbers {
+            Some(numbers) if self.kind == LabelKind::Single => self.settle_numbers(&numbers, file, columns),
             _ => {
-                let mut sorted = self.names.clone();
-                sorted.sort_unstable();
-                let rank = |name: &String| sorted.binary_search(name).map_or(0, |at| at as u32);
-                let ranks = self.names.iter().map(rank).collect();
-                self.names = sorted;
-                ranks
+                self.settle_words();
+                Ok(())
             }
+        }
+    }
+
+    /// Classes in the order of their words.
+    fn settle_words(&mut self) {
+        let mut sorted = self.names.clone();
+        sorted.sort_unstable();
+        let rank = |name: &String| sorted.binary_search(name).map_or(0, |at| at as u32);
+        let ranks: Vec<u32> = self.names.iter().map(rank).collect();
+        self.names = sorted;
+        self.renumber(&ranks);
+    }
+
+    /// Classes in the order of their numbers, of which each name has one.
+    fn settle_numbers(&mut self, numbers: &[i64], file: &Path, columns: &[String]) -> Result<(), DataError> {
+        let found: BTreeSet<i64> = numbers.iter().copied().collect();
+        let Some(classes) = classes_of(&found, self.outputs) else {
+            return Err(self.no_classes(&found, numbers, file, columns));
         };
-        self.renumber(&new);
+        let ranks: Vec<u32> = numbers.iter().map(|n| classes.binary_search(n).map_or(0, |at| at as u32)).collect();
+        let are_places = classes.first() == Some(&0) && classes.last() == Some(&(self.outputs as i64 - 1));
+        self.names = if are_places { self.numbered_names() } else { in_words(classes) };
+        self.renumber(&ranks);
         Ok(())
+    }
+
+    /// More labels than classes are refused with all their names, other ones with the first that is no place.
+    fn no_classes(&self, found: &BTreeSet<i64>, numbers: &[i64], file: &Path, columns: &[String]) -> DataError {
+        let (file, column, classes) = (file.into(), columns.first().cloned().unwrap_or_default(), self.outputs);
+        if found.len() > classes {
+            return DataError::TooManyLabels { file, column, names: in_words(found.iter().copied()), classes };
+        }
+        let is_place = |label: &i64| usize::try_from(*label).is_ok_and(|label| label < classes);
+        let odd = numbers.iter().zip(&self.met).find(|(label, _)| !is_place(label));
+        let (label, place) = odd.map_or((0, Place::Row(1)), |(label, place)| (*label, *place));
+        DataError::BadLabel { file, place, column, label: label as f64, classes }
     }
 
     /// The classes of the words in the file, if the model knows them all by name.
@@ -285,7 +322,10 @@ impl LabelSet {
 
     /// Classes that the file tells by number.
     fn numbered_names(&self) -> Vec<String> {
-        self.known.clone().filter(|known| known.len() == self.outputs).unwrap_or_else(|| numbers(self.outputs))
+        self.known
+            .clone()
+            .filter(|known| known.len() == self.outputs)
+            .unwrap_or_else(|| in_words(0..self.outputs as i64))
     }
 
     fn renumber(&mut self, new: &[u32]) {
@@ -307,8 +347,8 @@ impl LabelSet {
     }
 }
 
-fn numbers(count: usize) -> Vec<String> {
-    (0..count).map(|class| class.to_string()).collect()
+fn in_words(numbers: impl IntoIterator<Item = i64>) -> Vec<String> {
+    numbers.into_iter().map(|number| number.to_string()).collect()
 }
 
 #[cfg(test)]
@@ -357,6 +397,40 @@ mod tests {
         assert_eq!(classes(targets), [1], "a name that is a number counts as a name");
     }
 
+    /// Stars from 1 to 5, −1 and 1: as many numbers as classes are the classes, in order, and their own names.
+    #[test]
+    fn numbers_that_are_no_places_are_classes_where_there_are_as_many() {
+        let stars = |cells: &[&'static str]| cells.iter().map(|cell| vec![word(cell)]).collect::<Vec<_>>();
+        let (targets, names) = resolve(LabelKind::Single, 5, None, &stars(&["5", "1", "3", "2", "4.0", "4"])).unwrap();
+        assert_eq!(
+            (classes(targets), names),
+            (vec![4, 0, 2, 1, 3, 3], ["1", "2", "3", "4", "5"].map(String::from).into())
+        );
+        let signs = [-1.0, 1.0, -1.0].map(|sign| vec![Cell::Number(sign)]);
+        let (targets, names) = resolve(LabelKind::Single, 2, None, &signs).unwrap();
+        assert_eq!((classes(targets), names), (vec![0, 1, 0], vec!["-1".to_string(), "1".into()]));
+        let (targets, _) = resolve(LabelKind::Single, 11, None, &stars(&["9", "10"])).unwrap();
+        assert_eq!(classes(targets), [9, 10], "below the number of classes they are places");
+        let error = resolve(LabelKind::Single, 4, None, &stars(&["5", "1", "3", "2", "4"])).unwrap_err();
+        assert!(error.hint().ends_with("to 5") && error.to_string().contains("5 different labels"), "{error}");
+        let error = resolve(LabelKind::Single, 3, None, &stars(&["1", "-1"])).unwrap_err();
+        assert!(matches!(error, DataError::BadLabel { label: -1.0, place: Place::Line(3), .. }), "{error}");
+    }
+
+    /// What a validation file says is meant by the names of the training file.
+    #[test]
+    fn a_number_that_is_no_name_among_numbers_is_unknown() {
+        let named =
+            |cell: Cell<'static>| resolve(LabelKind::Single, 5, Some(&["1", "2", "3", "4", "5"]), &[vec![cell]]);
+        for five in [Cell::Number(5.0), word("5"), word("5.0")] {
+            assert_eq!(classes(named(five).unwrap().0), [4]);
+        }
+        for other in [Cell::Number(0.0), word("0"), word("6"), word("0.5")] {
+            let error = named(other).unwrap_err();
+            assert!(matches!(error, DataError::UnknownLabel { .. }), "{error}");
+        }
+    }
+
     #[test]
     fn a_model_that_has_names_for_its_classes_keeps_their_order() {
         let known: Vec<String> = ["positive", "neutral", "negative"].map(String::from).into();
@@ -394,7 +468,8 @@ mod tests {
         let high = resolve(LabelKind::Single, 2, None, &[vec![Cell::Number(7.0)]]).unwrap_err();
         assert!(matches!(high, DataError::BadLabel { classes: 2, .. }), "{high}");
         let none = resolve(LabelKind::Single, 2, None, &[vec![Cell::Missing]]).unwrap_err();
-        assert!(matches!(none, DataError::MissingValue { .. }), "{none}");
+        assert!(matches!(none, DataError::MissingCell { .. }), "{none}");
+        assert!(none.hint().contains("data.on_bad_row") && !none.hint().contains("data.gaps"), "{}", none.hint());
     }
 
     #[test]

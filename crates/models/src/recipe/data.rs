@@ -59,8 +59,9 @@ pub enum Source {
     File {
         /// The file, or a folder of images.
         train: PathBuf,
-        /// What is in it.
-        format: Format,
+        /// What the recipe says is in it; `None`: the file tells it, by its extension and how it begins.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        format: Option<Format>,
     },
     /// Made by code.
     Synthetic {
@@ -270,11 +271,11 @@ impl Data {
 }
 
 impl Source {
-    /// The format of `file`, which is read as the training data is; `None` where nothing says it.
+    /// What is said of the format of `file`, which is read as the training data is; `None` where it tells it itself.
     pub fn format_of(&self, file: &Path) -> Option<Format> {
         match self {
-            Self::File { train, format } => Format::beside(file, train, Some(*format)),
-            Self::Synthetic { .. } => Format::of(file),
+            Self::File { train, format } => Format::beside(file, train, *format),
+            Self::Synthetic { .. } => None,
         }
     }
 
@@ -306,8 +307,12 @@ impl Source {
         }
         section.declare("format", KeyKind::choice::<Format>);
         let readable = readable(task);
-        let format = match section.get("format") {
-            Some(node) => section.choice_of("format", node, &[])?,
+        let said = match section.get("format") {
+            Some(node) => Some(section.choice_of("format", node, &[])?),
+            None => None,
+        };
+        let format = match said {
+            Some(format) => format,
             None if task == Task::Contrastive && train.extension().is_none() => Format::Folder,
             None => by_extension(section, &train, readable)?,
         };
@@ -317,7 +322,7 @@ impl Source {
             let hint = format!("it reads {}", names.join(", "));
             section.refuse(at, format!("task `{task}` cannot read {format}"), hint);
         }
-        Some(Self::File { train, format })
+        Some(Self::File { train, format: said })
     }
 
     fn synthetic(section: &Section<'_>, task: Task, name: Synthetic) -> Option<Self> {

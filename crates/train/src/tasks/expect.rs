@@ -44,8 +44,8 @@ impl Look {
 /// Looks at the data where that is cheap.
 pub fn look_at_data(recipe: &Recipe) -> Look {
     let task = task(recipe);
-    if let Some(known) = task.expected() {
-        return Look::Known(known);
+    if let Some(expected) = task.expected() {
+        return expected.map_or_else(Look::Broken, Look::Known);
     }
     let cheap = match &recipe.data.source {
         Source::Synthetic { name: Synthetic::Grammar, samples, .. } => *samples as u64 <= CHEAP_BYTES,
@@ -79,11 +79,10 @@ fn look_at_some(recipe: &Recipe, all: usize) -> Look {
 
 /// What would be refused at once is said now: a file that is not there, a column that it does not have.
 fn look_at_beginning(recipe: &Recipe) -> Result<(), DataError> {
-    let Source::File { train, format } = &recipe.data.source else { return Ok(()) };
+    let Source::File { train, .. } = &recipe.data.source else { return Ok(()) };
     let held_out = if let Validation::File(file) = &recipe.data.validation { Some(file) } else { None };
     for file in [Some(train), held_out].into_iter().flatten() {
-        let format = recipe.data.source.format_of(file).unwrap_or(*format);
-        check_columns(&recipe.resolve_path(file), format, &recipe.data.columns())?;
+        check_columns(&recipe.resolve_path(file), recipe.data.source.format_of(file), &recipe.data.columns())?;
     }
     Ok(())
 }
@@ -243,5 +242,24 @@ mod tests {
             assert_eq!(expected.resident_bytes, loaded.train.resident_bytes() + validation);
             assert_eq!(task(&recipe).fields().unwrap(), loaded.train.fields());
         }
+    }
+    /// A plan must not say that a run fits which ends before its first step.
+    #[test]
+    fn series_made_by_code_that_the_model_cannot_take_are_told() {
+        let series = |classes: usize, samples: usize| {
+            recipe(&format!(
+                "[model]\nfamily = \"hybrid-cnn-lstm\"\nfeatures = 3\nwindow = 10\nchannels = [4]\nhidden = 4\nheads = 2\n\
+                 classes = {classes}\n[data]\nsource = \"synthetic:regimes\"\nsamples = {samples}\n\
+                 [train]\neffective_batch = 8\n"
+            ))
+        };
+        for (classes, samples) in [(2, 300), (3, 9), (3, 40), (3, 300), (4, 300)] {
+            let recipe = series(classes, samples);
+            let (told, loaded) = (look_at_data(&recipe).problem(), load_data(&recipe));
+            let refused = loaded.err().map(|error| error.message());
+            assert_eq!(told.is_some(), refused.is_some(), "{classes} classes, {samples} rows: {told:?}, {refused:?}");
+        }
+        let told = look_at_data(&series(2, 300)).problem().unwrap();
+        assert!(told.contains("3 classes, the model is built for 3 and 2"), "{told}");
     }
 }

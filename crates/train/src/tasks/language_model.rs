@@ -96,7 +96,7 @@ impl LanguageModel<'_> {
             }
             Source::Synthetic { name, .. } => wrong_source(*name, "synthetic:grammar"),
             Source::File { train, format } => Ok(data::load_corpus(&CorpusOptions {
-                format: Some(*format),
+                format: *format,
                 validation: validation_file(self.recipe),
                 validation_fraction,
                 text_field: self.keys.text_field.clone(),

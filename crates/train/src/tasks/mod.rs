@@ -34,8 +34,8 @@ pub trait Task {
     /// The fields of one sample, before any is read.
     fn fields(&self) -> Result<Vec<FieldSpec>, RunError>;
 
-    /// What the recipe alone says about its data; `None` where samples have to be looked at.
-    fn expected(&self) -> Option<ExpectedData> {
+    /// What the recipe alone says about its data, or why it cannot be used; `None` where samples have to be looked at.
+    fn expected(&self) -> Option<Result<ExpectedData, RunError>> {
         None
     }
 

@@ -7,9 +7,10 @@ use crate::RunError;
 use crate::loaded::{Extras, LoadedData};
 use crate::scoring::{Answer, Prediction};
 use plimsoll_base::batching::Gaps;
+use plimsoll_base::names::Named;
 use plimsoll_data::{
-    self as data, FieldSpec, LabelRule, MostNumbers, Normalizer, RegimesOptions, SeriesData, SeriesOptions, Windows,
-    ask_windows, window_count,
+    self as data, DataError, FieldSpec, LabelRule, MostNumbers, Normalizer, RegimesOptions, SeriesData, SeriesOptions,
+    Windows, ask_windows, window_count,
 };
 use plimsoll_models::families::Input;
 use plimsoll_models::recipe::{self, Label, Recipe, Source, Synthetic, Validation};
@@ -39,7 +40,7 @@ impl Task for Series<'_> {
     fn load(&self) -> Result<LoadedData, RunError> {
         let sizes = self.sizes()?;
         let data = self.read(&sizes)?;
-        sizes.check(&data.normalizer)?;
+        sizes.check(data.normalizer.width(), data.normalizer.classes.len())?;
         Ok(LoadedData {
             train: Arc::new(data.train),
             validation: optional(data.validation),
@@ -56,13 +57,16 @@ impl Task for Series<'_> {
     }
 
     /// Regimes are as many as the recipe says.
-    fn expected(&self) -> Option<ExpectedData> {
+    fn expected(&self) -> Option<Result<ExpectedData, RunError>> {
         let Source::Synthetic { name: Synthetic::Regimes, samples, .. } = self.recipe.data.source else { return None };
         let Validation::Fraction(fraction) = self.recipe.data.validation else { return None };
-        let Sizes { window, features, .. } = self.sizes().ok()?;
+        let sizes = self.sizes().ok()?;
+        let resident_bytes = samples.checked_mul(sizes.features + 1)?.checked_mul(4)?;
         let held_out = (samples as f64 * fraction).round() as usize;
-        let train_samples = window_count(samples.saturating_sub(held_out), window, self.keys.stride);
-        Some(ExpectedData { train_samples, resident_bytes: samples.checked_mul(features + 1)?.checked_mul(4)? })
+        let train_samples = window_count(samples.saturating_sub(held_out), sizes.window, self.keys.stride);
+        let fits = sizes.check_rows(samples - held_out.min(samples), held_out);
+        let fits = fits.and_then(|()| sizes.check(sizes.features, data::REGIMES));
+        Some(fits.map(|()| ExpectedData { train_samples, resident_bytes }))
     }
 
     fn predict(&self, asked: &Question<'_>, model: &mut dyn Trained, each: Each<'_>) -> Result<(), RunError> {
@@ -120,7 +124,7 @@ impl Series<'_> {
             }
             Source::Synthetic { name, .. } => wrong_source(*name, "synthetic:regimes"),
             Source::File { train, format } => Ok(data::load_series(&SeriesOptions {
-                format: Some(*format),
+                format: *format,
                 validation: validation_file(self.recipe),
                 features: self.keys.columns.clone().unwrap_or_default(),
                 time: self.keys.time.clone(),
@@ -154,7 +158,9 @@ impl Series<'_> {
         }
         let text = fs::read(&path).map_err(RunError::io(&path))?;
         let normalizer: Normalizer = serde_json::from_slice(&text).map_err(|e| damaged(&path, &e.to_string()))?;
-        match self.sizes()?.suits(&normalizer) && normalizer.window == self.sizes()?.window {
+        match self.sizes()?.suits(normalizer.width(), normalizer.classes.len())
+            && normalizer.window == self.sizes()?.window
+        {
             true => Ok(normalizer),
             false => Err(damaged(&path, "its sizes are not those of the model")),
         }
@@ -162,13 +168,25 @@ impl Series<'_> {
 }
 
 impl Sizes {
-    fn suits(&self, normalizer: &Normalizer) -> bool {
-        normalizer.width() == self.features && normalizer.classes.len() <= self.classes
+    fn suits(&self, width: usize, classes: usize) -> bool {
+        width == self.features && classes <= self.classes
     }
 
-    fn check(&self, normalizer: &Normalizer) -> Result<(), RunError> {
-        let (width, classes) = (normalizer.width(), normalizer.classes.len());
-        match self.suits(normalizer) {
+    /// Both parts of a series made by code must hold a window.
+    fn check_rows(&self, training: usize, held_out: usize) -> Result<(), RunError> {
+        let too_short = |part, rows| {
+            let file = Synthetic::Regimes.name().into();
+            Err(DataError::TooShort { file, part, rows, needed: self.window }.into())
+        };
+        match (training, held_out) {
+            (rows, _) if rows < self.window => too_short("training", rows),
+            (_, rows) if rows > 0 && rows < self.window => too_short("validation", rows),
+            _ => Ok(()),
+        }
+    }
+
+    fn check(&self, width: usize, classes: usize) -> Result<(), RunError> {
+        match self.suits(width, classes) {
             true => Ok(()),
             false => refused(
                 format!(

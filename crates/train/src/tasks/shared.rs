@@ -116,10 +116,10 @@ pub(super) fn composition(recipe: &Recipe) -> Composition {
     Composition { batch: recipe.train.effective_batch, seed: recipe.train.seed, batching: recipe.data.batching() }
 }
 
-/// The training file and its format; neither for data made by code.
+/// The training file and what is said of its format; neither for data made by code.
 pub(super) fn file(recipe: &Recipe) -> (PathBuf, Option<Format>) {
     match &recipe.data.source {
-        Source::File { train, format } => (recipe.resolve_path(train), Some(*format)),
+        Source::File { train, format } => (recipe.resolve_path(train), *format),
         Source::Synthetic { .. } => (PathBuf::new(), None),
     }
 }

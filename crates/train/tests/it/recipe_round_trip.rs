@@ -82,7 +82,7 @@ fn series_data(model: &HybridCnnLstm) -> BoxedStrategy<(Source, DataKind)> {
     let file = file.prop_map(move |(train, format, label, listed, time, stride, gaps)| {
         let columns = listed.then(|| columns.clone());
         let series = Series { columns, time, label: Some(label), stride, gaps };
-        (Source::File { train: train.into(), format }, DataKind::Series(series))
+        (Source::File { train: train.into(), format: Some(format) }, DataKind::Series(series))
     });
     let made = (1usize..100_000, 0..=i64::MAX as u64, 1usize..100).prop_map(|(samples, seed, stride)| {
         let series = Series { columns: None, time: None, label: None, stride, gaps: Gaps::Error };
@@ -93,7 +93,7 @@ fn series_data(model: &HybridCnnLstm) -> BoxedStrategy<(Source, DataKind)> {
 
 fn text_data(model: &MuSota) -> BoxedStrategy<(Source, DataKind)> {
     let file = (text(), select(Format::holding(&[Holds::Rows, Holds::Document]).collect::<Vec<_>>()))
-        .prop_map(|(train, format)| Source::File { train: train.into(), format });
+        .prop_map(|(train, format)| Source::File { train: train.into(), format: Some(format) });
     let made = (1usize..100_000, 0u64..100).prop_map(|(samples, seed)| Source::Synthetic {
         name: Synthetic::Grammar,
         samples,

@@ -51,7 +51,7 @@ fn defaults_are_those_of_the_kind() {
     assert_eq!((pairs.max_length, pairs.max_target_length, pairs.batching.buckets), (512, 128, Buckets::Auto));
     let recipe = parse(CLIP, "train = \"folder\"").unwrap();
     assert_eq!(recipe.data.batching(), Batching::EQUAL);
-    assert!(matches!(recipe.data.source, Source::File { format: Format::Folder, .. }));
+    assert!(matches!(recipe.data.source, Source::File { format: None, .. }), "nothing is said: it is a folder");
     let DataKind::Captions(captions) = recipe.data.kind else { panic!("captions") };
     assert_eq!(captions.max_length, 77);
 }
