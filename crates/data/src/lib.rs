@@ -51,7 +51,7 @@ pub use normalizer::Normalizer;
 pub use order::Order;
 pub use report::{ClassReport, CorpusReport, DataReport, FeatureReport, GapReport, SeriesReport, TextsReport};
 pub use series::{AskedWindows, Labels, SeriesData, SeriesOptions, UnansweredWindow, ask_windows, load_series};
-pub use survey::{Survey, SurveyedColumn, survey};
+pub use survey::{Commas, Lists, Survey, SurveyedColumn, Values, survey};
 pub use synthetic::{GrammarOptions, REGIMES, RegimesOptions, WordStyle, grammar, recipes, regimes, sentiment};
 pub use synthetic::{SHAPES_END, SHAPES_VOCABULARY, Shapes, ShapesData, ShapesOptions, shapes, shapes_tokenizer};
 pub use texts::{

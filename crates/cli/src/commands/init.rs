@@ -1,17 +1,25 @@
 //! `plimsoll init`: looks at a data file or a checkpoint and writes a commented recipe that `plimsoll plan` accepts.
 
 mod ask;
+mod check;
+mod fitted;
 mod look;
 mod propose;
+mod series;
+mod setting;
+mod target;
+mod texts;
 mod write;
 
 use super::presets::family;
 use crate::failure::Failure;
 use crate::printer::{self, say};
 use clap::Args;
+use plimsoll_base::formats::Format;
+use plimsoll_base::names::{Named, nearest};
 use plimsoll_models::families::family_in;
 use plimsoll_models::hf::{Config, HfError};
-use plimsoll_models::recipe::{Draft, FamilyName};
+use plimsoll_models::recipe::FamilyName;
 use serde::Serialize;
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -19,9 +27,12 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args, Clone)]
 pub(crate) struct Arguments {
-    /// What to learn from: csv, jsonl, parquet, text, or a folder of images
+    /// What to learn from: a table (csv between commas, semicolons or tabs; json, jsonl, parquet), a text, or a folder of images
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
+    /// What the file is, where neither its extension nor how it begins says it
+    #[arg(long, value_name = "NAME", value_parser = format, requires = "data")]
+    format: Option<Format>,
     /// A Hugging Face folder (config.json, model.safetensors) to start from
     #[arg(long, value_name = "DIR")]
     checkpoint: Option<PathBuf>,
@@ -42,17 +53,18 @@ struct InitJson<'a> {
     recipe: &'a Path,
     family: FamilyName,
     task: String,
+    /// What the user should know besides.
+    notes: &'a [String],
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let arguments = if arguments.says_nothing() { &ask::questions(arguments)? } else { arguments };
     refuse_existing(&arguments.out)?;
-    let seen = arguments.data.as_deref().map(look::at).transpose()?;
+    let seen = arguments.data.as_deref().map(|path| look::at(path, arguments.format)).transpose()?;
     let family = arguments.family(seen.as_ref())?;
     let proposal = propose::propose(arguments, family, seen.as_ref())?;
     let text = write::text(&proposal)?;
-    // What is written must be what `plan` accepts.
-    Draft::of_text(&text, &arguments.out.display().to_string()).with(&[])?;
+    check::accepted(arguments, &text)?;
     write_new(&arguments.out, &text)?;
     show(arguments, family, &proposal)
 }
@@ -72,6 +84,14 @@ impl Arguments {
     }
 }
 
+/// A format by its name in recipes.
+fn format(text: &str) -> Result<Format, String> {
+    Format::from_name(text).ok_or_else(|| {
+        let near = nearest(text, Format::names()).map_or(String::new(), |name| format!("did you mean `{name}`? "));
+        format!("{near}formats: {}", Format::names().collect::<Vec<_>>().join(", "))
+    })
+}
+
 fn refused(error: HfError) -> Failure {
     let (message, hint) = error.cause_and_hint();
     Failure::bad_input(message, hint)
@@ -80,7 +100,8 @@ fn refused(error: HfError) -> Failure {
 fn show(arguments: &Arguments, family: FamilyName, proposal: &propose::Proposal) -> Result<(), Failure> {
     let recipe = arguments.out.as_path();
     if arguments.json {
-        printer::json(&InitJson { recipe, family, task: proposal.task.to_string() })?;
+        let (task, notes) = (proposal.task.to_string(), &proposal.notes[..]);
+        printer::json(&InitJson { recipe, family, task, notes })?;
         return Ok(());
     }
     let name = recipe.display();

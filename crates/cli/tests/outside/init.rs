@@ -10,7 +10,30 @@ fn planned(desk: &Desk, out: &str, arguments: &[&str]) -> (Value, String) {
     let plan = desk.run(&["plan", out, "--device", "h200", "--json"]);
     assert_eq!(plan.code, 0, "{arguments:?}\n{recipe}\n{}", plan.stderr);
     assert_eq!(plan.json()["fits"], true);
+    // What a plan sees of the data, a training takes; without a tokenizer only the beginning can be looked at.
+    let problem = plan.json()["data_problem"].as_str().map(String::from);
+    assert!(problem.as_ref().is_none_or(|p| p.contains("no tokenizer")), "{arguments:?}\n{recipe}\n{problem:?}");
     (answer, recipe)
+}
+
+/// A tokenizer that knows a few words, beside the data: with it texts are read and not only their columns.
+const TOKENIZER: &str = r#"{
+    "version": "1.0", "truncation": null, "padding": null,
+    "added_tokens": [
+        {"id": 0, "content": "[PAD]", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true},
+        {"id": 2, "content": "[CLS]", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true},
+        {"id": 3, "content": "[SEP]", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
+    "normalizer": null, "pre_tokenizer": {"type": "Whitespace"},
+    "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}, "decoder": null,
+    "model": {"type": "WordLevel", "unk_token": "[UNK]", "vocab": {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "text": 4}}
+}"#;
+
+/// Texts with these labels, in turn, as JSON lines with a tokenizer beside them.
+fn labelled(desk: &Desk, file: &str, labels: &[Value]) {
+    desk.write("tokenizer.json", TOKENIZER);
+    let row =
+        |i: usize| json!({"text": format!("text number {i}"), "label": labels[i % labels.len()]}).to_string() + "\n";
+    desk.write(file, &(0..40).map(row).collect::<String>());
 }
 
 fn must_hold(recipe: &str, lines: &[&str]) {
@@ -75,7 +98,7 @@ fn numbers_become_a_series_with_or_without_a_label() {
         vec![
             ("time", json!(i)),
             ("open", json!(i as f64 * 0.5)),
-            ("close", json!((i * i) as f64)),
+            ("close", json!(((i + 1) * (i + 1)) as f64)),
             ("volume", json!(7 * i)),
         ]
     };
@@ -94,6 +117,277 @@ fn numbers_become_a_series_with_or_without_a_label() {
     must_hold(&recipe, &["features = 2", "classes = 4", "label = \"label\""]);
 }
 
+/// Prices as exchanges and banks hand them out: a day, a constant symbol, row numbers, gaps.
+#[test]
+fn a_series_with_dates_is_a_series() {
+    let desk = Desk::new();
+    let day = |i: usize| format!("20{:02}-{:02}-{:02}", 20 + i / 300, 1 + i / 25 % 12, 1 + i % 25);
+    let price = |i: usize| 100.0 + (i as f64 * 0.3).sin();
+    let file = |head: &str, row: &dyn Fn(usize) -> String| head.to_string() + &(0..320).map(row).collect::<String>();
+    let plain =
+        |i: usize| format!("{},{},{},{},{}\n", day(i), price(i), price(i) + 1.0, price(i) - 1.0, price(i) + 0.5);
+    desk.write("plain.csv", &file("date,open,high,low,close\n", &plain));
+    let (answer, recipe) = planned(&desk, "plain.toml", &["--data", "plain.csv"]);
+    assert_eq!(answer["family"], "hybrid-cnn-lstm");
+    must_hold(
+        &recipe,
+        &["features = 4", "time = \"date\"", "label_from = { column = \"close\", horizon = 1, threshold = 0.0 }"],
+    );
+    let hard = |i: usize| {
+        let volume = if i % 50 == 7 { "NA".into() } else { (i % 3).to_string() };
+        format!("{i},{}/{}/20{},AAPL,{},{volume}\n", 1 + i / 25 % 12, 1 + i % 25, 20 + i / 300, price(i))
+    };
+    desk.write("hard.csv", &file(",Date,Symbol,Price,Volume\n", &hard));
+    let (answer, recipe) = planned(&desk, "hard.toml", &["--data", "hard.csv"]);
+    must_hold(&recipe, &["features = 2", "columns = [\"Price\", \"Volume\"]", "gaps = \"forward\""]);
+    assert!(!recipe.contains("\ntime = "), "texts of these dates have another order\n{recipe}");
+    assert!(answer["notes"].to_string().contains("the oldest first"), "{answer}");
+    // From the newest to the oldest the past would be predicted from the future.
+    let backwards = |i: usize| format!("{},{}\n", day(319 - i), price(i));
+    desk.write("backwards.csv", &file("date,close\n", &backwards));
+    desk.run(&["init", "--out", "b.toml", "--data", "backwards.csv"])
+        .must(2, &["line 3", "`date` goes backwards", "sort"]);
+}
+
+/// Whole numbers of few kinds are classes, whatever they are; others are numbers.
+#[test]
+fn labels_of_texts_become_classes_or_numbers() {
+    let desk = Desk::new();
+    let regression = "problem_type = \"regression\"";
+    for (at, (labels, lines)) in [
+        (json!([-1, 1]), vec!["num_labels = 2"]),
+        (json!([-1, 0, 1]), vec!["num_labels = 3"]),
+        (json!([5, 4, 3, 2, 1]), vec!["num_labels = 5"]),
+        (json!([0, 1, 2, 3]), vec!["num_labels = 4"]),
+        (json!([10, 20, 40]), vec!["num_labels = 3"]),
+        (json!(["2", "1"]), vec!["num_labels = 2"]),
+        (json!([true, false]), vec!["num_labels = 2"]),
+        (json!([0.5, 1.25, 3.5]), vec!["num_labels = 1", regression]),
+        (json!([["a", "b"], [], ["c"]]), vec!["num_labels = 3", "problem_type = \"multi_label_classification\""]),
+        (json!([[0, 1], [1, 1]]), vec!["num_labels = 2", "problem_type = \"multi_label_classification\""]),
+        (json!([[0.5, 7.0], [1.5, 2.0]]), vec!["num_labels = 2", regression]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let file = format!("l{at}.jsonl");
+        labelled(&desk, &file, labels.as_array().unwrap());
+        let (_, recipe) = planned(&desk, &format!("l{at}.toml"), &["--data", &file]);
+        must_hold(&recipe, &lines);
+        assert!(recipe.contains("\ntokenizer = \"tokenizer.json\""), "{recipe}");
+    }
+    for (at, (labels, words)) in [
+        (json!([1]), vec!["the same label in every row"]),
+        (json!([[1, 2], [3]]), vec!["not equally long", "as words"]),
+        (json!(["1,5", "2,5"]), vec!["line 1", "`1,5` is no number"]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let file = format!("bad{at}.jsonl");
+        labelled(&desk, &file, labels.as_array().unwrap());
+        desk.run(&["init", "--out", "bad.toml", "--data", &file]).must(2, &[&words[..], &["hint:"]].concat());
+    }
+}
+
+#[test]
+fn signs_are_the_classes_of_a_series() {
+    let desk = Desk::new();
+    let row = |i: usize| vec![("a", json!(i as f64 + 0.5)), ("label", json!(i as i64 % 3 - 1))];
+    for file in tables(&desk, "signs", &(0..200).map(row).collect::<Vec<_>>()) {
+        let (_, recipe) = planned(&desk, &format!("{file}.toml"), &["--data", &file]);
+        must_hold(&recipe, &["features = 1", "classes = 3", "label = \"label\"", "window = 20"]);
+    }
+}
+
+#[test]
+fn two_texts_and_rows_without_one_are_read() {
+    let desk = Desk::new();
+    desk.write("tokenizer.json", TOKENIZER);
+    let row = |i: usize| match i {
+        7 => "a text,,0\n".to_string(),
+        _ => format!("a text {i},another text {i},{}\n", i % 2),
+    };
+    desk.write("pairs.csv", &("sentence1,sentence2,label\n".to_string() + &(0..40).map(row).collect::<String>()));
+    let (answer, recipe) = planned(&desk, "p.toml", &["--data", "pairs.csv"]);
+    must_hold(
+        &recipe,
+        &["text = \"sentence1\"", "text_pair = \"sentence2\"", "on_bad_row = \"skip\"", "num_labels = 2"],
+    );
+    assert!(answer["notes"].to_string().contains("1 in `sentence2`"), "{answer}");
+}
+
+#[test]
+fn a_missing_tokenizer_is_said_in_the_recipe_and_beside_it() {
+    let desk = Desk::new();
+    let rows: Vec<_> = (0..20).map(|i| vec![("text", json!(format!("n {i}"))), ("label", json!(i % 2))]).collect();
+    let [csv, _] = tables(&desk, "a", &rows);
+    let (answer, recipe) = planned(&desk, "a.toml", &["--data", &csv]);
+    must_hold(&recipe, &["# There is none beside the data: before training, name the model's own here."]);
+    assert!(answer["notes"].to_string().contains("no tokenizer.json is there"), "{answer}");
+    desk.run(&["init", "--out", "b.toml", "--data", &csv]).must(0, &["no tokenizer.json is there"]);
+}
+
+/// One list of formats, and what the user says counts: in `init`, in the recipe, in every command behind it.
+#[test]
+fn formats_are_those_of_the_recipe_and_can_be_said() {
+    let desk = Desk::new();
+    let rows = |separator: &str| {
+        let row = |i: usize| format!("{i}{separator}{}\n", i + 1);
+        format!("t{separator}close\n{}", (0..100).map(row).collect::<String>())
+    };
+    for (name, separator) in [("a.tsv", "\t"), ("b.csv", ";"), ("c.csv", "\t")] {
+        desk.write(name, &rows(separator));
+        planned(&desk, &format!("{name}.toml"), &["--data", name]);
+    }
+    let objects: Vec<Value> = (0..100).map(|i| json!({"close": i + 1})).collect();
+    desk.write("d.json", &Value::from(objects).to_string());
+    planned(&desk, "d.toml", &["--data", "d.json"]);
+    desk.write("e.data", &rows(";"));
+    desk.run(&["init", "--out", "no.toml", "--data", "e.data"]).must(2, &["e.data", "data.format"]);
+    let (_, recipe) = planned(&desk, "e.toml", &["--data", "e.data", "--format", "csv-semicolon"]);
+    must_hold(&recipe, &["format = \"csv-semicolon\""]);
+    let (_, recipe) = planned(&desk, "f.toml", &["--data", "e.data", "--format", "csv"]);
+    must_hold(&recipe, &["format = \"csv\"", "text_field = \"t;close\""]);
+    desk.run(&["init", "--out", "no.toml", "--data", "e.data", "--format", "cvs"]).must(2, &["did you mean `csv`?"]);
+    let said = ["plan", "b.csv.toml", "--device", "h200", "--json", "--set", "data.format=csv"];
+    let problem = desk.json(&said)["data_problem"].to_string();
+    assert!(problem.contains("columns are `t;close`"), "{problem}");
+}
+
+#[test]
+fn files_that_cannot_be_used_are_refused_with_the_reason() {
+    let desk = Desk::new();
+    desk.write("empty.txt", "");
+    desk.write("short.txt", "ab");
+    assert!(std::process::Command::new("mkfifo").arg(desk.path("pipe.txt")).status().unwrap().success());
+    let rows = |head: &str, row: &dyn Fn(usize) -> String, count: usize| {
+        head.to_string() + &(0..count).map(row).collect::<String>()
+    };
+    desk.write("few.csv", &rows("a,close\n", &|i| format!("{i},{}\n", i + 1), 9));
+    desk.write("zeros.csv", &rows("a,b\n", &|i| format!("{},{}\n", i % 5, i % 7), 90));
+    desk.write("commas.csv", &rows("day;close\n", &|i| format!("{i};{i},5\n"), 90));
+    let wide: Vec<u8> = "\u{feff}a,close\n1,2\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    std::fs::write(desk.path("wide.csv"), wide).unwrap();
+    std::fs::write(desk.path("latin.csv"), b"gr\xf6\xdfe,close\n1,2\n").unwrap();
+    std::fs::create_dir(desk.path("photos.v1")).unwrap();
+    for (file, words) in [
+        ("empty.txt", &["holds no text"][..]),
+        ("short.txt", &["0 tokens for validation"]),
+        ("pipe.txt", &["not a regular file"]),
+        ("few.csv", &["9 rows are too few", "at least 13"]),
+        ("zeros.csv", &["every column of numbers holds a 0", "`label`"]),
+        ("commas.csv", &["line 2", "`0,5` is no number", "1.5"]),
+        ("wide.csv", &["UTF-16", "iconv"]),
+        ("latin.csv", &["not UTF-8 at byte 2 (line 1)"]),
+        ("photos.v1", &["holds no images"]),
+    ] {
+        let words = [words, &[file, "hint:"]].concat();
+        desk.run(&["init", "--out", "new.toml", "--data", file]).must(2, &words);
+        assert!(!desk.path("new.toml").exists(), "{file}");
+    }
+    desk.write("photos.v1/cats/1.png", "");
+    let (_, recipe) = planned(&desk, "photos.toml", &["--data", "photos.v1"]);
+    must_hold(&recipe, &["format = \"folder\""]);
+}
+
+/// A recipe says any name, or `init` says why it cannot; it never complains about a line of a recipe that is not there.
+#[test]
+fn hostile_names_are_said_as_they_are() {
+    let desk = Desk::new();
+    for (at, name) in ["a\u{7f}b", "a\u{1}b", "close\\", "a'b # c", "x = 1", "é算", "a\tb"].iter().enumerate() {
+        let objects: Vec<Value> = (0..100).map(|i| json!({*name: i + 1})).collect();
+        let file = format!("{at}{name}.json");
+        desk.write(&file, &Value::from(objects).to_string());
+        planned(&desk, &format!("{at}.toml"), &["--data", &file]);
+    }
+    use std::os::unix::ffi::OsStrExt;
+    let odd = std::ffi::OsStr::from_bytes(b"odd\xff.csv");
+    std::fs::write(desk.path("").join(odd), format!("a,close\n{}", "1,2\n".repeat(30))).unwrap();
+    let mut command = desk.command(&["init", "--out", "odd.toml", "--data"]);
+    let answer: crate::common::Answer = command.arg(odd).output().unwrap().into();
+    answer.must(2, &["not UTF-8", "rename"]);
+    let wide: String = (0..70_000).map(|column| format!("c{column},")).collect();
+    let row: String = (0..70_000).map(|_| "1,").collect();
+    desk.write("wide.csv", &format!("{wide}close\n{}", format!("{row}2\n").repeat(20)));
+    let answer = desk.run(&["init", "--out", "wide.toml", "--data", "wide.csv"]);
+    answer.must(2, &["wide.csv: no recipe can be written", "model.features"]);
+    assert!(!answer.stderr.contains("wide.toml"), "{}", answer.stderr);
+}
+
+/// Whatever a small file holds: a recipe whose data a plan can use, or a refusal.
+#[test]
+fn a_recipe_is_for_the_file_that_was_looked_at_or_there_is_none() {
+    let desk = Desk::new();
+    desk.write("tokenizer.json", TOKENIZER);
+    let mut seed = 0x5eed_u64;
+    let mut draw = |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    };
+    let (mut written, mut refused) = (0, 0);
+    for case in 0..60 {
+        let rows = [1, 3, 9, 14, 40, 120][draw(6) as usize];
+        let kinds: Vec<u64> = (0..1 + draw(4)).map(|_| draw(12)).collect();
+        let names: Vec<String> = kinds
+            .iter()
+            .enumerate()
+            .map(|(at, kind)| {
+                format!("{}{}", NAMES[*kind as usize % 12], if *kind < 6 { String::new() } else { at.to_string() })
+            })
+            .collect();
+        let mut text = names.join(",") + "\n";
+        for row in 0..rows {
+            let cells: Vec<String> = kinds.iter().map(|kind| cell(*kind, row, draw(40))).collect();
+            text += &(cells.join(",") + "\n");
+        }
+        desk.write("case.csv", &text);
+        let out = format!("case{case}.toml");
+        let answer = desk.run(&["init", "--out", &out, "--data", "case.csv"]);
+        match answer.code {
+            0 => {
+                let plan = desk.json(&["plan", &out, "--device", "h200", "--json"]);
+                let recipe = std::fs::read_to_string(desk.path(&out)).unwrap();
+                assert!(plan["data_problem"].is_null(), "{}\n{recipe}\n{text}", plan["data_problem"]);
+                written += 1;
+            }
+            2 => {
+                assert!(
+                    answer.stderr.contains("case.csv") && answer.stderr.contains("hint:"),
+                    "{}\n{text}",
+                    answer.stderr
+                );
+                refused += 1;
+            }
+            code => panic!("{code}: {}\n{text}", answer.stderr),
+        }
+    }
+    assert!(written > 10 && refused > 5, "{written} written, {refused} refused: that tries nothing");
+}
+
+/// What a column of each kind in the random files is called; from the sixth on with its place behind the name.
+const NAMES: [&str; 12] = ["label", "date", "close", "text", "score", "class", "x", "x", "words", "x", "notes", "site"];
+
+/// A cell of a column of a kind, now and then an odd one.
+fn cell(kind: u64, row: usize, chance: u64) -> String {
+    match (kind, chance) {
+        (2..=4 | 9, 0) => String::new(),
+        (6 | 7, 1) => "NA".into(),
+        (7, 2) => "inf".into(),
+        (0, _) => (row % 3 + 1).to_string(),
+        (1, _) => format!("2024-{:02}-{:02}", 1 + row / 28 % 12, 1 + row % 28),
+        (2, 3) => "0".into(),
+        (2, _) => format!("{}.5", 90 + row % 13),
+        (3 | 8, _) => format!("text {row} about {chance}"),
+        (4, _) => format!("{}.25", row % 7),
+        (5, _) => (row as i64 % 2 * 2 - 1).to_string(),
+        (9, _) => chance.to_string(),
+        (10, _) => ["7", "seven"][(chance % 2) as usize].into(),
+        (11, _) => "north".into(),
+        _ => format!("-{row}"),
+    }
+}
+
 #[test]
 fn pairs_captions_and_plain_texts_find_their_family() {
     let desk = Desk::new();
@@ -104,7 +398,7 @@ fn pairs_captions_and_plain_texts_find_their_family() {
     let caption = |i: usize| vec![("image", json!(format!("{i}.png"))), ("caption", json!(format!("image {i}")))];
     let [captions, _] = tables(&desk, "captions", &(0..30).map(caption).collect::<Vec<_>>());
     desk.write("book.txt", &"It was a dark and stormy night. ".repeat(200));
-    std::fs::create_dir(desk.path("photos")).unwrap();
+    desk.write("photos/cats/1.png", "");
     for (data, family, line) in [
         (pairs.as_str(), "t5", "target = \"summary\""),
         (captions.as_str(), "clip", "caption = \"caption\""),

@@ -10,6 +10,7 @@ mod csv;
 mod json;
 mod jsonl;
 mod lines;
+pub(crate) mod looks;
 mod object;
 mod parquet;
 mod row;

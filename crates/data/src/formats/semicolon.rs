@@ -28,6 +28,15 @@ mod tests {
     #[test]
     fn decimal_commas_are_refused_by_place() {
         let error = read("a.csv", "a;b\n1;2\n1,5;2\n", None, &[]).unwrap_err();
-        assert!(error.to_string().ends_with("line 3, column `a`: `1,5` is not a number"), "{error}");
+        assert!(error.to_string().contains("line 3, column `a`: `1,5` is no number"), "{error}");
+        // A column of nothing else is no column of words, which is left out.
+        let error = read("a.csv", "day;price;n\nmon;1,5;1\ntue;2,5;2\n", None, &[]).unwrap_err();
+        assert!(error.to_string().contains("2 places") && error.to_string().contains("column `price`"), "{error}");
+        assert!(
+            error.hint().contains("write 1.5 for 1,5") && error.hint().contains("data.columns"),
+            "{}",
+            error.hint()
+        );
+        assert!(read("a.csv", "day;price;n\nmon;1,5;1\n", Some(&["n"]), &[]).is_ok(), "nobody asks for it");
     }
 }

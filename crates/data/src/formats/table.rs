@@ -1,6 +1,10 @@
 //! Columns of a file, chosen by name and checked cell by cell while they are read.
 
-use super::{lines::RowLines, words::WordColumn};
+use super::{
+    lines::RowLines,
+    looks::{has_decimal_comma, stands_for_nothing},
+    words::WordColumn,
+};
 use crate::{
     DataError, Place,
     formats::{Cell, Columns, Row, RowReader},
@@ -87,7 +91,7 @@ enum Keeping {
 
 /// A value of a column that is ordered by time.
 #[derive(Clone, Debug, PartialEq, PartialOrd)]
-enum Moment {
+pub(crate) enum Moment {
     Number(f64),
     Text(String),
 }
@@ -197,6 +201,7 @@ impl Table {
                 file: self.file.clone(),
                 place: Place::Line(1),
                 cause: format!("two columns are called `{name}`"),
+                hint: "rename one of them, or list the feature columns without it with data.columns",
             }),
         }
     }
@@ -359,7 +364,7 @@ impl Table {
     /// Takes the cell of `column` in the row at `place`. What is wrong with it is remembered: all is told at the end.
     pub(crate) fn push(&mut self, column: usize, place: Place, cell: Cell<'_>) -> Result<(), DataError> {
         let cell = self.columns[column].meant(cell);
-        if !matches!(cell, Cell::Number(_) | Cell::Missing) && self.columns[column].values.is_none() {
+        if self.columns[column].is_of_words(&cell) {
             self.drop_candidate(column);
         }
         self.numbers += usize::from(self.columns[column].store == Keeping::WhileFew);
@@ -375,6 +380,9 @@ impl Table {
         let (file, column) = (self.file.clone(), self.columns[column].name.clone());
         self.problems.note(match fault {
             Fault::NotFinite(value) => DataError::NotFinite { file, place, column, value },
+            Fault::NotNumeric(content) if has_decimal_comma(&content) => {
+                DataError::DecimalComma { file, place, column, content }
+            }
             Fault::NotNumeric(content) => DataError::NotNumeric { file, place, column, content },
             Fault::Backwards => DataError::Unsorted { file, place, column },
         })
@@ -463,9 +471,6 @@ enum Fault {
     Backwards,
 }
 
-/// What people and programs write where there is no number.
-const NOTHING: [&str; 12] = ["", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "nil", "?", "-", "#n/a n/a"];
-
 impl Column {
     fn new(role: Role, name: String, selection: &Selection) -> Column {
         let is_ordered = selection.ordered.as_ref() == Some(&name);
@@ -478,15 +483,27 @@ impl Column {
         Column { name, role, values: None, store, count: 0, before: None, is_ordered, missing: 0, gaps: Vec::new() }
     }
 
+    /// Whether a cell that comes first shows that nobody counts with the column: a word. A number with a decimal comma is
+    /// no word: a column of prices must not be left out in silence.
+    fn is_of_words(&self, cell: &Cell<'_>) -> bool {
+        self.values.is_none()
+            && match cell {
+                Cell::Number(_) | Cell::Missing => false,
+                Cell::Text(text) => !has_decimal_comma(text),
+                _ => true,
+            }
+    }
+
     /// The cell without what only stands for nothing. Among words, `none` is a word.
     fn meant<'a>(&self, cell: Cell<'a>) -> Cell<'a> {
-        let is_number =
-            matches!(self.role, Role::Number | Role::Candidate) && !matches!(self.values, Some(Values::Text(_)));
+        let is_number = match &self.values {
+            Some(Values::Numbers(_)) => true,
+            Some(Values::Text(_)) => false,
+            None => matches!(self.role, Role::Number | Role::Candidate),
+        };
         match &cell {
             Cell::Number(value) if value.is_nan() => Cell::Missing,
-            Cell::Text(text) if is_number && NOTHING.contains(&text.trim().to_ascii_lowercase().as_str()) => {
-                Cell::Missing
-            }
+            Cell::Text(text) if is_number && stands_for_nothing(text) => Cell::Missing,
             Cell::Text(text) if text.trim().is_empty() => Cell::Missing,
             _ => cell,
         }
@@ -502,7 +519,9 @@ impl Column {
                 Ok(())
             }
             (Cell::Text(text), Some(Values::Numbers(_))) => Err(Fault::NotNumeric(shorten(&text))),
-            (Cell::Text(text), None) if self.role == Role::Number => Err(Fault::NotNumeric(shorten(&text))),
+            (Cell::Text(text), None) if matches!(self.role, Role::Number | Role::Candidate) => {
+                Err(Fault::NotNumeric(shorten(&text)))
+            }
             (Cell::Text(text), _) => self.add_text(&text),
             // Among words, `7` is a word too.
             (Cell::Number(value), Some(Values::Text(_))) => self.add_text(&value.to_string()),

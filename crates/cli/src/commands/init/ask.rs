@@ -24,6 +24,7 @@ fn ask(arguments: &Arguments, input: &mut impl BufRead, output: &mut impl Write)
     let family = named.map(|name| family(&name)).transpose();
     Ok(Arguments {
         data: data.map(PathBuf::from),
+        format: arguments.format,
         checkpoint: checkpoint.map(PathBuf::from),
         family: family.map_err(|cause| Failure::bad_input("this architecture is not known", cause))?,
         out: out.map_or_else(|| arguments.out.clone(), PathBuf::from),
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     fn nothing() -> Arguments {
-        Arguments { data: None, checkpoint: None, family: None, out: "recipe.toml".into(), json: false }
+        Arguments { data: None, format: None, checkpoint: None, family: None, out: "recipe.toml".into(), json: false }
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! What the user's data is.
 
 use crate::failure::Failure;
-use plimsoll_data::{Survey, SurveyedColumn, survey};
+use plimsoll_base::formats::{self, Format};
+use plimsoll_data::{Survey, SurveyedColumn, check_columns, survey};
 use std::path::{Path, PathBuf};
 
 /// A data file, or a folder of images.
 pub(super) struct Seen {
     pub path: PathBuf,
+    /// What the recipe has to say of its format; `None` where the file tells it itself.
+    pub format: Option<Format>,
     pub holds: Holds,
 }
 
@@ -17,19 +20,22 @@ pub(super) enum Holds {
     Folder,
 }
 
-pub(super) fn at(path: &Path) -> Result<Seen, Failure> {
+pub(super) fn at(path: &Path, said: Option<Format>) -> Result<Seen, Failure> {
     let unreadable = |cause| Failure::bad_input(format!("{}: {cause}", path.display()), "is the path right?");
     let metadata = std::fs::metadata(path).map_err(unreadable)?;
-    let holds = match extension(path).as_str() {
-        _ if metadata.is_dir() => Holds::Folder,
-        "txt" | "text" | "md" => Holds::Text(metadata.len()),
-        _ => Holds::Rows(survey(path)?),
+    if said.is_none_or(|format| format == Format::Folder) && metadata.is_dir() {
+        // A dot in the folder's name begins no extension.
+        let format = path.extension().map(|_| Format::Folder);
+        return Ok(Seen { path: path.into(), format, holds: Holds::Folder });
+    }
+    let holds = match said.or_else(|| Format::of(path)).map(Format::holds) {
+        Some(formats::Holds::Document) => {
+            check_columns(path, said, &[])?;
+            Holds::Text(metadata.len())
+        }
+        _ => Holds::Rows(survey(path, said)?),
     };
-    Ok(Seen { path: path.into(), holds })
-}
-
-fn extension(path: &Path) -> String {
-    path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase()
+    Ok(Seen { path: path.into(), format: said, holds })
 }
 
 impl Seen {
@@ -55,28 +61,36 @@ impl Seen {
         }
     }
 
-    /// A text column by one of these names, or else the one with the longest texts.
+    /// A column of texts by one of these names, or else the one with the longest; rather one that is there to be read than
+    /// one of few words.
     pub(crate) fn text_column(&self, names: &[&str], but: &[&str]) -> Option<&SurveyedColumn> {
-        let texts = || self.columns().iter().filter(|column| column.is_text() && !but.contains(&column.name.as_str()));
-        by_name(texts(), names).or_else(|| texts().max_by_key(|column| column.mean_length()))
-    }
-
-    /// A column of classes by one of these names, or else the one with the fewest.
-    pub(crate) fn class_column(&self, names: &[&str], but: &[&str]) -> Option<&SurveyedColumn> {
-        let classes = || {
-            let labels = self.columns().iter().filter(|column| column.classes().is_some());
-            labels.filter(|column| !but.contains(&column.name.as_str()))
-        };
-        by_name(classes(), names).or_else(|| classes().min_by_key(|column| column.classes().map(|c| c.len())))
+        let is_other = |column: &&SurveyedColumn| !among(but, &column.name);
+        let texts = || self.columns().iter().filter(|column| column.is_text()).filter(is_other);
+        let prose = || texts().filter(|column| column.is_prose());
+        let longest = || prose().max_by_key(|column| column.mean_length());
+        by_name(prose(), names)
+            .or_else(|| by_name(texts(), names))
+            .or_else(longest)
+            .or_else(|| texts().max_by_key(|column| column.mean_length()))
     }
 
     pub(crate) fn named<'a>(&'a self, names: &[&str]) -> Option<&'a SurveyedColumn> {
         by_name(self.columns().iter(), names)
     }
+
+    /// Whether there are texts to read.
+    pub(crate) fn has_prose(&self) -> bool {
+        self.columns().iter().any(SurveyedColumn::is_prose)
+    }
+}
+
+/// Whether a name is one of these, whatever its case.
+pub(super) fn among(names: &[&str], name: &str) -> bool {
+    names.iter().any(|other| other.eq_ignore_ascii_case(name))
 }
 
 /// The column with the first of these names that any has, whatever its case.
-fn by_name<'a>(
+pub(super) fn by_name<'a>(
     columns: impl Iterator<Item = &'a SurveyedColumn> + Clone,
     names: &[&str],
 ) -> Option<&'a SurveyedColumn> {
@@ -87,12 +101,11 @@ fn by_name<'a>(
 fn word(column: &SurveyedColumn) -> String {
     let kind = match column {
         column if column.is_numeric() => "numbers",
+        column if column.is_time() => "times",
         column if column.is_text() => "texts",
-        column if column.lists > 0 => "lists",
-        column if column.texts + column.numbers == 0 => "nothing",
+        column if column.lists.count > 0 => "lists",
+        column if column.texts + column.numbers + column.infinite + column.others == 0 => "nothing",
         _ => "mixed",
     };
-    // A name may hold what ends a comment.
-    let name: String = column.name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    format!("{name} ({kind})")
+    format!("{} ({kind})", column.name)
 }

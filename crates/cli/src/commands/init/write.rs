@@ -1,6 +1,7 @@
 //! The recipe's text: every key below the sentence that the reference has about it.
 
-use super::propose::{Proposal, Setting};
+use super::propose::Proposal;
+use super::setting::Setting;
 use crate::failure::Failure;
 use plimsoll_models::recipe::reference::{self, Key};
 
@@ -40,12 +41,14 @@ fn table_of(setting: &Setting) -> &str {
 fn line(setting: &Setting, keys: &[Key]) -> String {
     let name = setting.key.split_once('.').map_or(setting.key, |(_, name)| name);
     let about = keys.iter().find(|key| key.key == setting.key).map_or(String::new(), |key| comment(key.about));
+    let remark = setting.remark.map_or(String::new(), comment);
     let off = if setting.commented_out { "# " } else { "" };
-    format!("{about}{off}{name} = {}\n", setting.value)
+    format!("{about}{remark}{off}{name} = {}\n", setting.value)
 }
 
-/// Words as comment lines that are not too long.
+/// Words as comment lines that are not too long. Names of files and columns may hold what no comment may.
 fn comment(words: &str) -> String {
+    let words: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let mut lines = vec![String::from("#")];
     for word in words.split_whitespace() {
         let last = lines.len() - 1;
@@ -67,5 +70,6 @@ mod tests {
         let text = comment(&"word ".repeat(60));
         assert!(text.lines().count() > 2 && text.lines().all(|line| line.starts_with("# ") && line.len() <= WIDTH));
         assert_eq!(comment("short"), "# short\n");
+        assert_eq!(comment("a\u{1}b\u{7f}\r\nc"), "# a b c\n");
     }
 }
