@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// A classifier so small that a step takes about a millisecond.
-pub const SERIES: &str = r#"
+pub(crate) const SERIES: &str = r#"
 [model]
 family = "hybrid-cnn-lstm"
 features = 3
@@ -32,7 +32,7 @@ evaluate = { every = "epoch" }
 checkpoint = { every = 5, keep = 2 }
 "#;
 
-pub const TEXT: &str = r#"
+pub(crate) const TEXT: &str = r#"
 [model]
 family = "mu-sota"
 vocab = 257
@@ -57,35 +57,35 @@ sample = { length = 8 }
 "#;
 
 /// A folder with `series.toml` and `text.toml`.
-pub struct Desk {
+pub(crate) struct Desk {
     dir: tempfile::TempDir,
 }
 
-pub struct Answer {
+pub(crate) struct Answer {
     pub code: i32,
     pub stdout: String,
     pub stderr: String,
 }
 
 impl Desk {
-    pub fn new() -> Desk {
+    pub(crate) fn new() -> Desk {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("series.toml"), SERIES).unwrap();
         std::fs::write(dir.path().join("text.toml"), TEXT).unwrap();
         Desk { dir }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    pub fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
 
-    pub fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
         // What was measured on this machine must not decide tests.
         command.args(arguments).current_dir(self.dir.path()).env("XDG_CACHE_HOME", self.path("cache"));
@@ -96,17 +96,17 @@ impl Desk {
         command
     }
 
-    pub fn run(&self, arguments: &[&str]) -> Answer {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Answer {
         self.command(arguments).output().unwrap().into()
     }
 
     /// The same in another working directory.
-    pub fn run_in(&self, folder: &Path, arguments: &[&str]) -> Answer {
+    pub(crate) fn run_in(&self, folder: &Path, arguments: &[&str]) -> Answer {
         self.command(arguments).current_dir(folder).output().unwrap().into()
     }
 
     /// Runs what must succeed and answer with one JSON value.
-    pub fn json(&self, arguments: &[&str]) -> Value {
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         let answer = self.run(arguments);
         assert_eq!(answer.code, 0, "{arguments:?}\n{}", answer.stderr);
         answer.json()
@@ -114,12 +114,12 @@ impl Desk {
 }
 
 impl Answer {
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout))
     }
 
     /// Exit code and every word that must be said on stderr.
-    pub fn must(&self, code: i32, words: &[&str]) {
+    pub(crate) fn must(&self, code: i32, words: &[&str]) {
         assert_eq!(self.code, code, "{}", self.stderr);
         for word in words {
             assert!(self.stderr.contains(word), "no `{word}` in:\n{}", self.stderr);
