@@ -40,7 +40,7 @@ named! {
 
 impl Metric {
     /// Whether a lower number is the better one.
-    pub fn falls(self) -> bool {
+    pub(crate) fn falls(self) -> bool {
         matches!(self, Metric::Loss | Metric::Perplexity)
     }
 

@@ -135,7 +135,7 @@ struct Follower<'a> {
 
 impl Account {
     /// Of the busiest device of a snapshot.
-    pub fn of(snapshot: &Snapshot, notes: &Notes) -> Account {
+    pub(crate) fn of(snapshot: &Snapshot, notes: &Notes) -> Account {
         let busiest = snapshot.traces.iter().enumerate().max_by_key(|(_, trace)| trace.len());
         let Some((device, events)) = busiest else { return Account::default() };
         let earlier = Layout::before(snapshot, device, events);
@@ -158,7 +158,7 @@ impl Account {
     }
 
     /// Replays it under other addresses or a limit.
-    pub fn replay(&self, settings: &Settings, limit: u64, addresses: Addresses) -> Result<Run, Fall> {
+    pub(crate) fn replay(&self, settings: &Settings, limit: u64, addresses: Addresses) -> Result<Run, Fall> {
         let mut allocator = Allocator::new(settings.clone(), limit, addresses);
         self.replay_into(&mut allocator, &self.ops)?;
         let Allocator { peak_allocated, peak_reserved, retries, .. } = allocator;
@@ -204,7 +204,7 @@ impl Account {
     /// reserved has a range, and what is allocated too: a block that leaves less than 1 MiB is handed out whole. What
     /// autocast cached it frees in an order of addresses too, which the history cannot show: for that the top of what is
     /// reserved has some slack.
-    pub fn ranges(&self, settings: &Settings) -> Ranges {
+    pub(crate) fn ranges(&self, settings: &Settings) -> Ranges {
         let orders = (0..ADDRESS_ORDERS).map(|seed| Addresses::Shuffled(seed * 77 + 1));
         let runs: Vec<Run> = orders.filter_map(|order| self.replay(settings, u64::MAX, order).ok()).collect();
         let allocated = runs.iter().map(|run| run.peak_allocated).chain([self.peak.allocated]);

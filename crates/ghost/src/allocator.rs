@@ -115,7 +115,7 @@ fn segment_size(size: u64) -> u64 {
 }
 
 impl Allocator {
-    pub fn new(settings: Settings, limit: u64, addresses: Addresses) -> Allocator {
+    pub(crate) fn new(settings: Settings, limit: u64, addresses: Addresses) -> Allocator {
         Allocator {
             settings,
             limit,
@@ -162,16 +162,16 @@ impl Allocator {
         self.peak_allocated = self.peak_allocated.max(self.allocated);
     }
 
-    pub fn address(&self, handle: Handle) -> u64 {
+    pub(crate) fn address(&self, handle: Handle) -> u64 {
         self.blocks[handle.0].address
     }
 
     /// Of the block: at least what was requested.
-    pub fn size(&self, handle: Handle) -> u64 {
+    pub(crate) fn size(&self, handle: Handle) -> u64 {
         self.blocks[handle.0].size
     }
 
-    pub fn free(&mut self, handle: Handle) {
+    pub(crate) fn free(&mut self, handle: Handle) {
         let block = handle.0;
         self.allocated -= self.blocks[block].size;
         self.blocks[block].state = State::Free;

@@ -74,7 +74,7 @@ pub struct Notes {
 
 impl Notes {
     /// Of the process that used the card most; of programs that never got that far, any process's.
-    pub fn of_run(folder: &Path) -> Notes {
+    pub(crate) fn of_run(folder: &Path) -> Notes {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
         let all = entries.filter(|path| path.extension().is_some_and(|name| name == "notes"));
         all.map(|path| Notes::read(&path)).max_by_key(Notes::weight).unwrap_or_default()
@@ -96,7 +96,7 @@ impl Notes {
     }
 
     /// What PyTorch counted at its highest, where the history does not go back to the beginning.
-    pub fn counted(&self) -> Option<(u64, u64)> {
+    pub(crate) fn counted(&self) -> Option<(u64, u64)> {
         self.notes.iter().find_map(|note| match note {
             Note::History { stats, cut: true, .. } => {
                 let peak = |key: &str| stats[key]["all"]["peak"].as_u64().unwrap_or(0);
@@ -107,7 +107,7 @@ impl Notes {
     }
 
     /// The moments at which addresses were written down, in order.
-    pub fn marks(&self) -> impl Iterator<Item = &Mark> {
+    pub(crate) fn marks(&self) -> impl Iterator<Item = &Mark> {
         self.notes.iter().filter_map(|note| match note {
             Note::BeforeStep(mark) | Note::Step(mark) | Note::Oom(mark) | Note::End(mark) => Some(mark),
             _ => None,
@@ -124,7 +124,7 @@ impl Notes {
         matches!(telling, Some(Note::Oom(_)))
     }
 
-    pub fn out_of_memory(&self) -> impl Iterator<Item = &Mark> {
+    pub(crate) fn out_of_memory(&self) -> impl Iterator<Item = &Mark> {
         self.notes.iter().filter_map(|note| if let Note::Oom(mark) = note { Some(mark) } else { None })
     }
 }

@@ -49,7 +49,7 @@ impl Pickle {
         Ok(Pickle { values: machine.values, root })
     }
 
-    pub fn root(&self) -> Item<'_> {
+    pub(crate) fn root(&self) -> Item<'_> {
         Item { pickle: self, place: self.root }
     }
 }
@@ -62,11 +62,11 @@ pub struct Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    pub fn place(self) -> Place {
+    pub(crate) fn place(self) -> Place {
         self.place
     }
 
-    pub fn value(self) -> &'a Value {
+    pub(crate) fn value(self) -> &'a Value {
         &self.pickle.values[self.place]
     }
 
@@ -81,7 +81,7 @@ impl<'a> Item<'a> {
         Some(self.at(found.1))
     }
 
-    pub fn entries(self) -> impl Iterator<Item = (Item<'a>, Item<'a>)> {
+    pub(crate) fn entries(self) -> impl Iterator<Item = (Item<'a>, Item<'a>)> {
         let entries: &[_] = if let Value::Dict(entries) = self.value() { entries } else { &[] };
         entries.iter().map(move |(key, value)| (self.at(*key), self.at(*value)))
     }
@@ -103,11 +103,11 @@ impl<'a> Item<'a> {
         }
     }
 
-    pub fn float(self) -> Option<f64> {
+    pub(crate) fn float(self) -> Option<f64> {
         if let Value::Float(value) = self.value() { Some(*value) } else { self.int().map(|value| value as f64) }
     }
 
-    pub fn bool(self) -> Option<bool> {
+    pub(crate) fn bool(self) -> Option<bool> {
         if let Value::Bool(value) = self.value() { Some(*value) } else { None }
     }
 }

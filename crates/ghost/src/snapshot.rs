@@ -106,7 +106,7 @@ impl Snapshot {
     }
 
     /// Frames of a stack, innermost first.
-    pub fn stack<'a>(&'a self, stack: &'a [u32]) -> impl DoubleEndedIterator<Item = &'a Frame> {
+    pub(crate) fn stack<'a>(&'a self, stack: &'a [u32]) -> impl DoubleEndedIterator<Item = &'a Frame> {
         stack.iter().filter_map(|place| self.frames.get(*place as usize))
     }
 }

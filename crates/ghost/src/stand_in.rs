@@ -185,7 +185,7 @@ fn answers_something(name: &str) -> bool {
 
 impl StandIn {
     /// Writes the libraries for this torch into a folder.
-    pub fn write(torch: &Torch, folder: &Path) -> Result<StandIn, StandInError> {
+    pub(crate) fn write(torch: &Torch, folder: &Path) -> Result<StandIn, StandInError> {
         if !cfg!(all(target_os = "linux", target_arch = "x86_64")) || STAND_IN.is_empty() {
             return Err(StandInError::Machine);
         }

@@ -90,8 +90,7 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// An event of this moment.
-    pub fn now(event: Event) -> Timed {
+    pub(crate) fn now(event: Event) -> Timed {
         Timed { time: Some(unix_seconds(SystemTime::now())), event }
     }
 }

@@ -20,7 +20,7 @@ pub enum RunState {
 }
 
 impl RunState {
-    pub const ALL: [RunState; 6] = [
+    pub(crate) const ALL: [RunState; 6] = [
         RunState::Waiting,
         RunState::Running,
         RunState::Completed,

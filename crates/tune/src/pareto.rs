@@ -7,7 +7,7 @@ use crate::order;
 use crate::trial::{Direction, State, Trial};
 
 /// The complete, feasible trials that no other beats in one objective without losing in another.
-pub fn front(trials: &[Arc<Trial>], directions: &[Direction]) -> Vec<Arc<Trial>> {
+pub(crate) fn front(trials: &[Arc<Trial>], directions: &[Direction]) -> Vec<Arc<Trial>> {
     let candidates: Vec<Arc<Trial>> = trials.iter().filter(|trial| is_candidate(trial, directions)).cloned().collect();
     let ranks = ranks(&losses(&candidates, directions), candidates.len());
     candidates.into_iter().zip(ranks).filter(|(_, rank)| *rank == 0).map(|(trial, _)| trial).collect()

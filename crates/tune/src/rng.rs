@@ -31,7 +31,7 @@ impl Rng {
     }
 
     /// Uniform from 0 (included) to 1 (excluded).
-    pub fn uniform(&mut self) -> f64 {
+    pub(crate) fn uniform(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
@@ -40,12 +40,12 @@ impl Rng {
     }
 
     /// An index below `count`, all equally likely.
-    pub fn below(&mut self, count: usize) -> usize {
+    pub(crate) fn below(&mut self, count: usize) -> usize {
         ((u128::from(self.next_u64()) * count as u128) >> 64) as usize
     }
 
     /// Standard normal, by the polar method.
-    pub fn normal(&mut self) -> f64 {
+    pub(crate) fn normal(&mut self) -> f64 {
         if let Some(spare) = self.spare_normal.take() {
             return spare;
         }
@@ -61,7 +61,7 @@ impl Rng {
     }
 
     /// An index with probability in proportion to its weight.
-    pub fn weighted(&mut self, weights: &[f64]) -> usize {
+    pub(crate) fn weighted(&mut self, weights: &[f64]) -> usize {
         let mut left = self.uniform() * weights.iter().sum::<f64>();
         for (index, weight) in weights.iter().enumerate() {
             left -= weight;
@@ -70,15 +70,6 @@ impl Rng {
             }
         }
         weights.len() - 1
-    }
-
-    /// All indices below `count` in random order.
-    pub fn permutation(&mut self, count: usize) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..count).collect();
-        for last in (1..count).rev() {
-            order.swap(last, self.below(last + 1));
-        }
-        order
     }
 }
 
@@ -124,12 +115,5 @@ mod tests {
         let all: std::collections::HashSet<u64> = (0..50).flat_map(|a| (0..50).map(move |b| draw(&[a, b]))).collect();
         assert_eq!(all.len(), 2500);
         assert_ne!(draw(&[1]), draw(&[1, 0]));
-    }
-
-    #[test]
-    fn a_permutation_holds_every_index_once() {
-        let mut order = Rng::new(3).permutation(100);
-        order.sort_unstable();
-        assert_eq!(order, (0..100).collect::<Vec<_>>());
     }
 }

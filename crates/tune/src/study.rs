@@ -139,16 +139,12 @@ impl Study {
         &self.record.name
     }
 
-    pub fn directions(&self) -> &[Direction] {
+    pub(crate) fn directions(&self) -> &[Direction] {
         &self.record.directions
     }
 
-    pub fn space(&self) -> &Space {
+    pub(crate) fn space(&self) -> &Space {
         &self.space
-    }
-
-    pub fn storage(&self) -> String {
-        self.storage.describe()
     }
 
     /// What happened to its storage that its users should hear of.
@@ -157,7 +153,7 @@ impl Study {
     }
 
     /// Free-form facts about the study.
-    pub fn attributes(&self) -> &Attributes {
+    pub(crate) fn attributes(&self) -> &Attributes {
         &self.record.user_attrs
     }
 
@@ -489,7 +485,7 @@ impl Study {
     }
 
     /// Takes over a running trial whatever its heartbeat: for a coordinator that knows its children to be dead.
-    pub fn adopt(&mut self, trial: TrialId) -> Result<Asked> {
+    pub(crate) fn adopt(&mut self, trial: TrialId) -> Result<Asked> {
         self.set_system_attr(trial, OWNER, Json::from(self.worker.as_str()))?;
         self.asked(trial)
     }

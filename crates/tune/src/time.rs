@@ -7,7 +7,7 @@ use chrono::{DateTime, Local, NaiveDateTime, TimeZone, Utc};
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    pub fn now() -> Self {
+    pub(crate) fn now() -> Self {
         Self(Utc::now().timestamp_micros())
     }
 

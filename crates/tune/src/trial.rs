@@ -45,7 +45,7 @@ impl State {
         }
     }
 
-    pub fn from_name(name: &str) -> Option<Self> {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name() == name)
     }
 
@@ -81,7 +81,7 @@ impl Direction {
         [Self::Minimize, Self::Maximize].into_iter().find(|direction| *direction as i64 == code)
     }
 
-    pub fn from_name(name: &str) -> Option<Self> {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
         [Self::Minimize, Self::Maximize].into_iter().find(|direction| direction.name() == name)
     }
 }
@@ -137,10 +137,6 @@ impl Trial {
         }
     }
 
-    pub fn param(&self, name: &str) -> Option<Value> {
-        self.params.get(name).map(Param::value)
-    }
-
     pub fn point(&self) -> Point {
         order::map(self.params.iter().map(|(name, param)| (name.clone(), param.internal)))
     }
@@ -158,12 +154,12 @@ impl Trial {
         self.intermediate.last_key_value().map(|(step, _)| *step)
     }
 
-    pub fn seconds(&self) -> Option<f64> {
+    pub(crate) fn seconds(&self) -> Option<f64> {
         Some(self.completed?.seconds_since(self.started?))
     }
 
     /// Constraints by name: kept when at most 0. Both ways Optuna has written them are read.
-    pub fn constraints(&self) -> BTreeMap<String, f64> {
+    pub(crate) fn constraints(&self) -> BTreeMap<String, f64> {
         let old = self.system_attrs.get(CONSTRAINTS).and_then(Json::as_array).unwrap_or(&[]);
         let old = old.iter().enumerate().map(|(index, value)| (index.to_string(), value));
         let named = self.system_attrs.iter().filter_map(|(key, value)| {

@@ -142,7 +142,7 @@ pub struct Products {
 }
 
 impl Products {
-    pub fn flops(&self) -> f64 {
+    pub(crate) fn flops(&self) -> f64 {
         2.0 * self.count as f64 * self.m as f64 * self.n as f64 * self.k as f64
     }
 

@@ -49,13 +49,13 @@ pub struct Alias {
 }
 
 impl Alias {
-    pub fn must(output: usize, input: usize) -> Alias {
+    pub(crate) fn must(output: usize, input: usize) -> Alias {
         Alias { output, input, kind: AliasKind::Must }
     }
-    pub fn may(output: usize, input: usize) -> Alias {
+    pub(crate) fn may(output: usize, input: usize) -> Alias {
         Alias { output, input, kind: AliasKind::May }
     }
-    pub fn view(output: usize, input: usize, offset: usize) -> Alias {
+    pub(crate) fn view(output: usize, input: usize, offset: usize) -> Alias {
         Alias { output, input, kind: AliasKind::View { offset } }
     }
 }
@@ -248,7 +248,7 @@ impl Vjp<'_> {
         self.grads[0].expect("a node is differentiated only if one of its outputs has a gradient")
     }
 
-    pub fn wants(&self, input: usize) -> bool {
+    pub(crate) fn wants(&self, input: usize) -> bool {
         self.wanted[input]
     }
 

@@ -37,7 +37,7 @@ impl SampleInput {
     }
 
     /// A float input that no gradient flows to.
-    pub fn constant(shape: &[usize], fill: Fill) -> SampleInput {
+    pub(crate) fn constant(shape: &[usize], fill: Fill) -> SampleInput {
         SampleInput { checked: false, ..SampleInput::float(shape, fill) }
     }
 
@@ -68,12 +68,12 @@ impl Sample {
     }
 
     /// For ops whose other outputs are by-products (log-sum-exp, statistics) that take no gradient.
-    pub fn scalar_loss(self) -> Sample {
+    pub(crate) fn scalar_loss(self) -> Sample {
         Sample { scalar_loss: true, ..self }
     }
 
     /// The same where output 0 is not a scalar.
-    pub fn first_output(self) -> Sample {
+    pub(crate) fn first_output(self) -> Sample {
         Sample { first_output: true, ..self }
     }
 }

@@ -73,7 +73,7 @@ impl Permute {
     }
 
     /// Swaps the last two dimensions of a value of this rank.
-    pub fn transpose(rank: usize) -> Permute {
+    pub(crate) fn transpose(rank: usize) -> Permute {
         let mut order: Vec<usize> = (0..rank).collect();
         order.swap(rank - 1, rank - 2);
         Permute { order }

@@ -4,4 +4,5 @@ mod read;
 mod write;
 
 pub use read::{ElfError, Library};
-pub use write::{Carrier, shim};
+pub use write::Carrier;
+pub(crate) use write::shim;

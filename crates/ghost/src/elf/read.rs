@@ -46,7 +46,7 @@ struct Reader<'a> {
 }
 
 impl Library {
-    pub fn read(path: &Path) -> Result<Library, ElfError> {
+    pub(crate) fn read(path: &Path) -> Result<Library, ElfError> {
         let file = File::open(path).map_err(|cause| ElfError::Io { path: path.into(), cause })?;
         Reader { path, file }.library()
     }

@@ -12,14 +12,14 @@ pub struct Carrier<'a> {
 }
 
 impl Carrier<'_> {
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         Image { name: self.name, needed: &self.leads_to, versions: &self.versions, functions: &[] }.bytes()
     }
 }
 
 /// A library of these functions. Each adds one to its own counter and answers 0. `plimsoll_ghost_calls` is where the
 /// counters start, in the order of the names.
-pub fn shim(name: &str, functions: &[String]) -> Vec<u8> {
+pub(crate) fn shim(name: &str, functions: &[String]) -> Vec<u8> {
     Image { name, needed: &[], versions: &BTreeSet::new(), functions }.bytes()
 }
 

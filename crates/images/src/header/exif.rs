@@ -16,7 +16,7 @@ impl Orientation {
     }
 
     /// Rows are shown as columns.
-    pub fn transposes(self) -> bool {
+    pub(crate) fn transposes(self) -> bool {
         self.0 >= 5
     }
 

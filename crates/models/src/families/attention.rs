@@ -45,14 +45,14 @@ pub enum BiasInputs {
 
 impl AttentionInputs {
     /// Self-attention that sees everything, scaled by 1/√D.
-    pub fn packed(graph: &Graph, qkv: ValueId) -> AttentionInputs {
+    pub(crate) fn packed(graph: &Graph, qkv: ValueId) -> AttentionInputs {
         let width = graph.shape(qkv).last().map_or(1, |&width| width.max(1));
         let (scale, bias) = ((width as f64).powf(-0.5), BiasInputs::None);
         AttentionInputs { q: qkv, kv: None, mask: None, bias, position: None, dropout: 0.0, scale, causal: false }
     }
 
     /// The same from q to other keys and values.
-    pub fn across(graph: &Graph, q: ValueId, kv: ValueId) -> AttentionInputs {
+    pub(crate) fn across(graph: &Graph, q: ValueId, kv: ValueId) -> AttentionInputs {
         AttentionInputs { kv: Some(kv), ..AttentionInputs::packed(graph, q) }
     }
 

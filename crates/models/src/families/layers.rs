@@ -27,17 +27,17 @@ pub fn rng(graph: &mut Graph) -> Built {
     graph.resident("rng", Type::new(DType::I64, &[3]), Component::Inputs, Init::Zeros)
 }
 
-pub fn reshape(graph: &mut Graph, name: &str, x: ValueId, shape: &[usize]) -> Built {
+pub(crate) fn reshape(graph: &mut Graph, name: &str, x: ValueId, shape: &[usize]) -> Built {
     graph.apply(name, Reshape { shape: shape.into() }, &[x])
 }
 
 /// `x · Wᵀ + b` over rows: (M, from) → (M, to).
-pub fn linear(graph: &mut Graph, name: &str, x: ValueId, to: usize) -> Built {
+pub(crate) fn linear(graph: &mut Graph, name: &str, x: ValueId, to: usize) -> Built {
     dense(graph, name, x, to, Start::uniform(graph.shape(x)[1]))
 }
 
 /// The same with other initial values.
-pub fn dense(graph: &mut Graph, name: &str, x: ValueId, to: usize, start: Start) -> Built {
+pub(crate) fn dense(graph: &mut Graph, name: &str, x: ValueId, to: usize, start: Start) -> Built {
     let (weight, bias) = linear_weights(graph, name, graph.shape(x)[1], to, start)?;
     graph.apply(name, MatMul::LINEAR, &[x, weight, bias])
 }
@@ -86,7 +86,7 @@ pub fn feed_forward(graph: &mut Graph, name: &str, x: ValueId, hidden: usize, ac
 }
 
 /// The function behind a name in config.json.
-pub fn activation(act: HiddenAct) -> Activation {
+pub(crate) fn activation(act: HiddenAct) -> Activation {
     match act {
         HiddenAct::Gelu => Activation::Gelu,
         HiddenAct::GeluNew => Activation::GeluTanh,
@@ -106,7 +106,7 @@ pub struct Start {
 
 impl Start {
     /// As PyTorch's own layers.
-    pub fn uniform(from: usize) -> Start {
+    pub(crate) fn uniform(from: usize) -> Start {
         Start { weight: fan_in(from), bias: fan_in(from) }
     }
 
@@ -134,7 +134,7 @@ pub(crate) fn fan_in(n: usize) -> Init {
     Init::Uniform(1.0 / (n.max(1) as f64).sqrt())
 }
 
-pub fn layer_norm(graph: &mut Graph, name: &str, x: ValueId) -> Built {
+pub(crate) fn layer_norm(graph: &mut Graph, name: &str, x: ValueId) -> Built {
     layer_norm_with(graph, name, x, 1e-5)
 }
 
@@ -167,7 +167,12 @@ pub struct Head {
 }
 
 /// Cross-entropy and right answers of (M, V) logits.
-pub fn classify(graph: &mut Graph, logits: ValueId, targets: ValueId, weights: ValueId) -> Result<Head, GraphError> {
+pub(crate) fn classify(
+    graph: &mut Graph,
+    logits: ValueId,
+    targets: ValueId,
+    weights: ValueId,
+) -> Result<Head, GraphError> {
     let loss = graph.apply_all("loss", CrossEntropy, &[logits, targets, weights])?[0];
     let correct = graph.add("correct", CountCorrect, &[logits, targets, weights])?[0];
     Ok(Head { loss, correct })

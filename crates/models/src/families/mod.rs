@@ -34,7 +34,7 @@ pub(crate) use model::ABOUT;
 pub use model::{FamilyName, Model};
 pub use mu_sota::MuSota;
 pub use origin::{Origin, family_in};
-pub use presets::of_family as presets_of;
+pub(crate) use presets::of_family as presets_of;
 pub use presets::{Preset, presets, smaller_siblings};
 pub use t5::{FeedForward, T5};
 pub use task::Task;

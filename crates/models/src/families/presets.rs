@@ -25,7 +25,7 @@ fn all() -> impl Iterator<Item = (Names, FamilyName)> {
 }
 
 /// The names of a family's presets, without organisations.
-pub fn of_family(family: FamilyName) -> impl Iterator<Item = &'static str> {
+pub(crate) fn of_family(family: FamilyName) -> impl Iterator<Item = &'static str> {
     all().filter(move |(_, of)| *of == family).flat_map(|(names, _)| names).map(|name| short(name))
 }
 

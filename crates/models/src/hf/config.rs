@@ -30,7 +30,7 @@ impl Config {
         &self.keys
     }
 
-    pub fn model_type(&self) -> Result<&str, HfError> {
+    pub(crate) fn model_type(&self) -> Result<&str, HfError> {
         let written = self.keys.get("model_type").and_then(Value::as_str);
         written.ok_or_else(|| self.refused("it does not say its model_type".into()))
     }
@@ -42,7 +42,7 @@ impl Config {
         first.filter(is_identifier).unwrap_or("AutoModel")
     }
 
-    pub fn refused(&self, cause: String) -> HfError {
+    pub(crate) fn refused(&self, cause: String) -> HfError {
         HfError::Config { path: self.path.clone(), cause }
     }
 }

@@ -106,7 +106,7 @@ impl Problem {
         Self { key: key.into(), cause: cause.into(), place, allowed: None, hint: None }
     }
 
-    pub fn allowed(mut self, allowed: impl Into<String>) -> Self {
+    pub(crate) fn allowed(mut self, allowed: impl Into<String>) -> Self {
         self.allowed = Some(allowed.into());
         self
     }

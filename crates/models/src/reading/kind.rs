@@ -40,19 +40,19 @@ impl KeyKind {
         Self::Integer { least: *range.start(), most: *range.end() }
     }
 
-    pub fn choice<T: Named>() -> Self {
+    pub(crate) fn choice<T: Named>() -> Self {
         Self::Words(T::names().collect())
     }
 
-    pub fn words(words: impl IntoIterator<Item = &'static str>) -> Self {
+    pub(crate) fn words(words: impl IntoIterator<Item = &'static str>) -> Self {
         Self::Words(words.into_iter().collect())
     }
 
-    pub fn list(of: KeyKind, length: &RangeInclusive<usize>) -> Self {
+    pub(crate) fn list(of: KeyKind, length: &RangeInclusive<usize>) -> Self {
         Self::List { of: Box::new(of), least: *length.start(), most: *length.end() }
     }
 
-    pub fn any(kinds: impl IntoIterator<Item = KeyKind>) -> Self {
+    pub(crate) fn any(kinds: impl IntoIterator<Item = KeyKind>) -> Self {
         Self::Any(kinds.into_iter().collect())
     }
 
@@ -70,7 +70,7 @@ impl KeyKind {
     }
 
     /// The same as JSON Schema.
-    pub fn schema(&self) -> Value {
+    pub(crate) fn schema(&self) -> Value {
         match self {
             Self::Integer { least, most } => json!({"type": "integer", "minimum": least, "maximum": most}),
             Self::Number(range) => number_schema(*range),

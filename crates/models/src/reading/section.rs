@@ -14,7 +14,7 @@ use plimsoll_base::names::{Named, nearest};
 
 /// What a reading asked of one key.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Asked {
+pub(crate) struct Asked {
     /// What it may be; `None` where the key is known and was not read.
     pub kind: Option<KeyKind>,
     /// The recipe has it.
@@ -44,7 +44,7 @@ impl<'a> Issues<'a> {
     }
 
     /// What was asked for; empty unless recording.
-    pub fn record(&self) -> Record {
+    pub(crate) fn record(&self) -> Record {
         self.record.as_ref().map(|record| record.borrow().clone()).unwrap_or_default()
     }
 
@@ -67,7 +67,7 @@ impl<'a> Issues<'a> {
         self.found.into_inner()
     }
 
-    pub fn into_error(self) -> RecipeError {
+    pub(crate) fn into_error(self) -> RecipeError {
         RecipeError::Invalid(Problems::locate(self.found.into_inner(), self.sources))
     }
 }
@@ -152,7 +152,7 @@ impl<'a> Section<'a> {
     }
 
     /// Everything that is written in the table, for one whose keys are not all known beforehand.
-    pub fn entries(&self) -> impl Iterator<Item = (&'a String, &'a Node)> + use<'a> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'a String, &'a Node)> + use<'a> {
         self.table.entries.iter()
     }
 
@@ -176,7 +176,7 @@ impl<'a> Section<'a> {
     }
 
     /// Reports `cause` at the value of `key`.
-    pub fn refuse(&self, key: &str, cause: impl Into<String>, hint: impl Into<String>) {
+    pub(crate) fn refuse(&self, key: &str, cause: impl Into<String>, hint: impl Into<String>) {
         self.report(Problem::new(self.path(key), cause, self.place(key)).hint(hint));
     }
 
@@ -185,7 +185,7 @@ impl<'a> Section<'a> {
     }
 
     /// Declares keys that are not read in every case.
-    pub fn know(&self, keys: &[&'static str]) {
+    pub(crate) fn know(&self, keys: &[&'static str]) {
         let mut known = self.known.borrow_mut();
         for key in keys {
             let present = self.table.entries.contains_key(*key);
@@ -203,7 +203,7 @@ impl<'a> Section<'a> {
 
     /// Says what a key may be, for a reading that documents the reader. Typed getters say it themselves; a reader of
     /// its own says it first, and then that counts.
-    pub fn declare(&self, key: &'static str, kind: impl FnOnce() -> KeyKind) {
+    pub(crate) fn declare(&self, key: &'static str, kind: impl FnOnce() -> KeyKind) {
         self.issues.note(|| self.path(key), |asked| asked.kind = asked.kind.take().or_else(|| Some(kind())));
     }
 
@@ -236,7 +236,7 @@ impl<'a> Section<'a> {
     }
 
     /// `also`: what the caller accepts beside integers, for the message.
-    pub fn size_of(&self, key: &str, node: &Node, range: RangeInclusive<usize>, also: &str) -> Option<usize> {
+    pub(crate) fn size_of(&self, key: &str, node: &Node, range: RangeInclusive<usize>, also: &str) -> Option<usize> {
         let allowed = format!("{also}an integer from {} to {}", range.start(), range.end());
         let Value::Integer(i) = node.value else {
             return self.wrong_type(key, node, &allowed);
@@ -248,7 +248,7 @@ impl<'a> Section<'a> {
     }
 
     /// Seeds: any number TOML can hold that is not negative.
-    pub fn seed(&self, key: &'static str) -> Option<u64> {
+    pub(crate) fn seed(&self, key: &'static str) -> Option<u64> {
         self.size(key, 0..=i64::MAX as usize).map(|n| n as u64)
     }
 
@@ -256,7 +256,7 @@ impl<'a> Section<'a> {
         self.number_of(key, self.get_a(key, || KeyKind::Number(range))?, range)
     }
 
-    pub fn number_of(&self, key: &str, node: &Node, range: Range) -> Option<f64> {
+    pub(crate) fn number_of(&self, key: &str, node: &Node, range: Range) -> Option<f64> {
         let allowed = range.to_string();
         let number = match node.value {
             Value::Integer(i) => i as f64,
@@ -266,7 +266,7 @@ impl<'a> Section<'a> {
         if range.contains(number) { Some(number) } else { self.out_of_range(key, node, &allowed) }
     }
 
-    pub fn flag(&self, key: &'static str) -> Option<bool> {
+    pub(crate) fn flag(&self, key: &'static str) -> Option<bool> {
         let node = self.get_a(key, || KeyKind::Flag)?;
         match node.value {
             Value::Flag(b) => Some(b),
@@ -278,7 +278,7 @@ impl<'a> Section<'a> {
         self.text_of(key, self.get_a(key, || KeyKind::Text)?, "a string").map(str::to_string)
     }
 
-    pub fn text_of<'n>(&self, key: &str, node: &'n Node, allowed: &str) -> Option<&'n str> {
+    pub(crate) fn text_of<'n>(&self, key: &str, node: &'n Node, allowed: &str) -> Option<&'n str> {
         match &node.value {
             Value::Text(text) => Some(text),
             _ => self.wrong_type(key, node, allowed),
@@ -339,7 +339,7 @@ impl<'a> Section<'a> {
     }
 
     /// A list of `length` items; `None` too where any item was refused.
-    pub fn list<T>(
+    pub(crate) fn list<T>(
         &self,
         key: &'static str,
         length: RangeInclusive<usize>,
@@ -409,7 +409,7 @@ impl<'a> Section<'a> {
         Problem::new(self.path(key), format!("unknown {what}"), node.key).allowed(known.join(", ")).maybe_hint(hint)
     }
 
-    pub fn wrong_type<T>(&self, key: &str, node: &Node, allowed: &str) -> Option<T> {
+    pub(crate) fn wrong_type<T>(&self, key: &str, node: &Node, allowed: &str) -> Option<T> {
         let cause = format!("wrong type: this is {}", node.value.kind());
         self.report(Problem::new(self.path(key), cause, node.place).allowed(allowed));
         None

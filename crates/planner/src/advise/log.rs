@@ -59,7 +59,7 @@ impl Log {
 
     /// Memory rises over the log and does not come back: most readings are higher than the one before, and the last
     /// is a tenth above the first.
-    pub fn grows(&self) -> bool {
+    pub(crate) fn grows(&self) -> bool {
         let readings = &self.memory_bytes;
         let (Some(&first), Some(&last)) = (readings.first(), readings.last()) else { return false };
         let rises = readings.windows(2).filter(|pair| pair[1] > pair[0]).count();

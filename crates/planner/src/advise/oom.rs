@@ -180,7 +180,7 @@ impl Oom {
     }
 
     /// PyTorch's share: tensors and what it keeps for later ones.
-    pub fn reserved_bytes(&self) -> Option<u64> {
+    pub(crate) fn reserved_bytes(&self) -> Option<u64> {
         Some(self.allocated_bytes?.saturating_add(self.unallocated_bytes.unwrap_or(0)))
     }
 

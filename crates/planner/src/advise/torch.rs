@@ -74,7 +74,7 @@ const CACHE_SHARE: f64 = 0.08;
 const CONTEXT_BYTES: u64 = 770 << 20;
 
 impl Need {
-    pub fn allocated_bytes(&self) -> u64 {
+    pub(crate) fn allocated_bytes(&self) -> u64 {
         self.tensor_bytes() + self.margin_bytes
     }
 
@@ -83,7 +83,7 @@ impl Need {
     }
 
     /// What the card must have: tensors, what the allocator keeps beside them, the process's context.
-    pub fn card_bytes(&self) -> u64 {
+    pub(crate) fn card_bytes(&self) -> u64 {
         let allocated = self.allocated_bytes();
         allocated + (allocated as f64 * CACHE_SHARE) as u64 + CONTEXT_BYTES
     }
@@ -121,7 +121,7 @@ impl Torch {
         Ok(graph)
     }
 
-    pub fn need(&self, shape: &TorchSetup) -> Result<Need, GraphError> {
+    pub(crate) fn need(&self, shape: &TorchSetup) -> Result<Need, GraphError> {
         Ok(saved::need(&self.graph(shape, AttentionForm::Fused)?, shape))
     }
 }
@@ -139,7 +139,7 @@ fn refuse_absurd(graph: &Graph) -> Result<(), GraphError> {
 }
 
 impl Optimizer {
-    pub fn of(rule: &recipe::Rule) -> Optimizer {
+    pub(crate) fn of(rule: &recipe::Rule) -> Optimizer {
         match rule {
             recipe::Rule::AdamW { .. } => Optimizer::AdamW,
             recipe::Rule::Sgd { momentum } if *momentum > 0.0 => Optimizer::SgdMomentum,

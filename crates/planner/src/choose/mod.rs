@@ -12,15 +12,12 @@ mod use_plan;
 
 pub use failure::PlanFailure;
 pub(crate) use frontier::{FrontierPoint, frontier};
-pub use levers::divisors;
-pub(crate) use levers::{LEVERS, Lever, Move, Situation, Target, settings};
+pub(crate) use levers::{LEVERS, Lever, Move, Situation, Target, divisors, settings};
 pub(crate) use memo::Memo;
 pub use memo::Memos;
-pub use setup::{
-    Planned, budget_bytes, family, length, pins, plan, plan_among, planning_key, precision, profile, spec,
-};
+pub use setup::{Planned, budget_bytes, family, length, plan, plan_among, planning_key, precision, profile, spec};
 pub use setup::{asked_in_vain, budget_for, evaluate_batch, instead_of, writes_to_evaluate};
-pub(crate) use setup::{fused_feed_forward, kind, plan_with};
+pub(crate) use setup::{fused_feed_forward, kind, pins, plan_with};
 pub use use_plan::{EMBEDDINGS, parameters, plan_use};
 
 use crate::program::{Settings, StepSpec};

@@ -158,7 +158,7 @@ pub(crate) fn kind(recipe: &Recipe, device: &Device) -> String {
 }
 
 /// What the recipe fixes. Levers that this version does not have are refused, never ignored.
-pub fn pins(recipe: &Recipe, device: &Device) -> Result<Pins, PlanFailure> {
+pub(crate) fn pins(recipe: &Recipe, device: &Device) -> Result<Pins, PlanFailure> {
     let memory = &recipe.memory;
     let refuse = |key: &str, value: String, have: &str| {
         Err(PlanFailure::Refused {

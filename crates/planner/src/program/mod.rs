@@ -8,6 +8,6 @@ mod update;
 
 pub use step::{
     EVALUATE, MICRO_STEP, NEXT_TOKEN, STEP, Settings, StepSpec, UPDATE, UpdateRule, accumulate, evaluate, micro_step,
-    next_token, phase, program, step,
+    phase, program, step,
 };
 pub(crate) use step::{evaluation_phase, program_around, recomputed, training_phases, update_phase, writing_phases};

@@ -15,7 +15,7 @@ pub fn is_state(name: &str) -> bool {
 }
 
 /// What the gradient of the loss starts from: 1/N, times the scale where there is one.
-pub fn seed(graph: &mut Graph, spec: &StepSpec) -> Result<ValueId, GraphError> {
+pub(crate) fn seed(graph: &mut Graph, spec: &StepSpec) -> Result<ValueId, GraphError> {
     let mean = graph.scalar("loss.scale")?;
     if !spec.scales_loss() {
         return Ok(mean);

@@ -311,7 +311,11 @@ fn compared(graph: &mut Graph, towers: &dyn Contrast, build: &Build) -> Result<(
     Ok((outputs, vec![image, text]))
 }
 
-pub fn next_token(family: &dyn Family, spec: &StepSpec, settings: &Settings) -> Option<Result<Graph, PlanError>> {
+pub(crate) fn next_token(
+    family: &dyn Family,
+    spec: &StepSpec,
+    settings: &Settings,
+) -> Option<Result<Graph, PlanError>> {
     let mut graph = Graph::mixed(NEXT_TOKEN, spec.float, spec.master);
     let logits = family.next_token(&mut graph, &settings.build(1, spec, false))?;
     Some(

@@ -68,7 +68,7 @@ pub struct CardAnswer {
 }
 
 /// The first of `cards`, which stand by memory, that can train this recipe.
-pub fn smallest_card(recipe: &Recipe, cards: &[Device]) -> Result<Option<CardAnswer>, PlanFailure> {
+pub(crate) fn smallest_card(recipe: &Recipe, cards: &[Device]) -> Result<Option<CardAnswer>, PlanFailure> {
     first_card(recipe, cards, 1, Vec::new(), |_, _| Ok(true))
 }
 
@@ -85,7 +85,7 @@ pub(super) fn smallest_card_beside(
 }
 
 /// The first of `cards` on which the fastest plan of all fits: more memory would not help.
-pub fn full_speed_card(recipe: &Recipe, cards: &[Device]) -> Result<Option<CardAnswer>, PlanFailure> {
+pub(crate) fn full_speed_card(recipe: &Recipe, cards: &[Device]) -> Result<Option<CardAnswer>, PlanFailure> {
     first_card(recipe, cards, PLENTY, Vec::new(), |card, plan| {
         let unlimited = attempt(&with_budget(recipe, PLENTY), card)?.plan;
         Ok(unlimited.is_some_and(|fastest| plan.predicted_step_ms <= 1.001 * fastest.predicted_step_ms))

@@ -14,7 +14,7 @@ mod parallel;
 mod rungs;
 
 pub use attempt::{Attempt, Outline, attempt, attempt_among, attempts};
-pub use cards::{CardAnswer, CardRow, full_speed_card, holding_card, on_cards, smallest_card};
+pub use cards::{CardAnswer, CardRow, holding_card, on_cards};
 pub use frontier::{FrontierPoint, frontier_of};
 pub use grid::{Axis, Grid, GridError, GridRow, grid};
 pub use ladder::{Ladder, Rung, ladder};

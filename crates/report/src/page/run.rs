@@ -62,13 +62,13 @@ impl RunStory {
         self.started.as_ref().map_or(0, |started| started.steps)
     }
 
-    pub fn measured_peak_bytes(&self) -> Option<u64> {
+    pub(crate) fn measured_peak_bytes(&self) -> Option<u64> {
         let finished = self.finished.as_ref().map(|finished| finished.measured_peak_bytes);
         finished.or_else(|| self.steps.iter().map(|step| step.measured_peak_bytes).max())
     }
 
     /// The middle of all steps; the first ones warm up.
-    pub fn median_ms(&self) -> Option<f64> {
+    pub(crate) fn median_ms(&self) -> Option<f64> {
         let mut times: Vec<f64> = self.steps.iter().map(|step| step.ms).filter(|ms| ms.is_finite()).collect();
         times.sort_by(f64::total_cmp);
         times.get(times.len() / 2).copied()

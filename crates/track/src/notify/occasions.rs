@@ -32,10 +32,6 @@ impl Occasion {
             Occasion::Disk => "disk",
         }
     }
-
-    pub fn from_name(name: &str) -> Option<Occasion> {
-        Occasion::ALL.into_iter().find(|occasion| occasion.name() == name)
-    }
 }
 
 /// Best scores come no closer than this: at the start of a run nearly every one is the best.

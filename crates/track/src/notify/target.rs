@@ -48,7 +48,7 @@ impl Target {
     }
 
     /// `discord`, `slack`, `telegram`, `ntfy`, `gotify` or `json`.
-    pub fn service(&self) -> &'static str {
+    pub(crate) fn service(&self) -> &'static str {
         match self.service {
             Service::Discord { .. } => "discord",
             Service::Slack { .. } => "slack",
@@ -60,7 +60,7 @@ impl Target {
     }
 
     /// The name of the variable that holds it.
-    pub fn place(&self) -> &str {
+    pub(crate) fn place(&self) -> &str {
         &self.place
     }
 

@@ -26,7 +26,7 @@ pub struct Fingerprint {
 const LOOKED_AT: usize = 64;
 
 impl Fingerprint {
-    pub fn of(recipe: &Recipe, data: &LoadedData) -> Result<Fingerprint, DataError> {
+    pub(crate) fn of(recipe: &Recipe, data: &LoadedData) -> Result<Fingerprint, DataError> {
         let validation = data.validation.as_deref();
         let (features, classes) = match &data.extras.normalizer {
             Some(normalizer) => (normalizer.features.clone(), normalizer.classes.clone()),
@@ -49,7 +49,7 @@ impl Fingerprint {
     }
 
     /// What is not as it was, in words.
-    pub fn difference(&self, now: &Fingerprint) -> Option<String> {
+    pub(crate) fn difference(&self, now: &Fingerprint) -> Option<String> {
         let numbers = [
             ("samples to train on", self.train_samples as u64, now.train_samples as u64),
             ("samples to validate on", self.validation_samples as u64, now.validation_samples as u64),

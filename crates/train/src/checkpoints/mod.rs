@@ -213,7 +213,7 @@ pub fn parse_state(text: &[u8]) -> Result<State, String> {
 
 /// Puts a checkpoint back into the arena. Names and shapes are checked before the first byte is copied, and every
 /// tensor's bytes before they are.
-pub fn restore(path: &Path, program: &Program, executor: &mut dyn Executor) -> Result<(), CheckpointError> {
+pub(crate) fn restore(path: &Path, program: &Program, executor: &mut dyn Executor) -> Result<(), CheckpointError> {
     let stored: Vec<&Resident> = program.residents.iter().filter(|r| is_stored(r)).collect();
     load(&path.join(TENSORS), &stored, &read_checksums(path)?, executor)
 }

@@ -61,7 +61,7 @@ pub enum Answer {
 const NOT_FINITE: &str = "the model's answer is no finite number";
 
 impl Answer {
-    pub fn of(problem: ProblemType, logits: &[f32], names: &[String]) -> Answer {
+    pub(crate) fn of(problem: ProblemType, logits: &[f32], names: &[String]) -> Answer {
         match problem {
             ProblemType::Single => Answer::class(logits, names),
             ProblemType::Multi if is_finite(logits) => Answer::labels(logits, names),
@@ -70,7 +70,7 @@ impl Answer {
         }
     }
 
-    pub fn none(error: impl Into<String>) -> Answer {
+    pub(crate) fn none(error: impl Into<String>) -> Answer {
         Answer::None { error: error.into() }
     }
 
@@ -79,7 +79,7 @@ impl Answer {
     }
 
     /// Classes without a name are no answers: the training data never had them.
-    pub fn class(logits: &[f32], names: &[String]) -> Answer {
+    pub(crate) fn class(logits: &[f32], names: &[String]) -> Answer {
         if !is_finite(logits) {
             return Answer::none(NOT_FINITE);
         }
@@ -96,7 +96,7 @@ impl Answer {
     }
 
     /// Those that there are.
-    pub fn embeddings(image: Option<&[f32]>, text: Option<&[f32]>) -> Answer {
+    pub(crate) fn embeddings(image: Option<&[f32]>, text: Option<&[f32]>) -> Answer {
         if ![image, text].into_iter().flatten().all(is_finite) {
             return Answer::none(NOT_FINITE);
         }

@@ -26,7 +26,7 @@ impl WrittenTexts {
     }
 
     /// Other scores with what the texts say.
-    pub fn lay_over(&self, scores: Scores) -> Scores {
+    pub(crate) fn lay_over(&self, scores: Scores) -> Scores {
         if self.count == 0 {
             return scores;
         }

@@ -27,7 +27,7 @@ pub struct Judgement {
     pub retrieved: Option<Retrieved>,
 }
 
-pub fn evaluate(
+pub(crate) fn evaluate(
     executor: &mut dyn Executor,
     recipe: &Recipe,
     choice: &Choice,
@@ -137,7 +137,7 @@ fn answers(recipe: &Recipe) -> Option<Answers> {
 }
 
 /// What the evaluation keeps for the host: the logits, one row per sample.
-pub fn kept<'e>(executor: &'e dyn Executor, choice: &Choice, phase: usize) -> Option<Cow<'e, [f32]>> {
+pub(crate) fn kept<'e>(executor: &'e dyn Executor, choice: &Choice, phase: usize) -> Option<Cow<'e, [f32]>> {
     kept_value(executor, choice, phase, 0)
 }
 

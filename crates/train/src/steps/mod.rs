@@ -7,10 +7,11 @@ mod shapes;
 mod stepper;
 mod told;
 
-pub(crate) use evaluate::evaluation_options;
-pub use evaluate::{Judgement, evaluate, kept};
+pub use evaluate::Judgement;
+pub(crate) use evaluate::{evaluate, evaluation_options, kept};
 pub use feed::Feeder;
-pub use schedule::learning_rate;
+pub(crate) use schedule::learning_rate;
 pub(crate) use shapes::MOST_NODES;
 pub use shapes::{Pass, Shapes, shapes};
-pub use stepper::{Stepped, Stepper, Underway, phase};
+pub(crate) use stepper::phase;
+pub use stepper::{Stepped, Stepper, Underway};

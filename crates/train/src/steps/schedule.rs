@@ -3,7 +3,7 @@
 use plimsoll_models::recipe::{Schedule, ScheduleShape, Warmup};
 
 /// The rate of update `step` (counted from 0) of `steps`.
-pub fn learning_rate(schedule: &Schedule, peak: f64, step: usize, steps: usize) -> f64 {
+pub(crate) fn learning_rate(schedule: &Schedule, peak: f64, step: usize, steps: usize) -> f64 {
     let warmup = match schedule.warmup {
         Warmup::Steps(n) => n as f64,
         Warmup::Fraction(fraction) => fraction * steps as f64,

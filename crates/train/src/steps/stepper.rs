@@ -50,7 +50,7 @@ pub struct Underway {
 
 impl Underway {
     /// Whether its numbers are there without waiting.
-    pub fn is_known(&self) -> bool {
+    pub(crate) fn is_known(&self) -> bool {
         matches!(self.metrics, Asked::Known(_))
     }
 }
@@ -198,7 +198,7 @@ impl Stepper {
     }
 }
 
-pub fn phase(program: &Program, name: &str) -> Result<usize, RunError> {
+pub(crate) fn phase(program: &Program, name: &str) -> Result<usize, RunError> {
     let missing = || PlanError::Broken(format!("the program has no phase {name}"));
     Ok(program.phase(name).ok_or_else(missing)?)
 }

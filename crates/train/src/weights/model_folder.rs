@@ -60,7 +60,7 @@ pub enum TokenizerSource {
 
 impl<'a> Companions<'a> {
     /// Those of a run that ends now; `named` is the tokenizer that its recipe names.
-    pub fn of_run(recipe: &Recipe, extras: &'a Extras, named: Option<&Path>) -> Companions<'a> {
+    pub(crate) fn of_run(recipe: &Recipe, extras: &'a Extras, named: Option<&Path>) -> Companions<'a> {
         let source = source_checkpoint(recipe).filter(|folder| folder.exists());
         let named = named.map(|file| TokenizerSource::File(recipe.resolve_path(file)));
         let made = || match source {

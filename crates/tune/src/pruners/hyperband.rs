@@ -16,7 +16,7 @@ pub struct Hyperband {
 }
 
 impl Hyperband {
-    pub fn brackets(&self) -> u32 {
+    pub(crate) fn brackets(&self) -> u32 {
         let eta = self.reduction_factor.max(2);
         let (mut step, mut count) = (self.min_resource.max(1), 1);
         while let Some(next) = step.checked_mul(eta).filter(|next| *next <= self.max_resource) {

@@ -21,7 +21,7 @@ use crate::study::Study;
 use crate::trial::{Attributes, Direction, State, Trial};
 
 /// Raised whenever a field changes its meaning.
-pub const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 1;
 
 /// A study as it stands.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -162,7 +162,7 @@ impl TrialReport {
         self.user_attrs.contains_key(crate::attributes::OOM)
     }
 
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.state == "complete"
     }
 
@@ -175,7 +175,7 @@ impl TrialReport {
     }
 
     /// Why it is not simply complete: adapted, pruned, failed, the same as another.
-    pub fn why(&self) -> String {
+    pub(crate) fn why(&self) -> String {
         use crate::attributes as name;
         let words = [name::ADAPTED, name::PRUNED_BECAUSE, name::DIVERGED, name::FAILURE, name::REFUSED];
         let labels = ["adapted: ", "", "", "failed: ", "refused: "];

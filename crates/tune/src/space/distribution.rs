@@ -121,7 +121,7 @@ impl Distribution {
     }
 
     /// The value an internal number stands for.
-    pub fn external(&self, internal: f64) -> Value {
+    pub(crate) fn external(&self, internal: f64) -> Value {
         match self {
             Self::Float { .. } => Value::Float(internal),
             Self::Int { .. } => Value::Int(internal as i64),
@@ -130,7 +130,7 @@ impl Distribution {
     }
 
     /// The internal number of a value; an error says why the value is not of this kind.
-    pub fn internal(&self, value: &Value) -> Result<f64> {
+    pub(crate) fn internal(&self, value: &Value) -> Result<f64> {
         match self {
             Self::Categorical { choices } => choices
                 .iter()

@@ -33,7 +33,7 @@ impl Value {
     }
 
     /// Whether both mean the same: numbers by size whatever their type, NaN equal to itself.
-    pub fn same_as(&self, other: &Self) -> bool {
+    pub(crate) fn same_as(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Null, Self::Null) => true,
             (Self::Text(a), Self::Text(b)) => a == b,
@@ -55,7 +55,7 @@ impl Value {
     }
 
     /// Choices that are lists or objects (Optuna warns about them) are kept as their JSON text.
-    pub fn from_json(json: &Json) -> Self {
+    pub(crate) fn from_json(json: &Json) -> Self {
         match json {
             Json::Null => Self::Null,
             Json::Bool(flag) => Self::Bool(*flag),

@@ -50,7 +50,7 @@ pub struct NewTrial {
 }
 
 impl NewTrial {
-    pub fn running(params: BTreeMap<String, Param>) -> Self {
+    pub(crate) fn running(params: BTreeMap<String, Param>) -> Self {
         let none = Trial::new(0, 0, State::Running);
         Self {
             state: State::Running,
@@ -65,7 +65,7 @@ impl NewTrial {
         }
     }
 
-    pub fn waiting() -> Self {
+    pub(crate) fn waiting() -> Self {
         Self { state: State::Waiting, started: None, ..Self::running(BTreeMap::new()) }
     }
 }

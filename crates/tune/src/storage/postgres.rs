@@ -36,7 +36,7 @@ pub struct Postgres;
 impl Postgres {
     /// Connects to `postgresql://USER@HOST/DATABASE`. A password belongs into `PGPASSWORD`; one in the address works,
     /// but shows in lists of processes.
-    pub fn connect(address: &str) -> Result<impl super::Storage + use<>> {
+    pub(crate) fn connect(address: &str) -> Result<impl super::Storage + use<>> {
         // SQLAlchemy's spelling names the driver too.
         let address = address.replacen("postgresql+psycopg2://", "postgresql://", 1);
         let mut config: Config = address.parse().map_err(|error: ::postgres::Error| {

@@ -31,7 +31,7 @@ pub struct Sqlite;
 
 impl Sqlite {
     /// Opens a database, creating it if it is not there.
-    pub fn open(path: &Path) -> Result<impl super::Storage + use<>> {
+    pub(crate) fn open(path: &Path) -> Result<impl super::Storage + use<>> {
         let failed = |error: rusqlite::Error| database(&name_of(path), &error);
         let inner = rusqlite::Connection::open(path).map_err(failed)?;
         inner.busy_timeout(PATIENCE).map_err(failed)?;

@@ -17,7 +17,7 @@ pub struct StudyFolder {
 
 /// Held by the one process that runs a study; it goes with the process, however that ends.
 #[derive(Debug)]
-pub struct Held {
+pub(crate) struct Held {
     lock: File,
     /// As what the process before this one ran its trials.
     before: Option<String>,
@@ -105,7 +105,7 @@ impl StudyFolder {
     }
 
     /// Takes the study for this process.
-    pub fn hold(&self, study: &str) -> Result<Held> {
+    pub(crate) fn hold(&self, study: &str) -> Result<Held> {
         self.create()?;
         let path = self.path.join(LOCK);
         let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);

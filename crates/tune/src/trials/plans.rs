@@ -61,12 +61,12 @@ impl Plans {
     }
 
     /// What a budget of the study is.
-    pub fn budget(&self, device: &Device) -> Result<u64> {
+    pub(crate) fn budget(&self, device: &Device) -> Result<u64> {
         Ok(budget_bytes(&self.recipe(&[])?, device))
     }
 
     /// How many different plans were made.
-    pub fn made(&self) -> usize {
+    pub(crate) fn made(&self) -> usize {
         self.known.len()
     }
 

@@ -108,7 +108,7 @@ pub(crate) fn drop_weights<T: Float>(
 }
 
 /// The largest number of queries, and of heads, that dropout can tell apart.
-pub const LIMIT: usize = 65_535;
+pub(crate) const LIMIT: usize = 65_535;
 
 /// Queries whose scores exist at one time in `wide`; also the grain at which a head's queries are shared out.
 const STRIP: usize = 64;

@@ -23,7 +23,7 @@ pub fn update<T: Element>(data: &mut [T], f: impl Fn(T) -> T + Sync) {
 }
 
 /// Zeros in the first `len` elements, which nobody else uses now.
-pub fn clear<T: Element + Default>(data: SharedMut<T>, len: usize) {
+pub(crate) fn clear<T: Element + Default>(data: SharedMut<T>, len: usize) {
     ranges(len, |range| {
         // SAFETY: ranges are disjoint and inside the tensor.
         unsafe { data.slice(range.start, range.len()) }.fill(T::default());
@@ -85,7 +85,7 @@ fn map2_apart<T: Element>(output: &mut [T], a: &[T], b: &[T], f: impl Fn(T, T) -
 }
 
 /// `data[i] = f(data[i], other[i])`.
-pub fn combine<T: Element>(data: &mut [T], other: &[T], f: impl Fn(T, T) -> T + Sync) {
+pub(crate) fn combine<T: Element>(data: &mut [T], other: &[T], f: impl Fn(T, T) -> T + Sync) {
     parallel_chunks(data, TASK, |i, piece| {
         let other = &other[i * TASK..][..piece.len()];
         simd(
@@ -100,7 +100,7 @@ pub fn combine<T: Element>(data: &mut [T], other: &[T], f: impl Fn(T, T) -> T + 
 }
 
 /// Runs `piece(range)` over ranges of `0..len` worth a fork each; the ranges do not depend on the thread count.
-pub fn ranges(len: usize, piece: impl Fn(std::ops::Range<usize>) + Sync) {
+pub(crate) fn ranges(len: usize, piece: impl Fn(std::ops::Range<usize>) + Sync) {
     parallel(len.div_ceil(TASK), |i| piece(i * TASK..((i + 1) * TASK).min(len)));
 }
 

@@ -81,12 +81,12 @@ impl<T> SharedMut<T> {
     pub fn new(pointer: *mut T) -> Self {
         SharedMut(pointer)
     }
-    pub fn ptr(self) -> *mut T {
+    pub(crate) fn ptr(self) -> *mut T {
         self.0
     }
     /// # Safety
     /// `start..start + len` lies in the allocation, and no other task touches it meanwhile.
-    pub unsafe fn slice<'a>(self, start: usize, len: usize) -> &'a mut [T] {
+    pub(crate) unsafe fn slice<'a>(self, start: usize, len: usize) -> &'a mut [T] {
         // SAFETY: the caller promises that the range lies inside and is its own.
         unsafe { std::slice::from_raw_parts_mut(self.0.add(start), len) }
     }

@@ -112,12 +112,12 @@ pub fn max<T: Float>(row: &[T]) -> T {
 
 /// Into how many stretches rows are cut before what was summed over each is added up in order. It depends on the
 /// number of rows alone, so that the result does too.
-pub fn stretches(rows: usize) -> usize {
+pub(crate) fn stretches(rows: usize) -> usize {
     (rows / 16).clamp(1, 16)
 }
 
 /// The rows of one stretch.
-pub fn stretch(rows: usize, index: usize) -> Range<usize> {
+pub(crate) fn stretch(rows: usize, index: usize) -> Range<usize> {
     let size = rows.div_ceil(stretches(rows));
     (index * size).min(rows)..((index + 1) * size).min(rows)
 }

@@ -16,7 +16,7 @@ pub unsafe fn copy(from: &Type, source: *const u8, to: &Type, target: *mut u8) {
 
 /// # Safety
 /// The pointer is valid for the type's span.
-pub unsafe fn zero(to: &Type, target: *mut u8) {
+pub(crate) unsafe fn zero(to: &Type, target: *mut u8) {
     let target = SharedMut::new(target);
     // SAFETY: as promised by the caller; pieces are disjoint.
     each_piece(to, |outer| unsafe {

@@ -34,7 +34,7 @@ pub fn exp(x: f32) -> f32 {
 
 /// tanh by e^2x - 1 for large |x| and an odd polynomial near zero, blended without branches.
 #[inline(always)]
-pub fn tanh(x: f32) -> f32 {
+pub(crate) fn tanh(x: f32) -> f32 {
     let a = x.abs();
     let e = exp(-2.0 * a);
     let large = ((1.0 - e) / (1.0 + e)).copysign(x);
@@ -51,7 +51,7 @@ pub fn tanh(x: f32) -> f32 {
 /// erf: x + x·q(x²) near zero, and 1 - e^p(|x|) with p ≈ ln erfc above; blended without branches. Both polynomials are
 /// minimax fits of the relative error, q on |x| ≤ 0.9 and p on 0.9 ≤ |x| ≤ 4, from where on erf rounds to ±1.
 #[inline(always)]
-pub fn erf(x: f32) -> f32 {
+pub(crate) fn erf(x: f32) -> f32 {
     let a = x.abs();
     let a = if a > 4.0 { 4.0 } else { a };
     let p = -2.082_862e-5f32;

@@ -92,7 +92,7 @@ impl Kernel {
         Kernel { source, entry, defines: Vec::new() }
     }
 
-    pub fn define(mut self, name: &'static str, value: impl ToString) -> Kernel {
+    pub(crate) fn define(mut self, name: &'static str, value: impl ToString) -> Kernel {
         self.defines.push((name, value.to_string()));
         self
     }
@@ -104,7 +104,7 @@ impl Kernel {
 }
 
 /// What an element type is called in kernels (`bf16` and `half` are typedefs of common.cuh).
-pub fn device_name(dtype: DType) -> &'static str {
+pub(crate) fn device_name(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "float",
         DType::F64 => "double",
@@ -130,7 +130,7 @@ impl Grid {
     }
 
     /// One thread per `per_thread` elements, in blocks of 256.
-    pub fn over(elements: usize, per_thread: usize) -> Grid {
+    pub(crate) fn over(elements: usize, per_thread: usize) -> Grid {
         Grid::new(elements.div_ceil(256 * per_thread), 256)
     }
 

@@ -5,7 +5,7 @@ mod launch;
 mod recorder;
 mod sweep;
 
-pub use launch::{Arg, CudaError, DeviceTensor, Gemm, Grid, Kernel, Launch, Matrix, Queue, Source, device_name};
+pub use launch::{Arg, CudaError, DeviceTensor, Gemm, Grid, Kernel, Launch, Matrix, Queue, Source};
 pub use recorder::{Recorded, Recorder};
 pub use sweep::{Set, Sweep};
 

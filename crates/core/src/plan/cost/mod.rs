@@ -42,7 +42,7 @@ pub struct Speedups {
 }
 
 impl Speedups {
-    pub const NONE: Speedups = Speedups { tf32: 1.0, f16: 1.0, bf16: 1.0 };
+    pub(crate) const NONE: Speedups = Speedups { tf32: 1.0, f16: 1.0, bf16: 1.0 };
 }
 
 impl Profile {

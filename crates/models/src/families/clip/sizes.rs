@@ -184,7 +184,7 @@ impl ClipVision {
     }
 
     /// Patches along one side; what is left over at the edge is not seen, as in a convolution.
-    pub fn side(&self) -> usize {
+    pub(crate) fn side(&self) -> usize {
         self.image_size / self.patch_size.max(1)
     }
 }

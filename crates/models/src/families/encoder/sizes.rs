@@ -175,7 +175,7 @@ impl Encoder {
     }
 
     /// Tokens of the longest text: RoBERTa keeps the first positions for padding.
-    pub fn longest(&self) -> usize {
+    pub(crate) fn longest(&self) -> usize {
         match self.kind {
             EncoderKind::Roberta | EncoderKind::XlmRoberta => {
                 self.max_position_embeddings.saturating_sub(self.pad_token_id + 1)

@@ -120,7 +120,7 @@ impl Move {
 }
 
 /// From 1 up to the number itself.
-pub fn divisors(number: usize) -> Vec<usize> {
+pub(crate) fn divisors(number: usize) -> Vec<usize> {
     let small: Vec<usize> = (1..=number.isqrt()).filter(|d| number.is_multiple_of(*d)).collect();
     let large = small.iter().rev().map(|d| number / d);
     let mut all: Vec<usize> = small.iter().copied().chain(large).collect();

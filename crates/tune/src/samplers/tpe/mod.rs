@@ -9,7 +9,8 @@ mod truncnorm;
 use std::sync::Arc;
 
 pub use parzen::Parzen;
-pub use split::{Split, split};
+pub use split::Split;
+use split::split;
 
 use super::{History, Sampler, Suggestion, random};
 use crate::groups;

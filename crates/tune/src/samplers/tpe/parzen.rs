@@ -41,7 +41,7 @@ struct Numeric {
 impl Parzen {
     /// `observations[i]` holds the internal numbers of parameter `i`, oldest trial first; `weights` those of the
     /// trials, or none for the usual ones by age.
-    pub fn new(distributions: &[&Distribution], observations: &[Vec<f64>], weights: Option<Vec<f64>>) -> Self {
+    pub(crate) fn new(distributions: &[&Distribution], observations: &[Vec<f64>], weights: Option<Vec<f64>>) -> Self {
         let count = observations.first().map_or(0, Vec::len);
         let mut weights = weights.unwrap_or_else(|| weights_by_age(count));
         weights.push(1.0);
@@ -73,7 +73,7 @@ impl Parzen {
     }
 
     /// Draws `count` points, each a row of internal numbers.
-    pub fn sample(&self, rng: &mut Rng, count: usize) -> Vec<Vec<f64>> {
+    pub(crate) fn sample(&self, rng: &mut Rng, count: usize) -> Vec<Vec<f64>> {
         (0..count)
             .map(|_| {
                 let kernel = rng.weighted(&self.weights);

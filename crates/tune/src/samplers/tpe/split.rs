@@ -24,7 +24,7 @@ pub(super) fn good_count(finished: usize, objectives: usize) -> usize {
 
 /// Splits complete, pruned and running trials; others must not be among them. Running ones count as not good: whoever
 /// asks next had better look elsewhere.
-pub fn split(trials: &[Arc<Trial>], directions: &[Direction]) -> Split {
+pub(crate) fn split(trials: &[Arc<Trial>], directions: &[Direction]) -> Split {
     let finished = trials.iter().filter(|trial| trial.state != State::Running).count();
     let wanted = good_count(finished, directions.len());
     let kinds = Kinds::of(trials);

@@ -35,7 +35,7 @@ pub struct Journal {
 
 impl Journal {
     /// Opens a journal, creating it if it is not there.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+    pub(crate) fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         OpenOptions::new().create(true).append(true).open(path).map_err(Error::file(path))?;
         // The lock points to the journal, and a relative pointer would be read from elsewhere.

@@ -35,7 +35,7 @@ fn what_one_handle_writes_another_reads() {
     assert_eq!(format!("{:?}", second.trials(study).unwrap()), format!("{:?}", first.trials(study).unwrap()));
     let trial = &second.trials(study).unwrap()[0];
     assert_eq!(trial.values, Some(vec![f64::INFINITY, -0.0]));
-    assert_eq!(trial.param("length"), Some(Value::Int(160)));
+    assert_eq!(trial.params["length"].value(), Value::Int(160));
 }
 
 #[test]

@@ -32,7 +32,7 @@ impl Bias {
     }
 
     /// Why tables of `rows` rows cannot serve, if so.
-    pub fn refusal(self, rows: usize) -> Option<String> {
+    pub(crate) fn refusal(self, rows: usize) -> Option<String> {
         match self {
             Bias::None => None,
             Bias::Relative { bidirectional, max_distance } => {

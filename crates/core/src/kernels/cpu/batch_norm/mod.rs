@@ -54,7 +54,7 @@ pub struct Statistics<'a, T> {
 }
 
 /// Elements of scratch that [`forward`] and [`backward`] need: two partial results per chunk of rows and channel.
-pub fn scratch(shape: BatchNormShape) -> usize {
+pub(crate) fn scratch(shape: BatchNormShape) -> usize {
     2 * Chunks::new(shape.rows).count() * shape.channels
 }
 
