@@ -1,4 +1,8 @@
 //! What every other crate of plimsoll stands on: sizes and their units, names, random streams, files.
+//!
+//! ```text
+//! explain, files, guard, heap, names, random, simd, units ◄─ batching, folders, formats, metric, safetensors
+//! ```
 
 pub mod batching;
 pub mod explain;

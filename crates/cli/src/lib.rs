@@ -2,6 +2,11 @@
 //! Exit codes: 0 done, 1 failed, 2 bad input, 3 does not fit.
 //!
 //! A library, which is compiled beside the last ones it stands on; the program itself is only linked after them.
+//!
+//! ```text
+//! failure ◄─ flags, printer ◄─ arguments, counter, progress, tracking, verdict ◄─ advice, device ◄─ cards
+//!   ◄─ commands
+//! ```
 
 mod advice;
 mod arguments;
@@ -17,16 +22,8 @@ mod tracking;
 mod verdict;
 
 use clap::{CommandFactory, Parser};
-use commands::Command;
+use commands::Cli;
 use std::process::ExitCode;
-
-/// Trains neural networks inside a memory budget that is known to the byte before the first step.
-#[derive(Parser)]
-#[command(name = "plimsoll", version, propagate_version = true)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
 
 /// Every command with its flags, for those who check that nothing of them is left out.
 pub fn command() -> clap::Command {

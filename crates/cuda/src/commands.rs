@@ -2,8 +2,8 @@
 
 use super::blas::{Blas, Product};
 use super::driver::{Stream, check};
-use super::join::Shares;
 use super::lanes::{Turn, turns};
+use super::launches::Shares;
 use super::modules::Modules;
 use super::{Bases, record_phase};
 use cudarc::driver::sys;

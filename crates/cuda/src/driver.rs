@@ -58,7 +58,7 @@ pub struct DriverFacts {
 }
 
 impl DriverFacts {
-    pub fn gather(ordinal: usize) -> Result<DriverFacts, CudaError> {
+    pub(crate) fn gather(ordinal: usize) -> Result<DriverFacts, CudaError> {
         let device = find(ordinal)?;
         let (mut name, mut bus, mut total, mut major, mut minor) = ([0; 96], [0; 32], 0, 0, 0);
         use sys::CUdevice_attribute_enum::*;

@@ -179,10 +179,6 @@ impl CudaExecutor {
         Ok(())
     }
 
-    pub fn arena_bytes(&self) -> usize {
-        self.arena.bytes
-    }
-
     /// Fills everything but residents with NaN patterns. For tests: what is read before it is written shows.
     pub fn poison_temporaries(&mut self) {
         let bytes = self.arena.bytes - self.resident_bytes;

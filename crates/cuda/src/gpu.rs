@@ -4,7 +4,7 @@ use super::blas::Blas;
 use super::compile::{Compiler, cache_folder};
 use super::driver::{Context, Stream};
 use super::modules::Modules;
-use super::reserve;
+use super::opened;
 use crate::{gpu_free_bytes, own_gpu_bytes};
 use plimsoll_core::kernels::cuda::{CudaError, Kernel};
 use plimsoll_exec::Algorithms;
@@ -69,15 +69,15 @@ impl Gpu {
             context,
         };
         if earlier.is_none() {
-            gpu.opening.taken_bytes = reserve::plausible(&gpu.context.name, gpu.used_bytes()?);
-            reserve::remember(&gpu.context.name, gpu.opening.taken_bytes);
+            gpu.opening.taken_bytes = opened::plausible(&gpu.context.name, gpu.used_bytes()?);
+            opened::remember(&gpu.context.name, gpu.opening.taken_bytes);
             OPENINGS.lock().unwrap_or_else(PoisonError::into_inner).insert(ordinal, gpu.opening);
         }
         Ok(Rc::new(gpu))
     }
 
     /// What opening it took.
-    pub fn opened_bytes(&self) -> u64 {
+    pub(crate) fn opened_bytes(&self) -> u64 {
         self.opening.taken_bytes
     }
 

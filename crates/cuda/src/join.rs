@@ -3,50 +3,8 @@
 //! A sweep may also run earlier than its place, past launches that neither touch what it writes nor write what it reads; but
 //! never past a copy from or to the host: those who wait for the one would wait for what the other waits for too.
 
-use super::lanes::Lane;
+use super::launches::{Joined, Shares, Step};
 use plimsoll_core::kernels::cuda::Recorded;
-use smallvec::SmallVec;
-use std::ops::Range;
-
-/// The bytes that a node reads and writes; its workspace counts as written.
-#[derive(Clone, Debug)]
-pub(super) struct Touched {
-    pub reads: Vec<Range<u64>>,
-    pub writes: Vec<Range<u64>>,
-}
-
-impl Touched {
-    /// Whether both may run in any order, or at once.
-    pub(super) fn is_independent_of(&self, other: &Touched) -> bool {
-        !meet(&self.writes, &other.writes) && !meet(&self.writes, &other.reads) && !meet(&self.reads, &other.writes)
-    }
-}
-
-fn meet(a: &[Range<u64>], b: &[Range<u64>]) -> bool {
-    a.iter().any(|a| b.iter().any(|b| a.start < b.end && b.start < a.end))
-}
-
-/// A launch, and what the node it belongs to touches.
-#[derive(Clone, Debug)]
-pub(super) struct Step {
-    pub launch: Recorded,
-    pub touched: Touched,
-    /// The places of its nodes in the order, the last one being where it runs, and what share of it each is.
-    pub ticks: Shares,
-    pub lane: Lane,
-}
-
-/// What runs as one, and whose work it does.
-#[derive(Clone, Debug)]
-pub struct Joined {
-    pub shares: Shares,
-    pub launch: Recorded,
-    pub(super) touched: Touched,
-    pub(super) lane: Lane,
-}
-
-/// The places of the nodes that a launch runs, each with its share of the work.
-pub type Shares = SmallVec<[(usize, f64); 1]>;
 
 /// How many launches a sweep is carried past at most. Farther back there is hardly ever anything to join.
 const REACH: usize = 256;
@@ -116,9 +74,11 @@ fn place(steps: &[Step], groups: &[Vec<usize>], step: &Step) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::launches::{Lane, Touched};
     use super::*;
     use plimsoll_core::kernels::cuda::{Arg, Kernel, Set, Source, Sweep};
     use std::iter::once;
+    use std::ops::Range;
 
     fn touched(reads: Range<u64>, writes: Range<u64>) -> Touched {
         Touched { reads: once(reads).collect(), writes: once(writes).collect() }

@@ -3,30 +3,11 @@
 //! everything keeps its order. What is computed is what one lane would compute.
 
 use super::driver::{Event, Stream};
-use super::join::{Joined, Touched};
+use super::launches::{Joined, Lane, Touched};
 use plimsoll_core::kernels::cuda::{CudaError, Recorded};
 use smallvec::SmallVec;
-use std::ops::Range;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lane {
-    Kernels,
-    FromHost,
-    ToHost,
-}
 
 const LANES: usize = 3;
-
-impl Lane {
-    /// Where a launch belongs, with the host's region lying at `host`.
-    pub(super) fn of(launch: &Recorded, host: &Range<u64>) -> Lane {
-        match launch {
-            Recorded::Copy { from, .. } if host.contains(from) => Lane::FromHost,
-            Recorded::Copy { to, .. } if host.contains(to) => Lane::ToHost,
-            _ => Lane::Kernels,
-        }
-    }
-}
 
 /// What a copy touches is less than its node does, which may have a stretch of something large.
 pub(super) fn touched_by_copy(launch: &Recorded) -> Option<Touched> {
@@ -157,9 +138,10 @@ impl Lanes {
 
 #[cfg(test)]
 mod tests {
-    use super::super::join::Shares;
+    use super::super::launches::Shares;
     use super::*;
     use plimsoll_core::ops::SampleRng;
+    use std::ops::Range;
 
     fn launch(lane: Lane, reads: Range<u64>, writes: Range<u64>) -> Joined {
         let touched = Touched { reads: vec![reads], writes: vec![writes] };

@@ -18,7 +18,7 @@ pub enum Library {
 }
 
 impl Library {
-    pub const ALL: [Library; 3] = [Library::Driver, Library::Nvrtc, Library::CublasLt];
+    pub(crate) const ALL: [Library; 3] = [Library::Driver, Library::Nvrtc, Library::CublasLt];
 
     pub fn name(self) -> &'static str {
         match self {

@@ -4,9 +4,8 @@
 //! It runs where the last of them stands. What stands between must not mind, and the kernel, which goes through all tensors
 //! row by row, must find each row as it was: two of them are the same bytes, or have none in common.
 
-use super::Bases;
-use super::join::{Shares, Touched};
-use super::record::{bytes, tensor, touched};
+use super::launches::{Shares, Touched};
+use super::places::{Bases, bytes, tensor, touched};
 use plimsoll_core::kernels::cuda::{CudaError, DeviceTensor, Launch, Queue};
 use plimsoll_core::ops::{ResidualNodes, ResidualNorm};
 use plimsoll_core::plan::{Layout, Program};

@@ -1,22 +1,14 @@
 //! A [`Batch`] is a set of buffers, made once and filled many times.
 
 use super::{
-    DataError, Dataset, Element, FieldSpec,
+    DataError, Dataset, Element, FieldSpec, Position,
     compose::Composer,
     dataset::{FieldMut, RowMut},
     fields::Padding,
     ladder::Ladder,
 };
 use plimsoll_base::batching::Buckets;
-use serde::{Deserialize, Serialize};
 use std::ops::Range;
-
-/// Where a stream of samples stands: `index` samples of epoch `epoch` are consumed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Position {
-    pub epoch: u64,
-    pub index: u64,
-}
 
 /// Up to `capacity` samples. Rows from `samples().len()` on are zero.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
 //! What can be wrong with data: every variant names the file, the place and the cause; [`DataError::hint`] advises.
 
-use super::images::{ImageFault, ImagePlace};
 use plimsoll_base::explain::{Explain, Fault};
 use plimsoll_base::units::format_bytes;
+use plimsoll_images::ImageFault;
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -21,6 +21,23 @@ impl fmt::Display for Place {
             Place::Line(line) => write!(f, "line {line}"),
             Place::Row(row) => write!(f, "row {row}"),
         }
+    }
+}
+
+/// Where an image was found: shown before what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImagePlace {
+    pub image: PathBuf,
+    /// Table, row and column that name it.
+    pub row: Option<(PathBuf, Place, String)>,
+}
+
+impl fmt::Display for ImagePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((table, place, column)) = &self.row {
+            write!(f, "{}: {place}, column `{column}`: ", table.display())?;
+        }
+        write!(f, "{}", self.image.display())
     }
 }
 

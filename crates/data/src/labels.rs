@@ -23,7 +23,7 @@ pub enum LabelRule {
 }
 
 impl LabelRule {
-    pub fn column(&self) -> &str {
+    pub(crate) fn column(&self) -> &str {
         match self {
             LabelRule::Column(column) | LabelRule::Return { column, .. } => column,
         }

@@ -8,6 +8,12 @@
 //! ```
 //! Everything from outside is checked before memory is taken for it; whatever is wrong is a [`DataError`] with file,
 //! place, cause and hint.
+//!
+//! ```text
+//! error, fields, order ◄─ dataset, ladder, problems, text, vocabulary ◄─ compose, formats, weighted, windows
+//!   ◄─ asked, batch, labels, survey ◄─ loader, normalizer ◄─ report ◄─ series ◄─ corpus, texts ◄─ images
+//!   ◄─ synthetic
+//! ```
 
 mod asked;
 mod batch;
@@ -36,11 +42,11 @@ mod whole;
 mod windows;
 
 pub use asked::{Asked, Unanswered};
+pub use batch::Batch;
 pub(crate) use batch::batch_bytes;
-pub use batch::{Batch, Position};
 pub use corpus::{CorpusData, CorpusOptions, Sequences, load_corpus};
 pub use dataset::{Dataset, FieldMut, RowMut};
-pub use error::{DataError, Place};
+pub use error::{DataError, ImagePlace, Place};
 pub use fields::{Element, FieldSpec, Padding};
 pub use formats::table::MostNumbers;
 pub use formats::{check_columns, column_names};
@@ -48,15 +54,18 @@ pub use labels::LabelRule;
 pub use ladder::Ladder;
 pub use loader::{Loader, LoaderOptions, LoaderStats};
 pub use normalizer::Normalizer;
-pub use order::Order;
-pub use report::{ClassReport, CorpusReport, DataReport, FeatureReport, GapReport, SeriesReport, TextsReport};
+pub use order::{Order, Position};
+pub use report::{
+    CaptionReport, ClassReport, CorpusReport, DataReport, FeatureReport, GapReport, LengthReport, Reading,
+};
+pub use report::{SeriesReport, TextsReport};
 pub use series::{AskedWindows, Labels, SeriesData, SeriesOptions, UnansweredWindow, ask_windows, load_series};
 pub use survey::{Commas, Lists, Survey, SurveyedColumn, Values, survey};
 pub use synthetic::{GrammarOptions, REGIMES, RegimesOptions, WordStyle, grammar, recipes, regimes, sentiment};
 pub use synthetic::{SHAPES_END, SHAPES_VOCABULARY, Shapes, ShapesData, ShapesOptions, shapes, shapes_tokenizer};
 pub use texts::{
-    CaptionTokenizer, Composition, LabelKind, LabelledData, LabelledOptions, LengthReport, PairedTexts, PairsData,
-    PairsOptions, Reading, TextTokenizer, Texts, encode_source, load_labelled, load_pairs, read_sources, read_texts,
+    CaptionTokenizer, Composition, LabelKind, LabelledData, LabelledOptions, PairedTexts, PairsData, PairsOptions,
+    TextTokenizer, Texts, encode_source, load_labelled, load_pairs, read_sources, read_texts,
 };
 pub use vocabulary::{FileVocabulary, Vocabulary, VocabularyChoice};
 pub use weighted::Weighted;

@@ -90,10 +90,6 @@ pub struct LoaderStats {
 }
 
 impl LoaderStats {
-    pub fn samples_per_s(&self) -> f64 {
-        self.samples as f64 / self.elapsed.as_secs_f64().max(1e-9)
-    }
-
     /// What the loader delivers when nobody holds it up; `None` before the first batch.
     pub fn filled_per_s(&self) -> Option<f64> {
         (self.filled > 0).then(|| self.filled as f64 / self.filling.as_secs_f64().max(1e-9))

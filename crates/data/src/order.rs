@@ -1,10 +1,17 @@
 //! The order of samples: sequential, or shuffled by a permutation that is a pure function of (seed, epoch). The
 //! permutation is computed per index, so it takes no memory and a resumed run needs nothing but its position.
 
-use super::Position;
 use plimsoll_base::random::mix;
+use serde::{Deserialize, Serialize};
 
 const ROUNDS: u64 = 6;
+
+/// Where a stream of samples stands: `index` samples of epoch `epoch` are consumed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Position {
+    pub epoch: u64,
+    pub index: u64,
+}
 
 /// Order of `len` samples over epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,14 +28,14 @@ impl Order {
         Order { len: len as u64, seed: None, half: 0 }
     }
 
-    pub fn shuffled(len: usize, seed: u64) -> Self {
+    pub(crate) fn shuffled(len: usize, seed: u64) -> Self {
         let bits = u64::BITS - (len as u64).saturating_sub(1).leading_zeros();
         // Halves of 4 bits at least: with fewer, too few different permutations exist.
         Order { len: len as u64, seed: Some(seed), half: bits.div_ceil(2).max(4) }
     }
 
     /// `None`: sequential.
-    pub fn seed(&self) -> Option<u64> {
+    pub(crate) fn seed(&self) -> Option<u64> {
         self.seed
     }
 

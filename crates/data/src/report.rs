@@ -1,7 +1,12 @@
 //! What was read, in numbers: for the screen and for the run's events.
 
-use super::images::CaptionReport;
-use super::{Dataset, LengthReport, Normalizer, Reading, Windows, formats::table::Table};
+mod captions;
+mod texts;
+
+pub use captions::CaptionReport;
+pub use texts::{LengthReport, Reading};
+
+use super::{Dataset, Normalizer, Windows, formats::table::Table};
 use plimsoll_base::batching::Gaps;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

@@ -69,7 +69,7 @@ impl Vocabulary {
         }
     }
 
-    pub fn encode(&self, text: &str) -> Result<Vec<i32>, DataError> {
+    pub(crate) fn encode(&self, text: &str) -> Result<Vec<i32>, DataError> {
         let mut ids = Vec::new();
         self.encode_into(text, &mut ids)?;
         Ok(ids)

@@ -87,7 +87,7 @@ impl Windows {
         self.origins.as_ref().map_or(row, |origins| origins[row] as usize)
     }
 
-    pub fn label(&self, sample: usize) -> i32 {
+    pub(crate) fn label(&self, sample: usize) -> i32 {
         self.labels.get(self.rows(sample).end - 1).copied().unwrap_or(NO_LABEL)
     }
 

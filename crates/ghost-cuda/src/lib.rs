@@ -4,6 +4,11 @@
 //!
 //! Only functions that must answer something are here. Those that may simply say yes are written into a small library
 //! at run time, from what the installed PyTorch asks for (`plimsoll-ghost`, `shim.rs`), which also counts their calls.
+//!
+//! ```text
+//! answer, card, lookup, places ◄─ handles, memory ◄─ blas, copies, dnn, nvrtc ◄─ probe, runtime
+//!   ◄─ driver, fft, nccl, solvers
+//! ```
 
 // Every exported function has the C signature that its callers were compiled against; the contract of its pointers is
 // NVIDIA's documentation, not something that could be said better here.

@@ -1,5 +1,10 @@
 //! Runs a PyTorch program, unchanged, on a card that is not there, and says what it would take there. PyTorch's own
 //! host code and its own caching allocator decide; the stand-in for CUDA (`plimsoll-ghost-cuda`) only counts.
+//!
+//! ```text
+//! card, elf, notes, pickle, python ◄─ settings, stand_in ◄─ allocator, launch, snapshot ◄─ earlier ◄─ account
+//!   ◄─ report ◄─ run, text ◄─ doctor, fit, replay
+//! ```
 
 pub mod account;
 pub mod allocator;

@@ -28,6 +28,10 @@
 //!
 //! What this crate names is its interface; the crates behind it (`plimsoll-core`, `plimsoll-planner`, …) are how it is
 //! built, and may change.
+//!
+//! ```text
+//! machine, page, profiles, search ◄─ device ◄─ report, timeline, trials ◄─ questions
+//! ```
 
 #![deny(missing_docs)]
 

@@ -1,5 +1,9 @@
 //! Plans and runs for people: tables for the terminal, a picture of memory over a step and one of memory against time, a
 //! page about all of it.
+//!
+//! ```text
+//! kinds, svg ◄─ frontier, tables, timeline ◄─ answers, page
+//! ```
 
 mod answers;
 mod frontier;

@@ -1,4 +1,8 @@
 //! What trackers, pages and searches see of runs: the stream of events, and the scores in it. Nothing here trains.
+//!
+//! ```text
+//! lock, scores ◄─ events ◄─ tail
+//! ```
 
 #![deny(missing_docs)]
 

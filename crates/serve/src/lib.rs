@@ -4,7 +4,7 @@
 //! browser ─► server (connections, limits) ─► guard (host, origin, token) ─► api ─► planning │ folders │ jobs
 //! ```
 //!
-//! problem ◄─ settings ◄─ options ◄─ assets ◄─ folders ◄─ planning ◄─ jobs ◄─ gate ◄─ state ◄─ guard ◄─ api ◄─ connection ◄─ server
+//! glance, limits, problem ◄─ settings ◄─ options ◄─ assets ◄─ folders ◄─ planning ◄─ jobs ◄─ gate ◄─ state ◄─ guard ◄─ api ◄─ connection ◄─ server
 //!
 //! Nothing here trains: a training is a child process of the same binary in a process group of its own, its folder is
 //! all that is known about it, and a server that dies and comes back finds it by the lock in there.

@@ -7,6 +7,11 @@
 //!
 //! A run writes its events and knows nothing of this. A follower, a process of its own, reads them behind it: it cannot
 //! slow or stop a step, what it could not deliver is still on disk, and the next follower goes on where it was.
+//!
+//! ```text
+//! base64, cursor, environment, error, facts, metrics, sink, tail ◄─ http, openmetrics, tensorboard ◄─ notify
+//!   ◄─ settings ◄─ mlflow ◄─ follow
+//! ```
 
 mod base64;
 mod cursor;

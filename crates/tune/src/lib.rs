@@ -4,6 +4,11 @@
 //! trial in its storage before it answers, so that a kill at any moment loses nothing that was told. [`trials`] is such
 //! a driver: it plans every suggestion, packs trials into the memory there is and runs each as a `plimsoll train` of its
 //! own. [`report`] says what a study found.
+//!
+//! ```text
+//! attributes, error, order, rng, time ◄─ json ◄─ space ◄─ trial ◄─ groups, pareto, storage ◄─ hypervolume
+//!   ◄─ samplers ◄─ importance, pruners ◄─ study ◄─ report, trials
+//! ```
 
 mod attributes;
 mod error;

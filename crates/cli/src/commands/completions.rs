@@ -1,6 +1,6 @@
 //! `plimsoll completions` and `plimsoll man`: what shells and `man` want to know about the command line.
 
-use crate::Cli;
+use super::Cli;
 use crate::failure::Failure;
 use crate::printer;
 use clap::{Args, CommandFactory};

@@ -25,7 +25,15 @@ mod train;
 mod tune;
 
 use crate::failure::Failure;
-use clap::Subcommand;
+use clap::{Parser, Subcommand};
+
+/// Trains neural networks inside a memory budget that is known to the byte before the first step.
+#[derive(Parser)]
+#[command(name = "plimsoll", version, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
 
 #[derive(Subcommand)]
 pub(crate) enum Command {

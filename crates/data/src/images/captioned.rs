@@ -1,17 +1,15 @@
 //! Images with captions as a dataset. Captions are tokens in memory; images are decoded when a batch wants them, on
 //! the loader's workers.
 
-use super::list::{ImagePlace, Listed, TableColumns, of_folder, of_table};
+use super::list::{Listed, TableColumns, of_folder, of_table};
 use crate::{
     Asked, CaptionTokenizer, DataError, DataReport, Dataset, Element, FieldSpec, Order, RowMut, TextTokenizer,
-    asked::Named, problems::Problems,
+    asked::Named, error::ImagePlace, problems::Problems, report::CaptionReport,
 };
 use plimsoll_base::{batching::BadRows, formats::Format};
 use plimsoll_images::{Header, ImageFault, Preparation, Studio};
-use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
-    fmt,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
@@ -54,26 +52,6 @@ pub struct CaptionData {
     pub train: Captioned,
     pub validation: Captioned,
     pub report: DataReport,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CaptionReport {
-    pub source: String,
-    pub train: usize,
-    pub validation: usize,
-    /// Images left out because they cannot be used.
-    pub skipped: usize,
-    /// Captions that lost their tail.
-    pub truncated: usize,
-    pub max_length: usize,
-    /// Tokens of the longest caption, cut or not.
-    pub longest: usize,
-    pub side: usize,
-    pub resident_bytes: usize,
-    /// What decoding takes on each worker, at most.
-    pub worker_bytes: usize,
-    /// Retrieval at the first place that a perfect model reaches on the validation part, where it is known.
-    pub best_accuracy: Option<f64>,
 }
 
 /// Everything that the samples share.
@@ -455,24 +433,6 @@ pub(crate) fn write_caption(ids: &[i32], row: &mut RowMut<'_>) {
     real.copy_from_slice(ids);
     rest.fill(ids.last().copied().unwrap_or(0));
     row.i32(END)[0] = ids.len().saturating_sub(1) as i32;
-}
-
-impl fmt::Display for CaptionReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let CaptionReport { source, train, validation, side, max_length, longest, .. } = self;
-        writeln!(f, "images {source}: {train} train, {validation} validation, read at {side} × {side}")?;
-        write!(f, "  captions of up to {max_length} tokens (longest {longest}), {} cut", self.truncated)?;
-        if self.skipped > 0 {
-            write!(f, "; {} images left out as unusable", self.skipped)?;
-        }
-        let mebibytes = |bytes: usize| bytes as f64 / (1 << 20) as f64;
-        let (resident, worker) = (mebibytes(self.resident_bytes), mebibytes(self.worker_bytes));
-        write!(f, "\n  host memory: {resident:.1} MiB, and up to {worker:.1} MiB on each worker while decoding")?;
-        match self.best_accuracy {
-            Some(best) => write!(f, "\n  best possible retrieval on validation: {:.1} %", 100.0 * best),
-            None => Ok(()),
-        }
-    }
 }
 
 #[cfg(test)]

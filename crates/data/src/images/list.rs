@@ -8,10 +8,7 @@ use crate::{
 };
 use plimsoll_base::formats::Format;
 use serde_json::Value;
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 /// One image with its caption, and where it is listed. Those that a model is asked about may lack one of the two.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,23 +17,6 @@ pub(crate) struct Listed {
     pub caption: String,
     pub row: Option<Place>,
     pub id: Option<Value>,
-}
-
-/// Where an image was found: shown before what is wrong with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ImagePlace {
-    pub image: PathBuf,
-    /// Table, row and column that name it.
-    pub row: Option<(PathBuf, Place, String)>,
-}
-
-impl fmt::Display for ImagePlace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some((table, place, column)) = &self.row {
-            write!(f, "{}: {place}, column `{column}`: ", table.display())?;
-        }
-        write!(f, "{}", self.image.display())
-    }
 }
 
 /// The columns of a table of images.

@@ -4,9 +4,6 @@ pub(super) mod captioned;
 mod config;
 pub(crate) mod list;
 
-pub use captioned::{
-    CaptionData, CaptionOptions, CaptionReport, CaptionSizes, Captioned, load_captions, read_captions,
-};
+pub use captioned::{CaptionData, CaptionOptions, CaptionSizes, Captioned, load_captions, read_captions};
 pub use config::preparation_of;
-pub use list::ImagePlace;
-pub use plimsoll_images::{ImageFault, Preparation};
+pub use plimsoll_images::Preparation;

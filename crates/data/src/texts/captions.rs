@@ -29,7 +29,7 @@ impl CaptionTokenizer {
 
     /// Replaces `ids` by those of the caption, padded with the id at its end; where that end is, and whether the
     /// caption was cut.
-    pub fn encode(&self, caption: &str, ids: &mut Vec<i32>) -> Result<(usize, bool), DataError> {
+    pub(crate) fn encode(&self, caption: &str, ids: &mut Vec<i32>) -> Result<(usize, bool), DataError> {
         let mut found = Vec::new();
         let encoded = self.tokenizer.encode_into(caption, None, self.vocab, &mut found)?;
         let largest = || (0..found.len()).rev().max_by_key(|&at| found[at]);

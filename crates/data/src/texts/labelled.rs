@@ -1,7 +1,7 @@
 //! Labelled texts: tokens, a mask over padding, segments where the model has them, and one class or several numbers.
 
 use super::{
-    LabelKind, LengthReport, Reading, TextTokenizer,
+    LabelKind, TextTokenizer,
     composition::padding_cost,
     options::LabelledOptions,
     read::{Job, Spot, text_of},
@@ -11,7 +11,8 @@ use super::{
     tokenizer::Encoded,
 };
 use crate::{
-    Asked, ClassReport, DataError, DataReport, Dataset, Element, FieldSpec, Place, RowMut, TextsReport,
+    Asked, ClassReport, DataError, DataReport, Dataset, Element, FieldSpec, LengthReport, Place, Reading, RowMut,
+    TextsReport,
     asked::{Named, id_of},
     formats::{Cell, Columns, Row},
 };

@@ -20,11 +20,10 @@ mod tokenizer;
 mod wordpiece;
 
 pub use captions::CaptionTokenizer;
-pub use composition::{Composition, LengthReport};
+pub use composition::Composition;
 pub use labelled::{LabelledData, Texts, load_labelled, read_texts};
 pub use options::{LabelledOptions, PairsOptions};
 pub use pairs::{PairedTexts, PairsData, encode_source, load_pairs, read_sources};
-pub use read::Reading;
 pub use targets::LabelKind;
 pub use tokenizer::TextTokenizer;
 

@@ -1,7 +1,7 @@
 //! Pairs of texts for models that read one and write the other.
 
 use super::{
-    LengthReport, Reading, TextTokenizer,
+    TextTokenizer,
     composition::padding_cost,
     options::{PairsOptions, with_id},
     read::{Job, Spot, text_of},
@@ -9,7 +9,8 @@ use super::{
     store::{Stream, Tokens},
 };
 use crate::{
-    Asked, DataError, DataReport, Dataset, Element, FieldSpec, Ladder, Place, RowMut, TextsReport,
+    Asked, DataError, DataReport, Dataset, Element, FieldSpec, Ladder, LengthReport, Place, Reading, RowMut,
+    TextsReport,
     asked::{Named, id_of},
     formats::{Cell, Columns, Row},
 };

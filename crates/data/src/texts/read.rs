@@ -4,24 +4,13 @@ use crate::{
     DataError, Place,
     formats::{Cell, Columns, Row},
     problems::Problems,
+    report::Reading,
 };
-use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, path::Path};
 
 /// Rows and bytes that are worked on at a time: bounds the memory beside what is kept.
 const CHUNK: usize = 4096;
 const CHUNK_BYTES: usize = 16 << 20;
-
-/// How the reading of a file went.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reading {
-    /// Rows that are used.
-    pub rows: usize,
-    /// Rows left out because they cannot be used.
-    pub skipped: usize,
-    /// What is wrong with the first of them.
-    pub first_skipped: Option<String>,
-}
 
 /// What to read, and how to take faults.
 pub(super) struct Job<'a> {

@@ -7,11 +7,11 @@ mod scene;
 mod vocabulary;
 
 use super::super::images::{
-    CaptionReport, Preparation,
+    Preparation,
     captioned::{PIXELS, WEIGHT, fields, write_caption},
 };
 use crate::series::check_fraction;
-use crate::{DataError, DataReport, Dataset, FieldSpec, RowMut};
+use crate::{CaptionReport, DataError, DataReport, Dataset, FieldSpec, RowMut};
 use scene::Scene;
 use std::{collections::HashSet, ops::Range};
 pub(crate) use vocabulary::SHAPES_LONGEST;
@@ -98,14 +98,15 @@ impl Shapes {
         Scene::new(self.seed, self.scenes.start + sample)
     }
 
-    pub fn caption(&self, sample: usize) -> String {
+    #[cfg(test)]
+    fn caption(&self, sample: usize) -> String {
         self.scene(sample).caption()
     }
 
     /// The part of samples whose own caption a perfect model finds first among those of its batch, when samples come in
     /// order in batches of `batch`. It can score equal captions only equally, and the first of them wins: of each set of
     /// equal captions in a batch exactly one image finds its own. So the best is distinct captions ÷ samples.
-    pub fn best_accuracy(&self, batch: usize) -> Option<f64> {
+    pub(crate) fn best_accuracy(&self, batch: usize) -> Option<f64> {
         if self.is_empty() {
             return None;
         }

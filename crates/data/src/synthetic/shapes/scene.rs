@@ -100,6 +100,7 @@ impl Scene {
         words
     }
 
+    #[cfg(test)]
     pub(super) fn caption(&self) -> String {
         self.words().join(" ")
     }
