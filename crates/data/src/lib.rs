@@ -17,6 +17,7 @@
 
 mod asked;
 mod batch;
+mod beginning;
 mod compose;
 mod corpus;
 mod dataset;
@@ -44,12 +45,13 @@ mod windows;
 pub use asked::{Asked, Unanswered};
 pub use batch::Batch;
 pub(crate) use batch::batch_bytes;
+pub use beginning::check_columns;
 pub use corpus::{CorpusData, CorpusOptions, Sequences, load_corpus};
 pub use dataset::{Dataset, FieldMut, RowMut};
 pub use error::{DataError, ImagePlace, Place};
 pub use fields::{Element, FieldSpec, Padding};
+pub use formats::column_names;
 pub use formats::table::MostNumbers;
-pub use formats::{check_columns, column_names};
 pub use labels::LabelRule;
 pub use ladder::Ladder;
 pub use loader::{Loader, LoaderOptions, LoaderStats};

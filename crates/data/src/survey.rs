@@ -151,9 +151,14 @@ impl SurveyedColumn {
         self.is_text() && self.moments == self.texts
     }
 
-    /// Texts to read: neither few different words nor times.
+    /// Texts to read: neither few different words nor times, nor numbers that are written as texts.
     pub fn is_prose(&self) -> bool {
-        self.is_text() && !self.is_time() && !self.repeats()
+        self.is_text() && !self.is_time() && !self.repeats() && !self.has_decimal_commas()
+    }
+
+    /// Numbers to people, and texts to programs.
+    pub fn has_decimal_commas(&self) -> bool {
+        self.texts > 0 && self.commas.count == self.texts
     }
 
     /// Whether rows can be held to the order of this column as it is written.
@@ -327,6 +332,7 @@ mod tests {
         assert_eq!((columns[1].missing, columns[1].values().unwrap().len()), (0, 2));
         assert_eq!((columns[2].infinite, columns[2].commas.count), (1, 1));
         assert_eq!(columns[2].commas.first, Some((Place::Line(4), "1,5".into())));
+        assert!(columns[2].has_decimal_commas() && !columns[2].is_prose() && !columns[1].has_decimal_commas());
     }
 
     #[test]

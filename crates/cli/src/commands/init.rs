@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args, Clone)]
 pub(crate) struct Arguments {
-    /// What to learn from: a table (csv between commas, semicolons or tabs; json, jsonl, parquet), a text, or a folder of images
+    /// What to learn from: csv (commas, semicolons or tabs), json, jsonl, parquet, text, or a folder of images
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
     /// What the file is, where neither its extension nor how it begins says it

@@ -249,7 +249,7 @@ fn formats_are_those_of_the_recipe_and_can_be_said() {
     must_hold(&recipe, &["format = \"csv-semicolon\""]);
     let (_, recipe) = planned(&desk, "f.toml", &["--data", "e.data", "--format", "csv"]);
     must_hold(&recipe, &["format = \"csv\"", "text_field = \"t;close\""]);
-    desk.run(&["init", "--out", "no.toml", "--data", "e.data", "--format", "cvs"]).must(2, &["did you mean `csv`?"]);
+    desk.run(&["init", "--out", "no.toml", "--data", "e.data", "--format", "jsnl"]).must(2, &["did you mean `jsonl`?"]);
     let said = ["plan", "b.csv.toml", "--device", "h200", "--json", "--set", "data.format=csv"];
     let problem = desk.json(&said)["data_problem"].to_string();
     assert!(problem.contains("columns are `t;close`"), "{problem}");
@@ -267,6 +267,7 @@ fn files_that_cannot_be_used_are_refused_with_the_reason() {
     desk.write("few.csv", &rows("a,close\n", &|i| format!("{i},{}\n", i + 1), 9));
     desk.write("zeros.csv", &rows("a,b\n", &|i| format!("{},{}\n", i % 5, i % 7), 90));
     desk.write("commas.csv", &rows("day;close\n", &|i| format!("{i};{i},5\n"), 90));
+    desk.write("comma.csv", &rows("close;note\n", &|i| format!("{i},5;up\n"), 90));
     let wide: Vec<u8> = "\u{feff}a,close\n1,2\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
     std::fs::write(desk.path("wide.csv"), wide).unwrap();
     std::fs::write(desk.path("latin.csv"), b"gr\xf6\xdfe,close\n1,2\n").unwrap();
@@ -278,6 +279,7 @@ fn files_that_cannot_be_used_are_refused_with_the_reason() {
         ("few.csv", &["9 rows are too few", "at least 13"]),
         ("zeros.csv", &["every column of numbers holds a 0", "`label`"]),
         ("commas.csv", &["line 2", "`0,5` is no number", "1.5"]),
+        ("comma.csv", &["line 2", "`0,5` is no number"]),
         ("wide.csv", &["UTF-16", "iconv"]),
         ("latin.csv", &["not UTF-8 at byte 2 (line 1)"]),
         ("photos.v1", &["holds no images"]),

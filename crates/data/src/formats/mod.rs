@@ -22,7 +22,6 @@ mod text;
 mod tsv;
 mod words;
 
-use crate::images::list::holds_images;
 use crate::{
     DataError,
     formats::table::{Selection, Table},
@@ -126,28 +125,8 @@ pub(crate) fn open(
     }
 }
 
-/// Whether a file is there and has these columns, as far as its beginning says.
-///
-/// # Errors
-/// As loading it would say it.
-pub fn check_columns(file: &Path, said: Option<Format>, columns: &[&str]) -> Result<(), DataError> {
-    let unreadable = |source| DataError::Unreadable { file: file.into(), source };
-    let kind = std::fs::metadata(file).map_err(unreadable)?;
-    match said.or_else(|| Format::of(file)).map(Format::holds) {
-        None | Some(Holds::Images) if kind.is_dir() => images_in(file),
-        Some(Holds::Document) => text_in(file, said),
-        _ => open(file, said, Wanted::TEXTS, &Columns::new(columns.iter().map(ToString::to_string))).map(drop),
-    }
-}
-
-fn images_in(folder: &Path) -> Result<(), DataError> {
-    match holds_images(folder)? {
-        true => Ok(()),
-        false => Err(DataError::Empty { file: folder.into(), what: "images" }),
-    }
-}
-
-fn text_in(file: &Path, said: Option<Format>) -> Result<(), DataError> {
+/// Whether a file that is one text holds any.
+pub(crate) fn check_document(file: &Path, said: Option<Format>) -> Result<(), DataError> {
     let (_, opened) = find(file, said, Wanted::CORPUS)?;
     match head(file, &opened)?.is_empty() {
         true => Err(DataError::Empty { file: file.into(), what: "text" }),

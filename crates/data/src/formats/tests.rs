@@ -108,24 +108,6 @@ fn utf_16_is_told_as_what_it_is() {
     }
 }
 
-/// What would be refused when it is read is said without reading it.
-#[test]
-fn pipes_empty_texts_and_folders_without_images_are_told_at_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
-    std::fs::write(path("empty.txt"), "").unwrap();
-    std::fs::create_dir_all(path("photos.v2/cats")).unwrap();
-    assert!(std::process::Command::new("mkfifo").arg(path("pipe.txt")).status().unwrap().success());
-    let told = |name: &str, said| check_columns(&path(name), said, &[]).map_err(|error| error.to_string());
-    assert!(told("empty.txt", None).unwrap_err().ends_with("holds no text"));
-    assert!(told("pipe.txt", None).unwrap_err().contains("not a regular file"));
-    assert!(told("photos.v2", Some(Format::Folder)).unwrap_err().ends_with("holds no images"));
-    assert!(told("photos.v2", Some(Format::Csv)).unwrap_err().contains("not a regular file"));
-    std::fs::write(path("photos.v2/cats/a.png"), "").unwrap();
-    std::fs::write(path("empty.txt"), "x").unwrap();
-    assert_eq!((told("photos.v2", Some(Format::Folder)), told("empty.txt", None)), (Ok(()), Ok(())));
-}
-
 #[test]
 fn a_corpus_of_json_lines_may_be_called_txt() {
     for (_folder, path) in disguised("{\"text\": \"ab\"}\n{\"text\": \"cd\"}\n") {

@@ -27,8 +27,8 @@ struct Series<'a> {
 }
 
 pub(super) fn fit(seen: &Seen) -> Result<Fitted, Failure> {
+    refuse_commas(seen)?;
     let series = Series::of(seen)?;
-    series.refuse_commas()?;
     series.refuse_wrong_order()?;
     let derived_from = if series.label.is_none() { Some(series.derived_from()?) } else { None };
     let window = series.window(derived_from.map_or(0, |_| HORIZON))?;
@@ -42,6 +42,16 @@ pub(super) fn fit(seen: &Seen) -> Result<Fitted, Failure> {
         columns: series.columns(derived_from),
         notes: series.notes(derived_from, window),
     })
+}
+
+/// Numbers that no program reads would be taken for words, and left out in silence.
+fn refuse_commas(seen: &Seen) -> Result<(), Failure> {
+    let found = seen.columns().iter().find(|column| column.has_decimal_commas());
+    let Some((column, (place, content))) = found.and_then(|c| Some((c, c.commas.first.clone()?))) else {
+        return Ok(());
+    };
+    let (file, column) = (seen.path.clone(), column.name.clone());
+    Err(DataError::DecimalComma { file, place, column, content }.into())
 }
 
 impl<'a> Series<'a> {
@@ -59,17 +69,6 @@ impl<'a> Series<'a> {
             true => Err(nothing_suits(seen, "a series needs columns of numbers")),
             false => Ok(Series { seen, time, label, features }),
         }
-    }
-
-    /// Numbers that no program reads would be taken for words, and left out in silence.
-    fn refuse_commas(&self) -> Result<(), Failure> {
-        let is_only_commas = |column: &&SurveyedColumn| column.texts > 0 && column.commas.count == column.texts;
-        let found = self.seen.columns().iter().find(is_only_commas);
-        let Some((column, (place, content))) = found.and_then(|c| Some((c, c.commas.first.clone()?))) else {
-            return Ok(());
-        };
-        let (file, column) = (self.seen.path.clone(), column.name.clone());
-        Err(DataError::DecimalComma { file, place, column, content }.into())
     }
 
     /// Rows that run backwards would be learned from the end to the beginning.
@@ -156,11 +155,17 @@ impl<'a> Series<'a> {
                 column.name
             )
         });
+        let answer = by_name(self.features.iter().copied(), &LABEL).map(|column| {
+            format!(
+                "`{}` is a feature, for it holds no classes: if it is the answer, leave it out with data.columns",
+                column.name
+            )
+        });
         let gaps = Some(self.gaps()).filter(|gaps| *gaps > 0);
         let gaps =
             gaps.map(|gaps| format!("{gaps} cells without a value are filled with the value before (data.gaps)"));
         let short = (window < 60).then(|| format!("a window of {window} rows: the file has room for no longer ones"));
-        [left_out, unordered, derived, gaps, short].into_iter().flatten().collect()
+        [left_out, unordered, derived, answer, gaps, short].into_iter().flatten().collect()
     }
 }
 
