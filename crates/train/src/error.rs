@@ -109,10 +109,10 @@ pub enum RunError {
     /// A checkpoint cannot be written or read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// So it is with a folder of Hugging Face.
+    /// A Hugging Face folder cannot be read or written.
     #[error(transparent)]
     HuggingFace(#[from] HfError),
-    /// Nor can another file be.
+    /// Any other file cannot be read or written.
     #[error("{path}: {cause}")]
     Io {
         /// Which.

@@ -99,7 +99,7 @@ impl Recipe {
     /// assert_eq!((recipe.name.as_str(), recipe.train.epochs), ("reviews", 5));
     ///
     /// let error = Recipe::parse(text, "reviews.toml", &["train.epoch=5".into()]).unwrap_err().to_string();
-    /// assert!(error.contains("train.epochs"), "the nearest right name is said: {error}");
+    /// assert!(error.contains("did you mean `epochs`?"), "{error}");
     /// # Ok::<(), plimsoll_models::recipe::RecipeError>(())
     /// ```
     pub fn parse(text: &str, file_name: &str, sets: &[String]) -> Result<Self, RecipeError> {
