@@ -10,13 +10,13 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value as Plain;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::importance::importances;
 use crate::json::Json;
 use crate::order;
 use crate::pareto;
 use crate::space::Value;
-use crate::storage::{self, Storage, StudyRecord};
+use crate::storage::{self, StudyRecord};
 use crate::study::Study;
 use crate::trial::{Attributes, Direction, State, Trial};
 
@@ -78,7 +78,7 @@ pub struct StudyLine {
 /// # Errors
 /// Where the storage cannot be read.
 pub fn studies(address: &str) -> Result<Vec<StudyLine>> {
-    let mut storage = open_existing(address)?;
+    let mut storage = storage::look(address)?;
     let records = storage.studies()?;
     let line = |record: StudyRecord| -> Result<StudyLine> {
         let trials = storage.trials(record.id)?;
@@ -92,23 +92,24 @@ pub fn studies(address: &str) -> Result<Vec<StudyLine>> {
 /// # Errors
 /// Where there is no such storage or study.
 pub fn study(address: &str, name: &str) -> Result<StudyReport> {
-    let mut storage = open_existing(address)?;
+    let mut storage = storage::look(address)?;
     let record = storage.study(name)?;
     let trials = storage.trials(record.id)?;
     Ok(StudyReport::of(&storage.describe(), &record, &trials))
 }
 
-/// Looking must not make a file.
-fn open_existing(address: &str) -> Result<Box<dyn Storage>> {
-    let file = address.strip_prefix("journal:").or_else(|| {
-        let path = address.strip_prefix("sqlite:")?;
-        Some(path.strip_prefix("///").unwrap_or(path))
-    });
-    if let Some(file) = file.filter(|file| !std::path::Path::new(file).exists()) {
-        let cause = format!("{file}: there is no study here");
-        return Err(Error::Input(format!("{cause}\nhint: `plimsoll tune` makes one; `--storage` names where it is")));
-    }
-    storage::open(address)
+/// Every study of a storage, whole.
+///
+/// # Errors
+/// Where the storage cannot be read.
+pub fn all(address: &str) -> Result<Vec<StudyReport>> {
+    let mut storage = storage::look(address)?;
+    let records = storage.studies()?;
+    let report = |record: StudyRecord| {
+        let trials = storage.trials(record.id)?;
+        Ok(StudyReport::of(&storage.describe(), &record, &trials))
+    };
+    records.into_iter().map(report).collect()
 }
 
 impl StudyReport {

@@ -161,6 +161,33 @@ pub fn open(address: &str) -> Result<Box<dyn Storage>> {
     Err(Error::Input(format!("{cause}\nhint: a file is enough for one machine, such as sqlite:study.db")))
 }
 
+/// The same to read what is there. Looking makes no file, writes to none, and waits for no writer for long.
+///
+/// # Errors
+/// There is no such storage, or it cannot be read.
+pub fn look(address: &str) -> Result<Box<dyn Storage>> {
+    let missing = |path: &Path| {
+        let cause = format!("{}: there is no study here", path.display());
+        Error::Input(format!("{cause}\nhint: `plimsoll tune` makes one; `--storage` names where it is"))
+    };
+    let there = |path: &'_ str| {
+        let file = file_of(address, path)?.to_path_buf();
+        if file.exists() { Ok(file) } else { Err(missing(&file)) }
+    };
+    match (address.strip_prefix("journal:"), address.strip_prefix("sqlite:")) {
+        (Some(path), _) => Ok(Box::new(Journal::look(&there(path)?)?)),
+        (_, Some(path)) => Ok(Box::new(Sqlite::look(&there(path)?)?)),
+        _ => open(address),
+    }
+}
+
+/// An address that is the same wherever it is read, and holds no secret; none of a database that others reach.
+pub fn absolute(address: &str) -> Option<String> {
+    let (kind, path) = address.split_once(':').filter(|(kind, _)| ["journal", "sqlite"].contains(kind))?;
+    let path = file_of(address, path).ok()?.canonicalize().ok()?;
+    Some(format!("{kind}:{}", path.to_str()?))
+}
+
 /// The file that an address names. A study that is kept nowhere would be lost, and so would one in a folder that is not
 /// there.
 fn file_of<'a>(address: &str, path: &'a str) -> Result<&'a Path> {

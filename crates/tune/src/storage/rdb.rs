@@ -128,6 +128,18 @@ impl<C: Connection> Tables<C> {
         Ok(tables)
     }
 
+    /// Those that are there: nothing is created.
+    pub(super) fn look(connection: C) -> Result<Self> {
+        let mut tables = Self { connection, ended: HashMap::new(), read: HashMap::new() };
+        let has_tables = tables.connection.dialect().has_tables;
+        if tables.rows(has_tables, &[])?.is_empty() {
+            let cause = format!("{}: there are no studies in it", tables.connection.describe());
+            return Err(Error::Input(format!("{cause}\nhint: name the storage that the study was made with")));
+        }
+        tables.check_version()?;
+        Ok(tables)
+    }
+
     fn create_tables(&mut self) -> Result<()> {
         let dialect = self.connection.dialect();
         for statement in dialect.prelude {

@@ -3,14 +3,16 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::ErrorCode;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
+use rusqlite::{ErrorCode, OpenFlags};
 
 use super::rdb::{Cell, Connection, Dialect, Tables};
 use crate::error::{Error, Result};
 
 /// How long to wait for another writer.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The same for who only looks.
+const GLANCE: Duration = Duration::from_secs(2);
 
 static DIALECT: Dialect = Dialect {
     begin: "BEGIN IMMEDIATE",
@@ -36,6 +38,15 @@ impl Sqlite {
         let inner = rusqlite::Connection::open(path).map_err(failed)?;
         inner.busy_timeout(PATIENCE).map_err(failed)?;
         Tables::open(Handle { inner, name: name_of(path) })
+    }
+
+    /// Opens a database that is there, to read it: nothing is written, whatever it holds.
+    pub(crate) fn look(path: &Path) -> Result<impl super::Storage + use<>> {
+        let failed = |error: rusqlite::Error| database(&name_of(path), &error);
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let inner = rusqlite::Connection::open_with_flags(path, flags).map_err(failed)?;
+        inner.busy_timeout(GLANCE).map_err(failed)?;
+        Tables::look(Handle { inner, name: name_of(path) })
     }
 }
 

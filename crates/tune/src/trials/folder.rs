@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::rng::mixed;
+use crate::storage::absolute;
 use crate::study::Study;
 
 /// `studies/NAME/`.
@@ -32,6 +33,7 @@ impl Held {
 }
 
 const LOCK: &str = "coordinator.lock";
+const STORAGE: &str = "storage";
 /// Bytes of a study's name that its folder has, at most.
 const MOST_BYTES: usize = 150;
 
@@ -54,6 +56,11 @@ impl StudyFolder {
         StudyFolder { path: studies.join(as_file_name(name)) }
     }
 
+    /// A folder that is there, whatever study it is of.
+    pub fn at(path: PathBuf) -> StudyFolder {
+        StudyFolder { path }
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -61,6 +68,27 @@ impl StudyFolder {
     /// Where the study is kept unless a storage is named.
     pub fn journal(&self) -> PathBuf {
         self.path.join("journal.log")
+    }
+
+    /// Writes down which storage the study is kept in, where that is a file elsewhere: who looks through the folders of
+    /// studies finds it by this.
+    pub(super) fn remember(&self, storage: &str) -> Result<()> {
+        let file = self.path.join(STORAGE);
+        match absolute(storage).filter(|address| Some(address) != absolute(&self.own_address()).as_ref()) {
+            Some(address) => fs::write(&file, address).map_err(Error::file(&file)),
+            None => Ok(()),
+        }
+    }
+
+    fn own_address(&self) -> String {
+        format!("journal:{}", self.journal().display())
+    }
+
+    /// The address that was written down last.
+    pub fn remembered(&self) -> Option<String> {
+        let mut text = String::new();
+        File::open(self.path.join(STORAGE)).ok()?.take(4096).read_to_string(&mut text).ok()?;
+        Some(text)
     }
 
     pub fn trial(&self, number: u64) -> PathBuf {
@@ -156,5 +184,20 @@ mod tests {
         assert_eq!(next.sign("worker-2").unwrap(), None);
         drop(next);
         assert_eq!(folder.hold("a/b").unwrap().sign("worker-3").unwrap().as_deref(), Some("worker-2"));
+    }
+
+    #[test]
+    fn a_folder_remembers_a_storage_elsewhere_and_no_secret() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = StudyFolder::of(dir.path(), "a");
+        folder.create().unwrap();
+        for own in [folder.own_address(), "postgresql://ann:hush@host/db".into()] {
+            folder.remember(&own).unwrap();
+            assert_eq!(folder.remembered(), None);
+        }
+        let file = dir.path().join("study.db");
+        fs::write(&file, "").unwrap();
+        folder.remember(&format!("sqlite:///{}", file.display())).unwrap();
+        assert_eq!(folder.remembered(), Some(format!("sqlite:{}", file.canonicalize().unwrap().display())));
     }
 }

@@ -38,6 +38,11 @@ impl Journal {
     pub(crate) fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         OpenOptions::new().create(true).append(true).open(path).map_err(Error::file(path))?;
+        Self::look(path)
+    }
+
+    /// Opens one that is there, to read it: nothing is made, and nothing has to be writable.
+    pub(crate) fn look(path: &Path) -> Result<Self> {
         // The lock points to the journal, and a relative pointer would be read from elsewhere.
         let path = path.canonicalize().map_err(Error::file(path))?;
         let replay = Replay::default();

@@ -204,6 +204,7 @@ impl Coordinator {
         let forecast = Forecast::new(room.slots, pruner, evaluations);
         let study = open_study(&options, pruner, evaluations)?;
         options.folder.belongs_to(&study)?;
+        options.folder.remember(&options.storage)?;
         let signed = held.as_mut().map(|held| held.sign(study.worker())).transpose();
         let before = signed.map_err(Error::file(options.folder.path()))?.flatten();
         let mut coordinator = Coordinator {
