@@ -2,38 +2,70 @@
 import { get } from '/api.js';
 import { chart, joined, lineColor } from '/charts.js';
 import { h, replace, table } from '/dom.js';
-import { bytes, plain, seconds } from '/format.js';
+import { bytes, count, plain, seconds } from '/format.js';
 import { badge, score } from '/page-runs.js';
 import { smooth, title } from '/page-run.js';
 import { t } from '/words.js';
 
 const MOST = 12;
+const LISTED = 60;
+const LONGEST_LABEL = 36;
 
 export async function open(main, _rest, query) {
-  const asked = query.getAll('run').slice(0, MOST);
+  const asked = [...new Set(query.getAll('run'))];
   const runs = await get('/runs');
   // What waits has nothing to show yet.
   const waits = (id) => runs.some((run) => run.id === id && ['queued', 'starting'].includes(run.state));
-  const chosen = asked.filter((id) => !waits(id));
+  const chosen = asked.filter((id) => !waits(id)).slice(0, MOST);
   const place = h('div', { class: 'panel-part' });
-  const go = () => { location.hash = `#/compare?${[...picks.querySelectorAll('input:checked')].slice(0, MOST).map((box) => `run=${encodeURIComponent(box.value)}`).join('&')}`; };
-  const picks = h('div', { class: 'row wrap', role: 'group', 'aria-label': t('compare.pick') }, runs.slice(0, 60).map((run) => h('label', { class: 'row hint' }, h('input', { type: 'checkbox', value: run.id, checked: asked.includes(run.id), onchange: go }), run.id)));
-  replace(main, h('div', { class: 'head' }, h('div', {}, h('h1', {}, t('nav.compare')), h('p', { class: 'lead' }, t('compare.lead')))), h('section', { class: 'panel' }, h('details', { open: chosen.length < 2 }, h('summary', {}, t('compare.pick')), picks)), asked.filter(waits).map((id) => h('p', { class: 'notice' }, t('compare.waits', { id }))), place);
+  const notices = h('div', { class: 'panel-part' }, asked.length > MOST ? notice(t('compare.most', { most: MOST }), 'warn') : '', asked.filter(waits).map((id) => notice(t('compare.waits', { id }))));
+  replace(main, h('div', { class: 'head' }, h('div', {}, h('h1', {}, t('nav.compare')), h('p', { class: 'lead' }, t('compare.lead')))), h('section', { class: 'panel' }, h('details', { open: chosen.length < 2 }, h('summary', {}, t('compare.pick')), picker(runs, asked))), notices, place);
   if (!chosen.length) return undefined;
-  const answer = await get(`/compare?${chosen.map((id) => `run=${encodeURIComponent(id)}`).join('&')}`);
+  const answer = await get(`/compare?${chosen.map((id) => `run=${encodeURIComponent(id)}`).join('&')}`).catch((error) => {
+    if (error.status !== 404) throw error;
+    return { unknown: chosen, runs: [] };
+  });
+  notices.append(...answer.unknown.map((id) => notice(t('compare.gone', { id }), 'warn')));
+  if (!answer.runs.length) return undefined;
   const drawn = show(place, answer);
   return () => drawn.forEach((each) => each.destroy());
 }
 
+const notice = (text, kind = '') => h('p', { class: `notice ${kind}` }, text);
+
+// All runs to choose from: those that are chosen first, then those that a search finds.
+function picker(runs, asked) {
+  const chosen = new Set(asked);
+  const place = h('div', { class: 'picks', role: 'group', 'aria-label': t('compare.pick') });
+  const search = h('input', { type: 'search', placeholder: t('runs.search'), 'aria-label': t('runs.search'), oninput: () => list() });
+  const go = () => { location.hash = `#/compare?${[...chosen].map((id) => `run=${encodeURIComponent(id)}`).join('&')}`; };
+  const choose = (id, on) => { if (on) chosen.add(id); else chosen.delete(id); go(); };
+  const box = (id) => h('label', { class: 'row hint', title: id }, h('input', { type: 'checkbox', value: id, checked: chosen.has(id), onchange: (event) => choose(id, event.target.checked) }), h('span', {}, id));
+  function list() {
+    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const found = runs.map((run) => run.id).filter((id) => !chosen.has(id) && words.every((word) => id.toLowerCase().includes(word)));
+    const hidden = found.length - LISTED;
+    replace(place, [...chosen, ...found.slice(0, LISTED)].map(box), hidden > 0 ? h('p', { class: 'hint' }, t('compare.hidden', { count: count(hidden) })) : '');
+  }
+  list();
+  return h('div', { class: 'panel-part' }, search, place);
+}
+
+// Both ends of a long name: runs of one recipe differ in their last letters.
+function short(id) {
+  const letters = [...id];
+  return letters.length <= LONGEST_LABEL ? id : [...letters.slice(0, LONGEST_LABEL - 13), '…', ...letters.slice(-12)].join('');
+}
+
 function show(place, { settings, runs, curves }) {
-  const name = (run, at) => h('span', { class: 'row' }, h('span', { class: 'swatch', color: lineColor(at) }), h('a', { href: `#/run/${encodeURIComponent(run.id)}` }, run.id));
+  const name = (run, at) => h('span', { class: 'row', title: run.id }, h('span', { class: 'swatch', color: lineColor(at) }), h('a', { href: `#/run/${encodeURIComponent(run.id)}` }, short(run.id)));
   const facts = table(t('compare.runs'), [
     { name: t('runs.name'), cell: ({ run, at }) => name(run, at) }, { name: t('runs.state'), cell: ({ run }) => badge(run.state) },
     { name: t('runs.best'), number: true, cell: ({ run }) => score(run.best) }, { name: t('metric.loss'), number: true, cell: ({ run }) => plain(run.smoothed_loss ?? run.loss) },
     { name: t('metric.samples_per_s'), number: true, cell: ({ run }) => plain(run.samples_per_s, 0) }, { name: t('runs.peak'), number: true, cell: ({ run }) => bytes(run.measured_peak_bytes) }, { name: t('run.took'), number: true, cell: ({ run }) => seconds(run.seconds) },
   ], runs.map((run, at) => ({ run, at })));
   const shown = (value) => (value === null ? '–' : typeof value === 'object' ? JSON.stringify(value) : String(value));
-  const differ = Object.keys(settings).length ? table(t('compare.settings'), [{ name: t('compare.key'), cell: (key) => h('span', { class: 'mono' }, key) }, ...runs.map((run, at) => ({ name: run.id, cell: (key) => shown(settings[key][at]) }))], Object.keys(settings), () => ({}), { quiet: true }) : h('p', { class: 'hint' }, t('compare.same'));
+  const differ = Object.keys(settings).length ? table(t('compare.settings'), [{ name: t('compare.key'), cell: (key) => h('span', { class: 'mono' }, key) }, ...runs.map((run, at) => ({ name: short(run.id), cell: (key) => shown(settings[key][at]) }))], Object.keys(settings), () => ({}), { quiet: true }) : h('p', { class: 'hint' }, t('compare.same'));
   const charts = h('div', { class: 'charts' });
   replace(place, h('section', { class: 'panel' }, facts), h('section', { class: 'panel' }, h('h2', {}, t('compare.settings')), differ), h('section', { class: 'panel' }, h('h2', {}, t('run.learning')), charts));
   return draw(charts, runs, curves);
@@ -44,7 +76,7 @@ function draw(charts, runs, curves) {
   const add = (label, tables, points, wide) => {
     const place = h('div', { class: 'chart' });
     charts.append(h('div', { class: wide ? 'wide' : undefined }, h('h3', {}, label), place));
-    drawn.push(chart(place, label, runs.map((run, at) => ({ label: run.id, color: lineColor(at), points })), joined(tables), { height: wide ? 300 : 200 }));
+    drawn.push(chart(place, label, runs.map((run, at) => ({ label: short(run.id), color: lineColor(at), points })), joined(tables), { height: wide ? 300 : 200 }));
   };
   const column = (table, name, change = (values) => values) => [table.step, change(table.columns[name] || table.step.map(() => null))];
   add(`${t('metric.loss')} (${t('run.smooth')})`, curves.map((each) => column(each.steps, 'loss', smooth)), false, true);

@@ -2,7 +2,7 @@
 import { get, post } from '/api.js';
 import { h, replace, table } from '/dom.js';
 import { bytes } from '/format.js';
-import { t } from '/words.js';
+import { said, t } from '/words.js';
 
 export async function open(main) {
   const recipes = await get('/recipes');
@@ -16,7 +16,7 @@ export async function open(main) {
     replace(out, h('p', { class: 'hint' }, t('loading')));
     const chosen = recipes.find((entry) => entry.name === recipe.value);
     const question = chosen && { recipe: chosen.text, name: chosen.name, device: card.value };
-    try { replace(out, answer(await post('/advise', { ...(text.value.trim() ? { text: text.value } : {}), ...(question ? { question } : {}) }))); } catch (error) { replace(out, h('p', { class: 'notice bad', role: 'alert' }, [error.message, error.hint].filter(Boolean).join('\n'))); }
+    try { replace(out, answer(await post('/advise', { ...(text.value.trim() ? { text: text.value } : {}), ...(question ? { question } : {}) }))); } catch (error) { replace(out, h('p', { class: 'notice bad', role: 'alert' }, [said(error.message), said(error.hint)].filter(Boolean).join('\n'))); }
     button.disabled = false;
   } }, t('doctor.ask'));
   replace(main, h('div', { class: 'head' }, h('div', {}, h('h1', {}, t('nav.doctor')), h('p', { class: 'lead' }, t('doctor.lead')))), h('section', { class: 'panel' }, h('label', { class: 'field' }, t('doctor.text'), text), h('div', { class: 'form' }, h('label', { class: 'field' }, t('doctor.recipe'), recipe), h('label', { class: 'field' }, t('cards.card'), card)), h('div', {}, button)), out);

@@ -1,29 +1,35 @@
 // A new training: a form and a text that are two views of one recipe, and the planner's answer while either changes.
 import { get, latest, post, server } from '/api.js';
+import { beginning } from '/beginning.js';
 import { announce, h, replace, table } from '/dom.js';
 import { bytes, count, parameters, plain, seconds } from '/format.js';
 import { arenaMap, hull } from '/memory.js';
 import { trainingCommand } from '/shell.js';
+import { Slider } from '/slider.js';
 import * as toml from '/toml.js';
-import { has, t } from '/words.js';
+import { has, said, saying, t } from '/words.js';
 
 const PAUSE_MS = 40;
-// What the form shows first: keys of the recipe, by what a model calls them. Bounds are where a slider ends, not where the recipe does.
+const LONGEST_NAME = 100;
+// What the form shows first, with the API's field of the same matter: it says keys and bounds. A slider may end before
+// them, where people seldom go.
 const SLIDERS = [
-  { name: 'batch', keys: ['train.effective_batch'], low: 1, high: 512, log: true },
-  { name: 'length', keys: ['model.window', 'data.max_length'], low: 8, high: 1024, log: true },
-  { name: 'heads', keys: ['model.heads', 'model.num_attention_heads', 'model.num_heads', 'model.n_heads', 'model.cross_heads'], low: 1, high: 32, log: true },
-  { name: 'epochs', keys: ['train.epochs'], low: 1, high: 50 },
-  { name: 'rate', keys: ['train.optimizer.lr'], low: 1e-6, high: 1e-1, log: true, real: true },
+  { name: 'batch', field: 'batch_size', log: true },
+  { name: 'length', field: 'sequence_length', low: 8, high: 1024, log: true },
+  { name: 'heads', field: 'attention_heads', high: 32, log: true },
+  { name: 'epochs', field: 'epochs', high: 50 },
+  { name: 'rate', field: 'learning_rate', low: 1e-6, high: 1e-1, log: true, real: true },
 ];
+const BATCH = 'train.effective_batch';
+const CUT = 'memory.micro_batch';
 // Sliders whose every stop is another plan.
 const FORESEEN = ['batch', 'length'];
 const LEVERS = ['micro_batch', 'precision', 'recompute', 'attention', 'optimizer_state', 'offload'];
 const WORDS = { precision: ['auto', 'f32', 'tf32', 'bf16-mixed', 'fp16-mixed', 'bf16'], recompute: ['auto', 'none', 'cheap', 'some', 'layers'], attention: ['auto', 'materialized', 'fused'], optimizer_state: ['auto', 'f32', 'bf16', '8bit'], offload: ['auto', 'none', 'optimizer', 'activations'] };
 
 export async function open(main, _rest, query) {
-  const [recipes, machine, cards, keys] = await Promise.all([get('/recipes'), get('/devices'), get('/catalog'), get('/keys')]);
-  const form = new Form(main, { recipes, machine, cards, keys });
+  const [recipes, machine, cards, keys, fields, files] = await Promise.all(['/recipes', '/devices', '/catalog', '/keys', '/fields', '/files'].map((path) => get(path)));
+  const form = new Form(main, { recipes, machine, cards, keys, fields, files });
   form.choose(query.get('recipe') || 'quickstart');
   if (query.get('device')) { form.device.value = query.get('device'); form.ask(); }
   return () => form.close();
@@ -45,7 +51,9 @@ class Form {
     const here = ['auto', 'cpu', ...this.machine.gpus.map((gpu) => `cuda:${gpu.ordinal}`)];
     this.device = h('select', { onchange: () => this.ask() }, h('optgroup', { label: t('new.here') }, here.map((name) => option(name, t('new.device', { name })))), h('optgroup', { label: t('new.catalog') }, this.cards.map((card) => option(card.name, `${card.name} · ${bytes(card.total_bytes)}`))));
     this.budget = h('input', { placeholder: 'auto', 'aria-describedby': 'budget-hint', oninput: () => this.askSoon(), spellcheck: false });
-    this.sliders = SLIDERS.map((slider) => new Slider(slider, (value) => this.edit(this.keyOf(slider), slider.real ? String(value) : String(Math.round(value)))));
+    this.sliders = SLIDERS.map((slider) => this.slider(slider));
+    this.parts = h('input', { inputMode: 'numeric', placeholder: t('new.auto'), 'data-field': 'accumulation', onchange: () => this.cut(this.parts.value.trim()) });
+    this.partsHint = h('span', { class: 'hint' });
     this.levers = LEVERS.map((name) => this.lever(name));
     this.text = h('textarea', { rows: 22, spellcheck: false, autocapitalize: 'off', 'aria-label': t('new.text'), oninput: () => this.askSoon() });
     this.all = h('div', { class: 'form' });
@@ -57,7 +65,9 @@ class Form {
     this.copy = h('button', { type: 'button', onclick: () => this.copied() }, t('new.copy'));
     const settings = h('section', { class: 'panel' },
       h('div', { class: 'form' }, h('label', { class: 'field' }, t('new.recipe'), this.pick), h('label', { class: 'field' }, t('new.on'), this.device), h('label', { class: 'field' }, t('new.budget'), this.budget, h('span', { class: 'hint', id: 'budget-hint' }, t('new.budget.hint')))),
+      beginning(this.files, (proposal, name) => this.take(proposal, name)),
       this.sliders.map((slider) => slider.element),
+      h('label', { class: 'field' }, t('field.accumulation'), this.parts, this.partsHint),
       h('details', {}, h('summary', {}, t('new.levers')), h('p', { class: 'hint' }, t('new.levers.hint')), h('div', { class: 'form' }, this.levers.map((lever) => lever.element))),
       h('details', { ontoggle: () => this.showAll() }, h('summary', {}, t('new.all')), this.search, this.all),
       h('details', {}, h('summary', {}, t('new.text')), h('p', { class: 'hint' }, t('new.text.hint')), this.text));
@@ -66,9 +76,48 @@ class Form {
     replace(main, h('div', { class: 'head' }, h('div', {}, h('h1', {}, t('nav.new')), h('p', { class: 'lead' }, t('new.lead'))), buttons), h('div', { class: 'two' }, settings, answer));
   }
 
+  slider({ name, field, ...own }) {
+    const { keys, minimum, maximum } = this.fields.find((each) => each.name === field);
+    const slider = { name, keys, low: minimum, high: maximum, ...own };
+    return new Slider(slider, (value) => this.slid(this.keyOf(slider), value));
+  }
+
+  // Where the batch was cut into parts, another one is, too.
+  slid(key, value) {
+    let text = toml.set(this.text.value, key, String(value));
+    const parts = this.isCut ? Number(this.parts.value) : 0;
+    if (key === BATCH && parts > 0) text = toml.set(text, CUT, String(Math.ceil(value / parts)));
+    this.change(text);
+  }
+
+  // Gradient accumulation: into how many parts the batch is cut.
+  cut(written) {
+    const [parts, batch] = [Number(written), Number(this.settings[BATCH])];
+    const isSound = Number.isInteger(parts) && parts >= 1 && parts <= batch;
+    this.parts.setAttribute('aria-invalid', String(written !== '' && !isSound));
+    this.isCut = isSound;
+    if (written === '') this.change(toml.unset(this.text.value, CUT));
+    else if (isSound) this.edit(CUT, String(Math.ceil(batch / parts)));
+    else this.partsHint.textContent = t('new.fields', { low: 1, high: count(batch) });
+  }
+
+  // A recipe that was proposed for the user's own data.
+  take(proposal, name) {
+    this.name = name;
+    this.pick.value = '';
+    this.beginWith(proposal.recipe);
+  }
+
+  beginWith(text) {
+    this.base = null;
+    this.isCut = false;
+    this.preview(text);
+    this.change(text);
+  }
+
   lever(name) {
     const key = `memory.${name}`;
-    const set = (value) => { if (value === 'auto' || value === '') this.change(toml.unset(this.text.value, key)); else this.edit(key, /^[0-9]+$/.test(value) ? value : JSON.stringify(value)); };
+    const set = (value) => { if (key === CUT) this.isCut = false; if (value === 'auto' || value === '') this.change(toml.unset(this.text.value, key)); else this.edit(key, /^[0-9]+$/.test(value) ? value : JSON.stringify(value)); };
     // While a list is read, what it offers is planned.
     const touch = () => { lever.movedAt = performance.now(); this.foresee(); };
     const input = WORDS[name] ? h('select', { onfocus: touch, onchange: () => set(input.value) }, WORDS[name].map((word) => h('option', { value: word }, word === 'auto' ? t('new.auto') : word))) : h('input', { placeholder: t('new.auto'), inputMode: 'numeric', onchange: () => set(input.value.trim()) });
@@ -81,9 +130,7 @@ class Form {
     const recipe = this.recipes.find((entry) => entry.name === name) || this.recipes[0];
     this.name = recipe.name;
     this.pick.value = recipe.name;
-    this.base = null;
-    this.preview(recipe.text);
-    this.change(recipe.text);
+    this.beginWith(recipe.text);
   }
 
   // What the text itself says, until the planner has filled in the rest.
@@ -104,7 +151,7 @@ class Form {
 
   input(quick) {
     const memory = this.budget.value.trim();
-    return { recipe: this.text.value, name: this.name, device: this.device.value, quick, ...(memory ? { memory } : {}) };
+    return { recipe: this.text.value, name: runName(this.name), device: this.device.value, quick, ...(memory ? { memory } : {}) };
   }
 
   ask() { this.verdict.classList.add('busy'); this.question({ ...this.input(true), ahead: this.ahead() }); }
@@ -127,7 +174,8 @@ class Form {
     this.base ??= { ...plan };
     replace(this.problem);
     this.text.setAttribute('aria-invalid', 'false');
-    this.start.disabled = !plan.fits || !this.runsHere();
+    this.start.disabled = !plan.fits || !this.runsHere() || Boolean(plan.unready);
+    if (plan.unready && this.runsHere()) this.showFindings([plan.unready]);
     this.showVerdict(plan);
     // An answer to what was asked before must not move the sliders back under a hand.
     if (input.recipe === this.text.value) this.showForm();
@@ -146,6 +194,8 @@ class Form {
       const answer = await post('/plan/largest', input).catch(() => null);
       if (!answer || about !== this.largestAbout || this.closed) return;
       this.largestBatch = answer;
+      // Where not even the smallest fits, the slider still leads down.
+      this.sliders.find((slider) => slider.slider.name === 'batch').limit(answer.largest_batch ?? answer.tried_up_to);
       this.showForm();
     }, 500);
   }
@@ -157,17 +207,23 @@ class Form {
     this.start.disabled = true;
     this.verdict.classList.remove('busy');
     this.verdict.className = 'verdict bad';
-    replace(this.verdict, h('div', {}, h('strong', {}, t('new.wrong')), error.field ? h('code', {}, error.field) : ''));
-    const findings = error.findings.length ? error.findings : [{ error: error.message, hint: error.hint }];
-    replace(this.problem, findings.map((finding) => h('p', { class: 'notice bad' }, [finding.line ? t('new.line', { line: finding.line }) : '', finding.field, finding.error, finding.allowed, finding.hint].filter(Boolean).join('\n'))));
+    replace(this.verdict, h('div', {}, h('strong', {}, t(error.status === 422 ? 'new.wrong' : 'new.unanswered')), error.field ? h('code', {}, error.field) : ''));
+    this.showFindings(error.findings.length ? error.findings : [{ error: error.message, hint: error.hint }]);
     this.text.setAttribute('aria-invalid', 'true');
   }
 
+  showFindings(findings) {
+    const words = (finding) => [finding.line ? t('new.line', { line: finding.line }) : '', finding.field, said(finding.error), finding.allowed, said(finding.hint)].filter(Boolean).join('\n');
+    replace(this.problem, findings.map((finding) => h('p', { class: 'notice bad' }, words(finding))));
+  }
+
   showVerdict(plan) {
-    this.verdict.className = `verdict ${plan.fits ? 'good' : 'bad'}`;
+    const isStuck = plan.fits && this.runsHere() && plan.unready;
+    this.verdict.className = `verdict ${!plan.fits ? 'bad' : isStuck ? 'warn' : 'good'}`;
+    const heading = () => (this.runsHere() ? t('new.ready', { batch: count(plan.effective_batch) }) : t('new.would', { device: plan.device }));
     const peak = plan.arena_bytes + plan.reserve_bytes;
     const words = plan.fits ? t('new.fits', { peak: bytes(peak), budget: bytes(plan.budget_bytes), batch: plan.effective_batch }) : t('new.not', { peak: bytes(plan.smallest_budget_bytes), budget: bytes(plan.budget_bytes) });
-    replace(this.verdict, h('div', {}, h('strong', {}, !plan.fits ? t('new.too_much') : this.runsHere() ? t('new.ready', { batch: count(plan.effective_batch) }) : t('new.would', { device: plan.device })), h('span', {}, words)));
+    replace(this.verdict, h('div', {}, h('strong', {}, !plan.fits ? t('new.too_much') : isStuck ? t('new.unready') : heading()), h('span', {}, words)));
   }
 
   showForm() {
@@ -176,6 +232,10 @@ class Form {
       const value = this.settings[key];
       slider.show(key in this.settings ? Number(value) : null, this.learning(slider.slider.name));
     }
+    const { micro_batch: micro, accumulation } = this.plan;
+    if (document.activeElement !== this.parts) this.parts.value = toml.read(this.text.value, CUT) === undefined ? '' : String(accumulation);
+    this.parts.setAttribute('aria-invalid', 'false');
+    this.partsHint.textContent = t('field.accumulation.hint', { micro: count(micro), parts: count(accumulation) });
     for (const lever of this.levers) {
       const written = toml.read(this.text.value, lever.key);
       if (document.activeElement !== lever.input) lever.input.value = written === undefined ? (WORDS[lever.name] ? 'auto' : '') : written.replace(/^["']|["']$/g, '');
@@ -194,9 +254,8 @@ class Form {
       const factor = this.settings['train.optimizer.name'] === 'sgd' ? ratio : Math.sqrt(ratio);
       return t(ratio > 1 ? 'learn.batch.up' : 'learn.batch.down', { ratio: plain(ratio > 1 ? ratio : 1 / ratio, 2), rate: plain(rate * factor) });
     }
-    const changed = (slider) => String(before.settings[this.keyOf(slider)]) !== String(this.settings[this.keyOf(slider)]);
-    const slider = SLIDERS.find((entry) => entry.name === name);
-    return name !== 'batch' && changed(slider) ? t(`learn.${name}`) : '';
+    const key = this.keyOf(this.sliders.find(({ slider }) => slider.name === name).slider);
+    return name !== 'batch' && String(before.settings[key]) !== String(this.settings[key]) ? t(`learn.${name}`) : '';
   }
 
   showDetail(plan, input) {
@@ -210,7 +269,7 @@ class Form {
       tile(t('plan.parameters'), parameters(plan.parameters), `${t('lever.recompute')}: ${plan.recompute}`));
     const decisions = table(t('plan.decisions'), [
       { name: t('plan.lever'), cell: (row) => (has(`lever.${row.lever}`) ? t(`lever.${row.lever}`) : row.lever) }, { name: t('plan.choice'), cell: (row) => row.choice },
-      { name: t('plan.saves'), number: true, cell: (row) => (row.saved_bytes ? bytes(row.saved_bytes) : '–') }, { name: t('plan.why'), cell: (row) => row.reason },
+      { name: t('plan.saves'), number: true, cell: (row) => (row.saved_bytes ? bytes(row.saved_bytes) : '–') }, { name: t('plan.why'), cell: (row) => said(row.reason) },
     ], plan.decisions);
     const picture = hull({ breakdown: plan.breakdown, reserve: plan.reserve_bytes, gaps: plan.arena_bytes - plan.live_peak_bytes, budget: plan.budget_bytes });
     this.extra ??= h('div', { class: 'panel-part' });
@@ -226,7 +285,7 @@ class Form {
       try {
         const full = await post('/plan', this.input(false));
         if (this.plan === plan) replace(place, h('h2', {}, t('ladder.title')), this.ladder(full));
-      } catch (error) { replace(place, h('p', { class: 'notice bad' }, error.message)); }
+      } catch (error) { replace(place, h('p', { class: 'notice bad' }, said(error.message))); }
     }, 250);
     return place;
   }
@@ -234,9 +293,11 @@ class Form {
   ladder(plan) {
     const rungs = (plan.ladder || []).map((rung) => h('li', {},
       h('span', { class: `badge ${rung.fits ? 'good' : 'bad'}` }, rung.fits ? t('ladder.fits') : t('ladder.not')),
-      h('div', { class: 'grow' }, h('strong', {}, rung.change), h('div', { class: 'hint' }, [rung.planned_peak_bytes ? bytes(rung.planned_peak_bytes) : '', rung.predicted_step_ms ? seconds(rung.predicted_step_ms / 1000) : '', rung.changes_learning ? t('ladder.learning') : t('ladder.same'), rung.adjust].filter(Boolean).join(' · '))),
+      h('div', { class: 'grow' }, h('strong', {}, said(rung.change)), h('div', { class: 'hint' }, [rung.planned_peak_bytes ? bytes(rung.planned_peak_bytes) : '', rung.predicted_step_ms ? seconds(rung.predicted_step_ms / 1000) : '', rung.changes_learning ? t('ladder.learning') : t('ladder.same'), said(rung.adjust)].filter(Boolean).join(' · '))),
       h('button', { type: 'button', onclick: () => this.climb(rung) }, t('ladder.take'))));
-    return [h('ul', { class: 'rungs' }, rungs), h('ul', { class: 'hint' }, (plan.hints || []).map((hint) => h('li', {}, hint)))];
+    // Rungs that fit come again as hints.
+    const hints = (plan.hints || []).filter((hint) => !saying(hint)?.startsWith('said.rung.'));
+    return [h('ul', { class: 'rungs' }, rungs), h('ul', { class: 'hint' }, hints.map((hint) => h('li', {}, said(hint))))];
   }
 
   climb(rung) {
@@ -248,7 +309,7 @@ class Form {
       text = value === 'auto' ? toml.unset(text, key) : toml.set(text, key, toml.typed(value));
     }
     this.change(text);
-    announce(t('ladder.taken', { change: rung.change }));
+    announce(t('ladder.taken', { change: said(rung.change) }));
   }
 
   // What takes many plans is asked for when it is opened, and again when the recipe changes while it is.
@@ -307,7 +368,7 @@ class Form {
       location.hash = `#/run/${encodeURIComponent(id)}`;
     } catch (error) {
       this.start.disabled = false;
-      replace(this.problem, h('p', { class: 'notice bad' }, [error.message, error.hint].filter(Boolean).join('\n')));
+      this.showFindings(error.findings.length ? error.findings : [{ error: error.message, hint: error.hint }]);
     }
   }
 }
@@ -317,53 +378,9 @@ function largestWords({ largest_batch: batch, tried_up_to: tried }) {
   return batch === tried ? t('largest.all', { batch }) : t('largest.some', { batch });
 }
 
-// A slider and a number that are one value; far apart bounds are travelled by ratio.
-class Slider {
-  constructor(slider, changed) {
-    this.slider = slider;
-    this.movedAt = 0;
-    const name = t(`field.${slider.name}`);
-    this.range = h('input', { type: 'range', min: 0, max: 1000, step: 1, 'aria-label': name, 'data-slider': slider.name, oninput: () => { const value = this.valueAt(Number(this.range.value)); this.movedAt = performance.now(); this.number.value = String(value); this.range.setAttribute('aria-valuetext', String(value)); changed(value); } });
-    this.number = h('input', { inputMode: 'decimal', 'aria-label': name, 'data-field': slider.name, onchange: () => { const value = Number(this.number.value); if (Number.isFinite(value)) changed(value); } });
-    this.hint = h('span', { class: 'hint' });
-    this.element = h('div', { class: 'slider' }, h('span', { class: 'name' }, name), this.range, this.number, this.hint);
-    this.usual = t(`field.${slider.name}.hint`);
-  }
-
-  valueAt(place) {
-    const { low, high, log, real } = this.slider;
-    const value = log ? low * (high / low) ** (place / 1000) : low + (high - low) * place / 1000;
-    // Four stops an octave: as fine as a hand is, and answers that were given are found again.
-    const grain = log && !real ? Math.max(1, 2 ** (Math.floor(Math.log2(value)) - 2)) : 1;
-    return real ? Number(value.toPrecision(2)) : Math.max(low, Math.round(value / grain) * grain);
-  }
-
-  // The stops around where it is, the nearest first.
-  next() {
-    const stops = [1, -1].map((way) => {
-      const found = [];
-      let last = this.valueAt(Number(this.range.value));
-      for (let place = Number(this.range.value); place >= 0 && place <= 1000 && found.length < 3; place += way * 5) {
-        const value = this.valueAt(place);
-        if (value !== last) found.push(last = value);
-      }
-      return found;
-    });
-    return [0, 1, 2].flatMap((at) => stops.map((way) => way[at])).filter((value) => value !== undefined);
-  }
-
-  placeOf(value) {
-    const { low, high, log } = this.slider;
-    const inside = Math.min(high, Math.max(low, value));
-    return Math.round(1000 * (log ? Math.log(inside / low) / Math.log(high / low) : (inside - low) / (high - low)));
-  }
-
-  show(value, learning) {
-    this.element.hidden = value === null;
-    if (value === null) return;
-    if (document.activeElement !== this.range) this.range.value = String(this.placeOf(value));
-    if (document.activeElement !== this.number) this.number.value = String(value);
-    this.range.setAttribute('aria-valuetext', String(value));
-    this.hint.textContent = learning || this.usual;
-  }
+// A file's name may be longer than a run's, whose number follows it.
+function runName(name) {
+  let cut = name;
+  while (new TextEncoder().encode(cut).length > LONGEST_NAME) cut = [...cut].slice(0, -1).join('');
+  return cut;
 }

@@ -5,7 +5,7 @@ import { announce, h, replace, table } from '/dom.js';
 import { bytes, count, parameters, percent, plain, seconds, when } from '/format.js';
 import { arenaMap, hull } from '/memory.js';
 import { badge, progress, score } from '/page-runs.js';
-import { has, t } from '/words.js';
+import { has, said, t } from '/words.js';
 
 const LOOK_MS = 1500;
 const DRAW_MS = 250;
@@ -218,7 +218,7 @@ class RunPage {
 
   async fill(place, make) {
     replace(place, t('loading'));
-    try { replace(place, await make()); } catch (error) { replace(place, h('p', { class: 'notice bad' }, [error.message, error.hint].filter(Boolean).join('\n'))); }
+    try { replace(place, await make()); } catch (error) { replace(place, h('p', { class: 'notice bad' }, [said(error.message), said(error.hint)].filter(Boolean).join('\n'))); }
   }
 
   uses() {
@@ -231,15 +231,33 @@ class RunPage {
     const writing = h('button', { type: 'button' }, t('run.generate'));
     writing.addEventListener('click', run(writing, async () => { const answer = await post(runPath(this.id, '/generate'), { prompt: prompt.value, tokens: 120 }); return h('p', { class: 'sample' }, h('strong', {}, answer.prompt), answer.text); }));
     const rows = h('textarea', { rows: 3, 'aria-label': t('run.rows'), placeholder: t('run.rows') });
+    const file = h('select', { onchange: () => { rows.disabled = file.value !== ''; } }, h('option', { value: '' }, t('run.file.none')));
     const predicting = h('button', { type: 'button' }, t('run.predict'));
-    predicting.addEventListener('click', run(predicting, async () => { const answer = await post(runPath(this.id, '/predict'), { rows: rows.value }); return h('pre', { class: 'log' }, answer.predictions.slice(0, 200).map((row) => JSON.stringify(row)).join('\n')); }));
-    return [h('div', { class: 'row' }, exporting, h('span', { class: 'hint' }, t('run.export.hint'))), h('details', {}, h('summary', {}, t('run.generate')), h('div', { class: 'panel-part' }, prompt, writing)), h('details', {}, h('summary', {}, t('run.predict')), h('div', { class: 'panel-part' }, rows, predicting)), out];
+    predicting.addEventListener('click', run(predicting, async () => predicted(await post(runPath(this.id, '/predict'), file.value ? { file: file.value } : { rows: rows.value }))));
+    // The list is read where it is looked for.
+    const asking = h('details', { ontoggle: () => asking.open && file.options.length === 1 && offer(file) }, h('summary', {}, t('run.predict')), h('div', { class: 'panel-part' }, h('label', { class: 'field' }, t('run.file'), file), rows, h('div', { class: 'row' }, predicting)));
+    return [h('div', { class: 'row' }, exporting, h('span', { class: 'hint' }, t('run.export.hint'))), h('details', {}, h('summary', {}, t('run.generate')), h('div', { class: 'panel-part' }, prompt, writing)), asking, out];
   }
 
   exported(answer) {
     const link = (file) => h('a', { href: `/api/v1${runPath(this.id, `/export/${encodeURIComponent(file.name)}`)}`, download: file.name }, file.name);
     return h('div', { class: 'notice good' }, h('p', {}, t('run.exported', { reader: answer.loads_in })), h('ul', {}, answer.files.map((file) => h('li', {}, link(file), ` · ${bytes(file.bytes)}`))));
   }
+}
+
+const MOST_ANSWERS = 200;
+
+function predicted({ predictions, cut, note }) {
+  const shown = predictions.slice(0, MOST_ANSWERS).map((row) => JSON.stringify(row)).join('\n');
+  const more = cut || predictions.length > MOST_ANSWERS ? h('p', { class: 'hint' }, t('run.cut')) : '';
+  return h('div', { class: 'panel-part' }, note ? h('p', { class: 'notice warn' }, note) : '', h('pre', { class: 'log' }, shown), more);
+}
+
+// What lies in the data folder and can be asked about.
+async function offer(select) {
+  const { files } = await get('/files').catch(() => ({ files: [] }));
+  const rows = files.filter((file) => file.kind !== 'checkpoint');
+  select.append(...rows.map((file) => h('option', { value: file.path }, file.path)));
 }
 
 export function title(name) { return has(`metric.${name}`) ? t(`metric.${name}`) : name.replaceAll('_', ' '); }

@@ -1,6 +1,9 @@
 // Every text of the page, from one catalog per language.
+import { Sayings } from '/sayings.js';
+
 const LANGUAGES = ['en', 'ru'];
 let words = {};
+let sayings = null;
 export let language = 'en';
 
 function preferred() {
@@ -9,9 +12,10 @@ function preferred() {
   return (navigator.languages || []).some((name) => name.toLowerCase().startsWith('ru')) ? 'ru' : 'en';
 }
 
+const fetched = async (name) => (await fetch(`/${name}.json`)).json();
+
 export async function loadWords(name = preferred()) {
-  const response = await fetch(`/${name}.json`);
-  words = await response.json();
+  [words, sayings] = await Promise.all([fetched(name), sayings ?? fetched('said').then((patterns) => new Sayings(patterns))]);
   language = name;
   document.documentElement.lang = name;
 }
@@ -27,3 +31,7 @@ export function t(key, values = {}) {
 }
 
 export const has = (key) => key in words;
+
+// What the planner says, and which of its sentences it is.
+export const said = (text) => (typeof text === 'string' ? sayings.translated(text, t) : text);
+export const saying = (text) => sayings.recognized(text)?.key;

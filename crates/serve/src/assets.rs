@@ -28,6 +28,9 @@ const FILES: [(&str, &[u8]); FILE_COUNT] = files![
     "route.js",
     "shell.js",
     "toml.js",
+    "beginning.js",
+    "sayings.js",
+    "slider.js",
     "page-runs.js",
     "page-new.js",
     "page-run.js",
@@ -39,12 +42,13 @@ const FILES: [(&str, &[u8]); FILE_COUNT] = files![
     "page-docs.js",
     "en.json",
     "ru.json",
+    "said.json",
     "icon.svg",
     "uplot/uPlot.js",
     "uplot/uPlot.css",
     "uplot/LICENSE",
 ];
-const FILE_COUNT: usize = 27;
+const FILE_COUNT: usize = 31;
 
 struct Asset {
     name: &'static str,
@@ -127,6 +131,10 @@ mod tests {
         assert_eq!(there, FILES.iter().map(|(name, _)| name.to_string()).collect());
     }
 
+    fn blanks(text: &str) -> BTreeSet<&str> {
+        text.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name).collect()
+    }
+
     fn words(name: &str) -> BTreeMap<String, String> {
         let bytes = FILES.iter().find(|(file, _)| *file == name).unwrap().1;
         serde_json::from_slice(bytes).unwrap()
@@ -137,13 +145,20 @@ mod tests {
         let (english, russian) = (words("en.json"), words("ru.json"));
         let keys = |words: &BTreeMap<String, String>| words.keys().cloned().collect::<Vec<_>>();
         assert_eq!(keys(&english), keys(&russian));
-        let blanks = |text: &str| -> BTreeSet<String> {
-            text.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name.into()).collect()
-        };
         for (key, text) in &english {
             assert_eq!(blanks(text), blanks(&russian[key]), "{key}");
             assert!(!text.trim().is_empty() && !russian[key].trim().is_empty(), "{key}");
         }
+    }
+
+    #[test]
+    fn what_the_planner_says_has_a_text_in_every_language() {
+        let (patterns, english) = (words("said.json"), words("en.json"));
+        for (key, pattern) in &patterns {
+            assert!(blanks(&english[key]).is_subset(&blanks(pattern)), "{key}: a blank that no sentence fills");
+        }
+        let said = english.keys().filter(|key| key.starts_with("said."));
+        assert!(said.eq(patterns.keys()), "a text without a sentence");
     }
 
     #[test]

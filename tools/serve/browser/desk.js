@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { appendFileSync, cpSync, existsSync, mkdtempSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { chromium } from 'playwright-core';
 
 const BROWSERS = [process.env.CHROMIUM, '/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
@@ -48,14 +48,21 @@ export class Desk {
   }
 
   // Runs that are over, so that pages have something to show.
-  seed(count = 3) {
+  seed(count = 3, name = 'seed') {
     mkdirSync(this.runs, { recursive: true });
     for (let n = 1; n <= count; n += 1) {
-      const folder = join(this.runs, `seed-${n}`);
+      const folder = join(this.runs, name === 'seed' ? `seed-${n}` : name);
       mkdirSync(folder);
       writeFileSync(join(folder, 'recipe.toml'), `[train]\neffective_batch = ${32 * n}\n`);
       writeFileSync(join(folder, 'events.jsonl'), story(n).map((event) => `${JSON.stringify(event)}\n`).join(''));
     }
+  }
+
+  // A file of the data folder.
+  data(path, text) {
+    const file = join(this.folder, 'data', path);
+    mkdirSync(dirname(file), { recursive: true });
+    writeFileSync(file, text);
   }
 
   copyRun(from, to) { cpSync(join(this.runs, from), join(this.runs, to), { recursive: true }); }

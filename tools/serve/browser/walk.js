@@ -130,15 +130,109 @@ await test('a wrong recipe says line and hint', async () => {
   await page.context().close();
 });
 
+await test('data that is not here keeps a training from starting, and a file of the data folder begins one', async () => {
+  desk.data('own/rates.csv', ['close,volume,spread', ...Array.from({ length: 400 }, (_, at) => [100 + Math.sin(at / 9), 10 + at % 7, 0.1 * (at % 3)].join(','))].join('\n'));
+  const page = await open(desk, {}, '#/new?recipe=quickstart');
+  await page.getByText('Ready to train').waitFor();
+  await page.getByText('Recipe as text').click();
+  const text = page.locator('textarea').first();
+  const recipe = await text.inputValue();
+  await text.fill(recipe.replace(/source = .*/, 'train = "none.csv"\nlabel = "y"').replace(/^samples = .*$/m, ''));
+  await page.getByText('It fits, but cannot start yet').waitFor();
+  assert.ok(await page.getByRole('button', { name: 'Start training' }).isDisabled());
+  assert.match(await page.locator('.notice.bad').textContent(), /data\.train[\s\S]*none\.csv: there is no such file/);
+  await page.getByText('Begin with your data').click();
+  await page.locator('.begin select').first().selectOption('own/rates.csv');
+  await page.getByRole('button', { name: 'Propose a recipe' }).click();
+  await page.getByText(/^Proposed for hybrid-cnn-lstm/).waitFor();
+  await page.getByText(/^Ready to train with batch \d+$/).waitFor();
+  assert.match(await text.inputValue(), /train = "own\/rates\.csv"/);
+  assert.equal(await page.locator('.notice.bad').count(), 0);
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+});
+
+await test('the batch is cut into as many parts as are wished, and stays cut', async () => {
+  const page = await open(desk, {}, '#/new?recipe=mu-sota-small');
+  await page.getByText('Ready to train with batch 16').waitFor();
+  const parts = page.getByLabel('Gradient accumulation');
+  const isCut = (words) => page.locator('.tiles div', { hasText: 'micro-batch' }).getByText(words).waitFor();
+  await parts.fill('4');
+  await parts.press('Enter');
+  await isCut('4 × 4');
+  const batch = page.locator('[data-field=batch]');
+  await batch.fill('32');
+  await batch.press('Enter');
+  await isCut('8 × 4');
+  await page.getByText('Recipe as text').click();
+  assert.match(await page.locator('textarea').first().inputValue(), /micro_batch = 8\b/);
+  await parts.fill('33');
+  await parts.press('Enter');
+  await page.getByText('from 1 to 32').waitFor();
+  await parts.fill('');
+  await parts.press('Enter');
+  await page.waitForFunction(() => !document.querySelector('textarea').value.includes('micro_batch'));
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+});
+
+await test('an address that leads nowhere says so', async () => {
+  const page = await open(desk);
+  for (const path of ['run/100%', 'run/nowhere', 'compare?run=nowhere&run=%zz']) {
+    await page.goto(`${desk.home}#/${path}`);
+    await page.locator('main .notice').first().waitFor();
+  }
+  await page.getByText('There is no run nowhere.').waitFor();
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+});
+
+await test('the doctor names the recipe and no file of the server', async () => {
+  const page = await open(desk, {}, '#/doctor');
+  await page.getByLabel('Error or log').fill('torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.69 GiB. GPU 0 has a total capacity of 12.00 GiB of which 0 bytes is free.');
+  await page.getByLabel('Recipe (which tensor was it?)').selectOption('encoder-small');
+  await page.getByRole('button', { name: 'What does it mean?' }).click();
+  await page.getByText('What the error says').waitFor();
+  const told = await page.locator('main').textContent();
+  assert.match(told, /output_dir="runs\/encoder-small"/);
+  assert.doesNotMatch(told, /\/tmp\/|plimsoll-/);
+  await page.getByLabel('Error or log').fill('all is well');
+  await page.getByRole('button', { name: 'What does it mean?' }).click();
+  await page.getByText('text: no out-of-memory error in it').waitFor();
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+});
+
+await test('what the planner says is said in Russian', async () => {
+  const page = await open(desk, { locale: 'ru-RU' }, '#/new?recipe=encoder&device=rtx-4090');
+  const isRussian = (text) => /[а-яё]/i.test(text);
+  await page.locator('.verdict.good').waitFor();
+  await page.getByText(said('ru', 'plan.decisions')).first().click();
+  const reasons = await page.locator('details[open] tbody td:last-child').allTextContents();
+  assert.ok(reasons.length >= 3);
+  assert.deepEqual(reasons.filter((reason) => !isRussian(reason)), []);
+  await page.goto(`${desk.home}#/new?recipe=flan-t5-xl&device=rtx-3060-12gb`);
+  const rungs = page.locator('.rungs li');
+  await rungs.first().waitFor();
+  const told = [...await rungs.locator('.hint').allTextContents(), ...await page.locator('ul.hint li').allTextContents()];
+  assert.ok(told.length >= 4);
+  assert.deepEqual(told.filter((words) => !isRussian(words) || /[a-z]{4,} [a-z]{3,} [a-z]{3,}/.test(words)), []);
+  await page.context().close();
+});
+
 const stepNow = () => Number(document.querySelector('.tile .step').textContent.replace(/\D/g, ''));
 const beyond = (page, least) => page.waitForFunction((than) => Number(document.querySelector('.tile .step').textContent.replace(/\D/g, '')) > than, least);
 let run;
 // Some run to look at, whichever tests were chosen.
 const someRun = async () => encodeURIComponent(run ?? (await desk.api('/runs'))[0].id);
 
+// A series with the columns that the quickstart's has, as long as its model looks back and a little more.
+const seriesRows = () => [Array.from({ length: 8 }, (_, at) => `channel-${at}`).join(','), ...Array.from({ length: 70 }, (_, row) => Array.from({ length: 8 }, (_, at) => Math.sin(row * (at + 1)).toFixed(4)).join(','))].join('\n');
+
 // Start → live curves → stop → resume → compare → export, by the words of a language.
 async function wholeWalk(name, locale) {
   const t = (key, values) => said(name, key, values);
+  desk.data('rows.csv', seriesRows());
   const page = await open(desk, { locale }, '#/new?recipe=quickstart');
   await page.getByText(t('new.ready', { batch: 64 })).waitFor();
   await page.getByRole('button', { name: t('new.start') }).click();
@@ -166,6 +260,13 @@ async function wholeWalk(name, locale) {
   await map.hover({ position: { x: 30, y: height - 3 } });
   await page.locator('.map-note strong').waitFor();
   assert.ok((await page.locator('.map-note').textContent()).includes(t('map.resident')));
+  await page.locator('summary', { hasText: t('run.predict') }).click();
+  await page.getByLabel(t('run.file')).selectOption('rows.csv');
+  const asked = page.waitForResponse((response) => response.url().endsWith('/predict'));
+  await page.getByRole('button', { name: t('run.predict') }).click();
+  const { predictions } = await (await asked).json();
+  assert.ok(predictions.length > 0, 'a file of the data folder is answered');
+  await page.locator('pre.log', { hasText: JSON.stringify(predictions[0]) }).waitFor();
   await page.getByRole('button', { name: t('run.export') }).click();
   await page.getByRole('link', { name: 'model.safetensors' }).waitFor();
   assert.ok(desk.files(run, 'export').includes('model.safetensors'));
@@ -246,7 +347,9 @@ await test('keyboard alone starts a training and stops it', async () => {
 await test('a phone shows every page without scrolling sideways', async () => {
   const page = await open(desk, { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true });
   const id = await someRun();
-  for (const path of ['runs', 'new', 'queue', `compare?run=${id}`, 'studies', 'studies/small', 'devices', 'doctor', `run/${id}`]) {
+  const long = 'a-name-of-a-run-'.repeat(8).slice(0, 120);
+  desk.seed(1, long);
+  for (const path of ['runs', 'new', 'queue', `compare?run=${id}`, `compare?run=${long}&run=${id}`, `run/${long}`, 'studies', 'studies/small', 'devices', 'doctor', `run/${id}`]) {
     await page.goto(`${desk.home}#/${path}`);
     await page.waitForSelector('main h1');
     await page.waitForTimeout(300);
@@ -295,6 +398,18 @@ await test('a thousand runs and a hundred thousand points stay smooth', async ()
   await page.getByText('1,000 runs').or(page.getByText('1000 runs')).waitFor();
   await page.getByLabel('Find a run').fill('seed-77');
   await page.waitForFunction(() => document.querySelectorAll('tbody tr').length < 20);
+  // Of many runs those that a search finds can be compared; those that are not shown are counted.
+  await page.goto(`${many.home}#/compare`);
+  await page.getByText(/^940 more: narrow the search/).waitFor();
+  await page.getByRole('searchbox').fill('seed-777');
+  await page.getByLabel('seed-777').click();
+  await page.waitForURL(/run=seed-777/);
+  await page.locator('.uplot canvas').first().waitFor();
+  await page.goto(`${many.home}#/compare?${Array.from({ length: 13 }, (_, at) => `run=seed-${at + 1}`).join('&')}`);
+  await page.getByText('At most 12 runs').waitFor();
+  await page.goto(`${many.home}#/compare?run=seed-1&run=nowhere&run=seed-2`);
+  await page.getByText('There is no run nowhere.').waitFor();
+  await page.locator('.uplot canvas').first().waitFor();
   const file = join(many.runs, 'seed-1', 'events.jsonl');
   const line = JSON.parse(readFileSync(file, 'utf8').split('\n')[1]);
   writeFileSync(file, Array.from({ length: 100_000 }, (_, at) => JSON.stringify({ ...line, step: at + 1, loss: 1 / (1 + at / 1000) })).join('\n') + '\n');

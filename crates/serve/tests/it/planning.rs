@@ -315,3 +315,60 @@ fn files_are_listed_and_a_recipe_is_proposed_for_them() {
         assert_eq!((refused.status, refused.json()["field"].as_str()), (422, Some(field)), "{}", refused.text());
     }
 }
+
+/// Whether a sentence is the pattern with something in each of its blanks.
+fn fills(pattern: &str, sentence: &str) -> bool {
+    let mut pieces = pattern.split('{').map(|piece| piece.split_once('}').map_or(piece, |(_, literal)| literal));
+    let Some(mut rest) = sentence.strip_prefix(pieces.next().unwrap_or_default()) else { return false };
+    let pieces: Vec<&str> = pieces.collect();
+    for (at, literal) in pieces.iter().enumerate() {
+        let is_last = at + 1 == pieces.len();
+        let found = if is_last { rest.len().checked_sub(literal.len()) } else { rest.find(literal) };
+        match found.filter(|&from| rest.is_char_boundary(from) && rest[from..].starts_with(literal)) {
+            Some(from) => rest = &rest[from + literal.len()..],
+            None => return false,
+        }
+    }
+    rest.is_empty()
+}
+
+/// Every reason, way out, what to adjust and hint in an answer of the planner.
+fn sentences(plan: &serde_json::Value) -> Vec<String> {
+    let texts = |list: &str, name: &str| -> Vec<String> {
+        let rows = plan[list].as_array().into_iter().flatten().filter(|row| row["kind"] != "together");
+        rows.filter_map(|row| row[name].as_str()).filter(|text| !text.is_empty()).map(Into::into).collect()
+    };
+    let hints = plan["hints"].as_array().into_iter().flatten().filter_map(|hint| hint.as_str());
+    let unready = ["error", "hint"].iter().filter_map(|part| plan["unready"][*part].as_str());
+    let told = [texts("decisions", "reason"), texts("ladder", "change"), texts("ladder", "adjust")].concat();
+    told.into_iter().chain(hints.chain(unready).map(Into::into)).collect()
+}
+
+#[test]
+fn what_the_planner_says_is_known_to_the_page() {
+    let desk = Desk::new();
+    let patterns: std::collections::BTreeMap<String, String> =
+        serde_json::from_str(include_str!("../../page/said.json")).unwrap();
+    let recipes = desk.get("/api/v1/recipes").json();
+    let text =
+        |name: &str| recipes.as_array().unwrap().iter().find(|recipe| recipe["name"] == name).unwrap()["text"].clone();
+    let mut heard = std::collections::BTreeSet::new();
+    for (name, device, set) in [
+        ("hybrid-small", "t4", &["model.batch_norm=micro", "memory.micro_batch=4"][..]),
+        ("hybrid-small", "cpu", &[]),
+        ("mu-sota-small", "cpu", &["memory.cuda_graphs=off", "train.evaluate.batch=64"]),
+        ("encoder-small", "rtx-4090", &["train.optimizer.name=sgd"]),
+    ] {
+        let ask = |memory: &str| {
+            let question = json!({"recipe": text(name), "device": device, "memory": memory, "set": set});
+            desk.post("/api/v1/plan", &question).json()
+        };
+        let plan = ask("2GiB");
+        let all = plan["reserve_bytes"].as_u64().unwrap() + plan["arena_bytes"].as_u64().unwrap();
+        heard.extend([plan, ask(&(all / 2).to_string()), ask(&(all / 5).to_string())].iter().flat_map(sentences));
+    }
+    let is_name = |text: &str| !text.contains(' ');
+    let strange: Vec<&String> =
+        heard.iter().filter(|text| !is_name(text) && !patterns.values().any(|pattern| fills(pattern, text))).collect();
+    assert!(strange.is_empty() && heard.len() > 20, "{} heard, strange: {strange:#?}", heard.len());
+}
