@@ -10,9 +10,9 @@
 //! place, cause and hint.
 //!
 //! ```text
-//! error, fields, order ◄─ dataset, ladder, problems, text, vocabulary ◄─ compose, formats, weighted, windows
+//! error, fields, order, whole ◄─ dataset, ladder, problems, text, vocabulary ◄─ compose, formats, weighted, windows
 //!   ◄─ asked, batch, labels, survey ◄─ loader, normalizer ◄─ report ◄─ series ◄─ corpus, texts ◄─ images
-//!   ◄─ synthetic
+//!   ◄─ beginning, synthetic
 //! ```
 
 mod asked;

@@ -30,7 +30,7 @@
 //! built, and may change.
 //!
 //! ```text
-//! machine, page, profiles, search ◄─ device ◄─ report, timeline, trials ◄─ questions
+//! events, machine, page, plans, profiles, recipe, search ◄─ device ◄─ report, timeline, trials ◄─ questions, run
 //! ```
 
 #![deny(missing_docs)]

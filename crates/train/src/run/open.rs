@@ -265,7 +265,7 @@ impl Run {
     }
 
     /// Updates of an epoch.
-    pub fn steps_per_epoch(&self) -> usize {
+    pub(crate) fn steps_per_epoch(&self) -> usize {
         self.data.train.len().div_ceil(self.recipe.train.effective_batch).max(1)
     }
 
