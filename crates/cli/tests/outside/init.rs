@@ -252,7 +252,7 @@ fn formats_are_those_of_the_recipe_and_can_be_said() {
     desk.run(&["init", "--out", "no.toml", "--data", "e.data", "--format", "jsnl"]).must(2, &["did you mean `jsonl`?"]);
     let said = ["plan", "b.csv.toml", "--device", "h200", "--json", "--set", "data.format=csv"];
     let problem = desk.json(&said)["data_problem"].to_string();
-    assert!(problem.contains("columns are `t;close`"), "{problem}");
+    assert!(problem.contains("holds no numeric columns"), "its one column is `t;close`: {problem}");
 }
 
 #[test]
