@@ -38,7 +38,7 @@ class ListPage {
   show(studies) {
     const best = (row) => row.best.slice(0, 3).map((trial) => trial.values.map((number, at) => value(number, row.objectives[at])).join(' · ')).join(', ') || '–';
     replace(this.place, h('section', { class: 'panel' }, studies.length ? table(t('studies.caption'), [
-      { name: t('runs.name'), cell: (row) => h('a', { href: `#/studies/${encodeURIComponent(row.name)}` }, row.name) },
+      { name: t('runs.name'), cell: (row) => (row.problem ? h('span', { class: 'hint' }, `${row.name}: ${row.problem}`) : h('a', { href: `#/studies/${encodeURIComponent(row.name)}` }, row.name)) },
       { name: t('studies.objective'), cell: (row) => row.objectives.map(objective).join(', ') },
       { name: t('studies.trials'), cell: (row) => counts(row.counts) },
       { name: t('runs.best'), number: true, cell: best },

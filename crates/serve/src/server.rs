@@ -75,7 +75,9 @@ impl Explain for ServeError {
             ServeError::Listen { .. } => {
                 vec!["choose another address with --listen, or --port 0 for a free one".into()]
             }
-            ServeError::Folder { .. } => vec!["name folders that are there with --runs and --data".into()],
+            ServeError::Folder { .. } => {
+                vec!["name folders that are there with --runs and --data; --read-only needs no right to write".into()]
+            }
             ServeError::Taken { .. } => vec![
                 "open that one, or end it first".into(),
                 "--read-only shows the same runs beside it; --runs names a folder of other ones".into(),
@@ -115,7 +117,7 @@ impl Server {
             queue: Queue::open(&root, &data, &options.program, options.parallel, keeper),
             tools: Tools::new(&options.program, &data),
             tails: Tails::default(),
-            studies: Studies::new(&options.studies),
+            studies: Studies::new(&options.studies, vec![data.clone(), root.clone()]),
             streams: Arc::new(Semaphore::new(MOST_STREAMS)),
             folders,
             options,

@@ -1,5 +1,6 @@
 //! `plimsoll serve`: the page and the API.
 
+use super::study::secret;
 use crate::failure::Failure;
 use crate::printer::{self, say};
 use clap::Args;
@@ -53,7 +54,7 @@ pub(crate) struct Arguments {
     parallel: Option<u16>,
 }
 
-/// Where a token is looked for by itself, and where one waits that was given on the command line: it is not seen in lists
+/// Where a token is looked for by itself (in the environment, then in .env), and where one waits that was given on the command line: it is not seen in lists
 /// of processes there.
 const TOKEN: &str = "PLIMSOLL_TOKEN";
 const PORT: u16 = 8642;
@@ -110,18 +111,17 @@ async fn serve(options: Options, made_up: bool) -> Result<(), Failure> {
 
 /// The token that is given, from where it is not seen by others; `None` where one is to be made up, or none asked for.
 fn token(given: Option<&str>) -> Result<Option<Token>, Failure> {
-    let (place, secret) = match given {
+    let (place, given) = match given {
         Some("") => return Ok(None),
         Some(given) => ("--token", from_place(given)?),
-        None => match std::env::var(TOKEN) {
-            // As in a file of variables that is not filled in.
-            Err(std::env::VarError::NotPresent) => return Ok(None),
-            Ok(secret) if secret.trim().is_empty() => return Ok(None),
-            secret => (TOKEN, secret.unwrap_or_else(|odd| odd.to_string())),
+        // A variable that is not filled in is none.
+        None => match secret(TOKEN).filter(|secret| !secret.trim().is_empty()) {
+            Some(secret) => (TOKEN, secret),
+            None => return Ok(None),
         },
     };
     let hint = "give a long random text, such as `openssl rand -hex 32` makes, or --token alone to make one up";
-    match secret.trim() {
+    match given.trim() {
         "" => Err(Failure::bad_input(format!("{place}: it is empty"), hint)),
         secret => {
             Token::chosen(secret).map(Some).map_err(|unfit| Failure::bad_input(format!("{place}: {unfit}"), hint))
@@ -136,11 +136,12 @@ fn from_place(given: &str) -> Result<String, Failure> {
             let read = io::stdin().lock().take(4096).read_to_string(&mut text);
             read.map(|_| text).map_err(|cause| unreadable("standard input", &cause))
         }
-        (_, Some(name), _) => std::env::var(name).map_err(|_| {
-            Failure::bad_input(format!("--token: there is no {name} in the environment"), "export it first")
+        (_, Some(name), _) => secret(name).ok_or_else(|| {
+            let message = format!("--token: there is no {name}, neither in the environment nor in .env");
+            Failure::bad_input(message, "export it first")
         }),
         (_, _, Some(path)) => fs::read_to_string(path).map_err(|cause| unreadable(path, &cause)),
-        (secret, None, None) => Err(hide(secret)),
+        (written, None, None) => Err(hide(written)),
     }
 }
 

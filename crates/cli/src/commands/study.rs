@@ -87,7 +87,7 @@ pub(crate) fn address(storage: Option<&str>, studies: &Path, name: &str) -> Resu
 }
 
 /// A variable of the environment, or of a file .env in the working directory.
-fn secret(variable: &str) -> Option<String> {
+pub(crate) fn secret(variable: &str) -> Option<String> {
     let from_file = || {
         let text = std::fs::read_to_string(".env").ok()?;
         let of = |line: &str| {

@@ -47,12 +47,12 @@ impl Ending<'_> {
 
     /// The process began, failed, and wrote no event: what the events say is of an attempt before it.
     fn failed_silently(&self) -> bool {
-        let code = match self.job.map(|job| job.state) {
-            Some(JobState::Ended { code, .. }) => code,
-            _ => None,
+        let failed = match self.job.map(|job| job.state) {
+            Some(JobState::Ended { code, signal }) => signal.is_some() || code.is_some_and(|code| code != 0),
+            _ => false,
         };
         let silent = self.job.and_then(|job| job.began).is_some_and(|began| self.times.updated < began);
-        silent && code.is_some_and(|code| code != 0) && !self.was_ended()
+        silent && failed && !self.was_ended()
     }
 
     /// A stop was asked for, and the process left without another word.

@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use utoipa::ToSchema;
 
+/// The folder of the server's own files, beside the runs; its name is no run's.
+pub(crate) const OWN: &str = ".serve";
 /// Runs whose curves are kept in memory.
 const MOST_CURVES: usize = 16;
 /// Runs that are listed.

@@ -1,7 +1,7 @@
 //! The key that cookies are made with. It is random, so that a cookie tells nothing about the token and cannot be
 //! guessed with it, and kept beside the runs, so that a page goes on when the server comes back with the same token.
 
-use crate::jobs::OWN;
+use crate::folders::OWN;
 use crate::options::Token;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};

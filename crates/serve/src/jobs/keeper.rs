@@ -1,7 +1,7 @@
 //! Which server keeps the queue of a folder of runs. There is one: two would start the same trainings, and each would
 //! write over what the other knows.
 
-use super::record::OWN;
+use crate::folders::OWN;
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};

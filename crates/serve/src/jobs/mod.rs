@@ -12,5 +12,5 @@ pub(crate) use keeper::Keeper;
 pub use keeper::Other;
 pub(crate) use process::Process;
 pub(crate) use queue::{Queue, Submission};
-pub(crate) use record::{Job, JobState, OWN};
+pub(crate) use record::{Job, JobState};
 pub(crate) use tools::{Output, Tools};

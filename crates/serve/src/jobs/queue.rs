@@ -4,7 +4,7 @@ use super::keeper::{Keeper, keeper};
 use super::process::{Process, Signal};
 use super::record::{Job, JobState, Records, folder};
 use super::schedule::{Demand, Supply, schedule};
-use crate::folders::{RunId, unix_seconds};
+use crate::folders::{OWN, RunId, unix_seconds};
 use crate::glance::glance;
 use crate::problem::Problem;
 use plimsoll::{Holder, Machine};
@@ -44,6 +44,8 @@ struct Inner {
     records: Records,
     /// Those that this server started, to hear their exit codes.
     children: HashMap<RunId, Child>,
+    /// Ends were heard of since the last tick.
+    changed: bool,
 }
 
 /// A training to be run.
@@ -85,8 +87,17 @@ impl Queue {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// With every end that can be heard of by now: whoever asks right after one is not told of a run that lives.
+    fn heard(&self) -> MutexGuard<'_, Inner> {
+        let mut inner = self.lock();
+        if self.keeper.is_some() {
+            inner.changed |= inner.hear(&self.root);
+        }
+        inner
+    }
+
     pub(crate) fn jobs(&self) -> Vec<Job> {
-        self.lock().jobs.clone()
+        self.heard().jobs.clone()
     }
 
     /// Whether trainings run beside each other on a device.
@@ -95,7 +106,7 @@ impl Queue {
     }
 
     pub(crate) fn job(&self, id: &RunId) -> Option<Job> {
-        self.lock().jobs.iter().find(|job| job.id == *id).cloned()
+        self.heard().jobs.iter().find(|job| job.id == *id).cloned()
     }
 
     /// The file that a run's words go to.
@@ -170,7 +181,7 @@ impl Queue {
 
     /// A number that neither a run nor a job has; its folder is made by nobody else.
     fn claim(&self, name: &str) -> Result<RunId, Problem> {
-        let own = self.root.join(super::record::OWN);
+        let own = self.root.join(OWN);
         fs::create_dir_all(&own).map_err(|cause| unwritten(&own, &cause))?;
         for number in 1usize.. {
             let id = RunId::parse(&format!("{name}-{number}")).ok_or_else(|| {
@@ -208,11 +219,11 @@ impl Queue {
 
     /// Hears of ends and starts what there is room for. True where something changed.
     pub(crate) fn tick(&self) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.heard();
         if self.keeper.is_none() {
             return inner.follow(&self.root);
         }
-        let heard = inner.hear(&self.root);
+        let heard = std::mem::take(&mut inner.changed);
         let waits = inner.jobs.iter().any(|job| job.state == JobState::Queued);
         heard | (waits && self.start_what_fits(&mut inner))
     }

@@ -1,7 +1,7 @@
 //! A job on disk: all that a server has to know to take it up again.
 
 use super::Process;
-use crate::folders::RunId;
+use crate::folders::{OWN, RunId};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs;
@@ -47,9 +47,6 @@ pub(crate) enum JobState {
         signal: Option<i32>,
     },
 }
-
-/// The folder of the server's own files, beside the runs; its name is no run's.
-pub(crate) const OWN: &str = ".serve";
 
 pub(crate) fn folder(root: &Path, id: &RunId) -> PathBuf {
     root.join(OWN).join(id.as_str())

@@ -1,6 +1,7 @@
 //! Files that a recipe may name: those under the data folder and the runs, and nothing else of this machine. It is
 //! checked before the recipe is read, for reading one already looks at its checkpoint.
 
+use crate::folders::OWN;
 use crate::problem::Problem;
 use plimsoll::{Draft, reference};
 use std::path::{Component, Path, PathBuf};
@@ -47,12 +48,20 @@ impl Allowed {
         let started = if path.is_relative() { std::path::absolute(path).ok() } else { None };
         for place in [Some(wanted.clone()), started].into_iter().flatten() {
             match place.canonicalize() {
-                Ok(real) if self.contains(&real) => return Ok(real),
+                Ok(real) if self.contains(&real) && !self.is_private(&real) => return Ok(real),
                 Ok(_) => return Err(refused()),
                 Err(_) => {}
             }
         }
-        if self.contains(&wanted) { Ok(wanted) } else { Err(refused()) }
+        if self.contains(&wanted) && !self.is_private(&wanted) { Ok(wanted) } else { Err(refused()) }
+    }
+
+    /// Hidden files, such as .env, are settings of whoever lives here, and the server's own folder beside the runs is its
+    /// own: messages about data show some of what stands in it.
+    fn is_private(&self, path: &Path) -> bool {
+        let inside = path.strip_prefix(&self.data).or_else(|_| path.strip_prefix(&self.runs)).unwrap_or(path);
+        let is_hidden = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with('.');
+        inside.file_name().is_some_and(is_hidden) || path.starts_with(self.runs.join(OWN))
     }
 
     /// Words without the places where this server keeps files: they are nobody's business.
@@ -120,11 +129,25 @@ mod tests {
         for good in ["deep/a.csv", "not/yet.csv", data.join("deep/a.csv").to_str().unwrap()] {
             assert!(allowed.check_path("data.train", Path::new(good)).is_ok(), "{good}");
         }
-        for bad in
-            ["../secret", "deep/../../secret", "/etc/passwd", "link", "up/secret", "/nowhere/at/all", "Cargo.toml"]
-        {
+        std::fs::write(data.join(".env"), "TOKEN=x").unwrap();
+        std::os::unix::fs::symlink(data.join(".env"), data.join("plain.csv")).unwrap();
+        for bad in [
+            ".env",
+            "plain.csv",
+            "deep/.hidden",
+            "../secret",
+            "deep/../../secret",
+            "/etc/passwd",
+            "link",
+            "up/secret",
+            "/nowhere/at/all",
+            "Cargo.toml",
+        ] {
             assert!(allowed.check_path("data.train", Path::new(bad)).is_err(), "{bad}");
         }
+        assert!(allowed.check_path("dir", Path::new(".")).is_ok());
+        let own = root.join("runs").join(OWN).join("a-1/log.txt");
+        assert!(allowed.check_path("data.train", &own).is_err() && allowed.check_path("dir", &data).is_ok());
         let text = "dir = \"/etc\"\n[model]\nlayers = 1\n";
         assert_eq!(allowed.check(&Draft::of_text(text, "r.toml")).unwrap_err().field.as_deref(), Some("dir"));
         let set = ["data.validation=/etc/passwd".to_string()];

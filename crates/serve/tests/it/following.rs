@@ -181,3 +181,30 @@ fn scrapers_hear_of_every_run_that_runs_and_of_none_that_was_killed() {
     assert_eq!((count("running"), count("failed")), (3, 197));
     assert_eq!(text.matches("plimsoll_expected_end_timestamp_seconds{").count(), 3);
 }
+
+#[test]
+fn studies_are_shown_whatever_they_are_called_and_a_damaged_one_says_so() {
+    use plimsoll_tune::{Direction, storage, trials::StudyFolder};
+    let desk = Desk::new();
+    let root = desk.folder.path().join("studies");
+    for name in ["sizes/of layers?", "damaged"] {
+        let folder = StudyFolder::of(&root, name);
+        folder.create().unwrap();
+        let mut journal = storage::open(&format!("journal:{}", folder.journal().display())).unwrap();
+        journal.create_study(name, &[Direction::Minimize]).unwrap();
+    }
+    let mut shared = storage::open(&format!("sqlite:{}", root.join("shared.db").display())).unwrap();
+    shared.create_study("in a database", &[Direction::Maximize]).unwrap();
+    std::fs::write(StudyFolder::of(&root, "damaged").journal(), "{\"op_code\":0,\n").unwrap();
+    let listed = desk.get("/api/v1/studies").json();
+    let names: Vec<&str> = listed.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["damaged", "in a database", "sizes/of layers?"]);
+    assert!(listed[0]["problem"].as_str().unwrap().contains("line 1") && listed[1].get("problem").is_none());
+    for name in ["in%20a%20database", "sizes%2Fof%20layers%3F"] {
+        let study = desk.get(&format!("/api/v1/studies/{name}"));
+        assert_eq!((study.status, study.json()["trials"].as_array().map(Vec::len)), (200, Some(0)), "{name}");
+    }
+    let damaged = desk.get("/api/v1/studies/damaged");
+    assert!(damaged.status == 409 && damaged.text().contains("hint"), "{}", damaged.text());
+    assert_eq!(desk.get("/api/v1/studies/nowhere").status, 404);
+}
