@@ -30,8 +30,3 @@ export function beginning({ files, cut }, taken) {
 
 // `texts/train.csv` → `train`; a run is not called by what starts with a dot.
 const stem = (path) => path.split('/').pop().replace(/\.[^.]*$/, '').replace(/^\.+/, '') || 'recipe';
-
-function largestWords({ largest_batch: batch, tried_up_to: tried }) {
-  if (batch === null) return t('largest.none');
-  return batch === tried ? t('largest.all', { batch }) : t('largest.some', { batch });
-}

@@ -95,6 +95,17 @@ impl Problem {
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error)
     }
 
+    /// The same with other words for what it names.
+    pub(crate) fn reworded(self, reword: impl Fn(&str) -> String) -> Problem {
+        let hint = |hint: Option<String>| hint.map(|hint| reword(&hint));
+        let findings = self.findings.into_iter().map(|finding| Finding {
+            error: reword(&finding.error),
+            hint: hint(finding.hint),
+            ..finding
+        });
+        Problem { error: reword(&self.error), hint: hint(self.hint), findings: findings.collect(), ..self }
+    }
+
     /// An error of the library: whose fault it is decides the status.
     pub(crate) fn explained<E: Explain>(error: &E) -> Problem {
         let status = match error.fault() {

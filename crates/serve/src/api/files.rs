@@ -6,6 +6,7 @@ use crate::problem::{Problem, Sent};
 use crate::state::Shared;
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -80,15 +81,31 @@ impl Beginning {
         if arguments.len() == 3 {
             return Err(Problem::bad("data", "data: name data or a checkpoint").hint("GET /files lists what there is"));
         }
-        arguments.extend(self.family.iter().map(|family| format!("--family={family}")));
+        if let Some(family) = &self.family {
+            if !family.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
+                return Err(unknown_family(family));
+            }
+            arguments.push(format!("--family={family}"));
+        }
         Ok(arguments)
     }
 
     /// Whose fault it is, and what can be done about it from here.
     fn explain(&self, problem: Problem) -> Problem {
-        let field = if self.data.is_some() { "data" } else { "checkpoint" };
+        if let Some(family) = self.family.as_ref().filter(|_| problem.error.contains("--family")) {
+            return unknown_family(family);
+        }
+        if problem.status != StatusCode::UNPROCESSABLE_ENTITY.as_u16() {
+            return problem;
+        }
         let told = problem.hint.is_some();
-        let problem = problem.field(field);
+        let problem = problem.field(if self.data.is_some() { "data" } else { "checkpoint" });
         if told { problem } else { problem.hint("name the family, or begin with a recipe of that family") }
     }
+}
+
+fn unknown_family(family: &str) -> Problem {
+    let shown: String = family.chars().filter(|c| !c.is_control()).take(64).collect();
+    Problem::bad("family", format!("family: there is no architecture `{shown}`"))
+        .hint("GET /presets names one for each model")
 }

@@ -40,6 +40,10 @@ impl Allowed {
             Problem::bad(field, format!("{field}: this is outside of the folders that this server may read"))
                 .hint("name a file under the data folder (--data), relative to it")
         };
+        // No file has such a name, and no program takes it.
+        if path.as_os_str().as_encoded_bytes().contains(&0) {
+            return Err(Problem::bad(field, format!("{field}: a path has no zero byte")));
+        }
         if path.components().any(|part| matches!(part, Component::ParentDir | Component::Prefix(_))) {
             return Err(refused());
         }
@@ -135,6 +139,7 @@ mod tests {
             ".env",
             "plain.csv",
             "deep/.hidden",
+            "a\0b",
             "../secret",
             "deep/../../secret",
             "/etc/passwd",

@@ -129,7 +129,12 @@ impl Checked {
 }
 
 impl Question {
+    /// What is wrong with it is told without the places where this server keeps files.
     pub(crate) fn check(&self, allowed: &Allowed) -> Result<Checked, Problem> {
+        self.checked(allowed).map_err(|problem| problem.reworded(|words| allowed.without_folders(words)))
+    }
+
+    fn checked(&self, allowed: &Allowed) -> Result<Checked, Problem> {
         self.check_words()?;
         let text = self.recipe.text()?;
         let name = self.stem().replace('"', "'");

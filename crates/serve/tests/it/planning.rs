@@ -112,6 +112,9 @@ fn what_is_planned_without_its_data_is_not_trained_without_it() {
     asked(&question(&own, &[]), "data.train", "rows.csv: no column `y`");
     asked(&question(&own, &["data.validation=held.csv"]), "data.validation", "held.csv: there is no such file");
     assert_eq!(desk.get("/api/v1/queue").json(), json!([]));
+    let gone = desk.post("/api/v1/plan", &question(QUICKSTART, &["model.checkpoint=nowhere"]));
+    let home = desk.folder.path().display().to_string();
+    assert!(gone.status == 422 && gone.text().contains("nowhere") && !gone.text().contains(&home), "{}", gone.text());
     let ready = desk.post("/api/v1/plan", &question(QUICKSTART, &[])).json();
     assert!(ready["fits"] == true && ready.get("unready").is_none(), "{ready}");
 }
@@ -310,6 +313,8 @@ fn files_are_listed_and_a_recipe_is_proposed_for_them() {
         (json!({}), "data"),
         (json!({"data": "/etc/passwd"}), "data"),
         (json!({"data": "texts/train.csv", "checkpoint": "../.."}), "checkpoint"),
+        (json!({"data": "texts/tr\0ain.csv"}), "data"),
+        (json!({"data": "texts/train.csv", "family": "bert --out=/x"}), "family"),
     ] {
         let refused = desk.post("/api/v1/plan/proposal", &body);
         assert_eq!((refused.status, refused.json()["field"].as_str()), (422, Some(field)), "{}", refused.text());

@@ -102,7 +102,7 @@ pub fn study(address: &str, name: &str) -> Result<StudyReport> {
 ///
 /// # Errors
 /// Where the storage cannot be read.
-pub(crate) fn all(address: &str) -> Result<Vec<StudyReport>> {
+pub fn all(address: &str) -> Result<Vec<StudyReport>> {
     let mut storage = storage::look(address)?;
     let records = storage.studies()?;
     let report = |record: StudyRecord| {

@@ -57,7 +57,7 @@ impl StudyFolder {
     }
 
     /// A folder that is there, whatever study it is of.
-    pub(crate) fn at(path: PathBuf) -> StudyFolder {
+    pub fn at(path: PathBuf) -> StudyFolder {
         StudyFolder { path }
     }
 
@@ -85,7 +85,7 @@ impl StudyFolder {
     }
 
     /// The address that was written down last.
-    pub(crate) fn remembered(&self) -> Option<String> {
+    pub fn remembered(&self) -> Option<String> {
         let mut text = String::new();
         File::open(self.path.join(STORAGE)).ok()?.take(4096).read_to_string(&mut text).ok()?;
         Some(text)
