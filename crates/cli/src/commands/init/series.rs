@@ -164,7 +164,8 @@ impl<'a> Series<'a> {
         let gaps = Some(self.gaps()).filter(|gaps| *gaps > 0);
         let gaps =
             gaps.map(|gaps| format!("{gaps} cells without a value are filled with the value before (data.gaps)"));
-        let short = (window < 60).then(|| format!("a window of {window} rows: the file has room for no longer ones"));
+        let short = (window < 60)
+            .then(|| format!("a window of {window} rows: what is held out of this file has room for few longer ones"));
         [left_out, unordered, derived, answer, gaps, short].into_iter().flatten().collect()
     }
 }
