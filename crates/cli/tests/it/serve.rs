@@ -17,9 +17,15 @@ struct Server {
 
 impl Server {
     fn start(desk: &Desk, flags: &[&str]) -> Server {
+        Server::with_token(desk, flags, "")
+    }
+
+    /// With a token in the environment; an empty one is none.
+    fn with_token(desk: &Desk, flags: &[&str], token: &str) -> Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
         std::fs::create_dir_all(desk.path("data")).unwrap();
         command.args(["serve", "--port", "0", "--runs"]).arg(desk.path("runs")).arg("--data").arg(desk.path("data"));
+        command.env("PLIMSOLL_TOKEN", token);
         let mut process = command.args(flags).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut link = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut link).unwrap();
@@ -166,4 +172,35 @@ fn the_log_of_a_run_has_its_end_and_what_was_ended_says_by_what() {
     let killed = server.wait_for("quickstart-3", "failed", 2);
     assert!(killed["reason"].as_str().unwrap().contains("signal 9"), "{killed}");
     server.kill();
+}
+
+#[test]
+fn what_no_server_starts_with_is_said_and_a_token_may_wait_in_the_environment() {
+    let desk = Desk::new();
+    let first = Server::start(&desk, &[]);
+    let refused = |flags: &[&str], token: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        command.args(["serve", "--port", "0", "--runs"]).arg(desk.path("runs")).arg("--data").arg(desk.path("data"));
+        let output = command.args(flags).env("PLIMSOLL_TOKEN", token).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for (flags, token, words) in [
+        (&["--token", "guess-me"][..], "", "fewer than 16 characters"),
+        (&[], "guess-me", "PLIMSOLL_TOKEN: it has fewer"),
+        (&["--allow-host", "*"], "", "patterns are not taken"),
+        (&["--allow-host", "box.example:8642"], "", "without a port"),
+        // Whatever starts is refused in the end, for the folder has its server.
+        (&[], "", &format!("process {} at http://{}", first.process.id(), first.host)),
+    ] {
+        let (code, said) = refused(flags, token);
+        assert!(code == Some(2) && said.contains(words), "{flags:?}: {code:?} {said}");
+        assert!(!said.contains("guess-me"), "{said}");
+    }
+    let beside = Server::start(&desk, &["--read-only"]);
+    assert_eq!(beside.ask("GET", "/runs", None).0, 200);
+    beside.kill();
+    first.kill();
+    let asking = Server::with_token(&desk, &[], "a token of the environment");
+    assert_eq!(asking.ask("GET", "/runs", None).0, 401);
+    asking.kill();
 }
