@@ -62,8 +62,11 @@ pub(crate) struct Watched {
     path: PathBuf,
     tail: watch::Receiver<Tail>,
     /// Generation and start of pieces that cannot change: more than them had been written when they were read.
-    pieces: Mutex<VecDeque<(u64, u64, Arc<News>)>>,
+    pieces: Mutex<Pieces>,
 }
+
+/// Generation, start, and what was read there.
+type Pieces = VecDeque<(u64, u64, Arc<News>)>;
 
 /// All files that are watched now.
 #[derive(Default)]
@@ -140,6 +143,8 @@ pub(crate) struct Reader {
     tail: watch::Receiver<Tail>,
     generation: u64,
     at: u64,
+    /// What was read so far is of this file: the watcher may come to look when another one is there already.
+    file: Option<FileId>,
 }
 
 /// What a client gets next.
@@ -151,16 +156,16 @@ pub(crate) enum Next {
 }
 
 impl Watched {
-    fn piece(&self, generation: u64, at: u64) -> Option<Arc<News>> {
+    fn piece(&self, generation: u64, at: u64, file: Option<FileId>) -> Option<Arc<News>> {
         let pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
-        pieces.iter().find(|(of, start, _)| (*of, *start) == (generation, at)).map(|(.., piece)| piece.clone())
+        found(&pieces, generation, at, file)
     }
 
     /// The piece that is kept: this one, or what somebody else read in the same moment.
     fn keep(&self, generation: u64, at: u64, piece: News) -> Arc<News> {
         let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((.., kept)) = pieces.iter().find(|(of, start, _)| (*of, *start) == (generation, at)) {
-            return kept.clone();
+        if let Some(kept) = found(&pieces, generation, at, piece.lines.file) {
+            return kept;
         }
         let piece = Arc::new(piece);
         pieces.push_back((generation, at, piece.clone()));
@@ -174,8 +179,16 @@ impl Watched {
         let mut tail = self.tail.clone();
         let generation = tail.borrow_and_update().generation;
         tail.mark_changed();
-        Reader { watched: self.clone(), tail, generation, at }
+        Reader { watched: self.clone(), tail, generation, at, file: None }
     }
+}
+
+/// The piece of a place in a file, or in whichever there is.
+fn found(pieces: &Pieces, generation: u64, at: u64, file: Option<FileId>) -> Option<Arc<News>> {
+    let is_it = |(of, start, piece): &&(u64, u64, Arc<News>)| {
+        (*of, *start) == (generation, at) && (file.is_none() || piece.lines.file == file)
+    };
+    pieces.iter().find(is_it).map(|(.., piece)| piece.clone())
 }
 
 impl Reader {
@@ -184,8 +197,8 @@ impl Reader {
         loop {
             let tail = self.tail.borrow_and_update().clone();
             if tail.generation != self.generation {
-                (self.generation, self.at) = (tail.generation, 0);
-                return Some(Next::StartOver);
+                self.generation = tail.generation;
+                return Some(self.start_over());
             }
             if let Some(next) = self.step(&tail).await {
                 return Some(next);
@@ -194,37 +207,56 @@ impl Reader {
         }
     }
 
+    fn start_over(&mut self) -> Next {
+        (self.at, self.file) = (0, None);
+        Next::StartOver
+    }
+
+    /// Goes to the end of what was read.
+    fn pass(&mut self, lines: &Lines) {
+        (self.at, self.file) = (lines.next, lines.file.or(self.file));
+    }
+
     async fn step(&mut self, tail: &Tail) -> Option<Next> {
+        if tail.file.is_some() && self.file.is_some() && self.file != tail.file {
+            return Some(self.start_over());
+        }
         if self.at == tail.news.start() && tail.news.lines.next == tail.end() && !tail.news.lines.bytes.is_empty() {
-            self.at = tail.end();
+            self.pass(&tail.news.lines);
             return Some(Next::News(tail.news.clone()));
         }
         if (tail.start..tail.end()).contains(&self.at) {
             let bytes = tail.bytes[(self.at - tail.start) as usize..].to_vec();
-            self.at = tail.end();
-            return Some(Next::Lines(Lines { next: self.at, file: tail.file, bytes, ..Lines::default() }));
+            let lines = Lines { next: tail.end(), file: tail.file, bytes, ..Lines::default() };
+            self.pass(&lines);
+            return Some(Next::Lines(lines));
         }
         if self.at == tail.end() && !tail.bytes.is_empty() {
             return None;
         }
-        let (path, at) = (self.watched.path.clone(), self.at);
-        if let Some(piece) = self.watched.piece(self.generation, at) {
-            self.at = piece.lines.next;
+        self.piece(tail).await
+    }
+
+    /// What is further back than the watcher keeps, or was not looked at by it yet.
+    async fn piece(&mut self, tail: &Tail) -> Option<Next> {
+        let (path, at, file) = (self.watched.path.clone(), self.at, self.file.or(tail.file));
+        if let Some(piece) = self.watched.piece(self.generation, at, file) {
+            self.pass(&piece.lines);
             return Some(Next::News(piece));
         }
-        let place = Place { at, file: tail.file };
+        let place = Place { at, file };
         let lines = tokio::task::spawn_blocking(move || Lines::read_piece(&path, place)).await.ok()?.ok()?;
         if lines.replaced {
-            self.at = 0;
-            return Some(Next::StartOver);
+            // Once: who is at the start already waits until the watcher has seen the other file.
+            return (self.at > 0).then(|| self.start_over());
         }
         let moved = lines.next > self.at;
         if moved && lines.more {
             let piece = self.watched.keep(self.generation, at, News { lines, told: OnceLock::new() });
-            self.at = piece.lines.next;
+            self.pass(&piece.lines);
             return Some(Next::News(piece));
         }
-        self.at = lines.next;
+        self.pass(&lines);
         moved.then_some(Next::Lines(lines))
     }
 }
@@ -290,5 +322,29 @@ mod tests {
             assert_eq!(seen, history);
         }
         assert!(Arc::ptr_eq(&firsts[0], &firsts[1]));
+    }
+
+    #[tokio::test]
+    async fn who_read_before_the_watcher_looked_starts_over_with_another_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("events.jsonl");
+        fs::write(&path, "{\"old\":1}\n").unwrap();
+        let (sender, tail) = watch::channel(Tail::default());
+        let watched = Arc::new(Watched { path: path.clone(), tail, pieces: Mutex::default() });
+        let mut reader = watched.reader(0);
+        let Some(Next::Lines(old)) = reader.next().await else { panic!("the old file") };
+        assert_eq!(old.bytes, b"{\"old\":1}\n");
+        fs::remove_file(&path).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        fs::write(&path, "{\"new\":1}\n{\"new\":2}\n").unwrap();
+        // The watcher comes to look only now, and knows of no other file.
+        tokio::spawn(look(path, sender));
+        assert!(matches!(reader.next().await, Some(Next::StartOver)));
+        let new = match reader.next().await {
+            Some(Next::Lines(lines)) => lines.bytes,
+            Some(Next::News(news)) => news.lines.bytes.clone(),
+            _ => panic!("the new file"),
+        };
+        assert_eq!(new, b"{\"new\":1}\n{\"new\":2}\n");
     }
 }
