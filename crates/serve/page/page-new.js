@@ -213,7 +213,7 @@ class Form {
   }
 
   showFindings(findings) {
-    const words = (finding) => [finding.line ? t('new.line', { line: finding.line }) : '', finding.field, said(finding.error), finding.allowed, said(finding.hint)].filter(Boolean).join('\n');
+    const words = (finding) => [finding.line ? t('new.line', { line: finding.line }) : '', finding.field, said(finding.error), said(finding.allowed), said(finding.hint)].filter(Boolean).join('\n');
     replace(this.problem, findings.map((finding) => h('p', { class: 'notice bad' }, words(finding))));
   }
 

@@ -11,6 +11,8 @@ const russian = (text) => sayings.translated(text, say(page('ru')));
 
 test('a sentence with values, with sentences inside of it, and several in a row', () => {
   assert.equal(russian('the scores are never stored'), 'матрица оценок не хранится');
+  assert.equal(russian('did you mean `epochs`?'), 'может быть, `epochs`?');
+  assert.equal(russian('wrong type: this is a string'), 'не тот тип: это строка');
   assert.equal(russian('heads 16, 8 → 8, 4'), 'головы 16, 8 → 8, 4');
   assert.equal(russian('batch 128 → 64, length 512 → 256, adafactor'), 'батч 128 → 64, длина 512 → 256, adafactor');
   assert.equal(russian('train.optimizer.lr=7.07e-4 (by the square root); gradients are 1.4 times as noisy, an epoch has 2 times the steps: keep the epochs and the samples of the warm-up, and compare validation, where smaller batches often do as well; longer texts are cut: count how many'),

@@ -112,7 +112,9 @@ fn what_is_planned_without_its_data_is_not_trained_without_it() {
     asked(&question(&own, &[]), "data.train", "rows.csv: no column `y`");
     asked(&question(&own, &["data.validation=held.csv"]), "data.validation", "held.csv: there is no such file");
     assert_eq!(desk.get("/api/v1/queue").json(), json!([]));
-    let gone = desk.post("/api/v1/plan", &question(QUICKSTART, &["model.checkpoint=nowhere"]));
+    let pretrained = "[model]\ncheckpoint = \"nowhere\"\n[data]\nsource = \"synthetic:sentiment\"\nsamples = 64\n\
+                      [train]\ntask = \"classify\"\neffective_batch = 8\n";
+    let gone = desk.post("/api/v1/plan", &question(pretrained, &[]));
     let home = desk.folder.path().display().to_string();
     assert!(gone.status == 422 && gone.text().contains("nowhere") && !gone.text().contains(&home), "{}", gone.text());
     let ready = desk.post("/api/v1/plan", &question(QUICKSTART, &[])).json();
@@ -371,6 +373,12 @@ fn what_the_planner_says_is_known_to_the_page() {
         let plan = ask("2GiB");
         let all = plan["reserve_bytes"].as_u64().unwrap() + plan["arena_bytes"].as_u64().unwrap();
         heard.extend([plan, ask(&(all / 2).to_string()), ask(&(all / 5).to_string())].iter().flat_map(sentences));
+    }
+    for set in ["train.epochs=0", "train.epoch=1", "train.optimizer.name=adm", "train.epochs=abc", "data.max_length=8"]
+    {
+        let problem = desk.post("/api/v1/plan", &json!({"recipe": QUICKSTART, "set": [set]})).json();
+        let finding = &problem["findings"][0];
+        heard.extend(["error", "hint"].iter().filter_map(|part| finding[*part].as_str()).map(String::from));
     }
     let is_name = |text: &str| !text.contains(' ');
     let strange: Vec<&String> =
