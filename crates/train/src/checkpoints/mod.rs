@@ -448,7 +448,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         leave(dir.path(), 0xff, true);
         let file = TensorFile::open(&dir.path().join(TENSORS)).unwrap();
-        let ty = Type::new(DType::F32, [2]);
+        let ty = Type::new(DType::F32, &[2]);
         let (component, init, space) = (Component::Optimizer, Init::Zeros, Space::Device);
         let moment = Resident { name: "w".into(), ty, component, init, is_parameter: false, space };
         let check =

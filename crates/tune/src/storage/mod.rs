@@ -50,7 +50,7 @@ pub struct NewTrial {
 }
 
 impl NewTrial {
-    pub(crate) fn running(params: BTreeMap<String, Param>) -> Self {
+    pub fn running(params: BTreeMap<String, Param>) -> Self {
         let none = Trial::new(0, 0, State::Running);
         Self {
             state: State::Running,
