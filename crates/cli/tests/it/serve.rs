@@ -130,13 +130,21 @@ fn what_fails_says_why_and_a_token_is_in_no_list_of_processes() {
     server.kill();
 
     let server = Server::start(&desk, &[]);
-    let missing =
-        QUICKSTART.replace("source = \"synthetic:regimes\"\nsamples = 30000", "train = \"gone.csv\"\nlabel = \"x\"");
-    let body = json!({"recipe": missing, "name": "gone", "device": "cpu"});
-    let (status, started) = server.ask("POST", "/runs", Some(&body));
+    // More than a plan looks at, with a word at its end where a number should stand.
+    let rows = (0..40_000).map(|row| format!("1.5,2.5,3.5,4.5,5.5,6.5,7.5,{row},{}\n", row % 3)).collect::<String>();
+    let header = "a,b,c,d,e,f,g,h,x\n";
+    std::fs::write(desk.path("data/long.csv"), format!("{header}{rows}1,2,3,4,5,6,7,eight,1\n")).unwrap();
+    let of_file = |file: &str| {
+        let said = format!("train = \"{file}\"\nlabel = \"x\"");
+        let recipe = QUICKSTART.replace("source = \"synthetic:regimes\"\nsamples = 30000", &said);
+        json!({"recipe": recipe, "name": "failing", "device": "cpu"})
+    };
+    let (status, missing) = server.ask("POST", "/runs", Some(&of_file("gone.csv")));
+    assert_eq!((status, &missing["field"]), (422, &json!("data.train")), "{missing}");
+    let (status, started) = server.ask("POST", "/runs", Some(&of_file("long.csv")));
     assert_eq!(status, 201, "{started}");
-    let failed = server.wait_for("gone-1", "failed", 0);
-    assert!(failed["reason"].as_str().unwrap().contains("gone.csv"), "{failed}");
+    let failed = server.wait_for("failing-1", "failed", 0);
+    assert!(failed["reason"].as_str().unwrap().contains("long.csv"), "{failed}");
     let (status, advice) = server.ask("POST", "/advise", Some(&json!({"text": "CUDA out of memory. Tried to allocate 2.69 GiB. GPU 0 has a total capacity of 12.00 GiB of which 0 bytes is free."})));
     assert!(status == 200 && advice["error"]["causes"].is_array(), "{advice}");
     server.kill();
