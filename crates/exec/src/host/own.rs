@@ -17,6 +17,13 @@ impl OwnMemory {
         OwnMemory::of(&text(Path::new("/proc/self/status")))
     }
 
+    /// The same once the system has back what was freed: allocators keep it, and it counts as long as they do. What searched
+    /// a plan or read a file is gone by then, and a training comes on top of whatever stays.
+    pub fn trimmed() -> OwnMemory {
+        give_back();
+        OwnMemory::now()
+    }
+
     fn of(status: &str) -> OwnMemory {
         let bytes = |key: &str| super::meminfo_bytes(status, key);
         let resident_bytes = bytes("VmRSS:");
@@ -24,9 +31,32 @@ impl OwnMemory {
     }
 }
 
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn give_back() {
+    // SAFETY: it takes a number, and nothing that is in use moves.
+    unsafe { libc::malloc_trim(0) };
+}
+
+/// Other allocators do it by themselves, or cannot be asked.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn give_back() {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Many small pieces, freed with one kept behind them: without being asked, no allocator gives these back.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    #[test]
+    fn what_was_freed_goes_back_to_the_system() {
+        let mut pieces: Vec<Box<[u8; 2048]>> = (0..32_768).map(|_| Box::new([1; 2048])).collect();
+        let last = pieces.pop();
+        let held = OwnMemory::now().heap_bytes;
+        drop(pieces);
+        let left = OwnMemory::trimmed().heap_bytes;
+        assert!(left + (48 << 20) < held, "{held} {left}");
+        drop(last);
+    }
 
     #[test]
     fn it_is_read_from_the_systems_own_account() {

@@ -164,7 +164,7 @@ pub(super) async fn curves(
 /// Which part of a log.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Part {
+pub(crate) struct LogRange {
     /// Bytes from the start; without it, the end.
     from: Option<u64>,
 }
@@ -182,12 +182,12 @@ pub(crate) struct LogPart {
 const LOG_BYTES: u64 = 64 << 10;
 
 /// What a run said to its terminal
-#[utoipa::path(get, path = "/runs/{id}/log", tag = "runs", params(("id" = RunId, Path, description = "The run's name"), Part),
+#[utoipa::path(get, path = "/runs/{id}/log", tag = "runs", params(("id" = RunId, Path, description = "The run's name"), LogRange),
     responses((status = 200, description = "At most 64 KiB", body = LogPart)))]
 pub(super) async fn log(
     State(state): State<Shared>,
     Named(id): Named<String>,
-    Asked(part): Asked<Part>,
+    Asked(part): Asked<LogRange>,
 ) -> Result<Json<LogPart>, Problem> {
     let missing = || Problem::not_found("there is no log of this run").hint("runs that are started here have one");
     if part.from.is_some_and(|from| i64::try_from(from).is_err()) {

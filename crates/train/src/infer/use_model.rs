@@ -154,7 +154,7 @@ impl TrainedRun {
         let own = plain.reserve_of(&self.recipe, &choice.program, &choice.layout);
         // The weights are there already, and counted as part of the arena.
         let weights: usize = choice.program.residents.iter().map(|resident| resident.ty.span_bytes()).sum();
-        let memory = OwnMemory::now();
+        let memory = OwnMemory::trimmed();
         let to_come = STARTING_BYTES.saturating_add(loader_bytes(&self.recipe));
         let started = memory.resident_bytes.saturating_sub(weights as u64).saturating_add(to_come);
         let passed = memory.peak_bytes.saturating_sub(choice.layout.arena_bytes as u64);

@@ -418,7 +418,7 @@ fn beside_what_is_there(counted: &Device, recipe: &Recipe, data: &LoadedData) ->
     }
     let loaded = data.train.resident_bytes() + data.validation.as_ref().map_or(0, |v| v.resident_bytes());
     let decoding = ExpectedData::of(data, recipe).resident_bytes.saturating_sub(loaded) as u64;
-    let there = (OwnMemory::now().resident_bytes + decoding + STARTING_BYTES).next_multiple_of(1 << 20);
+    let there = (OwnMemory::trimmed().resident_bytes + decoding + STARTING_BYTES).next_multiple_of(1 << 20);
     Device { reserve_bytes: counted.reserve_bytes.max(there), ..counted.clone() }
 }
 
@@ -437,12 +437,13 @@ fn first_plan(recipe: &Recipe, counted: &Device, there: &Device) -> Result<Plann
 pub(crate) const STARTING_BYTES: u64 = 10 << 20;
 
 /// Where reading the data took more than was counted with, that is what the process takes; it must be in the budget too.
+/// What planning took and left behind does not stay beside the training.
 fn count_loading(planned: &mut Planned) -> Result<(), RunError> {
     if !counts_process(planned) {
         return Ok(());
     }
     let arena = planned.choice.layout.arena_bytes as u64;
-    let peak_bytes = OwnMemory::now().peak_bytes;
+    let peak_bytes = OwnMemory::trimmed().peak_bytes;
     let reserve = planned.reserve_bytes.max(peak_bytes.saturating_sub(arena));
     match planned.settle_reserve(reserve) {
         true => Ok(()),

@@ -62,7 +62,7 @@ pub struct Export<'a> {
 }
 
 /// One tensor of the file: rows of a parameter.
-struct Part<'a> {
+struct TensorPart<'a> {
     head: TensorHead,
     resident: &'a Resident,
     index: usize,
@@ -110,12 +110,12 @@ impl Export<'_> {
     }
 
     /// The tensors in the order of the program.
-    fn parts(&self) -> Vec<Part<'_>> {
+    fn parts(&self) -> Vec<TensorPart<'_>> {
         let parameters = self.program.residents.iter().filter(|r| r.is_parameter);
         parameters.flat_map(parts_of).collect()
     }
 
-    fn write_weights(&self, draft: &FolderDraft<'_>, parts: &[Part<'_>]) -> io::Result<u64> {
+    fn write_weights(&self, draft: &FolderDraft<'_>, parts: &[TensorPart<'_>]) -> io::Result<u64> {
         let at = |name: &str| draft.path().join(name);
         let shards = shards(parts, self.shard_bytes);
         let total: u64 = parts.iter().map(|p| p.bytes).sum();
@@ -135,7 +135,7 @@ impl Export<'_> {
     }
 
     /// Tensor by tensor: what a device hands out is let go before the next.
-    fn write_shard(&self, path: &Path, parts: &[Part<'_>]) -> io::Result<()> {
+    fn write_shard(&self, path: &Path, parts: &[TensorPart<'_>]) -> io::Result<()> {
         let metadata = BTreeMap::from([("format".into(), "pt".into())]);
         let mut writer = TensorWriter::create(path, parts.iter().map(|p| p.head.clone()), &metadata)?;
         for part in parts {
@@ -169,7 +169,7 @@ pub(crate) fn copy_into(draft: &FolderDraft<'_>, name: &str, from: &Path) -> Res
 }
 
 /// One tensor for each name in braces, in equal parts.
-fn parts_of(resident: &Resident) -> Vec<Part<'_>> {
+fn parts_of(resident: &Resident) -> Vec<TensorPart<'_>> {
     let (dtype, names) = (names_of(resident.ty.dtype).0, expand(&resident.name));
     let count = names.len();
     let mut shape = resident.ty.shape.to_vec();
@@ -179,13 +179,13 @@ fn parts_of(resident: &Resident) -> Vec<Part<'_>> {
     let bytes = (resident.ty.elements() / count * resident.ty.dtype.bytes()) as u64;
     let part = |(index, name): (usize, String)| {
         let shape = if is_scalar(&name) { Vec::new() } else { shape.clone() };
-        Part { head: TensorHead { name, dtype, shape }, resident, index, bytes }
+        TensorPart { head: TensorHead { name, dtype, shape }, resident, index, bytes }
     };
     names.into_iter().enumerate().map(part).collect()
 }
 
 /// Runs of tensors of at most `most` bytes; a larger one has a file of its own.
-fn shards<'p, 'a>(parts: &'p [Part<'a>], most: u64) -> Vec<&'p [Part<'a>]> {
+fn shards<'p, 'a>(parts: &'p [TensorPart<'a>], most: u64) -> Vec<&'p [TensorPart<'a>]> {
     let mut shards = Vec::new();
     let (mut start, mut bytes) = (0, 0);
     for (at, part) in parts.iter().enumerate() {
