@@ -40,8 +40,12 @@ pub struct StudyReport {
     pub counts: BTreeMap<&'static str, usize>,
     /// From the first start to the last end.
     pub seconds: f64,
-    /// How much each parameter decides, adding up to 1; empty while there are too few trials to tell.
+    /// How much each parameter decides for the first objective, adding up to 1; empty while there are too few trials to
+    /// tell.
     pub importances: BTreeMap<String, f64>,
+    /// The same for each of several objectives.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub importances_by_objective: Vec<BTreeMap<String, f64>>,
     pub user_attrs: BTreeMap<String, Plain>,
 }
 
@@ -130,6 +134,7 @@ impl StudyReport {
             counts: counts(trials),
             seconds: seconds(trials),
             importances: importances(trials, directions, 0),
+            importances_by_objective: by_objective(trials, directions),
             user_attrs: plain_attributes(&record.user_attrs),
         }
     }
@@ -188,6 +193,11 @@ impl TrialReport {
         let longer = self.number_attr(name::CONTINUES).map(|shorter| format!("continues trial {shorter}"));
         same.into_iter().chain(longer).chain(said).collect::<Vec<_>>().join("; ")
     }
+}
+
+fn by_objective(trials: &[Arc<Trial>], directions: &[Direction]) -> Vec<BTreeMap<String, f64>> {
+    let several = if directions.len() > 1 { 0..directions.len() } else { 0..0 };
+    several.map(|objective| importances(trials, directions, objective)).collect()
 }
 
 fn word(direction: Direction) -> &'static str {
@@ -250,4 +260,34 @@ fn plain(json: &Json) -> Plain {
 
 fn plain_value(value: &Value) -> Plain {
     plain(&value.to_json())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::Distribution;
+    use crate::trial::Param;
+
+    /// Trials whose one objective follows the first parameter, and the other the second.
+    fn trials() -> Vec<Arc<Trial>> {
+        let distribution = Arc::new(Distribution::int(0, 9).unwrap());
+        let trial = |number: u64| {
+            let (one, other) = ((number % 10) as f64, (number / 10) as f64);
+            let mut trial = Trial::new(number as i64, number, State::Complete);
+            for (name, internal) in [("one", one), ("other", other)] {
+                trial.params.insert(name.into(), Param { internal, distribution: distribution.clone() });
+            }
+            trial.values = Some(vec![one, other]);
+            Arc::new(trial)
+        };
+        (0..100).map(trial).collect()
+    }
+
+    #[test]
+    fn what_decides_is_told_for_each_of_several_objectives() {
+        let told = by_objective(&trials(), &[Direction::Minimize, Direction::Maximize]);
+        assert_eq!(told.len(), 2);
+        assert!(told[0]["one"] > 0.9 && told[1]["other"] > 0.9, "{told:?}");
+        assert!(by_objective(&trials(), &[Direction::Minimize]).is_empty());
+    }
 }
