@@ -21,6 +21,12 @@ test('a sentence with values, with sentences inside of it, and several in a row'
     '--set model.d_ff=2560: микро-батч 4 с пересчётом "some" помещается с запасом 1.42 MiB; это меняет обучение: другая модель: настройте её заново');
 });
 
+test('why a run ended, and why something was refused', () => {
+  assert.equal(russian('its process was ended by signal 11'), 'процесс завершён сигналом 11');
+  assert.equal(russian('its process was killed (signal 9): by somebody, or by the system where the machine had no memory left'), 'процесс убит (сигнал 9): кем-то или системой, если на машине кончилась память');
+  assert.equal(russian('this run is in the queue or training already'), 'этот запуск уже в очереди или обучается');
+});
+
 test('what is no sentence of the planner stays as it is', () => {
   for (const text of ['flan-t5-large', 'adafactor', '', 'x; y, z', 'batch a → b', '{key} not pinned $&']) assert.equal(russian(text), text);
 });
@@ -28,5 +34,5 @@ test('what is no sentence of the planner stays as it is', () => {
 test('in English the planner is quoted, or what to type is replaced by where to look', () => {
   const english = say(page('en'));
   assert.equal(sayings.translated('everything saved fits', english), 'everything saved fits');
-  for (const sentence of Object.values(page('en')).filter((text) => /--[a-z]|`plimsoll /.test(text))) assert.match(sentence, /`plimsoll (serve|tune)`/, sentence);
+  for (const sentence of Object.values(page('en')).filter((text) => /--[a-z]|`plimsoll /.test(text))) assert.match(sentence, /`plimsoll (serve|tune|study NAME --storage)\b/, sentence);
 });

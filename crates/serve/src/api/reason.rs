@@ -14,6 +14,7 @@ pub(super) struct Ending<'a> {
     pub times: Times,
 }
 
+const ENDED_NOW: &str = "it was ended at once, as asked: what came after its last checkpoint is lost";
 /// Of a log, the end is read.
 const LAST_BYTES: u64 = 4096;
 
@@ -33,16 +34,14 @@ impl Ending<'_> {
     pub(super) fn reason(&self, state: &Server) -> Option<String> {
         match self.name() {
             "failed" => Some(self.failure(state)),
-            "interrupted" if self.summary.end.is_none() => {
-                Some("it was ended at once, as asked: what came after its last checkpoint is lost".into())
-            }
+            "interrupted" if self.summary.end.is_none() => Some(ENDED_NOW.into()),
             _ => None,
         }
     }
 
     fn failure(&self, state: &Server) -> String {
         let own = self.summary.failure.clone().filter(|_| self.summary.end.is_some() && !self.failed_silently());
-        own.or_else(|| self.last_error(state)).unwrap_or_else(|| self.end_of_process())
+        own.or_else(|| self.last_error(state)).unwrap_or_else(|| end_of_process(self.job.map(|job| job.state)))
     }
 
     /// The process began, failed, and wrote no event: what the events say is of an attempt before it.
@@ -72,19 +71,20 @@ impl Ending<'_> {
         }
         error_in(&String::from_utf8_lossy(&read_log(&path, from)?))
     }
+}
 
-    fn end_of_process(&self) -> String {
-        match self.job.map(|job| job.state) {
-            Some(JobState::Ended { signal: Some(libc::SIGKILL), .. }) => {
-                "its process was killed (signal 9): by somebody, or by the system where the machine had no memory left"
-                    .into()
-            }
-            Some(JobState::Ended { signal: Some(signal), .. }) => format!("its process was ended by signal {signal}"),
-            Some(JobState::Ended { code: Some(code), .. }) => {
-                format!("its process ended with exit code {code} and said nothing")
-            }
-            _ => "its process ended without a word: it was killed, or the machine was switched off".into(),
+/// What the end of a process says, where nothing else does.
+fn end_of_process(state: Option<JobState>) -> String {
+    match state {
+        Some(JobState::Ended { signal: Some(libc::SIGKILL), .. }) => {
+            "its process was killed (signal 9): by somebody, or by the system where the machine had no memory left"
+                .into()
         }
+        Some(JobState::Ended { signal: Some(signal), .. }) => format!("its process was ended by signal {signal}"),
+        Some(JobState::Ended { code: Some(code), .. }) => {
+            format!("its process ended with exit code {code} and said nothing")
+        }
+        _ => "its process ended without a word: it was killed, or the machine was switched off".into(),
     }
 }
 
@@ -102,6 +102,24 @@ fn error_in(log: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn the_page_knows_every_reason_that_the_server_gives() {
+        let patterns: BTreeMap<String, String> = serde_json::from_str(include_str!("../../page/said.json")).unwrap();
+        let ended = |code, signal| Some(JobState::Ended { code, signal });
+        let ends = [ended(None, Some(libc::SIGKILL)), ended(None, Some(1)), ended(Some(101), None), None];
+        let told = ends.map(|end| (end, end_of_process(end)));
+        for (end, reason) in told.into_iter().chain([(None, ENDED_NOW.into())]) {
+            let blank =
+                |number: Option<i32>| number.map_or(reason.clone(), |n| reason.replace(&n.to_string(), "{count}"));
+            let with_blank = match end {
+                Some(JobState::Ended { code, signal }) => blank(code.or(signal)),
+                _ => reason.clone(),
+            };
+            assert!(patterns.values().any(|pattern| *pattern == reason || *pattern == with_blank), "{reason}");
+        }
+    }
 
     #[test]
     fn the_last_error_is_a_line_of_its_own() {
