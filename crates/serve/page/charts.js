@@ -3,8 +3,13 @@ import uPlot from '/uplot/uPlot.js';
 import { plain } from '/format.js';
 import { t } from '/words.js';
 
-const LINES = ['#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#7a5cc9', '#8b8b00', '#a0522d', '#2f8f8f', '#c23b6b', '#4f6d7a'];
-export const lineColor = (index) => LINES[index % LINES.length];
+// Colours are named by the theme's variables: each theme has its own, and a chart follows it.
+const CURVES = 12;
+export const lineColor = (index) => `--curve-${index % CURVES}`;
+export const SMOOTH = lineColor(0);
+export const EVALUATION = lineColor(1);
+export const BEST = lineColor(2);
+export const PALE = '--curve-pale';
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 const drawn = new Set();
@@ -23,24 +28,38 @@ function axes(log, format) {
 }
 
 // series: [{label, color, dash, points, bare}], data: [x, ...ys]; a chart redraws itself when the theme changes.
-// Several curves have a legend; the value of a single one under the cursor goes to `note`.
-export function chart(place, title, series, data, { log = false, height = 230, format = plain, note = null, along = t('runs.step'), farApart = false } = {}) {
-  const holder = { place, title, series, data, options: { log, height, format, note, along, farApart }, plot: null };
+// Several curves have a legend where they are not too many; the value of a single one under the cursor goes to `note`.
+export function chart(place, title, series, data, { log = false, height = 230, format = plain, note = null, along = t('runs.step'), farApart = false, legend = series.length > 1 } = {}) {
+  const holder = { place, title, series, data, options: { log, height, format, note, along, farApart, legend }, plot: null };
   build(holder);
   drawn.add(holder);
   return {
-    setData(next) { holder.data = next; if (holder.plot) holder.plot.setData(next); },
+    setData(next) { holder.data = next; refill(holder); },
     setLog(next) { holder.options.log = next; build(holder); },
     destroy() { drawn.delete(holder); watcher.unobserve(place); holder.plot?.destroy(); place.chart = null; },
   };
 }
 
+// From where to where it goes: its columns may grow before they are drawn.
+const reach = ([along]) => [along[0], along[along.length - 1]];
+
+// What is looked at closely stays where it is while more comes.
+function refill(holder) {
+  const { plot, data, drawnReach: [from, to] } = holder;
+  const { min, max } = plot.scales.x;
+  const isZoomed = from !== undefined && min !== null && (min > from || max < to);
+  plot.setData(data, !isZoomed);
+  if (isZoomed) plot.redraw();
+  holder.drawnReach = reach(data);
+}
+
 function build(holder) {
   const { place, title, series, data, options } = holder;
   holder.plot?.destroy();
+  const color = (line, index) => css(line.color || lineColor(index));
   const lines = series.map((line, index) => ({
-    label: line.label, stroke: line.color || lineColor(index), width: line.bare ? 0 : line.points ? 2 : 1.5, dash: line.dash,
-    spanGaps: true, points: { show: Boolean(line.points), size: 7, ...(line.bare ? { fill: line.color || lineColor(index), width: 0 } : {}) }, value: (_, value) => (value === null || value === undefined ? '' : options.format(value)),
+    label: line.label, stroke: color(line, index), width: line.bare ? 0 : line.points ? 2 : 1.5, dash: line.dash,
+    spanGaps: true, points: { show: Boolean(line.points), size: 7, ...(line.bare ? { fill: color(line, index), width: 0 } : {}) }, value: (_, value) => (value === null || value === undefined ? '' : options.format(value)),
   }));
   place.setAttribute('role', 'img');
   place.setAttribute('aria-label', title);
@@ -50,10 +69,11 @@ function build(holder) {
     scales: { x: { time: false, ...(options.farApart ? { distr: 3 } : {}) }, y: options.log ? { distr: 3 } : {} },
     axes: axes(options.log, options.format),
     cursor: { drag: { x: true, y: false }, focus: { prox: 24 } },
-    legend: { show: series.length > 1 },
+    legend: { show: options.legend },
     hooks: options.note ? { setCursor: [(plot) => point(plot, options)], setData: [(plot) => point(plot, options)] } : {},
     series: [{ label: options.along, value: (_, value) => (value === null ? '' : plain(value)) }, ...lines],
   }, data, place);
+  holder.drawnReach = reach(data);
   place.chart = holder.plot;
   watcher.observe(place);
 }

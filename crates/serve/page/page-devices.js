@@ -1,25 +1,27 @@
 // This machine: what it has, who holds it; and the cards that plans can be made for.
-import { get } from '/api.js';
-import { h, replace, table } from '/dom.js';
+import { get, watched } from '/api.js';
+import { complaint, h, renew, replace, table } from '/dom.js';
 import { bytes, plain } from '/format.js';
 import { t } from '/words.js';
 
+const EVERY_MS = 3000;
+
 export async function open(main) {
   const place = h('div', { class: 'two' });
-  const catalog = h('section', { class: 'panel' });
-  replace(main, h('div', { class: 'head' }, h('h1', {}, t('nav.devices'))), place, catalog);
+  const head = h('div', { class: 'head' }, h('h1', {}, t('nav.devices')));
+  replace(main, head, h('p', { class: 'hint' }, t('loading')));
   const cards = await get('/catalog');
-  replace(catalog, h('h2', {}, t('devices.catalog')), table(t('devices.catalog.lead'), [
-    { name: t('cards.card'), cell: (card) => h('a', { href: `#/new?device=${encodeURIComponent(card.name)}` }, card.name) }, { name: t('cards.memory'), number: true, cell: (card) => bytes(card.total_bytes) },
-    { name: t('devices.bandwidth'), number: true, cell: (card) => `${plain(card.bandwidth_gb_per_s, 0)} GB/s` }, { name: 'f32', number: true, cell: (card) => `${plain(card.f32_tflops, 1)} TFLOP/s` }, { name: '16 bit', number: true, cell: (card) => `${plain(card.f16_tflops, 1)} TFLOP/s` },
-  ], cards));
-  async function refresh() {
-    try { const machine = await get('/devices'); replace(place, cpu(machine), machine.gpus.map(gpu), machine.missing ? h('p', { class: 'notice' }, machine.missing) : ''); } catch { /* the banner says so */ }
-  }
-  await refresh();
-  const timer = setInterval(refresh, 3000);
-  return () => clearInterval(timer);
+  const show = (machine) => renew(place, cpu(machine), machine.gpus.map(gpu), machine.missing ? h('p', { class: 'notice' }, machine.missing) : '');
+  const watch = await watched('/devices', EVERY_MS, show, (error) => replace(place, complaint(error)));
+  // At once: what comes later would push the rest down.
+  replace(main, head, place, catalog(cards));
+  return watch.close;
 }
+
+const catalog = (cards) => h('section', { class: 'panel' }, h('h2', {}, t('devices.catalog')), table(t('devices.catalog.lead'), [
+  { name: t('cards.card'), cell: (card) => h('a', { href: `#/new?device=${encodeURIComponent(card.name)}` }, card.name) }, { name: t('cards.memory'), number: true, cell: (card) => bytes(card.total_bytes) },
+  { name: t('devices.bandwidth'), number: true, cell: (card) => `${plain(card.bandwidth_gb_per_s, 0)} GB/s` }, { name: 'f32', number: true, cell: (card) => `${plain(card.f32_tflops, 1)} TFLOP/s` }, { name: '16 bit', number: true, cell: (card) => `${plain(card.f16_tflops, 1)} TFLOP/s` },
+], cards));
 
 function device(name, total, free, holders, facts) {
   const used = total ? 100 * (total - free) / total : 0;

@@ -1,12 +1,14 @@
 // One run: what it learns, what it takes, what it says, and what can be done with it.
 import { follow, get, post, runPath, server } from '/api.js';
-import { chart } from '/charts.js';
-import { announce, h, replace, table } from '/dom.js';
+import { EVALUATION, PALE, SMOOTH, chart } from '/charts.js';
+import { announce, complaint, h, replace, table } from '/dom.js';
 import { bytes, count, parameters, percent, plain, seconds, when } from '/format.js';
 import { arenaMap, hull } from '/memory.js';
 import { badge, progress, score } from '/page-runs.js';
 import { has, said, t } from '/words.js';
 
+// It is at work, or will be.
+const ACTIVE = ['running', 'starting', 'queued', 'stopping'];
 const LOOK_MS = 1500;
 const DRAW_MS = 250;
 // Beside the loss; what else a run tells is about speed and the machine, these first.
@@ -28,6 +30,8 @@ class RunPage {
     const section = (title, ...children) => h('section', { class: 'panel' }, h('h2', {}, title), ...children);
     this.head = h('div', { class: 'head' });
     this.reason = h('div', { class: 'gone' });
+    this.refused = h('div', { class: 'gone' });
+    this.trouble = h('div', { class: 'gone' });
     this.tiles = h('dl', { class: 'tiles' });
     this.lossPlace = h('div', { class: 'chart' });
     this.learning = h('div', { class: 'charts' });
@@ -40,7 +44,7 @@ class RunPage {
     this.recipe = h('pre', { class: 'log', tabindex: 0, 'aria-label': t('run.recipe') });
     const map = h('div', { class: 'panel-part' });
     this.logScale = h('input', { type: 'checkbox', onchange: () => this.lossChart?.setLog(this.logScale.checked) });
-    replace(main, this.head, this.reason, this.tiles,
+    this.parts = [this.head, this.refused, this.trouble, this.reason, this.tiles,
       h('section', { class: 'panel' }, h('div', { class: 'head' }, h('h2', {}, t('run.learning')), h('label', { class: 'row hint' }, this.logScale, t('run.log_scale'))), this.lossPlace, this.learning),
       h('div', { class: 'two' },
         section(t('run.memory'), this.memory, h('details', { ontoggle: async (event) => { if (event.target.open && !map.childElementCount) await this.fill(map, async () => arenaMap(await get(runPath(id, '/plan')))); } }, h('summary', {}, t('run.map')), map)),
@@ -48,13 +52,13 @@ class RunPage {
       section(t('run.machine'), this.machine),
       h('div', { class: 'two' }, section(t('run.use'), this.uses()), section(t('run.checkpoints'), this.checkpoints)),
       this.texting,
-      h('section', { class: 'panel' }, h('details', { ontoggle: (event) => event.target.open && this.showRecipe() }, h('summary', {}, t('run.recipe')), this.recipe)));
+      h('section', { class: 'panel' }, h('details', { ontoggle: (event) => event.target.open && this.showRecipe() }, h('summary', {}, t('run.recipe')), this.recipe))];
   }
 
   async begin() {
     this.run = await get(runPath(this.id));
     this.show();
-    await this.load();
+    replace(this.main, this.parts);
     this.look();
     this.timers = [setInterval(() => this.look(), LOOK_MS), setInterval(() => this.draw(), DRAW_MS)];
   }
@@ -67,14 +71,16 @@ class RunPage {
     this.lossChart?.destroy();
   }
 
-  // History first, then what happens; a run that has no folder yet is asked for again.
+  // History first, then what happens while it is at work; a run that has no folder yet is asked for again.
   async load() {
     try {
       const curves = await get(runPath(this.id, '/curves?points=6000'));
+      if (this.closed) return;
       Object.assign(this, { steps: curves.steps, evaluations: curves.evaluations, devices: curves.devices, texts: curves.samples });
       this.dirty = true;
       this.stop?.();
-      this.stop = follow(this.id, curves.offset, (event) => this.hear(event), () => this.load());
+      this.followed = this.isActive();
+      this.stop = this.followed ? follow(this.id, curves.offset, (event) => this.hear(event), () => this.startOver()) : undefined;
       this.showSamples();
       this.draw();
     } catch (error) {
@@ -82,6 +88,14 @@ class RunPage {
       this.steps = null;
     }
   }
+
+  // Another file: what was seen of the one before does not count.
+  startOver() {
+    this.steps = null;
+    this.look();
+  }
+
+  isActive() { return ACTIVE.includes(this.run.state); }
 
   hear(event) {
     const table = { step: this.steps, evaluation: this.evaluations, device: this.devices }[event.event];
@@ -99,18 +113,27 @@ class RunPage {
     try {
       const before = this.run?.state;
       this.run = await get(runPath(this.id));
-      if (!this.steps && this.run.state !== 'queued') await this.load();
+      if (this.closed) return;
+      // Who has come to rest is read once more to the end, and not listened to any longer.
+      const isUnread = !this.steps && this.run.state !== 'queued';
+      if (isUnread || (this.steps && this.followed !== this.isActive())) await this.load();
+      if (this.closed) return;
       this.show();
+      replace(this.trouble);
       if (before !== this.run.state) { announce(`${this.id}: ${t(`state.${this.run.state}`)}`); this.showCheckpoints(); this.showMemory(); }
       if (!this.seen || this.run.step - this.seen > 20) { this.seen = this.run.step; this.showCheckpoints(); this.showMemory(); }
       await this.readLog();
-    } catch { /* the banner says so */ }
-    this.looking = false;
+    } catch (error) {
+      // That the server is away stands above.
+      if (error.status) replace(this.trouble, complaint(error));
+    } finally {
+      this.looking = false;
+    }
   }
 
   show() {
     const { run } = this;
-    const active = ['running', 'starting', 'queued', 'stopping'].includes(run.state);
+    const active = this.isActive();
     const key = `${run.state} ${run.resumable}`;
     if (this.headKey !== key) {
       this.headKey = key;
@@ -119,7 +142,7 @@ class RunPage {
       const compare = h('a', { class: 'button', href: `#/compare?run=${encodeURIComponent(this.id)}` }, t('run.compare'));
       replace(this.head, h('div', {}, h('div', { class: 'row wrap' }, h('h1', {}, this.id), badge(run.state)), h('p', { class: 'hint' }, when(run.created))), h('div', { class: 'row' }, compare, !server.read_only && active && stop, !server.read_only && run.resumable && resume));
     }
-    replace(this.reason, run.reason ? h('p', { class: 'notice bad' }, run.reason) : run.note && active ? h('p', { class: 'notice' }, run.note) : '');
+    this.showReason(run, active);
     const tile = (name, value, small) => h('div', { class: 'tile' }, h('dt', {}, name), h('dd', {}, value, small ? h('small', {}, small) : ''));
     const best = run.best || {};
     replace(this.tiles,
@@ -132,9 +155,17 @@ class RunPage {
       tile(t('run.device'), run.device || '–', run.parameters ? `${parameters(run.parameters)} ${t('plan.parameters')}` : ''));
   }
 
+  // The same words stay in place: they may be selected.
+  showReason({ reason, note }, isActive) {
+    const text = said(reason ?? (isActive ? note : undefined)) ?? '';
+    if (text === this.reason.textContent) return;
+    replace(this.reason, text ? h('p', { class: reason ? 'notice bad' : 'notice' }, text) : '');
+  }
+
   async act(what, button) {
     button.disabled = true;
-    try { await post(runPath(this.id, what)); this.headKey = ''; await this.look(); } catch (error) { button.disabled = false; replace(this.reason, h('p', { class: 'notice bad', role: 'alert' }, [error.message, error.hint].filter(Boolean).join('\n'))); }
+    replace(this.refused);
+    try { await post(runPath(this.id, what)); this.headKey = ''; await this.look(); } catch (error) { button.disabled = false; replace(this.refused, complaint(error)); }
   }
 
   draw() {
@@ -145,7 +176,7 @@ class RunPage {
     const at = new Map(this.steps.step.map((step, index) => [step, index]));
     const training = all.map((step) => (at.has(step) ? this.steps.columns.loss?.[at.get(step)] ?? null : null));
     const data = [all, training, smooth(training), all.map((step) => evaluated.get(step) ?? null)];
-    const lines = [{ label: t('metric.loss'), color: '#9db9c6' }, { label: t('run.smooth'), color: '#0b7fb0' }, { label: t('run.evaluation'), color: '#d55e00', points: true }];
+    const lines = [{ label: t('metric.loss'), color: PALE }, { label: t('run.smooth'), color: SMOOTH }, { label: t('run.evaluation'), color: EVALUATION, points: true }];
     if (!this.lossChart) this.lossChart = chart(this.lossPlace, t('run.loss.label', { id: this.id }), lines, data, { height: 280 });
     else this.lossChart.setData(data);
     this.drawOthers();
@@ -170,7 +201,7 @@ class RunPage {
     const note = h('span', { class: 'value' });
     parent.append(h('div', {}, h('h3', { class: 'curve-name' }, label, note), place));
     const format = name.endsWith('_bytes') ? bytes : name === 'accuracy' ? percent : plain;
-    this.charts.set(key, { drawn: chart(place, label, [{ label, points, color: points ? '#d55e00' : undefined }], data, { height: 160, format, note }) });
+    this.charts.set(key, { drawn: chart(place, label, [{ label, points, color: points ? EVALUATION : undefined }], data, { height: 160, format, note }) });
   }
 
   async showMemory() {
@@ -218,7 +249,7 @@ class RunPage {
 
   async fill(place, make) {
     replace(place, t('loading'));
-    try { replace(place, await make()); } catch (error) { replace(place, h('p', { class: 'notice bad' }, [said(error.message), said(error.hint)].filter(Boolean).join('\n'))); }
+    try { replace(place, await make()); } catch (error) { replace(place, complaint(error)); }
   }
 
   uses() {

@@ -1,10 +1,12 @@
 // All runs: what they are at, and which to compare.
-import { get, server } from '/api.js';
-import { h, replace, table } from '/dom.js';
+import { server, watched } from '/api.js';
+import { complaint, h, renew, replace, table } from '/dom.js';
 import { ago, bytes, count, percent, plain, seconds } from '/format.js';
 import { t } from '/words.js';
 
 const EVERY_MS = 2000;
+// How long ago something was is said anew.
+const AGO_MS = 20000;
 
 export function badge(state) { return h('span', { class: `badge ${state}` }, t(`state.${state}`)); }
 export function progress(run) {
@@ -24,7 +26,7 @@ export async function open(main) {
   const compare = h('a', { class: 'button', href: '#/compare' }, t('runs.compare', { count: 0 }));
   const place = h('div', { class: 'panel' }, h('p', { class: 'hint' }, t('loading')));
   let runs = [];
-  const update = () => { replace(place, runs.length ? list() : nothing()); };
+  const update = () => { renew(place, runs.length ? list() : nothing()); };
   const choose = (id, on) => {
     if (on) chosen.add(id); else chosen.delete(id);
     compare.textContent = t('runs.compare', { count: chosen.size });
@@ -40,11 +42,10 @@ export async function open(main) {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const text = (run) => `${run.id} ${run.recipe || ''} ${run.state} ${t(`state.${run.state}`)} ${run.device || ''}`.toLowerCase();
     const shown = runs.filter((run) => words.every((word) => text(run).includes(word))).slice(0, 1000);
-    const focused = document.activeElement?.dataset?.run;
-    const box = (run) => h('input', { type: 'checkbox', checked: chosen.has(run.id), 'data-run': run.id, 'aria-label': t('runs.choose', { id: run.id }), onchange: (event) => choose(run.id, event.target.checked) });
-    const made = table(t('runs.caption', { count: shown.length }), [
+    const box = (run) => h('input', { type: 'checkbox', checked: chosen.has(run.id), 'data-key': `choose ${run.id}`, 'aria-label': t('runs.choose', { id: run.id }), onchange: (event) => choose(run.id, event.target.checked) });
+    return table(t('runs.caption', { count: shown.length }), [
       { unseen: t('runs.chosen'), cell: box },
-      { name: t('runs.name'), cell: (run) => h('a', { href: `#/run/${encodeURIComponent(run.id)}` }, run.id) },
+      { name: t('runs.name'), cell: (run) => h('a', { href: `#/run/${encodeURIComponent(run.id)}`, 'data-key': `open ${run.id}` }, run.id) },
       { name: t('runs.state'), cell: (run) => badge(run.state) },
       { name: t('runs.step'), cell: progress },
       { name: t('metric.loss'), number: true, cell: (run) => plain(run.smoothed_loss ?? run.loss) },
@@ -54,18 +55,7 @@ export async function open(main) {
       { name: t('runs.left'), number: true, cell: (run) => (run.state === 'running' ? seconds(run.remaining_s) : run.seconds ? seconds(run.seconds) : '–') },
       { name: t('runs.when'), cell: (run) => ago(run.updated) },
     ], shown, () => ({ class: 'link' }));
-    queueMicrotask(() => focused && made.querySelector(`[data-run="${CSS.escape(focused)}"]`)?.focus());
-    return made;
   }
-  let previous = '';
-  async function refresh() {
-    try {
-      const answer = await get('/runs');
-      const text = JSON.stringify(answer) + Math.floor(Date.now() / 20000);
-      if (text !== previous) { runs = answer; previous = text; update(); }
-    } catch { /* the banner says so */ }
-  }
-  await refresh();
-  const timer = setInterval(refresh, EVERY_MS);
-  return () => clearInterval(timer);
+  const watch = await watched('/runs', EVERY_MS, (answer) => { runs = answer; update(); }, (error) => replace(place, complaint(error)), () => Math.floor(Date.now() / AGO_MS));
+  return watch.close;
 }
