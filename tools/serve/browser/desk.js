@@ -58,6 +58,20 @@ export class Desk {
     }
   }
 
+  // One more step of a run.
+  grow(run, step) {
+    const line = readFileSync(join(this.runs, run, 'events.jsonl'), 'utf8').split('\n')[1];
+    appendFileSync(join(this.runs, run, 'events.jsonl'), `${JSON.stringify({ ...JSON.parse(line), step })}\n`);
+  }
+
+  // More events of a run, and its log.
+  tell(run, events, log) {
+    appendFileSync(join(this.runs, run, 'events.jsonl'), events.map((event) => `${JSON.stringify(event)}\n`).join(''));
+    const folder = join(this.runs, '.serve', run);
+    mkdirSync(folder, { recursive: true });
+    writeFileSync(join(folder, 'log.txt'), log);
+  }
+
   // A file of the data folder.
   data(path, text) {
     const file = join(this.folder, 'data', path);
@@ -78,6 +92,17 @@ export class Desk {
 
   // One more trial ends.
   growStudy(name) { appendFileSync(join(this.folder, 'studies', name, 'journal.log'), `${JSON.stringify(trial(12))}\n`); }
+
+  // A search with two objectives, whose trials tell of themselves on the way.
+  studyOfTwo(name, names = {}) {
+    const { objectives = ['accuracy', 'seconds'], param } = names;
+    const folder = join(this.folder, 'studies', 'of-two');
+    mkdirSync(folder, { recursive: true });
+    const lines = [{ op_code: 0, worker_id: 'w', study_name: name, directions: [2, 1] }, { op_code: 3, worker_id: 'w', study_id: 0, system_attr: { 'study:metric_names': objectives } }, ...Array.from({ length: 24 }, (_, at) => trialOfTwo(at, param))];
+    writeFileSync(join(folder, 'journal.log'), lines.map((line) => `${JSON.stringify(line)}\n`).join(''));
+  }
+
+  growStudyOfTwo() { appendFileSync(join(this.folder, 'studies', 'of-two', 'journal.log'), `${JSON.stringify(trialOfTwo(24))}\n`); }
 
   // Nothing of a test that failed may stand in the way of the next.
   async quiet() {
@@ -110,6 +135,15 @@ function trial(at) {
   return { op_code: 4, worker_id: 'w', study_id: 0, datetime_start: second(7 * at), datetime_complete: second(7 * at + 6), state: 1, value: 0.9 - 0.05 * Math.abs(Math.log10(lr) + 3) - 0.002 * (at % 3), values: null,
     distributions: { 'train.optimizer.lr': JSON.stringify({ name: 'FloatDistribution', attributes: { step: null, low: lower, high: upper, log: true } }), 'train.effective_batch': JSON.stringify({ name: 'CategoricalDistribution', attributes: { choices: [16, 32, 64] } }) },
     params: { 'train.optimizer.lr': lr, 'train.effective_batch': at % 3 }, user_attrs: {}, system_attrs: {}, intermediate_values: {} };
+}
+
+// The larger the rate, the more exact; the larger the batch, the quicker.
+function trialOfTwo(at, param = 'train.optimizer.lr') {
+  const one = trial(at);
+  const [lr, batch] = [one.params['train.optimizer.lr'], one.params['train.effective_batch']];
+  const accuracy = 0.5 + 0.1 * Math.log10(lr / 1e-4) - 0.02 * batch;
+  const renamed = (table) => ({ ...table, [param]: table['train.optimizer.lr'], ...(param === 'train.optimizer.lr' ? {} : { 'train.optimizer.lr': undefined }) });
+  return { ...one, value: null, values: [accuracy, 90 - 30 * batch + at % 5], params: renamed(one.params), distributions: renamed(one.distributions), intermediate_values: { 1: accuracy - 0.2, 2: accuracy - 0.1, 3: accuracy } };
 }
 
 function story(n) {

@@ -220,6 +220,231 @@ await test('what the planner says is said in Russian', async () => {
   await page.context().close();
 });
 
+// Answers to these addresses wait until they are let go.
+async function heldBack(page, address) {
+  let letGo;
+  const gate = new Promise((resolve) => { letGo = resolve; });
+  await page.route(address, async (route) => { await gate; await route.continue().catch(() => {}); });
+  return letGo;
+}
+
+// Says of runs what is not so, on the way to the page.
+const told = (page, address, change) => page.route(address, async (route) => {
+  const response = await route.fetch().catch(() => null);
+  if (!response?.ok()) return route.abort().catch(() => {});
+  return route.fulfill({ response, json: change(await response.json()) }).catch(() => {});
+});
+const go = (page, path) => page.evaluate((hash) => { location.hash = hash; }, `#/${path}`);
+const heading = (page, name) => page.locator('main h1', { hasText: name }).waitFor();
+
+await test('to the content: what was typed stays', async () => {
+  const page = await open(desk, {}, '#/new?recipe=quickstart');
+  await page.getByText('Ready to train').waitFor();
+  const budget = page.getByPlaceholder('auto', { exact: true });
+  await budget.fill('3GiB');
+  await page.locator('#skip').focus();
+  await page.keyboard.press('Enter');
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'main');
+  await page.waitForTimeout(300);
+  assert.equal(await budget.inputValue(), '3GiB');
+  assert.match(page.url(), /#\/new/);
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+});
+
+await test('a page that is left while it loads stays away', async () => {
+  const many = new Desk();
+  many.seed(1);
+  await many.start();
+  const page = await open(many);
+  const stays = async (name) => {
+    await page.waitForFunction((title) => document.title.startsWith(title), name);
+    await page.waitForTimeout(500);
+    assert.deepEqual(await page.locator('main h1').allTextContents(), [name]);
+    assert.equal(await page.locator('main .notice.bad').count(), 0);
+    assert.match(await page.title(), new RegExp(`^${name}`));
+  };
+  for (const [left, address] of [['new', '**/api/v1/recipes'], ['doctor', '**/api/v1/catalog'], ['docs', '**/api/v1/openapi.json'], ['compare', '**/api/v1/runs']]) {
+    const letGo = await heldBack(page, address);
+    await go(page, left);
+    await page.waitForTimeout(200);
+    await go(page, 'queue');
+    await heading(page, 'Queue');
+    letGo();
+    await stays('Queue');
+    await page.unroute(address);
+  }
+  // Its error is nobody's, either.
+  let refuse;
+  const gate = new Promise((resolve) => { refuse = resolve; });
+  await page.route('**/api/v1/openapi.json', async (route) => { await gate; await route.fulfill({ status: 500, json: { error: 'broken' } }); });
+  await go(page, 'docs');
+  await page.waitForTimeout(200);
+  await go(page, 'queue');
+  refuse();
+  await stays('Queue');
+  // A run that is left before its curves came is not followed.
+  await told(page, '**/api/v1/runs/seed-1', (run) => ({ ...run, state: 'running' }));
+  const asked = [];
+  page.on('request', (request) => asked.push(request.url()));
+  const letGo = await heldBack(page, '**/curves?*');
+  const wanted = page.waitForRequest(/curves/);
+  await go(page, 'run/seed-1');
+  await wanted;
+  await go(page, 'queue');
+  await heading(page, 'Queue');
+  letGo();
+  asked.length = 0;
+  await page.waitForTimeout(2500);
+  assert.deepEqual(asked.filter((url) => url.includes('seed-1')), []);
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+  await many.end();
+});
+
+await test('the server dies under a form: what it says by itself holds', async () => {
+  const page = await open(desk, {}, '#/new?recipe=quickstart');
+  await page.getByText('Ready to train with batch 64').waitFor();
+  await desk.kill('SIGKILL');
+  const batch = page.locator('[data-field=batch]');
+  await batch.fill('48');
+  await batch.press('Enter');
+  await page.getByText('There is no answer').waitFor();
+  await page.locator('#banner > div').waitFor();
+  await desk.start();
+  await page.getByText('Ready to train with batch 48').waitFor();
+  await page.locator('#banner > div').waitFor({ state: 'detached' });
+  // A page that is opened while the server is away comes with it.
+  await desk.kill('SIGKILL');
+  await go(page, 'doctor');
+  await page.locator('main .notice.bad').waitFor();
+  await desk.start();
+  await heading(page, 'Doctor');
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+});
+
+await test('what is refused stays in sight, in the language of the page', async () => {
+  const many = new Desk();
+  many.seed(1);
+  await many.start();
+  const page = await open(many, { locale: 'ru-RU' });
+  await told(page, '**/api/v1/runs/seed-1', (run) => ({ ...run, state: 'running', reason: 'its process was ended by signal 11' }));
+  await page.route('**/stop', (route) => route.fulfill({ status: 409, json: { error: 'this run is not training' } }));
+  await go(page, 'run/seed-1');
+  await page.getByText(said('ru', 'said.run.signal', { count: 11 })).waitFor();
+  const stop = page.getByRole('button', { name: said('ru', 'run.stop') });
+  await stop.click();
+  const refusal = page.getByText(said('ru', 'said.run.not_training'));
+  await refusal.waitFor();
+  await page.waitForTimeout(3500);
+  assert.ok(await refusal.isVisible() && await stop.isEnabled());
+  await page.route('**/api/v1/queue', (route) => route.fulfill({ json: [{ id: 'seed-1', state: 'queued', device: 'cpu', bytes: 1e6, expected_start: 1, expected_end: 2 }] }));
+  await go(page, 'queue');
+  const leaving = page.getByRole('button', { name: said('ru', 'queue.leave') });
+  await leaving.click();
+  await refusal.waitFor();
+  await page.waitForTimeout(2500);
+  assert.ok(await refusal.isVisible() && await leaving.isEnabled());
+  // The first answer may be an error, and is said; the next one counts.
+  await page.route('**/api/v1/runs', (route) => route.fulfill({ status: 500, json: { error: 'the run cannot be read' } }));
+  await go(page, 'runs');
+  await page.getByText('the run cannot be read').waitFor();
+  await page.unroute('**/api/v1/runs');
+  await page.getByRole('link', { name: 'seed-1' }).waitFor();
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+  await many.end();
+});
+
+await test('runs are compared one after the other, and the list stays as it is', async () => {
+  const many = new Desk();
+  many.seed(3);
+  await many.start();
+  const page = await open(many);
+  // One of them was taken up again and waits.
+  await told(page, '**/api/v1/runs', (runs) => runs.map((run) => (run.id === 'seed-3' ? { ...run, state: 'queued' } : run)));
+  await go(page, 'compare');
+  const search = page.getByRole('searchbox');
+  await search.fill('seed');
+  for (const id of ['seed-1', 'seed-2', 'seed-3']) {
+    await page.getByLabel(id).click();
+    await page.waitForURL(new RegExp(`run=${id}`));
+    await page.locator('tbody a', { hasText: id }).waitFor();
+    assert.equal(await page.evaluate(() => document.activeElement.value), id);
+  }
+  assert.equal(await search.inputValue(), 'seed');
+  assert.equal(await page.locator('main .notice').count(), 0);
+  await page.getByLabel('seed-2').click();
+  await page.locator('tbody a', { hasText: 'seed-2' }).waitFor({ state: 'detached' });
+  assert.equal(await page.locator('tbody a').count(), 2);
+  await page.reload();
+  await page.locator('tbody a', { hasText: 'seed-3' }).waitFor();
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+  await many.end();
+});
+
+await test('a run is listened to while it is at work and somebody looks', async () => {
+  const many = new Desk();
+  many.seed(1);
+  await many.start();
+  const page = await open(many);
+  const streams = new Set();
+  const asked = [];
+  page.on('request', (request) => { if (request.url().includes('/events')) { streams.add(request); asked.push(request.url()); } });
+  for (const end of ['requestfinished', 'requestfailed']) page.on(end, (request) => streams.delete(request));
+  const until = async (what, isSo) => { for (let n = 0; n < 100; n += 1) { if (isSo()) return; await page.waitForTimeout(100); } throw new Error(`never ${what}: ${streams.size} open of ${asked.length}`); };
+  await go(page, 'run/seed-1');
+  await page.locator('.uplot canvas').first().waitFor();
+  await page.waitForTimeout(2000);
+  assert.deepEqual(asked, [], 'a finished run tells nothing more');
+  let state = 'running';
+  await told(page, '**/api/v1/runs/seed-1', (run) => ({ ...run, state }));
+  await until('followed', () => streams.size === 1);
+  const look = (isHidden) => page.evaluate((hidden) => { Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden }); document.dispatchEvent(new Event('visibilitychange')); }, isHidden);
+  await look(true);
+  await until('let go', () => streams.size === 0);
+  await look(false);
+  await until('followed again', () => streams.size === 1 && asked.length === 2);
+  // What is looked at closely stays where it is while more comes.
+  const chart = page.locator('.chart .u-over').first();
+  const box = await chart.boundingBox();
+  await page.mouse.move(box.x + 0.3 * box.width, box.y + 20);
+  await page.mouse.down();
+  await page.mouse.move(box.x + 0.6 * box.width, box.y + 20, { steps: 5 });
+  await page.mouse.up();
+  const seen = () => page.evaluate(() => { const { min, max } = document.querySelector('.chart').chart.scales.x; return [min, max]; });
+  const closer = await seen();
+  assert.ok(closer[0] > 50 && closer[1] < 250, `${closer}`);
+  many.grow('seed-1', 301);
+  await page.waitForFunction(() => document.querySelector('.chart').chart.data[0].at(-1) === 301);
+  assert.deepEqual(await seen(), closer);
+  await chart.dblclick();
+  many.grow('seed-1', 302);
+  await page.waitForFunction(() => document.querySelector('.chart').chart.scales.x.max === 302);
+  state = 'finished';
+  await until('over', () => streams.size === 0);
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+  await many.end();
+});
+
+await test('a list that is drawn anew leaves the focus where it was', async () => {
+  const many = new Desk();
+  many.seed(3);
+  await many.start();
+  const page = await open(many);
+  let step = 300;
+  await told(page, '**/api/v1/runs', (runs) => runs.map((run) => ({ ...run, step })));
+  await page.locator('main a', { hasText: 'seed-2' }).focus();
+  step = 77;
+  await page.getByText('77 of 300').first().waitFor();
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'seed-2');
+  await page.context().close();
+  await many.end();
+});
+
 const stepNow = () => Number(document.querySelector('.tile .step').textContent.replace(/\D/g, ''));
 const beyond = (page, least) => page.waitForFunction((than) => Number(document.querySelector('.tile .step').textContent.replace(/\D/g, '')) > than, least);
 let run;
@@ -389,6 +614,114 @@ await test('a study shows its best trial, its history and what matters, and grow
   await page.context().close();
 });
 
+await test('a study of two objectives shows their front, either of them, and what trials reached on the way', async () => {
+  const many = new Desk();
+  many.studyOfTwo('two');
+  await many.start();
+  const page = await open(many, {}, '#/studies');
+  await page.getByText('plimsoll study NAME --storage postgresql://').waitFor();
+  await page.getByRole('link', { name: 'two' }).click();
+  const titles = () => page.locator('.chart').evaluateAll((charts) => charts.filter((chart) => chart.checkVisibility()).map((chart) => chart.getAttribute('aria-label')));
+  await page.locator('.chart .u-over').first().waitFor();
+  assert.deepEqual((await titles()).sort(), ['Curves of trials', 'Values over trials: accuracy', 'accuracy against seconds', 'train.effective_batch: accuracy', 'train.optimizer.lr: accuracy']);
+  // On the front none is better in both: quicker ones are worse.
+  const [seconds, behind, front] = await page.evaluate(() => document.querySelector('.chart[aria-label="accuracy against seconds"]').chart.data);
+  const onFront = seconds.map((time, at) => [time, front[at]]).filter(([, value]) => value !== null);
+  assert.ok(onFront.length >= 2 && behind.some((value) => value !== null));
+  onFront.slice(1).forEach(([, value], at) => assert.ok(value > onFront[at][1], JSON.stringify(onFront)));
+  const shares = () => page.locator('.weights li').allTextContents();
+  const before = await shares();
+  assert.ok(before.length >= 2);
+  const one = await page.locator('.chart .u-over').first().elementHandle();
+  many.growStudyOfTwo();
+  await page.waitForFunction(() => document.querySelectorAll('.scroll tbody tr').length === 25);
+  assert.ok(await one.evaluate((element) => element.isConnected), 'a chart that grows is the same chart');
+  await page.getByLabel('Objective shown').selectOption('seconds');
+  await page.waitForFunction(() => document.querySelector('.chart[aria-label="seconds against accuracy"]'));
+  assert.deepEqual((await titles()).sort(), ['Curves of trials', 'Values over trials: seconds', 'seconds against accuracy', 'train.effective_batch: seconds', 'train.optimizer.lr: seconds']);
+  assert.notDeepEqual(await shares(), before, 'each objective has its own');
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+  await many.end();
+});
+
+await test('every page comes without jumping', async () => {
+  const many = new Desk();
+  many.seed(3);
+  many.study('small');
+  await many.start();
+  const page = await open(many);
+  await page.addInitScript(() => {
+    window.shifts = [];
+    new PerformanceObserver((list) => list.getEntries().forEach((entry) => { if (!entry.hadRecentInput) window.shifts.push([entry.value, ...entry.sources.map(({ node }) => (node?.outerHTML || String(node)).slice(0, 80))]); })).observe({ type: 'layout-shift', buffered: true });
+  });
+  const failed = [];
+  for (const path of ['runs', 'new?recipe=quickstart', 'queue', 'compare?run=seed-1&run=seed-2', 'studies', 'studies/small', 'devices', 'doctor', 'docs', 'run/seed-1']) {
+    await page.goto('about:blank');
+    await page.goto(`${many.home}#/${path}`);
+    await page.waitForSelector('main h1');
+    await page.waitForTimeout(2500);
+    const [shifts, paint] = await page.evaluate(() => [window.shifts, performance.getEntriesByName('first-contentful-paint')[0]?.startTime]);
+    const sum = shifts.reduce((total, [value]) => total + value, 0);
+    console.log(`     ${path}: first paint after ${paint?.toFixed(0)} ms, layout shift ${sum.toFixed(3)}`);
+    if (sum >= 0.1) failed.push([path, sum, shifts]);
+  }
+  assert.deepEqual(failed, []);
+  await page.context().close();
+  await many.end();
+});
+
+await test('what looks like markup is text, wherever it stands', async () => {
+  const many = new Desk();
+  const [svg, script] = ['<svg onload=window.hacked=1>', '<script>window.hacked=1</script>'];
+  many.seed(1);
+  many.copyRun('seed-1', `seed ${svg}`);
+  many.tell(`seed ${svg}`, [
+    { event: 'step', step: 301, loss: 0.1, [svg]: 1, [script]: 2 }, { event: 'evaluation', step: 301, loss: 0.1, [svg]: 0.5, best: true },
+    { event: 'device', step: 301, [script]: 3 }, { event: 'sample', step: 301, prompt: svg, text: `${script}${svg}` }, { event: 'note', text: `${svg}${script}` },
+  ], `${svg}\n${script}\nerror: ${svg}\n`);
+  many.data(`own/${svg.replaceAll('/', '')}.csv`, [`${svg},${script}`, ...Array.from({ length: 200 }, (_, at) => `${at % 7},${Math.sin(at)}`)].join('\n'));
+  many.data('own/labels.csv', ['text,label', ...Array.from({ length: 60 }, (_, at) => `${svg} ${at},${at % 2 ? svg : script}`)].join('\n'));
+  many.studyOfTwo(svg, { objectives: [svg, script], param: script });
+  await many.start();
+  const page = await open(many);
+  const isText = async (where) => {
+    await page.waitForTimeout(300);
+    assert.equal(await page.evaluate(() => window.hacked), undefined, where);
+    assert.equal(await page.locator('main svg, main script').count(), 0, where);
+  };
+  await page.getByText(svg).first().waitFor();
+  await isText('runs');
+  await go(page, `run/${encodeURIComponent(`seed ${svg}`)}`);
+  await page.locator('.sample', { hasText: svg }).waitFor();
+  await page.locator('pre.log', { hasText: script }).first().waitFor();
+  await page.locator('h3', { hasText: svg }).first().waitFor();
+  await page.locator('summary', { hasText: 'Ask it' }).click();
+  await isText('run');
+  await go(page, `compare?run=seed-1&run=${encodeURIComponent(`seed ${svg}`)}`);
+  await page.locator('.uplot canvas').first().waitFor();
+  await isText('compare');
+  await go(page, `studies/${encodeURIComponent(svg)}`);
+  await page.locator('h3', { hasText: script }).first().waitFor();
+  await isText('study');
+  await go(page, 'studies');
+  await page.getByRole('link', { name: svg }).waitFor();
+  await isText('studies');
+  await go(page, 'new?recipe=quickstart');
+  await page.getByText('Ready to train').waitFor();
+  await page.getByText('Begin with your data').click();
+  for (const file of await page.locator('.begin select').first().locator('option').evaluateAll((options) => options.map((option) => option.value).filter(Boolean))) {
+    await page.locator('.begin select').first().selectOption(file);
+    const answered = page.waitForResponse((response) => response.url().includes('/plan/proposal'));
+    await page.getByRole('button', { name: 'Propose a recipe' }).click();
+    await answered;
+    await isText(`proposal for ${file}`);
+  }
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+  await many.end();
+});
+
 await test('a thousand runs and a hundred thousand points stay smooth', async () => {
   const many = new Desk();
   many.seed(1);
@@ -442,6 +775,19 @@ await test('a token is asked for, the link lets in, and scripts in names do noth
   await page.getByRole('link', { name: '<img' }).click();
   await page.locator('h1', { hasText: '<img' }).waitFor();
   assert.equal(await page.evaluate(() => window.hacked), undefined);
+  // A session that is over: the form comes once, and what is typed into it stays.
+  await page.context().clearCookies();
+  await page.getByRole('link', { name: 'Runs', exact: true }).click();
+  await page.getByLabel('Token').fill('a secret');
+  await page.waitForTimeout(3000);
+  assert.equal(await page.getByLabel('Token').inputValue(), 'a secret');
+  assert.equal(await page.evaluate(() => document.activeElement.name), 'token');
+  await page.getByRole('button', { name: 'Русский' }).click();
+  await page.getByLabel(said('ru', 'login.token')).waitFor();
+  assert.equal(await page.getByLabel(said('ru', 'login.token')).inputValue(), 'a secret');
+  await page.getByLabel(said('ru', 'login.token')).fill(process.env.PLIMSOLL_TEST_TOKEN);
+  await page.getByRole('button', { name: said('ru', 'login.enter') }).click();
+  await page.getByRole('link', { name: '<img' }).waitFor();
   await page.close();
   await shut.end();
 });
