@@ -69,7 +69,8 @@ function build(holder) {
     scales: { x: { time: false, ...(options.farApart ? { distr: 3 } : {}) }, y: options.log ? { distr: 3 } : {} },
     axes: axes(options.log, options.format),
     cursor: { drag: { x: true, y: false }, focus: { prox: 24 } },
-    legend: { show: options.legend },
+    // What has no line has a mark all the same.
+    legend: { show: options.legend, markers: { stroke: (_, at) => lines[at - 1]?.stroke } },
     hooks: options.note ? { setCursor: [(plot) => point(plot, options)], setData: [(plot) => point(plot, options)] } : {},
     series: [{ label: options.along, value: (_, value) => (value === null ? '' : plain(value)) }, ...lines],
   }, data, place);
@@ -88,6 +89,15 @@ function point(plot, { note, format }) {
 
 export function redraw() { drawn.forEach(build); }
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);
+
+// Points with room on both sides: several that stand at the end are all seen. By ratio, the room is a ratio.
+export function roomy([along, ...values], byRatio = false) {
+  if (along.length === 0) return [along, ...values];
+  const [from, to] = reach([along]);
+  const room = 0.04 * (byRatio ? Math.log(to / from) : to - from) || 0.04 * Math.abs(to) || 1;
+  const ends = byRatio ? [from / Math.exp(room), to * Math.exp(room)] : [from - room, to + room];
+  return [[ends[0], ...along, ends[1]], ...values.map((column) => [null, ...column, null])];
+}
 
 // Curves over different steps on one axis.
 export const joined = (tables) => uPlot.join(tables);

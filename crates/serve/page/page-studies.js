@@ -1,6 +1,6 @@
 // Studies of the search, as they grow: what was tried, what is best, and which settings matter.
 import { watched } from '/api.js';
-import { BEST, PALE, chart, joined, lineColor } from '/charts.js';
+import { BEST, PALE, chart, joined, lineColor, roomy } from '/charts.js';
 import { complaint, h, renew, replace, table } from '/dom.js';
 import { count, percent, plain, seconds } from '/format.js';
 import { has, t } from '/words.js';
@@ -83,7 +83,7 @@ class StudyPage {
   constructor(place) {
     const section = (title, ...children) => h('section', { class: 'panel' }, h('h2', {}, title), ...children);
     // The objective that is shown where there are several.
-    Object.assign(this, { place, shown: 0, charts: new Pictures(), tiles: h('dl', { class: 'tiles' }), choice: h('div', { class: 'gone' }), history: h('div', {}), fronts: h('div', {}), curves: h('div', {}), settings: h('div', { class: 'charts' }), weights: h('ul', { class: 'weights' }), rows: h('div', { class: 'panel-part' }) });
+    Object.assign(this, { place, shown: 0, charts: new Pictures(), tiles: h('dl', { class: 'tiles' }), choice: h('div', { class: 'form gone' }), history: h('div', {}), fronts: h('div', {}), curves: h('div', {}), settings: h('div', { class: 'charts' }), weights: h('ul', { class: 'weights' }), rows: h('div', { class: 'panel-part' }) });
     this.front = section(t('studies.front'), h('p', { class: 'hint' }, t('studies.front.hint')), this.fronts);
     this.learning = section(t('studies.curves'), h('p', { class: 'hint' }, t('studies.curves.hint')), this.curves);
     this.importance = section(t('studies.importance'), h('p', { class: 'hint' }, t('studies.importance.hint')), this.weights);
@@ -118,7 +118,7 @@ class StudyPage {
     const of = (isFront) => done.map((trial) => (study.best.includes(trial.number) === isFront ? trial.values[up] : null));
     const [name, against] = [objective(study.objectives[up]), objective(study.objectives[along])];
     const lines = [{ label: t('studies.behind'), color: PALE, points: true, bare: true }, { label: t('studies.on_front'), color: BEST, points: true, bare: true }];
-    this.charts.draw('front', this.fronts, '', t('studies.front.label', { name, against }), lines, [done.map((trial) => trial.values[along]), of(false), of(true)], { height: 300, format: (number) => value(number, study.objectives[up]), along: against });
+    this.charts.draw('front', this.fronts, '', t('studies.front.label', { name, against }), lines, roomy([done.map((trial) => trial.values[along]), of(false), of(true)]), { height: 300, format: (number) => value(number, study.objectives[up]), along: against });
   }
 
   showTiles(study) {
@@ -174,8 +174,9 @@ class StudyPage {
     numbers.forEach((key) => {
       const points = done.filter((trial) => key in trial.params).map((trial) => [trial.params[key], result(trial)]).sort((a, b) => a[0] - b[0]);
       const along = points.map(([x]) => x);
+      const farApart = isFarApart(along);
       const lines = [{ label: objective(name), color: lineColor(0), points: true, bare: true }];
-      this.charts.draw(`slice ${key}`, this.settings, h('h3', { class: 'mono' }, key), `${key}: ${objective(name)}`, lines, [along, points.map(([, y]) => y)], { height: 170, format: (number) => value(number, name), along: key, farApart: isFarApart(along) });
+      this.charts.draw(`slice ${key}`, this.settings, h('h3', { class: 'mono' }, key), `${key}: ${objective(name)}`, lines, roomy([along, points.map(([, y]) => y)], farApart), { height: 170, format: (number) => value(number, name), along: key, farApart });
     });
   }
 

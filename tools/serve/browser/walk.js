@@ -629,6 +629,9 @@ await test('a study of two objectives shows their front, either of them, and wha
   const onFront = seconds.map((time, at) => [time, front[at]]).filter(([, value]) => value !== null);
   assert.ok(onFront.length >= 2 && behind.some((value) => value !== null));
   onFront.slice(1).forEach(([, value], at) => assert.ok(value > onFront[at][1], JSON.stringify(onFront)));
+  // All that stand at the end are seen: there is room behind them.
+  const batches = await page.evaluate(() => document.querySelector('.chart[aria-label="train.effective_batch: accuracy"]').chart.data[0]);
+  assert.ok(batches[0] < 16 && batches.at(-1) > 64 && batches.filter((batch) => batch === 64).length === 8);
   const shares = () => page.locator('.weights li').allTextContents();
   const before = await shares();
   assert.ok(before.length >= 2);
