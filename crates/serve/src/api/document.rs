@@ -61,6 +61,7 @@ fn add_plan_schema(document: &mut Value) {
             "run_seconds": number,
             "samples_per_s": {"type": "number"},
             "settings": {"type": "object", "description": "Every setting, defaults filled in, by its dotted key"},
+            "bounds": {"type": "object", "description": "By the form's field: `maximum` or `values`, where this model takes less than the field does"},
         },
     });
 }
