@@ -55,13 +55,13 @@ fn add_plan_schema(document: &mut Value) {
     document["paths"]["/plan"]["post"]["responses"]["200"]["content"]["application/json"]["schema"] = json!({
         "allOf": [{"$ref": "#/components/schemas/PlanReport"}],
         "properties": {
+            "bounds": {"type": "object", "description": "By the form's field: `maximum` or `values`, where this model takes less than the field does"},
             "name": {"type": "string"},
             "steps": {"type": ["integer", "null"], "description": "Updates of the whole run, where known"},
             "epoch_seconds": number,
             "run_seconds": number,
             "samples_per_s": {"type": "number"},
             "settings": {"type": "object", "description": "Every setting, defaults filled in, by its dotted key"},
-            "bounds": {"type": "object", "description": "By the form's field: `maximum` or `values`, where this model takes less than the field does"},
         },
     });
 }

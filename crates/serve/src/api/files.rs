@@ -19,7 +19,8 @@ pub(super) async fn list(State(state): State<Shared>) -> Result<Json<DataFiles>,
     found.map(Json).map_err(|_| Problem::failed("the data folder cannot be read"))
 }
 
-/// What to propose a recipe for: data, a checkpoint or an architecture; alone or together.
+/// What to propose a recipe for: data, a checkpoint, or both.
+/// A family by itself is one too: its data is made by code.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Beginning {
@@ -52,8 +53,7 @@ struct Written {
 
 /// A recipe for data, a checkpoint or a family
 ///
-/// As `plimsoll init`: it looks at what is there and proposes family, columns and sizes; for a family alone, data made by
-/// code. Nothing is kept.
+/// As `plimsoll init`: it looks at what is there and proposes family, columns and sizes. Nothing is kept.
 #[utoipa::path(post, path = "/plan/proposal", tag = "recipes", request_body = Beginning,
     responses((status = 200, description = "The recipe", body = Proposal)))]
 pub(super) async fn propose(
@@ -73,23 +73,21 @@ pub(super) async fn propose(
 
 impl Beginning {
     fn arguments(&self, allowed: &Allowed, draft: &Draft) -> Result<Vec<String>, Problem> {
-        let out = format!("--out={}", draft.path().display());
-        let mut arguments = Vec::from(["init".to_string(), "--json".into(), out]);
-        let asked = arguments.len();
+        let mut arguments = vec!["init".to_string(), "--json".into(), format!("--out={}", draft.path().display())];
         for (name, path) in [("data", &self.data), ("checkpoint", &self.checkpoint)] {
             let Some(path) = path else { continue };
             let real = allowed.check_path(name, path.as_ref())?;
             arguments.push(format!("--{name}={}", real.display()));
+        }
+        if arguments.len() == 3 && self.family.is_none() {
+            return Err(Problem::bad("data", "data: name data, a checkpoint or a family")
+                .hint("GET /files lists what there is, GET /presets the families"));
         }
         if let Some(family) = &self.family {
             if !family.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
                 return Err(unknown_family(family));
             }
             arguments.push(format!("--family={family}"));
-        }
-        if arguments.len() == asked {
-            return Err(Problem::bad("data", "data: name data, a checkpoint or a family")
-                .hint("GET /files lists what there is, GET /presets the families"));
         }
         Ok(arguments)
     }
