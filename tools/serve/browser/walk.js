@@ -219,6 +219,28 @@ await test('form and text are one recipe: a budget, a decimal comma, a setting t
   await page.context().close();
 });
 
+await test('another language leaves a new training as it is', async () => {
+  const page = await open(desk, {}, '#/new?recipe=quickstart');
+  await page.getByText('Ready to train with batch 64').waitFor();
+  const batch = page.locator('[data-field=batch]');
+  await batch.fill('96');
+  await batch.press('Enter');
+  await page.getByText('Ready to train with batch 96').waitFor();
+  const device = page.getByRole('combobox', { name: /^Device/ });
+  await device.selectOption('rtx-4090');
+  await page.getByText('It would fit on rtx-4090').waitFor();
+  await page.getByRole('button', { name: 'Русский' }).click();
+  await page.getByText(said('ru', 'new.would', { device: 'rtx-4090' })).waitFor();
+  assert.equal(await batch.inputValue(), '96');
+  assert.match(await page.locator('.slider .hint').first().textContent(), /[а-яё]/);
+  // Elsewhere and back is a new beginning.
+  await page.goto(`${desk.home}#/new?recipe=encoder-small`);
+  await page.getByText(said('ru', 'new.ready', { batch: 16 })).or(page.locator('.verdict.warn')).waitFor();
+  assert.notEqual(await batch.inputValue(), '96');
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+});
+
 await test('sliders reach as far as the model goes, and the batch as far as is recommended', async () => {
   const page = await open(desk, {}, '#/new?recipe=quickstart');
   await page.getByText(/^Ready to train/).waitFor();
