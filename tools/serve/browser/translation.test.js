@@ -1,6 +1,6 @@
 // What plimsoll says in English is said in Russian by the page, word for word: the keys of a recipe and the doctor.
 import assert from 'node:assert/strict';
-import { execFileSync, spawnSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import test from 'node:test';
 import { Sayings, filled } from '../../../crates/serve/page/sayings.js';
