@@ -169,7 +169,7 @@ fn cards_the_map_and_the_largest_batch_are_answered() {
     let cards = desk.post("/api/v1/cards", &question).json();
     assert!(cards.as_array().unwrap().iter().all(|row| row["fits"] == true), "{cards}");
     let rows = desk.post("/api/v1/cards/largest", &question).json();
-    let batch = |row: &serde_json::Value, name: &str| row[name]["batch"].as_u64().unwrap();
+    let batch = |row: &serde_json::Value, name: &str| row[name]["batch"].as_u64();
     for row in rows.as_array().unwrap() {
         assert!(
             batch(row, "full_speed") <= batch(row, "most") && row["most"]["samples_per_s"].as_f64() > Some(0.0),
