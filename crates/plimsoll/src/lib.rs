@@ -71,7 +71,9 @@ pub mod plans {
     pub use plimsoll_core::graph::Component;
     pub use plimsoll_core::plan::{LiveBuffer, Peak};
     pub use plimsoll_planner::choose::{Decision, Planned};
-    pub use plimsoll_planner::whatif::{CardAnswer, CardRow, FrontierPoint, Ladder, Margins, Neighbour, Rung};
+    pub use plimsoll_planner::whatif::{
+        CardAnswer, CardRow, FrontierPoint, Ladder, LargestRow, Margins, Neighbour, Rung,
+    };
 }
 
 /// What a search varies.
@@ -105,7 +107,9 @@ pub use plimsoll_train::run::RunOptions;
 pub use profiles::{Measured, store as store_profile};
 #[doc(hidden)] // The command has the plan itself.
 pub use questions::ways_out;
-pub use questions::{Outlooks, largest_batch, layers, on_every_card, outlook};
+pub use questions::{
+    LargestBatch, Outlooks, Reach, largest_batch, largest_on_every_card, layers, on_every_card, outlook,
+};
 pub use report::{PlanReport, SCHEMA, plan};
 pub use run::Run;
 pub use timeline::{BufferMap, PhaseMap, Timeline};

@@ -2,9 +2,10 @@
 
 use crate::{Device, PlanReport};
 use plimsoll_base::units::format_bytes;
+use plimsoll_models::families::Input;
 use plimsoll_models::recipe::{Draft, Recipe};
 use plimsoll_planner::choose::{self, Memos, Planned, budget_bytes};
-use plimsoll_planner::whatif::{CardRow, Ladder, Progress, attempt_among, ladder, on_cards};
+use plimsoll_planner::whatif::{CardRow, Ladder, LargestRow, Progress, attempt_among, ladder, largest, on_cards};
 use plimsoll_planner::{Device as Planning, PlanFailure};
 use plimsoll_train::tasks::{beside_the_run, look_at_data};
 
@@ -19,6 +20,27 @@ pub fn outlook(recipe: &Recipe, device: &Device) -> Result<PlanReport, PlanFailu
 /// Layers of the model that a recipe trains: the more, the longer a plan takes.
 pub fn layers(recipe: &Recipe) -> usize {
     recipe.model.family().layers()
+}
+
+/// How far sizes of a recipe's model can go while the others stay as they are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reach {
+    /// The numbers of attention heads that divide the width; `None` where any number will do.
+    pub heads: Option<Vec<usize>>,
+    /// The longest text that the model reads, in tokens; `None` for what reads no text.
+    pub longest: Option<usize>,
+}
+
+impl Reach {
+    /// Of the model that a recipe trains.
+    pub fn of(recipe: &Recipe) -> Reach {
+        let family = recipe.model.family();
+        let longest = match family.input() {
+            Input::Series { .. } => None,
+            Input::Tokens { max_length, .. } | Input::Images { max_length, .. } => Some(max_length),
+        };
+        Reach { heads: family.possible_heads(), longest }
+    }
 }
 
 /// Outlooks of many recipes, on any thread: what those share that differ in their batch alone is built once, and kept for
@@ -102,17 +124,39 @@ pub fn on_every_card(recipe: &Recipe) -> Result<Vec<CardRow>, PlanFailure> {
     on_cards(recipe, &Planning::catalog(), steps, &|_, _| ())
 }
 
-/// The largest effective batch up to `most` for which there is a plan; `None` where not even one sample fits.
+/// The largest batches that each card of the catalog computes at once, by memory.
 ///
 /// # Errors
 /// The recipe cannot be planned at all.
-pub fn largest_batch(draft: &Draft, device: &Device, most: usize) -> Result<Option<usize>, PlanFailure> {
+pub fn largest_on_every_card(draft: &Draft) -> Result<Vec<LargestRow>, PlanFailure> {
+    largest(draft, &Planning::catalog(), &|_, _| ())
+}
+
+/// How large batches can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LargestBatch {
+    /// The largest effective batch for which there is a plan.
+    pub accumulated: usize,
+    /// The largest that is computed at once: beyond it, batches are accumulated. `None` where not even one sample is.
+    pub at_once: Option<usize>,
+}
+
+/// The largest batches up to `most`; `None` where not even one sample fits.
+///
+/// # Errors
+/// The recipe cannot be planned at all.
+pub fn largest_batch(draft: &Draft, device: &Device, most: usize) -> Result<Option<LargestBatch>, PlanFailure> {
     let device = with_its_data(&draft.with(&[])?, device);
     let memos = Memos::default();
-    let fits = |batch: usize| -> Result<bool, PlanFailure> {
-        let recipe = draft.with(&[format!("train.effective_batch={batch}")])?;
-        Ok(attempt_among(&memos, &recipe, &device)?.fits)
-    };
+    let fits = |set: &[String]| Ok(attempt_among(&memos, &draft.with(set)?, &device)?.fits);
+    let effective = |batch: usize| format!("train.effective_batch={batch}");
+    let Some(accumulated) = most_that(most, |batch| fits(&[effective(batch)]))? else { return Ok(None) };
+    let at_once = most_that(accumulated, |batch| fits(&[effective(batch), format!("memory.micro_batch={batch}")]))?;
+    Ok(Some(LargestBatch { accumulated, at_once }))
+}
+
+/// The largest number up to `most` that fits, found by halving: a smaller one always does where a larger one does.
+fn most_that(most: usize, fits: impl Fn(usize) -> Result<bool, PlanFailure>) -> Result<Option<usize>, PlanFailure> {
     if fits(most)? {
         return Ok(Some(most));
     }

@@ -4,8 +4,10 @@ import { beginning } from '/beginning.js';
 import { announce, h, replace, table } from '/dom.js';
 import { bytes, count, parameters, plain, seconds } from '/format.js';
 import { arenaMap, hull } from '/memory.js';
-import { trainingCommand } from '/shell.js';
+import { AllSettings } from '/settings.js';
+import { recipeCommand } from '/shell.js';
 import { Slider } from '/slider.js';
+import { largestOnCards, onCards, twoBatches } from '/tables.js';
 import * as toml from '/toml.js';
 import { has, said, saying, t } from '/words.js';
 
@@ -22,42 +24,64 @@ const SLIDERS = [
 ];
 const BATCH = 'train.effective_batch';
 const CUT = 'memory.micro_batch';
+const BUDGET = 'memory.budget';
 // Sliders whose every stop is another plan.
 const FORESEEN = ['batch', 'length'];
 const LEVERS = ['micro_batch', 'precision', 'recompute', 'attention', 'optimizer_state', 'offload'];
 const WORDS = { precision: ['auto', 'f32', 'tf32', 'bf16-mixed', 'fp16-mixed', 'bf16'], recompute: ['auto', 'none', 'cheap', 'some', 'layers'], attention: ['auto', 'materialized', 'fused'], optimizer_state: ['auto', 'f32', 'bf16', '8bit'], offload: ['auto', 'none', 'optimizer', 'activations'] };
 
-export async function open(main, _rest, query) {
-  const [recipes, machine, cards, keys, fields, files] = await Promise.all(['/recipes', '/devices', '/catalog', '/keys', '/fields', '/files'].map((path) => get(path)));
-  const form = new Form(main, { recipes, machine, cards, keys, fields, files });
-  form.choose(query.get('recipe') || 'quickstart');
-  if (query.get('device')) { form.device.value = query.get('device'); form.ask(); }
-  return () => form.close();
+// `kept` is what the form held when the page was drawn last at this address: in another language it is the same form.
+export async function open(main, _rest, query, kept) {
+  const [recipes, machine, cards, keys, fields, files, presets] = await Promise.all(['/recipes', '/devices', '/catalog', '/keys', '/fields', '/files', '/presets'].map((path) => get(path)));
+  const form = new Form(main, { recipes, machine, cards, keys, fields, files, presets });
+  if (kept?.address === location.hash) form.restore(kept);
+  else form.openWith(query.get('recipe') || 'quickstart', query.get('device'));
+  return Object.assign(() => form.close(), { keep: () => form.kept() });
 }
 
 class Form {
   constructor(main, facts) {
-    Object.assign(this, facts, { edits: [], settings: {}, timer: 0 });
+    Object.assign(this, facts, { settings: {}, timer: 0, beginnings: 0, address: location.hash });
     this.name = 'recipe';
     this.build(main);
-    this.question = latest((input) => post('/plan', input), (answer, input) => this.answered(answer, input), (error) => this.failed(error));
+    this.question = latest(({ input }) => post('/plan', input), (answer, about) => this.isAbout(about) && this.answered(answer, about.input), (error, about) => this.isAbout(about) && this.failed(error));
   }
 
   close() { clearTimeout(this.timer); this.closed = true; }
+
+  // An answer about a recipe that was there before another was chosen is nobody's.
+  isAbout({ beginning }) { return !this.closed && beginning === this.beginnings; }
+
+  openWith(recipe, device) {
+    if (device) this.device.value = device;
+    this.choose(recipe);
+  }
+
+  kept() {
+    const { name, base, address } = this;
+    return { name, base, address, text: this.text.value, pick: this.pick.value, device: this.device.value };
+  }
+
+  restore({ name, base, text, pick, device }) {
+    this.name = name;
+    this.pick.value = pick;
+    this.device.value = device;
+    this.beginWith(text);
+    this.base = base;
+  }
 
   build(main) {
     const option = (value, text = value) => h('option', { value }, text);
     this.pick = h('select', { id: 'recipe-pick', onchange: () => this.choose(this.pick.value) }, this.recipes.map((recipe) => option(recipe.name, recipe.built_in ? recipe.name : `${recipe.name} · ${t('new.yours')}`)));
     const here = ['auto', 'cpu', ...this.machine.gpus.map((gpu) => `cuda:${gpu.ordinal}`)];
     this.device = h('select', { onchange: () => this.ask() }, h('optgroup', { label: t('new.here') }, here.map((name) => option(name, t('new.device', { name })))), h('optgroup', { label: t('new.catalog') }, this.cards.map((card) => option(card.name, `${card.name} · ${bytes(card.total_bytes)}`))));
-    this.budget = h('input', { placeholder: 'auto', 'aria-describedby': 'budget-hint', oninput: () => this.askSoon(), spellcheck: false });
+    this.budget = h('input', { placeholder: 'auto', 'aria-describedby': 'budget-hint', oninput: () => this.limit(this.budget.value.trim()), spellcheck: false });
     this.sliders = SLIDERS.map((slider) => this.slider(slider));
     this.parts = h('input', { inputMode: 'numeric', placeholder: t('new.auto'), 'data-field': 'accumulation', onchange: () => this.cut(this.parts.value.trim()) });
     this.partsHint = h('span', { class: 'hint' });
     this.levers = LEVERS.map((name) => this.lever(name));
     this.text = h('textarea', { rows: 22, spellcheck: false, autocapitalize: 'off', 'aria-label': t('new.text'), oninput: () => this.askSoon() });
-    this.all = h('div', { class: 'form' });
-    this.search = h('input', { type: 'search', placeholder: t('new.search'), 'aria-label': t('new.search'), oninput: () => this.showAll() });
+    this.all = new AllSettings(this.keys, (key, value) => this.change(value === '' ? toml.unset(this.text.value, key) : toml.set(this.text.value, key, toml.typed(value))));
     this.verdict = h('div', { class: 'verdict', role: 'status' }, t('loading'));
     this.detail = h('div', { class: 'panel-part' });
     this.problem = h('div', { role: 'alert' });
@@ -65,11 +89,11 @@ class Form {
     this.copy = h('button', { type: 'button', onclick: () => this.copied() }, t('new.copy'));
     const settings = h('section', { class: 'panel' },
       h('div', { class: 'form' }, h('label', { class: 'field' }, t('new.recipe'), this.pick), h('label', { class: 'field' }, t('new.on'), this.device), h('label', { class: 'field' }, t('new.budget'), this.budget, h('span', { class: 'hint', id: 'budget-hint' }, t('new.budget.hint')))),
-      beginning(this.files, (proposal, name) => this.take(proposal, name)),
+      beginning({ ...this.files, presets: this.presets, families: [...new Set(this.keys.flatMap((key) => key.uses).flatMap((use) => use.families))] }, (recipe, name) => this.take(recipe, name)),
       this.sliders.map((slider) => slider.element),
       h('label', { class: 'field' }, t('field.accumulation'), this.parts, this.partsHint),
       h('details', {}, h('summary', {}, t('new.levers')), h('p', { class: 'hint' }, t('new.levers.hint')), h('div', { class: 'form' }, this.levers.map((lever) => lever.element))),
-      h('details', { ontoggle: () => this.showAll() }, h('summary', {}, t('new.all')), this.search, this.all),
+      this.all.element,
       h('details', {}, h('summary', {}, t('new.text')), h('p', { class: 'hint' }, t('new.text.hint')), this.text));
     const answer = h('section', { class: 'panel stick', tabindex: 0, 'aria-label': t('new.answer') }, this.verdict, this.problem, this.detail);
     const buttons = h('div', { class: 'row' }, this.copy, server.read_only ? h('span', { class: 'badge warn' }, t('read_only')) : this.start);
@@ -79,7 +103,7 @@ class Form {
   slider({ name, field, ...own }) {
     const { keys, minimum, maximum } = this.fields.find((each) => each.name === field);
     const slider = { name, keys, low: minimum, high: maximum, ...own };
-    return new Slider(slider, (value) => this.slid(this.keyOf(slider), value));
+    return new Slider({ ...slider, field }, (value) => this.slid(this.keyOf(slider), value));
   }
 
   // Where the batch was cut into parts, another one is, too.
@@ -101,14 +125,25 @@ class Form {
     else this.partsHint.textContent = t('new.fields', { low: 1, high: count(batch) });
   }
 
-  // A recipe that was proposed for the user's own data.
-  take(proposal, name) {
+  // The budget is a key of the recipe, like all else.
+  limit(written) {
+    this.change(written === '' ? toml.unset(this.text.value, BUDGET) : toml.set(this.text.value, BUDGET, toml.typed(written)));
+  }
+
+  showBudget() {
+    const written = toml.read(this.text.value, BUDGET);
+    if (document.activeElement !== this.budget) this.budget.value = written === undefined ? '' : unquoted(written);
+  }
+
+  // A recipe that was proposed.
+  take(recipe, name) {
     this.name = name;
     this.pick.value = '';
-    this.beginWith(proposal.recipe);
+    this.beginWith(recipe);
   }
 
   beginWith(text) {
+    this.beginnings += 1;
     this.base = null;
     this.isCut = false;
     this.preview(text);
@@ -136,6 +171,8 @@ class Form {
   // What the text itself says, until the planner has filled in the rest.
   preview(text) {
     this.settings = {};
+    this.text.value = text;
+    this.showBudget();
     for (const slider of this.sliders) {
       const key = slider.slider.keys.find((each) => Number.isFinite(Number(toml.read(text, each))));
       if (key) this.settings[key] = Number(toml.read(text, key));
@@ -149,12 +186,9 @@ class Form {
   // A hand that keeps moving is answered all the same: what it came to meanwhile is asked.
   askSoon() { this.timer ||= setTimeout(() => { this.timer = 0; this.ask(); }, PAUSE_MS); }
 
-  input(quick) {
-    const memory = this.budget.value.trim();
-    return { recipe: this.text.value, name: runName(this.name), device: this.device.value, quick, ...(memory ? { memory } : {}) };
-  }
+  input(quick) { return { recipe: this.text.value, name: runName(this.name), device: this.device.value, quick }; }
 
-  ask() { this.verdict.classList.add('busy'); this.question({ ...this.input(true), ahead: this.ahead() }); }
+  ask() { this.verdict.classList.add('busy'); this.question({ beginning: this.beginnings, input: { ...this.input(true), ahead: this.ahead() } }); }
 
   foresee() { post('/plan', { ...this.input(true), ahead: this.ahead() }).catch(() => null); }
 
@@ -168,24 +202,25 @@ class Form {
   }
 
   answered(plan, input) {
-    if (this.closed) return;
     this.plan = plan;
     this.settings = plan.settings;
-    this.base ??= { ...plan };
+    const isCurrent = input.recipe === this.text.value;
+    // What changes mean for learning is told against the recipe as it was chosen.
+    if (isCurrent) this.base ??= { ...plan };
     replace(this.problem);
     this.text.setAttribute('aria-invalid', 'false');
     this.start.disabled = !plan.fits || !this.runsHere() || Boolean(plan.unready);
     if (plan.unready && this.runsHere()) this.showFindings([plan.unready]);
     this.showVerdict(plan);
     // An answer to what was asked before must not move the sliders back under a hand.
-    if (input.recipe === this.text.value) this.showForm();
+    if (isCurrent) this.showForm();
     this.showDetail(plan, input);
     this.askLargest(input);
   }
 
   // How far the batch could go here: asked once for every recipe and device, not for every batch.
   askLargest(input) {
-    const about = JSON.stringify([toml.unset(input.recipe, 'train.effective_batch'), input.device, input.memory]);
+    const about = JSON.stringify([toml.unset(input.recipe, BATCH), input.device]);
     if (about === this.largestAbout) return;
     this.largestAbout = about;
     this.largestBatch = undefined;
@@ -195,7 +230,7 @@ class Form {
       if (!answer || about !== this.largestAbout || this.closed) return;
       this.largestBatch = answer;
       // Where not even the smallest fits, the slider still leads down.
-      this.sliders.find((slider) => slider.slider.name === 'batch').limit(answer.largest_batch ?? answer.tried_up_to);
+      this.room = { maximum: answer.largest_batch ?? answer.tried_up_to };
       this.showForm();
     }, 500);
   }
@@ -203,7 +238,6 @@ class Form {
   runsHere() { return ['auto', 'cpu'].includes(this.device.value) || this.device.value.startsWith('cuda'); }
 
   failed(error) {
-    if (this.closed) return;
     this.start.disabled = true;
     this.verdict.classList.remove('busy');
     this.verdict.className = 'verdict bad';
@@ -230,6 +264,8 @@ class Form {
     for (const slider of this.sliders) {
       const key = this.keyOf(slider.slider);
       const value = this.settings[key];
+      // How far the batch goes is known until it is asked anew.
+      slider.reach(reach(slider.usualScale, slider.slider.name === 'batch' ? this.room : this.plan.bounds[slider.slider.field]));
       slider.show(key in this.settings ? Number(value) : null, this.learning(slider.slider.name));
     }
     const { micro_batch: micro, accumulation } = this.plan;
@@ -238,8 +274,10 @@ class Form {
     this.partsHint.textContent = t('field.accumulation.hint', { micro: count(micro), parts: count(accumulation) });
     for (const lever of this.levers) {
       const written = toml.read(this.text.value, lever.key);
-      if (document.activeElement !== lever.input) lever.input.value = written === undefined ? (WORDS[lever.name] ? 'auto' : '') : written.replace(/^["']|["']$/g, '');
+      if (document.activeElement !== lever.input) lever.input.value = written === undefined ? (WORDS[lever.name] ? 'auto' : '') : unquoted(written);
     }
+    this.showBudget();
+    this.all.show(this.settings);
   }
 
   // What a change against the recipe means for learning.
@@ -273,7 +311,7 @@ class Form {
     ], plan.decisions);
     const picture = hull({ breakdown: plan.breakdown, reserve: plan.reserve_bytes, gaps: plan.arena_bytes - plan.live_peak_bytes, budget: plan.budget_bytes });
     this.extra ??= h('div', { class: 'panel-part' });
-    replace(this.detail, picture, plan.fits ? facts : '', this.ways(plan), plan.fits ? h('details', { open: this.open?.decisions, ontoggle: (e) => { (this.open ??= {}).decisions = e.target.open; } }, h('summary', {}, t('plan.decisions')), decisions) : '', this.lazy('largest', input), this.lazy('cards', input), this.lazy('map', input));
+    replace(this.detail, picture, plan.fits ? facts : '', this.ways(plan), plan.fits ? h('details', { open: this.open?.decisions, ontoggle: (e) => { (this.open ??= {}).decisions = e.target.open; } }, h('summary', {}, t('plan.decisions')), decisions) : '', ...['largest', 'sizes', 'cards', 'batches', 'map'].map((name) => this.lazy(name, input)));
   }
 
   // The ladder is asked for where nothing fits; each rung is one click.
@@ -305,7 +343,6 @@ class Form {
     for (const setting of rung.set) {
       const at = setting.indexOf('=');
       const [key, value] = [setting.slice(0, at), setting.slice(at + 1)];
-      if (key === 'memory.budget') this.budget.value = '';
       text = value === 'auto' ? toml.unset(text, key) : toml.set(text, key, toml.typed(value));
     }
     this.change(text);
@@ -317,7 +354,7 @@ class Form {
     const place = h('div', { class: 'panel-part' });
     const fill = async () => {
       replace(place, h('p', { class: 'hint' }, t('loading')));
-      try { const filled = await this[name](input); if (place.isConnected) replace(place, filled); } catch (error) { replace(place, h('p', { class: 'notice bad' }, error.message)); }
+      try { const filled = await this[name](input); if (place.isConnected) replace(place, filled); } catch (error) { replace(place, h('p', { class: 'notice bad' }, said(error.message))); }
     };
     const wasOpen = this.open?.[name];
     const box = h('details', { open: wasOpen, ontoggle: () => { const now = box.open; if (now !== Boolean(this.open?.[name])) { (this.open ??= {})[name] = now; if (now) fill(); } } }, h('summary', {}, t(`new.${name}`)), place);
@@ -329,35 +366,15 @@ class Form {
     return h('p', {}, largestWords(await post('/plan/largest', input)));
   }
 
-  async cards(input) {
-    const rows = await post('/cards', input);
-    return table(t('cards.caption'), [
-      { name: t('cards.card'), cell: (row) => row.card }, { name: t('cards.memory'), number: true, cell: (row) => bytes(row.total_bytes) },
-      { name: t('cards.verdict'), cell: (row) => h('span', { class: `badge ${row.fits ? 'good' : 'bad'}` }, row.fits ? t('ladder.fits') : t('ladder.not')) },
-      { name: t('runs.peak'), number: true, cell: (row) => bytes(row.planned_peak_bytes) }, { name: t('plan.batch'), number: true, cell: (row) => (row.micro_batch ? `${row.micro_batch} × ${row.accumulation}` : '–') },
-      { name: t('metric.samples_per_s'), number: true, cell: (row) => plain(row.samples_per_s, 0) },
-    ], rows);
-  }
+  cards(input) { return onCards(input); }
+  batches(input) { return largestOnCards(input); }
+  sizes(input) { return twoBatches(input, this.plan.effective_batch); }
 
   async map(input) { return arenaMap(await post('/plan/timeline', input)); }
 
-  showAll() {
-    if (!this.all.closest('details').open) return;
-    const family = this.settings['model.family'];
-    const task = this.settings['train.task'];
-    const words = this.search.value.toLowerCase();
-    const fits = (key) => key.uses.some((use) => (use.families.includes(family) || !family) && (use.tasks.includes(task) || !task));
-    const shown = this.keys.filter((key) => fits(key) && key.key !== 'dir' && `${key.key} ${key.about}`.toLowerCase().includes(words)).slice(0, 150);
-    replace(this.all, shown.map((key) => {
-      const value = this.settings[key.key];
-      const text = value === undefined ? '' : typeof value === 'object' ? toml.write(value) : String(value);
-      const input = h('input', { value: text, spellcheck: false, placeholder: key.unset || '', onchange: () => this.edit(key.key, toml.typed(input.value)) });
-      return h('label', { class: 'field' }, h('span', { class: 'mono' }, key.key), input, h('span', { class: 'hint' }, `${key.about} (${[...new Set(key.uses.map((use) => use.type))].join('; ')})`));
-    }));
-  }
-
   async copied() {
-    const command = trainingCommand({ text: this.text.value, name: this.name, device: this.device.value, memory: this.budget.value.trim() });
+    // A card of the catalog is planned for; nothing trains on it here.
+    const command = recipeCommand({ verb: this.runsHere() ? 'train' : 'plan', text: this.text.value, name: this.name, device: this.device.value });
     try { await navigator.clipboard.writeText(command); this.copy.textContent = t('new.copied'); announce(t('new.copied')); setTimeout(() => { this.copy.textContent = t('new.copy'); }, 1500); } catch { replace(this.problem, h('pre', { class: 'log' }, command)); }
   }
 
@@ -373,10 +390,19 @@ class Form {
   }
 }
 
-function largestWords({ largest_batch: batch, tried_up_to: tried }) {
+function largestWords({ largest_batch: batch, at_once: whole, tried_up_to: tried }) {
   if (batch === null) return t('largest.none');
-  return batch === tried ? t('largest.all', { batch }) : t('largest.some', { batch });
+  const room = batch === tried ? t('largest.all', { batch }) : t('largest.some', { batch });
+  if (whole === batch) return `${room} ${t('largest.whole')}`;
+  return `${t('largest.recommended', { from: whole, to: batch })} ${room}`;
 }
+
+// A scale as it usually is, within what the model allows.
+function reach({ low, high }, bounds = {}) {
+  return { stops: bounds.values, high: Math.min(high, bounds.maximum ?? high), low };
+}
+
+const unquoted = (written) => written.replace(/^["']|["']$/g, '');
 
 // A file's name may be longer than a run's, whose number follows it.
 function runName(name) {

@@ -281,7 +281,7 @@ const MOST_ANSWERS = 200;
 function predicted({ predictions, cut, note }) {
   const shown = predictions.slice(0, MOST_ANSWERS).map((row) => JSON.stringify(row)).join('\n');
   const more = cut || predictions.length > MOST_ANSWERS ? h('p', { class: 'hint' }, t('run.cut')) : '';
-  return h('div', { class: 'panel-part' }, note ? h('p', { class: 'notice warn' }, note) : '', h('pre', { class: 'log' }, shown), more);
+  return h('div', { class: 'panel-part' }, note ? h('p', { class: 'notice warn' }, said(note)) : '', h('pre', { class: 'log' }, shown), more);
 }
 
 // What lies in the data folder and can be asked about.

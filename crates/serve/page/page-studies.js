@@ -3,7 +3,7 @@ import { watched } from '/api.js';
 import { BEST, PALE, chart, joined, lineColor, roomy } from '/charts.js';
 import { complaint, h, renew, replace, table } from '/dom.js';
 import { count, percent, plain, seconds } from '/format.js';
-import { has, t } from '/words.js';
+import { has, said, t } from '/words.js';
 
 const EVERY_MS = 3000;
 const MOST_CURVES = 60;
@@ -183,7 +183,7 @@ class StudyPage {
   showTrials(study) {
     const names = [...new Set(study.trials.flatMap((trial) => Object.keys(trial.params)))];
     const isBest = (trial) => study.best.includes(trial.number);
-    const words = (trial) => ['pruned_because', 'failure', 'refused', 'diverged', 'adapted'].map((key) => trial.user_attrs?.[key]).filter((text) => typeof text === 'string').map((text) => text.split('\n')[0]).join('; ');
+    const words = (trial) => ['pruned_because', 'failure', 'refused', 'diverged', 'adapted'].map((key) => trial.user_attrs?.[key]).filter((text) => typeof text === 'string').map((text) => said(text.split('\n')[0])).join('; ');
     const shown = (of) => (typeof of === 'number' ? plain(of) : of === undefined ? '–' : String(of));
     renew(this.rows, table(t('studies.trials'), [
       { name: '#', number: true, cell: (trial) => String(trial.number) },

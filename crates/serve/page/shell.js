@@ -16,9 +16,8 @@ function delimiter(text) {
 // The text as a file; a name with a dash in front is no option.
 const written = (text, file) => { const end = delimiter(text); return `cat > ${quoted(file)} <<'${end}'\n${text}\n${end}\n`; };
 
-// The recipe as a file and the training of it, ready to paste.
-export function trainingCommand({ text, name, device, memory }) {
+// The recipe as a file and what to do with it, `train` or `plan`, ready to paste.
+export function recipeCommand({ verb, text, name, device }) {
   const file = `${name.startsWith('-') ? './' : ''}${name}.toml`;
-  const flags = ['--device', device, ...(memory ? ['--memory', memory] : [])];
-  return `${written(text.trimEnd(), file)}plimsoll train ${[file, ...flags].map(quoted).join(' ')}\n`;
+  return `${written(text.trimEnd(), file)}plimsoll ${verb} ${[file, '--device', device].map(quoted).join(' ')}\n`;
 }

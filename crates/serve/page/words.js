@@ -1,5 +1,5 @@
 // Every text of the page, from one catalog per language.
-import { Sayings } from '/sayings.js';
+import { Sayings, filled } from '/sayings.js';
 
 const LANGUAGES = ['en', 'ru'];
 let words = {};
@@ -14,8 +14,13 @@ function preferred() {
 
 const fetched = async (name) => (await fetch(`/${name}.json`)).json();
 
+// In English a sentence is quoted, unless the page has a better one; for another language there is a text for each.
+const sentencesIn = (name) => (name === 'en' ? {} : fetched(`sentences-${name}`));
+
 export async function loadWords(name = preferred()) {
-  [words, sayings] = await Promise.all([fetched(name), sayings ?? fetched('said').then((patterns) => new Sayings(patterns))]);
+  const [own, patterns, sentences] = await Promise.all([fetched(name), fetched('said'), sentencesIn(name)]);
+  words = { ...sentences, ...own };
+  sayings = new Sayings({ ...patterns, ...Object.fromEntries(Object.keys(sentences).map((sentence) => [sentence, sentence])) });
   language = name;
   document.documentElement.lang = name;
 }
@@ -26,12 +31,11 @@ export function chooseLanguage(name) {
 }
 
 export function t(key, values = {}) {
-  const text = words[key] ?? key;
-  return text.replace(/\{(\w+)\}/g, (_, name) => values[name] ?? '');
+  return filled(words[key] ?? key, values, language);
 }
 
 export const has = (key) => key in words;
 
-// What the planner says, and which of its sentences it is.
+// What the planner or the server says, and which of their sentences it is.
 export const said = (text) => (typeof text === 'string' ? sayings.translated(text, t) : text);
 export const saying = (text) => sayings.recognized(text)?.key;

@@ -30,7 +30,9 @@ const FILES: [(&str, &[u8]); FILE_COUNT] = files![
     "toml.js",
     "beginning.js",
     "sayings.js",
+    "settings.js",
     "slider.js",
+    "tables.js",
     "page-runs.js",
     "page-new.js",
     "page-run.js",
@@ -43,12 +45,13 @@ const FILES: [(&str, &[u8]); FILE_COUNT] = files![
     "en.json",
     "ru.json",
     "said.json",
+    "sentences-ru.json",
     "icon.svg",
     "uplot/uPlot.js",
     "uplot/uPlot.css",
     "uplot/LICENSE",
 ];
-const FILE_COUNT: usize = 31;
+const FILE_COUNT: usize = 34;
 
 struct Asset {
     name: &'static str,
@@ -131,8 +134,10 @@ mod tests {
         assert_eq!(there, FILES.iter().map(|(name, _)| name.to_string()).collect());
     }
 
+    /// Behind a name may stand the words that go with its number: `{count|run|runs}`.
     fn blanks(text: &str) -> BTreeSet<&str> {
-        text.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name).collect()
+        let inside = text.split('{').skip(1).filter_map(|rest| rest.split_once('}'));
+        inside.map(|(inside, _)| inside.split('|').next().unwrap_or(inside)).collect()
     }
 
     fn words(name: &str) -> BTreeMap<String, String> {
@@ -160,6 +165,75 @@ mod tests {
         let said = english.keys().filter(|key| key.starts_with("said."));
         assert!(said.eq(patterns.keys()), "a text without a sentence");
     }
+
+    #[test]
+    fn every_key_of_a_recipe_is_described_in_russian() {
+        let texts = words("sentences-ru.json");
+        let keys = plimsoll::reference::keys().unwrap();
+        let told = keys.iter().flat_map(|key| [Some(key.about), key.unset]).flatten();
+        // A value stands for itself.
+        let is_words = |text: &&str| text.contains(|c: char| c.is_ascii_lowercase()) && !text.starts_with('"');
+        let missing: BTreeSet<&str> = told.filter(is_words).filter(|text| !texts.contains_key(*text)).collect();
+        assert!(missing.is_empty(), "no Russian text for {missing:#?}");
+    }
+
+    #[test]
+    fn russian_sentences_have_the_blanks_of_the_english_ones() {
+        for (sentence, text) in words("sentences-ru.json") {
+            assert!(blanks(&text).is_subset(&blanks(&sentence)), "{sentence}: a blank that nothing fills");
+            let is_russian = text.contains(|c: char| ('а'..='я').contains(&c.to_lowercase().next().unwrap_or(c)));
+            assert!(is_russian || sentence.starts_with('{'), "{sentence}: {text}");
+        }
+    }
+
+    /// What stands between quotes in a source's own part, blanks as they are, beside attributes and comments.
+    fn literals(source: &str) -> Vec<String> {
+        let own = source.split("#[cfg(test)]").next().unwrap_or(source);
+        let lines =
+            own.lines().map(str::trim).filter(|line| !line.starts_with("//") && !line.contains("description = "));
+        let text = lines.collect::<Vec<_>>().join("\n").replace("\\\n", "").replace("\\\"", "\u{1}");
+        text.split('"').skip(1).step_by(2).map(|literal| literal.replace('\u{1}', "\"")).collect()
+    }
+
+    /// Blanks without their names.
+    fn bare(sentence: &str) -> String {
+        let mut pieces = sentence.split('{').map(|piece| piece.split_once('}').map_or(piece, |(_, rest)| rest));
+        let first = pieces.next().unwrap_or_default().to_string();
+        pieces.fold(first, |bare, piece| bare + "{}" + piece)
+    }
+
+    #[test]
+    fn what_the_server_says_of_runs_and_files_has_a_russian_text() {
+        let texts = words("sentences-ru.json").into_keys().chain(words("said.json").into_values());
+        let known: BTreeSet<String> = texts.map(|sentence| bare(&sentence)).collect();
+        let mut strange = BTreeSet::new();
+        for source in [
+            include_str!("api/reason.rs"),
+            include_str!("api/runs.rs"),
+            include_str!("api/files.rs"),
+            include_str!("api/tools.rs"),
+            include_str!("jobs/queue.rs"),
+            include_str!("planning/answers.rs"),
+            include_str!("planning/paths.rs"),
+            include_str!("planning/readiness.rs"),
+        ] {
+            let sentences = literals(source).into_iter().filter(|literal| literal.split(' ').count() > 3);
+            let said = sentences.map(|sentence| bare(sentence.trim_start_matches("error: ").trim_end_matches("\\n")));
+            strange.extend(said.filter(|sentence| !known.contains(sentence)));
+        }
+        let expected = BTreeSet::from(UNSEEN.map(String::from));
+        assert_eq!(strange, expected, "a page may show these, and there is no Russian text for them");
+    }
+
+    /// What no page shows, for it asks for nothing that is answered so; `said.json` has the bounds of numbers as patterns.
+    const UNSEEN: [&str; 6] = [
+        "a number from 0 to 100",
+        "an integer from 1 to 4096",
+        "an integer from 1 to 64",
+        "from: 0 to {}",
+        "points: {} to {}",
+        "run: name 1 to {} runs to compare",
+    ];
 
     #[test]
     fn every_text_that_a_page_asks_for_is_in_the_catalog() {

@@ -2,12 +2,14 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import test from 'node:test';
-import { Sayings } from '../../../crates/serve/page/sayings.js';
+import { Sayings, filled } from '../../../crates/serve/page/sayings.js';
 
 const page = (name) => JSON.parse(readFileSync(new URL(`../../../crates/serve/page/${name}.json`, import.meta.url)));
+const sentences = page('sentences-ru');
 const sayings = new Sayings(page('said'));
-const say = (words) => (key, values) => words[key].replace(/\{(\w+)\}/g, (_, name) => values[name]);
-const russian = (text) => sayings.translated(text, say(page('ru')));
+const everything = new Sayings({ ...page('said'), ...Object.fromEntries(Object.keys(sentences).map((sentence) => [sentence, sentence])) });
+const say = (words, language) => (key, values) => filled(words[key], values, language);
+const russian = (text) => everything.translated(text, say({ ...sentences, ...page('ru') }, 'ru'));
 
 test('a sentence with values, with sentences inside of it, and several in a row', () => {
   assert.equal(russian('the scores are never stored'), 'матрица оценок не хранится');
@@ -32,7 +34,7 @@ test('what is no sentence of the planner stays as it is', () => {
 });
 
 test('in English the planner is quoted, or what to type is replaced by where to look', () => {
-  const english = say(page('en'));
+  const english = say(page('en'), 'en');
   assert.equal(sayings.translated('everything saved fits', english), 'everything saved fits');
   for (const sentence of Object.values(page('en')).filter((text) => /--[a-z]|`plimsoll /.test(text))) assert.match(sentence, /`plimsoll (serve|tune|study NAME --storage)\b/, sentence);
 });

@@ -5,7 +5,7 @@ import { chmodSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSyn
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'node:test';
-import { quoted, trainingCommand } from '../../../crates/serve/page/shell.js';
+import { quoted, recipeCommand } from '../../../crates/serve/page/shell.js';
 
 const HOSTILE = ['$(touch hacked)', '`touch hacked`', '; touch hacked', "'; touch hacked; '", '" ; touch hacked #', '90%; touch hacked', '| touch hacked', '&& touch hacked', '>hacked', '*', '~', '!!', '\\', 'a b', 'a\nb', '--flag', '#', 'é', '[a]', '{a,b}', '%', ''];
 
@@ -25,16 +25,17 @@ test('every word comes through a shell as it is', () => {
   assert.deepEqual(files, {});
 });
 
-test('no name, budget, device or text runs anything', () => {
+test('no name, device or text runs anything', () => {
   const text = HOSTILE.map((value) => `x = '''${value}'''`).join('\nRECIPE\n');
   for (const word of HOSTILE.filter((each) => each !== '')) {
-    const { words, files } = ran(trainingCommand({ text, name: word, device: word, memory: word }));
+    const { words, files } = ran(recipeCommand({ verb: 'train', text, name: word, device: word }));
     const file = `${word.startsWith('-') ? './' : ''}${word}.toml`;
-    assert.deepEqual(words, ['train', file, '--device', word, '--memory', word]);
+    assert.deepEqual(words, ['train', file, '--device', word]);
     assert.deepEqual(files, { [`${word}.toml`]: `${text}\n` });
   }
 });
 
 test('what needs no quotes has none', () => {
-  assert.equal(trainingCommand({ text: 'a = 1\n\n', name: 'quickstart', device: 'cuda:0', memory: '90%' }), "cat > quickstart.toml <<'RECIPE'\na = 1\nRECIPE\nplimsoll train quickstart.toml --device cuda:0 --memory 90%\n");
+  assert.equal(recipeCommand({ verb: 'train', text: 'a = 1\n\n', name: 'quickstart', device: 'cuda:0' }), "cat > quickstart.toml <<'RECIPE'\na = 1\nRECIPE\nplimsoll train quickstart.toml --device cuda:0\n");
+  assert.match(recipeCommand({ verb: 'plan', text: 'a = 1', name: 'quickstart', device: 'rtx-4090' }), /\nplimsoll plan quickstart\.toml --device rtx-4090\n$/);
 });

@@ -141,7 +141,7 @@ await test('data that is not here keeps a training from starting, and a file of 
   await page.getByText('It fits, but cannot start yet').waitFor();
   assert.ok(await page.getByRole('button', { name: 'Start training' }).isDisabled());
   assert.match(await page.locator('.notice.bad').textContent(), /data\.train[\s\S]*none\.csv: there is no such file/);
-  await page.getByText('Begin with your data').click();
+  await page.getByText('Begin with your data or a known model').click();
   await page.locator('.begin select').first().selectOption('own/rates.csv');
   await page.getByRole('button', { name: 'Propose a recipe' }).click();
   await page.getByText(/^Proposed for hybrid-cnn-lstm/).waitFor();
@@ -172,6 +172,151 @@ await test('the batch is cut into as many parts as are wished, and stays cut', a
   await parts.fill('');
   await parts.press('Enter');
   await page.waitForFunction(() => !document.querySelector('textarea').value.includes('micro_batch'));
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+});
+
+await test('form and text are one recipe: a budget, a decimal comma, a setting that is cleared, a card', async () => {
+  const page = await open(desk, {}, '#/new?recipe=quickstart');
+  await page.getByText('Ready to train with batch 64').waitFor();
+  await page.getByText('Recipe as text').click();
+  const text = page.locator('textarea').first();
+  const isIn = (part) => page.waitForFunction((wanted) => document.querySelector('textarea').value.includes(wanted), part);
+  const isGone = (part) => page.waitForFunction((unwanted) => !document.querySelector('textarea').value.includes(unwanted), part);
+  await text.fill(`${await text.inputValue()}\n[memory]\nbudget = "4GiB"\n`);
+  await page.waitForFunction(() => document.querySelector('[placeholder=auto]').value === '4GiB');
+  await page.getByText(/ of 4 GiB\./).waitFor();
+  await page.getByPlaceholder('auto', { exact: true }).fill('');
+  await isGone('4GiB');
+  const rate = page.locator('[data-field=rate]');
+  const type = async (field, value) => { await field.fill(value); await field.press('Enter'); };
+  await type(rate, '0,002');
+  await isIn('lr = 0.002');
+  for (const wrong of ['much', '']) {
+    await type(rate, wrong);
+    assert.deepEqual([await rate.inputValue(), await rate.getAttribute('aria-invalid')], ['0.002', 'true'], wrong);
+  }
+  await page.getByText('All settings').click();
+  const setting = (key) => page.locator('label.field', { has: page.getByText(key, { exact: true }) }).locator('input');
+  await page.getByLabel('Find a setting').fill('train.');
+  await type(setting('train.seed'), '7');
+  await isIn('seed = 7');
+  await type(setting('train.seed'), '');
+  await isGone('seed = 7');
+  await type(page.locator('[data-field=batch]'), '96');
+  await page.getByText('Ready to train with batch 96').waitFor();
+  assert.equal(await setting('train.effective_batch').inputValue(), '96');
+  await page.getByLabel('Find a setting').fill('');
+  await setting('model.window').waitFor();
+  await page.locator('#recipe-pick').selectOption('encoder-small');
+  await setting('model.hidden_size').waitFor();
+  assert.equal(await setting('model.window').count(), 0);
+  await page.getByRole('combobox', { name: /^Device/ }).selectOption('rtx-4090');
+  await page.getByText('It would fit on rtx-4090').waitFor();
+  await page.getByRole('button', { name: 'Copy as command' }).click();
+  assert.match(await page.evaluate(() => navigator.clipboard.readText()), /plimsoll plan encoder-small\.toml --device rtx-4090/);
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+});
+
+await test('another language leaves a new training as it is', async () => {
+  const page = await open(desk, {}, '#/new?recipe=quickstart');
+  await page.getByText('Ready to train with batch 64').waitFor();
+  const batch = page.locator('[data-field=batch]');
+  await batch.fill('96');
+  await batch.press('Enter');
+  await page.getByText('Ready to train with batch 96').waitFor();
+  const device = page.getByRole('combobox', { name: /^Device/ });
+  await device.selectOption('rtx-4090');
+  await page.getByText('It would fit on rtx-4090').waitFor();
+  await page.getByRole('button', { name: 'Русский' }).click();
+  await page.getByText(said('ru', 'new.would', { device: 'rtx-4090' })).waitFor();
+  assert.equal(await batch.inputValue(), '96');
+  assert.match(await page.locator('.slider .hint').first().textContent(), /[а-яё]/);
+  // Elsewhere and back is a new beginning.
+  await page.goto(`${desk.home}#/new?recipe=encoder-small`);
+  await page.waitForFunction(() => document.querySelector('#recipe-pick')?.value === 'encoder-small' && document.querySelector('[data-field=batch]').value !== '96');
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+});
+
+await test('an answer about the recipe before is nobody\'s', async () => {
+  const page = await open(desk);
+  const held = [];
+  await page.route('**/api/v1/plan', (route) => { if (held.length === 0) held.push(route); else route.continue(); });
+  await page.goto(`${desk.home}#/new?recipe=mu-sota-small`);
+  while (held.length === 0) await page.waitForTimeout(50);
+  await page.locator('#recipe-pick').selectOption('quickstart');
+  await held[0].continue();
+  await page.getByText('Ready to train with batch 64').waitFor();
+  assert.doesNotMatch(await page.locator('.slider .hint').first().textContent(), /updates per epoch/);
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+});
+
+await test('sliders reach as far as the model goes, and the batch as far as is recommended', async () => {
+  const page = await open(desk, {}, '#/new?recipe=quickstart');
+  await page.getByText(/^Ready to train/).waitFor();
+  const { settings } = await desk.api('/plan', { recipe: (await desk.api('/recipes')).find((each) => each.name === 'quickstart').text, device: 'cpu', quick: true });
+  const heads = page.locator('[data-slider=heads]');
+  await heads.focus();
+  for (const key of ['Home', ...Array(5).fill('ArrowRight'), 'End']) {
+    await heads.press(key);
+    const value = Number(await page.locator('[data-field=heads]').inputValue());
+    assert.equal((2 * settings['model.hidden']) % value, 0, `${value} heads`);
+  }
+  await page.getByText(/Up to \d+ fits|Every batch up to 512 fits/).first().waitFor();
+  await page.goto(`${desk.home}#/new?recipe=clip&device=h100-80gb`);
+  await page.locator('.verdict strong', { hasText: 'h100-80gb' }).waitFor();
+  const length = page.locator('[data-slider=length]');
+  await length.focus();
+  await length.press('End');
+  assert.equal(await page.locator('[data-field=length]').inputValue(), '77');
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+});
+
+await test('a recipe for a known model; of two questions the last one counts, by its own name', async () => {
+  const page = await open(desk, {}, '#/new?recipe=quickstart');
+  await page.getByText(/^Ready to train/).waitFor();
+  await page.getByText('Begin with your data or a known model').click();
+  const [family, preset] = ['Architecture', 'Known model'].map((name) => page.getByRole('combobox', { name: new RegExp(`^${name}`) }));
+  const propose = page.getByRole('button', { name: 'Propose a recipe' });
+  await family.selectOption('bert');
+  assert.ok((await preset.locator('option').allTextContents()).every((name) => !name.startsWith('t5')));
+  let late = null;
+  await page.route('**/plan/proposal', async (route) => { if (late) { await route.continue(); return; } late = route; });
+  await propose.click();
+  while (!late) await page.waitForTimeout(50);
+  await preset.selectOption('bert_uncased_L-2_H-128_A-2');
+  await propose.click();
+  await page.waitForFunction(() => document.querySelector('textarea').value.includes('preset = "bert_uncased_L-2_H-128_A-2"'));
+  await late.fulfill({ json: { recipe: 'late = 1', family: 't5', task: 'seq2seq' } });
+  await page.waitForTimeout(300);
+  await page.getByText('Proposed for bert, task classify.').waitFor();
+  await page.getByRole('button', { name: 'Copy as command' }).click();
+  assert.match(await page.evaluate(() => navigator.clipboard.readText()), /bert_uncased_L-2_H-128_A-2\.toml/);
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+});
+
+await test('settings and the doctor speak Russian', async () => {
+  const page = await open(desk, { locale: 'ru-RU' }, '#/new?recipe=quickstart');
+  const isRussian = (text) => /[а-яё]/i.test(text);
+  await page.locator('.verdict.good').waitFor();
+  await page.getByText(said('ru', 'new.all')).click();
+  const about = await page.locator('details[open] label .hint').allTextContents();
+  assert.ok(about.length > 50);
+  assert.deepEqual(about.filter((text) => !isRussian(text)), []);
+  await page.goto(`${desk.home}#/doctor`);
+  await page.getByLabel(said('ru', 'doctor.text')).fill('step 3, during validation\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.69 GiB. GPU 0 has a total capacity of 12.00 GiB of which 0 bytes is free.');
+  await page.getByLabel(said('ru', 'doctor.recipe')).selectOption('encoder-small');
+  await page.getByRole('button', { name: said('ru', 'doctor.ask') }).click();
+  await page.getByText(said('ru', 'doctor.error')).waitFor();
+  await page.locator('summary', { hasText: said('ru', 'doctor.remedies') }).click();
+  const told = [...await page.locator('.panel li, .panel strong').allTextContents(), ...await page.locator('details[open] tbody td:last-child').allTextContents()];
+  assert.ok(told.length > 15, `${told.length} sentences`);
+  assert.deepEqual(told.filter((text) => !isRussian(text)), []);
   assert.deepEqual(page.problems, []);
   await page.context().close();
 });

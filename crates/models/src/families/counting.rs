@@ -10,11 +10,15 @@ pub(super) fn sum_of_products(terms: &[&[usize]]) -> Option<u64> {
     })
 }
 
+/// The numbers of heads that divide a width.
+pub(super) fn dividing(width: usize) -> impl Iterator<Item = usize> {
+    (1..=width.min(1024)).filter(move |heads| width.is_multiple_of(*heads))
+}
+
 /// Reports heads that do not divide a width.
 pub(super) fn check_divides(section: &Section<'_>, key: &str, heads: usize, width: usize, width_name: &str) {
     if !width.is_multiple_of(heads) {
-        let options = (1..=width.min(1024)).filter(|h| width.is_multiple_of(*h));
-        let nearest = options.min_by_key(|h| h.abs_diff(heads)).unwrap_or(1);
+        let nearest = dividing(width).min_by_key(|h| h.abs_diff(heads)).unwrap_or(1);
         section.refuse(
             key,
             format!("{heads} heads do not divide the width {width} ({width_name})"),

@@ -77,6 +77,12 @@ pub trait Sizes {
     /// How many blocks or heads `memory.block_group` can divide.
     fn groups(&self) -> usize;
 
+    /// How many heads its attention can have at its width, in rising order; `None` where any number will do, or where
+    /// there is more than one width.
+    fn possible_heads(&self) -> Option<Vec<usize>> {
+        None
+    }
+
     /// Over what batch norm takes its statistics; `None` without any. Over the effective batch, it cannot be split.
     fn batch_norm(&self) -> Option<BatchNormMode> {
         None

@@ -55,6 +55,7 @@ fn add_plan_schema(document: &mut Value) {
     document["paths"]["/plan"]["post"]["responses"]["200"]["content"]["application/json"]["schema"] = json!({
         "allOf": [{"$ref": "#/components/schemas/PlanReport"}],
         "properties": {
+            "bounds": {"type": "object", "description": "By the form's field: `maximum` or `values`, where this model takes less than the field does"},
             "name": {"type": "string"},
             "steps": {"type": ["integer", "null"], "description": "Updates of the whole run, where known"},
             "epoch_seconds": number,

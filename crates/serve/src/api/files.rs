@@ -20,6 +20,7 @@ pub(super) async fn list(State(state): State<Shared>) -> Result<Json<DataFiles>,
 }
 
 /// What to propose a recipe for: data, a checkpoint, or both.
+/// A family by itself is one too: its data is made by code.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Beginning {
@@ -50,7 +51,7 @@ struct Written {
     task: String,
 }
 
-/// A recipe for data or a checkpoint
+/// A recipe for data, a checkpoint or a family
 ///
 /// As `plimsoll init`: it looks at what is there and proposes family, columns and sizes. Nothing is kept.
 #[utoipa::path(post, path = "/plan/proposal", tag = "recipes", request_body = Beginning,
@@ -78,8 +79,9 @@ impl Beginning {
             let real = allowed.check_path(name, path.as_ref())?;
             arguments.push(format!("--{name}={}", real.display()));
         }
-        if arguments.len() == 3 {
-            return Err(Problem::bad("data", "data: name data or a checkpoint").hint("GET /files lists what there is"));
+        if arguments.len() == 3 && self.family.is_none() {
+            return Err(Problem::bad("data", "data: name data, a checkpoint or a family")
+                .hint("GET /files lists what there is, GET /presets the families"));
         }
         if let Some(family) = &self.family {
             if !family.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {

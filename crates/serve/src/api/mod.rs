@@ -65,6 +65,7 @@ fn api() -> OpenApiRouter<Shared> {
         .routes(routes!(plans::timeline))
         .routes(routes!(plans::largest))
         .routes(routes!(plans::cards))
+        .routes(routes!(plans::largest_on_cards))
         .routes(routes!(plans::list_fields))
         .routes(routes!(recipes::list))
         .routes(routes!(files::list))

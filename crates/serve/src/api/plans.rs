@@ -1,6 +1,6 @@
 //! Questions to the planner.
 
-use crate::planning::{Field, Kind, Question, fields};
+use crate::planning::{Field, Kind, Largest, LargestOnCard, Question, fields};
 use crate::problem::{Problem, Sent};
 use crate::state::Shared;
 use axum::Json;
@@ -40,9 +40,11 @@ pub(super) async fn timeline(State(state): State<Shared>, Sent(question): Sent<Q
     ask(state, Kind::Timeline, question).await
 }
 
-/// The largest effective batch that fits
+/// The largest batches that fit
+///
+/// Accumulated, and computed at once: between the two is what a training on this device is best given.
 #[utoipa::path(post, path = "/plan/largest", tag = "plan", request_body = Question,
-    responses((status = 200, description = "The batch, or null where not even one sample fits", body = Object, content_type = "application/json")))]
+    responses((status = 200, description = "The batches, or null where not even one sample fits", body = Largest, content_type = "application/json")))]
 pub(super) async fn largest(State(state): State<Shared>, Sent(question): Sent<Question>) -> Result<Response, Problem> {
     ask(state, Kind::Largest, question).await
 }
@@ -52,6 +54,18 @@ pub(super) async fn largest(State(state): State<Shared>, Sent(question): Sent<Qu
     responses((status = 200, description = "One row per card, by memory", body = Vec<Object>, content_type = "application/json")))]
 pub(super) async fn cards(State(state): State<Shared>, Sent(question): Sent<Question>) -> Result<Response, Problem> {
     ask(state, Kind::Cards, question).await
+}
+
+/// The largest batch of every card of the catalog
+///
+/// Computed at once, with nothing recomputed and at all, whatever the recipe's own batch is. This takes many plans.
+#[utoipa::path(post, path = "/cards/largest", tag = "plan", request_body = Question,
+    responses((status = 200, description = "One row per card, by memory", body = Vec<LargestOnCard>, content_type = "application/json")))]
+pub(super) async fn largest_on_cards(
+    State(state): State<Shared>,
+    Sent(question): Sent<Question>,
+) -> Result<Response, Problem> {
+    ask(state, Kind::LargestOnCards, question).await
 }
 
 /// The fields of the form

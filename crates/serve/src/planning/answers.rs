@@ -2,11 +2,13 @@
 
 use super::ahead::{self, Hint};
 use super::cache::{Answer, Cache, Cell, Found, Key};
+use super::fields::{Bounds, bounds};
 use super::turns::Turns;
 use super::{Allowed, Checked, Devices, missing_file, unusable_data};
 use crate::problem::{Finding, Problem};
 use axum::body::Bytes;
-use plimsoll::{Device, Outlooks, PlanFailure, PlanReport, Timeline};
+use plimsoll::plans::LargestRow;
+use plimsoll::{Device, LargestBatch, Outline, Outlooks, PlanFailure, PlanReport, Timeline};
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -17,6 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::thread;
 use tokio::task::JoinHandle;
+use utoipa::ToSchema;
 
 /// Questions that wait for a thread; beyond, clients are asked to come back.
 const MOST_WAITING: usize = 256;
@@ -32,6 +35,7 @@ pub(crate) enum Kind {
     Timeline,
     Cards,
     Largest,
+    LargestOnCards,
 }
 
 impl Kind {
@@ -40,6 +44,7 @@ impl Kind {
         match self {
             Kind::Plan | Kind::Timeline => 1,
             Kind::Cards | Kind::Largest => 10,
+            Kind::LargestOnCards => 100,
         }
     }
 }
@@ -71,6 +76,72 @@ struct Plan<'a> {
     unready: Option<Finding>,
     /// Every setting of the recipe, defaults filled in, by its dotted key.
     settings: BTreeMap<&'a str, &'a Value>,
+    /// How far fields of the form can go with this model.
+    bounds: BTreeMap<&'static str, Bounds>,
+}
+
+/// How large batches of the recipe can be.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Largest {
+    /// The largest effective batch that fits; null where not even one sample does.
+    largest_batch: Option<usize>,
+    /// The largest that is computed at once: beyond it, batches are accumulated. Null where not even one sample is.
+    at_once: Option<usize>,
+    /// No larger batch was tried.
+    tried_up_to: usize,
+}
+
+impl Largest {
+    fn of(found: Option<LargestBatch>) -> Largest {
+        Largest {
+            largest_batch: found.map(|found| found.accumulated),
+            at_once: found.and_then(|found| found.at_once),
+            tried_up_to: LARGEST_BATCH,
+        }
+    }
+}
+
+/// What one card of the catalog computes at once.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct LargestOnCard<'a> {
+    card: &'a str,
+    /// What may be taken of it.
+    budget_bytes: u64,
+    precision: String,
+    /// The largest batch with nothing recomputed; null where not even one sample fits so.
+    full_speed: Option<AtOnce>,
+    /// The largest batch there is, however slow; null where not even one sample fits.
+    most: Option<AtOnce>,
+}
+
+/// A batch that is computed at once.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AtOnce {
+    batch: usize,
+    planned_peak_bytes: u64,
+    samples_per_s: f64,
+}
+
+impl LargestOnCard<'_> {
+    fn of(row: &LargestRow) -> LargestOnCard<'_> {
+        LargestOnCard {
+            card: &row.card,
+            budget_bytes: row.budget_bytes,
+            precision: row.precision.to_string(),
+            full_speed: row.plain.as_ref().map(AtOnce::of),
+            most: row.largest.as_ref().map(AtOnce::of),
+        }
+    }
+}
+
+impl AtOnce {
+    fn of(plan: &Outline) -> AtOnce {
+        AtOnce {
+            batch: plan.micro_batch,
+            planned_peak_bytes: plan.planned_peak_bytes,
+            samples_per_s: 1e3 * plan.micro_batch as f64 / plan.predicted_step_ms.max(1e-9),
+        }
+    }
 }
 
 impl Planner {
@@ -236,7 +307,11 @@ fn found(outlooks: &Outlooks, kind: Kind, question: &Checked, device: &Device) -
         Kind::Cards => json(&plimsoll::on_every_card(recipe).map_err(refused)?).map(Found::Json),
         Kind::Largest => {
             let largest = plimsoll::largest_batch(draft, device, LARGEST_BATCH).map_err(refused)?;
-            json(&serde_json::json!({"largest_batch": largest, "tried_up_to": LARGEST_BATCH})).map(Found::Json)
+            json(&Largest::of(largest)).map(Found::Json)
+        }
+        Kind::LargestOnCards => {
+            let rows = plimsoll::largest_on_every_card(draft).map_err(refused)?;
+            json(&rows.iter().map(LargestOnCard::of).collect::<Vec<_>>()).map(Found::Json)
         }
     }
 }
@@ -260,6 +335,7 @@ fn told(found: Found, question: &Checked, allowed: &Allowed) -> Result<Bytes, Pr
         name: &question.recipe.name,
         unready,
         settings: shown.map(|(key, value)| (key.as_str(), value)).collect(),
+        bounds: bounds(&question.recipe),
         report: &report,
     })
 }

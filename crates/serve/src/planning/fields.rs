@@ -2,7 +2,7 @@
 //! client sends under these names is held against the bounds here, so page and API cannot disagree.
 
 use crate::problem::Problem;
-use plimsoll::Recipe;
+use plimsoll::{Reach, Recipe};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -97,6 +97,24 @@ pub(crate) fn fields() -> Vec<Field> {
         description,
     };
     ROWS.iter().map(field).collect()
+}
+
+/// How far a field can go with one model, where that is less than it takes at all.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Bounds {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    maximum: Option<usize>,
+    /// The only values there are, in rising order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    values: Option<Vec<usize>>,
+}
+
+/// The fields that the recipe's model bounds: heads divide its width, and texts are no longer than it reads.
+pub(super) fn bounds(recipe: &Recipe) -> BTreeMap<&'static str, Bounds> {
+    let Reach { heads, longest } = Reach::of(recipe);
+    let heads = heads.map(|heads| ("attention_heads", Bounds { maximum: heads.last().copied(), values: Some(heads) }));
+    let length = longest.map(|tokens| ("sequence_length", Bounds { maximum: Some(tokens), values: None }));
+    heads.into_iter().chain(length).collect()
 }
 
 /// A batch to begin with, where a form is filled in for a recipe that says none.
@@ -242,6 +260,29 @@ mod tests {
         let problem = set(json!({"use_mixed_precision": 1})).unwrap_err();
         assert_eq!(problem.error, "use_mixed_precision must be true or false, not 1");
         assert_eq!(set(json!({"bach_size": 8})).unwrap_err().field.as_deref(), Some("bach_size"));
+    }
+
+    #[test]
+    fn heads_divide_the_width_and_texts_end_where_the_model_does() {
+        let of = |text: &str, set: &[&str]| {
+            let set = set.iter().map(|set| set.to_string());
+            bounds(&Draft::of_text(text, "r.toml").and(set).with(&[]).unwrap())
+        };
+        let heads = |bounds: &BTreeMap<_, Bounds>| bounds["attention_heads"].values.clone().unwrap();
+        let series = of(QUICKSTART, &["model.hidden=18", "model.heads=4"]);
+        assert_eq!(heads(&series), [1, 2, 3, 4, 6, 9, 12, 18, 36]);
+        assert!(!series.contains_key("sequence_length"));
+        let slices = of(SLICES, &["model.blocks=3", "model.block_width=4", "model.cross_heads=2"]);
+        assert_eq!(heads(&slices), [1, 2, 3, 4, 6, 12]);
+        // CLIP's text tower reads 77 tokens, and its two towers have a width each.
+        let clip = of(include_str!("../../../../recipes/clip.toml"), &[]);
+        assert_eq!(clip["sequence_length"].maximum, Some(77));
+        assert!(!clip.contains_key("attention_heads"));
+        for number in 1..=36 {
+            let set = ["model.hidden=18".into(), format!("model.heads={number}")];
+            let is_read = Draft::of_text(QUICKSTART, "r.toml").and(set).with(&[]).is_ok();
+            assert_eq!(is_read, heads(&series).contains(&number), "{number}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod readiness;
 mod recipes;
 mod turns;
 
-pub(crate) use answers::{Kind, Planner};
+pub(crate) use answers::{Kind, Largest, LargestOnCard, Planner};
 pub(crate) use devices::Devices;
 pub(crate) use fields::{Field, fields};
 pub(crate) use files::{DataFiles, files};

@@ -5,4 +5,5 @@ mod desk;
 mod following;
 mod planning;
 mod sharing;
+mod texts;
 mod tokens;

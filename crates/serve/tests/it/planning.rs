@@ -1,6 +1,7 @@
 //! Questions to the planner over HTTP.
 
 use crate::desk::{Desk, QUICKSTART};
+use crate::texts::fills;
 use serde_json::json;
 
 #[test]
@@ -167,6 +168,15 @@ fn cards_the_map_and_the_largest_batch_are_answered() {
     let question = json!({"recipe": QUICKSTART, "device": "cpu", "memory": budget});
     let cards = desk.post("/api/v1/cards", &question).json();
     assert!(cards.as_array().unwrap().iter().all(|row| row["fits"] == true), "{cards}");
+    let rows = desk.post("/api/v1/cards/largest", &question).json();
+    let batch = |row: &serde_json::Value, name: &str| row[name]["batch"].as_u64();
+    for row in rows.as_array().unwrap() {
+        assert!(
+            batch(row, "full_speed") <= batch(row, "most") && row["most"]["samples_per_s"].as_f64() > Some(0.0),
+            "{row}"
+        );
+    }
+    assert_eq!(rows.as_array().unwrap().len(), cards.as_array().unwrap().len());
     let map =
         desk.post("/api/v1/plan/timeline", &json!({"recipe": QUICKSTART, "device": "cpu", "memory": "2GiB"})).json();
     let phase = &map["phases"][0];
@@ -177,13 +187,20 @@ fn cards_the_map_and_the_largest_batch_are_answered() {
             buffer["first"].as_u64() <= buffer["last"].as_u64() && buffer["last"].as_u64() < phase["ticks"].as_u64()
         );
     }
-    let largest = desk.post("/api/v1/plan/largest", &question).json()["largest_batch"].as_u64().unwrap();
+    let found = desk.post("/api/v1/plan/largest", &question).json();
+    let [largest, at_once] = ["largest_batch", "at_once"].map(|name| found[name].as_u64().unwrap());
     let fits = |batch: u64| {
         let set = format!("train.effective_batch={batch}");
         let body = json!({"recipe": QUICKSTART, "device": "cpu", "memory": budget, "set": [set], "quick": true});
         desk.post("/api/v1/plan", &body).json()["fits"].as_bool().unwrap()
     };
     assert!(fits(largest) && (largest == 512 || !fits(largest + 1)), "{largest}");
+    // The quickstart's statistics are those of the whole batch: what cannot be accumulated is computed at once.
+    assert_eq!(at_once, largest);
+    let mut cut = question.clone();
+    cut["set"] = json!(["model.batch_norm=micro"]);
+    let cut = desk.post("/api/v1/plan/largest", &cut).json();
+    assert!(cut["at_once"].as_u64() == Some(at_once) && cut["largest_batch"].as_u64() > Some(largest), "{cut}");
 }
 
 #[test]
@@ -196,6 +213,7 @@ fn every_route_is_in_the_document_and_every_reference_leads_somewhere() {
         "/runs/{id}",
         "/runs/{id}/events",
         "/plan",
+        "/cards/largest",
         "/fields",
         "/devices",
         "/queue",
@@ -321,22 +339,6 @@ fn files_are_listed_and_a_recipe_is_proposed_for_them() {
         let refused = desk.post("/api/v1/plan/proposal", &body);
         assert_eq!((refused.status, refused.json()["field"].as_str()), (422, Some(field)), "{}", refused.text());
     }
-}
-
-/// Whether a sentence is the pattern with something in each of its blanks.
-fn fills(pattern: &str, sentence: &str) -> bool {
-    let mut pieces = pattern.split('{').map(|piece| piece.split_once('}').map_or(piece, |(_, literal)| literal));
-    let Some(mut rest) = sentence.strip_prefix(pieces.next().unwrap_or_default()) else { return false };
-    let pieces: Vec<&str> = pieces.collect();
-    for (at, literal) in pieces.iter().enumerate() {
-        let is_last = at + 1 == pieces.len();
-        let found = if is_last { rest.len().checked_sub(literal.len()) } else { rest.find(literal) };
-        match found.filter(|&from| rest.is_char_boundary(from) && rest[from..].starts_with(literal)) {
-            Some(from) => rest = &rest[from + literal.len()..],
-            None => return false,
-        }
-    }
-    rest.is_empty()
 }
 
 /// Every reason, way out, what to adjust and hint in an answer of the planner.

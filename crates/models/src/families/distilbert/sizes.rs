@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::families::Task;
-use crate::families::counting::{check_divides, sum_of_products};
+use crate::families::counting::{check_divides, dividing, sum_of_products};
 use crate::families::labels::{Labels, check_padding};
 use crate::families::origin::HubSizes;
 use crate::families::{FamilyName, HiddenAct, Input, Origin, ProblemType, Sizes};
@@ -155,6 +155,10 @@ impl Sizes for DistilBert {
             let cause = "positions that start as sines are only read from a checkpoint, not made";
             section.refuse("sinusoidal_pos_embds", cause, "false, or a checkpoint that has them");
         }
+    }
+
+    fn possible_heads(&self) -> Option<Vec<usize>> {
+        Some(dividing(self.dim).collect())
     }
 
     fn about(&self) -> &'static [About] {

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::families::Task;
-use crate::families::counting::{check_divides, sum_of_products};
+use crate::families::counting::{check_divides, dividing, sum_of_products};
 use crate::families::labels::{Labels, check_padding};
 use crate::families::origin::HubSizes;
 use crate::families::{FamilyName, HiddenAct, Input, Origin, ProblemType, Sizes};
@@ -309,6 +309,10 @@ impl Sizes for Encoder {
             section.refuse("max_position_embeddings", cause, format!("at least {}", self.pad_token_id + 3));
         }
         check_padding(section, self.pad_token_id, self.vocab_size);
+    }
+
+    fn possible_heads(&self) -> Option<Vec<usize>> {
+        Some(dividing(self.hidden_size).collect())
     }
 
     fn about(&self) -> &'static [About] {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::families::Task;
-use crate::families::counting::{check_divides, sum_of_products};
+use crate::families::counting::{check_divides, dividing, sum_of_products};
 use crate::families::{Input, Sizes};
 use crate::reading::about::{About, about};
 use crate::reading::kind::KeyKind;
@@ -85,6 +85,10 @@ impl HybridCnnLstm {
 impl Sizes for HybridCnnLstm {
     fn check(&self, section: &Section<'_>) {
         check_divides(section, "heads", self.heads, 2 * self.hidden, "2 × hidden");
+    }
+
+    fn possible_heads(&self) -> Option<Vec<usize>> {
+        Some(dividing(2 * self.hidden).collect())
     }
 
     fn about(&self) -> &'static [About] {

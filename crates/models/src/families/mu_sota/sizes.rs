@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use crate::families::Task;
-use crate::families::counting::{check_divides, sum_of_products};
+use crate::families::counting::{check_divides, dividing, sum_of_products};
 use crate::families::{Input, Sizes};
 use crate::reading::about::{About, about};
 use crate::reading::section::Section;
@@ -80,6 +80,10 @@ impl Sizes for MuSota {
     fn check(&self, section: &Section<'_>) {
         check_divides(section, "block_heads", self.block_heads, self.block_width, "block_width");
         check_divides(section, "cross_heads", self.cross_heads, self.width(), "blocks × block_width");
+    }
+
+    fn possible_heads(&self) -> Option<Vec<usize>> {
+        Some(dividing(self.width()).collect())
     }
 
     fn about(&self) -> &'static [About] {
