@@ -546,7 +546,14 @@ await test('a run is listened to while it is at work and somebody looks', async 
   assert.deepEqual(asked, [], 'a finished run tells nothing more');
   let state = 'running';
   await told(page, '**/api/v1/runs/seed-1', (run) => ({ ...run, state }));
+  // A stream that is refused is no server that is away.
+  await page.evaluate(() => { window.alarms = 0; new MutationObserver(() => { window.alarms += 1; }).observe(document.getElementById('banner'), { childList: true }); });
+  await page.route('**/events?*', (route) => route.fulfill({ status: 503, json: { error: 'too many streams are open' } }));
+  await until('asked twice', () => asked.length === 2);
+  assert.equal(await page.evaluate(() => window.alarms), 0);
+  await page.unroute('**/events?*');
   await until('followed', () => streams.size === 1);
+  asked.length = 1;
   const look = (isHidden) => page.evaluate((hidden) => { Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden }); document.dispatchEvent(new Event('visibilitychange')); }, isHidden);
   await look(true);
   await until('let go', () => streams.size === 0);
