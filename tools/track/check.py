@@ -3,8 +3,10 @@
 import json
 import math
 import os
+import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -152,6 +154,134 @@ def check_later(server, run):
     check(len(server.history(found["info"]["run_id"], "train_loss")) == STEPS, "the late run lacks steps")
 
 
+def oom_errors(run):
+    return [p["value"] for p in run["data"].get("params", []) if p["key"] == "oom_error"]
+
+
+def check_out_of_memory(server, run, folder):
+    """A run that lacked memory, told afterwards: FAILED, by the word for it."""
+    died = folder / "died-1"
+    died.mkdir()
+    lines = [event for event in events(run) if event["event"] != "finished"]
+    lines.append({"event": "failed", "time": time.time(), "step": STEPS, "reason": "no memory left", "oom": True})
+    (died / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    recipe = (run / "recipe.toml").read_text()
+    (died / "recipe.toml").write_text("".join(line for line in recipe.splitlines(True) if not line.startswith("mlflow = ")))
+    told = json.loads(plimsoll("follow", died, "--json", MLFLOW_TRACKING_URI=server.url, MLFLOW_EXPERIMENT_NAME="died"))
+    check(all(row["left_bytes"] == 0 and not row["trouble"] for row in told), f"{told}")
+    [found] = server.runs("died")
+    tags = {tag["key"]: tag["value"] for tag in found["data"]["tags"]}
+    check(found["info"]["status"] == "FAILED" and oom_errors(found) == ["True"], f"a run without memory is {found}")
+    check(tags["plimsoll.failure"] == "no memory left", f"{tags}")
+
+
+def check_study(server, folder):
+    """Trials are runs under their study's; one that fits nowhere is FAILED and says why."""
+    recipe = folder / "search.toml"
+    text = (ROOT / "recipes/quickstart.toml").read_text()
+    recipe.write_text(text + '\n[search]\n"train.effective_batch" = [8, 65536]\n')
+    settings = ["--set", "data.samples=600", "--set", "train.epochs=1"]
+    plan = json.loads(plimsoll("plan", recipe, "--device", "cpu", "--json", *settings, "--set", "train.effective_batch=8"))
+    memory = plan["reserve_bytes"] + 2 * plan["arena_bytes"] + (16 << 20)
+    plimsoll("tune", recipe, "--study", "nested", "--studies", folder / "studies", "--trials", 6, "--device", "cpu", "--memory", memory,
+             "--parallel", 1, "--pruner", "none", *settings, "--set", "track.experiment=nested", MLFLOW_TRACKING_URI=server.url)
+    runs = server.runs("nested")
+    parents = {run["info"]["run_id"]: {tag["key"]: tag["value"] for tag in run["data"]["tags"]}.get("mlflow.parentRunId") for run in runs}
+    [study] = [run for run in runs if parents[run["info"]["run_id"]] is None]
+    check(study["info"]["run_name"] == "nested" and study["info"]["status"] == "FINISHED", f"{study['info']}")
+    trials = [run for run in runs if run is not study]
+    check(trials and all(parents[run["info"]["run_id"]] == study["info"]["run_id"] for run in trials), f"parents {parents}")
+    for run in trials:
+        params = {p["key"]: p["value"] for p in run["data"]["params"]}
+        fits = params["train.effective_batch"] == "8"
+        wanted = ("FINISHED", []) if fits else ("FAILED", ["True"])
+        check((run["info"]["status"], oom_errors(run)) == wanted, f"a trial that fits: {fits} is {run['info']}, {oom_errors(run)}")
+    check(len({run["info"]["status"] for run in trials}) == 2, "not both kinds of trials")
+
+
+def certificates(folder):
+    """Of a server at 127.0.0.1, and of whoever asks it, with their keys; each is its own authority."""
+    from datetime import datetime, timedelta, timezone
+    from ipaddress import ip_address
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    for name in ["server", "own", "strange"]:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        now = datetime.now(timezone.utc)
+        address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+        made = x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
+        made = made.serial_number(x509.random_serial_number()).not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+        made = made.add_extension(address, False).sign(key, hashes.SHA256())
+        pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+        (folder / f"{name}.crt").write_bytes(made.public_bytes(pem))
+        key = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
+        (folder / f"{name}.pem").write_bytes(made.public_bytes(pem) + key)
+
+
+class Before(ThreadingHTTPServer):
+    """Stands before MLflow's server and lets nobody in without the right certificate."""
+
+    def __init__(self, server, folder):
+        super().__init__(("127.0.0.1", 0), Passing)
+        self.behind = server.url
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(folder / "server.pem")
+        context.load_verify_locations(folder / "own.crt")
+        context.verify_mode = ssl.CERT_REQUIRED
+        self.socket = context.wrap_socket(self.socket, server_side=True)
+        self.url = f"https://127.0.0.1:{self.server_address[1]}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, *_):
+        pass
+
+
+class Passing(BaseHTTPRequestHandler):
+    def pass_on(self):
+        length = int(self.headers.get("content-length", 0))
+        data = self.rfile.read(length) if length else None
+        asked = urllib.request.Request(self.server.behind + self.path, data, {"content-type": "application/json"})
+        try:
+            with urllib.request.urlopen(asked, timeout=30) as answer:
+                status, body = answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            status, body = error.code, error.read()
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST = pass_on
+
+    def log_message(self, *_):
+        pass
+
+
+def check_certificate(server, run, folder):
+    """A server that asks for a certificate is told by who has one."""
+    certificates(folder)
+    before = Before(server, folder)
+    for name, left in [("strange", True), ("own", False)]:
+        copy = folder / f"certified-{name}"
+        copy.mkdir()
+        for file in ["events.jsonl", "recipe.toml"]:
+            lines = (run / file).read_text().splitlines(True)
+            (copy / file).write_text("".join(line for line in lines if not line.startswith("mlflow = ")))
+        own = {"MLFLOW_TRACKING_SERVER_CERT_PATH": str(folder / "server.crt"), "MLFLOW_TRACKING_CLIENT_CERT_PATH": str(folder / f"{name}.pem")}
+        more = {"MLFLOW_TRACKING_URI": before.url, "MLFLOW_EXPERIMENT_NAME": name} | own
+        follow = subprocess.run([BINARY, "follow", str(copy), "--json", "--grace", "3"], env=environment(**more), capture_output=True, text=True, cwd=ROOT)
+        [told] = [row for row in json.loads(follow.stdout) if row["sink"] == "mlflow"]
+        check((told["left_bytes"] > 0) == left, f"with the certificate `{name}`: {told}, {follow.stderr}")
+    before.shutdown()
+    [found] = server.runs("own")
+    check(found["info"]["status"] == "FINISHED" and not server.runs("strange"), f"{found['info']}")
+
+
 class Receiver(ThreadingHTTPServer):
     """A webhook that is slow at first, then fails, then comes back."""
 
@@ -236,6 +366,30 @@ def check_openmetrics(run):
     check(states == ["completed"], f"{states}")
 
 
+def check_scraped(run):
+    """What a server of the run's folder says at /metrics, as Prometheus reads it."""
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+    folder = run.parent / "scraped"
+    folder.mkdir()
+    shutil.copytree(run, folder / run.name)
+    arguments = [BINARY, "serve", "--port", "0", "--runs", str(folder), "--data", str(folder), "--read-only"]
+    server = subprocess.Popen(arguments, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=folder)
+    try:
+        with urllib.request.urlopen(server.stdout.readline().strip() + "metrics", timeout=60) as answer:
+            kind, text = answer.headers["content-type"], answer.read().decode()
+    finally:
+        server.terminate()
+        server.wait(30)
+    check(kind.startswith("application/openmetrics-text"), kind)
+    families = {f.name: f for f in text_string_to_metric_families(text)}
+    [steps] = families["plimsoll_steps"].samples
+    check(steps.value == events(run, "step")[-1]["step"] and steps.labels == {"run": run.name}, f"{steps}")
+    planned = {s.labels["component"]: s.value for s in families["plimsoll_memory_planned_bytes"].samples}
+    plan = json.loads((run / "plan.json").read_text())
+    check(planned == plan["breakdown"] and sum(planned.values()) == plan["layout"]["live_peak_bytes"], f"{planned}")
+
+
 def check_wandb(run, folder):
     exported = plimsoll("export-events", run)
     replay = [sys.executable, str(ROOT / "tools/track/replay.py"), "wandb", "--project", "p", "--mode", "offline"]
@@ -269,11 +423,15 @@ def main():
             timed("MLflow", check_mlflow, server, run)
             timed("MLflow later", check_later, server, late)
             timed("MLflow of a killed run", check_killed, server, folder)
+            timed("MLflow of a run without memory", check_out_of_memory, server, run, folder)
+            timed("MLflow of a study", check_study, server, folder)
+            timed("MLflow behind certificates", check_certificate, server, run, folder)
         finally:
             server.stop()
         timed("a receiver that fails and comes back", check_receiver, folder)
         timed("TensorBoard", check_tensorboard, run)
         timed("OpenMetrics", check_openmetrics, run)
+        timed("OpenMetrics of a server", check_scraped, run)
         timed("wandb", check_wandb, run, folder)
     print("the trackers read what the run wrote")
 

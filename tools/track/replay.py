@@ -5,13 +5,14 @@
     tools/track/replay.py trackio --project NAME --events RUN/events.jsonl
 
 W&B's own file format is not documented and changes; its library is the way in. Offline runs are sent later with
-`wandb sync`. The key is read from WANDB_API_KEY, as the library does it. A run that goes on is replayed up to now; replayed
+`wandb sync`. The key is WANDB_API_KEY of the environment, as the library has it, or else of .env in the working directory. A run that goes on is replayed up to now; replayed
 again, it becomes a second run.
 """
 
 import argparse
 import importlib
 import json
+import os
 import sys
 
 # Words and places; everything else that is a number is a metric.
@@ -73,6 +74,17 @@ class Replay:
             self.tracker.finish()
 
 
+def key_of_file(path=".env", name="WANDB_API_KEY"):
+    """The environment goes first, as it does for plimsoll itself."""
+    if name in os.environ or not os.path.isfile(path):
+        return
+    with open(path, encoding="utf-8") as file:
+        lines = (line.strip().removeprefix("export ").partition("=") for line in file)
+        found = next((value.strip().strip("\"'") for key, equals, value in lines if equals and key.strip() == name), "")
+    if found:
+        os.environ[name] = found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tracker", choices=["wandb", "trackio"])
@@ -85,6 +97,7 @@ def main():
         tracker = importlib.import_module(options.tracker)
     except ImportError:
         sys.exit(f"error: {options.tracker} is not installed\n  hint: pip install {options.tracker}")
+    key_of_file()
     replay = Replay(tracker, options)
     with open(options.events, encoding="utf-8") if options.events else sys.stdin as stream:
         for event in read(stream):

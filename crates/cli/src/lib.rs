@@ -4,7 +4,7 @@
 //! A library, which is compiled beside the last ones it stands on; the program itself is only linked after them.
 //!
 //! ```text
-//! failure ◄─ flags, printer ◄─ arguments, counter, progress, tracking, verdict ◄─ advice, device ◄─ cards
+//! environment, failure ◄─ flags, printer ◄─ arguments, counter, progress, tracking, verdict ◄─ advice, device ◄─ cards
 //!   ◄─ commands
 //! ```
 
@@ -14,6 +14,7 @@ mod cards;
 mod commands;
 mod counter;
 mod device;
+mod environment;
 mod failure;
 mod flags;
 mod printer;

@@ -1,5 +1,6 @@
 //! Who is told about a run, and the process beside it that tells them.
 
+use crate::environment::Surroundings;
 use crate::failure::Failure;
 use crate::printer::say;
 use plimsoll_models::recipe::{EventFiles, News, NewsEvery, Recipe};
@@ -35,7 +36,7 @@ pub(crate) fn mlflow(recipe: &Recipe) -> Result<Option<Mlflow>, Failure> {
         return Ok(None);
     }
     let experiment = track.experiment.as_deref().unwrap_or(&recipe.name);
-    let found = Mlflow::find(track.mlflow.as_deref(), experiment, &());
+    let found = Mlflow::find(track.mlflow.as_deref(), experiment, &Surroundings);
     let server = unless_named(found, track.mlflow.is_some())?.flatten();
     server.iter().filter_map(Mlflow::warning).for_each(|words| say(&format!("warning: {words}")));
     Ok(server.map(|mut server| {
@@ -67,7 +68,7 @@ fn notify(recipe: &Recipe) -> Result<Option<Notify>, Failure> {
 
 /// The addresses that a recipe names, or those of the usual variables.
 pub(crate) fn targets(recipe: &Recipe) -> Result<Vec<plimsoll_track::Target>, TrackError> {
-    Notify::targets(recipe.notify.variables().as_deref(), &())
+    Notify::targets(recipe.notify.variables().as_deref(), &Surroundings)
 }
 
 fn occasion(news: News) -> Occasion {

@@ -106,7 +106,7 @@ export function follow(id, from, hear, startOver) {
   function open() {
     source = new EventSource(`${ROOT}${runPath(id, '/events')}?from=${place}`);
     source.onopen = () => { wait = SOONEST_MS; reached(true); };
-    source.onmessage = (message) => { place = Number(message.lastEventId) || place; hear(JSON.parse(message.data)); };
+    source.onmessage = (message) => { place = message.lastEventId || place; hear(JSON.parse(message.data)); };
     source.addEventListener('start-over', () => { place = 0; startOver(); });
     source.onerror = () => {
       // Whether the server is away or has refused this, its answer to something else tells.

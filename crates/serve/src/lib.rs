@@ -28,5 +28,5 @@ mod state;
 pub use api::openapi;
 pub use jobs::Other;
 pub use limits::raise_file_limit;
-pub use options::{Options, Token, UnfitToken};
+pub use options::{Limits, Options, Token, UnfitToken};
 pub use server::{ServeError, Server};

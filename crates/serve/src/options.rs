@@ -1,5 +1,6 @@
 //! What a server is started with.
 
+use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -24,6 +25,28 @@ pub struct Options {
     pub program: PathBuf,
     /// Trainings at one time on one device, at most; bytes decide below that.
     pub parallel: Option<usize>,
+    /// How much is taken on at one time.
+    pub limits: Limits,
+    /// Of the environment of trainings, beside what this process has.
+    pub variables: Vec<(String, OsString)>,
+}
+
+/// How much there may be at one time; beyond, clients are asked to come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Streams of events.
+    pub streams: usize,
+    /// Connections, of which each stream is one.
+    pub connections: usize,
+    /// Trainings that wait in the queue.
+    pub waiting: usize,
+}
+
+impl Default for Limits {
+    /// As many connections for requests as for streams.
+    fn default() -> Limits {
+        Limits { streams: 2000, connections: 4000, waiting: 200 }
+    }
 }
 
 impl Options {

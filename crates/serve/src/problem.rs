@@ -83,8 +83,9 @@ impl Problem {
         Problem::new(StatusCode::NOT_FOUND, what)
     }
 
-    pub(crate) fn busy(what: impl Into<String>) -> Problem {
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, what).retry_after(5)
+    /// There is no room now; the hint says who has to go first.
+    pub(crate) fn busy(what: impl Into<String>, hint: &str) -> Problem {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, what).retry_after(5).hint(hint)
     }
 
     pub(crate) fn conflict(error: impl Into<String>) -> Problem {
@@ -124,8 +125,11 @@ impl Problem {
 /// Refuses text that cannot be an argument of a child: the system takes neither a NUL in one nor one without end.
 pub(crate) fn argument(field: &str, text: &str, longest: usize) -> Result<(), Problem> {
     match text {
-        _ if text.contains('\0') => Err(Problem::bad(field, format!("{field}: a NUL character stands in it"))),
-        _ if text.len() > longest => Err(Problem::bad(field, format!("{field}: at most {longest} bytes"))),
+        _ if text.contains('\0') => {
+            Err(Problem::bad(field, format!("{field}: a NUL character stands in it")).hint("leave it out"))
+        }
+        _ if text.len() > longest => Err(Problem::bad(field, format!("{field}: at most {longest} bytes"))
+            .hint(format!("it has {}: shorten it", text.len()))),
         _ => Ok(()),
     }
 }

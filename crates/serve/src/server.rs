@@ -8,7 +8,7 @@ use crate::guard::Peer;
 use crate::jobs::{Keeper, Queue, Tools};
 use crate::options::{Options, Token};
 use crate::planning::{Allowed, Planner};
-use crate::state::{MOST_STREAMS, Shared, State};
+use crate::state::{Shared, State};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
@@ -26,8 +26,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
-/// Connections at one time: all streams, and as many again for requests.
-const MOST_CONNECTIONS: usize = 2 * MOST_STREAMS;
 /// A client has this long to say what it wants.
 const LONGEST_HEAD: Duration = Duration::from_secs(15);
 const LARGEST_HEAD: usize = 32 << 10;
@@ -114,11 +112,11 @@ impl Server {
         let state = State {
             gate: Gate::new(options.token.as_ref(), launch.as_ref(), &key),
             planner: Planner::start(Allowed::new(data.clone(), root.clone())),
-            queue: Queue::open(&root, &data, &options.program, options.parallel, keeper),
+            queue: Queue::open(&root, &data, &options, keeper),
             tools: Tools::new(&options.program, &data),
             tails: Tails::default(),
             studies: Studies::new(&options.studies, vec![data.clone(), root.clone()]),
-            streams: Arc::new(Semaphore::new(MOST_STREAMS)),
+            streams: Arc::new(Semaphore::new(options.limits.streams)),
             folders,
             options,
         };
@@ -156,7 +154,7 @@ impl Server {
     /// The listener broke.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
         let router = api::router(&self.state);
-        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let places = Arc::new(Semaphore::new(self.state.options.limits.connections));
         let keeper = tokio::spawn(keep(self.state.clone()));
         tokio::pin!(stop);
         loop {

@@ -10,9 +10,6 @@ use tokio::sync::Semaphore;
 
 pub(crate) type Shared = Arc<State>;
 
-/// Event streams at one time.
-pub(crate) const MOST_STREAMS: usize = 2000;
-
 pub(crate) struct State {
     pub options: Options,
     pub gate: Gate,

@@ -5,6 +5,11 @@ use std::env;
 /// Where names are looked up; tests have their own.
 pub trait Environment {
     fn get(&self, name: &str) -> Option<String>;
+
+    /// Whether a value comes from a file that lies where the program was started, and may be anybody's.
+    fn is_of_file(&self, _name: &str) -> bool {
+        false
+    }
 }
 
 /// This process's.

@@ -3,7 +3,7 @@
 use crate::sink::Trouble;
 use std::path::PathBuf;
 use std::time::Duration;
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 use ureq::{Agent, Error};
 
 /// An answer longer than this is none that a tracker gives.
@@ -19,6 +19,8 @@ pub(crate) struct Tls {
     pub(crate) insecure: bool,
     /// Certificates of one's own authority, as PEM.
     pub(crate) authority: Option<Vec<u8>>,
+    /// What this side shows: certificates and their key, as PEM.
+    pub(crate) own: Option<Vec<u8>>,
 }
 
 pub(crate) struct Http {
@@ -40,6 +42,7 @@ impl Http {
             Some(pem) => config.root_certs(RootCerts::from(certificates(pem)?)),
             None => config.root_certs(of_system().map_or(RootCerts::WebPki, RootCerts::from)),
         };
+        let config = config.client_cert(tls.own.as_deref().map(certificate_with_key).transpose()?);
         let agent = Agent::config_builder()
             .http_status_as_error(false)
             // A token sent to one host is not for the next.
@@ -107,6 +110,12 @@ fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, String> {
         })
         .collect();
     if found.is_empty() { Err("holds no certificate".into()) } else { Ok(found) }
+}
+
+fn certificate_with_key(pem: &[u8]) -> Result<ClientCert, String> {
+    let key = PrivateKey::from_pem(pem)
+        .map_err(|_| "MLFLOW_TRACKING_CLIENT_CERT_PATH holds no key: it is one file with both")?;
+    Ok(ClientCert::new_with_certs(&certificates(pem)?, key))
 }
 
 /// The library's own words may hold the address, and that may hold a token.

@@ -9,7 +9,7 @@
 //! slow or stop a step, what it could not deliver is still on disk, and the next follower goes on where it was.
 //!
 //! ```text
-//! base64, cursor, environment, error, facts, metrics, sink, tail ◄─ http, openmetrics, tensorboard ◄─ notify
+//! base64, cursor, environment, error, facts, metrics, planned, sink, tail ◄─ http, openmetrics, tensorboard ◄─ notify
 //!   ◄─ settings ◄─ mlflow ◄─ follow
 //! ```
 
@@ -24,6 +24,7 @@ mod metrics;
 mod mlflow;
 mod notify;
 mod openmetrics;
+mod planned;
 mod settings;
 mod sink;
 mod tail;
@@ -37,4 +38,5 @@ pub use metrics::{Metric, metrics_of};
 pub use mlflow::{Client as MlflowClient, Params, Status as MlflowStatus};
 pub use notify::{Notify, Occasion, Outcome as NotifyOutcome, ProgressEvery, Target, test as test_notifications};
 pub use openmetrics::{Exposed, OPENMETRICS_TYPE, openmetrics};
+pub use planned::planned_components;
 pub use settings::{Mlflow, Settings};

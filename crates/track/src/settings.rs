@@ -27,7 +27,12 @@ impl Settings {
 }
 
 /// What tells a server who one is.
-const SECRETS: [&str; 3] = ["MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN"];
+const SECRETS: [&str; 4] = [
+    "MLFLOW_TRACKING_USERNAME",
+    "MLFLOW_TRACKING_PASSWORD",
+    "MLFLOW_TRACKING_TOKEN",
+    "MLFLOW_TRACKING_CLIENT_CERT_PATH",
+];
 
 /// An MLflow server.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
@@ -44,6 +49,9 @@ pub struct Mlflow {
     token: Option<String>,
     insecure: bool,
     authority: Option<PathBuf>,
+    /// A certificate of one's own with its key.
+    #[serde(default)]
+    certificate: Option<PathBuf>,
     /// There are credentials in the environment, and they are another server's.
     #[serde(default)]
     withheld: bool,
@@ -58,8 +66,8 @@ impl std::fmt::Debug for Mlflow {
 
 impl Mlflow {
     /// The server at `uri`, or the one that `MLFLOW_TRACKING_URI` names; `None` without either. Credentials of the
-    /// environment are for the server that the environment names: a recipe may come from anybody, and whoever wrote it
-    /// would have them sent to a server of their own.
+    /// environment are for the server that the environment names: a recipe may come from anybody, and so may a file .env
+    /// beside it, and whoever wrote it would have them sent to a server of their own.
     ///
     /// # Errors
     /// An address that is none of a server, or that holds a password.
@@ -69,7 +77,8 @@ impl Mlflow {
         let Some(uri) = uri.map(String::from).or_else(|| own.clone()) else { return Ok(None) };
         check_server(&uri).map_err(|cause| TrackError::Url { place: place.into(), cause })?;
         let is_own = own.is_some_and(|own| check_server(&own).is_ok() && origin(&own) == origin(&uri));
-        let secret = |name: &str| env.get(name).filter(|_| is_own);
+        let is_ours = |name: &str| is_own && (env.is_of_file(name) || !env.is_of_file("MLFLOW_TRACKING_URI"));
+        let secret = |name: &str| env.get(name).filter(|_| is_ours(name));
         let is_set = |name: &str| env.get(name).is_some_and(|value| matches!(&*value.to_lowercase(), "true" | "1"));
         Ok(Some(Mlflow {
             uri,
@@ -80,9 +89,10 @@ impl Mlflow {
             username: secret("MLFLOW_TRACKING_USERNAME"),
             password: secret("MLFLOW_TRACKING_PASSWORD"),
             token: secret("MLFLOW_TRACKING_TOKEN"),
-            withheld: !is_own && SECRETS.iter().any(|name| env.get(name).is_some()),
+            withheld: SECRETS.iter().any(|name| env.get(name).is_some() && !is_ours(name)),
             insecure: is_set("MLFLOW_TRACKING_INSECURE_TLS"),
             authority: env.get("MLFLOW_TRACKING_SERVER_CERT_PATH").map(PathBuf::from),
+            certificate: secret("MLFLOW_TRACKING_CLIENT_CERT_PATH").map(PathBuf::from),
         }))
     }
 
@@ -90,8 +100,8 @@ impl Mlflow {
     pub fn warning(&self) -> Option<String> {
         self.withheld.then(|| {
             format!(
-                "{} is not the server that MLFLOW_TRACKING_URI names: the user and token of the environment are not \
-                 sent there\n  hint: set MLFLOW_TRACKING_URI={0} if they are meant for it",
+                "{} is not the server that MLFLOW_TRACKING_URI of the environment names: its user, token and \
+                 certificate are not sent there\n  hint: export MLFLOW_TRACKING_URI={0} if they are meant for it",
                 self.uri
             )
         })
@@ -105,10 +115,16 @@ impl Mlflow {
     }
 
     pub(crate) fn tls(&self) -> Result<Tls, String> {
-        let read = |path: &PathBuf| {
-            fs::read(path).map_err(|cause| format!("MLFLOW_TRACKING_SERVER_CERT_PATH {}: {cause}", path.display()))
+        let read = |name: &str, path: &Option<PathBuf>| {
+            let read =
+                path.as_ref().map(|path| fs::read(path).map_err(|cause| format!("{name} {}: {cause}", path.display())));
+            read.transpose()
         };
-        Ok(Tls { insecure: self.insecure, authority: self.authority.as_ref().map(read).transpose()? })
+        Ok(Tls {
+            insecure: self.insecure,
+            authority: read("MLFLOW_TRACKING_SERVER_CERT_PATH", &self.authority)?,
+            own: read("MLFLOW_TRACKING_CLIENT_CERT_PATH", &self.certificate)?,
+        })
     }
 }
 
@@ -176,6 +192,44 @@ mod tests {
             let error = Mlflow::find(Some(uri), "r", &env).unwrap_err().to_string();
             assert!(error.contains(says) && !error.contains("u:p"), "{error}");
         }
+    }
+
+    /// Some of it stands in a file.
+    struct Mixed(BTreeMap<&'static str, &'static str>, &'static [&'static str]);
+
+    impl Environment for Mixed {
+        fn get(&self, name: &str) -> Option<String> {
+            self.0.get(name).map(ToString::to_string)
+        }
+
+        fn is_of_file(&self, name: &str) -> bool {
+            self.1.contains(&name)
+        }
+    }
+
+    #[test]
+    fn secrets_of_the_environment_do_not_go_where_a_file_says() {
+        let values = [("MLFLOW_TRACKING_URI", "https://ml.example"), ("MLFLOW_TRACKING_TOKEN", "hush")];
+        let found = |of_file: &'static [&'static str]| {
+            Mlflow::find(None, "r", &Mixed(values.into(), of_file)).unwrap().unwrap()
+        };
+        for together in [&[][..], &["MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_TOKEN"], &["MLFLOW_TRACKING_TOKEN"]] {
+            assert!(found(together).authorization().is_some() && found(together).warning().is_none(), "{together:?}");
+        }
+        let by_file = found(&["MLFLOW_TRACKING_URI"]);
+        assert!(by_file.authorization().is_none() && by_file.warning().is_some());
+    }
+
+    #[test]
+    fn a_certificate_that_cannot_be_read_names_its_variable() {
+        let env = BTreeMap::from([
+            ("MLFLOW_TRACKING_URI", "https://ml.example"),
+            ("MLFLOW_TRACKING_CLIENT_CERT_PATH", "/nowhere/own.pem"),
+        ]);
+        let own = Mlflow::find(None, "r", &env).unwrap().unwrap().tls().unwrap_err();
+        assert!(own.starts_with("MLFLOW_TRACKING_CLIENT_CERT_PATH /nowhere/own.pem"), "{own}");
+        let elsewhere = Mlflow::find(Some("https://other.example"), "r", &env).unwrap().unwrap();
+        assert!(elsewhere.tls().is_ok() && elsewhere.warning().is_some(), "it is not shown to others");
     }
 
     #[test]

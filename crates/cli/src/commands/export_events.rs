@@ -5,7 +5,9 @@ use crate::printer;
 use crate::tracking::refused;
 use clap::{Args, ValueEnum};
 use plimsoll_runs::{Timed, holder, read_timed};
-use plimsoll_track::{Exposed, FollowOptions, RunFacts, Settings, Watch, follow, metrics_of, openmetrics};
+use plimsoll_track::{
+    Exposed, FollowOptions, RunFacts, Settings, Watch, follow, metrics_of, openmetrics, planned_components,
+};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -72,7 +74,8 @@ fn metrics(run: &Path, events: &[Timed]) -> Result<(), Failure> {
     events.iter().for_each(|timed| facts.add(timed));
     let facts = facts.judged(holder(run).is_some());
     let name = run.file_name().map_or("run".into(), |name| name.to_string_lossy());
-    printer::out(&openmetrics(&[Exposed { run: &name, facts: &facts, components: &[] }], &[])).map(drop)
+    let components = planned_components(&std::fs::read(run.join("plan.json")).unwrap_or_default());
+    printer::out(&openmetrics(&[Exposed { run: &name, facts: &facts, components: &components }], &[])).map(drop)
 }
 
 /// Through the same follower as a run's own, over a copy: the run's folder stays as it is.

@@ -1,5 +1,6 @@
 //! `plimsoll notify`: tries the notifications.
 
+use crate::environment::Surroundings;
 use crate::failure::Failure;
 use crate::printer;
 use crate::tracking::{self, refused};
@@ -32,7 +33,7 @@ struct TriedTarget<'a> {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let targets = match &arguments.recipe {
         Some(path) => tracking::targets(&Recipe::load(path, &[])?),
-        None => Notify::targets(None, &()),
+        None => Notify::targets(None, &Surroundings),
     };
     let targets = targets.map_err(|error| refused(&error))?;
     if targets.is_empty() {

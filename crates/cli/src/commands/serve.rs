@@ -1,10 +1,10 @@
 //! `plimsoll serve`: the page and the API.
 
-use super::study::secret;
+use crate::environment::{self, variable};
 use crate::failure::Failure;
 use crate::printer::{self, say};
 use clap::Args;
-use plimsoll_serve::{Options, Server, Token};
+use plimsoll_serve::{Limits, Options, Server, Token};
 use std::fs;
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -65,6 +65,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         SocketAddr::new(host, arguments.port.unwrap_or(PORT))
     });
     let program = std::env::current_exe().map_err(|cause| Failure::failed(cause.to_string(), "is /proc mounted?"))?;
+    let env_file = std::path::absolute(environment::file());
+    let env_file = env_file.map_err(|cause| Failure::failed(cause.to_string(), "is the working directory there?"))?;
     let mut options = Options {
         listen,
         token: token(arguments.token.as_deref())?,
@@ -75,6 +77,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         data: arguments.data.clone(),
         program,
         parallel: arguments.parallel.map(usize::from),
+        limits: Limits::default(),
+        variables: vec![(environment::FILE.into(), env_file.into())],
     };
     let made_up = options.token.is_none() && (arguments.token.is_some() || !options.is_loopback());
     if made_up {
@@ -115,7 +119,7 @@ fn token(given: Option<&str>) -> Result<Option<Token>, Failure> {
         Some("") => return Ok(None),
         Some(given) => ("--token", from_place(given)?),
         // A variable that is not filled in is none.
-        None => match secret(TOKEN).filter(|secret| !secret.trim().is_empty()) {
+        None => match variable(TOKEN) {
             Some(secret) => (TOKEN, secret),
             None => return Ok(None),
         },
@@ -136,7 +140,7 @@ fn from_place(given: &str) -> Result<String, Failure> {
             let read = io::stdin().lock().take(4096).read_to_string(&mut text);
             read.map(|_| text).map_err(|cause| unreadable("standard input", &cause))
         }
-        (_, Some(name), _) => secret(name).ok_or_else(|| {
+        (_, Some(name), _) => variable(name).ok_or_else(|| {
             let message = format!("--token: there is no {name}, neither in the environment nor in .env");
             Failure::bad_input(message, "export it first")
         }),

@@ -1,5 +1,6 @@
 //! `plimsoll study`: what a study found.
 
+use crate::environment;
 use crate::failure::Failure;
 use crate::printer::{self, say};
 use clap::Args;
@@ -77,26 +78,13 @@ pub(crate) fn address(storage: Option<&str>, studies: &Path, name: &str) -> Resu
         None => Ok(format!("journal:{}", StudyFolder::of(studies, name).journal().display())),
         Some(storage) => match storage.strip_prefix("env:") {
             None => Ok(storage.into()),
-            Some(variable) => secret(variable).ok_or_else(|| {
+            Some(variable) => environment::variable(variable).ok_or_else(|| {
                 let message =
                     format!("--storage env:{variable}: there is no {variable}, neither in the environment nor in .env");
                 Failure::bad_input(message, format!("export {variable}=postgresql://…"))
             }),
         },
     }
-}
-
-/// A variable of the environment, or of a file .env in the working directory.
-pub(crate) fn secret(variable: &str) -> Option<String> {
-    let from_file = || {
-        let text = std::fs::read_to_string(".env").ok()?;
-        let of = |line: &str| {
-            let (key, value) = line.trim().trim_start_matches("export ").split_once('=')?;
-            (key.trim() == variable).then(|| value.trim().trim_matches(['"', '\'']).to_string())
-        };
-        text.lines().find_map(of)
-    };
-    std::env::var(variable).ok().or_else(from_file).filter(|value| !value.is_empty())
 }
 
 pub(crate) fn show(found: &StudyReport, json: bool, csv: bool, all: bool) -> Result<(), Failure> {

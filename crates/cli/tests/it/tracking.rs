@@ -109,6 +109,29 @@ fn events_have_time_epochs_speeds_and_memory_and_the_log_says_so() {
 }
 
 #[test]
+fn variables_stand_in_a_file_too_and_those_of_the_environment_go_first() {
+    let desk = Desk::new();
+    let (url, bodies) = webhook(true);
+    std::fs::write(desk.path(".env"), format!("DISCORD_WEBHOOK=\nexport APPRISE_URLS=\"{url}\"\n")).unwrap();
+    let notify = |change: &dyn Fn(&mut std::process::Command)| {
+        let mut command = desk.command(&["notify", "--test", "--json"]);
+        change(command.env_remove("APPRISE_URLS").env_remove("DISCORD_WEBHOOK"));
+        command.output().unwrap()
+    };
+    assert!(notify(&|_| ()).status.success());
+    assert_eq!(bodies.lock().unwrap().len(), 1);
+    let by_name = |command: &mut std::process::Command| _ = command.env("PLIMSOLL_ENV_FILE", "elsewhere.env");
+    for other in [&by_name as &dyn Fn(&mut std::process::Command), &|command| _ = command.env("APPRISE_URLS", "")] {
+        let answer = notify(other);
+        let said = String::from_utf8_lossy(&answer.stderr).into_owned();
+        assert!(answer.status.code() == Some(2) && said.contains("nobody to notify"), "{said}");
+    }
+    std::fs::rename(desk.path(".env"), desk.path("elsewhere.env")).unwrap();
+    assert!(notify(&by_name).status.success());
+    assert_eq!(bodies.lock().unwrap().len(), 2);
+}
+
+#[test]
 fn people_are_told_and_no_secret_is_left_anywhere() {
     let desk = Desk::new();
     let (url, bodies) = webhook(true);
@@ -235,6 +258,11 @@ fn events_are_exported_in_every_format() {
     assert_eq!(csv.lines().filter(|line| line.contains(",train/loss,")).count(), 4, "{csv}");
     let text = desk.run(&["export-events", "runs/series-1", "--format", "openmetrics"]).stdout;
     assert!(text.contains("plimsoll_steps_total{run=\"series-1\"} 4.0\n") && text.ends_with("# EOF\n"));
+    let planned = text.lines().filter(|line| line.starts_with("plimsoll_memory_planned_bytes{"));
+    let planned: f64 = planned.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum();
+    let plan: Value = serde_json::from_slice(&std::fs::read(desk.path("runs/series-1/plan.json")).unwrap()).unwrap();
+    assert!(text.contains("component=\"weights\"") && !text.contains("component=\"all\""), "{text}");
+    assert_eq!(planned, plan["layout"]["live_peak_bytes"].as_f64().unwrap(), "they are what is alive at the peak");
     desk.run(&["export-events", "runs/series-1", "--format", "tensorboard"]).must(2, &["--out"]);
     desk.run(&["export-events", "runs/series-1", "--format", "tensorboard", "--out", "board"]).must(0, &[]);
     assert_eq!(std::fs::read_dir(desk.path("board")).unwrap().count(), 1);

@@ -25,8 +25,10 @@ pub(super) async fn read_whole(request: Request, next: Next) -> Response {
 
 fn too_large() -> Problem {
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a body has at most {LARGEST_BODY} bytes"))
+        .hint("send less: of a log the end with the error, of rows some at a time, or name a file of the data folder")
 }
 
 fn too_slow() -> Problem {
     Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")
+        .hint(format!("it has {} seconds: send it again, all at once", LONGEST_BODY.as_secs()))
 }

@@ -1,8 +1,13 @@
 //! The OpenAPI document, made from the types; what every route has in common is added here.
 
 use super::api;
+use crate::planning::{Field, fields};
+use crate::problem::Problem;
+use crate::state::Shared;
+use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use plimsoll::reference;
 use serde_json::{Value, json};
 use std::sync::OnceLock;
 
@@ -30,8 +35,10 @@ fn describe(document: &mut Value) {
         "token": {"type": "http", "scheme": "bearer", "description": "The token that `plimsoll serve` was started with"},
         "cookie": {"type": "apiKey", "in": "cookie", "name": "plimsoll-8642", "description": "Set by POST /sign-in; its name ends in the server's port"},
     });
+    document["paths"]["/sign-in"]["post"]["security"] = json!([]);
     document["components"]["schemas"]["Problem"] = problem_schema();
     add_plan_schema(document);
+    add_defaults(&mut document["components"]["schemas"]["Question"]["properties"]["fields"]["properties"]);
     let paths = document["paths"].as_object_mut().into_iter().flatten();
     for operation in
         paths.flat_map(|(_, item)| item.as_object_mut().into_iter().flatten()).map(|(_, operation)| operation)
@@ -62,8 +69,41 @@ fn add_plan_schema(document: &mut Value) {
             "run_seconds": number,
             "samples_per_s": {"type": "number"},
             "settings": {"type": "object", "description": "Every setting, defaults filled in, by its dotted key"},
+            "unready": unready_schema(),
         },
     });
+}
+
+/// Of the form's fields.
+fn add_defaults(described: &mut Value) {
+    let keys = reference::keys().unwrap_or_default();
+    for field in fields() {
+        if let Some(usual) = usual(&field, &keys) {
+            described[field.name]["default"] = usual;
+        }
+    }
+}
+
+/// What holds where nothing is said: by the form, or else by the recipe's own reader.
+fn usual(field: &Field, keys: &[reference::Key]) -> Option<Value> {
+    let key = || keys.iter().find(|key| key.key == field.keys[0])?.uses.first()?.default.as_ref();
+    let own = || serde_json::to_value(key()?).ok();
+    let found = if field.default.is_null() { own()? } else { field.default.clone() };
+    match (field.kind, found) {
+        // The machine's choice is to use it wherever it can.
+        ("boolean", Value::String(auto)) if auto == "auto" => Some(Value::Bool(true)),
+        (kind, found) if found.is_boolean() == (kind == "boolean") => Some(found),
+        _ => None,
+    }
+}
+
+fn unready_schema() -> Value {
+    use utoipa::PartialSchema;
+    let mut finding = serde_json::to_value(crate::problem::Finding::schema()).unwrap_or_default();
+    finding["description"] = json!(
+        "Why it cannot be trained here, though it can be planned: a file that is not there, data that cannot be used"
+    );
+    finding
 }
 
 /// Any request may be refused: by the guard, by limits, by what it asks for.
@@ -86,6 +126,13 @@ fn problem_schema() -> Value {
     schema
 }
 
-pub(super) async fn document() -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], openapi().to_string()).into_response()
+/// As this server has it: one that asks for its token is not to be asked without.
+pub(super) async fn document(State(state): State<Shared>) -> Result<Response, Problem> {
+    // Made when it is first asked for, of every key that there is.
+    let made = tokio::task::spawn_blocking(|| openapi().clone()).await;
+    let mut document = made.map_err(|_| Problem::failed("the document cannot be made"))?;
+    if !state.gate.is_open() {
+        document["security"] = json!([{"token": []}, {"cookie": []}]);
+    }
+    Ok(([(header::CONTENT_TYPE, "application/json")], document.to_string()).into_response())
 }

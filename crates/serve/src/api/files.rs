@@ -1,8 +1,9 @@
 //! What a training can begin with, and a recipe for it.
 
-use super::tools::{Draft, parsed};
+use super::tools::{Draft, LONGEST_PATH, blocking, parsed};
+use crate::jobs::Output;
 use crate::planning::{Allowed, DataFiles, files};
-use crate::problem::{Problem, Sent};
+use crate::problem::{Problem, Sent, argument};
 use crate::state::Shared;
 use axum::Json;
 use axum::extract::State;
@@ -19,16 +20,18 @@ pub(super) async fn list(State(state): State<Shared>) -> Result<Json<DataFiles>,
     found.map(Json).map_err(|_| Problem::failed("the data folder cannot be read"))
 }
 
+const LONGEST_FAMILY: usize = 64;
+
 /// What to propose a recipe for: data, a checkpoint, or both.
 /// A family by itself is one too: its data is made by code.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Beginning {
     /// A data file or a folder of images under the data folder.
-    #[schema(max_length = 4096)]
+    #[schema(max_length = 4095)]
     data: Option<String>,
     /// A Hugging Face folder under the data folder.
-    #[schema(max_length = 4096)]
+    #[schema(max_length = 4095)]
     checkpoint: Option<String>,
     /// The architecture, where not the checkpoint or the data is to choose it.
     #[schema(max_length = 64)]
@@ -60,15 +63,15 @@ pub(super) async fn propose(
     State(state): State<Shared>,
     Sent(beginning): Sent<Beginning>,
 ) -> Result<Json<Proposal>, Problem> {
-    let allowed = &state.planner.allowed;
-    let draft = Draft::empty("recipe.toml")?;
-    let arguments = beginning.arguments(allowed, &draft)?;
+    let asked = state.clone();
+    let (beginning, draft, arguments) = blocking(move || {
+        let draft = Draft::empty("recipe.toml")?;
+        let arguments = beginning.arguments(&asked.planner.allowed, &draft)?;
+        Ok((beginning, draft, arguments))
+    })
+    .await?;
     let output = state.tools.run(&arguments, None).await?;
-    let output = output.reworded(|words| allowed.without_folders(&draft.without_folder(words)));
-    let Written { family, task } = parsed(&output.answer().map_err(|problem| beginning.explain(problem))?)?;
-    let written = std::fs::read_to_string(draft.path());
-    let recipe = written.map_err(|cause| Problem::failed(format!("the recipe cannot be read: {cause}")))?;
-    Ok(Json(Proposal { recipe: allowed.relative(&recipe), family, task }))
+    blocking(move || beginning.proposal(output, &draft, &state.planner.allowed)).await.map(Json)
 }
 
 impl Beginning {
@@ -76,6 +79,7 @@ impl Beginning {
         let mut arguments = vec!["init".to_string(), "--json".into(), format!("--out={}", draft.path().display())];
         for (name, path) in [("data", &self.data), ("checkpoint", &self.checkpoint)] {
             let Some(path) = path else { continue };
+            argument(name, path, LONGEST_PATH)?;
             let real = allowed.check_path(name, path.as_ref())?;
             arguments.push(format!("--{name}={}", real.display()));
         }
@@ -84,12 +88,22 @@ impl Beginning {
                 .hint("GET /files lists what there is, GET /presets the families"));
         }
         if let Some(family) = &self.family {
+            argument("family", family, LONGEST_FAMILY)?;
             if !family.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
                 return Err(unknown_family(family));
             }
             arguments.push(format!("--family={family}"));
         }
         Ok(arguments)
+    }
+
+    /// What was written, in the words of who asked.
+    fn proposal(&self, output: Output, draft: &Draft, allowed: &Allowed) -> Result<Proposal, Problem> {
+        let output = output.reworded(|words| allowed.without_folders(&draft.without_folder(words)));
+        let Written { family, task } = parsed(&output.answer().map_err(|problem| self.explain(problem))?)?;
+        let written = std::fs::read_to_string(draft.path());
+        let recipe = written.map_err(|cause| Problem::failed(format!("the recipe cannot be read: {cause}")))?;
+        Ok(Proposal { recipe: allowed.relative(&recipe), family, task })
     }
 
     /// Whose fault it is, and what can be done about it from here.

@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use plimsoll_track::{Exposed, OPENMETRICS_TYPE, RunFacts, openmetrics};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 pub(super) fn routes() -> Router<Shared> {
@@ -64,9 +65,8 @@ async fn metrics(State(state): State<Shared>) -> Result<Response, Problem> {
 }
 
 fn exposition(state: &Shared) -> String {
-    let facts: Vec<(RunId, RunFacts)> = to_expose(state).into_iter().map(|found| found.facts(state)).collect();
-    let exposed: Vec<Exposed<'_>> =
-        facts.iter().map(|(id, facts)| Exposed { run: id.as_str(), facts, components: &[] }).collect();
+    let known: Vec<Known> = to_expose(state).into_iter().map(|found| found.known(state)).collect();
+    let exposed: Vec<Exposed<'_>> = known.iter().map(Known::exposed).collect();
     let jobs = state.queue.jobs();
     let count = |name: &'static str| (name, jobs.iter().filter(|job| job.state_name() == name).count() as u64);
     openmetrics(&exposed, &["queued", "started", "ended"].map(count))
@@ -82,9 +82,23 @@ struct Found {
 }
 
 impl Found {
-    fn facts(self, state: &Shared) -> (RunId, RunFacts) {
+    fn known(self, state: &Shared) -> Known {
         let facts = state.folders.facts(&self.id, &self.folder).judged(self.is_alive);
-        (self.id, facts)
+        let components = state.folders.planned_components(&self.id, &self.folder);
+        Known { id: self.id, facts, components }
+    }
+}
+
+/// What there is to say of a run.
+struct Known {
+    id: RunId,
+    facts: RunFacts,
+    components: Arc<Vec<(String, u64)>>,
+}
+
+impl Known {
+    fn exposed(&self) -> Exposed<'_> {
+        Exposed { run: self.id.as_str(), facts: &self.facts, components: &self.components }
     }
 }
 

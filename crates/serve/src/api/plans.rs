@@ -11,10 +11,11 @@ use axum::response::{IntoResponse, Response};
 
 async fn ask(state: Shared, kind: Kind, question: Question) -> Result<Response, Problem> {
     let planner = state.planner.clone();
-    // Reading a recipe may look at a checkpoint.
-    let checked = tokio::task::spawn_blocking(move || question.check(&state.planner.allowed)).await;
-    let checked = checked.map_err(|_| Problem::failed("the recipe cannot be read"))??;
-    Ok(json(planner.answer(kind, checked).await?))
+    // Reading a recipe may look at a checkpoint, its device at the processes of this machine.
+    let prepare = move || state.planner.prepare(kind, question.check(&state.planner.allowed)?);
+    let prepared = tokio::task::spawn_blocking(prepare).await;
+    let prepared = prepared.map_err(|_| Problem::failed("the recipe cannot be read"))??;
+    Ok(json(planner.answer(prepared).await?))
 }
 
 fn json(bytes: Bytes) -> Response {

@@ -8,17 +8,24 @@ use std::path::Path;
 
 /// What is known about a run that is at rest.
 pub(super) struct Ending<'a> {
-    pub id: &'a RunId,
-    pub job: Option<&'a Job>,
-    pub summary: &'a Summary,
-    pub times: Times,
+    id: &'a RunId,
+    /// The last attempt, where it was this server's.
+    job: Option<&'a Job>,
+    summary: &'a Summary,
+    times: Times,
 }
 
 const ENDED_NOW: &str = "it was ended at once, as asked: what came after its last checkpoint is lost";
 /// Of a log, the end is read.
 const LAST_BYTES: u64 = 4096;
 
-impl Ending<'_> {
+impl<'a> Ending<'a> {
+    /// A run that told something after its job had ended was taken up by somebody else: that job says nothing about it.
+    pub(super) fn of(id: &'a RunId, job: Option<&'a Job>, summary: &'a Summary, times: Times) -> Ending<'a> {
+        let is_over = |job: &&Job| job.ended.is_some_and(|ended| ended < times.updated);
+        Ending { id, job: job.filter(|job| !is_over(job)), summary, times }
+    }
+
     /// finished, interrupted or failed
     pub(super) fn name(&self) -> &'static str {
         match self.summary.end.as_deref() {
@@ -102,6 +109,7 @@ fn error_in(log: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
     use std::collections::BTreeMap;
 
     #[test]
@@ -126,5 +134,23 @@ mod tests {
         let log = "error: the first\n  hint: x\nstep 3: loss 0.1 error: no\nerror: the second\n  hint: y\n";
         assert_eq!(error_in(log).as_deref(), Some("error: the second\n  hint: y"));
         assert_eq!(error_in("step 3: loss 0.1\nwarning: error: no\n"), None);
+    }
+
+    fn job(ended: u64) -> Job {
+        let job = json!({"id": "a", "state": {"ended": {"code": 1, "signal": null}}, "arguments": [], "device": "cpu",
+            "bytes": 1, "seconds": null, "asked": 1, "began": 2, "ended": ended, "stopping": true});
+        serde_json::from_value(job).unwrap()
+    }
+
+    #[test]
+    fn an_attempt_of_somebody_else_is_not_told_as_the_end_of_the_one_before() {
+        let (id, summary) = (RunId::parse("a").unwrap(), Summary::default());
+        let job = job(100);
+        let ending = |updated: u64| Ending::of(&id, Some(&job), &summary, Times { created: 1, updated });
+        assert_eq!((ending(100).name(), ending(99).name()), ("interrupted", "interrupted"));
+        let later = ending(101);
+        assert_eq!(later.name(), "failed", "nobody asked this attempt to stop");
+        let said = end_of_process(later.job.map(|job| job.state));
+        assert!(said.contains("without a word"), "{said}");
     }
 }

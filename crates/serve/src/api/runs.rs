@@ -40,10 +40,13 @@ pub(crate) struct Run {
 
 /// The folder of a run that a client names.
 pub(super) fn found(state: &Server, id: &str) -> Result<(RunId, PathBuf), Problem> {
-    let missing = || Problem::not_found("there is no such run").field("id");
-    let id = RunId::parse(id).ok_or_else(missing)?;
-    let folder = state.folders.find(&id).ok_or_else(missing)?;
+    let id = RunId::parse(id).ok_or_else(no_such_run)?;
+    let folder = state.folders.find(&id).ok_or_else(no_such_run)?;
     Ok((id, folder))
+}
+
+fn no_such_run() -> Problem {
+    Problem::not_found("there is no such run").field("id").hint("GET /runs lists those that there are")
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
@@ -71,7 +74,7 @@ fn all(state: &Server) -> Vec<Run> {
 fn row(state: &Server, id: &RunId, folder: &std::path::Path, job: Option<Job>) -> Run {
     let (summary, times) = (state.folders.summary(id, folder), state.folders.times(folder));
     let pid = state.folders.holder(folder);
-    let ending = Ending { id, job: job.as_ref(), summary: &summary, times };
+    let ending = Ending::of(id, job.as_ref(), &summary, times);
     let goes_on = activity(job.as_ref(), pid.is_some(), &summary);
     let reason = if goes_on.is_none() { ending.reason(state) } else { None };
     let name = goes_on.unwrap_or_else(|| ending.name());
@@ -83,7 +86,7 @@ fn row(state: &Server, id: &RunId, folder: &std::path::Path, job: Option<Job>) -
 fn without_folder(state: &Server, job: Job) -> Run {
     let summary = Summary::default();
     let times = Times { created: job.asked, updated: job.began.unwrap_or(job.asked) };
-    let ending = Ending { id: &job.id, job: Some(&job), summary: &summary, times };
+    let ending = Ending::of(&job.id, Some(&job), &summary, times);
     let goes_on = activity(Some(&job), false, &summary);
     let reason = if goes_on.is_none() { ending.reason(state) } else { None };
     let name = goes_on.unwrap_or_else(|| ending.name());
@@ -117,11 +120,14 @@ pub(super) fn remaining(state: &Server) -> HashMap<RunId, f64> {
 #[utoipa::path(get, path = "/runs/{id}", tag = "runs", params(("id" = RunId, Path, description = "The run's name")),
     responses((status = 200, description = "What is known about it", body = Run)))]
 pub(super) async fn one(State(state): State<Shared>, Named(id): Named<String>) -> Result<Json<Run>, Problem> {
-    let parsed = RunId::parse(&id);
-    let job = parsed.as_ref().and_then(|id| state.queue.job(id));
-    match (found(&state, &id), job) {
-        (Ok((id, folder)), job) => Ok(Json(blocking(move || row(&state, &id, &folder, job)).await?)),
-        (Err(_), Some(job)) => Ok(Json(blocking(move || without_folder(&state, job)).await?)),
+    blocking(move || known(&state, &id)).await?.map(Json)
+}
+
+fn known(state: &Server, id: &str) -> Result<Run, Problem> {
+    let job = RunId::parse(id).and_then(|id| state.queue.job(&id));
+    match (found(state, id), job) {
+        (Ok((id, folder)), job) => Ok(row(state, &id, &folder, job)),
+        (Err(_), Some(job)) => Ok(without_folder(state, job)),
         (Err(problem), None) => Err(problem),
     }
 }
@@ -156,9 +162,12 @@ pub(super) async fn curves(
     if !(FEWEST_POINTS..=MOST_POINTS).contains(&points) {
         return Err(Problem::bad("points", format!("points: {FEWEST_POINTS} to {MOST_POINTS}")));
     }
-    let (id, folder) = found(&state, &id)?;
-    let read = blocking(move || state.folders.curves(&id, &folder, points)).await?;
-    read.map(Json).map_err(|cause| Problem::failed(format!("the events cannot be read: {cause}")))
+    let read = move || {
+        let (id, folder) = found(&state, &id)?;
+        let curves = state.folders.curves(&id, &folder, points);
+        curves.map_err(|cause| Problem::failed(format!("the events cannot be read: {cause}")))
+    };
+    blocking(read).await?.map(Json)
 }
 
 /// Which part of a log.
@@ -209,9 +218,14 @@ pub(super) async fn log(
 #[utoipa::path(get, path = "/runs/{id}/recipe", tag = "runs", params(("id" = RunId, Path, description = "The run's name")),
     responses((status = 200, description = "TOML", content_type = "text/plain", body = String)))]
 pub(super) async fn recipe(State(state): State<Shared>, Named(id): Named<String>) -> Result<Response, Problem> {
-    let (_, folder) = found(&state, &id)?;
-    let read = blocking(move || read_some(&folder.join("recipe.toml"), 0, 1 << 20)).await?;
-    let bytes = read.map_err(|_| Problem::not_found("this run has no recipe yet"))?;
+    let read = move || {
+        let (_, folder) = found(&state, &id)?;
+        let read = read_some(&folder.join("recipe.toml"), 0, 1 << 20);
+        read.map_err(|_| {
+            Problem::not_found("this run has no recipe yet").hint("it is written when the training begins")
+        })
+    };
+    let bytes = blocking(read).await??;
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], bytes).into_response())
 }
 
@@ -235,8 +249,7 @@ pub(super) async fn checkpoints(
     State(state): State<Shared>,
     Named(id): Named<String>,
 ) -> Result<Json<Vec<Checkpoint>>, Problem> {
-    let (_, folder) = found(&state, &id)?;
-    Ok(Json(blocking(move || state.folders.checkpoints(&folder)).await?))
+    blocking(move || found(&state, &id).map(|(_, folder)| state.folders.checkpoints(&folder))).await?.map(Json)
 }
 
 /// A run that was asked for.
@@ -252,12 +265,10 @@ pub(crate) struct Accepted {
 #[utoipa::path(post, path = "/runs", tag = "runs", request_body = Question,
     responses((status = 201, description = "It is in the queue", body = Accepted)))]
 pub(super) async fn start(State(state): State<Shared>, Sent(question): Sent<Question>) -> Result<Response, Problem> {
-    let checking = state.clone();
-    let checked = blocking(move || question.check(&checking.planner.allowed)).await??;
-    refuse_long_name(&checked.recipe.name)?;
-    let device = state.planner.devices.find(&checked.device)?;
+    let asked = state.clone();
+    let (checked, device) = blocking(move || to_start(&asked, &question)).await??;
     let name = runs_on(&device)?;
-    let (bytes, seconds) = fitting(&state, checked.clone()).await?;
+    let (bytes, seconds) = fitting(&state, checked.clone(), device).await?;
     let pinned = checked.leaves_budget_open() && state.queue.shares(&name);
     let submission = Submission {
         name: checked.recipe.name,
@@ -275,6 +286,14 @@ pub(super) async fn start(State(state): State<Shared>, Sent(question): Sent<Ques
         job
     });
     accepted(&job.await??)
+}
+
+/// What is to be trained, and where.
+fn to_start(state: &Server, question: &Question) -> Result<(Checked, Device), Problem> {
+    let checked = question.check(&state.planner.allowed)?;
+    refuse_long_name(&checked.recipe.name)?;
+    let device = state.planner.devices.find(&checked.device)?;
+    Ok((checked, device))
 }
 
 fn accepted(job: &Job) -> Result<Response, Problem> {
@@ -302,8 +321,8 @@ fn runs_on(device: &Device) -> Result<String, Problem> {
 }
 
 /// Bytes and seconds of a plan that fits.
-async fn fitting(state: &Shared, checked: Checked) -> Result<(u64, Option<f64>), Problem> {
-    let report = state.planner.report(checked).await?;
+async fn fitting(state: &Shared, checked: Checked, device: Device) -> Result<(u64, Option<f64>), Problem> {
+    let report = state.planner.report(checked, device).await?;
     if !report.fits {
         let needed = plimsoll::format_bytes(report.smallest_budget_bytes.unwrap_or(report.arena_bytes));
         let budget = plimsoll::format_bytes(report.budget_bytes);
@@ -336,14 +355,17 @@ pub(super) async fn stop(
     Named(id): Named<String>,
     Sent(stop): Sent<Stop>,
 ) -> Result<Response, Problem> {
-    let missing = || Problem::not_found("there is no such run").field("id");
-    let id = RunId::parse(&id).ok_or_else(missing)?;
-    if state.queue.job(&id).is_none() && state.folders.find(&id).is_none() {
-        return Err(missing());
-    }
+    let id = RunId::parse(&id).ok_or_else(no_such_run)?;
     let asked = id.clone();
-    blocking(move || state.queue.stop(&asked, stop.now)).await??;
+    blocking(move || stopped(&state, &asked, stop.now)).await??;
     Ok((StatusCode::ACCEPTED, Json(Accepted { id })).into_response())
+}
+
+fn stopped(state: &Server, id: &RunId, now: bool) -> Result<(), Problem> {
+    if state.queue.job(id).is_none() && state.folders.find(id).is_none() {
+        return Err(no_such_run());
+    }
+    state.queue.stop(id, now)
 }
 
 /// Nothing more is said.
@@ -361,19 +383,18 @@ pub(super) async fn resume(
 ) -> Result<Response, Problem> {
     let (id, folder) = found(&state, &id)?;
     let_it_go(&state, &id).await;
-    let summary = state.folders.summary(&id, &folder);
-    let (done, looked_at) = (summary.is_done(), folder.clone());
-    blocking(move || refuse_to_resume(&looked_at, done)).await??;
-    let device = summary.device.as_deref().and_then(|name| name.split(' ').next()).unwrap_or("auto").to_string();
-    let device = runs_on(&state.planner.devices.find(&device).or_else(|_| state.planner.devices.find("auto"))?)?;
+    accepted(&blocking(move || resumed(&state, &id, &folder)).await??)
+}
+
+fn resumed(state: &Server, id: &RunId, folder: &std::path::Path) -> Result<Job, Problem> {
+    let summary = state.folders.summary(id, folder);
+    refuse_to_resume(folder, summary.is_done())?;
+    let device = summary.device.as_deref().and_then(|name| name.split(' ').next()).unwrap_or("auto");
+    let device = state.planner.devices.find(device).or_else(|_| state.planner.devices.find("auto"))?;
     let bytes = summary.planned_peak_bytes.unwrap_or(0);
-    let queue = state.clone();
-    let job = blocking(move || {
-        let job = queue.queue.resume(&id, &device, bytes, summary.remaining_s);
-        queue.queue.tick();
-        job
-    });
-    accepted(&job.await??)
+    let job = state.queue.resume(id, &runs_on(&device)?, bytes, summary.remaining_s)?;
+    state.queue.tick();
+    Ok(job)
 }
 
 /// What cannot be gone on with is said now, not by a training that fails in a while.
@@ -384,7 +405,7 @@ fn refuse_to_resume(folder: &std::path::Path, is_done: bool) -> Result<(), Probl
     }
     if is_done {
         return Err(Problem::conflict("this run is finished: nothing of it is left to do")
-            .hint("`plimsoll train RECIPE --resume` with more epochs makes it longer; or start a new one"));
+            .hint("start a new one with more epochs: GET /runs/{id}/recipe has its recipe"));
     }
     if let Some(name) =
         ["checkpoints", "events.jsonl", "run.lock"].into_iter().find(|name| folder.join(name).is_symlink())
@@ -405,14 +426,15 @@ const LONGEST_GOODBYE: Duration = Duration::from_secs(30);
 /// Waits while a run that was asked to stop is still at it: who stops and resumes at once means both.
 async fn let_it_go(state: &Shared, id: &RunId) {
     let until = Instant::now() + LONGEST_GOODBYE;
-    let leaves = || state.queue.job(id).is_some_and(|job| job.stopping && !job.is_over());
-    while leaves() && Instant::now() < until {
-        let watched = state.clone();
-        let _ = blocking(move || watched.queue.tick()).await;
-        if leaves() {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+    while leaves(state, id).await && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+async fn leaves(state: &Shared, id: &RunId) -> bool {
+    let (state, id) = (state.clone(), id.clone());
+    let looked = blocking(move || state.queue.job(&id).is_some_and(|job| job.stopping && !job.is_over()));
+    looked.await.unwrap_or(false)
 }
 
 /// Runs beside each other.

@@ -1,8 +1,8 @@
-//! A run's events as they happen: server-sent events whose ids are places in the file, so that a client goes on where
-//! it was, whichever server it finds.
+//! A run's events as they happen: server-sent events whose ids are places in a file that they tell from others, so that a
+//! client goes on where it was, whichever server it finds, and starts over where the run is another one now.
 
 use super::runs::found;
-use crate::folders::{Lines, Next, Reader};
+use crate::folders::{Lines, Next, Place, Reader};
 use crate::problem::{Asked, Named, Problem};
 use crate::state::Shared;
 use axum::body::{Body, Bytes};
@@ -26,7 +26,8 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 pub(crate) struct Start {
     /// The place to go on from, as `Last-Event-ID`, which wins: 0, or an id of an earlier event.
     #[serde(default)]
-    from: u64,
+    #[param(value_type = String, pattern = "^[0-9]{1,19}(-[0-9a-f]{16})?$", default = "0")]
+    from: Place,
 }
 
 /// Events of a run, those that were and those that come
@@ -34,7 +35,7 @@ pub(crate) struct Start {
 /// `data` is one event as in events.jsonl, `id` a place to go on from with `Last-Event-ID`. An event named `start-over`
 /// says that the file is another one now.
 #[utoipa::path(get, path = "/runs/{id}/events", tag = "runs",
-    params(("id" = crate::folders::RunId, Path, description = "The run's name"), Start, ("last-event-id" = Option<u64>, Header, description = "The id of the last event that was seen")),
+    params(("id" = crate::folders::RunId, Path, description = "The run's name"), Start, ("last-event-id" = Option<String>, Header, description = "The id of the last event that was seen")),
     responses((status = 200, description = "A stream without end", content_type = "text/event-stream", body = String)))]
 pub(super) async fn events(
     State(state): State<Shared>,
@@ -43,13 +44,20 @@ pub(super) async fn events(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let (id, folder) = found(&state, &id)?;
-    let place = state.streams.clone().try_acquire_owned().map_err(|_| Problem::busy("too many streams are open"))?;
-    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
+    let place = state.streams.clone().try_acquire_owned().map_err(|_| no_room())?;
+    let last = headers.get("last-event-id").and_then(|id| Place::try_from(id.to_str().ok()?.to_string()).ok());
     let reader = state.tails.watch(&id, &folder).reader(last.unwrap_or(start.from));
     let stream = Stream { reader, _place: place, opened: false };
     let body = Body::from_stream(unfold(stream));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     Ok((headers, body).into_response())
+}
+
+fn no_room() -> Problem {
+    Problem::busy(
+        "too many streams are open",
+        "close pages that nobody looks at, or read GET /runs/{id}/curves now and then",
+    )
 }
 
 struct Stream {

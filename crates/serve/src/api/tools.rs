@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use utoipa::ToSchema;
 
 /// A model as a folder.
@@ -49,7 +49,13 @@ pub(super) async fn export(
     let out = folder.join(EXPORT);
     let arguments = ["export".into(), folder.display().to_string(), out.display().to_string(), "--json".into()];
     let answer: Value = parsed(&called(&state, &arguments, None).await?.answer()?)?;
-    let files = fs::read_dir(&out).into_iter().flatten().flatten();
+    let loads_in = answer.get("loads_in").and_then(Value::as_str).unwrap_or("safetensors").into();
+    let files = blocking(move || Ok(files_in(&out))).await?;
+    Ok(Json(Export { loads_in, files }))
+}
+
+fn files_in(folder: &Path) -> Vec<ExportedFile> {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut files: Vec<ExportedFile> = files
         .filter_map(|file| {
             let bytes = file.metadata().ok().filter(fs::Metadata::is_file)?.len();
@@ -57,8 +63,7 @@ pub(super) async fn export(
         })
         .collect();
     files.sort_by(|a, b| a.name.cmp(&b.name));
-    let loads_in = answer.get("loads_in").and_then(Value::as_str).unwrap_or("safetensors").into();
-    Ok(Json(Export { loads_in, files }))
+    files
 }
 
 /// A file of an export
@@ -129,7 +134,7 @@ fn usual_beams() -> usize {
 
 const LONGEST_PROMPT: usize = 20_000;
 /// As the system has it.
-const LONGEST_PATH: usize = 4095;
+pub(super) const LONGEST_PATH: usize = 4095;
 
 /// Lets the model of a run write
 #[utoipa::path(post, path = "/runs/{id}/generate", tag = "use", params(("id" = RunId, Path, description = "The run's name")), request_body = Prompt,
@@ -207,16 +212,10 @@ pub(super) async fn predict(
     Sent(rows): Sent<Rows>,
 ) -> Result<Json<Predictions>, Problem> {
     let (_, folder) = found(&state, &id)?;
-    let (path, draft) = match (&rows.file, &rows.rows) {
-        (Some(file), None) => (data_file(&state, file)?, None),
-        (None, Some(text)) => {
-            refuse_named_images(&folder)?;
-            let draft = Draft::of_rows(text)?;
-            (draft.path(), Some(draft))
-        }
-        _ => return Err(Problem::bad("rows", "rows: name a file, or send rows")),
-    };
-    let arguments = ["predict".into(), folder.display().to_string(), path.display().to_string()];
+    let arguments = ["predict".into(), folder.display().to_string()];
+    let asked = state.clone();
+    let (path, draft) = blocking(move || rows.kept(&asked, &folder)).await?;
+    let arguments: Vec<String> = arguments.into_iter().chain([path.display().to_string()]).collect();
     let output = called(&state, &arguments, None).await?;
     // Until here the child may read it.
     let output = output.reworded(|words| draft.as_ref().map_or(words.into(), |draft| draft.without_folder(words)));
@@ -225,6 +224,21 @@ pub(super) async fn predict(
     let lines = bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
     let predictions = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
     Ok(Json(Predictions { predictions, cut, note }))
+}
+
+impl Rows {
+    /// The file that they are in, and what keeps it there where they were sent.
+    fn kept(&self, state: &Shared, run: &Path) -> Result<(PathBuf, Option<Draft>), Problem> {
+        match (&self.file, &self.rows) {
+            (Some(file), None) => Ok((data_file(state, file)?, None)),
+            (None, Some(text)) => {
+                refuse_named_images(run)?;
+                let draft = Draft::of_rows(text)?;
+                Ok((draft.path(), Some(draft)))
+            }
+            _ => Err(Problem::bad("rows", "rows: name a file, or send rows").hint("one of them, not both")),
+        }
+    }
 }
 
 /// A file or a folder of images that a client names and that is there.
@@ -238,7 +252,7 @@ fn data_file(state: &Shared, file: &str) -> Result<PathBuf, Problem> {
 }
 
 /// Rows of captions name image files, and a client's rows could name any of this machine.
-fn refuse_named_images(run: &std::path::Path) -> Result<(), Problem> {
+fn refuse_named_images(run: &Path) -> Result<(), Problem> {
     let text = fs::read_to_string(run.join("recipe.toml")).unwrap_or_default();
     let table: toml::Table = toml::from_str(&text).unwrap_or_default();
     let task = table.get("train").and_then(|train| train.get("task")).and_then(toml::Value::as_str);
@@ -311,8 +325,13 @@ pub(super) async fn advise(
         return Err(Problem::bad("text", "text: there is nothing to advise on")
             .hint("send the end of a log with an out-of-memory error, a recipe, or both"));
     }
-    let (arguments, draft) = complaint.arguments(&state)?;
-    let output = called(&state, &arguments, complaint.text.map(String::into_bytes)).await?;
+    let asked = state.clone();
+    let (arguments, draft, text) = blocking(move || {
+        let (arguments, draft) = complaint.arguments(&asked)?;
+        Ok((arguments, draft, complaint.text))
+    })
+    .await?;
+    let output = called(&state, &arguments, text.map(String::into_bytes)).await?;
     let output = output.reworded(|words| draft.as_ref().map_or(words.into(), |draft| draft.without_folder(words)));
     match parsed::<Value>(&output.stdout) {
         // Settings that do not fit are an answer too.
@@ -345,6 +364,16 @@ impl Complaint {
         arguments.extend(question.device.iter().filter(|name| *name != "auto").map(|name| format!("--device={name}")));
         Ok((arguments, Some(draft)))
     }
+}
+
+/// What looks at files or devices, or writes: elsewhere than where connections are answered.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let worked = tokio::task::spawn_blocking(work).await;
+    worked.unwrap_or_else(|_| {
+        Err(Problem::failed("plimsoll broke on this").hint("this is a defect of plimsoll: please report it"))
+    })
 }
 
 pub(super) fn parsed<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {

@@ -1,6 +1,7 @@
 //! The numbers of a run as columns: every number that a step, an evaluation or a device tells becomes one, so that what
 //! later versions tell is drawn without a change here.
 
+use super::Place;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -34,8 +35,8 @@ pub(crate) struct Curves {
 /// The same in as many points as a screen can show.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Thinned {
-    /// The place in the events to go on from: `Last-Event-ID` of the stream.
-    pub offset: u64,
+    /// The place in the events to go on from: `from` of the stream, or its `Last-Event-ID`.
+    pub offset: String,
     /// Steps there are; `steps` may have fewer.
     pub rows: usize,
     pub steps: Table,
@@ -70,9 +71,9 @@ impl Curves {
         }
     }
 
-    pub(crate) fn thinned(&self, points: usize, offset: u64) -> Thinned {
+    pub(crate) fn thinned(&self, points: usize, place: Place) -> Thinned {
         Thinned {
-            offset,
+            offset: place.to_string(),
             rows: self.steps.step.len(),
             steps: self.steps.thinned(points),
             evaluations: self.evaluations.thinned(points),
@@ -184,11 +185,11 @@ mod tests {
     fn thinning_keeps_the_ends_and_every_spike() {
         let lines: Vec<String> =
             (1..=10_000).map(|n| step(n, if n == 7_777 { 50.0 } else { 1.0 / n as f64 })).collect();
-        let thinned = heard(&lines).thinned(400, 9);
-        assert!(thinned.steps.step.len() <= 402 && thinned.rows == 10_000 && thinned.offset == 9);
+        let thinned = heard(&lines).thinned(400, Place { at: 9, file: None });
+        assert!(thinned.steps.step.len() <= 402 && thinned.rows == 10_000 && thinned.offset == "9");
         assert_eq!(thinned.steps.step.last(), Some(&10_000));
         assert!(thinned.steps.step.contains(&7_777) && thinned.steps.step.is_sorted());
-        assert_eq!(heard(&lines[..300]).thinned(400, 0).steps.step.len(), 300);
+        assert_eq!(heard(&lines[..300]).thinned(400, Place::default()).steps.step.len(), 300);
     }
 
     #[test]

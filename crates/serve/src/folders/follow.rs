@@ -145,6 +145,9 @@ pub(crate) struct Reader {
     at: u64,
     /// What was read so far is of this file: the watcher may come to look when another one is there already.
     file: Option<FileId>,
+    /// It knows that the file is another one before the watcher does, and waits for it: till then what is kept for all is
+    /// of the old one.
+    ahead: bool,
 }
 
 /// What a client gets next.
@@ -175,11 +178,11 @@ impl Watched {
         piece
     }
 
-    pub(crate) fn reader(self: &Arc<Watched>, at: u64) -> Reader {
+    pub(crate) fn reader(self: &Arc<Watched>, from: Place) -> Reader {
         let mut tail = self.tail.clone();
         let generation = tail.borrow_and_update().generation;
         tail.mark_changed();
-        Reader { watched: self.clone(), tail, generation, at, file: None }
+        Reader { watched: self.clone(), tail, generation, at: from.at, file: from.file, ahead: false }
     }
 }
 
@@ -195,10 +198,17 @@ impl Reader {
     /// Waits for lines behind the client's place; `None` when the watcher is gone.
     pub(crate) async fn next(&mut self) -> Option<Next> {
         loop {
+            if self.ahead {
+                self.tail.changed().await.ok()?;
+                self.ahead = false;
+            }
             let tail = self.tail.borrow_and_update().clone();
             if tail.generation != self.generation {
                 self.generation = tail.generation;
-                return Some(self.start_over());
+                let (has_begun, start_over) = (self.at > 0, self.start_over());
+                if has_begun {
+                    return Some(start_over);
+                }
             }
             if let Some(next) = self.step(&tail).await {
                 return Some(next);
@@ -247,8 +257,11 @@ impl Reader {
         let place = Place { at, file };
         let lines = tokio::task::spawn_blocking(move || Lines::read_piece(&path, place)).await.ok()?.ok()?;
         if lines.replaced {
-            // Once: who is at the start already waits until the watcher has seen the other file.
-            return (self.at > 0).then(|| self.start_over());
+            if self.at == 0 {
+                return None;
+            }
+            self.ahead = tail.file.is_some() && tail.file != lines.file;
+            return Some(self.start_over());
         }
         let moved = lines.next > self.at;
         if moved && lines.more {
@@ -281,7 +294,7 @@ mod tests {
         let path = folder.path().join("events.jsonl");
         fs::write(&path, "{\"a\":1}\n").unwrap();
         let watched = Tails::default().watch(&RunId::try_from("run".to_string()).unwrap(), folder.path());
-        let mut readers = [watched.reader(0), watched.reader(0)];
+        let mut readers = [watched.reader(Place::default()), watched.reader(Place::default())];
         for reader in &mut readers {
             reader.next().await.unwrap();
         }
@@ -293,7 +306,7 @@ mod tests {
         }
         assert_eq!(told[0].as_ptr(), told[1].as_ptr());
         assert_eq!(&told[0][..], b"{\"b\":2}\n");
-        let Some(Next::Lines(all)) = watched.reader(0).next().await else { panic!("not all") };
+        let Some(Next::Lines(all)) = watched.reader(Place::default()).next().await else { panic!("not all") };
         assert_eq!(all.bytes, b"{\"a\":1}\n{\"b\":2}\n");
     }
 
@@ -306,7 +319,7 @@ mod tests {
         let watched = Tails::default().watch(&RunId::try_from("run".to_string()).unwrap(), folder.path());
         let mut firsts = Vec::new();
         for _ in 0..2 {
-            let (mut reader, mut seen) = (watched.reader(0), Vec::new());
+            let (mut reader, mut seen) = (watched.reader(Place::default()), Vec::new());
             while seen.len() < history.len() {
                 match reader.next().await.unwrap() {
                     Next::Lines(lines) => seen.extend(lines.bytes),
@@ -331,7 +344,7 @@ mod tests {
         fs::write(&path, "{\"old\":1}\n").unwrap();
         let (sender, tail) = watch::channel(Tail::default());
         let watched = Arc::new(Watched { path: path.clone(), tail, pieces: Mutex::default() });
-        let mut reader = watched.reader(0);
+        let mut reader = watched.reader(Place::default());
         let Some(Next::Lines(old)) = reader.next().await else { panic!("the old file") };
         assert_eq!(old.bytes, b"{\"old\":1}\n");
         fs::remove_file(&path).unwrap();
@@ -346,5 +359,71 @@ mod tests {
             _ => panic!("the new file"),
         };
         assert_eq!(new, b"{\"new\":1}\n{\"new\":2}\n");
+    }
+    /// What a client hears until it has heard a line with these words.
+    async fn heard(reader: &mut Reader, last: &str) -> (usize, String) {
+        let (mut overs, mut text) = (0, String::new());
+        while !text.contains(last) {
+            match reader.next().await.unwrap() {
+                Next::Lines(lines) => text += &String::from_utf8_lossy(&lines.bytes),
+                Next::News(news) => text += &String::from_utf8_lossy(&news.lines.bytes),
+                Next::StartOver => (overs, text) = (overs + 1, String::new()),
+            }
+        }
+        (overs, text)
+    }
+
+    fn history(of: &str, lines: usize) -> String {
+        (0..lines).map(|n| format!("{{\"{of}\":{n}}}\n")).collect()
+    }
+
+    #[tokio::test]
+    async fn who_comes_back_to_another_file_starts_over_however_long_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("events.jsonl");
+        fs::write(&path, history("old", 3)).unwrap();
+        let (tails, id) = (Tails::default(), RunId::try_from("run".to_string()).unwrap());
+        let place = {
+            let mut reader = tails.watch(&id, folder.path()).reader(Place::default());
+            heard(&mut reader, "{\"old\":2}").await;
+            Place { at: reader.at, file: reader.file }
+        };
+        fs::remove_file(&path).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        fs::write(&path, history("new", 50)).unwrap();
+        let back = |place: Place| tails.watch(&id, folder.path()).reader(place);
+        let (overs, text) = heard(&mut back(place), "{\"new\":49}").await;
+        assert_eq!((overs, text), (1, history("new", 50)));
+        let now = Place { at: history("new", 48).len() as u64, file: Some(FileId::of(&fs::metadata(&path).unwrap())) };
+        let (overs, text) = heard(&mut back(now), "{\"new\":49}").await;
+        assert_eq!((overs, text.lines().count()), (0, 2), "the same file goes on");
+    }
+
+    #[tokio::test]
+    async fn who_sees_the_other_file_before_the_watcher_is_not_told_the_old_one_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("events.jsonl");
+        // More than is kept for all: it is read piece by piece.
+        let old = history("old", 30_000);
+        fs::write(&path, &old).unwrap();
+        let watched = Tails::default().watch(&RunId::try_from("run".to_string()).unwrap(), folder.path());
+        heard(&mut watched.reader(Place::default()), "{\"old\":29999}").await;
+        let mut reader = watched.reader(Place::default());
+        let Some(Next::News(_)) = reader.next().await else { panic!("the first piece of the old file") };
+        fs::remove_file(&path).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        fs::write(&path, history("new", 40_000)).unwrap();
+        // Pieces of it that somebody else read are still of the old file; then it starts over, and once.
+        let mut overs = 0;
+        loop {
+            match reader.next().await.unwrap() {
+                Next::StartOver => overs += 1,
+                Next::News(news) if overs == 0 => assert!(news.lines.bytes.starts_with(b"{\"old\"")),
+                Next::Lines(lines) if overs == 0 => assert!(lines.bytes.starts_with(b"{\"old\"")),
+                Next::News(news) => break assert!(news.lines.bytes.starts_with(b"{\"new\":0}")),
+                Next::Lines(lines) => break assert!(lines.bytes.starts_with(b"{\"new\":0}")),
+            }
+        }
+        assert_eq!(overs, 1);
     }
 }

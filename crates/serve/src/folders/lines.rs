@@ -1,10 +1,12 @@
 //! Whole lines of a file that somebody else appends to.
 
+use serde::Deserialize;
+use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::SystemTime;
 
 /// Read at one time at most.
 const MOST_BYTES: u64 = 1 << 20;
@@ -40,24 +42,44 @@ fn read_part(path: &Path, from: u64, most: u64) -> io::Result<(Vec<u8>, Metadata
 /// Which file it is, whatever its name. File systems give the number of one that was removed to the next that is made:
 /// where they know it, when it was made tells the two apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileId {
-    device: u64,
-    number: u64,
-    made: Option<SystemTime>,
-}
+pub(crate) struct FileId(u64);
 
 impl FileId {
     pub(crate) fn of(there: &Metadata) -> FileId {
-        FileId { device: there.dev(), number: there.ino(), made: there.created().ok() }
+        let mut digest = DefaultHasher::new();
+        (there.dev(), there.ino(), there.created().ok()).hash(&mut digest);
+        FileId(digest.finish())
     }
 }
 
-/// How far a file was read, and which one it was.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How far a file was read, and which one it was. In words, as clients keep it: `7040-1f0b6c5d2e9a4388`, or a number by
+/// itself, which is a place in whichever file there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub(crate) struct Place {
     pub at: u64,
     /// Unknown before the first look.
     pub file: Option<FileId>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.file {
+            Some(FileId(id)) => write!(f, "{}-{id:016x}", self.at),
+            None => write!(f, "{}", self.at),
+        }
+    }
+}
+
+impl TryFrom<String> for Place {
+    type Error = &'static str;
+
+    fn try_from(words: String) -> Result<Place, &'static str> {
+        let (at, file) = words.split_once('-').map_or((&*words, None), |(at, file)| (at, Some(file)));
+        let file = file.map(|file| u64::from_str_radix(file, 16).map(FileId)).transpose();
+        let place = at.parse().ok().zip(file.ok()).map(|(at, file)| Place { at, file });
+        place.ok_or("a place is 0, or the id of an earlier event")
+    }
 }
 
 impl Place {
@@ -121,11 +143,11 @@ impl Lines {
     }
 
     /// Each line without its end, and the place behind it.
-    pub(crate) fn each(&self) -> impl Iterator<Item = (&[u8], u64)> {
-        let mut at = self.next - self.bytes.len() as u64;
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&[u8], Place)> {
+        let mut place = Place { at: self.next - self.bytes.len() as u64, file: self.file };
         self.bytes.split_inclusive(|&byte| byte == b'\n').map(move |line| {
-            at += line.len() as u64;
-            (line.strip_suffix(b"\n").unwrap_or(line), at)
+            place.at += line.len() as u64;
+            (line.strip_suffix(b"\n").unwrap_or(line), place)
         })
     }
 }
@@ -155,10 +177,21 @@ mod tests {
         assert_eq!(words, ["one", "two", "three", "", "five"]);
         // Every place is one to go on from.
         for (index, (_, end)) in seen.iter().enumerate() {
-            assert_eq!(Lines::read(&path, at(*end)).unwrap().each().count(), 4 - index);
+            assert_eq!(Lines::read(&path, *end).unwrap().each().count(), 4 - index);
         }
         file.set_len(2).unwrap();
         assert!(Lines::read(&path, place).unwrap().replaced);
+    }
+
+    #[test]
+    fn a_place_is_itself_again_after_it_was_said() {
+        let file = FileId::of(&std::fs::metadata(".").unwrap());
+        for place in [at(0), at(7), Place { at: u64::MAX, file: Some(file) }] {
+            assert_eq!(Place::try_from(place.to_string()), Ok(place));
+        }
+        for words in ["", "-", "7-", "x", "7-x", "7-1-2", "-7", "7.5", &"9".repeat(30)] {
+            assert!(Place::try_from(words.to_string()).is_err(), "{words}");
+        }
     }
 
     #[test]

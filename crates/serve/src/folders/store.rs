@@ -1,9 +1,9 @@
 //! The folder of runs. What a client names is looked up here, and nothing outside is reached: links that lead out are
 //! no runs.
 
-use super::{Curves, Lines, Place, RunId, Summary, Thinned, Times};
+use super::{Curves, FileId, Lines, Place, RunId, Summary, Thinned, Times, read_some};
 use plimsoll_runs::{Timed, holder};
-use plimsoll_track::RunFacts;
+use plimsoll_track::{RunFacts, planned_components};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fs;
@@ -17,6 +17,8 @@ use utoipa::ToSchema;
 pub(crate) const OWN: &str = ".serve";
 /// Runs whose curves are kept in memory.
 const MOST_CURVES: usize = 16;
+/// A plan is a few megabytes; what is larger is none that is read here.
+const LARGEST_PLAN: u64 = 64 << 20;
 /// Runs that are listed.
 const MOST_RUNS: usize = 20_000;
 
@@ -27,7 +29,11 @@ pub(crate) struct Folders {
     summaries: Mutex<HashMap<RunId, Arc<Mutex<Read<Summary>>>>>,
     curves: Mutex<Vec<KeptCurves>>,
     facts: Mutex<HashMap<RunId, Read<RunFacts>>>,
+    plans: Mutex<HashMap<RunId, KeptPlan>>,
 }
+
+/// Which file was read, its length and time, and what it says: bytes by component.
+type KeptPlan = ((FileId, u64, Option<SystemTime>), Arc<Vec<(String, u64)>>);
 
 /// Something made from events, and how far they were read.
 #[derive(Default)]
@@ -55,6 +61,7 @@ impl Folders {
             summaries: Mutex::default(),
             curves: Mutex::default(),
             facts: Mutex::default(),
+            plans: Mutex::default(),
         })
     }
 
@@ -104,12 +111,30 @@ impl Folders {
         read.of.clone()
     }
 
+    /// What the plan of a run takes, by component; plans are large, and read once.
+    pub(crate) fn planned_components(&self, id: &RunId, folder: &Path) -> Arc<Vec<(String, u64)>> {
+        let path = folder.join("plan.json");
+        let Ok(there) = fs::metadata(&path) else { return Arc::default() };
+        let stamp = (FileId::of(&there), there.len(), there.modified().ok());
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, kept)) = plans.get(id).filter(|(of, _)| *of == stamp) {
+            return kept.clone();
+        }
+        if plans.len() > 2 * MOST_RUNS {
+            plans.clear();
+        }
+        let read = read_some(&path, 0, LARGEST_PLAN).unwrap_or_default();
+        let found = Arc::new(planned_components(&read));
+        plans.insert(id.clone(), (stamp, found.clone()));
+        found
+    }
+
     /// The curves of a run in about so many points.
     pub(crate) fn curves(&self, id: &RunId, folder: &Path, points: usize) -> io::Result<Thinned> {
         let read = self.kept_curves(id);
         let mut read = read.lock().unwrap_or_else(PoisonError::into_inner);
         catch_up(&mut read, folder, Curves::hear)?;
-        Ok(read.of.thinned(points, read.place.at))
+        Ok(read.of.thinned(points, read.place))
     }
 
     /// The most recently asked for stands last.

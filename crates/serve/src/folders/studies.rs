@@ -32,6 +32,8 @@ pub(crate) struct Listed {
     pub name: String,
     /// Its folder or file among the studies, which is a name for it, too.
     place: String,
+    /// The same with the file's own name, which tells two files of one folder apart.
+    file: String,
     /// What was found, or why nothing can be.
     pub found: Result<Arc<StudyReport>, String>,
 }
@@ -80,19 +82,19 @@ impl Studies {
     fn listed(&self, source: Result<Source, (String, String)>) -> Vec<Listed> {
         let source = match source {
             Ok(source) => source,
-            Err((place, problem)) => return vec![Listed { name: place.clone(), place, found: Err(problem) }],
-        };
-        let place = source.place.clone();
-        match self.read(&source) {
-            Ok(studies) => {
-                let listed = |study: Arc<StudyReport>| Listed {
-                    name: study.study.clone(),
-                    place: place.clone(),
-                    found: Ok(study),
-                };
-                studies.into_iter().map(listed).collect()
+            Err((place, problem)) => {
+                return vec![Listed { name: place.clone(), file: place.clone(), place, found: Err(problem) }];
             }
-            Err(problem) => vec![Listed { name: place.clone(), place, found: Err(problem) }],
+        };
+        let listed = |name: &str, found: Result<Arc<StudyReport>, String>| Listed {
+            name: name.into(),
+            place: source.place.clone(),
+            file: source.file(),
+            found,
+        };
+        match self.read(&source) {
+            Ok(studies) => studies.into_iter().map(|study| listed(&study.study.clone(), Ok(study))).collect(),
+            Err(problem) => vec![listed(&source.place, Err(problem))],
         }
     }
 
@@ -155,6 +157,12 @@ impl Studies {
 }
 
 impl Source {
+    /// `folder/file`; a file that lies among the studies by itself is its own place.
+    fn file(&self) -> String {
+        let name = self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if name == self.place { name } else { format!("{}/{name}", self.place) }
+    }
+
     fn read(&self, length: u64) -> Found {
         if length > LARGEST {
             return Err("its file is too large for a page; `plimsoll study` shows it".into());
@@ -206,12 +214,15 @@ fn stamp(path: &Path) -> Stamp {
     [of(path), of(Path::new(&ahead))]
 }
 
-/// Studies of one name in several files are called after those, too.
+/// Studies of one name in several folders are called after those, too; in several files of one folder, after the files.
 fn tell_apart(listed: &mut [Listed]) {
-    let mut counts: HashMap<String, usize> = HashMap::new();
-    listed.iter().for_each(|study| *counts.entry(study.name.clone()).or_default() += 1);
-    for study in listed.iter_mut().filter(|study| counts[&study.name] > 1) {
-        study.name = format!("{} ({})", study.name, study.place);
+    let own: Vec<String> = listed.iter().map(|study| study.name.clone()).collect();
+    for more in [|study: &Listed| study.place.clone(), |study: &Listed| study.file.clone()] {
+        let mut counts: HashMap<String, usize> = HashMap::new();
+        listed.iter().for_each(|study| *counts.entry(study.name.clone()).or_default() += 1);
+        for (study, own) in listed.iter_mut().zip(&own).filter(|(study, _)| counts[&study.name] > 1) {
+            study.name = format!("{own} ({})", more(study));
+        }
     }
 }
 
@@ -263,6 +274,22 @@ mod tests {
         assert_eq!(found.len(), 10, "{found:?}");
         let by_folder = StudyFolder::of(&root, "a/b").path().file_name().unwrap().to_str().unwrap().to_string();
         assert_eq!(studies.find(&by_folder).unwrap().name, "a/b");
+    }
+
+    #[test]
+    fn files_of_one_folder_with_studies_of_one_name_can_all_be_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = StudyFolder::of(dir.path(), "x");
+        folder.create().unwrap();
+        make(&format!("journal:{}", folder.journal().display()), &["s"]);
+        for file in ["a.db", "b.sqlite"] {
+            make(&format!("sqlite:{}", folder.path().join(file).display()), &["s"]);
+        }
+        let studies = Studies::new(dir.path(), Vec::new());
+        let found = names(&studies);
+        assert_eq!(found, ["s (x/a.db)", "s (x/b.sqlite)", "s (x/journal.log)"]);
+        let kinds = found.iter().map(|name| studies.find(name).unwrap().found.unwrap().storage.clone());
+        assert_eq!(kinds.collect::<Vec<_>>(), ["sqlite", "sqlite", "journal"]);
     }
 
     #[test]

@@ -150,7 +150,9 @@ fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a s
 }
 
 fn too_many(seconds: u64) -> Problem {
-    Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens").retry_after(seconds)
+    Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens")
+        .retry_after(seconds)
+        .hint(format!("ask again in {seconds} seconds; the link that `plimsoll serve` printed opens at once"))
 }
 
 pub(crate) fn unauthorized(error: &str) -> Problem {

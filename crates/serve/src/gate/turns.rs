@@ -1,5 +1,6 @@
 //! Where tokens wait whose addresses showed too many wrong ones: they are looked at one after the other, with a pause
-//! before each, right or wrong. So guessing stays slow, and who holds the token gets in all the same.
+//! before each, right or wrong. So guessing stays slow, and who holds the token gets in all the same, if need be at a
+//! second try: where as many wait as may, nobody can tell which of them holds it. Cookies and the printed link never wait.
 
 use std::time::Duration;
 use tokio::sync::{Mutex, Semaphore};
@@ -7,7 +8,7 @@ use tokio::time::sleep;
 
 /// Before each token.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Tokens that wait at one time; the rest is sent away unseen.
+/// Tokens that wait at one time; the rest is sent away unseen and asked to come back.
 const MOST_WAITING: usize = 8;
 
 pub(super) struct Turns {

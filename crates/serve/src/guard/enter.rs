@@ -32,7 +32,8 @@ pub(crate) async fn sign_in(
 ) -> Result<Response, Problem> {
     let gate = &state.gate;
     if shown.token.len() > LONGEST_TOKEN {
-        return Err(Problem::bad("token", format!("token: at most {LONGEST_TOKEN} bytes")));
+        return Err(Problem::bad("token", format!("token: at most {LONGEST_TOKEN} bytes"))
+            .hint("paste the token that the server was started with, and nothing else"));
     }
     if gate.is_open() {
         return Ok(StatusCode::NO_CONTENT.into_response());

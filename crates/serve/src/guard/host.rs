@@ -44,6 +44,7 @@ fn is_allowed(host: &str, options: &Options) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::Limits;
     use std::path::PathBuf;
 
     fn options(listen: &str, allowed: &[&str]) -> Options {
@@ -57,6 +58,8 @@ mod tests {
             studies: PathBuf::new(),
             program: PathBuf::new(),
             parallel: None,
+            limits: Limits::default(),
+            variables: Vec::new(),
         }
     }
 

@@ -6,6 +6,7 @@ use super::record::{Job, JobState, Records, folder};
 use super::schedule::{Demand, Supply, schedule};
 use crate::folders::{OWN, RunId, unix_seconds};
 use crate::glance::glance;
+use crate::options::Options;
 use crate::problem::Problem;
 use plimsoll::{Holder, Machine};
 use plimsoll_runs::holder;
@@ -18,8 +19,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-/// Jobs that wait; beyond, clients are asked to come back.
-const MOST_WAITING: usize = 200;
 /// Ended jobs that are remembered.
 const MOST_ENDED: usize = 5000;
 /// How long a job whose length is unknown is taken to last.
@@ -29,9 +28,8 @@ const SECRETS: [&str; 1] = ["PLIMSOLL_TOKEN"];
 
 pub(crate) struct Queue {
     root: PathBuf,
-    program: PathBuf,
     data: PathBuf,
-    parallel: Option<usize>,
+    options: Options,
     /// Held by the server that starts what waits; one that only shows follows what that one writes.
     keeper: Option<Keeper>,
     inner: Mutex<Inner>,
@@ -71,16 +69,9 @@ pub(crate) struct Expected {
 
 impl Queue {
     /// Takes up what an earlier server left.
-    pub(crate) fn open(
-        root: &Path,
-        data: &Path,
-        program: &Path,
-        parallel: Option<usize>,
-        keeper: Option<Keeper>,
-    ) -> Queue {
+    pub(crate) fn open(root: &Path, data: &Path, options: &Options, keeper: Option<Keeper>) -> Queue {
         let inner = Inner { jobs: Records::default().look(root), ..Inner::default() };
-        let [root, data, program] = [root, data, program].map(PathBuf::from);
-        Queue { root, data, program, parallel, keeper, inner: Mutex::new(inner) }
+        Queue { root: root.into(), data: data.into(), options: options.clone(), keeper, inner: Mutex::new(inner) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -102,7 +93,7 @@ impl Queue {
 
     /// Whether trainings run beside each other on a device.
     pub(crate) fn shares(&self, device: &str) -> bool {
-        self.parallel.map_or(device != "cpu", |most| most > 1)
+        self.options.parallel.map_or(device != "cpu", |most| most > 1)
     }
 
     pub(crate) fn job(&self, id: &RunId) -> Option<Job> {
@@ -117,7 +108,7 @@ impl Queue {
     /// A new run under the first free number.
     pub(crate) fn submit(&self, submission: Submission) -> Result<Job, Problem> {
         let mut inner = self.lock();
-        inner.refuse_more()?;
+        inner.refuse_more(self.options.limits.waiting)?;
         let id = self.claim(&submission.name)?;
         let (own, out) = (folder(&self.root, &id), self.root.join(id.as_str()));
         let recipe = own.join(format!("{}.toml", submission.name));
@@ -136,14 +127,14 @@ impl Queue {
     /// The same run once more, from its last checkpoint.
     pub(crate) fn resume(&self, id: &RunId, device: &str, bytes: u64, seconds: Option<f64>) -> Result<Job, Problem> {
         let mut inner = self.lock();
-        inner.refuse_more()?;
+        inner.refuse_more(self.options.limits.waiting)?;
         let out = self.root.join(id.as_str());
         if holder(&out).is_some() || inner.jobs.iter().any(|job| job.id == *id && !job.is_over()) {
-            return Err(Problem::conflict("this run is in the queue or training already"));
+            return Err(Problem::conflict("this run is in the queue or training already")
+                .hint("wait for its end, or stop it first"));
         }
         let own = folder(&self.root, id);
         fs::create_dir_all(&own).map_err(|cause| unwritten(&own, &cause))?;
-        inner.jobs.retain(|job| job.id != *id);
         let recipe = out.join("recipe.toml").display().to_string();
         let arguments = ["train".into(), recipe, "--json".into(), "--resume".into()]
             .into_iter()
@@ -171,10 +162,13 @@ impl Queue {
             asked: unix_seconds(SystemTime::now()),
             process: None,
             began: None,
+            ended: None,
             stopping: false,
             log_from: 0,
         };
         job.store(&self.root).map_err(|cause| unwritten(&folder(&self.root, &job.id), &cause))?;
+        // Only now: what was known of the attempt before stands until this one is written down.
+        inner.jobs.retain(|before| before.id != job.id);
         inner.jobs.push(job.clone());
         Ok(job)
     }
@@ -196,19 +190,19 @@ impl Queue {
                 Err(cause) => return Err(unwritten(&own, &cause)),
             }
         }
-        Err(Problem::busy("every number is taken"))
+        Err(Problem::busy("every number is taken", "give the run another name"))
     }
 
     /// Leaves the queue, or ends the training: first with a checkpoint; a second time, or `now`, at once.
     pub(crate) fn stop(&self, id: &RunId, now: bool) -> Result<(), Problem> {
         let mut inner = self.lock();
         let held = holder(&self.root.join(id.as_str())).filter(|&pid| pid > 0).and_then(Process::find);
-        let held = held.filter(|process| process.runs(&self.program));
+        let held = held.filter(|process| process.runs(&self.options.program));
         let job = inner.jobs.iter_mut().find(|job| job.id == *id);
         let process = held.or_else(|| job.as_ref().filter(|job| job.is_alive()).and_then(|job| job.process));
         let Some(job) = job else { return tell(process, now) };
         if job.state == JobState::Queued {
-            job.state = JobState::Ended { code: None, signal: None };
+            job.end(None, None);
             return job.store(&self.root).map_err(|cause| unwritten(&self.root, &cause));
         }
         tell(process, now)?;
@@ -253,7 +247,7 @@ impl Queue {
                 inner.children.insert(job.id.clone(), child);
             }
             Err(cause) => {
-                job.state = JobState::Ended { code: Some(1), signal: None };
+                job.end(Some(1), None);
                 let _ = say(&log, &format!("error: it cannot be started: {cause}\n"));
                 let _ = job.store(&self.root);
             }
@@ -265,8 +259,9 @@ impl Queue {
     fn spawn(&self, job: &Job) -> io::Result<Child> {
         let own = folder(&self.root, &job.id);
         let log = OpenOptions::new().create(true).append(true).open(own.join("log.txt"))?;
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(&self.options.program);
         command.args(&job.arguments).current_dir(&self.data).process_group(0);
+        command.envs(self.options.variables.iter().map(|(name, value)| (name, value)));
         SECRETS.iter().for_each(|name| _ = command.env_remove(name));
         command.stdin(Stdio::null()).stdout(File::create(own.join("result.json"))?).stderr(log).spawn()
     }
@@ -324,7 +319,7 @@ impl Queue {
         };
         let held: u64 = running.iter().map(|job| held(job, gpu.map(|gpu| &gpu.holders[..]))).sum();
         // Trainings share a card's time well; on the CPU each would take the others' cores.
-        let places = self.parallel.unwrap_or(if is_cpu { 1 } else { 16 });
+        let places = self.options.parallel.unwrap_or(if is_cpu { 1 } else { 16 });
         Supply { bytes: free.saturating_add(held), places }
     }
 }
@@ -354,9 +349,10 @@ impl Job {
 }
 
 impl Inner {
-    fn refuse_more(&self) -> Result<(), Problem> {
+    fn refuse_more(&self, most: usize) -> Result<(), Problem> {
         let waiting = self.jobs.iter().filter(|job| job.state == JobState::Queued).count();
-        if waiting < MOST_WAITING { Ok(()) } else { Err(Problem::busy("the queue is full")) }
+        let full = || Problem::busy("the queue is full", "wait for a training to end, or take one out of the queue");
+        if waiting < most { Ok(()) } else { Err(full()) }
     }
 
     /// What was written by the server that keeps the queue. Where it is gone, so may be what it had started.
@@ -380,7 +376,7 @@ impl Inner {
                 _ => (None, None),
             };
             self.children.remove(&job.id);
-            job.state = JobState::Ended { code, signal };
+            job.end(code, signal);
             let _ = job.store(root);
             changed = true;
         }
@@ -399,7 +395,8 @@ fn say(log: &Path, words: &str) -> io::Result<()> {
 }
 
 fn tell(process: Option<Process>, now: bool) -> Result<(), Problem> {
-    let gone = || Problem::conflict("this run is not training");
+    let gone =
+        || Problem::conflict("this run is not training").hint("there is nothing to stop: GET /queue lists what is");
     let process = process.ok_or_else(gone)?;
     process.send(if now { Signal::Kill } else { Signal::Interrupt }).map_err(|_| gone())
 }

@@ -1,7 +1,7 @@
 //! A job on disk: all that a server has to know to take it up again.
 
 use super::Process;
-use crate::folders::{OWN, RunId};
+use crate::folders::{OWN, RunId, unix_seconds};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs;
@@ -27,6 +27,9 @@ pub(crate) struct Job {
     pub process: Option<Process>,
     #[serde(default)]
     pub began: Option<u64>,
+    /// When its end was heard of.
+    #[serde(default)]
+    pub ended: Option<u64>,
     /// A stop was asked for.
     #[serde(default)]
     pub stopping: bool,
@@ -61,6 +64,11 @@ impl Job {
         file.write_all(&serde_json::to_vec_pretty(self)?)?;
         file.sync_all()?;
         fs::rename(draft, folder.join("job.json"))
+    }
+
+    pub(crate) fn end(&mut self, code: Option<i32>, signal: Option<i32>) {
+        self.state = JobState::Ended { code, signal };
+        self.ended = Some(unix_seconds(SystemTime::now()));
     }
 
     fn load(root: &Path, id: &RunId) -> Option<Job> {

@@ -37,7 +37,7 @@ impl Tools {
     }
 
     pub(crate) async fn run(&self, arguments: &[String], input: Option<Vec<u8>>) -> Result<Output, Problem> {
-        let busy = || Problem::busy("others are using models right now");
+        let busy = || Problem::busy("others are using models right now", "ask again when one of them has its answer");
         let _place = timeout(Duration::from_secs(20), self.places.acquire()).await.map_err(|_| busy())?;
         let failed = |cause: std::io::Error| Problem::failed(format!("plimsoll cannot be started: {cause}"));
         let mut child = self.command(arguments, input.is_some()).spawn().map_err(failed)?;

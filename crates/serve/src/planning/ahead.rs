@@ -74,7 +74,8 @@ mod tests {
         };
         let (now, next) = ("train.effective_batch=64", "train.effective_batch=80");
         assert!(!planner.knows(&ask(next, &[])));
-        planner.answer(crate::planning::Kind::Plan, ask(now, &[next])).await.unwrap();
+        let asked = planner.prepare(crate::planning::Kind::Plan, ask(now, &[next])).unwrap();
+        planner.answer(asked).await.unwrap();
         let start = Instant::now();
         while !planner.knows(&ask(next, &[])) {
             assert!(start.elapsed() < Duration::from_secs(60), "nobody planned ahead");

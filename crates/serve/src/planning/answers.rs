@@ -4,7 +4,7 @@ use super::ahead::{self, Hint};
 use super::cache::{Answer, Cache, Cell, Found, Key};
 use super::fields::{Bounds, bounds};
 use super::turns::Turns;
-use super::{Allowed, Checked, Devices, missing_file, unusable_data};
+use super::{Allowed, Checked, Devices, missing_file, stamps, unusable_data};
 use crate::problem::{Finding, Problem};
 use axum::body::Bytes;
 use plimsoll::plans::LargestRow;
@@ -58,6 +58,15 @@ pub(crate) struct Planner {
     turns: Arc<Turns>,
     waiting: AtomicUsize,
     hints: SyncSender<Hint>,
+}
+
+/// A question, and what files and devices have to say to it: looking there may take a while.
+pub(crate) struct Prepared {
+    kind: Kind,
+    question: Checked,
+    device: Device,
+    key: Key,
+    missing: Option<Finding>,
 }
 
 /// A plan, with what follows from it over the whole run.
@@ -160,21 +169,28 @@ impl Planner {
         planner
     }
 
-    /// The answer as JSON.
-    pub(crate) async fn answer(&self, kind: Kind, question: Checked) -> Result<Bytes, Problem> {
+    /// Looks at the device and at the files that a question is about.
+    pub(crate) fn prepare(&self, kind: Kind, question: Checked) -> Result<Prepared, Problem> {
         let device = self.devices.find(&question.device)?;
-        let cell = self.cache.cell(key(kind, &question, &device));
+        let (key, missing) = (key(kind, &question, &device), missing_file(&question));
+        Ok(Prepared { kind, question, device, key, missing })
+    }
+
+    /// The answer as JSON.
+    pub(crate) async fn answer(&self, asked: Prepared) -> Result<Bytes, Problem> {
+        let cell = self.cache.cell(asked.key);
         let known = cell.get().cloned();
         let found = match known {
             Some(found) => found,
             None => {
                 let _waiting = Waiting::enter(&self.waiting)?;
-                cell.get_or_init(|| self.find(kind, question.clone(), device, cell.clone())).await.clone()
+                let find = || self.find(asked.kind, asked.question.clone(), asked.device.clone(), cell.clone());
+                cell.get_or_init(find).await.clone()
             }
         };
         // One that is dropped for want of room was only a hint.
-        question.hints().for_each(|hint| _ = self.hints.try_send(hint));
-        told(found?, &question, &self.allowed)
+        asked.question.hints().for_each(|hint| _ = self.hints.try_send(hint));
+        told(found?, &asked, &self.allowed)
     }
 
     /// A plan that was begun is finished and kept, though who asked for it may be gone; one that only waits for its turn
@@ -234,8 +250,7 @@ impl Planner {
     }
 
     /// The plan itself, to start a training by; refused where its data is not here.
-    pub(crate) async fn report(&self, question: Checked) -> Result<PlanReport, Problem> {
-        let device = self.devices.find(&question.device)?;
+    pub(crate) async fn report(&self, question: Checked, device: Device) -> Result<PlanReport, Problem> {
         let _waiting = Waiting::enter(&self.waiting)?;
         let (outlooks, allowed) = (self.outlooks.clone(), self.allowed.clone());
         let layers = plimsoll::layers(&question.recipe);
@@ -243,7 +258,7 @@ impl Planner {
             let refuse = |finding: Option<Finding>| finding.map_or(Ok(()), |finding| Err(Problem::from(finding)));
             refuse(missing_file(&question))?;
             let report = outlooks.outlook(&question.recipe, &device).map_err(refused)?;
-            refuse(unready(&question, &report, &allowed)).map(|()| report)
+            refuse(unusable(&question, &report, &allowed)).map(|()| report)
         };
         let planning = self.work(layers, planned).await;
         planning.await.unwrap_or_else(|_| Err(broke()))
@@ -258,7 +273,7 @@ impl Waiting<'_> {
         let waiting = Waiting(count);
         match count.fetch_add(1, Ordering::Relaxed) < MOST_WAITING {
             true => Ok(waiting),
-            false => Err(Problem::busy("too many questions at once")),
+            false => Err(Problem::busy("too many questions at once", "ask again when others have their answers")),
         }
     }
 }
@@ -288,10 +303,7 @@ fn key(kind: Kind, question: &Checked, device: &Device) -> Key {
         add(&value.to_string());
     }
     // Another file of the same name is other data.
-    for path in ["data.train", "data.validation"].iter().filter_map(|key| question.settings.get(*key)?.as_str()) {
-        let there = std::fs::metadata(question.recipe.resolve_path(path.as_ref())).ok();
-        add(&format!("{:?}", there.map(|there| (there.len(), there.modified().ok()))));
-    }
+    stamps(question).iter().for_each(|stamp| add(stamp));
     if !(question.quick && kind == Kind::Plan) {
         [&question.text].into_iter().chain(&question.set).for_each(|written| add(written));
     }
@@ -317,12 +329,14 @@ fn found(outlooks: &Outlooks, kind: Kind, question: &Checked, device: &Device) -
 }
 
 /// What was found, for the run that was asked about.
-fn told(found: Found, question: &Checked, allowed: &Allowed) -> Result<Bytes, Problem> {
+fn told(found: Found, asked: &Prepared, allowed: &Allowed) -> Result<Bytes, Problem> {
+    let question = &asked.question;
     let mut report = match found {
         Found::Json(json) => return Ok(json),
         Found::Plan(report) => PlanReport::clone(&report).over_epochs_of(&question.recipe),
     };
-    let unready = unready(question, &report, allowed);
+    // What stands in the way of a training.
+    let unready = asked.missing.clone().or_else(|| unusable(question, &report, allowed));
     report.data_problem = report.data_problem.map(|problem| allowed.without_folders(&problem));
     let seconds = report.predicted_step_ms / 1e3;
     // Where the server keeps its files is nobody's business.
@@ -340,10 +354,9 @@ fn told(found: Found, question: &Checked, allowed: &Allowed) -> Result<Bytes, Pr
     })
 }
 
-/// What stands in the way of a training.
-fn unready(question: &Checked, report: &PlanReport, allowed: &Allowed) -> Option<Finding> {
-    let unusable = || report.data_problem.as_ref().map(|problem| unusable_data(question, problem, allowed));
-    missing_file(question).or_else(unusable)
+/// What a look at the data found wrong with it.
+fn unusable(question: &Checked, report: &PlanReport, allowed: &Allowed) -> Option<Finding> {
+    report.data_problem.as_ref().map(|problem| unusable_data(question, problem, allowed))
 }
 
 fn json<T: Serialize>(value: &T) -> Result<Bytes, Problem> {

@@ -2,9 +2,9 @@
 
 use super::Allowed;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use utoipa::ToSchema;
 
 /// Something to train on, or to start from.
@@ -28,7 +28,10 @@ pub(crate) struct DataFiles {
 }
 
 const MOST_LISTED: usize = 500;
+/// Files and folders that are asked what they are.
 const MOST_LOOKED_AT: usize = 20_000;
+/// Names that are read: of images all but the first of a folder are not looked at.
+const MOST_NAMED: usize = 500_000;
 const DEEPEST: usize = 4;
 /// Endings of the formats that data is read from.
 const ENDINGS: [&str; 11] = ["csv", "tsv", "tab", "json", "jsonl", "ndjson", "parquet", "pq", "txt", "text", "md"];
@@ -38,9 +41,9 @@ const OTHERS: [&str; 3] = ["tokenizer.json", "readme.md", "license.txt"];
 
 /// By their paths, the shallow ones first where there are too many.
 pub(crate) fn files(allowed: &Allowed) -> DataFiles {
-    let mut walk = Walk { allowed, found: BTreeMap::new(), folders: BTreeSet::new(), looked_at: 0 };
-    walk.folder(allowed.data(), "", 0);
-    let cut = walk.looked_at >= MOST_LOOKED_AT || walk.found.len() > MOST_LISTED;
+    let mut walk = Walk::of(allowed);
+    walk.go();
+    let cut = walk.is_over() || walk.found.len() > MOST_LISTED;
     let mut files: Vec<DataFile> = walk.found.into_values().collect();
     files.sort_by_key(|file| file.path.matches('/').count());
     files.truncate(MOST_LISTED);
@@ -48,56 +51,95 @@ pub(crate) fn files(allowed: &Allowed) -> DataFiles {
     DataFiles { files, cut }
 }
 
+/// A folder that is to be looked through.
+struct Folder {
+    real: PathBuf,
+    /// As a recipe names what is in it.
+    prefix: String,
+    depth: usize,
+}
+
+/// Level by level, so that a folder with very much in it hides nothing that lies beside it.
 struct Walk<'a> {
     allowed: &'a Allowed,
     found: BTreeMap<String, DataFile>,
     /// Links may lead in circles.
-    folders: BTreeSet<PathBuf>,
+    seen: BTreeSet<PathBuf>,
+    wanted: VecDeque<Folder>,
     looked_at: usize,
+    named: usize,
 }
 
 impl Walk<'_> {
-    fn folder(&mut self, folder: &Path, prefix: &str, depth: usize) {
-        if !self.folders.insert(folder.into()) {
-            return;
+    fn of(allowed: &Allowed) -> Walk<'_> {
+        let root = Folder { real: allowed.data().into(), prefix: String::new(), depth: 0 };
+        Walk {
+            allowed,
+            found: BTreeMap::new(),
+            seen: BTreeSet::new(),
+            wanted: VecDeque::from([root]),
+            looked_at: 0,
+            named: 0,
         }
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        for entry in entries.take(MOST_LOOKED_AT) {
-            self.looked_at += 1;
-            if self.looked_at >= MOST_LOOKED_AT {
-                return;
-            }
-            let Ok(name) = entry.file_name().into_string() else { continue };
-            let is_hidden = name.starts_with('.') || name.chars().any(char::is_control);
-            let path = format!("{prefix}{name}");
-            // A link may lead out of the folder.
-            if !is_hidden && let Ok(real) = self.allowed.check_path("file", path.as_ref()) {
-                self.entry(&real, &path, &name, depth);
+    }
+
+    fn is_over(&self) -> bool {
+        self.looked_at >= MOST_LOOKED_AT || self.named >= MOST_NAMED
+    }
+
+    fn go(&mut self) {
+        while let Some(folder) = self.wanted.pop_front() {
+            if self.seen.insert(folder.real.clone()) {
+                self.folder(&folder);
             }
         }
     }
 
-    fn entry(&mut self, real: &Path, path: &str, name: &str, depth: usize) {
-        let Ok(there) = fs::metadata(real) else { return };
+    fn folder(&mut self, folder: &Folder) {
+        let mut shows_image = false;
+        for entry in fs::read_dir(&folder.real).into_iter().flatten().flatten() {
+            if self.is_over() {
+                return;
+            }
+            self.named += 1;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let is_image = is_image(&name);
+            // One image stands for the folder.
+            if !(is_image && shows_image) {
+                self.looked_at += 1;
+                shows_image |= self.entry(folder, &name) && is_image;
+            }
+        }
+    }
+
+    /// False where it is nobody's to see.
+    fn entry(&mut self, folder: &Folder, name: &str) -> bool {
+        let is_hidden = name.starts_with('.') || name.chars().any(char::is_control);
+        let path = format!("{}{name}", folder.prefix);
+        // A link may lead out of the folder.
+        let real = self.allowed.check_path("file", path.as_ref()).ok().filter(|_| !is_hidden);
+        let Some(real) = real else { return false };
+        let Ok(there) = fs::metadata(&real) else { return false };
         match there.is_dir() {
-            true if real.join("config.json").is_file() => self.add(path, "checkpoint", None),
+            true if real.join("config.json").is_file() => self.add(&path, "checkpoint", None),
             // What runs wrote is no data.
-            true if self.allowed.is_runs(real) => {}
-            true if depth < DEEPEST => self.folder(real, &format!("{path}/"), depth + 1),
-            false if there.is_file() => self.file(path, name, there.len()),
+            true if self.allowed.is_runs(&real) => {}
+            true if folder.depth < DEEPEST => {
+                self.wanted.push_back(Folder { real, prefix: format!("{path}/"), depth: folder.depth + 1 });
+            }
+            false if there.is_file() => self.file(&path, name, there.len()),
             _ => {}
         }
+        true
     }
 
     fn file(&mut self, path: &str, name: &str, bytes: u64) {
-        let name = name.to_ascii_lowercase();
-        let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
-        if IMAGES.contains(&ending) {
+        if is_image(name) {
             // Images stand for their folder.
             if let Some((folder, _)) = path.rsplit_once('/') {
                 self.add(folder, "images", None);
             }
-        } else if ENDINGS.contains(&ending) && !OTHERS.contains(&name.as_str()) {
+        } else if ENDINGS.contains(&&*ending(name)) && !OTHERS.contains(&&*name.to_ascii_lowercase()) {
             self.add(path, "data", Some(bytes));
         }
     }
@@ -105,6 +147,14 @@ impl Walk<'_> {
     fn add(&mut self, path: &str, kind: &'static str, bytes: Option<u64>) {
         self.found.insert(path.into(), DataFile { path: path.into(), kind, bytes });
     }
+}
+
+fn ending(name: &str) -> String {
+    name.rsplit_once('.').map_or(String::new(), |(_, ending)| ending.to_ascii_lowercase())
+}
+
+fn is_image(name: &str) -> bool {
+    IMAGES.contains(&&*ending(name))
 }
 
 #[cfg(test)]
@@ -139,5 +189,22 @@ mod tests {
         let told: Vec<(&str, &str)> = found.files.iter().map(|file| (file.path.as_str(), file.kind)).collect();
         let expected = [("a.csv", "data"), ("bert", "checkpoint"), ("cars", "images"), ("deep/er/b.JSONL", "data")];
         assert_eq!((told, found.cut), (expected.to_vec(), false));
+    }
+    #[test]
+    fn a_folder_of_many_images_hides_nothing_that_is_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().canonicalize().unwrap();
+        for name in ["a/cats", "a/dogs", "b/deep"] {
+            fs::create_dir_all(data.join(name)).unwrap();
+        }
+        for n in 0..MOST_LOOKED_AT + 10 {
+            fs::write(data.join(format!("a/cats/{n}.jpg")), "").unwrap();
+        }
+        for file in ["a/cats/labels.csv", "a/dogs/1.png", "b/deep/rows.csv"] {
+            fs::write(data.join(file), "x").unwrap();
+        }
+        let found = files(&Allowed::new(data.clone(), data.join("runs")));
+        let told: Vec<&str> = found.files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!((told, found.cut), (vec!["a/cats", "a/cats/labels.csv", "a/dogs", "b/deep/rows.csv"], false));
     }
 }

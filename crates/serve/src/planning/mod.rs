@@ -18,5 +18,5 @@ pub(crate) use fields::{Field, fields};
 pub(crate) use files::{DataFiles, files};
 pub(crate) use paths::Allowed;
 pub(crate) use question::{Checked, Question};
-pub(crate) use readiness::{missing_file, unusable_data};
+use readiness::{missing_file, stamps, unusable_data};
 pub(crate) use recipes::{RecipeEntry, recipes};

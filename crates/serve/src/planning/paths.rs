@@ -1,11 +1,13 @@
 //! Files that a recipe may name: those under the data folder and the runs, and nothing else of this machine. It is
 //! checked before the recipe is read, for reading one already looks at its checkpoint.
 
-use crate::folders::OWN;
 use crate::problem::Problem;
 use plimsoll::{Draft, reference};
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
+
+/// Where Hugging Face's programs keep the models and data that they fetched: hidden, and no secrets (those are beside it).
+const HUB: &str = ".cache/huggingface/hub";
 
 /// The folders that clients reach into.
 #[derive(Clone, Debug)]
@@ -60,12 +62,12 @@ impl Allowed {
         if self.contains(&wanted) && !self.is_private(&wanted) { Ok(wanted) } else { Err(refused()) }
     }
 
-    /// Hidden files, such as .env, are settings of whoever lives here, and the server's own folder beside the runs is its
-    /// own: messages about data show some of what stands in it.
+    /// Hidden files and what is in hidden folders, such as .env and .ssh, are settings of whoever lives here, and the
+    /// server's own folder beside the runs is its own: messages about data show some of what stands in it.
     fn is_private(&self, path: &Path) -> bool {
         let inside = path.strip_prefix(&self.data).or_else(|_| path.strip_prefix(&self.runs)).unwrap_or(path);
-        let is_hidden = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with('.');
-        inside.file_name().is_some_and(is_hidden) || path.starts_with(self.runs.join(OWN))
+        let inside = inside.strip_prefix(HUB).unwrap_or(inside);
+        inside.components().any(|part| part.as_os_str().to_string_lossy().starts_with('.'))
     }
 
     /// Words without the places where this server keeps files: they are nobody's business.
@@ -134,11 +136,24 @@ mod tests {
             assert!(allowed.check_path("data.train", Path::new(good)).is_ok(), "{good}");
         }
         std::fs::write(data.join(".env"), "TOKEN=x").unwrap();
+        for file in [".git/config", ".cache/huggingface/token", "deep/.keys/id", ".cache/huggingface/hub/m/config.json"]
+        {
+            std::fs::create_dir_all(data.join(file).parent().unwrap()).unwrap();
+            std::fs::write(data.join(file), "x").unwrap();
+        }
+        std::os::unix::fs::symlink(data.join(".git"), data.join("shown")).unwrap();
+        assert!(allowed.check_path("model.checkpoint", Path::new(".cache/huggingface/hub/m")).is_ok());
         std::os::unix::fs::symlink(data.join(".env"), data.join("plain.csv")).unwrap();
         for bad in [
             ".env",
             "plain.csv",
             "deep/.hidden",
+            ".git/config",
+            "shown/config",
+            "deep/.keys/id",
+            ".ssh/not/yet",
+            ".cache/huggingface/token",
+            ".cache/huggingface/hub/.locks",
             "a\0b",
             "../secret",
             "deep/../../secret",
@@ -151,7 +166,7 @@ mod tests {
             assert!(allowed.check_path("data.train", Path::new(bad)).is_err(), "{bad}");
         }
         assert!(allowed.check_path("dir", Path::new(".")).is_ok());
-        let own = root.join("runs").join(OWN).join("a-1/log.txt");
+        let own = root.join("runs").join(crate::folders::OWN).join("a-1/log.txt");
         assert!(allowed.check_path("data.train", &own).is_err() && allowed.check_path("dir", &data).is_ok());
         let text = "dir = \"/etc\"\n[model]\nlayers = 1\n";
         assert_eq!(allowed.check(&Draft::of_text(text, "r.toml")).unwrap_err().field.as_deref(), Some("dir"));

@@ -1,7 +1,7 @@
 //! A recipe with edits, as a client sends it, and the checked draft that becomes of it.
 
 use super::ahead::Hint;
-use super::{Allowed, fields};
+use super::{Allowed, Field, fields};
 use crate::folders::RunId;
 use crate::problem::{Problem, argument};
 use crate::settings::flat;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use utoipa::ToSchema;
-use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
+use utoipa::openapi::schema::{AdditionalProperties, ObjectBuilder, OneOfBuilder, Schema, SchemaType, Type};
 
 /// A recipe as TOML text, or the same as a JSON object.
 #[derive(Clone, Debug, Deserialize)]
@@ -38,11 +38,24 @@ fn written_schema() -> Schema {
     Schema::OneOf(OneOfBuilder::new().item(of(Type::String)).item(of(Type::Object)).build())
 }
 
-/// Names of fields with numbers, flags, or null for what is left empty.
+/// Every field there is; null for what is left empty.
 fn fields_schema() -> Schema {
-    let kinds = [Type::Number, Type::Boolean, Type::Null].map(|kind| ObjectBuilder::new().schema_type(kind));
-    let value = kinds.into_iter().fold(OneOfBuilder::new(), OneOfBuilder::item);
-    ObjectBuilder::new().schema_type(Type::Object).additional_properties(Some(Schema::from(value))).into()
+    let object = ObjectBuilder::new().schema_type(SchemaType::Array(vec![Type::Object, Type::Null]));
+    let all = fields::fields();
+    let object = all.iter().fold(object, |object, field| object.property(field.name, field_schema(field)));
+    object.additional_properties(Some(AdditionalProperties::<Schema>::FreeForm(false))).into()
+}
+
+/// What is refused and what it means, as `GET /fields` has it. What holds by itself is added where the document is made.
+fn field_schema(field: &Field) -> Schema {
+    let kind = match field.kind {
+        "boolean" => Type::Boolean,
+        "integer" => Type::Integer,
+        _ => Type::Number,
+    };
+    let schema = ObjectBuilder::new().schema_type(SchemaType::Array(vec![kind, Type::Null]));
+    let schema = schema.description(Some(field.description));
+    schema.minimum(field.minimum).maximum(field.maximum).into()
 }
 
 /// What is asked about: a recipe, edits on it, and a device.

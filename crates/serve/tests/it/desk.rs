@@ -1,6 +1,6 @@
 //! A server on a free port with folders of its own, and requests written byte by byte.
 
-use plimsoll_serve::{Options, ServeError, Server, Token};
+use plimsoll_serve::{Limits, Options, ServeError, Server, Token};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -67,6 +67,8 @@ impl Desk {
             // It fails at once: what trains is tested with the command itself.
             program: PathBuf::from("/bin/false"),
             parallel: None,
+            limits: Limits::default(),
+            variables: Vec::new(),
         };
         change(&mut options);
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build().unwrap();

@@ -7,11 +7,15 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-fn open_stream(desk: &Desk, run: &str, last: Option<u64>) -> std::net::TcpStream {
+fn open_stream(desk: &Desk, run: &str, last: Option<&str>) -> std::net::TcpStream {
     let mut stream = desk.connect();
     let last = last.map(|id| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default();
     write!(stream, "GET /api/v1/runs/{run}/events HTTP/1.1\r\nHost: {}\r\n{last}\r\n", desk.address).unwrap();
     stream
+}
+
+fn last_id(text: &str) -> String {
+    text.rsplit("id: ").next().unwrap().lines().next().unwrap().into()
 }
 
 fn append(desk: &Desk, run: &str, text: &str) {
@@ -25,14 +29,14 @@ fn events_come_live_and_a_client_goes_on_where_it_was() {
     desk.run("a", &(step(1, 3.0) + &step(2, 2.5)));
     let mut stream = open_stream(&desk, "a", None);
     let text = read_until(&mut stream, "\"step\":2,");
-    let last: u64 = text.rsplit("id: ").next().unwrap().lines().next().unwrap().parse().unwrap();
+    let last = last_id(&text);
     let start = Instant::now();
     append(&desk, "a", &step(3, 2.0));
     read_until(&mut stream, "\"step\":3,");
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     drop(stream);
     append(&desk, "a", &step(4, 1.5));
-    let text = read_until(&mut open_stream(&desk, "a", Some(last)), "\"step\":4,");
+    let text = read_until(&mut open_stream(&desk, "a", Some(&last)), "\"step\":4,");
     assert!(text.contains("\"step\":3,") && !text.contains("\"step\":2,") && !text.contains("\"step\":1,"), "{text}");
 }
 
@@ -74,6 +78,27 @@ fn a_run_that_takes_the_place_of_another_is_shown_alone() {
 }
 
 #[test]
+fn who_was_away_while_the_run_was_replaced_starts_over() {
+    let desk = Desk::new();
+    let folder = desk.run("a", &step(1, 3.0));
+    let told = last_id(&read_until(&mut open_stream(&desk, "a", None), "\"step\":1,"));
+    let offset = desk.get("/api/v1/runs/a/curves").json()["offset"].as_str().unwrap().to_string();
+    assert_eq!(told, offset);
+    std::fs::remove_dir_all(folder).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    // Longer than the one before it was: the place is one of the new file, too, in the middle of a line.
+    desk.run("a", &(11..=20).map(|n| step(n, 9.0)).collect::<String>());
+    let text = read_until(&mut open_stream(&desk, "a", Some(&told)), "\"step\":20,");
+    assert!(text.contains("event: start-over") && text.contains("\"step\":11,"), "{text}");
+    let text = read_until(
+        &mut open_stream(&desk, "a", Some(&last_id(&text[..text.find("\"step\":19,").unwrap()]))),
+        "\"step\":20,",
+    );
+    assert!(!text.contains("start-over") && !text.contains("\"step\":18,"), "{text}");
+    assert_eq!(desk.get("/api/v1/runs/a/events?from=7-x").status, 422);
+}
+
+#[test]
 fn a_long_history_comes_whole_and_in_order() {
     let desk = Desk::new();
     let events: String = (1..=20_000).map(|n| step(n, 1.0 / n as f64)).collect();
@@ -82,7 +107,8 @@ fn a_long_history_comes_whole_and_in_order() {
     assert_eq!(text.matches("\ndata: ").count(), 20_000);
     let start = Instant::now();
     let curves = desk.get("/api/v1/runs/long/curves?points=500").json();
-    assert_eq!((curves["rows"].as_u64(), curves["offset"].as_u64()), (Some(20_000), Some(events.len() as u64)));
+    let offset = curves["offset"].as_str().unwrap();
+    assert!(curves["rows"] == 20_000 && offset.starts_with(&format!("{}-", events.len())), "{offset}");
     assert!(curves["steps"]["step"].as_array().unwrap().len() <= 502);
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     assert_eq!(desk.get("/api/v1/runs/long").json()["step"], 20_000);
@@ -96,7 +122,7 @@ fn many_who_do_not_read_hold_nobody_up() {
     // Each asks for a megabyte of history and reads nothing of it.
     let _deaf: Vec<_> = (0..300).map(|_| open_stream(&desk, "a", None)).collect();
     let start = Instant::now();
-    let mut stream = open_stream(&desk, "a", Some(u64::MAX));
+    let mut stream = open_stream(&desk, "a", Some(&u64::MAX.to_string()));
     append(&desk, "a", &step(5_001, 0.5));
     read_until(&mut stream, "\"step\":5001,");
     assert_eq!(desk.get("/health").status, 200);
@@ -152,6 +178,24 @@ fn scrapers_hear_of_fresh_runs_and_the_queue() {
     let text = answer.text();
     assert!(text.contains("plimsoll_steps_total{run=\"a\"} 7") && text.ends_with("# EOF\n"), "{text}");
     assert!(text.contains("plimsoll_queue_jobs{state=\"queued\"} 0"), "{text}");
+}
+
+#[test]
+fn scrapers_hear_of_each_component_of_the_plan() {
+    let desk = Desk::new();
+    let started = include_str!("started.json").trim();
+    let folder = desk.run("a", &format!("{started}\n{}", step(7, 0.25)));
+    let told = |component: &str| {
+        let start = format!("plimsoll_memory_planned_bytes{{run=\"a\",component=\"{component}\"}} ");
+        desk.get("/metrics").text().lines().find_map(|line| line.strip_prefix(&start).map(String::from))
+    };
+    assert!(told("all").is_some(), "a plan of an earlier version says no more");
+    for (weights, text) in [(40, "40.0"), (41, "41.0")] {
+        let plan = json!({"version": 1, "breakdown": {"weights": weights, "activations": 2}, "layout": {}});
+        std::fs::write(folder.join("plan.json"), plan.to_string() + &" ".repeat(weights)).unwrap();
+        assert_eq!((told("weights").as_deref(), told("activations").as_deref()), (Some(text), Some("2.0")));
+        assert_eq!(told("all"), None);
+    }
 }
 
 /// As a process that trains in a folder holds it.

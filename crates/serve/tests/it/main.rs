@@ -3,6 +3,7 @@
 mod attacks;
 mod desk;
 mod following;
+mod limits;
 mod planning;
 mod sharing;
 mod texts;

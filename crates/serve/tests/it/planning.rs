@@ -123,6 +123,24 @@ fn what_is_planned_without_its_data_is_not_trained_without_it() {
 }
 
 #[test]
+fn a_file_that_arrives_is_looked_at_though_the_same_was_asked_before() {
+    let desk = Desk::new();
+    let encoder = include_str!("../../../../recipes/encoder.toml");
+    let question = json!({"recipe": encoder, "device": "rtx-4090", "quick": true});
+    std::fs::create_dir(desk.data().join("data")).unwrap();
+    let unready = || {
+        let plan = desk.post("/api/v1/plan", &question).json();
+        plan["unready"]["error"].as_str().unwrap_or_else(|| panic!("{plan}")).to_string()
+    };
+    std::fs::write(desk.data().join("data/train.jsonl"), "{\"text\":\"a\",\"label\":\"b\"}\n").unwrap();
+    assert!(unready().contains("tokenizer.json: there is no such file"), "{}", unready());
+    std::fs::write(desk.data().join("data/tokenizer.json"), "{}").unwrap();
+    let damaged = unready();
+    assert!(damaged.contains("tokenizer.json") && !damaged.contains("no such file"), "{damaged}");
+    assert!(!damaged.to_lowercase().contains("not found"), "{damaged}");
+}
+
+#[test]
 fn a_name_with_its_number_is_still_the_name_of_a_folder() {
     let desk = Desk::new();
     let ask = |name: &str| desk.post("/api/v1/runs", &json!({"recipe": QUICKSTART, "device": "cpu", "name": name}));
@@ -223,6 +241,22 @@ fn every_route_is_in_the_document_and_every_reference_leads_somewhere() {
     ] {
         assert!(document["paths"].get(path).is_some(), "{path}");
     }
+    let plan = &document["paths"]["/plan"]["post"];
+    let answer = &plan["responses"]["200"]["content"]["application/json"]["schema"]["properties"];
+    assert_eq!(answer["unready"]["properties"]["field"]["type"], "string", "{answer}");
+    let fields = &document["components"]["schemas"]["Question"]["properties"]["fields"];
+    assert_eq!(fields["additionalProperties"], false);
+    for field in desk.get("/api/v1/fields").json().as_array().unwrap() {
+        let described = &fields["properties"][field["name"].as_str().unwrap()];
+        assert_eq!(described["description"], field["description"]);
+        for bound in ["minimum", "maximum"] {
+            assert_eq!(described[bound].as_f64(), field[bound].as_f64(), "{bound} of {field}");
+        }
+        assert_eq!(described["type"], json!([field["type"], "null"]));
+    }
+    let usual = ["batch_size", "sequence_length", "attention_heads", "epochs", "learning_rate", "use_mixed_precision"];
+    let usual = usual.map(|name| fields["properties"][name]["default"].clone());
+    assert_eq!(usual, [json!(128), json!(60), json!(4), json!(1), json!(0.001), json!(true)]);
     let text = document.to_string();
     for reference in text.split("\"$ref\":\"#").skip(1) {
         let pointer = &reference[..reference.find('"').unwrap()];
@@ -316,6 +350,25 @@ fn what_tools_say_names_files_as_their_sender_would() {
 }
 
 #[test]
+fn trainings_are_told_where_variables_stand() {
+    let desk = desk_with("echo \"$PLIMSOLL_ENV_FILE\" > told");
+    let folder = desk.close();
+    let desk = Desk::in_folder(folder, |options| {
+        options.program = options.data.join("program");
+        options.variables = vec![("PLIMSOLL_ENV_FILE".into(), "/etc/plimsoll/.env".into())];
+    });
+    let desk = desk.unwrap();
+    assert_eq!(desk.post("/api/v1/runs", &json!({"recipe": QUICKSTART, "device": "cpu"})).status, 201);
+    let told = desk.data().join("told");
+    let start = std::time::Instant::now();
+    while !std::fs::read_to_string(&told).is_ok_and(|text| text.ends_with('\n')) {
+        assert!(start.elapsed().as_secs() < 60, "it was not started");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(std::fs::read_to_string(told).unwrap(), "/etc/plimsoll/.env\n");
+}
+
+#[test]
 fn files_are_listed_and_a_recipe_is_proposed_for_them() {
     // init --json --out=PATH --data=PATH
     let desk = desk_with(
@@ -335,6 +388,10 @@ fn files_are_listed_and_a_recipe_is_proposed_for_them() {
         (json!({"data": "texts/train.csv", "checkpoint": "../.."}), "checkpoint"),
         (json!({"data": "texts/tr\0ain.csv"}), "data"),
         (json!({"data": "texts/train.csv", "family": "bert --out=/x"}), "family"),
+        // More than the system takes as an argument.
+        (json!({"data": "x".repeat(200_000)}), "data"),
+        (json!({"data": "texts/train.csv", "checkpoint": "x/".repeat(100_000)}), "checkpoint"),
+        (json!({"data": "texts/train.csv", "family": "x".repeat(200_000)}), "family"),
     ] {
         let refused = desk.post("/api/v1/plan/proposal", &body);
         assert_eq!((refused.status, refused.json()["field"].as_str()), (422, Some(field)), "{}", refused.text());

@@ -101,3 +101,23 @@ fn a_cookie_is_for_one_server_of_a_host_and_outlives_it() {
     let kept = format!("plimsoll-{}={value}", again.address.port());
     assert_eq!(again.ask("GET", "/api/v1/runs", &[("Cookie", &kept)], b"").status, 200);
 }
+
+#[test]
+fn no_route_of_the_document_answers_without_the_token() {
+    let desk = Desk::with_token("correct horse battery");
+    let bearer = ("Authorization", "Bearer correct horse battery");
+    let document = desk.ask("GET", "/api/v1/openapi.json", &[bearer], b"").json();
+    assert_eq!(document["security"], json!([{"token": []}, {"cookie": []}]));
+    assert_eq!(
+        Desk::new().get("/api/v1/openapi.json").json()["security"][0],
+        json!({}),
+        "an open server asks for none"
+    );
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let (method, path) = (method.to_uppercase(), format!("/api/v1{}", path.replace(['{', '}'], "")));
+            let status = desk.ask(&method, &path, &[], b"{}").status;
+            assert_eq!(status == 401, operation.get("security").is_none(), "{method} {path}: {status}");
+        }
+    }
+}

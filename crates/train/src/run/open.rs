@@ -14,7 +14,7 @@ use plimsoll_base::folders::check_replaceable;
 use plimsoll_base::units::format_bytes;
 use plimsoll_core::graph::Backend;
 use plimsoll_core::plan::predicted_ms;
-use plimsoll_core::plan::{PlanFile, Program};
+use plimsoll_core::plan::{PlanFile, Program, Summary};
 use plimsoll_cuda::GpuFacts;
 use plimsoll_cuda::opened_bytes;
 use plimsoll_exec::Algorithms;
@@ -27,6 +27,7 @@ use plimsoll_planner::choose::{Choice, Decision};
 use plimsoll_planner::program::{Settings, program};
 use plimsoll_planner::{Device, PlanFailure};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -63,6 +64,10 @@ pub struct StoredPlan {
     pub evaluate_batch: Option<usize>,
     /// Why they stand there.
     pub decisions: Vec<Decision>,
+    /// What is alive at the peak, in bytes by component: for who reads plans and builds no graphs. Absent in plans of
+    /// earlier versions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub breakdown: BTreeMap<String, usize>,
     /// Every buffer with its place.
     pub layout: PlanFile,
     /// The library's algorithms behind the products, which the bits depend on too. Absent on a CPU.
@@ -85,6 +90,7 @@ impl StoredPlan {
             settings: settings.clone(),
             evaluate_batch: planned.spec.evaluate_batch,
             decisions: decisions.clone(),
+            breakdown: Summary::of(program, layout).breakdown.into_iter().map(|(name, b)| (name.into(), b)).collect(),
             layout: PlanFile::new(program, layout, *options),
             products: products.clone(),
         }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
@@ -86,8 +86,11 @@ impl StudyFolder {
 
     /// The address that was written down last.
     pub fn remembered(&self) -> Option<String> {
+        // Who looks through folders of others waits for no pipe.
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(self.path.join(STORAGE)).ok()?;
+        let is_file = file.metadata().is_ok_and(|there| there.is_file());
         let mut text = String::new();
-        File::open(self.path.join(STORAGE)).ok()?.take(4096).read_to_string(&mut text).ok()?;
+        file.take(4096).read_to_string(&mut text).ok().filter(|_| is_file)?;
         Some(text)
     }
 
@@ -197,6 +200,10 @@ mod tests {
         }
         let file = dir.path().join("study.db");
         fs::write(&file, "").unwrap();
+        let pipe = folder.path.join(STORAGE);
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert_eq!(folder.remembered(), None, "a pipe is no file, and nobody writes into it");
+        fs::remove_file(pipe).unwrap();
         folder.remember(&format!("sqlite:///{}", file.display())).unwrap();
         assert_eq!(folder.remembered(), Some(format!("sqlite:{}", file.canonicalize().unwrap().display())));
     }
