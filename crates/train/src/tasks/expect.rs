@@ -9,10 +9,10 @@ use plimsoll_base::explain::Explain;
 use plimsoll_core::graph::Backend;
 use plimsoll_core::plan::{Layout, Phase, Program};
 use plimsoll_cuda::staging_half_bytes;
-use plimsoll_data::{DataError, Ladder, check_columns};
+use plimsoll_data::{DataError, Ladder, LoaderOptions, check_columns};
 use plimsoll_models::recipe::{Recipe, Source, Synthetic, Train, Validation};
 use plimsoll_planner::Device;
-use plimsoll_planner::choose::{Choice, Planned, evaluate_batch};
+use plimsoll_planner::choose::{Choice, Planned, evaluate_batch, used_batch};
 
 /// Files (and a corpus made by code) up to this size are read to count their samples: a few milliseconds.
 const CHEAP_BYTES: u64 = 1 << 20;
@@ -152,11 +152,24 @@ pub fn beside_the_run(device: &Device, data: Option<ExpectedData>) -> Device {
 /// What batches ahead take, with the threads that prepare them: those of an evaluation come while those of the training
 /// wait, and what they are compared by is kept.
 pub fn loader_bytes(recipe: &Recipe) -> u64 {
-    let fields = task(recipe).fields().unwrap_or_default();
     let held_out = evaluate_batch(recipe).filter(|_| !recipe.data.validation.is_none());
-    let training = loader_options(recipe).host_bytes(&fields).unwrap_or(0);
-    let evaluation = held_out.and_then(|rows| evaluation_options(recipe, rows).host_bytes(&fields).ok()).unwrap_or(0);
+    let training = host_bytes_of(recipe, &loader_options(recipe));
+    let evaluation = held_out.map_or(0, |rows| host_bytes_of(recipe, &evaluation_options(recipe, rows)));
     training.saturating_add(evaluation).saturating_add(compared_bytes(recipe)) as u64
+}
+
+/// The same of an evaluation by itself: no training waits beside it.
+pub(crate) fn evaluation_bytes(recipe: &Recipe) -> u64 {
+    host_bytes_of(recipe, &evaluation_options(recipe, used_batch(recipe))).saturating_add(compared_bytes(recipe)) as u64
+}
+
+/// Of answers: one batch after the other, filled where it is used.
+pub(crate) fn answering_bytes(recipe: &Recipe) -> u64 {
+    host_bytes_of(recipe, &LoaderOptions { workers: 0, ..evaluation_options(recipe, used_batch(recipe)) }) as u64
+}
+
+fn host_bytes_of(recipe: &Recipe, options: &LoaderOptions) -> usize {
+    options.host_bytes(&task(recipe).fields().unwrap_or_default()).unwrap_or(0)
 }
 
 /// Embeddings of the pairs that an evaluation compares with one another.
