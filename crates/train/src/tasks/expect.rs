@@ -6,11 +6,12 @@ use crate::loaded::LoadedData;
 use crate::scoring::Retrieval;
 use crate::steps::{MOST_NODES, evaluation_options};
 use plimsoll_base::explain::Explain;
+use plimsoll_base::formats::Format;
 use plimsoll_core::graph::Backend;
 use plimsoll_core::plan::{Layout, Phase, Program};
 use plimsoll_cuda::staging_half_bytes;
 use plimsoll_data::{DataError, Ladder, LoaderOptions, check_columns};
-use plimsoll_models::recipe::{Recipe, Source, Synthetic, Train, Validation};
+use plimsoll_models::recipe::{DataKind, Recipe, Source, Synthetic, Train, Validation};
 use plimsoll_planner::Device;
 use plimsoll_planner::choose::{Choice, Planned, evaluate_batch, used_batch};
 
@@ -82,7 +83,11 @@ fn look_at_beginning(recipe: &Recipe) -> Result<(), DataError> {
     let Source::File { train, .. } = &recipe.data.source else { return Ok(()) };
     let held_out = if let Validation::File(file) = &recipe.data.validation { Some(file) } else { None };
     for file in [Some(train), held_out].into_iter().flatten() {
-        check_columns(&recipe.resolve_path(file), recipe.data.source.format_of(file), &recipe.data.columns())?;
+        let path = recipe.resolve_path(file);
+        // Images may stand in folders on either side, whatever the other is written in.
+        let is_folder = matches!(recipe.data.kind, DataKind::Captions(_)) && path.is_dir();
+        let said = if is_folder { Some(Format::Folder) } else { recipe.data.source.format_of(file) };
+        check_columns(&path, said, &recipe.data.columns())?;
     }
     Ok(())
 }
@@ -274,5 +279,23 @@ mod tests {
         }
         let told = look_at_data(&series(2, 300)).problem().unwrap();
         assert!(told.contains("3 classes, the model is built for 3 and 2"), "{told}");
+    }
+
+    /// What a training takes is not called unusable before it.
+    #[test]
+    fn images_to_validate_on_may_stand_in_a_folder_beside_a_table() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        // Too large to be read for a plan: its beginning is looked at.
+        let rows = (0..40_000).map(|i| format!("images/a{i}.png,a text about image {i}\n")).collect::<String>();
+        std::fs::write(path("pairs.csv"), format!("image,caption\n{rows}")).unwrap();
+        std::fs::create_dir_all(path("held/cats")).unwrap();
+        std::fs::write(path("held/cats/a.png"), "").unwrap();
+        let text = "[model]\npreset = \"openai/clip-vit-base-patch32\"\n[data]\ntrain = \"pairs.csv\"\nvalidation = \"held\"\n\
+                    tokenizer = \"tokenizer.json\"\n[train]\ntask = \"contrastive\"\neffective_batch = 8\n";
+        let recipe = Recipe { dir: folder.path().into(), ..recipe(text) };
+        assert_eq!(look_at_data(&recipe).problem(), None);
+        std::fs::remove_file(path("held/cats/a.png")).unwrap();
+        assert!(look_at_data(&recipe).problem().unwrap().ends_with("holds no images"));
     }
 }
