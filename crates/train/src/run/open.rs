@@ -456,7 +456,7 @@ pub(crate) fn first_plan(
 /// What is too large is that and what reading took at its peak.
 fn with_loading(failure: PlanFailure) -> PlanFailure {
     match failure {
-        PlanFailure::DoesNotFit(mut smallest) => {
+        PlanFailure::DoesNotFit(mut smallest) if counts_process(&smallest) => {
             smallest.settle_reserve(reserve_with_loading(&smallest));
             PlanFailure::DoesNotFit(smallest)
         }
@@ -470,6 +470,9 @@ const STARTING_BYTES: u64 = 10 << 20;
 /// Where reading the data took more than was counted with, that is what the process takes; it must be in the budget too.
 /// What planning took and left behind does not stay beside the training.
 pub(crate) fn count_loading(planned: &mut Planned) -> Result<(), RunError> {
+    if !counts_process(planned) {
+        return Ok(());
+    }
     let reserve = reserve_with_loading(planned);
     match planned.settle_reserve(reserve) {
         true => Ok(()),
@@ -478,9 +481,6 @@ pub(crate) fn count_loading(planned: &mut Planned) -> Result<(), RunError> {
 }
 
 fn reserve_with_loading(planned: &Planned) -> u64 {
-    if !counts_process(planned) {
-        return planned.reserve_bytes;
-    }
     let arena = planned.choice.layout.arena_bytes as u64;
     planned.reserve_bytes.max(OwnMemory::trimmed().peak_bytes.saturating_sub(arena))
 }
