@@ -33,7 +33,12 @@ pub fn command() -> clap::Command {
 
 /// What the program is called with, done.
 pub fn run() -> ExitCode {
-    match Cli::parse_from(flags::with_dashes(std::env::args_os())).command.run() {
+    let done = match Cli::try_parse_from(flags::with_dashes(std::env::args_os())) {
+        Ok(cli) => cli.command.run(),
+        Err(asked) if !asked.use_stderr() => printer::help(&asked),
+        Err(wrong) => wrong.exit(),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             printer::show_failure(&failure);

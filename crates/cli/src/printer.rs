@@ -13,6 +13,11 @@ pub(crate) fn out(text: &str) -> Result<bool, Failure> {
     heard(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
 }
 
+/// Help, or the version, that was asked for.
+pub(crate) fn help(asked: &clap::Error) -> Result<(), Failure> {
+    heard(asked.print().and_then(|()| io::stdout().flush())).map(drop)
+}
+
 fn heard(written: io::Result<()>) -> Result<bool, Failure> {
     match written {
         Ok(()) => Ok(true),

@@ -70,6 +70,8 @@ pub enum DataError {
     MissingCell { file: PathBuf, place: Place, column: String },
     #[error("{}: {place}, column `{column}`: `{content}` is no number: decimals are written with a point", file.display())]
     DecimalComma { file: PathBuf, place: Place, column: String, content: String },
+    #[error("{}: {place}, column `{column}`: \"{content}\" is a text: numbers are written without quotes", file.display())]
+    QuotedNumber { file: PathBuf, place: Place, column: String, content: String },
     #[error("{}: {place}: {cause}", file.display())]
     Malformed { file: PathBuf, place: Place, cause: String, hint: &'static str },
     #[error("{}: is written in UTF-16, and UTF-8 is read", file.display())]
@@ -153,6 +155,7 @@ impl DataError {
             | E::MissingValue { place, .. }
             | E::MissingCell { place, .. }
             | E::DecimalComma { place, .. }
+            | E::QuotedNumber { place, .. }
             | E::RaggedRow { place, .. }
             | E::Malformed { place, .. }
             | E::Unsorted { place, .. }
@@ -181,6 +184,7 @@ impl DataError {
                 | E::MissingValue { .. }
                 | E::MissingCell { .. }
                 | E::DecimalComma { .. }
+                | E::QuotedNumber { .. }
                 | E::NotFinite { .. }
                 | E::UnknownLabel { .. }
                 | E::BadLabel { .. }
@@ -215,7 +219,12 @@ impl DataError {
                 "say what to do about gaps with data.gaps = \"forward\", \"mean\" or \"drop\"".into()
             }
             DataError::DecimalComma { .. } => {
-                "write 1.5 for 1,5 in the whole file, or list the feature columns without this one with data.columns"
+                "write 1.5 for 1,5 and 1234.5 for 1 234,5 in the whole file, or list the feature columns without this one \
+                 with data.columns"
+                    .into()
+            }
+            DataError::QuotedNumber { .. } => {
+                "write 1.5 for \"1.5\" in the whole file, or list the feature columns without this one with data.columns"
                     .into()
             }
             DataError::Utf16 { .. } => {

@@ -62,7 +62,7 @@ pub use report::{
 };
 pub use report::{SeriesReport, TextsReport};
 pub use series::{AskedWindows, Labels, SeriesData, SeriesOptions, UnansweredWindow, ask_windows, load_series};
-pub use survey::{Commas, Lists, Survey, SurveyedColumn, Values, survey};
+pub use survey::{Lists, Misread, Survey, SurveyedColumn, Values, survey};
 pub use synthetic::{GrammarOptions, REGIMES, RegimesOptions, WordStyle, grammar, recipes, regimes, sentiment};
 pub use synthetic::{SHAPES_END, SHAPES_VOCABULARY, Shapes, ShapesData, ShapesOptions, shapes, shapes_tokenizer};
 pub use texts::{

@@ -1,7 +1,7 @@
 //! What the rows of a file look like, from the first of them: columns, their types, how many values they take. It is
 //! what a recipe for the file is proposed from.
 
-use crate::formats::looks::{has_decimal_comma, is_moment, is_sortable_moment, stands_for_nothing};
+use crate::formats::looks::{has_decimal_comma, is_moment, is_sortable_moment, is_time_of_day, stands_for_nothing};
 use crate::formats::table::Moment;
 use crate::formats::{Cell, Columns, Wanted, open};
 use crate::{DataError, Place, whole::whole};
@@ -23,6 +23,8 @@ pub struct Survey {
     pub rows: usize,
     /// Whether these were all.
     pub whole: bool,
+    /// Whether the file says of a cell what it is. Where not, its first row is one like all others.
+    pub typed: bool,
 }
 
 /// What one column holds.
@@ -40,8 +42,14 @@ pub struct SurveyedColumn {
     pub zeros: usize,
     /// Numbers that are not whole.
     pub fractions: usize,
-    /// Texts that are numbers with a decimal comma.
-    pub commas: Commas,
+    /// Texts that are numbers with a decimal comma, or in groups.
+    pub commas: Misread,
+    /// Texts of a file with types that are numbers in quotes.
+    pub quoted: Misread,
+    /// Of these, those with a fraction.
+    quoted_fractions: usize,
+    /// Numbers that could be times of day.
+    times_of_day: usize,
     /// Where a value is less than the one before it, as a column of times must not be.
     pub backwards: Option<Place>,
     pub lists: Lists,
@@ -59,11 +67,18 @@ pub struct SurveyedColumn {
     stand_in_words: BTreeSet<String>,
 }
 
-/// How many there are, and the first of them.
+/// Numbers to people that programs take for words: how many there are, and the first of them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Commas {
+pub struct Misread {
     pub count: usize,
     pub first: Option<(Place, String)>,
+}
+
+impl Misread {
+    fn take(&mut self, place: Place, text: &str) {
+        self.count += 1;
+        self.first.get_or_insert_with(|| (place, text.into()));
+    }
 }
 
 /// What the lists of a column hold.
@@ -153,12 +168,46 @@ impl SurveyedColumn {
 
     /// Texts to read: neither few different words nor times, nor numbers that are written as texts.
     pub fn is_prose(&self) -> bool {
-        self.is_text() && !self.is_time() && !self.repeats() && !self.has_decimal_commas()
+        self.is_text() && !self.is_time() && !self.repeats() && !self.has_decimal_commas() && !self.has_quoted_numbers()
     }
 
     /// Numbers to people, and texts to programs.
     pub fn has_decimal_commas(&self) -> bool {
         self.texts > 0 && self.commas.count == self.texts
+    }
+
+    /// The same where the file has types: what it quotes is no number.
+    pub fn has_quoted_numbers(&self) -> bool {
+        self.texts > 0 && self.quoted.count == self.texts
+    }
+
+    /// Whether some of these have a fraction, which no code or name of a thing has.
+    pub fn has_quoted_fractions(&self) -> bool {
+        self.has_quoted_numbers() && self.quoted_fractions > 0
+    }
+
+    /// Whether every number could be a time of day, which begins again every day.
+    pub fn is_time_of_day(&self) -> bool {
+        self.is_numeric() && self.times_of_day == self.numbers
+    }
+
+    /// Whether it is called what could be one of its values, as it is where the first row is no row of names; `None` where one
+    /// text stands above others, and nobody knows.
+    pub fn is_called_like_a_value(&self) -> Option<bool> {
+        let name = self.name.trim();
+        match self.classes() {
+            _ if self.is_numeric() => Some(name.parse::<f64>().is_ok()),
+            _ if self.is_time() => Some(is_moment(name)),
+            Some(classes) if self.is_text() => Some(classes.contains(name)),
+            // One word above texts of several names them.
+            _ if self.is_prose() && !name.contains(' ') && self.longest > name.chars().count() => Some(false),
+            _ => None,
+        }
+    }
+
+    /// Whether no row has a value.
+    pub fn is_empty(&self) -> bool {
+        self.numbers + self.texts + self.infinite + self.lists.count + self.others == 0
     }
 
     /// Whether rows can be held to the order of this column as it is written.
@@ -188,7 +237,7 @@ impl SurveyedColumn {
         self.characters / self.texts.max(1)
     }
 
-    fn take(&mut self, place: Place, cell: &Cell<'_>) {
+    fn take(&mut self, place: Place, cell: &Cell<'_>, typed: bool) {
         match cell {
             Cell::Missing => self.missing += 1,
             Cell::Number(number) => self.take_number(place, *number),
@@ -200,7 +249,8 @@ impl SurveyedColumn {
                 "" => self.missing += 1,
                 word if stands_for_nothing(word) => self.take_stand_in(word),
                 word => match word.parse::<f64>() {
-                    Ok(number) => self.take_number(place, number),
+                    Ok(number) if !typed => self.take_number(place, number),
+                    Ok(number) => self.take_quoted(place, word, number),
                     Err(_) => self.take_text(place, word),
                 },
             },
@@ -215,6 +265,7 @@ impl SurveyedColumn {
         }
         self.zeros += usize::from(number == 0.0);
         self.fractions += usize::from(whole(number).is_none());
+        self.times_of_day += usize::from(is_time_of_day(number));
         self.values.take(&number.to_string());
         self.follow(place, Moment::Number(number));
     }
@@ -226,14 +277,19 @@ impl SurveyedColumn {
         self.longest = self.longest.max(characters);
         self.values.take(text);
         if has_decimal_comma(text) {
-            self.commas.count += 1;
-            self.commas.first.get_or_insert_with(|| (place, text.into()));
+            self.commas.take(place, text);
         }
         if is_moment(text) {
             self.moments += 1;
             self.sortable += usize::from(is_sortable_moment(text));
             self.follow(place, Moment::Text(text.into()));
         }
+    }
+
+    fn take_quoted(&mut self, place: Place, text: &str, number: f64) {
+        self.take_text(place, text);
+        self.quoted.take(place, text);
+        self.quoted_fractions += usize::from(whole(number).is_none());
     }
 
     fn take_stand_in(&mut self, word: &str) {
@@ -248,10 +304,10 @@ impl SurveyedColumn {
         self.before = Some(moment);
     }
 
-    /// Once all rows are seen: among words, `none` is a word; among numbers it is none.
+    /// Once all rows are seen: among words, `none` is a word; among numbers it is none, however they are written.
     fn settle(&mut self) {
         let words = std::mem::take(&mut self.stand_in_words);
-        if self.texts == 0 {
+        if self.texts == self.commas.count || self.texts == self.quoted.count {
             self.missing += self.stand_ins;
             return;
         }
@@ -265,7 +321,8 @@ pub fn survey(file: &Path, said: Option<Format>) -> Result<Survey, DataError> {
     let names = open(file, said, Wanted::TEXTS, &Columns::new([]))?.names().to_vec();
     let columns = Columns::new(names.iter().cloned());
     let mut rows = open(file, said, Wanted::TEXTS, &columns)?;
-    let mut survey = Survey { columns: names.into_iter().map(SurveyedColumn::new).collect(), rows: 0, whole: false };
+    let (columns_seen, typed) = (names.into_iter().map(SurveyedColumn::new).collect(), rows.typed());
+    let mut survey = Survey { columns: columns_seen, rows: 0, whole: false, typed };
     while survey.rows < SURVEYED_ROWS {
         let Some(mut row) = rows.next()? else {
             survey.whole = true;
@@ -274,7 +331,7 @@ pub fn survey(file: &Path, said: Option<Format>) -> Result<Survey, DataError> {
         let place = row.place;
         let cells = row.cells(file, &columns)?;
         survey.rows += 1;
-        survey.columns.iter_mut().zip(&cells).for_each(|(column, cell)| column.take(place, cell));
+        survey.columns.iter_mut().zip(&cells).for_each(|(column, cell)| column.take(place, cell, typed));
     }
     if survey.rows == 0 {
         return Err(DataError::Empty { file: file.into(), what: "rows" });
@@ -333,6 +390,22 @@ mod tests {
         assert_eq!((columns[2].infinite, columns[2].commas.count), (1, 1));
         assert_eq!(columns[2].commas.first, Some((Place::Line(4), "1,5".into())));
         assert!(columns[2].has_decimal_commas() && !columns[2].is_prose() && !columns[1].has_decimal_commas());
+    }
+
+    /// One cell without a value makes no words of the numbers around it.
+    #[test]
+    fn numbers_with_commas_or_quotes_stay_what_they_are_beside_gaps() {
+        for gap in ["NA", "-", "null", ""] {
+            let columns = columns_of("a.csv", &format!("day;price\n1;1,50\n2;{gap}\n3;1 234,50\n4;2\n"));
+            assert!(
+                columns[1].has_decimal_commas() && !columns[1].is_prose() && columns[1].missing == 1,
+                "{columns:?}"
+            );
+            let quoted = format!("{{\"p\": \"1.5\"}}\n{{\"p\": \"{gap}\"}}\n{{\"p\": \"2\"}}\n");
+            let columns = columns_of("a.jsonl", &quoted);
+            assert!(columns[0].has_quoted_fractions() && !columns[0].is_numeric() && !columns[0].is_prose(), "{gap}");
+        }
+        assert!(!columns_of("a.csv", "p\n1.5\n2\n")[0].has_quoted_numbers(), "without types all cells are texts");
     }
 
     #[test]

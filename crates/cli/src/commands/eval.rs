@@ -45,12 +45,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (run, found, data) = judged(arguments, &device)?;
     let answer = EvalJson {
         run: &arguments.trained.run,
-        weights: &run.weights,
+        weights: run.weights(),
         samples: data.validation.map_or(0, |v| v.len()),
         found,
         best_possible_accuracy: data.best_accuracy,
         best_possible_loss: data.best_loss,
-        planned_peak_bytes: run.planned.planned_peak_bytes(),
+        planned_peak_bytes: run.planned_peak_bytes(),
         measured_peak_bytes: run.measured_bytes(),
     };
     match arguments.json {

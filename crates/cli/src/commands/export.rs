@@ -36,9 +36,9 @@ fn loads_in(run: &TrainedRun) -> &'static str {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let device = device::to_run_on(&arguments.machine)?;
-    let run = TrainedRun::open(&arguments.run, &device)?;
+    let mut run = TrainedRun::open(&arguments.run, &device)?;
     run.export(&arguments.dir)?;
-    let answer = ExportJson { weights: &run.weights, dir: &arguments.dir, loads_in: loads_in(&run) };
+    let answer = ExportJson { weights: run.weights(), dir: &arguments.dir, loads_in: loads_in(&run) };
     if !run.is_for_transformers() {
         say(&format!(
             "note: {} is a family of plimsoll's own, which transformers does not know: model.safetensors holds its \

@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         true => printer::json(&GenerateJson {
             prompt: &arguments.prompt,
             text: &text,
-            planned_peak_bytes: run.planned.planned_peak_bytes(),
+            planned_peak_bytes: run.planned_peak_bytes(),
             measured_peak_bytes: run.measured_bytes(),
         })?,
         false => {

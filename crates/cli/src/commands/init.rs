@@ -3,6 +3,7 @@
 mod ask;
 mod check;
 mod fitted;
+mod header;
 mod look;
 mod propose;
 mod series;

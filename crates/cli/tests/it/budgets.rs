@@ -214,3 +214,112 @@ fn data_that_does_not_fit_the_budget_is_refused() {
     desk.run(&["train", "own.toml", "--memory", "40MiB"]).must(3, &["own.csv", "take 34.33 MiB", "hint:"]);
     desk.run(&["train", "own.toml", "--memory", "128MiB", "--steps", "2"]).must(0, &[]);
 }
+
+const SHALLOW_BERT: &str = r#"
+[model]
+family = "bert"
+vocab_size = 4000
+hidden_size = 64
+num_hidden_layers = 2
+num_attention_heads = 2
+intermediate_size = 256
+max_position_embeddings = 128
+num_labels = 2
+
+[data]
+source = "synthetic:sentiment"
+samples = 300
+max_length = 64
+
+[train]
+task = "classify"
+effective_batch = 64
+steps = 2
+evaluate = { batch = 256, every = 2 }
+"#;
+
+/// The budget that a refusal says is enough.
+fn enough(refusal: &str) -> Option<u64> {
+    let said = refusal.split("--memory ").nth(1)?;
+    said.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// Numbers that look random, the same every time.
+fn drawn(seed: u64, range: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
+    let mut state = seed;
+    std::iter::repeat_with(move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        range.start + (state >> 33) % (range.end - range.start)
+    })
+}
+
+/// An evaluation in a budget keeps to it and finds what any other finds; or it is refused, and what the refusal says is enough
+/// is enough.
+#[test]
+fn a_model_is_evaluated_in_every_budget_that_holds_it() {
+    let desk = Desk::new();
+    desk.write("own.toml", OWN);
+    desk.write("own.csv", &csv(40_000));
+    desk.write("bert.toml", SHALLOW_BERT);
+    for (seed, recipe) in ["bert.toml", "own.toml", "text.toml"].into_iter().enumerate() {
+        let outcome = desk.json(&["train", recipe, "--steps", "2", "--device", "cpu", "--json"]);
+        let run = outcome["run"].as_str().unwrap().to_string();
+        let evaluate = |budget: u64| {
+            desk.run(&["eval", &run, "--texts", "0", "--device", "cpu", "--json", "--memory", &budget.to_string()])
+        };
+        let free = desk.json(&["eval", &run, "--texts", "0", "--device", "cpu", "--json"]);
+        let [planned, measured] = ["planned_peak_bytes", "measured_peak_bytes"].map(|key| bytes(&free, key));
+        assert!(measured <= planned && planned - measured <= 24 << 20, "{recipe}: {measured} of {planned}, far apart");
+        let keeps_to = |budget: u64, scores: &Value| {
+            let [planned, measured] = ["planned_peak_bytes", "measured_peak_bytes"].map(|key| bytes(scores, key));
+            assert!(measured <= planned && planned <= budget, "{recipe}: {measured} of {planned} in {budget}");
+            let [loss, same] = [scores, &free].map(|scores| scores["loss"].as_f64().unwrap());
+            assert!((loss - same).abs() <= 1e-5 * same.abs(), "{recipe} in {budget}: {loss}, not {same}");
+        };
+        let is_enough = |budget: u64| {
+            let answer = evaluate(budget);
+            assert_eq!(answer.code, 0, "{recipe}: {budget} is not enough: {}", answer.stderr);
+            keeps_to(budget, &answer.json());
+        };
+        // What a process has by then differs by some pages from one start to the next.
+        is_enough(planned + (1 << 20));
+        let smallest = enough(&evaluate(16 << 20).stderr).filter(|&bytes| bytes < planned);
+        let least = smallest.unwrap_or(planned / 2);
+        let random = drawn(seed as u64, least * 3 / 4..planned * 5 / 4).take(5);
+        for budget in random.chain([measured + (12 << 20)]) {
+            let answer = evaluate(budget);
+            match (answer.code, enough(&answer.stderr)) {
+                (0, _) => keeps_to(budget, &answer.json()),
+                (3, Some(more)) => is_enough(more),
+                // Samples that do not fit are told by their own bytes.
+                (3, None) => assert!(answer.stderr.contains("give more --memory"), "{}", answer.stderr),
+                _ => panic!("{recipe} in {budget}: {}", answer.stderr),
+            }
+        }
+        smallest.into_iter().for_each(is_enough);
+    }
+}
+
+/// A model that answers or writes has neither the data nor the loaders of its training beside it.
+#[test]
+fn a_model_answers_and_writes_in_the_budgets_that_hold_it() {
+    let desk = Desk::new();
+    desk.write("own.toml", OWN);
+    desk.write("own.csv", &csv(40_000));
+    let run = |recipe| {
+        let outcome = desk.json(&["train", recipe, "--steps", "2", "--device", "cpu", "--json"]);
+        outcome["run"].as_str().unwrap().to_string()
+    };
+    let (series, text) = (run("own.toml"), run("text.toml"));
+    let written = desk.json(&["generate", &text, "--tokens", "4", "--device", "cpu", "--json"]);
+    let [planned, measured] = ["planned_peak_bytes", "measured_peak_bytes"].map(|key| bytes(&written, key));
+    assert!(measured <= planned && planned - measured <= 24 << 20, "{measured} of {planned}, far apart");
+    desk.run(&["generate", &text, "--tokens", "4", "--device", "cpu", "--memory", &planned.to_string()]).must(0, &[]);
+    let predict =
+        |budget: u64| desk.run(&["predict", &series, "own.csv", "--device", "cpu", "--memory", &budget.to_string()]);
+    let (plenty, refused) = (predict(1 << 30), predict(16 << 20));
+    refused.must(3, &["--memory", "is enough"]);
+    let least = predict(enough(&refused.stderr).unwrap());
+    assert_eq!((least.code, least.stdout.lines().count()), (plenty.code, plenty.stdout.lines().count()));
+    assert!(plenty.code != 3 && plenty.stdout.lines().count() > 39_000, "{}", plenty.stderr);
+}

@@ -45,6 +45,13 @@ fn a_pipe_in_a_checkpoint_is_refused_at_once() {
 }
 
 #[test]
+fn a_pipe_instead_of_a_plan_is_refused_at_once() {
+    let desk = Desk::new();
+    assert!(Command::new("mkfifo").arg(desk.path("plan.json")).status().unwrap().success());
+    desk.run(&["train", "series.toml", "--plan", "plan.json"]).must(1, &["plan.json", "no plain file"]);
+}
+
+#[test]
 fn a_tensor_that_is_named_twice_is_refused() {
     let desk = checkpoint();
     let header = br#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}"#;

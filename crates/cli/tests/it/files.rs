@@ -262,7 +262,7 @@ fn a_full_disk_is_no_closed_pipe() {
     let mut rows = String::from("channel-0,channel-1,channel-2\n");
     (0..40).for_each(|i| rows += &format!("{}.5,0.1,-{i}\n", i % 3));
     desk.write("rows.csv", &rows);
-    let commands: [&[&str]; 15] = [
+    let commands: [&[&str]; 18] = [
         &["predict", "series", "rows.csv"],
         &["eval", "series"],
         &["eval", "series", "--json"],
@@ -272,6 +272,9 @@ fn a_full_disk_is_no_closed_pipe() {
         &["plan", "series.toml", "--json"],
         &["plan", "series.toml", "--cards", "t4,h200"],
         &["plan", "series.toml", "--grid", "train.effective_batch=8,16", "--json"],
+        &["--help"],
+        &["train", "--help"],
+        &["--version"],
         &["devices"],
         &["devices", "--json"],
         &["devices", "--catalog"],

@@ -244,7 +244,7 @@ fn formats_are_those_of_the_recipe_and_can_be_said() {
     desk.write("d.json", &Value::from(objects).to_string());
     planned(&desk, "d.toml", &["--data", "d.json"]);
     desk.write("e.data", &rows(";"));
-    desk.run(&["init", "--out", "no.toml", "--data", "e.data"]).must(2, &["e.data", "data.format"]);
+    desk.run(&["init", "--out", "no.toml", "--data", "e.data"]).must(2, &["e.data", "say which with --format"]);
     let (_, recipe) = planned(&desk, "e.toml", &["--data", "e.data", "--format", "csv-semicolon"]);
     must_hold(&recipe, &["format = \"csv-semicolon\""]);
     let (_, recipe) = planned(&desk, "f.toml", &["--data", "e.data", "--format", "csv"]);
@@ -328,37 +328,47 @@ fn a_recipe_is_for_the_file_that_was_looked_at_or_there_is_none() {
         (seed >> 33) % below
     };
     let (mut written, mut refused) = (0, 0);
-    for case in 0..60 {
+    for case in 0..90 {
         let rows = [1, 3, 9, 14, 40, 120][draw(6) as usize];
-        let kinds: Vec<u64> = (0..1 + draw(4)).map(|_| draw(12)).collect();
+        let kinds: Vec<u64> = (0..1 + draw(4)).map(|_| draw(NAMES.len() as u64)).collect();
         let names: Vec<String> = kinds
             .iter()
             .enumerate()
             .map(|(at, kind)| {
-                format!("{}{}", NAMES[*kind as usize % 12], if *kind < 6 { String::new() } else { at.to_string() })
+                format!(
+                    "{}{}",
+                    NAMES[*kind as usize],
+                    if (6..12).contains(kind) { at.to_string() } else { String::new() }
+                )
             })
             .collect();
-        let mut text = names.join(",") + "\n";
-        for row in 0..rows {
-            let cells: Vec<String> = kinds.iter().map(|kind| cell(*kind, row, draw(40))).collect();
-            text += &(cells.join(",") + "\n");
-        }
-        desk.write("case.csv", &text);
+        let cells: Vec<Vec<String>> =
+            (0..rows).map(|row| kinds.iter().map(|kind| cell(*kind, row, draw(40))).collect()).collect();
+        let (file, text) = match case % 3 {
+            0 => ("case.jsonl", objects(&names, &kinds, &cells)),
+            1 => ("case.csv", lines(&names, &cells, ",")),
+            _ => ("case.csv", lines(&names, &cells, ";")),
+        };
+        desk.write(file, &text);
         let out = format!("case{case}.toml");
-        let answer = desk.run(&["init", "--out", &out, "--data", "case.csv"]);
+        let answer = desk.run(&["init", "--out", &out, "--data", file]);
         match answer.code {
             0 => {
                 let plan = desk.json(&["plan", &out, "--device", "h200", "--json"]);
                 let recipe = std::fs::read_to_string(desk.path(&out)).unwrap();
                 assert!(plan["data_problem"].is_null(), "{}\n{recipe}\n{text}", plan["data_problem"]);
+                let is_read = |name: &str| recipe.lines().any(|line| line == format!("text = \"{name}\""));
+                assert!(!["price", "volume", "time", "bid"].iter().any(|name| is_read(name)), "{recipe}\n{text}");
+                // Labels by another name come before `y`.
+                let is_answer =
+                    recipe.contains("hybrid-cnn-lstm") && !kinds.iter().any(|kind| [0, 4, 5].contains(kind));
+                let answers = kinds.iter().position(|kind| *kind == 16).filter(|_| is_answer);
+                let held = |held: &str| answers.is_some_and(|at| cells.iter().any(|row| row[at] == held));
+                assert!(!held("NA") || !held("0"), "the answer is a feature\n{recipe}\n{text}");
                 written += 1;
             }
             2 => {
-                assert!(
-                    answer.stderr.contains("case.csv") && answer.stderr.contains("hint:"),
-                    "{}\n{text}",
-                    answer.stderr
-                );
+                assert!(answer.stderr.contains(file) && answer.stderr.contains("hint:"), "{}\n{text}", answer.stderr);
                 refused += 1;
             }
             code => panic!("{code}: {}\n{text}", answer.stderr),
@@ -368,12 +378,44 @@ fn a_recipe_is_for_the_file_that_was_looked_at_or_there_is_none() {
 }
 
 /// What a column of each kind in the random files is called; from the sixth on with its place behind the name.
-const NAMES: [&str; 12] = ["label", "date", "close", "text", "score", "class", "x", "x", "words", "x", "notes", "site"];
+const NAMES: [&str; 18] = [
+    "label", "date", "close", "text", "score", "class", "x", "x", "words", "x", "notes", "site", "price", "volume",
+    "time", "time", "y", "bid",
+];
+
+/// A table with this between its cells.
+fn lines(names: &[String], cells: &[Vec<String>], separator: &str) -> String {
+    let quoted = |cell: &String| if cell.contains(',') { format!("\"{cell}\"") } else { cell.clone() };
+    let line = |row: &Vec<String>| row.iter().map(quoted).collect::<Vec<_>>().join(separator) + "\n";
+    names.join(separator) + "\n" + &cells.iter().map(line).collect::<String>()
+}
+
+/// Rows of an object each; numbers are numbers, but for those of the last kind, which stand in quotes.
+fn objects(names: &[String], kinds: &[u64], cells: &[Vec<String>]) -> String {
+    let value = |kind: u64, cell: &String| match cell.parse::<f64>() {
+        Ok(number) if kind != 17 && number.is_finite() => json!(number),
+        _ if cell.is_empty() => Value::Null,
+        _ => json!(cell),
+    };
+    let object = |row: &Vec<String>| {
+        let values = names.iter().zip(kinds).zip(row).map(|((name, kind), cell)| (name.clone(), value(*kind, cell)));
+        Value::Object(values.collect()).to_string() + "\n"
+    };
+    cells.iter().map(object).collect()
+}
 
 /// A cell of a column of a kind, now and then an odd one.
 fn cell(kind: u64, row: usize, chance: u64) -> String {
     match (kind, chance) {
         (2..=4 | 9, 0) => String::new(),
+        (12 | 13 | 16 | 17, 0) => "NA".into(),
+        (12, _) => format!("{},{:02}", row % 9, row % 100),
+        (13, 1) => format!("{}\u{a0}234,5", 1 + row % 7),
+        (13, _) => format!("{} {:03},5", 1 + row % 7, row % 1000),
+        (14, _) => (930 + 100 * (row % 4)).to_string(),
+        (15, _) => format!("{:02}:{:02}", 9 + row % 4, row % 60),
+        (16, _) => (row % 2).to_string(),
+        (17, _) => format!("{}.5", 90 + row % 13),
         (6 | 7, 1) => "NA".into(),
         (7, 2) => "inf".into(),
         (0, _) => (row % 3 + 1).to_string(),
@@ -480,4 +522,95 @@ fn nothing_is_overwritten_and_bad_input_writes_nothing() {
         assert!(!desk.path("new.toml").exists(), "{arguments:?}");
     }
     desk.run(&["init", "--family", "bert", "--out", "no/such/recipe.toml"]).must(1, &["no/such/recipe.toml", "hint:"]);
+}
+
+/// A time of day begins again every day: rows run along the date beside it.
+#[test]
+fn a_date_beside_a_time_of_day_is_the_time_of_a_series() {
+    let desk = Desk::new();
+    let file = |name: &str, date: &dyn Fn(usize) -> String, time: &dyn Fn(usize) -> String| {
+        let row = |i: usize| format!("{},{},{}\n", date(i), time(i), 1.5 + i as f64);
+        desk.write(name, &("date,time,close\n".to_string() + &(0..120).map(row).collect::<String>()));
+    };
+    let day = |i: usize| format!("202401{:02}", 1 + i / 4);
+    let dashed = |i: usize| format!("2024-01-{:02}", 1 + i / 4);
+    let hour = |i: usize| format!("{}", 930 + 100 * (i % 4));
+    let clock = |i: usize| format!("{:02}:30", 9 + i % 4);
+    file("numbers.csv", &day, &hour);
+    file("texts.csv", &dashed, &clock);
+    for name in ["numbers.csv", "texts.csv"] {
+        let (answer, recipe) = planned(&desk, &format!("{name}.toml"), &["--data", name]);
+        assert_eq!(answer["family"], "hybrid-cnn-lstm");
+        must_hold(&recipe, &["time = \"date\"", "features = 1"]);
+    }
+    // From the newest to the oldest, and dates whose texts have another order.
+    file("backwards.csv", &|i| dashed(119 - i), &clock);
+    desk.run(&["init", "--out", "no.toml", "--data", "backwards.csv"]).must(2, &["`date` goes backwards"]);
+    file("german.csv", &|i| format!("{:02}.01.2024", 1 + i / 4), &hour);
+    let (answer, recipe) = planned(&desk, "german.toml", &["--data", "german.csv"]);
+    assert!(!recipe.contains("\ntime = ") && answer["notes"].to_string().contains("the oldest first"), "{recipe}");
+}
+
+/// What is the answer, or a number only to people, is never taken for something to read, whatever gaps are beside it.
+#[test]
+fn labels_with_gaps_and_numbers_as_texts_are_told() {
+    let desk = Desk::new();
+    let rows = |head: &str, row: &dyn Fn(usize) -> String| head.to_string() + &(0..90).map(row).collect::<String>();
+    let gap = |i: usize| if i % 40 == 7 { Some("NA") } else { None };
+    let label = |i: usize| format!("{},{}\n", 1.5 + i as f64, gap(i).map_or((i % 2).to_string(), String::from));
+    desk.write("label.csv", &rows("close,label\n", &label));
+    let price = |i: usize| gap(i).map_or(format!("1 0{},5", 10 + i), String::from);
+    desk.write(
+        "comma.csv",
+        &rows("date;price;side\n", &|i| format!("2024-01-01;{};{}\n", price(i), ["buy", "sell"][i % 2])),
+    );
+    let quoted = |i: usize| json!({"close": format!("{}.5", i), "side": (["buy", "sell"][i % 2])}).to_string() + "\n";
+    desk.write("quoted.jsonl", &rows("", &quoted));
+    let labelled = |i: usize| json!({"close": i + 1, "label": format!("{}.5", i)}).to_string() + "\n";
+    desk.write("targets.jsonl", &rows("", &labelled));
+    desk.write("unlabelled.csv", &rows("text,label\n", &|i| format!("a text {i},\n")));
+    for (file, words) in [
+        ("label.csv", &["column `label`", "words that stand for none"][..]),
+        ("comma.csv", &["line 2, column `price`", "`1 010,5` is no number"]),
+        ("quoted.jsonl", &["line 1, column `close`", "\"0.5\" is a text", "without quotes"]),
+        ("targets.jsonl", &["column `label`", "without quotes"]),
+        ("unlabelled.csv", &["column `label` holds no label in any row"]),
+    ] {
+        desk.run(&["init", "--out", "no.toml", "--data", file]).must(2, &[words, &[file, "hint:"]].concat());
+    }
+    // Codes of things may be numbers in quotes: they are no features.
+    let coded = |i: usize| json!({"code": "600519", "close": i as f64 + 1.5}).to_string() + "\n";
+    desk.write("coded.jsonl", &rows("", &coded));
+    let (answer, recipe) = planned(&desk, "coded.toml", &["--data", "coded.jsonl"]);
+    must_hold(&recipe, &["features = 1"]);
+    assert!(answer["notes"].to_string().contains("numbers in quotes are texts, and no features: code"), "{answer}");
+}
+
+/// A first row of values is no row of names; numbers may be names all the same.
+#[test]
+fn a_table_without_names_of_columns_is_refused() {
+    let desk = Desk::new();
+    let table = |name: &str, head: &str, row: &dyn Fn(usize) -> String| {
+        desk.write(name, &(head.to_string() + &(0..90).map(row).collect::<String>()));
+    };
+    let price = |i: usize| format!("2024-{:02}-{:02},{}.5,{}\n", 1 + i / 28, 1 + i % 28, i + 3, i + 7);
+    table("prices.csv", "", &price);
+    table("numbers.csv", "", &|i| format!("{}.5\t{}\n", i + 3, i * i));
+    table("texts.csv", "", &|i| format!("a text {i},{}\n", ["good", "bad"][i % 2]));
+    for name in ["prices.csv", "numbers.csv", "texts.csv"] {
+        let refused = desk.run(&["init", "--out", "no.toml", "--data", name]);
+        refused.must(2, &[name, "line 1: there are no names of columns", "hint: begin the file with a line"]);
+    }
+    let [a, b] = [|i: usize| format!("{},{},{}\n", i + 1, i + 2, i + 3), |i: usize| format!("{i},{}.5\n", i + 1)];
+    for (name, head, row) in [
+        ("years.csv", "2019,2020,2022\n", &a as &dyn Fn(usize) -> String),
+        ("places.csv", "0,1,2\n", &a),
+        ("waves.csv", "400,402.5,405\n", &a),
+        ("mixed.csv", "id,7.5\n", &b),
+        ("spam.csv", "message,spam\n", &|i| format!("a text {i},{}\n", ["spam", "ham"][i % 2])),
+        ("pandas.csv", ",0\n", &b),
+    ] {
+        table(name, head, row);
+        planned(&desk, &format!("{name}.toml"), &["--data", name]);
+    }
 }

@@ -1,5 +1,7 @@
 //! What words in a table look like, where no type says what they are.
 
+use crate::whole::whole;
+
 /// What people and programs write where there is no number.
 const NOTHING: [&str; 12] = ["", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "nil", "?", "-", "#n/a n/a"];
 
@@ -8,14 +10,40 @@ pub(crate) fn stands_for_nothing(word: &str) -> bool {
     NOTHING.contains(&word.trim().to_ascii_lowercase().as_str())
 }
 
-/// Whether a word is a number to people, and none to programs: `1,5`, `1.234,56` or `1,234,567`.
+/// Whether a word is a number to people, and none to programs: `1,5`, `1.234,56`, `1,234,567` or `1 234,56`.
 pub(crate) fn has_decimal_comma(word: &str) -> bool {
     let unsigned = word.trim().trim_start_matches(['+', '-']);
-    let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    if unsigned.contains(GAPS) {
+        return is_in_groups(unsigned);
+    }
     let Some((first, rest)) = unsigned.split_once(',') else { return false };
     let (groups, fraction) = rest.split_once('.').unwrap_or((rest, "0"));
-    let are_thousands = digits(fraction) && groups.split(',').all(|group| group.len() == 3 && digits(group));
-    first.split('.').all(digits) && (digits(rest) || are_thousands)
+    let are_thousands = are_digits(fraction) && groups.split(',').all(is_group);
+    first.split('.').all(are_digits) && (are_digits(rest) || are_thousands)
+}
+
+/// What stands between groups of three digits: a space that is plain, does not break, or is narrow.
+const GAPS: [char; 3] = [' ', '\u{a0}', '\u{202f}'];
+
+fn is_in_groups(word: &str) -> bool {
+    let (whole, fraction) = word.split_once([',', '.']).unwrap_or((word, "0"));
+    let Some((first, groups)) = whole.split_once(GAPS) else { return false };
+    first.len() <= 3 && are_digits(first) && groups.split(GAPS).all(is_group) && are_digits(fraction)
+}
+
+fn is_group(part: &str) -> bool {
+    part.len() == 3 && are_digits(part)
+}
+
+fn are_digits(part: &str) -> bool {
+    !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Whether a number could be a time of day: 930, 1600 or 93059.
+pub(crate) fn is_time_of_day(number: f64) -> bool {
+    let Some(number) = whole(number).filter(|number| (0..=235_959).contains(number)) else { return false };
+    let parts = |hours: i64, minutes: i64, seconds: i64| hours < 24 && minutes < 60 && seconds < 60;
+    parts(number / 100, number % 100, 0) || parts(number / 10_000, number / 100 % 100, number % 100)
 }
 
 /// A part of a date or a time of day: its digits, or a word.
@@ -179,11 +207,19 @@ mod tests {
     }
 
     #[test]
+    fn times_of_day_are_numbers_with_hours_and_minutes() {
+        assert!([0.0, 930.0, 1600.0, 2359.0, 93_000.0, 235_959.0].into_iter().all(is_time_of_day));
+        assert!(![-1.0, 1.5, 1660.0, 20_240_102.0, 2461.0, 240_000.0, f64::NAN].into_iter().any(is_time_of_day));
+    }
+
+    #[test]
     fn numbers_with_commas_are_told_from_lists_and_words() {
-        for word in ["1,5", "-0,25", "1.234,56", "1,234,567", "1,234.5", "12,5"] {
+        let in_groups = ["1 234,50", "12 345", "-1 234 567", "1\u{a0}234,5", "123\u{202f}456.75"];
+        for word in ["1,5", "-0,25", "1.234,56", "1,234,567", "1,234.5", "12,5"].into_iter().chain(in_groups) {
             assert!(has_decimal_comma(word), "{word}");
         }
-        for word in ["1.5", "a,b", "1,2,3", "1, 5", ",5", "5,", "", "1,5e", "Jan 1,2024"] {
+        let spaced = ["1 2", "1234 567", "1 23,5", "12 345 a", " 1,5 2", "1 234,", "1  234", "Jan 123"];
+        for word in ["1.5", "a,b", "1,2,3", "1, 5", ",5", "5,", "", "1,5e", "Jan 1,2024"].into_iter().chain(spaced) {
             assert!(!has_decimal_comma(word), "{word}");
         }
     }

@@ -383,6 +383,9 @@ impl Table {
             Fault::NotNumeric(content) if has_decimal_comma(&content) => {
                 DataError::DecimalComma { file, place, column, content }
             }
+            Fault::NotNumeric(content) if content.trim().parse::<f64>().is_ok() => {
+                DataError::QuotedNumber { file, place, column, content }
+            }
             Fault::NotNumeric(content) => DataError::NotNumeric { file, place, column, content },
             Fault::Backwards => DataError::Unsorted { file, place, column },
         })

@@ -18,7 +18,7 @@ pub use memo::Memos;
 pub use setup::{Planned, budget_bytes, family, length, plan, plan_among, planning_key, precision, profile, spec};
 pub use setup::{asked_in_vain, budget_for, evaluate_batch, instead_of, writes_to_evaluate};
 pub(crate) use setup::{fused_feed_forward, kind, pins, plan_with};
-pub use use_plan::{EMBEDDINGS, parameters, plan_use};
+pub use use_plan::{EMBEDDINGS, parameters, plan_use, used_batch};
 
 use crate::program::{Settings, StepSpec};
 use bases::Task;

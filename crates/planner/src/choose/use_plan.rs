@@ -18,13 +18,18 @@ pub const EMBEDDINGS: &str = "embeddings";
 /// Samples at a time where the recipe says nothing.
 const USUAL_BATCH: usize = 32;
 
+/// Samples that a trained model is asked about at a time, where there is room for so many.
+pub fn used_batch(recipe: &Recipe) -> usize {
+    evaluate_batch(recipe).unwrap_or(recipe.train.effective_batch.min(USUAL_BATCH))
+}
+
 /// Plans the use of a recipe's model: evaluation and prediction, and writing if `writes` says how much.
 pub fn plan_use(recipe: &Recipe, device: &Device, writes: Option<GenerationShape>) -> Result<Planned, PlanFailure> {
     let (family, spec, pins) =
         (setup::family(&recipe.model), setup::spec(recipe, device), setup::pins(recipe, device)?);
     let options = LayoutOptions { target: device.target, sharing: true };
     let usual = device.reserve_for(recipe);
-    let mut batch = evaluate_batch(recipe).unwrap_or(recipe.train.effective_batch.min(USUAL_BATCH));
+    let mut batch = used_batch(recipe);
     loop {
         let spec = StepSpec { evaluate_batch: Some(batch), generation: writes, ..spec.clone() };
         let settings = settings(family.as_ref(), &spec, &pins, batch);

@@ -286,8 +286,9 @@ enum Fault {
     Wrong(String),
 }
 
-/// Reads a tensor once, piece by piece, before any of it is used. With a checksum it is what was written, infinite moments of
-/// a huge gradient among it; without one, what is not finite is taken for damage.
+/// Reads a tensor once, piece by piece, before any of it is used. With a checksum it is what was written, and an optimizer may
+/// have infinite moments of a huge gradient; in weights (and running statistics), and without a checksum, what is not finite
+/// is of no use to anybody.
 fn check_tensor(
     file: &TensorFile,
     info: &TensorInfo,
@@ -295,22 +296,25 @@ fn check_tensor(
     known: Option<&str>,
     piece: &mut Vec<u8>,
 ) -> Result<(), Fault> {
-    let mut digest = Sha256::new();
+    let must_be_finite = known.is_none() || resident.component != Component::Optimizer;
+    let (mut digest, mut broken) = (Sha256::new(), None);
     piece.clear();
     for at in (0..span(info)).step_by(PIECE) {
         read_piece(file, info, at, piece).map_err(Fault::Unread)?;
         if known.is_some() {
             digest.update(&piece);
-        } else if let Some(within) = first_not_finite(resident.ty.dtype, piece) {
-            let element = at / resident.ty.dtype.bytes() + within;
-            let cause = format!("{} is not finite: element {element} is no number or infinite", resident.name);
-            return Err(Fault::Wrong(cause));
+        }
+        if must_be_finite && broken.is_none() {
+            broken = first_not_finite(resident.ty.dtype, piece).map(|within| at / resident.ty.dtype.bytes() + within);
         }
     }
-    match known.is_none_or(|known| known == written(digest)) {
-        true => Ok(()),
-        false => Err(Fault::Wrong(format!("the bytes of {} are not those that were written", resident.name))),
+    if known.is_some_and(|known| known != written(digest)) {
+        return Err(Fault::Wrong(format!("the bytes of {} are not those that were written", resident.name)));
     }
+    broken.map_or(Ok(()), |element| {
+        let cause = format!("{} is not finite: element {element} is no number or infinite", resident.name);
+        Err(Fault::Wrong(cause))
+    })
 }
 
 fn span(info: &TensorInfo) -> usize {
@@ -442,19 +446,25 @@ mod tests {
     }
 
     /// Moments of a huge gradient are infinite: with the checksum they were written with they come back, without one they are
-    /// damage.
+    /// damage. Weights and running statistics that are not finite answer nothing.
     #[test]
     fn what_is_not_finite_comes_back_where_its_checksum_says_that_it_was_written() {
         let dir = tempfile::tempdir().unwrap();
         leave(dir.path(), 0xff, true);
         let file = TensorFile::open(&dir.path().join(TENSORS)).unwrap();
         let ty = Type::new(DType::F32, &[2]);
-        let (component, init, space) = (Component::Optimizer, Init::Zeros, Space::Device);
-        let moment = Resident { name: "w".into(), ty, component, init, is_parameter: false, space };
-        let check =
-            |known: Option<&str>| check_tensor(&file, &file.tensors()["w"], &moment, known, &mut Vec::new()).is_ok();
+        let of = |component| {
+            let (name, init, space) = ("w".into(), Init::Zeros, Space::Device);
+            Resident { name, ty: ty.clone(), component, init, is_parameter: false, space }
+        };
         let [own, other] = [0xff, 0].map(|byte| checksum(&[byte; 8]));
-        assert_eq!([Some(own.as_str()), Some(&other), None].map(check), [true, false, false]);
+        for (component, with_its_own) in [(Component::Optimizer, true), (Component::Weights, false)] {
+            let resident = of(component);
+            let check = |known: Option<&str>| {
+                check_tensor(&file, &file.tensors()["w"], &resident, known, &mut Vec::new()).is_ok()
+            };
+            assert_eq!([Some(own.as_str()), Some(&other), None].map(check), [with_its_own, false, false]);
+        }
     }
 
     /// Whatever a kill leaves, the newest whole state of each step is there afterwards, and the user's own things are.

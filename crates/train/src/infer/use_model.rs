@@ -2,26 +2,27 @@
 
 use crate::arena::take_arena;
 use crate::checkpoints;
-use crate::run::STARTING_BYTES;
+use crate::run::{TRIES, beside_what_is_there, count_loading, decoding_bytes, first_plan};
+use crate::run::{shares_memory, with_what_is_ours, within_host};
 use crate::scoring::{Classes, Retrieved};
 use crate::steps::{Pass, Shapes, evaluate, phase, shapes};
 use crate::tasks::{Each, EachPair, EachRow, ExpectedData, Midway, Question, Trained};
-use crate::tasks::{beside_the_run, counts_process, expected_data, load_data, loader_bytes, task};
+use crate::tasks::{answering_bytes, counts_process, evaluation_bytes, load_data, task};
 use crate::weights::{Companions, TokenizerSource, load_folder, source_checkpoint, write_folder};
 use crate::writing::{GenerationOptions, Generator};
 use crate::{LoadedData, RunError};
 use plimsoll_base::folders::is_same;
-use plimsoll_core::plan::PlanError;
+use plimsoll_core::plan::{PlanError, Program};
 use plimsoll_data::{Batch, Dataset};
 use plimsoll_exec::Executor;
 use plimsoll_exec::host::OwnMemory;
 use plimsoll_models::families::GenerationShape;
-use plimsoll_models::hf::HfError;
+use plimsoll_models::hf::{HfError, HuggingFace};
 use plimsoll_models::recipe::{Recipe, Task};
 use plimsoll_planner::choose as setup;
-use plimsoll_planner::choose::{Choice, EMBEDDINGS, Planned, plan_use};
+use plimsoll_planner::choose::{EMBEDDINGS, Planned, plan_use};
 use plimsoll_planner::program::EVALUATE;
-use plimsoll_planner::{Device, PlanFailure};
+use plimsoll_planner::{Beside, Device, PlanFailure};
 use plimsoll_runs::Scores;
 use serde::Serialize;
 use std::borrow::Cow;
@@ -64,20 +65,46 @@ impl<'a, P: AsRef<Path> + ?Sized> From<&'a P> for Within<'a> {
     }
 }
 
-/// A run's model in its arena.
+/// A trained run. Its arena is taken when it is used first: by then what it is asked about is read, and counted beside it.
 pub struct TrainedRun {
     pub recipe: Recipe,
-    pub planned: Planned,
-    /// Where the weights came from.
-    pub weights: PathBuf,
     dir: PathBuf,
+    weights: Weights,
+    device: Device,
+    writes: Option<GenerationShape>,
+    model: Option<Model>,
+}
+
+/// A run's model in its arena.
+struct Model {
+    planned: Planned,
     executor: Box<dyn Executor>,
-    /// What the program itself takes, where it is counted.
-    own_bytes: u64,
+}
+
+/// What is in the memory of a CPU beside an arena: samples, what threads still take to fill batches, the batches.
+struct Samples {
+    loaded_bytes: u64,
+    decoding_bytes: u64,
+    batches: fn(&Recipe) -> u64,
+}
+
+impl Samples {
+    const NONE: Samples = Samples { loaded_bytes: 0, decoding_bytes: 0, batches: |_| 0 };
+
+    fn to_answer(samples: &dyn Dataset) -> Samples {
+        let (loaded_bytes, decoding_bytes) = (samples.resident_bytes() as u64, samples.worker_bytes() as u64);
+        Samples { loaded_bytes, decoding_bytes, batches: answering_bytes }
+    }
+
+    fn to_evaluate(data: &LoadedData, recipe: &Recipe) -> Samples {
+        let decoding_bytes = decoding_bytes(data, recipe);
+        let loaded_bytes = ExpectedData::of(data, recipe).resident_bytes as u64 - decoding_bytes;
+        Samples { loaded_bytes, decoding_bytes, batches: evaluation_bytes }
+    }
 }
 
 impl TrainedRun {
-    /// Reads recipe and weights of a run's folder: the weights of `model/`, or of the last checkpoint.
+    /// Reads the recipe of a run's folder and finds its weights: those of `model/`, or of the last checkpoint.
     pub fn open<'a>(run: impl Into<Within<'a>>, device: &Device) -> Result<TrainedRun, RunError> {
         TrainedRun::open_for(run.into(), device, |_| None)
     }
@@ -112,84 +139,98 @@ impl TrainedRun {
         }
         let budget: Vec<String> = memory.iter().map(|size| format!("memory.budget={size}")).collect();
         let recipe = Recipe::load(&recipe_path, &budget)?;
-        let own_bytes = device.reserve_bytes;
-        let device = &beside_the_run(device, expected_data(&recipe));
-        let planned = plan_use(&recipe, device, writes(&recipe))?;
-        let mut executor = take_arena(&recipe, &planned)?;
-        let weights = load_weights(dir, &recipe, &planned.choice, &mut executor)?;
-        Ok(TrainedRun { recipe, planned, weights, dir: dir.into(), executor, own_bytes })
+        let (writes, weights) = (writes(&recipe), Weights::find(dir, &recipe)?);
+        let device = with_what_is_ours(device);
+        Ok(TrainedRun { recipe, dir: dir.into(), weights, device, writes, model: None })
+    }
+
+    /// Where its weights come from.
+    pub fn weights(&self) -> &Path {
+        self.weights.path()
+    }
+
+    /// What was planned for its use; nothing before it is used.
+    pub fn planned_peak_bytes(&self) -> u64 {
+        self.model.as_ref().map_or(0, |model| model.planned.planned_peak_bytes())
     }
 
     pub fn measured_bytes(&self) -> u64 {
-        match counts_process(&self.planned) {
+        self.model.as_ref().map_or(0, |model| match counts_process(&model.planned) {
             true => OwnMemory::now().peak_bytes,
-            false => self.executor.measured_bytes(),
-        }
+            false => model.executor.measured_bytes(),
+        })
     }
 
-    /// Counts the data that is loaded beside the arena; it must be in the budget too. Where it leaves too little room, fewer
-    /// samples are evaluated at a time.
-    fn count_data(&mut self, data: &LoadedData) -> Result<(), RunError> {
-        if !counts_process(&self.planned) {
-            return Ok(());
-        }
-        let reserve = self.reserve_beside(data);
-        if self.planned.settle_reserve(reserve) {
-            return Ok(());
-        }
-        self.plan_beside(reserve)?;
-        let reserve = self.reserve_beside(data);
-        match self.planned.settle_reserve(reserve) {
-            true => Ok(()),
-            false => Err(PlanFailure::DoesNotFit(Box::new(self.planned.clone())).into()),
-        }
+    /// The model in its arena; taken now, if it was not used before, beside these samples.
+    fn model(&mut self, samples: &Samples) -> Result<(&Recipe, &mut Model), RunError> {
+        let model = match self.model.take() {
+            Some(model) => model,
+            None => self.put_into_memory(samples)?,
+        };
+        Ok((&self.recipe, self.model.insert(model)))
     }
 
-    /// What is beside the arena with this data, once an evaluation runs: as counted, or what is there with what is still to
-    /// come, or what was there for a while on the way.
-    fn reserve_beside(&self, data: &LoadedData) -> u64 {
-        let choice = &self.planned.choice;
-        let plain = Device { reserve_bytes: self.own_bytes, ..self.planned.device.clone() };
-        let counted = beside_the_run(&plain, Some(ExpectedData::of(data, &self.recipe))).reserve_for(&self.recipe);
-        let own = plain.reserve_of(&self.recipe, &choice.program, &choice.layout);
-        // The weights are there already, and counted as part of the arena.
-        let weights: usize = choice.program.residents.iter().map(|resident| resident.ty.span_bytes()).sum();
-        let memory = OwnMemory::trimmed();
-        let to_come = STARTING_BYTES.saturating_add(loader_bytes(&self.recipe));
-        let started = memory.resident_bytes.saturating_sub(weights as u64).saturating_add(to_come);
-        let passed = memory.peak_bytes.saturating_sub(choice.layout.arena_bytes as u64);
-        counted.saturating_add(own).max(started).max(passed)
+    fn put_into_memory(&self, samples: &Samples) -> Result<Model, RunError> {
+        let mut model = self.take_planned(samples)?;
+        self.weights.load(&model.planned.choice.program, &mut model.executor)?;
+        Ok(model)
     }
 
-    /// Plans anew for this much beside the arena, and takes and fills the arena of that plan.
-    fn plan_beside(&mut self, reserve_bytes: u64) -> Result<(), RunError> {
-        let (device, choice) = (&self.planned.device, &self.planned.choice);
-        let own = device.reserve_of(&self.recipe, &choice.program, &choice.layout);
-        let by_recipe = device.reserve_for(&self.recipe) - device.reserve_bytes;
-        let device = Device { reserve_bytes: reserve_bytes.saturating_sub(own + by_recipe), ..device.clone() };
-        self.planned = plan_use(&self.recipe, &device, self.planned.spec.generation)?;
-        // The old arena goes before weights come into the new one.
-        self.executor = take_arena(&self.recipe, &self.planned)?;
-        load_weights(&self.dir, &self.recipe, &self.planned.choice, &mut self.executor)?;
-        Ok(())
+    /// Plans and takes the arena, as a training does. Where the device's runtime takes more than the budget has room for, it
+    /// is planned for anew.
+    fn take_planned(&self, samples: &Samples) -> Result<Model, RunError> {
+        let mut planned = self.plan_beside(samples)?;
+        for _ in 0..TRIES {
+            let executor = take_arena(&self.recipe, &planned)?;
+            let reserve = executor.reserve_bytes().unwrap_or(planned.reserve_bytes);
+            if planned.settle_reserve(reserve) {
+                return Ok(Model { planned, executor });
+            }
+            drop(executor);
+            let device = Device { reserve_bytes: reserve, ..self.device.clone() };
+            planned = plan_use(&self.recipe, &device, self.writes)?;
+        }
+        Err(PlanFailure::DoesNotFit(Box::new(planned)).into())
+    }
+
+    /// The plan beside what is there: as it is counted, or as the process says where that is more.
+    fn plan_beside(&self, samples: &Samples) -> Result<Planned, RunError> {
+        let Samples { loaded_bytes, decoding_bytes, batches } = *samples;
+        let mut counted = self.device_beside(batches);
+        if shares_memory(&counted) {
+            counted.reserve_bytes = counted.reserve_bytes.saturating_add(loaded_bytes).saturating_add(decoding_bytes);
+        }
+        let there = beside_what_is_there(&counted, decoding_bytes);
+        let mut planned = first_plan(&counted, &there, |device| plan_use(&self.recipe, device, self.writes))?;
+        count_loading(&mut planned)?;
+        Ok(planned)
+    }
+
+    /// The device with the batches of this use beside the arena, instead of those of a training.
+    fn device_beside(&self, batches: fn(&Recipe) -> u64) -> Device {
+        let beside = match shares_memory(&self.device) {
+            true => Beside { recipe: batches, ..self.device.beside },
+            false => self.device.beside,
+        };
+        Device { beside, ..self.device.clone() }
     }
 
     /// Scores on the validation data of the recipe. Of models that write, as many texts are written and compared as
     /// `texts` says, where the run was opened to write.
     pub fn evaluate(&mut self, texts: usize) -> Result<(Evaluated, LoadedData), RunError> {
-        let data = load_data(&self.recipe)?;
-        self.count_data(&data)?;
+        let data = load_data(&within_host(&self.recipe, &self.device_beside(evaluation_bytes)))?;
         let Some(validation) = data.validation.clone() else {
             return Err(RunError::Refused {
                 cause: "the recipe holds no data out for validation".into(),
                 hint: "set data.validation to a fraction or a file, and train again".into(),
             });
         };
-        let mut shapes = shapes(&self.recipe, &self.planned);
-        let choice = &self.planned.choice;
-        let judged = evaluate(&mut self.executor, &self.recipe, choice, &mut shapes, validation)?;
-        let midway = Midway { data: &data, program: &choice.program, executor: &mut self.executor, step: 0 };
-        let written = task(&self.recipe).judge(midway, texts)?.filter(|written| written.count() > 0);
+        let samples = Samples::to_evaluate(&data, &self.recipe);
+        let (recipe, Model { planned, executor }) = self.model(&samples)?;
+        let (mut shapes, choice) = (shapes(recipe, planned), &planned.choice);
+        let judged = evaluate(executor, recipe, choice, &mut shapes, validation)?;
+        let midway = Midway { data: &data, program: &choice.program, executor, step: 0 };
+        let written = task(recipe).judge(midway, texts)?.filter(|written| written.count() > 0);
         let classes = class_names(&data);
         let evaluated = Evaluated {
             scores: written.as_ref().map_or(judged.scores, |written| written.lay_over(judged.scores)),
@@ -222,36 +263,26 @@ impl TrainedRun {
         task(&recipe).generate(prompt, self, options)
     }
 
-    /// The logits of each row of a batch whose answers are not known: its loss means nothing.
-    fn batch_logits(&mut self, shapes: &mut Shapes, batch: &Batch) -> Result<Vec<f32>, RunError> {
-        let choice = &self.planned.choice;
-        let phase = shapes.phase(&mut self.executor, choice, Pass::Evaluate, batch.lengths())?;
-        shapes.feed(&mut self.executor, phase, batch, 0)?;
-        self.executor.run(phase);
-        let logits = crate::steps::kept(&self.executor, choice, phase);
-        self.executor.check()?;
-        logits.map(Cow::into_owned).ok_or_else(|| PlanError::Broken("the evaluation keeps no logits".into()).into())
-    }
-
     /// Whether its family is one that transformers knows.
     pub fn is_for_transformers(&self) -> bool {
         setup::family(&self.recipe.model).hugging_face().is_some()
     }
 
     /// Writes the model as a folder: one that transformers loads, where the family is known there.
-    pub fn export(&self, dir: &Path) -> Result<(), RunError> {
+    pub fn export(&mut self, dir: &Path) -> Result<(), RunError> {
         self.refuse_own_folders(dir)?;
         // The run's own folder has everything that goes along: tokenizer, names of labels, keys of the first config.
         let own = self.dir.join("model");
         let normalizer = task(&self.recipe).normalizer(&self.dir)?;
-        let tokenizer = Some(self.dir.join("model/tokenizer.json")).filter(|file| file.exists());
+        let tokenizer = Some(own.join("tokenizer.json")).filter(|file| file.exists());
         let companions = Companions {
             source: Some(own).filter(|own| own.join("config.json").exists()),
             tokenizer: tokenizer.map(TokenizerSource::File),
             labels: &[],
             normalizer: normalizer.as_ref(),
         };
-        write_folder(dir, &self.recipe, &self.planned.choice.program, &self.executor, &companions)
+        let (recipe, Model { planned, executor }) = self.model(&Samples::NONE)?;
+        write_folder(dir, recipe, &planned.choice.program, executor, &companions)
     }
 
     /// An export must not take the place of what it comes from.
@@ -276,12 +307,13 @@ impl Trained for TrainedRun {
     }
 
     fn logits(&mut self, samples: &dyn Dataset, each: EachRow<'_>) -> Result<(), RunError> {
-        let mut shapes = shapes(&self.recipe, &self.planned);
-        let rows = shapes.rows(phase(&self.planned.choice.program, EVALUATE)?);
-        let mut batch = Batch::bucketed(samples.fields(), rows, self.recipe.data.batching().buckets)?;
+        let (recipe, model) = self.model(&Samples::to_answer(samples))?;
+        let mut shapes = shapes(recipe, &model.planned);
+        let rows = shapes.rows(phase(&model.planned.choice.program, EVALUATE)?);
+        let mut batch = Batch::bucketed(samples.fields(), rows, recipe.data.batching().buckets)?;
         for first in (0..samples.len()).step_by(rows) {
             batch.fill(samples, first..samples.len().min(first + rows))?;
-            let logits = self.batch_logits(&mut shapes, &batch)?;
+            let logits = model.batch_logits(&mut shapes, &batch)?;
             let width = row_width(logits.len(), rows)?;
             for (row, logits) in logits.chunks(width).take(batch.len()).enumerate() {
                 if !each(first + row, logits) {
@@ -293,19 +325,20 @@ impl Trained for TrainedRun {
     }
 
     fn embeddings(&mut self, samples: &dyn Dataset, each: EachPair<'_>) -> Result<(), RunError> {
-        let choice = &self.planned.choice;
+        let (recipe, Model { planned, executor }) = self.model(&Samples::to_answer(samples))?;
+        let choice = &planned.choice;
         let embeddings = phase(&choice.program, EMBEDDINGS)?;
         let graph = &choice.program.phases[embeddings].graph;
         let names: Vec<String> = graph.kept().iter().map(|&id| graph.value(id).name.to_string()).collect();
-        let mut shapes = shapes(&self.recipe, &self.planned);
+        let mut shapes = shapes(recipe, planned);
         let rows = shapes.rows(embeddings);
         let mut batch = Batch::new(samples.fields(), rows)?;
         for first in (0..samples.len()).step_by(rows) {
             batch.fill(samples, first..samples.len().min(first + rows))?;
-            shapes.feed(&mut self.executor, embeddings, &batch, 0)?;
-            self.executor.run(embeddings);
-            let [image, text] = [0, 1].map(|i| self.executor.read_floats(embeddings, &names[i]).unwrap_or_default());
-            self.executor.check()?;
+            shapes.feed(executor, embeddings, &batch, 0)?;
+            executor.run(embeddings);
+            let [image, text] = [0, 1].map(|i| executor.read_floats(embeddings, &names[i]).unwrap_or_default());
+            executor.check()?;
             let width = row_width(image.len(), rows)?;
             for row in 0..batch.len() {
                 if !each(first + row, [&image, &text].map(|all| &all[row * width..][..width])) {
@@ -317,8 +350,9 @@ impl Trained for TrainedRun {
     }
 
     fn write(&mut self, sources: &[Vec<i32>], options: &GenerationOptions) -> Result<Vec<Vec<i32>>, RunError> {
-        let decoder = self.recipe.model.family().decoder();
-        let generator = decoder.and_then(|decoder| Generator::find(&self.planned.choice.program, decoder));
+        let (recipe, Model { planned, executor }) = self.model(&Samples::NONE)?;
+        let decoder = recipe.model.family().decoder();
+        let generator = decoder.and_then(|decoder| Generator::find(&planned.choice.program, decoder));
         let generator = generator.ok_or_else(|| RunError::Refused {
             cause: "the run was opened without room to write".into(),
             hint: "open it to write".into(),
@@ -326,7 +360,20 @@ impl Trained for TrainedRun {
         // Asked for more than there is room for, it writes as much as there is.
         let max_new_tokens = options.max_new_tokens.min(generator.shape().max_new_tokens);
         let options = GenerationOptions { max_new_tokens, ..*options };
-        generator.generate(&mut self.executor, sources, &options)
+        generator.generate(executor, sources, &options)
+    }
+}
+
+impl Model {
+    /// The logits of each row of a batch whose answers are not known: its loss means nothing.
+    fn batch_logits(&mut self, shapes: &mut Shapes, batch: &Batch) -> Result<Vec<f32>, RunError> {
+        let choice = &self.planned.choice;
+        let phase = shapes.phase(&mut self.executor, choice, Pass::Evaluate, batch.lengths())?;
+        shapes.feed(&mut self.executor, phase, batch, 0)?;
+        self.executor.run(phase);
+        let logits = crate::steps::kept(&self.executor, choice, phase);
+        self.executor.check()?;
+        logits.map(Cow::into_owned).ok_or_else(|| PlanError::Broken("the evaluation keeps no logits".into()).into())
     }
 }
 
@@ -344,31 +391,42 @@ fn row_width(values: usize, rows: usize) -> Result<usize, RunError> {
     }
 }
 
-fn load_weights(
-    dir: &Path,
-    recipe: &Recipe,
-    choice: &Choice,
-    executor: &mut dyn Executor,
-) -> Result<PathBuf, RunError> {
-    let (model, program) = (dir.join("model"), &choice.program);
-    let weights = model.join("model.safetensors");
-    match setup::family(&recipe.model).hugging_face() {
-        Some(names) if model.join("config.json").exists() => {
-            load_folder(&model, &names, program, executor)?;
-            return Ok(model);
+/// Where the weights of a run are.
+enum Weights {
+    /// A folder as transformers reads it, and what tensors are called there.
+    Folder(PathBuf, HuggingFace),
+    /// A file of a family of our own.
+    File(PathBuf),
+    Checkpoint(PathBuf),
+}
+
+impl Weights {
+    fn find(dir: &Path, recipe: &Recipe) -> Result<Weights, RunError> {
+        let model = dir.join("model");
+        let file = model.join("model.safetensors");
+        match setup::family(&recipe.model).hugging_face() {
+            Some(names) if model.join("config.json").exists() => return Ok(Weights::Folder(model, names)),
+            None if file.exists() => return Ok(Weights::File(file)),
+            _ => {}
         }
-        None if weights.exists() => {
-            checkpoints::load_model(&weights, program, executor)?;
-            return Ok(weights);
-        }
-        _ => {}
-    }
-    let Some((_, last)) = checkpoints::list(&dir.join("checkpoints")).pop() else {
-        return Err(RunError::Refused {
+        let last = checkpoints::list(&dir.join("checkpoints")).pop();
+        last.map(|(_, last)| Weights::Checkpoint(last)).ok_or_else(|| RunError::Refused {
             cause: format!("{} has neither a model nor a checkpoint", dir.display()),
             hint: "the run ended before its first checkpoint: train it with --resume".into(),
-        });
-    };
-    checkpoints::restore_weights(&last, program, executor)?;
-    Ok(last)
+        })
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Weights::Folder(path, _) | Weights::File(path) | Weights::Checkpoint(path) => path,
+        }
+    }
+
+    fn load(&self, program: &Program, executor: &mut dyn Executor) -> Result<(), RunError> {
+        match self {
+            Weights::Folder(folder, names) => load_folder(folder, names, program, executor).map(drop),
+            Weights::File(file) => Ok(checkpoints::load_model(file, program, executor)?),
+            Weights::Checkpoint(last) => Ok(checkpoints::restore_weights(last, program, executor)?),
+        }
+    }
 }

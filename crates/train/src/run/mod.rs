@@ -6,7 +6,8 @@ mod pulse;
 mod run_folder;
 mod trainer;
 
-pub(crate) use open::STARTING_BYTES;
 pub use open::{Run, RunOptions, StoredPlan};
+pub(crate) use open::{TRIES, beside_what_is_there, count_loading, decoding_bytes, first_plan};
+pub(crate) use open::{shares_memory, with_what_is_ours, within_host};
 pub use run_folder::RunFolder;
 pub use trainer::remarks;

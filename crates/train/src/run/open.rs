@@ -9,7 +9,7 @@ use crate::arena::take_arena_with;
 use crate::checkpoints::{self, Fingerprint};
 use crate::tasks::{ExpectedData, beside_the_run, counts_process, host_peak_bytes, load_data, task};
 use crate::weights::{Companions, check_folder, is_exported, write_folder};
-use plimsoll_base::files::write_inside;
+use plimsoll_base::files::{open_to_read, write_inside};
 use plimsoll_base::folders::check_replaceable;
 use plimsoll_base::units::format_bytes;
 use plimsoll_core::graph::Backend;
@@ -29,6 +29,7 @@ use plimsoll_planner::{Device, PlanFailure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// The format of plan.json.
@@ -98,7 +99,8 @@ impl StoredPlan {
 
     /// From a file that may be anything.
     pub fn read(path: &Path) -> Result<StoredPlan, RunError> {
-        let text = fs::read(path).map_err(RunError::io(path))?;
+        let mut text = Vec::new();
+        open_to_read(path).and_then(|mut file| file.read_to_end(&mut text)).map_err(RunError::io(path))?;
         let damaged = |cause: String| RunError::Refused {
             cause: format!("{}: not a plan: {cause}", path.display()),
             hint:
@@ -160,7 +162,7 @@ impl StoredPlan {
 }
 
 /// How often an arena that others were faster to is planned anew.
-const TRIES: usize = 3;
+pub(crate) const TRIES: usize = 3;
 
 /// By how much an estimated reserve may make a stored plan miss its budget: a third of what the estimate has for what is
 /// not loaded yet, so that it mostly fits after all. Whether it does is measured, then.
@@ -217,7 +219,7 @@ impl Run {
         from.as_ref().map_or_else(|| check_folder(&recipe, device), |_| Ok(()))?;
         let data = load_data(&within_host(&recipe, device))?;
         let counted = &beside_the_run(device, Some(ExpectedData::of(&data, &recipe)));
-        let device = &beside_what_is_there(counted, &recipe, &data);
+        let device = &beside_what_is_there(counted, decoding_bytes(&data, &recipe));
         let stored = out.join("plan.json");
         let (mut planned, products, replanned) = match plan {
             Some(path) => {
@@ -229,7 +231,10 @@ impl Run {
                 (planned, plan.products, false)
             }
             None if resumed && stored.exists() => resume_plan(&recipe, device, &stored)?,
-            None => (first_plan(&recipe, counted, device)?, Algorithms::default(), false),
+            None => {
+                let planned = first_plan(counted, device, |device| setup::plan(&recipe, device))?;
+                (planned, Algorithms::default(), false)
+            }
         };
         count_loading(&mut planned)?;
         let fingerprint = Fingerprint::of(&recipe, &data)?;
@@ -396,19 +401,19 @@ impl Run {
 }
 
 /// The device with what this process holds already, which was not free when it was asked, and which its plan has room for.
-fn with_what_is_ours(device: &Device) -> Device {
+pub(crate) fn with_what_is_ours(device: &Device) -> Device {
     let ours = if shares_memory(device) { OwnMemory::now().heap_bytes.min(device.reserve_bytes) } else { 0 };
     let free_bytes = device.free_bytes.saturating_add(ours).min(device.total_bytes.max(device.free_bytes));
     Device { free_bytes, ..device.clone() }
 }
 
 /// Whether program, data and arena are in the same memory, and counted.
-fn shares_memory(device: &Device) -> bool {
+pub(crate) fn shares_memory(device: &Device) -> bool {
     device.target.backend == Backend::Cpu && device.reserve_bytes > 0
 }
 
 /// The recipe as its data is loaded by it: on a CPU samples share the budget, beside a GPU they have the host's memory.
-fn within_host(recipe: &Recipe, device: &Device) -> Recipe {
+pub(crate) fn within_host(recipe: &Recipe, device: &Device) -> Recipe {
     let most = setup::budget_for(device.free_bytes, recipe, device);
     match shares_memory(device) {
         true => within(recipe, most.saturating_sub(device.reserve_for(recipe))),
@@ -417,44 +422,73 @@ fn within_host(recipe: &Recipe, device: &Device) -> Recipe {
 }
 
 /// The device with room for what is there already, and for what is not started yet, where that is more than was counted
-/// for the program and its data (the tables of a large tokenizer); in whole MiB.
-fn beside_what_is_there(counted: &Device, recipe: &Recipe, data: &LoadedData) -> Device {
+/// for the program and its data (the tables of a large tokenizer); in whole MiB. `decoding_bytes`: what filling batches
+/// will take.
+pub(crate) fn beside_what_is_there(counted: &Device, decoding_bytes: u64) -> Device {
     if !shares_memory(counted) {
         return counted.clone();
     }
-    let loaded = data.train.resident_bytes() + data.validation.as_ref().map_or(0, |v| v.resident_bytes());
-    let decoding = ExpectedData::of(data, recipe).resident_bytes.saturating_sub(loaded) as u64;
-    let there = (OwnMemory::trimmed().resident_bytes + decoding + STARTING_BYTES).next_multiple_of(1 << 20);
+    let there = (OwnMemory::trimmed().resident_bytes + decoding_bytes + STARTING_BYTES).next_multiple_of(1 << 20);
     Device { reserve_bytes: counted.reserve_bytes.max(there), ..counted.clone() }
 }
 
+/// What threads that fill batches take of their own.
+pub(crate) fn decoding_bytes(data: &LoadedData, recipe: &Recipe) -> u64 {
+    let loaded = data.train.resident_bytes() + data.validation.as_ref().map_or(0, |v| v.resident_bytes());
+    ExpectedData::of(data, recipe).resident_bytes.saturating_sub(loaded) as u64
+}
+
 /// Plans by what is counted, which is a constant, so that the same command plans the same every time; only where that leaves
-/// no room for what is there, which differs by some pages from one start to the next, by that.
-fn first_plan(recipe: &Recipe, counted: &Device, there: &Device) -> Result<Planned, PlanFailure> {
-    let mut planned = setup::plan(recipe, counted)?;
+/// no room for what is there, which differs by some pages from one start to the next, by that. What does not fit is told by
+/// all that there is: so much is enough, then.
+pub(crate) fn first_plan(
+    counted: &Device,
+    there: &Device,
+    plan: impl Fn(&Device) -> Result<Planned, PlanFailure>,
+) -> Result<Planned, PlanFailure> {
     let uncounted = there.reserve_bytes - counted.reserve_bytes;
-    match planned.settle_reserve(planned.reserve_bytes + uncounted) {
-        true => Ok(planned),
-        false => setup::plan(recipe, there),
+    match plan(counted) {
+        Ok(mut planned) => {
+            if planned.settle_reserve(planned.reserve_bytes + uncounted) {
+                return Ok(planned);
+            }
+        }
+        Err(PlanFailure::DoesNotFit(_)) => {}
+        Err(other) => return Err(other),
+    }
+    plan(there).map_err(with_loading)
+}
+
+/// What is too large is that and what reading took at its peak.
+fn with_loading(failure: PlanFailure) -> PlanFailure {
+    match failure {
+        PlanFailure::DoesNotFit(mut smallest) if counts_process(&smallest) => {
+            smallest.settle_reserve(reserve_with_loading(&smallest));
+            PlanFailure::DoesNotFit(smallest)
+        }
+        other => other,
     }
 }
 
 /// What a run still takes when its data is there: graphs of its lengths, threads, buffers of files.
-pub(crate) const STARTING_BYTES: u64 = 10 << 20;
+const STARTING_BYTES: u64 = 10 << 20;
 
 /// Where reading the data took more than was counted with, that is what the process takes; it must be in the budget too.
 /// What planning took and left behind does not stay beside the training.
-fn count_loading(planned: &mut Planned) -> Result<(), RunError> {
+pub(crate) fn count_loading(planned: &mut Planned) -> Result<(), RunError> {
     if !counts_process(planned) {
         return Ok(());
     }
-    let arena = planned.choice.layout.arena_bytes as u64;
-    let peak_bytes = OwnMemory::trimmed().peak_bytes;
-    let reserve = planned.reserve_bytes.max(peak_bytes.saturating_sub(arena));
+    let reserve = reserve_with_loading(planned);
     match planned.settle_reserve(reserve) {
         true => Ok(()),
         false => Err(PlanFailure::DoesNotFit(Box::new(planned.clone())).into()),
     }
+}
+
+fn reserve_with_loading(planned: &Planned) -> u64 {
+    let arena = planned.choice.layout.arena_bytes as u64;
+    planned.reserve_bytes.max(OwnMemory::trimmed().peak_bytes.saturating_sub(arena))
 }
 
 /// The folder that the recipe's paths are found from: its own, or the working directory where its data is there.

@@ -6,13 +6,14 @@ use crate::loaded::LoadedData;
 use crate::scoring::Retrieval;
 use crate::steps::{MOST_NODES, evaluation_options};
 use plimsoll_base::explain::Explain;
+use plimsoll_base::formats::Format;
 use plimsoll_core::graph::Backend;
 use plimsoll_core::plan::{Layout, Phase, Program};
 use plimsoll_cuda::staging_half_bytes;
-use plimsoll_data::{DataError, Ladder, check_columns};
-use plimsoll_models::recipe::{Recipe, Source, Synthetic, Train, Validation};
+use plimsoll_data::{DataError, Ladder, LoaderOptions, check_columns};
+use plimsoll_models::recipe::{DataKind, Recipe, Source, Synthetic, Train, Validation};
 use plimsoll_planner::Device;
-use plimsoll_planner::choose::{Choice, Planned, evaluate_batch};
+use plimsoll_planner::choose::{Choice, Planned, evaluate_batch, used_batch};
 
 /// Files (and a corpus made by code) up to this size are read to count their samples: a few milliseconds.
 const CHEAP_BYTES: u64 = 1 << 20;
@@ -82,7 +83,11 @@ fn look_at_beginning(recipe: &Recipe) -> Result<(), DataError> {
     let Source::File { train, .. } = &recipe.data.source else { return Ok(()) };
     let held_out = if let Validation::File(file) = &recipe.data.validation { Some(file) } else { None };
     for file in [Some(train), held_out].into_iter().flatten() {
-        check_columns(&recipe.resolve_path(file), recipe.data.source.format_of(file), &recipe.data.columns())?;
+        let path = recipe.resolve_path(file);
+        // Images may stand in folders on either side, whatever the other is written in.
+        let is_folder = matches!(recipe.data.kind, DataKind::Captions(_)) && path.is_dir();
+        let said = if is_folder { Some(Format::Folder) } else { recipe.data.source.format_of(file) };
+        check_columns(&path, said, &recipe.data.columns())?;
     }
     Ok(())
 }
@@ -152,11 +157,24 @@ pub fn beside_the_run(device: &Device, data: Option<ExpectedData>) -> Device {
 /// What batches ahead take, with the threads that prepare them: those of an evaluation come while those of the training
 /// wait, and what they are compared by is kept.
 pub fn loader_bytes(recipe: &Recipe) -> u64 {
-    let fields = task(recipe).fields().unwrap_or_default();
     let held_out = evaluate_batch(recipe).filter(|_| !recipe.data.validation.is_none());
-    let training = loader_options(recipe).host_bytes(&fields).unwrap_or(0);
-    let evaluation = held_out.and_then(|rows| evaluation_options(recipe, rows).host_bytes(&fields).ok()).unwrap_or(0);
+    let training = host_bytes_of(recipe, &loader_options(recipe));
+    let evaluation = held_out.map_or(0, |rows| host_bytes_of(recipe, &evaluation_options(recipe, rows)));
     training.saturating_add(evaluation).saturating_add(compared_bytes(recipe)) as u64
+}
+
+/// The same of an evaluation by itself: no training waits beside it.
+pub(crate) fn evaluation_bytes(recipe: &Recipe) -> u64 {
+    host_bytes_of(recipe, &evaluation_options(recipe, used_batch(recipe))).saturating_add(compared_bytes(recipe)) as u64
+}
+
+/// Of answers: one batch after the other, filled where it is used.
+pub(crate) fn answering_bytes(recipe: &Recipe) -> u64 {
+    host_bytes_of(recipe, &LoaderOptions { workers: 0, ..evaluation_options(recipe, used_batch(recipe)) }) as u64
+}
+
+fn host_bytes_of(recipe: &Recipe, options: &LoaderOptions) -> usize {
+    options.host_bytes(&task(recipe).fields().unwrap_or_default()).unwrap_or(0)
 }
 
 /// Embeddings of the pairs that an evaluation compares with one another.
@@ -261,5 +279,23 @@ mod tests {
         }
         let told = look_at_data(&series(2, 300)).problem().unwrap();
         assert!(told.contains("3 classes, the model is built for 3 and 2"), "{told}");
+    }
+
+    /// What a training takes is not called unusable before it.
+    #[test]
+    fn images_to_validate_on_may_stand_in_a_folder_beside_a_table() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        // Too large to be read for a plan: its beginning is looked at.
+        let rows = (0..40_000).map(|i| format!("images/a{i}.png,a text about image {i}\n")).collect::<String>();
+        std::fs::write(path("pairs.csv"), format!("image,caption\n{rows}")).unwrap();
+        std::fs::create_dir_all(path("held/cats")).unwrap();
+        std::fs::write(path("held/cats/a.png"), "").unwrap();
+        let text = "[model]\npreset = \"openai/clip-vit-base-patch32\"\n[data]\ntrain = \"pairs.csv\"\nvalidation = \"held\"\n\
+                    tokenizer = \"tokenizer.json\"\n[train]\ntask = \"contrastive\"\neffective_batch = 8\n";
+        let recipe = Recipe { dir: folder.path().into(), ..recipe(text) };
+        assert_eq!(look_at_data(&recipe).problem(), None);
+        std::fs::remove_file(path("held/cats/a.png")).unwrap();
+        assert!(look_at_data(&recipe).problem().unwrap().ends_with("holds no images"));
     }
 }

@@ -12,6 +12,7 @@ mod weighing;
 
 pub use asking::Question;
 pub use expect::{ExpectedData, ExpectedSteps, Look, beside_the_run, counts_process, expected_data, host_peak_bytes};
+pub(crate) use expect::{answering_bytes, evaluation_bytes};
 pub use expect::{graph_bytes, loader_bytes, look_at_data};
 pub use shared::loader_options;
 

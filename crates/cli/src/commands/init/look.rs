@@ -1,8 +1,9 @@
 //! What the user's data is.
 
+use super::header;
 use crate::failure::Failure;
 use plimsoll_base::formats::{self, Format};
-use plimsoll_data::{Survey, SurveyedColumn, check_columns, survey};
+use plimsoll_data::{DataError, Survey, SurveyedColumn, check_columns, survey};
 use std::path::{Path, PathBuf};
 
 /// A data file, or a folder of images.
@@ -33,9 +34,22 @@ pub(super) fn at(path: &Path, said: Option<Format>) -> Result<Seen, Failure> {
             check_columns(path, said, &[])?;
             Holds::Text(metadata.len())
         }
-        _ => Holds::Rows(survey(path, said)?),
+        _ => Holds::Rows(survey(path, said).map_err(by_flag)?),
     };
+    if let Holds::Rows(survey) = &holds {
+        header::must_be_there(path, survey)?;
+    }
     Ok(Seen { path: path.into(), format: said, holds })
+}
+
+/// Here a format is said by a flag: there is no recipe yet.
+fn by_flag(error: DataError) -> Failure {
+    match error {
+        DataError::UnknownFormat { .. } => {
+            Failure::bad_input(error.to_string(), error.hint().replace("data.format", "--format"))
+        }
+        other => other.into(),
+    }
 }
 
 impl Seen {

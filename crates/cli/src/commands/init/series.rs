@@ -3,7 +3,7 @@
 use super::fitted::{Fitted, nothing_suits};
 use super::look::{Holds, Seen, among, by_name};
 use super::setting::{Setting, quoted, set, set_text, set_texts};
-use super::target::{LABEL, Target, target};
+use super::target::{LABEL, Target, decimal_comma, holds_classes, quoted_number, target};
 use crate::failure::Failure;
 use plimsoll_data::{DataError, SurveyedColumn};
 use std::collections::HashSet;
@@ -27,7 +27,7 @@ struct Series<'a> {
 }
 
 pub(super) fn fit(seen: &Seen) -> Result<Fitted, Failure> {
-    refuse_commas(seen)?;
+    refuse_misread(seen)?;
     let series = Series::of(seen)?;
     series.refuse_wrong_order()?;
     let derived_from = if series.label.is_none() { Some(series.derived_from()?) } else { None };
@@ -44,22 +44,40 @@ pub(super) fn fit(seen: &Seen) -> Result<Fitted, Failure> {
     })
 }
 
-/// Numbers that no program reads would be taken for words, and left out in silence.
-fn refuse_commas(seen: &Seen) -> Result<(), Failure> {
-    let found = seen.columns().iter().find(|column| column.has_decimal_commas());
-    let Some((column, (place, content))) = found.and_then(|c| Some((c, c.commas.first.clone()?))) else {
-        return Ok(());
-    };
-    let (file, column) = (seen.path.clone(), column.name.clone());
-    Err(DataError::DecimalComma { file, place, column, content }.into())
+/// Numbers that no program reads would be taken for words, and left out in silence. Whole numbers in quotes may be names of
+/// things: they are left out, and that is said.
+fn refuse_misread(seen: &Seen) -> Result<(), Failure> {
+    let has_numbers = seen.columns().iter().any(SurveyedColumn::is_numeric);
+    let is_quoted =
+        |column: &SurveyedColumn| column.has_quoted_fractions() || column.has_quoted_numbers() && !has_numbers;
+    let error = seen.columns().iter().find_map(|column| match column {
+        _ if column.has_decimal_commas() => decimal_comma(seen, column),
+        _ if is_quoted(column) => quoted_number(seen, column),
+        _ => None,
+    });
+    error.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// The column that rows run along: by its name, or because it holds texts that are times. Where rows run along none, it is one
+/// that tells their order; a time of day tells none, for it begins again every day.
+fn time(seen: &Seen) -> Option<&SurveyedColumn> {
+    let times = || seen.columns().iter().filter(|column| column.is_numeric() || column.is_time());
+    let named = TIME.iter().filter_map(|name| by_name(times(), &[name]));
+    let candidates = named.chain(times().filter(|column| column.is_time()));
+    let goes_on = |column: &SurveyedColumn| column.values().is_none_or(|values| values.len() > 1);
+    candidates.min_by_key(|column| match (column.has_order(), column.backwards) {
+        (true, None) if goes_on(column) => 0,
+        (true, Some(_)) if !column.is_time_of_day() => 1,
+        (false, _) => 2,
+        (true, _) => 3,
+    })
 }
 
 impl<'a> Series<'a> {
     fn of(seen: &'a Seen) -> Result<Self, Failure> {
-        let times = || seen.columns().iter().filter(|column| column.is_numeric() || column.is_time());
-        let time = by_name(times(), &TIME).or_else(|| times().find(|column| column.is_time()));
+        let time = time(seen);
         let is_other = |column: &&SurveyedColumn| time.is_none_or(|time| time.name != column.name);
-        let label = label(seen).filter(|(label, _)| is_other(label));
+        let label = label(seen)?.filter(|(label, _)| is_other(label));
         let is_feature = |column: &&SurveyedColumn| {
             let is_label = label.is_some_and(|(label, _)| label.name == column.name);
             column.is_numeric() && !is_label && !among(&TIME, &column.name) && !is_row_number(column)
@@ -135,17 +153,26 @@ impl<'a> Series<'a> {
         let is_label = |column: &SurveyedColumn| self.label.is_some_and(|(label, _)| label.name == column.name);
         let is_time = |column: &SurveyedColumn| self.time.is_some_and(|t| t.name == column.name && t.has_order());
         let features: HashSet<&str> = self.features.iter().map(|column| column.name.as_str()).collect();
-        let counts = |column: &&SurveyedColumn| column.numbers + column.infinite + column.commas.count > 0;
+        let counts =
+            |column: &&SurveyedColumn| column.numbers + column.infinite + column.commas.count + column.quoted.count > 0;
         let others = self.seen.columns().iter().filter(counts);
         let others =
             others.filter(|column| !is_label(column) && !is_time(column) && !features.contains(column.name.as_str()));
         others.map(|column| column.name.as_str()).collect()
     }
 
+    fn quoted(&self) -> Option<String> {
+        let is_label = |column: &&SurveyedColumn| self.label.is_some_and(|(label, _)| label.name == column.name);
+        let quoted = self.seen.columns().iter().filter(|column| column.has_quoted_numbers() && !is_label(column));
+        let names: Vec<&str> = quoted.map(|column| column.name.as_str()).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    }
+
     fn notes(&self, derived_from: Option<&SurveyedColumn>, window: usize) -> Vec<String> {
         let left_out = Some(self.left_out()).filter(|names| !names.is_empty()).map(|names| {
             format!("left out as features (times, row numbers, or not only numbers): {}", names.join(", "))
         });
+        let quoted = self.quoted().map(|names| format!("numbers in quotes are texts, and no features: {names}"));
         let unordered = self.time.filter(|time| !time.has_order()).map(|time| {
             format!("rows are taken as they come, the oldest first: the texts of `{}` have another order", time.name)
         });
@@ -166,17 +193,19 @@ impl<'a> Series<'a> {
             gaps.map(|gaps| format!("{gaps} cells without a value are filled with the value before (data.gaps)"));
         let short = (window < 60)
             .then(|| format!("a window of {window} rows: what is held out of this file has room for few longer ones"));
-        [left_out, unordered, derived, answer, gaps, short].into_iter().flatten().collect()
+        [left_out, quoted, unordered, derived, answer, gaps, short].into_iter().flatten().collect()
     }
 }
 
-/// The column that is called a label, where it holds classes that a series can have.
-fn label(seen: &Seen) -> Option<(&SurveyedColumn, usize)> {
+/// The column that is called a label, where it holds classes that a series can have. Classes with gaps are no feature instead:
+/// the model would read the answer.
+fn label(seen: &Seen) -> Result<Option<(&SurveyedColumn, usize)>, Failure> {
     let is_pure = |column: &&SurveyedColumn| column.is_numeric() || column.is_text() && column.numbers == 0;
-    let named = by_name(seen.columns().iter().filter(is_pure), &LABEL)?;
+    let Some(named) = by_name(seen.columns().iter().filter(is_pure), &LABEL) else { return Ok(None) };
     match target(seen, named) {
-        Ok(Target::Classes(classes)) => Some((named, classes)),
-        _ => None,
+        Ok(Target::Classes(classes)) => Ok(Some((named, classes))),
+        Err(refused) if named.stand_ins > 0 && holds_classes(named) => Err(refused),
+        _ => Ok(None),
     }
 }
 

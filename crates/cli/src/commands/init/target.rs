@@ -40,25 +40,47 @@ pub(super) fn target(seen: &Seen, column: &SurveyedColumn) -> Result<Target, Fai
         let place = format!("{}: column `{}`", seen.path.display(), column.name);
         Err(Failure::bad_input(format!("{place} {cause}"), hint))
     };
-    if let Some((place, content)) = column.commas.first.clone() {
-        return Err(
-            DataError::DecimalComma { file: seen.path.clone(), place, column: column.name.clone(), content }.into()
-        );
+    if let Some(error) = decimal_comma(seen, column) {
+        return Err(error.into());
     }
+    let has_words = column.texts > 0 && !column.has_quoted_numbers();
     match column {
+        _ if column.is_empty() => {
+            refuse("holds no label in any row that was looked at", "fill it, or name the column otherwise")
+        }
         _ if column.lists.count > 0 => of_lists(column).or_else(|(cause, hint)| refuse(cause, hint)),
         _ if column.infinite + column.others > 0 => {
             refuse("holds values that are no labels", "a label is a word, a number or a list of them")
         }
-        _ if column.texts == 0 && column.stand_ins > 0 => {
+        _ if !has_words && column.stand_ins > 0 => {
             let hint = "leave the cells empty where a label is not known, or give such rows a class of their own";
             refuse("holds numbers, and words that stand for none", hint)
         }
         _ if column.values().is_some_and(|values| values.len() < 2) => {
             refuse("holds the same label in every row that was looked at", "there is nothing to tell apart")
         }
-        _ => of_cells(column).or_else(|(cause, hint)| refuse(cause, hint)),
+        _ => of_cells(column).or_else(|(cause, hint)| match quoted_number(seen, column) {
+            Some(error) if column.has_quoted_numbers() => Err(error.into()),
+            _ => refuse(cause, hint),
+        }),
     }
+}
+
+/// The first number of a column that is written with a comma, or in groups.
+pub(super) fn decimal_comma(seen: &Seen, column: &SurveyedColumn) -> Option<DataError> {
+    let (place, content) = column.commas.first.clone()?;
+    Some(DataError::DecimalComma { file: seen.path.clone(), place, column: column.name.clone(), content })
+}
+
+/// The first number of a column that is written in quotes.
+pub(super) fn quoted_number(seen: &Seen, column: &SurveyedColumn) -> Option<DataError> {
+    let (place, content) = column.quoted.first.clone()?;
+    Some(DataError::QuotedNumber { file: seen.path.clone(), place, column: column.name.clone(), content })
+}
+
+/// Whether the values that are there are classes.
+pub(super) fn holds_classes(column: &SurveyedColumn) -> bool {
+    matches!(of_cells(column), Ok(Target::Classes(_)))
 }
 
 type Refused = (&'static str, &'static str);
