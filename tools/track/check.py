@@ -266,7 +266,7 @@ def check_certificate(server, run, folder):
     """A server that asks for a certificate is told by who has one."""
     certificates(folder)
     before = Before(server, folder)
-    for name, left in [("strange", True), ("own", False)]:
+    for name, grace, left in [("strange", 3, True), ("own", 60, False)]:
         copy = folder / f"certified-{name}"
         copy.mkdir()
         for file in ["events.jsonl", "recipe.toml"]:
@@ -274,7 +274,7 @@ def check_certificate(server, run, folder):
             (copy / file).write_text("".join(line for line in lines if not line.startswith("mlflow = ")))
         own = {"MLFLOW_TRACKING_SERVER_CERT_PATH": str(folder / "server.crt"), "MLFLOW_TRACKING_CLIENT_CERT_PATH": str(folder / f"{name}.pem")}
         more = {"MLFLOW_TRACKING_URI": before.url, "MLFLOW_EXPERIMENT_NAME": name} | own
-        follow = subprocess.run([BINARY, "follow", str(copy), "--json", "--grace", "3"], env=environment(**more), capture_output=True, text=True, cwd=ROOT)
+        follow = subprocess.run([BINARY, "follow", str(copy), "--json", "--grace", str(grace)], env=environment(**more), capture_output=True, text=True, cwd=ROOT)
         [told] = [row for row in json.loads(follow.stdout) if row["sink"] == "mlflow"]
         check((told["left_bytes"] > 0) == left, f"with the certificate `{name}`: {told}, {follow.stderr}")
     before.shutdown()
