@@ -5,7 +5,7 @@ use crate::device;
 use crate::failure::Failure;
 use crate::printer::{self, say};
 use clap::Args;
-use plimsoll_train::infer::TrainedRun;
+use plimsoll::TrainedRun;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -38,12 +38,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let device = device::to_run_on(&arguments.machine)?;
     let run = TrainedRun::open(&arguments.run, &device)?;
     run.export(&arguments.dir)?;
-    let answer = ExportJson { weights: &run.weights, dir: &arguments.dir, loads_in: loads_in(&run) };
+    let answer = ExportJson { weights: run.weights(), dir: &arguments.dir, loads_in: loads_in(&run) };
     if !run.is_for_transformers() {
         say(&format!(
             "note: {} is a family of plimsoll's own, which transformers does not know: model.safetensors holds its \
              weights by name, for any reader of safetensors, and config.json its sizes",
-            run.recipe.model.name()
+            run.recipe().model.name()
         ));
     }
     match arguments.json {

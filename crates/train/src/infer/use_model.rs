@@ -1,5 +1,7 @@
 //! What was trained, put to use: evaluation, prediction, writing and export, inside the run's budget.
 
+#![deny(missing_docs)]
+
 use crate::arena::take_arena;
 use crate::checkpoints;
 use crate::run::STARTING_BYTES;
@@ -31,13 +33,16 @@ use std::path::{Path, PathBuf};
 /// What an evaluation found, as a whole and in detail.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Evaluated {
+    /// Loss and metrics of the task.
     #[serde(flatten)]
     pub scores: Scores,
     /// How many texts were written and compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub texts: Option<usize>,
+    /// Of a model that tells classes: each by itself.
     #[serde(flatten)]
     pub classes: Option<Classes>,
+    /// Of a model that compares images and texts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retrieval: Option<Retrieved>,
 }
@@ -53,6 +58,7 @@ fn class_names(data: &LoadedData) -> Vec<String> {
 /// A run to use, in the budget that it was trained in or in another.
 #[derive(Clone, Copy)]
 pub struct Within<'a> {
+    /// Its folder.
     pub run: &'a Path,
     /// As `memory.budget` says it.
     pub memory: Option<&'a str>,
@@ -66,7 +72,9 @@ impl<'a, P: AsRef<Path> + ?Sized> From<&'a P> for Within<'a> {
 
 /// A run's model in its arena.
 pub struct TrainedRun {
+    /// What it was trained by.
     pub recipe: Recipe,
+    /// Its plan: forward passes alone.
     pub planned: Planned,
     /// Where the weights came from.
     pub weights: PathBuf,
@@ -120,6 +128,7 @@ impl TrainedRun {
         Ok(TrainedRun { recipe, planned, weights, dir: dir.into(), executor, own_bytes })
     }
 
+    /// What was taken at the peak so far, as a plan counts it.
     pub fn measured_bytes(&self) -> u64 {
         match counts_process(&self.planned) {
             true => OwnMemory::now().peak_bytes,
