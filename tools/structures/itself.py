@@ -37,6 +37,11 @@ def said(text, handed_on=""):
     return {"crates/cli/src/other.rs": text, "crates/base/src/lib.rs": LIB + handed_on}
 
 
+def handed_out(text):
+    manifest = MANIFEST + "plimsoll-base.workspace = true\n"
+    return {"crates/plimsoll/Cargo.toml": manifest, "crates/plimsoll/src/lib.rs": text}
+
+
 CIRCLE = "a circle: high → low → high"
 # What is changed of a sound workspace, and words of a complaint that must follow; none where it stays sound.
 CASES = [
@@ -66,6 +71,10 @@ CASES = [
     (method("pub fn new() {}") | said("fn f() {\n    Vec::new()\n}"), "fn new is pub without a user"),
     (method("pub fn new() {}") | said("fn f() {\n    Low::new()\n}"), None),
     (method("pub fn new() {}") | said("fn f() {\n    Lowest::new()\n}", "pub use low::Low as Lowest;"), None),
+    (handed_out("pub use plimsoll_base::Low;"), "Low is handed out by crates/plimsoll: #[deny(missing_docs)]"),
+    (handed_out("pub use plimsoll_base::Low;") | {"crates/base/src/low.rs": "#[deny(missing_docs)]\n" + LOW}, None),
+    (handed_out("pub use plimsoll_base::Low;") | {"crates/base/src/low.rs": "#![deny(missing_docs)]\n" + LOW}, None),
+    (handed_out("use plimsoll_base::Low;"), None),
 ]
 
 

@@ -130,7 +130,29 @@ def lonely(name, found, place):
                 yield f"{place(file)}: {kind} {item} is pub without a user outside crates/{name}: pub(crate)"
 
 
+def denies(file, crate):
+    """Whether what a file hands out cannot lack words: it says so, or a room that it stands in does."""
+    above = [folder / "mod.rs" for folder in file.parents if crate / "src" in folder.parents]
+    above += [folder.with_suffix(".rs") for folder in file.parents if crate / "src" in folder.parents]
+    rooms = [room for room in [file, crate / "src/lib.rs", *above] if room.exists()]
+    return any("#![deny(missing_docs)]" in room.read_text() for room in rooms)
+
+
+def undocumented(found, place):
+    """What the facade hands out of other crates, and may lack words where it stands."""
+    files = sources(found["plimsoll"]) if "plimsoll" in found else ()
+    handed = {(steps[0], steps[-1]) for file in files for use in re.findall(r"\bpub use [^;]*;", without_tests(file))
+              for steps, _ in uses(use) if steps[0].startswith("plimsoll_")}  # fmt: skip
+    for crate, item in sorted(handed):
+        folder = found[crate.removeprefix("plimsoll_").replace("_", "-")]
+        stands = re.compile(rf"((?:^[ \t]*#\[.*\n)*)^[ \t]*pub (?:fn|struct|enum|trait|type) {item}\b", re.M)
+        places = [(file, match[1]) for file in sources(folder) for match in stands.finditer(without_tests(file))]
+        if places and not any("deny(missing_docs)" in said or denies(file, folder) for file, said in places):
+            yield f"{place(places[0][0])}: {item} is handed out by crates/plimsoll: #[deny(missing_docs)]"
+
+
 def public_problems(found, place):
+    yield from undocumented(found, place)
     for name, folder in found.items():
         if name not in FOR_OTHERS and (folder / "src/lib.rs").exists():
             yield from lonely(name, found, place)

@@ -3,9 +3,9 @@
 use crate::failure::Failure;
 use crate::flags::UsualFlags;
 use clap::Args;
+use plimsoll::answers::Within;
 use plimsoll_base::units::{SizeError, parse_size};
 use plimsoll_models::recipe::Draft;
-use plimsoll_train::infer::Within;
 use std::path::PathBuf;
 
 /// Where to run, or what to plan for.

@@ -2,7 +2,8 @@
 
 #![deny(missing_docs)]
 
-use crate::cards::{Card, UnknownCard, card, catalog, nearest_card};
+use crate::cards::{Card, UnknownCard, card, catalog, likely_card, nearest_card};
+use plimsoll_base::units::{ADDRESSABLE_BYTES, format_bytes};
 use plimsoll_core::graph::Target;
 use plimsoll_core::plan::{Layout, Profile, Program};
 use plimsoll_models::recipe::{Precision, Recipe};
@@ -89,6 +90,22 @@ impl Device {
             runs: false,
             ordinal: 0,
         }
+    }
+
+    /// A card of which nothing but its memory is known, as errors tell it: one of the catalog that has about as much, with
+    /// just that memory.
+    ///
+    /// ```
+    /// use plimsoll_planner::Device;
+    ///
+    /// let card = Device::of_memory(25_386_352_640);
+    /// assert_eq!((card.name.as_str(), card.total_bytes), ("a card of 23.64 GiB, like rtx-4090", 25_386_352_640));
+    /// ```
+    pub fn of_memory(total_bytes: u64) -> Device {
+        let total_bytes = total_bytes.min(ADDRESSABLE_BYTES);
+        let card = likely_card(total_bytes);
+        let name = format!("a card of {}, like {}", format_bytes(total_bytes), card.name);
+        Device { name, total_bytes, free_bytes: total_bytes, ..Device::from_card(card) }
     }
 
     /// A GPU of this machine: the card of the catalog that it is, or the nearest one of its generation, with the memory

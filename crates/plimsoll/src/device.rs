@@ -99,7 +99,17 @@ impl Device {
 
     /// A card that need not be here: it can be planned for.
     pub fn from_card(card: &Card) -> Device {
-        Device { device: Planned::from_card(card), facts: None, notes: Vec::new(), why_no_gpu: None }
+        Device::planned(Planned::from_card(card))
+    }
+
+    /// A card of which nothing but its memory is known, as an out-of-memory error tells it: one of the catalog that has
+    /// about as much, with just that memory.
+    pub fn of_memory(total_bytes: u64) -> Device {
+        Device::planned(Planned::of_memory(total_bytes))
+    }
+
+    fn planned(device: Planned) -> Device {
+        Device { device, facts: None, notes: Vec::new(), why_no_gpu: None }
     }
 
     fn auto(threads: Option<usize>) -> Device {

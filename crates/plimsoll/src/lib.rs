@@ -4,6 +4,7 @@
 //! ```text
 //! Recipe ─► plan on a Device ─► PlanReport        on any machine, in milliseconds
 //!    └────► Run ─► Events                         in one arena, inside the number that was announced
+//!            └───► TrainedRun ─► answers           scores, predictions, texts, a folder for others: in the same budget
 //! ```
 //!
 //! ```
@@ -30,11 +31,14 @@
 //! built, and may change.
 //!
 //! ```text
-//! events, machine, page, plans, profiles, recipe, search ◄─ device ◄─ report, timeline, trials ◄─ questions, run
+//! answers, events, machine, page, plans, profiles, recipe, search ◄─ device
+//! ◄─ advise, calibrate, report, timeline, trained, trials ◄─ questions, run
 //! ```
 
 #![deny(missing_docs)]
 
+pub mod advise;
+mod calibrate;
 mod device;
 mod machine;
 mod profiles;
@@ -42,6 +46,7 @@ mod questions;
 mod report;
 mod run;
 mod timeline;
+mod trained;
 mod trials;
 
 /// What a [`Recipe`] holds: its tables, and what their keys may be.
@@ -76,6 +81,13 @@ pub mod plans {
     };
 }
 
+/// What a [`TrainedRun`] is asked, and what it answers.
+pub mod answers {
+    pub use plimsoll_train::infer::{Evaluated, Question, Within};
+    pub use plimsoll_train::scoring::{Answer, ClassScore, Classes, Prediction, Recall, Retrieved};
+    pub use plimsoll_train::writing::GenerationOptions;
+}
+
 /// What a search varies.
 pub mod search {
     pub use plimsoll_models::recipe::search::{
@@ -89,6 +101,7 @@ pub mod page {
     pub use plimsoll_report::{Side, Table};
 }
 
+pub use calibrate::{Calibration, ClassCheck, StepCheck, calibrate};
 pub use device::{Device, DeviceError, Facts};
 pub use machine::Machine;
 pub use plimsoll_base::explain::{Explain, Fault};
@@ -113,4 +126,5 @@ pub use questions::{
 pub use report::{PlanReport, SCHEMA, plan};
 pub use run::Run;
 pub use timeline::{BufferMap, PhaseMap, Timeline};
+pub use trained::{EvalReport, TrainedRun, evaluate};
 pub use trials::{Expected, attempt, attempts, budget_bytes, expected, planning_key};

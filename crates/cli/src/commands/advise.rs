@@ -6,20 +6,15 @@ use crate::device;
 use crate::failure::{Code, Failure};
 use crate::printer::{self, Paint};
 use clap::Args;
-use plimsoll_base::units::{ADDRESSABLE_BYTES, format_bytes};
-use plimsoll_core::graph::GraphError;
-use plimsoll_core::plan::PlanError;
+use plimsoll::Device;
+use plimsoll::advise::{Advice, Reading, advise, read, remedies};
+use plimsoll_base::units::format_bytes;
 use plimsoll_ghost::report::Report;
 use plimsoll_models::recipe::Recipe;
-use plimsoll_planner::Device;
 use plimsoll_planner::PlanFailure;
-use plimsoll_planner::advise::{
-    Advice, Candidate, Cause, Log, Oom, Remedy, advise, candidates, causes, mentioned, remedies,
-};
-use plimsoll_planner::cards::{Card, catalog};
+use plimsoll_planner::cards::catalog;
 use plimsoll_planner::choose::plan;
 use serde::Serialize;
-use std::cmp::Reverse;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -71,18 +66,6 @@ struct Findings {
     /// One line per card, where none is named.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cards: Vec<Advice>,
-}
-
-/// An error and what it means.
-#[derive(Serialize)]
-struct Reading {
-    #[serde(flatten)]
-    oom: Oom,
-    log: Log,
-    causes: Vec<Cause>,
-    /// Values of the recipe's step that have the size of the request.
-    tensors: Vec<Candidate>,
-    remedies: Vec<Remedy>,
 }
 
 #[derive(Serialize)]
@@ -143,19 +126,14 @@ impl Arguments {
     }
 
     fn read(&self, text: &str, recipe: Option<&Recipe>) -> Result<Reading, Failure> {
-        let oom = Oom::find(text).ok_or_else(|| {
+        let reading = read(text, recipe)?.ok_or_else(|| {
             Failure::bad_input(
                 format!("{}: no out-of-memory error in it", self.source()),
                 "paste the lines around \"CUDA out of memory\", with the traceback above them",
             )
         })?;
-        let log = Log::read(text);
-        let tensors = match (recipe, oom.asked.filter(|_| oom.is_on_card())) {
-            (Some(recipe), Some(asked)) => candidates(recipe, asked).map_err(refused)?,
-            _ => Vec::new(),
-        };
-        let remedies = if self.explain { remedies().to_vec() } else { mentioned(text) };
-        Ok(Reading { causes: causes(&oom, &log), oom, log, tensors, remedies })
+        let all = self.explain.then(|| remedies().to_vec());
+        Ok(Reading { remedies: all.unwrap_or(reading.remedies), ..reading })
     }
 
     /// The settings: for the card that was named, for the one in the error, or for every card there is.
@@ -163,19 +141,19 @@ impl Arguments {
         let failed_on = answer.error.as_ref().and_then(|reading| reading.oom.total_bytes);
         let device = match (&self.device, failed_on) {
             (Some(name), _) => Some(named(name)?),
-            (None, Some(total)) => Some(like(total)?),
+            (None, Some(total)) => Some(Device::of_memory(total)),
             (None, None) => None,
         };
         match device {
             Some(device) => {
-                let advice = advise(recipe, &device).map_err(refused)?;
-                answer.mismatch = answer.error.as_ref().and_then(|reading| mismatch(&reading.oom, &advice));
+                let advice = advise(recipe, &device)?;
+                answer.mismatch = answer.error.as_ref().and_then(|reading| reading.mismatch(&advice));
                 answer.pytorch = Some(advice);
                 answer.plimsoll = ours(recipe, &device);
             }
             None => {
                 for card in catalog() {
-                    answer.cards.push(advise(recipe, &named(card.name)?).map_err(refused)?);
+                    answer.cards.push(advise(recipe, &Device::from_card(card))?);
                 }
             }
         }
@@ -207,27 +185,6 @@ impl Findings {
     }
 }
 
-/// What the process had beside tensors is not the recipe's; an estimate may be off by a half, not by more.
-fn mismatch(oom: &Oom, advice: &Advice) -> Option<String> {
-    let alive = oom.allocated_bytes.filter(|_| oom.is_on_card())?;
-    let most = advice.plain_bytes;
-    (alive > most.saturating_add(most / 2).saturating_add(SLACK_BYTES)).then(|| {
-        format!(
-            "the recipe cannot be the run that died: {} were in tensors, and the recipe has {} at most; settings below are \
-             for the recipe. Was the model, the length, the batch or the precision another, or was something kept?",
-            format_bytes(alive),
-            format_bytes(most)
-        )
-    })
-}
-
-/// Workspaces and leftovers of any run.
-const SLACK_BYTES: u64 = 512 << 20;
-
-fn refused(error: GraphError) -> Failure {
-    PlanError::from(error).into()
-}
-
 fn named(name: &str) -> Result<Device, Failure> {
     let device = device::to_plan_for(&Machine { device: name.into(), threads: None })?;
     match device.name == "cpu" {
@@ -235,21 +192,8 @@ fn named(name: &str) -> Result<Device, Failure> {
             "settings are made for a card, not for the CPU",
             "`plimsoll devices --catalog` lists the cards",
         )),
-        false => Ok((*device).clone()),
+        false => Ok(device),
     }
-}
-
-/// The card of the catalog whose memory is nearest to what an error says, with just that memory.
-fn like(total_bytes: u64) -> Result<Device, Failure> {
-    let total_bytes = total_bytes.min(ADDRESSABLE_BYTES);
-    // Drivers report a little less than the catalog has, so several cards are near: the newest of them is the likeliest.
-    let distance = |card: &Card| card.total_bytes.abs_diff(total_bytes);
-    let least = catalog().iter().map(distance).min().unwrap_or(0);
-    let near = catalog().iter().filter(|card| distance(card) <= least.max(total_bytes / 32));
-    let nearest =
-        near.max_by_key(|card| (card.compute_capability, Reverse(distance(card)))).map_or("h200", |card| card.name);
-    let name = format!("a card of {}, like {nearest}", format_bytes(total_bytes));
-    Ok(Device { name, total_bytes, free_bytes: total_bytes, ..named(nearest)? })
 }
 
 fn ours(recipe: &Recipe, device: &Device) -> Option<Ours> {

@@ -6,9 +6,8 @@ use crate::failure::Failure;
 use crate::printer::{self, say};
 use clap::Args;
 use indicatif::ProgressBar;
-use plimsoll::store_profile;
+use plimsoll::{Calibration, calibrate, store_profile};
 use plimsoll_core::plan::{Amount, Amounts};
-use plimsoll_train::calibrate::{Calibration, calibrate};
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
@@ -35,9 +34,7 @@ struct CalibrateJson<'a> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let mut device = device::to_run_on(&arguments.machine)?;
-    // The built-in rates, not those of an earlier measurement: the same device gives the same answer.
-    device.forget_measurements();
+    let device = device::to_run_on(&arguments.machine)?;
     let Some(measured) = device.measured() else {
         return Err(Failure::bad_input("this device is not here", "measure cpu, cuda or cuda:N"));
     };

@@ -5,12 +5,9 @@ use crate::device;
 use crate::failure::Failure;
 use crate::printer;
 use clap::Args;
-use plimsoll_base::explain::{Explain, Fault};
+use plimsoll::answers::{ClassScore, Recall};
+use plimsoll::{EvalReport, evaluate};
 use plimsoll_base::units::format_bytes;
-use plimsoll_planner::Device;
-use plimsoll_train::infer::{Evaluated, TrainedRun};
-use plimsoll_train::scoring::{ClassScore, Recall};
-use plimsoll_train::{LoadedData, RunError};
 use serde::Serialize;
 use std::path::Path;
 
@@ -29,107 +26,69 @@ pub(crate) struct Arguments {
 #[derive(Serialize)]
 struct EvalJson<'a> {
     run: &'a Path,
-    weights: &'a Path,
-    samples: usize,
     #[serde(flatten)]
-    found: Evaluated,
-    /// What the best possible model would reach, where the data's source knows it.
-    best_possible_accuracy: Option<f64>,
-    best_possible_loss: Option<f64>,
-    planned_peak_bytes: u64,
-    measured_peak_bytes: u64,
+    report: EvalReport,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let device = device::to_run_on(&arguments.trained.machine)?;
-    let (run, found, data) = judged(arguments, &device)?;
-    let answer = EvalJson {
-        run: &arguments.trained.run,
-        weights: run.weights(),
-        samples: data.validation.map_or(0, |v| v.len()),
-        found,
-        best_possible_accuracy: data.best_accuracy,
-        best_possible_loss: data.best_loss,
-        planned_peak_bytes: run.planned_peak_bytes(),
-        measured_peak_bytes: run.measured_bytes(),
-    };
+    let report = evaluate(arguments.trained.within(), &device, arguments.texts)?;
+    if report.lacks_texts {
+        printer::say("note: there is no room to write texts in this budget: exact match and ROUGE are left out");
+    }
     match arguments.json {
-        true => printer::json(&answer)?,
-        false => printer::out(&answer.text())?,
+        true => printer::json(&EvalJson { run: &arguments.trained.run, report })?,
+        false => printer::out(&text(&report))?,
     };
     Ok(())
 }
 
-/// With texts written where they are wanted and there is room; scores without texts are better than none.
-fn judged(arguments: &Arguments, device: &Device) -> Result<(TrainedRun, Evaluated, LoadedData), Failure> {
-    let plain = || judge(TrainedRun::open(arguments.trained.within(), device)?, 0);
-    if arguments.texts == 0 {
-        return Ok(plain()?);
-    }
-    let writing = TrainedRun::open_to_judge(arguments.trained.within(), device);
-    match writing.and_then(|run| judge(run, arguments.texts)) {
-        Err(error) if error.fault() == Fault::DoesNotFit => {
-            let scores = plain()?;
-            printer::say("note: there is no room to write texts in this budget: exact match and ROUGE are left out");
-            Ok(scores)
-        }
-        judged => Ok(judged?),
-    }
+fn text(report: &EvalReport) -> String {
+    let accuracy = report.best_possible_accuracy.map(|x| format!("accuracy {:.1} %", 100.0 * x));
+    let loss = report.best_possible_loss.map(|x| format!("loss {x:.4}"));
+    let possible = accuracy.or(loss).map_or(String::new(), |x| format!("; best possible {x}"));
+    format!(
+        "{} ({} validation samples)\n  {}{possible}\n{}{}{}  planned peak {}, measured {}\n",
+        report.weights.display(),
+        report.samples,
+        report.found.scores,
+        texts_text(report),
+        retrieval_text(report),
+        classes_text(report),
+        format_bytes(report.planned_peak_bytes),
+        format_bytes(report.measured_peak_bytes)
+    )
 }
 
-fn judge(mut run: TrainedRun, texts: usize) -> Result<(TrainedRun, Evaluated, LoadedData), RunError> {
-    let (found, data) = run.evaluate(texts)?;
-    Ok((run, found, data))
+fn texts_text(report: &EvalReport) -> String {
+    report.found.texts.map_or(String::new(), |texts| format!("  exact match and ROUGE over {texts} texts\n"))
 }
 
-impl EvalJson<'_> {
-    fn text(&self) -> String {
-        let accuracy = self.best_possible_accuracy.map(|x| format!("accuracy {:.1} %", 100.0 * x));
-        let loss = self.best_possible_loss.map(|x| format!("loss {x:.4}"));
-        let possible = accuracy.or(loss).map_or(String::new(), |x| format!("; best possible {x}"));
-        format!(
-            "{} ({} validation samples)\n  {}{possible}\n{}{}{}  planned peak {}, measured {}\n",
-            self.weights.display(),
-            self.samples,
-            self.found.scores,
-            self.texts_text(),
-            self.retrieval_text(),
-            self.classes_text(),
-            format_bytes(self.planned_peak_bytes),
-            format_bytes(self.measured_peak_bytes)
-        )
-    }
+fn retrieval_text(report: &EvalReport) -> String {
+    let Some(retrieval) = &report.found.retrieval else { return String::new() };
+    let line = |what: &str, recall: &Recall| {
+        let [one, five, ten] = [recall.first, recall.of_five, recall.of_ten].map(|x| 100.0 * x);
+        format!("  {what:<14}  at 1 {one:5.1} %, at 5 {five:5.1} %, at 10 {ten:5.1} %\n")
+    };
+    let head = format!("  retrieval among {} pairs\n", retrieval.among);
+    head + &line("image to text", &retrieval.image_to_text) + &line("text to image", &retrieval.text_to_image)
+}
 
-    fn texts_text(&self) -> String {
-        self.found.texts.map_or(String::new(), |texts| format!("  exact match and ROUGE over {texts} texts\n"))
+/// Precision, recall and F1 of each class, and what was taken for what where that can be read.
+fn classes_text(report: &EvalReport) -> String {
+    let Some(found) = &report.found.classes else { return String::new() };
+    let row = |class: &ClassScore| {
+        let shares = [class.precision, class.recall, class.f1].map(|x| format!("{x:.3}"));
+        [vec![printable(&class.name)], shares.to_vec(), vec![class.support.to_string()]].concat()
+    };
+    let header = ["class", "precision", "recall", "F1", "samples"].map(String::from).to_vec();
+    let shown = found.classes.len().min(MOST_SHOWN);
+    let rows = std::iter::once(header).chain(found.classes[..shown].iter().map(row)).collect();
+    let mut text = aligned(rows);
+    if found.classes.len() > shown {
+        text += &format!("  and {} more (--json has all)\n", found.classes.len() - shown);
     }
-
-    fn retrieval_text(&self) -> String {
-        let Some(retrieval) = &self.found.retrieval else { return String::new() };
-        let line = |what: &str, recall: &Recall| {
-            let [one, five, ten] = [recall.first, recall.of_five, recall.of_ten].map(|x| 100.0 * x);
-            format!("  {what:<14}  at 1 {one:5.1} %, at 5 {five:5.1} %, at 10 {ten:5.1} %\n")
-        };
-        let head = format!("  retrieval among {} pairs\n", retrieval.among);
-        head + &line("image to text", &retrieval.image_to_text) + &line("text to image", &retrieval.text_to_image)
-    }
-
-    /// Precision, recall and F1 of each class, and what was taken for what where that can be read.
-    fn classes_text(&self) -> String {
-        let Some(found) = &self.found.classes else { return String::new() };
-        let row = |class: &ClassScore| {
-            let shares = [class.precision, class.recall, class.f1].map(|x| format!("{x:.3}"));
-            [vec![printable(&class.name)], shares.to_vec(), vec![class.support.to_string()]].concat()
-        };
-        let header = ["class", "precision", "recall", "F1", "samples"].map(String::from).to_vec();
-        let shown = found.classes.len().min(MOST_SHOWN);
-        let rows = std::iter::once(header).chain(found.classes[..shown].iter().map(row)).collect();
-        let mut text = aligned(rows);
-        if found.classes.len() > shown {
-            text += &format!("  and {} more (--json has all)\n", found.classes.len() - shown);
-        }
-        text + &found.confusion.as_ref().map_or(String::new(), |counts| confusion_text(&found.classes, counts))
-    }
+    text + &found.confusion.as_ref().map_or(String::new(), |counts| confusion_text(&found.classes, counts))
 }
 
 /// Classes that are listed on a terminal, and those whose confusion is.

@@ -5,7 +5,7 @@ use crate::device;
 use crate::failure::Failure;
 use crate::printer::{self, say};
 use clap::Args;
-use plimsoll_train::infer::TrainedRun;
+use plimsoll::TrainedRun;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         say(&format!(
             "note: {} is a family of plimsoll's own, which transformers does not know: model.safetensors holds its \
              weights by name, for any reader of safetensors, and config.json its sizes",
-            run.recipe.model.name()
+            run.recipe().model.name()
         ));
     }
     match arguments.json {

@@ -6,8 +6,8 @@ use crate::device;
 use crate::failure::Failure;
 use crate::printer;
 use clap::Args;
-use plimsoll_train::infer::TrainedRun;
-use plimsoll_train::writing::GenerationOptions;
+use plimsoll::TrainedRun;
+use plimsoll::answers::GenerationOptions;
 use serde::Serialize;
 
 #[derive(Args)]
@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             prompt: &arguments.prompt,
             text: &text,
             planned_peak_bytes: run.planned_peak_bytes(),
-            measured_peak_bytes: run.measured_bytes(),
+            measured_peak_bytes: run.measured_peak_bytes(),
         })?,
         false => {
             let prompt = if run.continues() { &arguments.prompt } else { "" };

@@ -5,7 +5,8 @@ use crate::device;
 use crate::failure::Failure;
 use crate::printer;
 use clap::Args;
-use plimsoll_train::infer::{Question, TrainedRun};
+use plimsoll::TrainedRun;
+use plimsoll::answers::Question;
 use std::path::PathBuf;
 
 #[derive(Args)]

@@ -36,19 +36,29 @@ impl NodeId {
 }
 
 /// What memory is spent on; the rows of every breakdown.
+#[deny(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Component {
+    /// Parameters and running statistics.
     Weights,
+    /// Gradients of parameters, and their sums over micro-batches.
     Gradients,
+    /// The optimizer's moments, and the scale of the loss in f16.
     Optimizer,
+    /// What the forward pass computes, and gradients of it.
     Activations,
+    /// Of activations, the scores of attention where they are stored.
     AttentionScores,
+    /// The batch.
     Inputs,
+    /// Scratch of single nodes.
     Workspace,
 }
 
+#[deny(missing_docs)]
 impl Component {
+    /// In the order of every breakdown.
     pub const ALL: [Component; 7] = [
         Component::Weights,
         Component::Gradients,
@@ -59,6 +69,7 @@ impl Component {
         Component::Workspace,
     ];
 
+    /// As reports call it.
     pub fn name(self) -> &'static str {
         match self {
             Component::Weights => "weights",

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 const HOLDERS: usize = 5;
 
 /// The CPU and its memory as this process sees them.
+#[deny(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CpuFacts {
     /// What the system calls it.

@@ -98,6 +98,7 @@ pub enum Input {
 
 named! {
     /// How attention is computed.
+    #[deny(missing_docs)]
     #[derive(JsonSchema)]
     #[schemars(rename_all = "lowercase")]
     pub enum AttentionForm {

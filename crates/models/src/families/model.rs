@@ -1,5 +1,7 @@
 //! `[model]` of a recipe: the list of families.
 
+#![deny(missing_docs)]
+
 use super::clip::Clip;
 use super::distilbert::DistilBert;
 use super::encoder::Encoder;

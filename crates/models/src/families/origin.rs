@@ -1,6 +1,8 @@
 //! Where the sizes and the first weights of a Hugging Face model come from: a preset's name, a checkpoint's folder, or
 //! the recipe alone.
 
+#![deny(missing_docs)]
+
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 

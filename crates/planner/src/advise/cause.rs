@@ -1,10 +1,13 @@
 //! From what a message and its log say to why it happened, and what to do about it, in order.
 
+#![deny(missing_docs)]
+
 use super::log::{Log, Stage};
 use super::oom::{CONTEXT_BYTES, Form, Oom};
 use plimsoll_base::units::format_bytes;
 use serde::Serialize;
 
+/// Why memory ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CauseKind {
@@ -12,9 +15,11 @@ pub enum CauseKind {
     TooBig,
     /// Enough is free, but not in one piece.
     Fragmentation,
+    /// Somebody else holds what is missing.
     AnotherProcess,
     /// A batch longer than those before it.
     LongestBatch,
+    /// It ran out while it was evaluated, not trained.
     Validation,
     /// Something is kept from step to step.
     Leak,
@@ -24,29 +29,37 @@ pub enum CauseKind {
     WrongShape,
     /// The machine's memory, not the card's.
     HostMemory,
+    /// /dev/shm, through which the loader's workers hand over batches.
     SharedMemory,
 }
 
+/// How much speaks for a cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Likely {
     /// The numbers say so.
     Certain,
+    /// It looks like it.
     Likely,
+    /// Nothing speaks against it.
     Possible,
 }
 
 /// One reason, what speaks for it, and what to do.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cause {
+    /// Which.
     pub kind: CauseKind,
+    /// How much speaks for it.
     pub likely: Likely,
+    /// What speaks for it, in words.
     pub why: String,
+    /// What to do, the best first.
     pub actions: Vec<&'static str>,
 }
 
 /// Every reason that the text speaks for, the likeliest first. Never empty.
-pub fn causes(oom: &Oom, log: &Log) -> Vec<Cause> {
+pub(super) fn causes(oom: &Oom, log: &Log) -> Vec<Cause> {
     let mut causes: Vec<Cause> = REASONS.iter().filter_map(|reason| reason(oom, log)).collect();
     // Stable: among equals the order of the reasons stands.
     causes.sort_by_key(|cause| cause.likely as u8);

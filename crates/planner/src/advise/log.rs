@@ -1,5 +1,7 @@
 //! What a log tells beside the message: where the program was, how far it had come, how memory had moved.
 
+#![deny(missing_docs)]
+
 use super::scan::{Amount, flowing, without_colours};
 use serde::Serialize;
 
@@ -7,14 +9,20 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
+    /// The model came, or moved to the card.
     Loading,
+    /// The forward pass.
     Forward,
+    /// The backward pass.
     Backward,
+    /// The update.
     Optimizer,
+    /// Validation.
     Evaluation,
 }
 
 impl Stage {
+    /// In words that end a sentence.
     pub fn words(self) -> &'static str {
         match self {
             Stage::Loading => "while the model was being loaded or moved to the card",
@@ -29,22 +37,27 @@ impl Stage {
 /// How far the run had come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Progress {
+    /// As the log counts.
     pub step: Option<u64>,
     /// Counted from 1, as people do.
     pub epoch: Option<u64>,
 }
 
+/// What a log tells beside the error.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Log {
+    /// What the program was doing.
     pub place: Option<Stage>,
     /// The user's own line in the traceback: file, line, function.
     pub line: Option<String>,
+    /// How far it had come.
     pub progress: Progress,
     /// Memory in use as the log itself printed it, in order.
     pub memory_bytes: Vec<u64>,
 }
 
 impl Log {
+    /// Reads a whole log, or a pasted part; what it does not tell is absent.
     pub fn read(text: &str) -> Log {
         let plain = without_colours(text);
         let frames: Vec<Frame> = plain.lines().filter_map(Frame::read).collect();

@@ -9,17 +9,19 @@
 mod cause;
 mod log;
 mod oom;
+mod reading;
 mod remedies;
 mod scan;
 mod settings;
 mod tensor;
 mod torch;
 
-pub use cause::{Cause, CauseKind, Likely, causes};
+pub use cause::{Cause, CauseKind, Likely};
 pub use log::{Log, Progress, Stage};
 pub use oom::{Form, Oom, Process};
-pub use remedies::{Remedy, Verdict, mentioned, remedies};
+pub use reading::Reading;
+pub use remedies::{Remedy, Verdict, remedies};
 pub use scan::Amount;
 pub use settings::{Advice, Setting, WayOut, advise};
-pub use tensor::{Candidate, candidates};
+pub use tensor::Candidate;
 pub use torch::{Attention, Need, Optimizer, Torch, TorchSetup};

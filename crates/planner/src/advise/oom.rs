@@ -1,5 +1,7 @@
 //! What an out-of-memory message says, whoever printed it.
 
+#![deny(missing_docs)]
+
 use super::scan::{Amount, flowing};
 use serde::Serialize;
 
@@ -30,19 +32,26 @@ pub enum Form {
 /// Another process on the card.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Process {
+    /// Its number.
     pub pid: u64,
+    /// What it holds.
     pub bytes: u64,
 }
 
 /// The numbers of a message; what it does not say is absent.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Oom {
+    /// Whose words it is in.
     pub form: Form,
+    /// Which card, as CUDA numbers them.
     pub gpu: Option<u64>,
+    /// Which rank of several.
     pub rank: Option<u64>,
     /// The request that failed.
     pub asked: Option<Amount>,
+    /// What the card has.
     pub total_bytes: Option<u64>,
+    /// What nobody held.
     pub free_bytes: Option<u64>,
     /// In tensors that are alive.
     pub allocated_bytes: Option<u64>,
@@ -54,6 +63,7 @@ pub struct Oom {
     pub private_bytes: Option<u64>,
     /// What the process was allowed (a memory fraction).
     pub allowed_bytes: Option<u64>,
+    /// Who else holds memory of the card.
     pub others: Vec<Process>,
     /// How many such messages the text holds; the last is the one described.
     pub messages: usize,
@@ -200,6 +210,7 @@ impl Oom {
         reserved > total.saturating_add(total / 100)
     }
 
+    /// Whether it is a card's memory, not the machine's.
     pub fn is_on_card(&self) -> bool {
         !matches!(self.form, Form::Host | Form::SharedMemory)
     }

@@ -1,19 +1,25 @@
 //! What people do about out-of-memory errors because others did, and what it really does.
 
+#![deny(missing_docs)]
+
 use serde::Serialize;
 
+/// What a remedy is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
+    /// It gives memory back.
     Helps,
     /// In one situation, which the reason names.
     Sometimes,
+    /// Nothing comes of it.
     No,
     /// Costs something and gives nothing, or changes what is learned.
     Harms,
 }
 
 impl Verdict {
+    /// In a word.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Helps => "helps",
@@ -24,10 +30,14 @@ impl Verdict {
     }
 }
 
+/// Something that people try.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Remedy {
+    /// What is done.
     pub name: &'static str,
+    /// What it is worth.
     pub verdict: Verdict,
+    /// Why.
     pub reason: &'static str,
     /// How it is recognized in a text, in lower case.
     #[serde(skip)]
@@ -40,7 +50,7 @@ pub fn remedies() -> &'static [Remedy] {
 }
 
 /// Those that a text speaks of.
-pub fn mentioned(text: &str) -> Vec<Remedy> {
+pub(super) fn mentioned(text: &str) -> Vec<Remedy> {
     let lower = text.to_ascii_lowercase();
     REMEDIES.iter().filter(|remedy| remedy.signs.iter().any(|sign| lower.contains(sign))).copied().collect()
 }

@@ -1,12 +1,16 @@
 //! Sizes in running text, as frameworks print them.
 
+#![deny(missing_docs)]
+
 use serde::Serialize;
 
 /// A size as it was printed. `grain_bytes` is what the last printed digit is worth: `2.69 GiB` may be up to half of it
 /// more or less.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Amount {
+    /// As printed.
     pub bytes: u64,
+    /// What the last printed digit is worth.
     pub grain_bytes: u64,
 }
 

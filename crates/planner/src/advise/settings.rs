@@ -1,5 +1,7 @@
 //! The settings under which a recipe trains in PyTorch on a card, as Hugging Face's TrainingArguments.
 
+#![deny(missing_docs)]
+
 use super::torch::{Attention, Need, Optimizer, Torch, TorchSetup};
 use crate::Device;
 use crate::choose;
@@ -15,42 +17,63 @@ mod code;
 /// One setting, and what it changes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Setting {
+    /// As transformers calls it, or the environment.
     pub name: &'static str,
     /// As Python writes it.
     pub value: String,
+    /// What it does to memory.
     pub memory: String,
+    /// What it does to time.
     pub speed: &'static str,
+    /// What it does to what is learned.
     pub learning: &'static str,
 }
 
 /// A way to fit where nothing does that leaves learning alone.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WayOut {
+    /// What to give up.
     pub what: &'static str,
+    /// What the card must have then.
     pub card_bytes: u64,
+    /// Whether it is enough.
     pub fits: bool,
+    /// What changes in what is learned.
     pub learning: &'static str,
 }
 
 /// What to set, what it is estimated to need, and what to know about it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
+    /// The card.
     pub device: String,
+    /// What may be taken of it.
     pub budget_bytes: u64,
+    /// Whether the step fits there with these settings.
     pub fits: bool,
+    /// As `TrainingArguments` call it.
     pub per_device_train_batch_size: usize,
+    /// As `TrainingArguments` call it.
     pub gradient_accumulation_steps: usize,
+    /// As `TrainingArguments` call it.
     pub gradient_checkpointing: bool,
+    /// How attention is computed.
     pub attention: Attention,
+    /// Of weights and arithmetic.
     pub precision: Precision,
+    /// Whose state is counted.
     pub optimizer: Optimizer,
+    /// What is in tensors at the peak.
     pub need: Need,
     /// Tensors, the allocator's slack and the process's context: what the card must have.
     pub card_bytes: u64,
     /// Tensors of the recipe as it stands, with its whole batch and nothing saved: no run of it has more.
     pub plain_bytes: u64,
+    /// Each by itself, with what it buys and costs.
     pub settings: Vec<Setting>,
+    /// The same as Python.
     pub code: String,
+    /// What to know about the numbers and the model.
     pub notes: Vec<String>,
     /// Only where it does not fit.
     pub ways_out: Vec<WayOut>,
@@ -62,6 +85,10 @@ const MEASURED_ERROR: &str = "an estimate: weights, gradients and state are exac
 /// Tokens or steps in a micro-batch that keep a card busy; with fewer, saving memory by checkpointing is worth its time.
 const BUSY_ROWS: usize = 1024;
 
+/// Settings under which a recipe fits a card in PyTorch, the effective batch unchanged; the smallest step where none does.
+///
+/// # Errors
+/// The model of the recipe cannot be built at all.
 pub fn advise(recipe: &Recipe, device: &Device) -> Result<Advice, GraphError> {
     let case = Case::new(recipe, device).or_fused()?;
     let shape = case.choose()?;

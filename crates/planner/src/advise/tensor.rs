@@ -1,5 +1,7 @@
 //! Which tensor a failed request was: the values of a recipe's step whose size is the one that was asked for.
 
+#![deny(missing_docs)]
+
 use super::scan::Amount;
 use super::torch::{
     Attention, MOST_BYTES, Optimizer, Torch, TorchSetup, element_widths, packed, scores_bytes, scores_shape,
@@ -18,13 +20,19 @@ pub struct Candidate {
     pub what: &'static str,
     /// The first of its names; layers are numbered `*`.
     pub name: String,
+    /// Its dimensions.
     pub shape: Vec<usize>,
+    /// Bytes of a number in it.
     pub element_bytes: u64,
+    /// All of it.
     pub bytes: u64,
     /// In how many places of the step there is one.
     pub places: usize,
+    /// Samples of the micro-batch in which it has that size.
     pub batch: usize,
+    /// Tokens or steps of a sample there.
     pub length: usize,
+    /// The precision of that step.
     pub precision: Precision,
     /// No value of that step is larger: the request that fails first.
     pub largest: bool,
@@ -45,7 +53,7 @@ fn sizes(asked: Amount) -> Option<RangeInclusive<u64>> {
 }
 
 /// Values that may have been asked for, the likeliest first: the longest batch first, then shorter ones.
-pub fn candidates(recipe: &Recipe, asked: Amount) -> Result<Vec<Candidate>, GraphError> {
+pub(super) fn candidates(recipe: &Recipe, asked: Amount) -> Result<Vec<Candidate>, GraphError> {
     let Some(sizes) = sizes(asked) else { return Ok(Vec::new()) };
     let search = TensorSearch { recipe, torch: Torch::new(recipe), sizes };
     for length in lengths(recipe) {

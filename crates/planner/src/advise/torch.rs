@@ -14,6 +14,7 @@ use plimsoll_models::recipe::{self, Precision, Recipe};
 use serde::Serialize;
 
 /// How attention is computed there.
+#[deny(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Attention {
@@ -23,14 +24,20 @@ pub enum Attention {
     Eager,
 }
 
+/// Optimizers whose state is counted.
+#[deny(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Optimizer {
+    /// Two moments in f32.
     AdamW,
     /// Moments of one byte each.
     AdamW8bit,
+    /// Moments of rows and columns.
     Adafactor,
+    /// No state.
     Sgd,
+    /// One moment in f32.
     SgdMomentum,
 }
 
@@ -51,11 +58,14 @@ pub struct TorchSetup {
 }
 
 /// Bytes in tensors at the peak, and what they are.
+#[deny(missing_docs)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Need {
+    /// The parameters, in the precision that they are kept in.
     pub weights_bytes: u64,
     /// Those that are there at the peak.
     pub gradients_bytes: u64,
+    /// Moments.
     pub optimizer_bytes: u64,
     /// What autograd saved, the batch itself, and casts of weights.
     pub activations_bytes: u64,
@@ -63,6 +73,7 @@ pub struct Need {
     pub passing_bytes: u64,
     /// What the estimate is made larger by, so that it errs on the safe side.
     pub margin_bytes: u64,
+    /// Numbers that are trained, or frozen: how many, not bytes.
     pub parameters: u64,
 }
 

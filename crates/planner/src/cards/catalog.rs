@@ -2,6 +2,7 @@
 
 use plimsoll_base::names::nearest;
 use serde::Serialize;
+use std::cmp::Reverse;
 use thiserror::Error;
 
 /// What planning needs to know about a card.
@@ -202,6 +203,15 @@ pub(crate) fn nearest_card(compute_capability: (u32, u32), total_bytes: u64) -> 
         (generations, card.total_bytes.abs_diff(total_bytes))
     };
     catalog().iter().min_by_key(apart).unwrap_or(&catalog()[0])
+}
+
+/// The card that an error on one of so much memory is likely to be about. Drivers report a little less than the catalog has,
+/// so several are near: the newest of them.
+pub(crate) fn likely_card(total_bytes: u64) -> &'static Card {
+    let distance = |card: &Card| card.total_bytes.abs_diff(total_bytes);
+    let least = catalog().iter().map(distance).min().unwrap_or(0);
+    let near = catalog().iter().filter(|card| distance(card) <= least.max(total_bytes / 32));
+    near.max_by_key(|card| (card.compute_capability, Reverse(distance(card)))).unwrap_or(&catalog()[0])
 }
 
 #[cfg(test)]

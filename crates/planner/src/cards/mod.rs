@@ -5,5 +5,5 @@
 mod catalog;
 mod profile;
 
-pub(crate) use catalog::nearest_card;
 pub use catalog::{Card, UnknownCard, card, catalog, variants};
+pub(crate) use catalog::{likely_card, nearest_card};

@@ -51,6 +51,7 @@ pub struct Pins {
 }
 
 /// One lever, what was chosen, and what it bought.
+#[deny(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Decision {
     /// Which, as `[memory]` calls it.

@@ -201,6 +201,7 @@ pub(crate) fn fused_feed_forward(recipe: &Recipe, device: &Device) -> bool {
 const PAGES_THAT_DIFFER: u64 = 1 << 20;
 
 /// A plan for a device, with the budget it was made for.
+#[deny(missing_docs)]
 #[derive(Clone)]
 pub struct Planned {
     /// What the phases were built from. Phases for shorter batches are built from nothing else.

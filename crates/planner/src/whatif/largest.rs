@@ -11,6 +11,7 @@ use serde::Serialize;
 const MOST: usize = 1 << 17;
 
 /// How much of a recipe a device takes at once.
+#[deny(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LargestRow {
     /// The card's name.

@@ -189,6 +189,7 @@ fn milliseconds(ms: f64) -> String {
 }
 
 /// A whole page around its body.
+#[deny(missing_docs)]
 pub fn document(title: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\

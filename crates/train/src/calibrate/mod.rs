@@ -22,29 +22,42 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// A measured profile and how well it explains what it was made from.
+#[deny(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Calibration {
+    /// Rates of every class of work, to be kept (`store_profile` of the crate plimsoll).
     pub profile: Profile,
+    /// Whole steps of the models that were timed.
     pub steps: Vec<StepCheck>,
+    /// The same nodes by what they do.
     pub classes: Vec<ClassCheck>,
+    /// How long measuring took.
     pub seconds: f64,
 }
 
 /// A model's step, measured and as the profile has it.
+#[deny(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepCheck {
+    /// Which of those that its family is timed by.
     pub model: String,
+    /// The median.
     pub measured_ms: f64,
+    /// By the profile.
     pub predicted_ms: f64,
 }
 
 /// All nodes of a class over one step of every model.
+#[deny(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClassCheck {
+    /// What they do.
     pub class: Class,
     /// In half precision.
     pub half: bool,
+    /// How many they are.
     pub nodes: usize,
+    /// What they take together.
     pub measured_ms: f64,
     /// Mean distance of a node's prediction from its measurement, by time spent.
     pub error: f64,

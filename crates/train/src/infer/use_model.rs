@@ -1,5 +1,7 @@
 //! What was trained, put to use: evaluation, prediction, writing and export, inside the run's budget.
 
+#![deny(missing_docs)]
+
 use crate::arena::take_arena;
 use crate::checkpoints;
 use crate::run::{TRIES, beside_what_is_there, count_loading, decoding_bytes, first_plan};
@@ -32,13 +34,16 @@ use std::path::{Path, PathBuf};
 /// What an evaluation found, as a whole and in detail.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Evaluated {
+    /// Loss and metrics of the task.
     #[serde(flatten)]
     pub scores: Scores,
     /// How many texts were written and compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub texts: Option<usize>,
+    /// Of a model that tells classes: each by itself.
     #[serde(flatten)]
     pub classes: Option<Classes>,
+    /// Of a model that compares images and texts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retrieval: Option<Retrieved>,
 }
@@ -54,6 +59,7 @@ fn class_names(data: &LoadedData) -> Vec<String> {
 /// A run to use, in the budget that it was trained in or in another.
 #[derive(Clone, Copy)]
 pub struct Within<'a> {
+    /// Its folder.
     pub run: &'a Path,
     /// As `memory.budget` says it.
     pub memory: Option<&'a str>,
@@ -67,6 +73,7 @@ impl<'a, P: AsRef<Path> + ?Sized> From<&'a P> for Within<'a> {
 
 /// A trained run. Its arena is taken when it is used first: by then what it is asked about is read, and counted beside it.
 pub struct TrainedRun {
+    /// What it was trained by.
     pub recipe: Recipe,
     dir: PathBuf,
     weights: Weights,
@@ -154,6 +161,7 @@ impl TrainedRun {
         self.model.as_ref().map_or(0, |model| model.planned.planned_peak_bytes())
     }
 
+    /// What was taken at the peak so far, as a plan counts it.
     pub fn measured_bytes(&self) -> u64 {
         self.model.as_ref().map_or(0, |model| match counts_process(&model.planned) {
             true => OwnMemory::now().peak_bytes,

@@ -1,5 +1,7 @@
 //! Answers to rows of a file, as they are written out.
 
+#![deny(missing_docs)]
+
 use super::metrics::likeliest;
 use plimsoll_models::recipe::ProblemType;
 use serde::Serialize;
@@ -18,41 +20,56 @@ pub struct Prediction {
     /// The image's file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// What the model says, or why it says nothing.
     #[serde(flatten)]
     pub answer: Answer,
 }
 
+/// What a model says of one row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Answer {
     /// One class of several.
     Class {
+        /// Its name.
         label: String,
+        /// Its place among the model's outputs.
         class: usize,
+        /// Of every class that has a name; they sum to 1 where all have.
         probabilities: Vec<f64>,
     },
     /// Each label that is more likely than not.
     Labels {
+        /// Their names.
         labels: Vec<String>,
+        /// Of every label by itself.
         probabilities: Vec<f64>,
     },
+    /// Numbers, in the order of the model's outputs.
     Numbers {
+        /// One for each output.
         values: Vec<f32>,
     },
+    /// What the model writes.
     Text {
+        /// Without the tokens that only end it.
         text: String,
     },
     /// Of length 1; similarity is their product. Of an image alone or a text alone there is but one.
     Embeddings {
+        /// Of image and text, where there are both.
         #[serde(skip_serializing_if = "Option::is_none")]
         similarity: Option<f64>,
+        /// Of the image.
         #[serde(skip_serializing_if = "Option::is_none")]
         image_embedding: Option<Vec<f32>>,
+        /// Of the text.
         #[serde(skip_serializing_if = "Option::is_none")]
         text_embedding: Option<Vec<f32>>,
     },
     /// There is none, and this is why.
     None {
+        /// What is wrong with the row, or with the numbers.
         error: String,
     },
 }
@@ -74,6 +91,7 @@ impl Answer {
         Answer::None { error: error.into() }
     }
 
+    /// Whether there is none.
     pub fn is_none(&self) -> bool {
         matches!(self, Answer::None { .. })
     }

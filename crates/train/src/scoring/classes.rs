@@ -1,15 +1,19 @@
 //! Scores of each class by itself, and which class was taken for which.
 
+#![deny(missing_docs)]
+
 use serde::Serialize;
 
 /// How well one class is told.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClassScore {
+    /// As the data calls it.
     pub name: String,
     /// Of those claimed, the share that is; 0 where none is claimed.
     pub precision: f64,
     /// Of those that are, the share that is claimed; 0 where there are none.
     pub recall: f64,
+    /// The harmonic mean of both.
     pub f1: f64,
     /// Samples that are of it.
     pub support: u64,
@@ -18,6 +22,7 @@ pub struct ClassScore {
 /// All classes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Classes {
+    /// In the order of the model's outputs.
     pub classes: Vec<ClassScore>,
     /// Rows are the truth, columns the answers, in the order of the classes. Not for several labels at once, nor for more
     /// classes than anyone reads.

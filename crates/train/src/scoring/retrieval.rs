@@ -41,21 +41,28 @@ struct Found {
 }
 
 /// Retrieval in both directions.
+#[deny(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Retrieved {
     /// Pairs that each was sought among.
     pub among: usize,
+    /// Captions sought by their images.
     pub image_to_text: Recall,
+    /// Images sought by their captions.
     pub text_to_image: Recall,
 }
 
 /// The share that is found within so many.
+#[deny(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Recall {
+    /// The nearest one is it.
     #[serde(rename = "1")]
     pub first: f64,
+    /// It is among the five nearest.
     #[serde(rename = "5")]
     pub of_five: f64,
+    /// It is among the ten nearest.
     #[serde(rename = "10")]
     pub of_ten: f64,
 }

@@ -1,6 +1,8 @@
 //! Files that a model is asked about: answers go out in the order of the rows, each under its own number and name, with a
 //! line for every row that has none.
 
+#![deny(missing_docs)]
+
 use super::Each;
 use super::shared::refused;
 use crate::RunError;
@@ -12,6 +14,7 @@ use std::path::Path;
 /// A file to answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
+    /// With the columns of the training file (the label may be missing), or a folder of images.
     pub file: &'a Path,
     /// The column with what rows are called; none given: `id`, where the file has one.
     pub id: Option<&'a str>,

@@ -1,7 +1,11 @@
 //! What is asked for when a text is written.
 
+#![deny(missing_docs)]
+
+/// How a text is written. The default is greedy: always the likeliest token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GenerationOptions {
+    /// It ends after these, if it has not by itself; room for as many must have been planned.
     pub max_new_tokens: usize,
     /// 1 for a single continuation, greedy or drawn.
     pub beams: usize,
@@ -11,6 +15,7 @@ pub struct GenerationOptions {
     pub top_k: usize,
     /// 1 for all tokens.
     pub top_p: f64,
+    /// The same seed draws the same text.
     pub seed: u64,
     /// Tells calls with one seed apart.
     pub stream: u64,

@@ -1,10 +1,10 @@
 //! The answer for people.
 
-use super::{Findings, Ours, Reading};
+use super::{Findings, Ours};
 use crate::printer::{Paint, indented};
+use plimsoll::advise::{Advice, Cause, CauseKind, Form, Likely, Reading};
 use plimsoll_base::names::Named;
 use plimsoll_base::units::format_bytes;
-use plimsoll_planner::advise::{Advice, Cause, CauseKind, Form, Likely};
 use plimsoll_report::{Side, Table};
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ impl Findings {
     pub(crate) fn text(&self, explain: bool, paint: Paint) -> String {
         let mut parts = Vec::new();
         if let Some(reading) = &self.error {
-            parts.push(reading.text(explain, paint));
+            parts.push(reading_text(reading, explain, paint));
         }
         if let Some(mismatch) = &self.mismatch {
             parts.push(format!("{}\n{}", paint.bold("not this recipe"), indented(mismatch)));
@@ -31,90 +31,87 @@ impl Findings {
     }
 }
 
-impl Reading {
-    fn text(&self, explain: bool, paint: Paint) -> String {
-        let mut text = format!("{}\n{}", paint.bold("what it says"), indented(&self.facts()));
-        let shown = if explain { usize::MAX } else { CAUSES_SHOWN };
-        for cause in self.causes.iter().take(shown) {
-            let _ = write!(text, "\n{}", cause_text(cause, paint));
-        }
-        if !self.tensors.is_empty() {
-            let _ = write!(text, "\n{}\n{}", paint.bold("the request"), indented(&self.tensors_table(explain)));
-        }
-        if !self.remedies.is_empty() {
-            let mut table = Table::new(&[("remedy", Side::Left), ("verdict", Side::Left), ("why", Side::Left)]);
-            self.remedies.iter().for_each(|r| table.row([r.name, r.verdict.word(), r.reason].map(String::from)));
-            let _ = write!(text, "\n{}\n{}", paint.bold("folk remedies"), indented(&table.to_text()));
-        }
-        text
+fn reading_text(reading: &Reading, explain: bool, paint: Paint) -> String {
+    let mut text = format!("{}\n{}", paint.bold("what it says"), indented(&facts(reading)));
+    let shown = if explain { usize::MAX } else { CAUSES_SHOWN };
+    for cause in reading.causes.iter().take(shown) {
+        let _ = write!(text, "\n{}", cause_text(cause, paint));
     }
+    if !reading.tensors.is_empty() {
+        let _ = write!(text, "\n{}\n{}", paint.bold("the request"), indented(&tensors_table(reading, explain)));
+    }
+    if !reading.remedies.is_empty() {
+        let mut table = Table::new(&[("remedy", Side::Left), ("verdict", Side::Left), ("why", Side::Left)]);
+        reading.remedies.iter().for_each(|r| table.row([r.name, r.verdict.word(), r.reason].map(String::from)));
+        let _ = write!(text, "\n{}\n{}", paint.bold("folk remedies"), indented(&table.to_text()));
+    }
+    text
+}
 
-    fn facts(&self) -> String {
-        let oom = &self.oom;
-        let mut facts: Vec<(&str, String)> = vec![("ran out", form_words(oom.form).into())];
-        let mut add = |name, bytes: Option<u64>, why: &str| {
-            facts.extend(bytes.map(|bytes| (name, format!("{:<12}{why}", format_bytes(bytes)).trim_end().to_string())));
-        };
-        add("asked for", oom.asked.map(|a| a.bytes), "the request that failed");
-        add("card", oom.total_bytes, "all it has");
-        add("free", oom.free_bytes, "");
-        add("allowed", oom.allowed_bytes, "what this process may take");
-        add("this process", oom.process_bytes, "everything, its context included");
-        add("in tensors", oom.allocated_bytes, "alive at that moment");
-        add("in private pools", oom.private_bytes, "of captured graphs");
-        add("kept aside", oom.unallocated_bytes, "by PyTorch, in no tensor");
-        for other in &oom.others {
-            facts.push(("another process", format!("{:<12}pid {}", format_bytes(other.bytes), other.pid)));
-        }
-        if oom.spills() {
-            facts.push(("note", "more is in use than the card has: the driver spills into the machine's memory (Windows does), which is slow".into()));
-        }
-        facts.extend(self.circumstances().map(|words| ("when", words)));
-        if oom.messages > 1 {
-            facts.push(("repeated", format!("{} such errors; this is the last", oom.messages)));
-        }
-        facts.iter().map(|(name, text)| format!("{name:<17} {text}\n")).collect()
+fn facts(reading: &Reading) -> String {
+    let oom = &reading.oom;
+    let mut facts: Vec<(&str, String)> = vec![("ran out", form_words(oom.form).into())];
+    let mut add = |name, bytes: Option<u64>, why: &str| {
+        facts.extend(bytes.map(|bytes| (name, format!("{:<12}{why}", format_bytes(bytes)).trim_end().to_string())));
+    };
+    add("asked for", oom.asked.map(|a| a.bytes), "the request that failed");
+    add("card", oom.total_bytes, "all it has");
+    add("free", oom.free_bytes, "");
+    add("allowed", oom.allowed_bytes, "what this process may take");
+    add("this process", oom.process_bytes, "everything, its context included");
+    add("in tensors", oom.allocated_bytes, "alive at that moment");
+    add("in private pools", oom.private_bytes, "of captured graphs");
+    add("kept aside", oom.unallocated_bytes, "by PyTorch, in no tensor");
+    for other in &oom.others {
+        facts.push(("another process", format!("{:<12}pid {}", format_bytes(other.bytes), other.pid)));
     }
+    if oom.spills() {
+        facts.push(("note", "more is in use than the card has: the driver spills into the machine's memory (Windows does), which is slow".into()));
+    }
+    facts.extend(circumstances(reading).map(|words| ("when", words)));
+    if oom.messages > 1 {
+        facts.push(("repeated", format!("{} such errors; this is the last", oom.messages)));
+    }
+    facts.iter().map(|(name, text)| format!("{name:<17} {text}\n")).collect()
+}
 
-    /// Where and when, as far as the text tells.
-    fn circumstances(&self) -> Option<String> {
-        let log = &self.log;
-        let words = [
-            log.place.map(|place| place.words().to_string()),
-            log.progress.epoch.map(|epoch| format!("epoch {epoch}")),
-            log.progress.step.map(|step| format!("step {step}")),
-            self.oom.rank.map(|rank| format!("rank {rank}")),
-            log.line.clone(),
-        ];
-        let words: Vec<String> = words.into_iter().flatten().collect();
-        (!words.is_empty()).then(|| words.join(", "))
-    }
+/// Where and when, as far as the text tells.
+fn circumstances(reading: &Reading) -> Option<String> {
+    let log = &reading.log;
+    let words = [
+        log.place.map(|place| place.words().to_string()),
+        log.progress.epoch.map(|epoch| format!("epoch {epoch}")),
+        log.progress.step.map(|step| format!("step {step}")),
+        reading.oom.rank.map(|rank| format!("rank {rank}")),
+        log.line.clone(),
+    ];
+    let words: Vec<String> = words.into_iter().flatten().collect();
+    (!words.is_empty()).then(|| words.join(", "))
+}
 
-    fn tensors_table(&self, explain: bool) -> String {
-        let columns = [("tensor", Side::Left), ("batch × length", Side::Right), ("type", Side::Left)];
-        let more = [("places", Side::Right), ("name", Side::Left)];
-        let mut table = Table::new(&[&columns[..], &more[..]].concat());
-        let shown = if explain { usize::MAX } else { TENSORS_SHOWN };
-        for tensor in self.tensors.iter().take(shown) {
-            let dims =
-                tensor.shape.iter().skip_while(|d| **d == 1).map(usize::to_string).collect::<Vec<_>>().join(" × ");
-            let element = if tensor.element_bytes == 4 { "f32" } else { "16 bit" };
-            table.row([
-                format!("{}{}", tensor.what, if tensor.largest { ", the largest of its step" } else { "" }),
-                format!("{} × {}", tensor.batch, tensor.length),
-                format!("{element} ({dims})"),
-                tensor.places.to_string(),
-                tensor.name.clone(),
-            ]);
-        }
-        let rest = self.tensors.len().saturating_sub(shown);
-        let more = if rest > 0 {
-            format!("{rest} more with --explain; `--set memory.micro_batch=…` narrows it down\n")
-        } else {
-            String::new()
-        };
-        table.to_text() + &more
+fn tensors_table(reading: &Reading, explain: bool) -> String {
+    let columns = [("tensor", Side::Left), ("batch × length", Side::Right), ("type", Side::Left)];
+    let more = [("places", Side::Right), ("name", Side::Left)];
+    let mut table = Table::new(&[&columns[..], &more[..]].concat());
+    let shown = if explain { usize::MAX } else { TENSORS_SHOWN };
+    for tensor in reading.tensors.iter().take(shown) {
+        let dims = tensor.shape.iter().skip_while(|d| **d == 1).map(usize::to_string).collect::<Vec<_>>().join(" × ");
+        let element = if tensor.element_bytes == 4 { "f32" } else { "16 bit" };
+        table.row([
+            format!("{}{}", tensor.what, if tensor.largest { ", the largest of its step" } else { "" }),
+            format!("{} × {}", tensor.batch, tensor.length),
+            format!("{element} ({dims})"),
+            tensor.places.to_string(),
+            tensor.name.clone(),
+        ]);
     }
+    let rest = reading.tensors.len().saturating_sub(shown);
+    let more = if rest > 0 {
+        format!("{rest} more with --explain; `--set memory.micro_batch=…` narrows it down\n")
+    } else {
+        String::new()
+    };
+    table.to_text() + &more
 }
 
 fn form_words(form: Form) -> &'static str {
