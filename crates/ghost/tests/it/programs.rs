@@ -384,7 +384,7 @@ fn an_error_of_the_program_is_told_with_its_line() {
 }
 
 /// It ends with an error of its own where a length, a count or a mask is not what the host gave the card.
-const READS_LENGTHS: &str = include_str!("../../../tools/ghost/programs/reads_lengths.py");
+const READS_LENGTHS: &str = include_str!("../../../../tools/ghost/programs/reads_lengths.py");
 
 #[test]
 fn a_program_that_reads_lengths_back_sees_those_it_gave() {

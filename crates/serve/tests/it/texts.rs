@@ -1,7 +1,7 @@
 //! What is said in English somewhere behind the page has a text in the page's other language.
 
 use plimsoll_planner::Device;
-use plimsoll_planner::advise::{Advice, Log, Oom, advise, candidates, causes, remedies};
+use plimsoll_planner::advise::{Advice, Reading, advise, remedies};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -84,8 +84,8 @@ fn complaints() -> Vec<String> {
 fn what_the_doctor_says_of_an_error_has_a_russian_text() {
     let mut heard = BTreeSet::new();
     for complaint in complaints() {
-        let oom = Oom::find(&complaint).unwrap_or_else(|| panic!("no error in {complaint}"));
-        for cause in causes(&oom, &Log::read(&complaint)) {
+        let reading = Reading::of(&complaint, None).unwrap().unwrap_or_else(|| panic!("no error in {complaint}"));
+        for cause in reading.causes {
             heard.insert(cause.why);
             heard.extend(cause.actions.into_iter().map(String::from));
         }
@@ -125,8 +125,8 @@ fn what_the_doctor_says_of_a_recipe_has_a_russian_text() {
             let device = Device::catalog().into_iter().find(|device| device.name == card).unwrap();
             heard.extend(told(&advise(&recipe, &device).unwrap()));
         }
-        let asked = Oom::find(FULL).unwrap().asked.unwrap();
-        heard.extend(candidates(&recipe, asked).unwrap().iter().map(|candidate| candidate.what.to_string()));
+        let reading = Reading::of(FULL, Some(&recipe)).unwrap().unwrap();
+        heard.extend(reading.tensors.iter().map(|tensor| tensor.what.to_string()));
     }
     assert!(heard.len() > 30, "{} heard", heard.len());
     must_be_known(heard);
