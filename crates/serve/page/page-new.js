@@ -47,7 +47,7 @@ class Form {
     this.question = latest(({ input }) => post('/plan', input), (answer, about) => this.isAbout(about) && this.answered(answer, about.input), (error, about) => this.isAbout(about) && this.failed(error));
   }
 
-  close() { clearTimeout(this.timer); this.closed = true; }
+  close() { clearTimeout(this.timer); clearTimeout(this.largestTimer); this.closed = true; }
 
   // An answer about a recipe that was there before another was chosen is nobody's.
   isAbout({ beginning }) { return !this.closed && beginning === this.beginnings; }
@@ -146,6 +146,9 @@ class Form {
     this.beginnings += 1;
     this.base = null;
     this.isCut = false;
+    // How far another recipe's batch could go is no answer about this one.
+    clearTimeout(this.largestTimer);
+    Object.assign(this, { largestAbout: '', largestBatch: undefined, room: undefined });
     this.preview(text);
     this.change(text);
   }

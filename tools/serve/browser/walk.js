@@ -12,6 +12,7 @@ const failures = [];
 // The page's own words: the same walk in both languages.
 const words = Object.fromEntries(['en', 'ru'].map((name) => [name, JSON.parse(readFileSync(new URL(`../../../crates/serve/page/${name}.json`, import.meta.url)))]));
 const said = (name, key, values = {}) => words[name][key].replace(/\{(\w+)\}/g, (_, blank) => values[blank]);
+const sentences = JSON.parse(readFileSync(new URL('../../../crates/serve/page/sentences-ru.json', import.meta.url)));
 const only = process.argv.slice(2);
 
 async function test(name, work) {
@@ -494,7 +495,7 @@ await test('what is refused stays in sight, in the language of the page', async 
   // The first answer may be an error, and is said; the next one counts.
   await page.route('**/api/v1/runs', (route) => route.fulfill({ status: 500, json: { error: 'the run cannot be read' } }));
   await go(page, 'runs');
-  await page.getByText('the run cannot be read').waitFor();
+  await page.getByText(sentences['the run cannot be read']).waitFor();
   await page.unroute('**/api/v1/runs');
   await page.getByRole('link', { name: 'seed-1' }).waitFor();
   assert.deepEqual(page.problems, []);
