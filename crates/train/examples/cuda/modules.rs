@@ -67,7 +67,7 @@ impl Module {
     }
 
     /// Whether an architecture has machine code of its own from it. Most files are the same source for all, and 8.6 stands
-    /// for the others: they need each kernel once. Some tell 7.5 from 8.0 and later, and hosts launch some on Hopper alone.
+    /// for the others: they need each kernel once, those of its generation not even that. Some tell 7.5 from 8.0 and later, and hosts launch some on Hopper alone.
     pub(crate) fn is_apart(&self, arch: u32) -> bool {
         match arch {
             75 => self.kernel.source.text.contains("__CUDA_ARCH__"),

@@ -64,7 +64,7 @@ pub struct ClassCheck {
 }
 
 /// Rounds over all models that are run at least and at most.
-const ROUNDS: std::ops::Range<usize> = 2..16;
+const ROUNDS: std::ops::Range<usize> = 1..16;
 
 /// Runs the models in alternation for about `time`, telling `progress` the share that is done, and fits a profile.
 pub fn calibrate(device: &Device, time: Duration, mut progress: impl FnMut(f64)) -> Result<Calibration, RunError> {

@@ -3,6 +3,7 @@
 
 use crate::common::case::{Built, Case, Outcome, cases};
 use crate::common::{Run, relative};
+use plimsoll_core::ops::SampleRng;
 use plimsoll_core::types::DType;
 
 fn run(case: &Case, float: DType, values: &[Vec<f64>], differentiate: bool, sharing: bool) -> Outcome {
@@ -23,8 +24,21 @@ fn all() -> Vec<(&'static str, Case)> {
     cases(crate::common::seed_or(1), 3)
 }
 
-/// At most this many elements of each input are nudged one by one.
-const NUDGES: usize = 8;
+/// So many elements of each input are nudged one by one, and all of them together in as many directions.
+const NUDGES: usize = 2;
+
+/// Where an input with `n` elements is nudged to: single elements, and directions in which every one of them moves.
+fn directions(n: usize, seed: u64) -> Vec<Vec<f64>> {
+    let single = |at: usize| (0..n).map(|i| f64::from(u8::from(i == at))).collect();
+    let mut random = SampleRng::new(seed);
+    let drawn = move |_| {
+        let drawn: Vec<f64> = (0..n).map(|_| random.normal()).collect();
+        let length = drawn.iter().map(|x| x * x).sum::<f64>().sqrt();
+        drawn.iter().map(|x| x / length).collect()
+    };
+    let singles = (0..n).step_by(n.div_ceil(NUDGES).max(1)).map(single);
+    singles.chain((0..NUDGES).map(drawn)).collect()
+}
 
 #[test]
 fn gradients_agree_with_finite_differences() {
@@ -34,20 +48,18 @@ fn gradients_agree_with_finite_differences() {
         let mut arena = Run::new(forward.graph.clone(), false);
         for (index, input) in case.sample.inputs.iter().enumerate().filter(|(_, input)| input.checked) {
             let grad = exact.grads[index].as_ref().unwrap_or_else(|| panic!("{name}: no gradient for input {index}"));
-            let n = input.ty.elements();
-            let picked: Vec<usize> = (0..n).step_by((n / NUDGES).max(1)).collect();
             let (mut numeric, mut analytic) = (Vec::new(), Vec::new());
-            for &at in &picked {
+            for direction in directions(input.ty.elements(), index as u64) {
                 let mut nudge = |by: f64| {
                     let mut values = case.values.clone();
-                    values[index][at] += by;
+                    values[index].iter_mut().zip(&direction).for_each(|(value, along)| *value += by * along);
                     outcome(case, &forward, &mut arena, &values).loss
                 };
                 // Fourth order: the error is about 1e-12 in f64.
                 let h = 1e-3;
                 let slope = (8.0 * (nudge(h) - nudge(-h)) - (nudge(2.0 * h) - nudge(-2.0 * h))) / (12.0 * h);
                 numeric.push(slope);
-                analytic.push(grad[at]);
+                analytic.push(grad.iter().zip(&direction).map(|(slope, along)| slope * along).sum());
             }
             let error = relative(&analytic, &numeric, 1e-3);
             assert!(
