@@ -180,7 +180,7 @@ def check_study(server, folder):
     recipe = folder / "search.toml"
     text = (ROOT / "recipes/quickstart.toml").read_text()
     recipe.write_text(text + '\n[search]\n"train.effective_batch" = [8, 65536]\n')
-    settings = ["--set", "data.samples=600", "--set", "train.epochs=1"]
+    settings = ["--set", "data.samples=600", "--set", "train.steps=4"]
     plan = json.loads(plimsoll("plan", recipe, "--device", "cpu", "--json", *settings, "--set", "train.effective_batch=8"))
     memory = plan["reserve_bytes"] + 2 * plan["arena_bytes"] + (16 << 20)
     plimsoll("tune", recipe, "--study", "nested", "--studies", folder / "studies", "--trials", 6, "--device", "cpu", "--memory", memory,

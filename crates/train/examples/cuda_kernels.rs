@@ -21,7 +21,7 @@ mod programs;
 
 use cubin::{Resources, resources};
 use launches::Launches;
-use modules::{Module, covering, each_kernel_once, modules};
+use modules::{Module, covering, modules, told_apart};
 use plimsoll_core::kernels::cuda::CudaError;
 use plimsoll_cuda::Compiler;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,9 +41,9 @@ struct Arch {
 }
 
 impl Arch {
-    /// Whether its machine code is of 8.6's generation, which stands for it wherever both read the same source.
-    fn is_like_another(self) -> bool {
-        matches!(self.number, 80 | 89)
+    /// Those that its machine code stands for: 8.6 for all, where they launch the same.
+    fn stands_for(self) -> impl Iterator<Item = Arch> {
+        ARCHS.into_iter().filter(move |arch| self.number == 86 || arch.number == self.number)
     }
 }
 
@@ -95,9 +95,9 @@ impl Compiled<'_> {
                 continue;
             };
             let (shared, registers) = (used.shared_bytes + need.shared_bytes, used.registers * need.threads);
-            if shared > self.arch.shared_bytes {
-                let limit = self.arch.shared_bytes;
-                faults.push(format!("{place}: {shared} bytes of shared memory, a block has {limit}"));
+            let launching = self.arch.stands_for().filter(|arch| need.archs().contains(&arch.number));
+            for Arch { number, .. } in launching.filter(|arch| shared > arch.shared_bytes) {
+                faults.push(format!("{place}: {shared} bytes of shared memory, more than sm_{number} has"));
             }
             if registers > REGISTERS_PER_BLOCK {
                 faults.push(format!("{place}: {} registers × {} threads do not fit", used.registers, need.threads));
@@ -112,9 +112,7 @@ fn jobs<'a>(modules: &'a [Module], archs: &[Arch], is_every: bool) -> Vec<(&'a M
     let asked = |arch: &Arch| {
         let is_its_own = |module: &Module| module.is_for(arch.number) && (is_every || module.is_apart(arch.number));
         let mut asked: BTreeSet<usize> = (0..modules.len()).filter(|&index| is_its_own(&modules[index])).collect();
-        if is_every || !arch.is_like_another() {
-            asked.extend(each_kernel_once(modules, arch.number));
-        }
+        asked.extend(told_apart(modules, arch.number));
         asked
     };
     let places = archs.iter().enumerate();

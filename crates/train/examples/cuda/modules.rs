@@ -43,15 +43,15 @@ pub(crate) fn covering(modules: Vec<Module>) -> Vec<Module> {
     modules.into_iter().zip(is_chosen).filter_map(|(module, is_chosen)| is_chosen.then_some(module)).collect()
 }
 
-/// The modules, by their places, that have a kernel for this architecture that none before them has.
-pub(crate) fn each_kernel_once(modules: &[Module], arch: u32) -> Vec<usize> {
+/// Of files that are another source for this architecture than for 8.6, the modules, by their places, that have every
+/// kernel with every combination of element types once.
+pub(crate) fn told_apart(modules: &[Module], arch: u32) -> Vec<usize> {
     let mut seen = BTreeSet::new();
     let mut adds = |module: &Module| {
-        let source = (module.kernel.source.name, module.kernel.source.text.len());
         let entries = module.launched.iter().filter(|(_, need)| need.archs().contains(&arch));
-        entries.filter(|(entry, _)| seen.insert((source, **entry))).count() > 0
+        entries.filter(|(entry, _)| seen.insert((module.file(), **entry, module.types()))).count() > 0
     };
-    (0..modules.len()).filter(|&index| adds(&modules[index])).collect()
+    (0..modules.len()).filter(|&index| modules[index].tells_apart(arch) && adds(&modules[index])).collect()
 }
 
 impl Module {
@@ -66,20 +66,25 @@ impl Module {
         self.launched.values().any(|need| need.archs().contains(&arch))
     }
 
-    /// Whether an architecture has machine code of its own from it. Most files are the same source for all, and 8.6 stands
-    /// for the others: they need each kernel once, those of its generation not even that. Some tell 7.5 from 8.0 and later, and hosts launch some on Hopper alone.
+    /// Whether it is compiled for this architecture in any case. Most modules are launched by all and are the same source
+    /// for all: 8.6 stands for the others. Hosts launch some on Hopper alone.
     pub(crate) fn is_apart(&self, arch: u32) -> bool {
-        match arch {
-            75 => self.kernel.source.text.contains("__CUDA_ARCH__"),
-            86 => true,
-            _ => !self.is_for(86),
-        }
+        arch == 86 || !self.is_for(86)
+    }
+
+    /// Whether its file is another source for this architecture than for 8.6.
+    fn tells_apart(&self, arch: u32) -> bool {
+        arch == 75 && self.kernel.source.text.contains("__CUDA_ARCH__")
+    }
+
+    /// The element types among its macros.
+    fn types(&self) -> Vec<&str> {
+        self.kernel.defines.iter().map(|(_, value)| value.as_str()).filter(|value| is_type(value)).collect()
     }
 
     /// Its kernels with their element types, as text.
     fn launches(&self) -> Vec<String> {
-        let values = self.kernel.defines.iter().map(|(_, value)| value.as_str());
-        let types: Vec<&str> = values.filter(|value| is_type(value)).collect();
+        let types = self.types();
         // A variant that only some architectures launch does not stand for those that the others do.
         let kernels = self.launched.iter().map(|(entry, need)| format!("{entry} {types:?} {:?}", need.archs()));
         kernels.map(|one| format!("{} {one}", self.file())).collect()
