@@ -1,10 +1,12 @@
 //! The planner behind the API: a question goes to a thread of its own when one is free, and its answer is remembered.
+//! What takes many plans is worked on beside single ones, one after the other, and gives way to them.
 
 use super::ahead::{self, Hint};
 use super::cache::{Answer, Cache, Cell, Found, Key};
 use super::fields::{Bounds, bounds};
 use super::turns::Turns;
 use super::{Allowed, Checked, Devices, missing_file, stamps, unusable_data};
+use crate::limits::give_way;
 use crate::problem::{Finding, Problem};
 use axum::body::Bytes;
 use plimsoll::plans::LargestRow;
@@ -39,7 +41,11 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// How many plans it takes: one, or many, after which single ones need not wait.
+    fn is_long(self) -> bool {
+        self.plans() > 1
+    }
+
+    /// How many plans it takes: one, or about so many.
     fn plans(self) -> usize {
         match self {
             Kind::Plan | Kind::Timeline => 1,
@@ -57,6 +63,9 @@ pub(crate) struct Planner {
     outlooks: Arc<Outlooks>,
     turns: Arc<Turns>,
     waiting: AtomicUsize,
+    /// Of what takes many plans.
+    long_turns: Arc<Turns>,
+    long_waiting: AtomicUsize,
     hints: SyncSender<Hint>,
 }
 
@@ -163,6 +172,8 @@ impl Planner {
             outlooks: Arc::default(),
             turns: Turns::new(thread::available_parallelism().map_or(1, usize::from)),
             waiting: AtomicUsize::new(0),
+            long_turns: Turns::new(1),
+            long_waiting: AtomicUsize::new(0),
             hints,
         });
         ahead::start(hinted, &planner);
@@ -183,7 +194,8 @@ impl Planner {
         let found = match known {
             Some(found) => found,
             None => {
-                let _waiting = Waiting::enter(&self.waiting)?;
+                let count = if asked.kind.is_long() { &self.long_waiting } else { &self.waiting };
+                let _waiting = Waiting::enter(count)?;
                 let find = || self.find(asked.kind, asked.question.clone(), asked.device.clone(), cell.clone());
                 cell.get_or_init(find).await.clone()
             }
@@ -198,7 +210,8 @@ impl Planner {
     async fn find(&self, kind: Kind, question: Checked, device: Device, cell: Cell) -> Answer {
         let outlooks = self.outlooks.clone();
         let work = kind.plans() * plimsoll::layers(&question.recipe);
-        let finding = self.work(work, move || found(&outlooks, kind, &question, &device)).await;
+        let find = move || found(&outlooks, kind, &question, &device);
+        let finding = if kind.is_long() { self.work_aside(work, find).await } else { self.work(work, find).await };
         let keeping = tokio::spawn(async move {
             let answer = finding.await.unwrap_or_else(|_| Err(broke()));
             // Refused while who asked is still there to keep it.
@@ -221,7 +234,26 @@ impl Planner {
         })
     }
 
-    /// Whether somebody waits for an answer.
+    /// Begins beside those, one at a time, and works when they do not.
+    async fn work_aside<T: Send + 'static>(
+        &self,
+        units: usize,
+        work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+    ) -> JoinHandle<Result<T, Problem>> {
+        let turn = self.long_turns.take(units).await;
+        let aside = || {
+            give_way();
+            work()
+        };
+        tokio::task::spawn_blocking(move || {
+            let _until_done = turn;
+            // A thread of its own, since one that has given way does so for ever, as do those that it begins.
+            let worked = thread::scope(|scope| scope.spawn(aside).join());
+            worked.unwrap_or_else(|_| Err(broke()))
+        })
+    }
+
+    /// Whether somebody waits for a single plan.
     pub(super) fn is_asked(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
@@ -365,4 +397,47 @@ fn json<T: Serialize>(value: &T) -> Result<Bytes, Problem> {
 
 fn refused(error: PlanFailure) -> Problem {
     Problem::explained(&error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::planning::Question;
+    use serde_json::json;
+
+    #[test]
+    fn who_asks_for_one_plan_does_not_wait_for_those_who_ask_for_many() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let is_first = runtime.block_on(one_beside_many());
+        // Nobody waits for the many to be done.
+        runtime.shutdown_background();
+        assert!(is_first, "one plan came behind hundreds");
+    }
+
+    /// Whether one plan is there before any of more long questions than there are cores.
+    async fn one_beside_many() -> bool {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let planner = Planner::start(Allowed::new(root.clone(), root));
+        let asked = |kind, recipe: &str, set: String| {
+            let question = json!({"recipe": recipe, "device": "rtx-4090", "quick": true, "set": [set]});
+            let question: Question = serde_json::from_value(question).unwrap();
+            planner.prepare(kind, question.check(&planner.allowed).unwrap()).unwrap()
+        };
+        let large = include_str!("../../../../recipes/encoder.toml");
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let long: Vec<_> = (0..=cores)
+            .map(|seed| {
+                let asked = asked(Kind::LargestOnCards, large, format!("train.seed={seed}"));
+                let planner = planner.clone();
+                tokio::spawn(async move { planner.answer(asked).await.map(|_| ()) })
+            })
+            .collect();
+        while planner.long_waiting.load(Ordering::Relaxed) <= cores {
+            tokio::task::yield_now().await;
+        }
+        let short = asked(Kind::Plan, include_str!("../../../../recipes/quickstart.toml"), "train.seed=1".into());
+        planner.answer(short).await.unwrap();
+        !long.iter().any(tokio::task::JoinHandle::is_finished)
+    }
 }
