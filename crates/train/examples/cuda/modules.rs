@@ -49,7 +49,7 @@ pub(crate) fn told_apart(modules: &[Module], arch: u32) -> Vec<usize> {
     let mut seen = BTreeSet::new();
     let mut adds = |module: &Module| {
         let entries = module.launched.iter().filter(|(_, need)| need.archs().contains(&arch));
-        entries.filter(|(entry, _)| seen.insert((module.file(), **entry, module.types()))).count() > 0
+        entries.filter(|(entry, _)| seen.insert((module.file(), **entry, module.types().join(" ")))).count() > 0
     };
     (0..modules.len()).filter(|&index| modules[index].tells_apart(arch) && adds(&modules[index])).collect()
 }
