@@ -12,10 +12,15 @@ pub fn raise_file_limit() {
     }
 }
 
-/// This thread works when no other wants to.
-pub(crate) fn give_way() {
+/// What nobody waits for works when no other thread wants to.
+pub(crate) const LAST: i32 = 19;
+/// What somebody waits for who can wait has a quarter of a core that others want, too: beside a training it ends as well.
+pub(crate) const LATER: i32 = 5;
+
+/// This thread, and those that it begins, work behind others from now on.
+pub(crate) fn give_way(by: i32) {
     // SAFETY: sets a number of the calling thread, which Linux knows as process 0; refused, nothing changes.
     unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, 19);
+        libc::setpriority(libc::PRIO_PROCESS, 0, by);
     }
 }

@@ -2,7 +2,7 @@
 //! next is known before it moves.
 
 use super::{Checked, Planner};
-use crate::limits::give_way;
+use crate::limits::{LAST, give_way};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
@@ -28,7 +28,7 @@ pub(super) fn channel() -> (SyncSender<Hint>, Receiver<Hint>) {
 pub(super) fn start(hinted: Receiver<Hint>, planner: &Arc<Planner>) {
     let planner = Arc::downgrade(planner);
     let _ = thread::Builder::new().name("ahead".into()).spawn(move || {
-        give_way();
+        give_way(LAST);
         work(&hinted, &planner);
     });
 }

@@ -6,7 +6,7 @@ use super::cache::{Answer, Cache, Cell, Found, Key};
 use super::fields::{Bounds, bounds};
 use super::turns::Turns;
 use super::{Allowed, Checked, Devices, missing_file, stamps, unusable_data};
-use crate::limits::give_way;
+use crate::limits::{LATER, give_way};
 use crate::problem::{Finding, Problem};
 use axum::body::Bytes;
 use plimsoll::plans::LargestRow;
@@ -242,7 +242,7 @@ impl Planner {
     ) -> JoinHandle<Result<T, Problem>> {
         let turn = self.long_turns.take(units).await;
         let aside = || {
-            give_way();
+            give_way(LATER);
             work()
         };
         tokio::task::spawn_blocking(move || {
