@@ -261,7 +261,7 @@ fn what_cannot_fit_is_known_before_it_runs() {
     let [arena, reserve] = ["arena_bytes", "reserve_bytes"].map(|key| plan[key].as_u64().unwrap());
     // The command as tests build it takes a little more than what is counted for it, and not always the same: how many
     // of its own pages the system has at hand is the system's affair.
-    let memory = (reserve + 2 * arena + (8 << 20)).to_string();
+    let memory = (reserve + 2 * arena + (16 << 20)).to_string();
     let flags = ["--trials", "8", "--pruner", "none", "--parallel", "1", "--memory", &memory];
     let answer = desk.run(&tune(&flags));
     answer.must(0, &["[OOM] Trial", "Batch size: 4096", "Pruning trial to allow Optuna"]);

@@ -15,8 +15,8 @@ pub(crate) use frontier::{FrontierPoint, frontier};
 pub(crate) use levers::{LEVERS, Lever, Move, Situation, Target, divisors, settings};
 pub(crate) use memo::Memo;
 pub use memo::Memos;
+pub use setup::{PAGES_THAT_DIFFER, asked_in_vain, budget_for, evaluate_batch, instead_of, writes_to_evaluate};
 pub use setup::{Planned, budget_bytes, family, length, plan, plan_among, planning_key, precision, profile, spec};
-pub use setup::{asked_in_vain, budget_for, evaluate_batch, instead_of, writes_to_evaluate};
 pub(crate) use setup::{fused_feed_forward, kind, pins, plan_with};
 pub use use_plan::{EMBEDDINGS, parameters, plan_use, used_batch};
 

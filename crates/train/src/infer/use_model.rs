@@ -4,7 +4,7 @@
 
 use crate::arena::take_arena;
 use crate::checkpoints;
-use crate::run::{TRIES, beside_what_is_there, count_loading, decoding_bytes, first_plan};
+use crate::run::{TRIES, count_loading, decoding_bytes, first_plan, what_is_there};
 use crate::run::{shares_memory, with_what_is_ours, within_host};
 use crate::scoring::{Classes, Retrieved};
 use crate::steps::{Pass, Shapes, evaluate, phase, shapes};
@@ -208,8 +208,8 @@ impl TrainedRun {
         if shares_memory(&counted) {
             counted.reserve_bytes = counted.reserve_bytes.saturating_add(loaded_bytes).saturating_add(decoding_bytes);
         }
-        let there = beside_what_is_there(&counted, decoding_bytes);
-        let mut planned = first_plan(&counted, &there, |device| plan_use(&self.recipe, device, self.writes))?;
+        let there = what_is_there(&counted, decoding_bytes);
+        let mut planned = first_plan(&counted, there, |device| plan_use(&self.recipe, device, self.writes))?;
         count_loading(&mut planned)?;
         Ok(planned)
     }

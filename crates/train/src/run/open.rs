@@ -23,7 +23,7 @@ use plimsoll_exec::host::OwnMemory;
 use plimsoll_models::hf::HfError;
 use plimsoll_models::recipe::{Budget, Memory, Recipe, ScheduleShape, Source, Train};
 use plimsoll_planner::choose::{self as setup, Planned};
-use plimsoll_planner::choose::{Choice, Decision};
+use plimsoll_planner::choose::{Choice, Decision, PAGES_THAT_DIFFER};
 use plimsoll_planner::program::{Settings, program};
 use plimsoll_planner::{Device, PlanFailure};
 use serde::{Deserialize, Serialize};
@@ -219,7 +219,8 @@ impl Run {
         from.as_ref().map_or_else(|| check_folder(&recipe, device), |_| Ok(()))?;
         let data = load_data(&within_host(&recipe, device))?;
         let counted = &beside_the_run(device, Some(ExpectedData::of(&data, &recipe)));
-        let device = &beside_what_is_there(counted, decoding_bytes(&data, &recipe));
+        let there = what_is_there(counted, decoding_bytes(&data, &recipe));
+        let device = &beside(counted, there);
         let stored = out.join("plan.json");
         let (mut planned, products, replanned) = match plan {
             Some(path) => {
@@ -232,7 +233,7 @@ impl Run {
             }
             None if resumed && stored.exists() => resume_plan(&recipe, device, &stored)?,
             None => {
-                let planned = first_plan(counted, device, |device| setup::plan(&recipe, device))?;
+                let planned = first_plan(counted, there, |device| setup::plan(&recipe, device))?;
                 (planned, Algorithms::default(), false)
             }
         };
@@ -421,14 +422,18 @@ pub(crate) fn within_host(recipe: &Recipe, device: &Device) -> Recipe {
     }
 }
 
-/// The device with room for what is there already, and for what is not started yet, where that is more than was counted
-/// for the program and its data (the tables of a large tokenizer); in whole MiB. `decoding_bytes`: what filling batches
-/// will take.
-pub(crate) fn beside_what_is_there(counted: &Device, decoding_bytes: u64) -> Device {
-    if !shares_memory(counted) {
-        return counted.clone();
+/// What this process takes already, and what is not started yet will, in whole MiB; nothing where it is not counted.
+/// `decoding_bytes`: what filling batches will take.
+pub(crate) fn what_is_there(counted: &Device, decoding_bytes: u64) -> u64 {
+    match shares_memory(counted) {
+        true => (OwnMemory::trimmed().resident_bytes + decoding_bytes + STARTING_BYTES).next_multiple_of(1 << 20),
+        false => 0,
     }
-    let there = (OwnMemory::trimmed().resident_bytes + decoding_bytes + STARTING_BYTES).next_multiple_of(1 << 20);
+}
+
+/// The device with room for what is there, where that is more than was counted for the program and its data (the tables of
+/// a large tokenizer).
+fn beside(counted: &Device, there: u64) -> Device {
     Device { reserve_bytes: counted.reserve_bytes.max(there), ..counted.clone() }
 }
 
@@ -439,31 +444,32 @@ pub(crate) fn decoding_bytes(data: &LoadedData, recipe: &Recipe) -> u64 {
 }
 
 /// Plans by what is counted, which is a constant, so that the same command plans the same every time; only where that leaves
-/// no room for what is there, which differs by some pages from one start to the next, by that. What does not fit is told by
-/// all that there is: so much is enough, then.
+/// no room for what is there, by that. What does not fit is told by all that there is: so much is enough, then. And what is
+/// planned is enough the next time, too, where the budget has the pages by which starts differ.
 pub(crate) fn first_plan(
     counted: &Device,
-    there: &Device,
+    there: u64,
     plan: impl Fn(&Device) -> Result<Planned, PlanFailure>,
 ) -> Result<Planned, PlanFailure> {
-    let uncounted = there.reserve_bytes - counted.reserve_bytes;
+    let next_time = there + if there > 0 { PAGES_THAT_DIFFER } else { 0 };
     match plan(counted) {
         Ok(mut planned) => {
-            if planned.settle_reserve(planned.reserve_bytes + uncounted) {
+            let with = |taken: u64| planned.reserve_bytes + taken.saturating_sub(counted.reserve_bytes);
+            if [with(next_time), with(there)].into_iter().any(|reserve| planned.settle_reserve(reserve)) {
                 return Ok(planned);
             }
         }
         Err(PlanFailure::DoesNotFit(_)) => {}
         Err(other) => return Err(other),
     }
-    plan(there).map_err(with_loading)
+    plan(&beside(counted, next_time)).or_else(|_| plan(&beside(counted, there))).map_err(with_loading)
 }
 
 /// What is too large is that and what reading took at its peak.
 fn with_loading(failure: PlanFailure) -> PlanFailure {
     match failure {
         PlanFailure::DoesNotFit(mut smallest) if counts_process(&smallest) => {
-            smallest.settle_reserve(reserve_with_loading(&smallest));
+            smallest.settle_reserve(smallest.reserve_bytes.max(loading_bytes(&smallest)));
             PlanFailure::DoesNotFit(smallest)
         }
         other => other,
@@ -479,16 +485,18 @@ pub(crate) fn count_loading(planned: &mut Planned) -> Result<(), RunError> {
     if !counts_process(planned) {
         return Ok(());
     }
-    let reserve = reserve_with_loading(planned);
-    match planned.settle_reserve(reserve) {
+    let (reserve, loaded) = (planned.reserve_bytes, loading_bytes(planned));
+    let sizes = [loaded + PAGES_THAT_DIFFER, loaded].map(|loaded| reserve.max(loaded));
+    match sizes.into_iter().any(|reserve| planned.settle_reserve(reserve)) {
         true => Ok(()),
         false => Err(PlanFailure::DoesNotFit(Box::new(planned.clone())).into()),
     }
 }
 
-fn reserve_with_loading(planned: &Planned) -> u64 {
+/// What the process took at its peak so far, beside an arena.
+fn loading_bytes(planned: &Planned) -> u64 {
     let arena = planned.choice.layout.arena_bytes as u64;
-    planned.reserve_bytes.max(OwnMemory::trimmed().peak_bytes.saturating_sub(arena))
+    OwnMemory::trimmed().peak_bytes.saturating_sub(arena)
 }
 
 /// The folder that the recipe's paths are found from: its own, or the working directory where its data is there.
@@ -618,6 +626,23 @@ mod tests {
                 }
                 Err(RunError::Planning(PlanFailure::DoesNotFit(_))) => assert!(replanned, "{more}"),
                 Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// What a process has differs by pages from one start to the next; what one start planned is enough for another.
+    #[test]
+    fn what_was_planned_is_enough_at_another_start() {
+        let recipe = Recipe::parse(SERIES, "series.toml", &[]).unwrap();
+        let device = Device { reserve_bytes: 32 << 20, ..Device::cpu(2, 8 << 30) };
+        let first = |recipe: &Recipe, there: u64| first_plan(&device, there, |device| setup::plan(recipe, device));
+        let counted = setup::plan(&recipe, &device).unwrap().planned_peak_bytes();
+        for there in [8, 27, 28, 29, 31, 32, 33, 36, 60].map(|there| there << 20) {
+            let planned = first(&recipe, there).unwrap().planned_peak_bytes();
+            assert_eq!(planned > counted, there + PAGES_THAT_DIFFER > device.reserve_bytes, "{there}");
+            for there in [there - (4 << 20), there, there + (1 << 20), there + PAGES_THAT_DIFFER] {
+                let again = first(&within(&recipe, planned), there).unwrap();
+                assert!(again.planned_peak_bytes() <= planned, "{there}");
             }
         }
     }
