@@ -4,7 +4,7 @@
 use super::ahead::{self, Hint};
 use super::cache::{Answer, Cache, Cell, Found, Key};
 use super::fields::{Bounds, bounds};
-use super::turns::Turns;
+use super::turns::{Turn, Turns};
 use super::{Allowed, Checked, Devices, missing_file, stamps, unusable_data};
 use crate::limits::{LATER, give_way};
 use crate::problem::{Finding, Problem};
@@ -222,35 +222,13 @@ impl Planner {
     }
 
     /// Begins on a thread for blocking work, as many at a time as there are cores.
-    async fn work<T: Send + 'static>(
-        &self,
-        units: usize,
-        work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
-    ) -> JoinHandle<Result<T, Problem>> {
-        let turn = self.turns.take(units).await;
-        tokio::task::spawn_blocking(move || {
-            let _until_done = turn;
-            work()
-        })
+    async fn work<T: Send + 'static>(&self, units: usize, work: impl Work<T>) -> JoinHandle<Result<T, Problem>> {
+        begin(self.turns.take(units).await, work)
     }
 
     /// Begins beside those, one at a time, and works when they do not.
-    async fn work_aside<T: Send + 'static>(
-        &self,
-        units: usize,
-        work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
-    ) -> JoinHandle<Result<T, Problem>> {
-        let turn = self.long_turns.take(units).await;
-        let aside = || {
-            give_way(LATER);
-            work()
-        };
-        tokio::task::spawn_blocking(move || {
-            let _until_done = turn;
-            // A thread of its own, since one that has given way does so for ever, as do those that it begins.
-            let worked = thread::scope(|scope| scope.spawn(aside).join());
-            worked.unwrap_or_else(|_| Err(broke()))
-        })
+    async fn work_aside<T: Send + 'static>(&self, units: usize, work: impl Work<T>) -> JoinHandle<Result<T, Problem>> {
+        begin(self.long_turns.take(units).await, || giving_way(work))
     }
 
     /// Whether somebody waits for a single plan.
@@ -295,6 +273,27 @@ impl Planner {
         let planning = self.work(layers, planned).await;
         planning.await.unwrap_or_else(|_| Err(broke()))
     }
+}
+
+/// What is worked on for a question.
+trait Work<T>: FnOnce() -> Result<T, Problem> + Send + 'static {}
+
+impl<T, F: FnOnce() -> Result<T, Problem> + Send + 'static> Work<T> for F {}
+
+fn begin<T: Send + 'static>(turn: Turn, work: impl Work<T>) -> JoinHandle<Result<T, Problem>> {
+    tokio::task::spawn_blocking(move || {
+        let _until_done = turn;
+        work()
+    })
+}
+
+/// On a thread of its own, since one that has given way does so for ever, as do those that it begins.
+fn giving_way<T: Send>(work: impl Work<T>) -> Result<T, Problem> {
+    let aside = || {
+        give_way(LATER);
+        work()
+    };
+    thread::scope(|scope| scope.spawn(aside).join()).unwrap_or_else(|_| Err(broke()))
 }
 
 /// One more waits, as long as this lives.

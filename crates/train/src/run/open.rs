@@ -459,10 +459,15 @@ pub(crate) fn first_plan(
                 return Ok(planned);
             }
         }
+        Err(failure) if next_time <= counted.reserve_bytes => return Err(with_loading(failure)),
         Err(PlanFailure::DoesNotFit(_)) => {}
         Err(other) => return Err(other),
     }
-    plan(&beside(counted, next_time)).or_else(|_| plan(&beside(counted, there))).map_err(with_loading)
+    let planned = match plan(&beside(counted, next_time)) {
+        Err(PlanFailure::DoesNotFit(_)) => plan(&beside(counted, there)),
+        planned => planned,
+    };
+    planned.map_err(with_loading)
 }
 
 /// What is too large is that and what reading took at its peak.
