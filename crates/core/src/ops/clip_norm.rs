@@ -108,11 +108,11 @@ fn sum_of_squares<T: Float + Element>(data: &[T], partials: &mut [f64]) -> f64 {
             #[inline(always)]
             || {
                 let mut lanes = [0f64; 8];
-                let blocks = data[range].chunks_exact(8);
-                let tail: f64 = blocks.remainder().iter().map(|x| x.to_f64() * x.to_f64()).sum();
+                let (blocks, rest) = data[range].as_chunks::<8>();
+                let tail: f64 = rest.iter().map(|x| x.to_f64() * x.to_f64()).sum();
                 for block in blocks {
-                    for (lane, x) in lanes.iter_mut().zip(block) {
-                        *lane += x.to_f64() * x.to_f64();
+                    for (l, lane) in lanes.iter_mut().enumerate() {
+                        *lane += block[l].to_f64() * block[l].to_f64();
                     }
                 }
                 lanes.iter().sum::<f64>() + tail

@@ -177,9 +177,10 @@ impl Mask {
     /// A whole block.
     #[inline(always)]
     fn drop<T: Float>(&self, data: &mut [T; BLOCK], words: &[u32; BLOCK / 2], keep: T) {
-        for (pair, &word) in data.as_chunks_mut::<2>().0.iter_mut().zip(words) {
-            pair[0] = if self.dropping.drops_lower(word) { T::ZERO } else { pair[0] * keep };
-            pair[1] = if self.dropping.drops_upper(word) { T::ZERO } else { pair[1] * keep };
+        for (pair, data) in data.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+            let word = words[pair];
+            data[0] = if self.dropping.drops_lower(word) { T::ZERO } else { data[0] * keep };
+            data[1] = if self.dropping.drops_upper(word) { T::ZERO } else { data[1] * keep };
         }
     }
 
@@ -199,11 +200,11 @@ impl Mask {
         let mut parts = [[0; LANES]; 4];
         for lane in 0..LANES {
             let made = self.stream.eight(sample, row, group + lane as u32);
-            parts.iter_mut().zip(made).for_each(|(part, word)| part[lane] = word);
+            parts.iter_mut().enumerate().for_each(|(w, part)| part[lane] = made[w]);
         }
         let mut words = [0; BLOCK / 2];
-        for (lane, words) in words.chunks_exact_mut(4).enumerate() {
-            words.iter_mut().zip(&parts).for_each(|(word, part)| *word = part[lane]);
+        for (lane, words) in words.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            words.iter_mut().enumerate().for_each(|(w, word)| *word = parts[w][lane]);
         }
         words
     }

@@ -285,11 +285,11 @@ fn sum_rows<T: Float>(data: &[T], sum: &mut [T]) {
 #[inline(always)]
 pub(crate) fn sum_row<T: Float>(data: &[T]) -> T {
     let mut lanes = [T::ZERO; 16];
-    let blocks = data.chunks_exact(16);
-    let tail: T = blocks.remainder().iter().copied().sum();
+    let (blocks, rest) = data.as_chunks::<16>();
+    let tail: T = rest.iter().copied().sum();
     for block in blocks {
-        for (lane, x) in lanes.iter_mut().zip(block) {
-            *lane += *x;
+        for (l, lane) in lanes.iter_mut().enumerate() {
+            *lane += block[l];
         }
     }
     lanes.iter().copied().sum::<T>() + tail

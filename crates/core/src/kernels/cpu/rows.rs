@@ -47,9 +47,8 @@ impl<T: Element> InPlace<T> {
 fn fold<T: Copy>(mut lanes: [T; LANES], combine: impl Fn(T, T) -> T) -> T {
     let mut half = LANES / 2;
     while half > 0 {
-        let (low, high) = lanes.split_at_mut(half);
-        for (a, b) in low.iter_mut().zip(high) {
-            *a = combine(*a, *b);
+        for l in 0..half {
+            lanes[l] = combine(lanes[l], lanes[l + half]);
         }
         half /= 2;
     }
@@ -66,13 +65,13 @@ fn plus<T: Float>(a: T, b: T) -> T {
 #[inline(always)]
 pub fn sum<T: Float>(row: &[T], term: impl Fn(T) -> T) -> T {
     let mut lanes = [T::ZERO; LANES];
-    let blocks = row.chunks_exact(LANES);
-    for (lane, &x) in lanes.iter_mut().zip(blocks.remainder()) {
-        *lane = term(x);
+    let (blocks, rest) = row.as_chunks::<LANES>();
+    for (l, &x) in rest.iter().enumerate() {
+        lanes[l] = term(x);
     }
     for block in blocks {
-        for (lane, &x) in lanes.iter_mut().zip(block) {
-            *lane += term(x);
+        for (l, lane) in lanes.iter_mut().enumerate() {
+            *lane += term(block[l]);
         }
     }
     fold(lanes, plus)
@@ -82,13 +81,13 @@ pub fn sum<T: Float>(row: &[T], term: impl Fn(T) -> T) -> T {
 #[inline(always)]
 pub(crate) fn sum2<T: Float>(xs: &[T], ys: &[T], term: impl Fn(T, T) -> T) -> T {
     let mut lanes = [T::ZERO; LANES];
-    let (xs, ys) = (xs.chunks_exact(LANES), ys.chunks_exact(LANES));
-    for (lane, (&x, &y)) in lanes.iter_mut().zip(xs.remainder().iter().zip(ys.remainder())) {
-        *lane = term(x, y);
+    let ((xs, x_rest), (ys, y_rest)) = (xs.as_chunks::<LANES>(), ys.as_chunks::<LANES>());
+    for (l, (&x, &y)) in x_rest.iter().zip(y_rest).enumerate() {
+        lanes[l] = term(x, y);
     }
-    for (xs, ys) in xs.zip(ys) {
-        for (lane, (&x, &y)) in lanes.iter_mut().zip(xs.iter().zip(ys)) {
-            *lane += term(x, y);
+    for (xs, ys) in xs.iter().zip(ys) {
+        for (l, lane) in lanes.iter_mut().enumerate() {
+            *lane += term(xs[l], ys[l]);
         }
     }
     fold(lanes, plus)
@@ -98,13 +97,11 @@ pub(crate) fn sum2<T: Float>(xs: &[T], ys: &[T], term: impl Fn(T, T) -> T) -> T 
 #[inline(always)]
 pub fn max<T: Float>(row: &[T]) -> T {
     let mut lanes = [T::NEG_INFINITY; LANES];
-    let blocks = row.chunks_exact(LANES);
-    for (lane, &x) in lanes.iter_mut().zip(blocks.remainder()) {
-        *lane = x;
-    }
+    let (blocks, rest) = row.as_chunks::<LANES>();
+    lanes[..rest.len()].copy_from_slice(rest);
     for block in blocks {
-        for (lane, &x) in lanes.iter_mut().zip(block) {
-            *lane = lane.max(x);
+        for (l, lane) in lanes.iter_mut().enumerate() {
+            *lane = lane.max(block[l]);
         }
     }
     fold(lanes, T::max)

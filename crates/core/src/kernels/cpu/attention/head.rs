@@ -37,7 +37,7 @@ impl<T: Float> Rows<T> {
         if self.dim == 1 {
             // SAFETY: a row's elements are neighbours, `width` of them.
             let from = unsafe { std::slice::from_raw_parts(row, self.width) };
-            head.iter_mut().zip(from).for_each(|(to, from)| *to = *from * factor);
+            head.iter_mut().enumerate().for_each(|(d, to)| *to = from[d] * factor);
         } else {
             // SAFETY: element `d` of the row, for `d` below its width.
             head.iter_mut().enumerate().for_each(|(d, to)| *to = unsafe { *row.add(d * self.dim) } * factor);
@@ -88,7 +88,8 @@ impl<T: Float> Rows<T> {
         if self.dim == 1 {
             // SAFETY: a row's elements are neighbours, and this task alone writes them.
             let to = unsafe { std::slice::from_raw_parts_mut(row, self.width) };
-            to.iter_mut().zip(from).for_each(|(to, from)| *to = *from * factor);
+            let from = &from[..self.width];
+            to.iter_mut().enumerate().for_each(|(d, to)| *to = from[d] * factor);
         } else {
             // SAFETY: element `d` of the row, for `d` below its width; this task alone writes it.
             from[..self.width].iter().enumerate().for_each(|(d, x)| unsafe { *row.add(d * self.dim) = *x * factor });

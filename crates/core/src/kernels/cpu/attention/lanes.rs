@@ -102,7 +102,7 @@ fn write_factors<T: Float>(drop: Drop<T>, first: usize, factors: &mut [Lanes<T>]
                 block[c][l] = column[c];
             }
         }
-        rows.iter_mut().zip(block).for_each(|(row, factors)| *row = factors);
+        rows.iter_mut().enumerate().for_each(|(c, row)| *row = block[c]);
     }
 }
 
@@ -173,13 +173,13 @@ fn write_scores<T: Float, const D: usize, const DIAGONAL: bool>(
     scores: &mut [Lanes<T>],
     top: &mut Lanes<T>,
 ) {
-    let mut running = *top;
+    // In locals, keys as well: a load that might see a store through `row` would keep the loop from becoming vectors.
+    let (q, limits, mut running) = (*q, *limits, *top);
     let rows = keys.keys[range.clone()].iter().zip(&keys.bias[range.clone()]).zip(&mut scores[range.clone()]);
     for (j, ((key, bias), row)) in range.zip(rows) {
-        // In locals: a store through `row` in the loop would make the compiler doubt every load and give up on vectors.
         let (key, bias, mut block) = (*key, *bias, [T::ZERO; LANES]);
         for l in 0..LANES {
-            let score = dot(q, l, &key, bias);
+            let score = dot(&q, l, &key, bias);
             block[l] = if !DIAGONAL || (j as u32) < limits[l] { score } else { T::NEG_INFINITY };
         }
         for l in 0..LANES {
@@ -198,8 +198,9 @@ fn weigh<T: Float, const D: usize, const DROP: bool>(
     values: &[[T; D]],
     shift: &Lanes<T>,
 ) -> (Lanes<T>, [Lanes<T>; D]) {
-    let (mut sum, mut out) = ([T::ZERO; LANES], [[T::ZERO; LANES]; D]);
+    let (shift, mut sum, mut out) = (*shift, [T::ZERO; LANES], [[T::ZERO; LANES]; D]);
     for ((score, factor), value) in scores.iter().zip(factors).zip(values) {
+        let (score, factor, value) = (*score, if DROP { *factor } else { [T::ONE; LANES] }, *value);
         for l in 0..LANES {
             let weight = (score[l] - shift[l]).exp();
             sum[l] += weight;

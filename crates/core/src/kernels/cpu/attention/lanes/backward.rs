@@ -147,16 +147,17 @@ impl<T: Float, const D: usize> QueryBlock<T, D> {
         factors: &[Lanes<T>],
         total: &mut [Lanes<T>; D],
     ) {
-        let mut dq = *total;
+        // In locals, rows of keys as well: a load that might see a store of the loop would keep it from becoming vectors.
+        let (q, dout, lse, delta, limits, mut dq) = (self.q, self.dout, self.lse, self.delta, self.limits, *total);
         for j in range {
-            let (key, value, bias) = (&keys.keys[j], &keys.values[j], keys.bias[j]);
+            let (key, value, bias) = (keys.keys[j], keys.values[j], keys.bias[j]);
             let factor = if DROP { factors[j] } else { [T::ONE; LANES] };
             for l in 0..LANES {
-                let weight = (dot(&self.q, l, key, bias) - self.lse[l]).exp();
-                let weight = if !DIAGONAL || (j as u32) < self.limits[l] { weight } else { T::ZERO };
-                let dweight = dot(&self.dout, l, value, T::ZERO);
+                let weight = (dot(&q, l, &key, bias) - lse[l]).exp();
+                let weight = if !DIAGONAL || (j as u32) < limits[l] { weight } else { T::ZERO };
+                let dweight = dot(&dout, l, &value, T::ZERO);
                 let dweight = if DROP { dweight * factor[l] } else { dweight };
-                let dscore = weight * (dweight - self.delta[l]);
+                let dscore = weight * (dweight - delta[l]);
                 for d in 0..D {
                     dq[d][l] = dscore.mul_add(key[d], dq[d][l]);
                 }
@@ -208,15 +209,17 @@ impl<T: Float, const D: usize> KeyBlock<T, D> {
         factors: &[Lanes<T>],
         totals: &mut [[Lanes<T>; D]; 2],
     ) {
+        // In locals, as above.
+        let (key, value, bias, position) = (self.key, self.value, self.bias, self.position);
         let [mut dk, mut dv] = *totals;
         for i in range {
-            let (q, dout) = (&queries.queries[i], &queries.douts[i]);
+            let (q, dout) = (queries.queries[i], queries.douts[i]);
             let (lse, delta, limit) = (queries.lse[i], queries.delta[i], head.visible_end(i) as u32);
             let factor = if DROP { factors[i] } else { [T::ONE; LANES] };
             for l in 0..LANES {
-                let weight = (dot(&self.key, l, q, self.bias[l]) - lse).exp();
-                let weight = if !DIAGONAL || self.position[l] < limit { weight } else { T::ZERO };
-                let dweight = dot(&self.value, l, dout, T::ZERO);
+                let weight = (dot(&key, l, &q, bias[l]) - lse).exp();
+                let weight = if !DIAGONAL || position[l] < limit { weight } else { T::ZERO };
+                let dweight = dot(&value, l, &dout, T::ZERO);
                 let dweight = if DROP { dweight * factor[l] } else { dweight };
                 let dscore = weight * (dweight - delta);
                 let weight = if DROP { weight * factor[l] } else { weight };

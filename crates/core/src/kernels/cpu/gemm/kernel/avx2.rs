@@ -41,8 +41,8 @@ unsafe fn fixed<const ROWS: usize>(tile: &Tile<f32>, first: usize) {
             let right = [_mm256_loadu_ps(b), _mm256_loadu_ps(b.add(WIDTH))];
             for (row, sums) in sums.iter_mut().enumerate() {
                 let left = _mm256_set1_ps(*a.add(row * tile.a_row));
-                for (sum, &right) in sums.iter_mut().zip(&right) {
-                    *sum = _mm256_fmadd_ps(left, right, *sum);
+                for (v, sum) in sums.iter_mut().enumerate() {
+                    *sum = _mm256_fmadd_ps(left, right[v], *sum);
                 }
             }
             a = a.wrapping_add(tile.a_step);

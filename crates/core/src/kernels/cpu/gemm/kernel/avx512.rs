@@ -77,8 +77,8 @@ unsafe fn sum<const ROWS: usize, const VECTORS: usize>(
             }
             for (row, sums) in sums.iter_mut().enumerate() {
                 let left = _mm512_set1_ps(*a.add(row * a_row));
-                for (sum, &right) in sums.iter_mut().zip(&right) {
-                    *sum = _mm512_fmadd_ps(left, right, *sum);
+                for (v, sum) in sums.iter_mut().enumerate() {
+                    *sum = _mm512_fmadd_ps(left, right[v], *sum);
                 }
             }
             a = a.wrapping_add(a_step);

@@ -35,8 +35,8 @@ unsafe fn fixed<T: Float, const ROWS: usize>(tile: &Tile<T>) {
         for (row, sums) in sums.iter_mut().enumerate() {
             // SAFETY: element (row, p) of the tile's rows of A.
             let a = unsafe { *tile.a.add(row * tile.a_row + p * tile.a_step) };
-            for (sum, &b) in sums.iter_mut().zip(b) {
-                *sum = a.mul_add(b, *sum);
+            for (col, sum) in sums.iter_mut().enumerate() {
+                *sum = a.mul_add(b[col], *sum);
             }
         }
     }
