@@ -143,6 +143,9 @@ fn large_and_endless_bodies_are_cut_off() {
     assert_eq!(desk.ask("POST", "/api/v1/plan", &[], deep.as_bytes()).status, 400);
     let many: Vec<String> = (0..1000).map(|n| format!("train.seed={n}")).collect();
     assert_eq!(desk.post("/api/v1/plan", &json!({"recipe": QUICKSTART, "set": many})).status, 422);
+    let dotted = json!({"recipe": QUICKSTART, "set": [format!("{}b=1", "a.".repeat(8_000))]});
+    let answer = desk.post("/api/v1/plan", &dotted);
+    assert!(answer.status == 422 && answer.text().contains("8001 parts"), "{}: {}", answer.status, answer.text());
     let long = format!("# {}\n{QUICKSTART}", "x".repeat(100_000));
     assert_eq!(desk.post("/api/v1/plan", &json!({"recipe": long})).json()["field"], "recipe");
 }
