@@ -13,7 +13,7 @@ use parent::Parent;
 use plimsoll::search::{Objective, PrunerName, SamplerName, Search};
 use plimsoll::{Draft, Named};
 use plimsoll_tune::MOST_OF_A_NAME;
-use plimsoll_tune::report::{self, StudyReport};
+use plimsoll_tune::report::{self, StudyReport, TrialReport};
 use plimsoll_tune::trials::{Coordinator, Options, Parallel, StudyFolder};
 use screen::Screen;
 use std::path::PathBuf;
@@ -133,9 +133,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// A study without one complete trial is no success: nothing fits, or nothing runs.
 fn verdict(found: &StudyReport) -> Result<(), Failure> {
-    let count = |state: &str| found.counts.get(state).copied().unwrap_or(0);
-    let unfit = found.trials.iter().filter(|trial| trial.fits_nowhere()).count();
-    if count("complete") > 0 || found.trials.is_empty() {
+    let count = |is: fn(&TrialReport) -> bool| found.trials.iter().filter(|trial| is(trial)).count();
+    let (unfit, failed) = (count(TrialReport::fits_nowhere), count(TrialReport::has_failed));
+    if count(TrialReport::is_complete) > 0 || found.trials.is_empty() {
         return Ok(());
     }
     if unfit == found.trials.len() {
@@ -145,9 +145,9 @@ fn verdict(found: &StudyReport) -> Result<(), Failure> {
             hints: vec!["--dry-run says from which budget on all of them fit".into()],
         });
     }
-    if count("failed") == found.trials.len() {
-        let failed = format!("all {} trials failed", count("failed"));
-        return Err(Failure::failed(failed, "the study's folder logs/ holds what each of them said"));
+    if failed == found.trials.len() {
+        let cause = format!("all {failed} trials failed");
+        return Err(Failure::failed(cause, "the study's folder logs/ holds what each of them said"));
     }
     Ok(())
 }

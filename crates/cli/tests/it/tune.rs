@@ -520,6 +520,17 @@ fn a_study_in_which_nothing_fits_is_no_success() {
     desk.run(&tune(&["--trials", "2", "--pruner", "none", "--memory", "1KiB"])).must(3, &["none of 2 trials fits"]);
 }
 
+#[test]
+fn a_study_whose_trials_all_failed_is_no_success() {
+    let desk = Desk::new();
+    let data = "train = \"rows.csv\"\nlabel = \"target\"";
+    desk.write("search.toml", &search("").replace("source = \"synthetic:regimes\"\nsamples = 500", data));
+    desk.write("rows.csv", &format!("a,b,c,target\n{}1,no number,3,y\n", "1,2,3,x\n".repeat(100)));
+    let answer = desk.run(&tune(&["--trials", "2", "--pruner", "none"]));
+    answer.must(1, &["all 2 trials failed", "hint: ", "logs/"]);
+    assert_eq!(answer.json()["counts"], serde_json::json!({"fail": 2}));
+}
+
 /// Nobody's password stands in an error.
 #[test]
 fn storages_are_named_without_their_secrets() {

@@ -23,6 +23,10 @@ use crate::trial::{Attributes, Direction, State, Trial};
 /// Raised whenever a field changes its meaning.
 pub(crate) const SCHEMA: u32 = 1;
 
+/// What reports call a trial with values, and one without that is to blame itself.
+const COMPLETE: &str = "complete";
+const FAILED: &str = "fail";
+
 /// A study as it stands.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StudyReport {
@@ -168,8 +172,12 @@ impl TrialReport {
         self.user_attrs.contains_key(crate::attributes::OOM)
     }
 
-    pub(crate) fn is_complete(&self) -> bool {
-        self.state == "complete"
+    pub fn is_complete(&self) -> bool {
+        self.state == COMPLETE
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.state == FAILED
     }
 
     pub(crate) fn number_attr(&self, key: &str) -> Option<f64> {
@@ -211,9 +219,9 @@ fn state_of(trial: &Trial) -> &'static str {
     match trial.state {
         State::Running if Study::is_paused(trial) => "paused",
         State::Running => "running",
-        State::Complete => "complete",
+        State::Complete => COMPLETE,
         State::Pruned => "pruned",
-        State::Failed => "fail",
+        State::Failed => FAILED,
         State::Waiting => "waiting",
     }
 }

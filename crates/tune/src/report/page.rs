@@ -33,7 +33,7 @@ impl StudyReport {
             self.directions.iter().zip(&self.objectives).map(|(way, name)| format!("{way} {name}")).collect();
         page.raw("<header><div><h1>").text(&self.study).raw("</h1><p class=\"sub\">");
         page.text(&format!("{}; {}", objectives.join(", "), self.storage)).raw("</p></div>");
-        let failed = self.counts.get("fail").copied().unwrap_or(0);
+        let failed = self.trials.iter().filter(|trial| trial.has_failed()).count();
         let (class, words) = match failed {
             0 => ("good", format!("{} trials, none failed", self.trials.len())),
             _ => ("warn", format!("{} trials, {failed} failed", self.trials.len())),
