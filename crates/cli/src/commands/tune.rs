@@ -131,25 +131,43 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// A study without one complete trial is no success: nothing fits, or nothing runs.
+/// A study without one complete trial is no success: nothing fits, nothing runs, or nothing can be planned.
 fn verdict(found: &StudyReport) -> Result<(), Failure> {
-    let count = |is: fn(&TrialReport) -> bool| found.trials.iter().filter(|trial| is(trial)).count();
-    let (unfit, failed) = (count(TrialReport::fits_nowhere), count(TrialReport::has_failed));
-    if count(TrialReport::is_complete) > 0 || found.trials.is_empty() {
+    let all = found.trials.len();
+    if all == 0 || found.trials.iter().any(TrialReport::is_complete) {
         return Ok(());
     }
-    if unfit == found.trials.len() {
-        return Err(Failure {
+    let kinds: [fn(&TrialReport) -> bool; 4] = [
+        TrialReport::fits_nowhere,
+        TrialReport::has_failed,
+        |trial| trial.refusal().is_some(),
+        TrialReport::has_diverged,
+    ];
+    let counts = kinds.map(|is| found.trials.iter().filter(|trial| is(trial)).count());
+    match counts {
+        [unfit, ..] if unfit == all => Err(Failure {
             code: Code::DoesNotFit,
             message: format!("none of {unfit} trials fits"),
             hints: vec!["--dry-run says from which budget on all of them fit".into()],
-        });
+        }),
+        [_, failed, ..] if failed == all => Err(failure(format!("all {failed} trials failed"))),
+        [_, _, refused, _] if refused == all => Err(all_refused(found)),
+        [unfit, failed, refused, diverged] if unfit + failed + refused + diverged == all => Err(failure(format!(
+            "no trial is complete: {failed} failed, {diverged} diverged, {unfit} do not fit, {refused} were refused"
+        ))),
+        // Some were only laid aside.
+        _ => Ok(()),
     }
-    if failed == found.trials.len() {
-        let cause = format!("all {failed} trials failed");
-        return Err(Failure::failed(cause, "the study's folder logs/ holds what each of them said"));
-    }
-    Ok(())
+}
+
+fn failure(message: String) -> Failure {
+    Failure::failed(message, "the study's folder logs/ holds what each of them said")
+}
+
+fn all_refused(found: &StudyReport) -> Failure {
+    let first = found.trials.iter().find_map(TrialReport::refusal).unwrap_or_default();
+    let cause = format!("no trial is complete: all {} were refused, the first because: {first}", found.trials.len());
+    Failure::bad_input(cause, "correct the recipe or what [search] varies; --dry-run plans every combination")
 }
 
 /// The recipe with what the environment says; flags win over it.

@@ -531,6 +531,23 @@ fn a_study_whose_trials_all_failed_is_no_success() {
     assert_eq!(answer.json()["counts"], serde_json::json!({"fail": 2}));
 }
 
+#[test]
+fn a_study_in_which_nothing_can_be_planned_ends_soon_and_is_no_success() {
+    let batches = |values: &str| format!("\"memory.micro_batch\" = {{ choices = {values} }}");
+    let few = desk(&batches("[8, 4]"));
+    let words = "no trial is complete: all 2 were refused, the first because: ";
+    few.run(&tune(&["--trials", "2", "--pruner", "none"])).must(2, &[words, "batch norm", "hint: "]);
+    let many = desk(&batches("[8, 4]"));
+    let words = "the first 3 trials were refused, as 24 more would be, the last because: ";
+    many.run(&tune(&["--trials", "20", "--pruner", "none"])).must(2, &[words, "batch norm", "--dry-run"]);
+    assert_eq!(trials(&many.json(&["study", "s", "--json"])).len(), 3);
+    // Where another value can be planned, those before it say nothing.
+    let eights = ["{ \"memory.micro_batch\" = 8 }"; 4].join(", ");
+    let other = desk(&format!("{}\nenqueue = [{eights}, {{ \"memory.micro_batch\" = 16 }}]", batches("[8, 16]")));
+    let study = other.json(&tune(&["--trials", "5", "--pruner", "none"]));
+    assert_eq!(study["counts"], serde_json::json!({"complete": 1, "pruned": 4}), "{study}");
+}
+
 /// Nobody's password stands in an error.
 #[test]
 fn storages_are_named_without_their_secrets() {

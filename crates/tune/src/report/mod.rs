@@ -180,6 +180,16 @@ impl TrialReport {
         self.state == FAILED
     }
 
+    /// Why it could not be planned.
+    pub fn refusal(&self) -> Option<&str> {
+        self.text_attr(crate::attributes::REFUSED)
+    }
+
+    /// Whether its loss was no number any more.
+    pub fn has_diverged(&self) -> bool {
+        self.user_attrs.contains_key(crate::attributes::DIVERGED)
+    }
+
     pub(crate) fn number_attr(&self, key: &str) -> Option<f64> {
         self.user_attrs.get(key).and_then(Plain::as_f64)
     }
