@@ -100,6 +100,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         search.objectives.clone_from(objectives);
     }
     check_pruner(arguments, &search)?;
+    check_objectives(&draft, &search)?;
     arguments.html.as_deref().map_or(Ok(()), study::can_be_written)?;
     if arguments.dry_run {
         return dry::run(&arguments.common, &draft, &search);
@@ -201,6 +202,17 @@ fn check_pruner(arguments: &Arguments, search: &Search) -> Result<(), Failure> {
     let names: Vec<&str> = search.objectives.iter().map(|objective| objective.name()).collect();
     let cause = format!("trials cannot be judged half-way by {}", names.join(" and "));
     Err(Failure::bad_input(cause, "--pruner none, or one objective that evaluations say, such as --objective loss"))
+}
+
+/// What no evaluation says, no trial would have at its end. Where the search itself decides what they say, each trial is
+/// looked at before it trains.
+fn check_objectives(draft: &Draft, search: &Search) -> Result<(), Failure> {
+    match search.unsaid(&draft.with(&[])?) {
+        Some(cause) if !search.moves_what_is_said() => {
+            Err(Failure::bad_input(cause, "seek one of these, or seconds or bytes: --objective, or search.objective"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The study's name and where it is kept.

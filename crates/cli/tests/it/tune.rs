@@ -369,6 +369,8 @@ fn bad_input_is_refused_with_what_to_do() {
         (&["--html", "nowhere/page.html"], "is in no folder"),
         (&["--objective", "loss,seconds", "--pruner", "asha"], "cannot be judged half-way"),
         (&["--sampler", "brute-force"], "has no end of them"),
+        (&["--objective", "pearson"], "evaluations of task `series` have no pearson, only loss, accuracy, f1\n"),
+        (&["--objective", "pearson", "--dry-run"], "have no pearson"),
     ] {
         let answer = desk.run(&tune(&[&["--trials", "1"], more].concat()));
         answer.must(2, &[words, "hint: "]);
@@ -546,6 +548,19 @@ fn a_study_in_which_nothing_can_be_planned_ends_soon_and_is_no_success() {
     let other = desk(&format!("{}\nenqueue = [{eights}, {{ \"memory.micro_batch\" = 16 }}]", batches("[8, 16]")));
     let study = other.json(&tune(&["--trials", "5", "--pruner", "none"]));
     assert_eq!(study["counts"], serde_json::json!({"complete": 1, "pruned": 4}), "{study}");
+}
+
+/// Where what evaluations say is searched, too, it is known of each trial before it trains.
+#[test]
+fn a_trial_without_the_objective_is_refused_before_it_trains() {
+    let desk = Desk::new();
+    let model = "[model]\npreset = \"distilbert-base-uncased\"\nnum_labels = 2\n";
+    let data = "[data]\ntrain = \"no.jsonl\"\ntokenizer = \"no.json\"\nmax_length = 16\n";
+    let train = "[train]\ntask = \"classify\"\neffective_batch = 2\n";
+    let search = "[search]\nobjective = \"pearson\"\n\"model.num_labels\" = [2, 3]\n";
+    desk.write("search.toml", &[model, data, train, search].concat());
+    let answer = desk.run(&tune(&["--trials", "2", "--pruner", "none"]));
+    answer.must(2, &["trial 0: refused: evaluations of task `classify` have no pearson", "all 2 were refused"]);
 }
 
 /// Nobody's password stands in an error.

@@ -162,6 +162,9 @@ impl Coordinator {
                 Ok(recipe) => recipe,
                 Err(error) => return Ok(Err(Unfit::Refused(error.to_string()))),
             };
+            if let Some(cause) = self.options.search.unsaid(&recipe) {
+                return Ok(Err(Unfit::Refused(cause)));
+            }
             let outlook = self.plans.outlook(&recipe, &self.device)?;
             if let Some(cause) = &outlook.refused {
                 return Ok(Err(Unfit::Refused(cause.clone())));
