@@ -501,8 +501,13 @@ fn a_folder_with_trials_of_another_study_is_refused() {
     desk.run(&tune(&["--trials", "1", "--pruner", "none"])).must(0, &[]);
     let elsewhere = tune(&["--trials", "1", "--pruner", "none", "--storage", "sqlite:other.db"]);
     desk.run(&elsewhere).must(2, &["holds trials of another study", "hint:"]);
+    assert!(!desk.path("other.db").exists(), "a study that is refused is not made");
+    desk.run(&["tune", "search.toml", "--study", "t", "--trials", "1", "--storage", "sqlite:other.db"]).must(0, &[]);
+    desk.run(&elsewhere).must(2, &["holds trials of another study", "hint:"]);
+    desk.run(&["study", "s", "--storage", "sqlite:other.db"]).must(2, &["does not exist"]);
     fs::remove_file(desk.path("studies/s/journal.log")).unwrap();
     desk.run(&tune(&["--trials", "1", "--pruner", "none"])).must(2, &["holds trials of another study"]);
+    assert!(!desk.path("studies/s/journal.log").exists());
 }
 
 #[test]

@@ -30,7 +30,7 @@ use crate::json::Json;
 use crate::rng::Rng;
 use crate::samplers::random;
 use crate::space::Space;
-use crate::storage;
+use crate::storage::{self, Storage};
 use crate::study::{Asked, Study};
 use crate::trial::{Attributes, State, Trial, TrialId};
 use next::{Prospect, Ready, Unfit};
@@ -482,7 +482,7 @@ fn open_study(options: &Options, pruner: PrunerSettings, evaluations: usize) -> 
     let directions = directions(&options.search.objectives);
     // Of workers that start at once, one makes the study and the others find it.
     for _ in 0..100 {
-        let storage = storage::open(&options.storage)?;
+        let storage = open_storage(options)?;
         match Study::open(storage, &options.study, &directions, space.clone()) {
             Err(Error::Input(cause)) if cause.contains("right now") => std::thread::sleep(LOOK),
             study => {
@@ -497,6 +497,21 @@ fn open_study(options: &Options, pruner: PrunerSettings, evaluations: usize) -> 
         }
     }
     Err(Error::Input(format!("study {} cannot be opened", options.study)))
+}
+
+/// Neither a study nor a file for it is made that its folder would refuse. The folder is asked first: whoever makes the
+/// study meanwhile marks it after that.
+fn open_storage(options: &Options) -> Result<Box<dyn Storage>> {
+    let free = options.folder.belongs_to_nobody();
+    if storage::is_missing(&options.storage) {
+        free?;
+        return storage::open(&options.storage);
+    }
+    let mut storage = storage::open(&options.storage)?;
+    if let Err(Error::NoSuchStudy { .. }) = storage.study(&options.study) {
+        free?;
+    }
+    Ok(storage)
 }
 
 /// Only what can be counted can be tried one by one.
