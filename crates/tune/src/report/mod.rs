@@ -26,6 +26,9 @@ pub(crate) const SCHEMA: u32 = 1;
 /// What reports call a trial with values, and one without that is to blame itself.
 const COMPLETE: &str = "complete";
 const FAILED: &str = "fail";
+/// What they call one that was laid aside, for good or until it goes on.
+const PRUNED: &str = "pruned";
+const PAUSED: &str = "paused";
 
 /// A study as it stands.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -203,7 +206,10 @@ impl TrialReport {
         use crate::attributes as name;
         let words = [name::ADAPTED, name::PRUNED_BECAUSE, name::DIVERGED, name::FAILURE, name::REFUSED];
         let labels = ["adapted: ", "", "", "failed: ", "refused: "];
-        let said = words.iter().zip(labels).filter_map(|(key, label)| {
+        // One that went on after it was laid aside was among the best after all.
+        let aside = [PRUNED, PAUSED].contains(&self.state);
+        let said = words.iter().zip(labels).filter(|(key, _)| aside || **key != name::PRUNED_BECAUSE);
+        let said = said.filter_map(|(key, label)| {
             let text = self.text_attr(key)?;
             Some(format!("{label}{}", text.lines().next().unwrap_or(text)))
         });
@@ -227,10 +233,10 @@ fn word(direction: Direction) -> &'static str {
 
 fn state_of(trial: &Trial) -> &'static str {
     match trial.state {
-        State::Running if Study::is_paused(trial) => "paused",
+        State::Running if Study::is_paused(trial) => PAUSED,
         State::Running => "running",
         State::Complete => COMPLETE,
-        State::Pruned => "pruned",
+        State::Pruned => PRUNED,
         State::Failed => FAILED,
         State::Waiting => "waiting",
     }
@@ -299,6 +305,19 @@ mod tests {
             Arc::new(trial)
         };
         (0..100).map(trial).collect()
+    }
+
+    #[test]
+    fn only_what_is_still_laid_aside_says_why_it_was() {
+        let why = |state: State| {
+            let mut trial = Trial::new(0, 0, state);
+            trial.user_attrs.insert(crate::attributes::PRUNED_BECAUSE.into(), Json::from("not among the best there"));
+            TrialReport::of(&trial).why()
+        };
+        assert_eq!(why(State::Pruned), "not among the best there");
+        for state in [State::Complete, State::Running, State::Failed] {
+            assert_eq!(why(state), "");
+        }
     }
 
     #[test]
