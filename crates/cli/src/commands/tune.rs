@@ -225,6 +225,10 @@ fn named(arguments: &Arguments, draft: &Draft) -> Result<(String, String), Failu
         let cause = format!("a study's name has between 1 and {MOST_OF_A_NAME} characters");
         return Err(Failure::bad_input(cause, "--study NAME, such as --study encoders"));
     }
+    if [".", ".."].contains(&name.as_str()) {
+        let cause = format!("the study's name {name:?} is a folder's own");
+        return Err(Failure::bad_input(cause, "--study NAME, such as --study encoders"));
+    }
     if name.chars().any(char::is_control) {
         let cause = format!("the study's name {name:?} holds characters that cannot be shown");
         return Err(Failure::bad_input(cause, "--study NAME, such as --study encoders"));

@@ -349,6 +349,10 @@ fn bad_input_is_refused_with_what_to_do() {
     desk.run(&["tune", "search.toml"]).must(2, &["how many trials", "hint:"]);
     desk.run(&["study", "nowhere"]).must(2, &["there is no study \"nowhere\"", "hint:"]);
     desk.run(&["tune", "search.toml", "--trials", "1", "--study", ""]).must(2, &["a study's name has", "hint:"]);
+    for name in [".", ".."] {
+        let named = ["tune", "search.toml", "--trials", "1", "--study", name];
+        desk.run(&named).must(2, &["is a folder's own", "hint:"]);
+    }
     let worker = ["tune", "search.toml", "--trials", "1", "--worker"];
     desk.run(&worker).must(2, &["--storage", "hint:"]);
     desk.write("no.db", "this is no database, whatever it is");
