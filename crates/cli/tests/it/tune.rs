@@ -337,6 +337,8 @@ fn several_objectives_have_a_front_and_the_environment_is_heard() {
     assert_eq!(study["directions"], serde_json::json!(["maximize", "minimize"]));
     assert!(!study["best"].as_array().unwrap().is_empty());
     assert_eq!(trials(&study)[0]["user_attrs"]["epochs"], 1);
+    let shown = desk.run(&["study", "s"]).stdout;
+    assert!(shown.contains(", bytes ") && shown.contains(" MiB") && !shown.contains(".00000"), "{shown}");
     let choices = desk.command(&flags).env("HPO_MODEL_CHOICES", "bert-base-uncased").output().unwrap();
     assert_eq!(choices.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&choices.stderr).contains("HPO_MODEL_CHOICES"));
@@ -551,7 +553,10 @@ fn a_study_in_which_nothing_can_be_planned_ends_soon_and_is_no_success() {
     let many = desk(&batches("[8, 4]"));
     let words = "the first 3 trials were refused, as 24 more would be, the last because: ";
     many.run(&tune(&["--trials", "20", "--pruner", "none"])).must(2, &[words, "batch norm", "--dry-run"]);
-    assert_eq!(trials(&many.json(&["study", "s", "--json"])).len(), 3);
+    assert_eq!(many.json(&["study", "s", "--json"])["counts"]["pruned"], 3);
+    let dry = many.run(&["tune", "search.toml", "--dry-run", "--device", "cpu"]);
+    dry.must(2, &["no combination can be planned"]);
+    assert!(dry.stdout.contains("0 do not fit\n") && dry.stdout.contains("1000 are refused"), "{}", dry.stdout);
     // Where another value can be planned, those before it say nothing.
     let eights = ["{ \"memory.micro_batch\" = 8 }"; 4].join(", ");
     let other = desk(&format!("{}\nenqueue = [{eights}, {{ \"memory.micro_batch\" = 16 }}]", batches("[8, 16]")));

@@ -7,6 +7,8 @@ mod text;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use plimsoll::Named;
+use plimsoll::search::Objective;
 use serde::Serialize;
 use serde_json::Value as Plain;
 
@@ -144,6 +146,13 @@ impl StudyReport {
             importances_by_objective: by_objective(trials, directions),
             user_attrs: plain_attributes(&record.user_attrs),
         }
+    }
+
+    /// What a trial's value of one objective is, for people.
+    pub(crate) fn shown_value(&self, trial: &TrialReport, index: usize) -> Option<String> {
+        let value = *trial.values.as_ref()?.get(index)?;
+        let objective = self.objectives.get(index).and_then(|name| Objective::from_name(name));
+        Some(objective.map_or_else(|| format!("{value:.5}"), |objective| objective.shown(value)))
     }
 
     /// The trial with this number.

@@ -76,7 +76,7 @@ impl Coordinator {
         };
         self.succeeded = true;
         self.tell(running, &Outcome::Complete(values.clone()))?;
-        let shown: Vec<String> = values.iter().map(|value| format!("{value:.5}")).collect();
+        let shown: Vec<String> = self.objectives.iter().zip(&values).map(|(o, value)| o.shown(*value)).collect();
         let best = self.study.best()?.iter().any(|trial| trial.number == number);
         let best = if best { ", best so far" } else { "" };
         let seconds = format_seconds(running.seen.seconds());
