@@ -302,6 +302,19 @@ fn text_that_no_program_can_be_called_with_is_a_problem_of_its_field() {
             assert!(field == "recipe" || answer.json()["field"] == field, "{path} {field}: {shown}");
         }
     }
+    for (body, field) in [
+        (json!(null), "body"),
+        (json!("words"), "body"),
+        (json!({"recipe": 5}), "recipe"),
+        (json!({"recipe": QUICKSTART, "set": [1]}), "set[0]"),
+        (json!({"recipe": "name = "}), "recipe"),
+        (json!({"recipe": QUICKSTART, "set": ["train.seed"]}), "set"),
+        (json!({"recipe": QUICKSTART, "set": ["train.seed=[1"]}), "set"),
+        (json!({"recipe": QUICKSTART, "set": ["train.sead=1"]}), "train.sead"),
+    ] {
+        let answer = desk.post("/api/v1/plan", &body);
+        assert_eq!((answer.status, answer.json()["field"].as_str()), (422, Some(field)), "{}", answer.text());
+    }
     for gone in ["nowhere.csv", "a\nb", &"deep/".repeat(900), "~", "-h", "*", "\u{202e}"] {
         let answer = desk.post("/api/v1/runs/a/predict", &json!({"file": gone}));
         assert_eq!((answer.status, answer.json()["field"].as_str()), (422, Some("file")), "{gone}: {}", answer.text());
