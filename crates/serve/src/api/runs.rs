@@ -67,7 +67,7 @@ fn all(state: &Server) -> Vec<Run> {
     // Jobs that have no folder yet, or died before they had one; those that were taken back before they began are gone.
     let left = jobs.into_values().filter(|job| job.began.is_some() || !job.is_over());
     runs.extend(left.map(|job| without_folder(state, job)));
-    runs.sort_by(|a, b| b.times.created.cmp(&a.times.created).then_with(|| b.id.cmp(&a.id)));
+    runs.sort_by(|a, b| b.times.created.cmp(&a.times.created).then_with(|| b.id.numbered().cmp(&a.id.numbered())));
     runs
 }
 

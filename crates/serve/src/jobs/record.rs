@@ -119,15 +119,9 @@ impl Records {
             })
             .collect();
         let mut jobs: Vec<Job> = self.0.values().map(|(_, job)| job.clone()).collect();
-        jobs.sort_by(|a, b| (a.turn, a.asked, numbered(&a.id)).cmp(&(b.turn, b.asked, numbered(&b.id))));
+        jobs.sort_by(|a, b| (a.turn, a.asked, a.id.numbered()).cmp(&(b.turn, b.asked, b.id.numbered())));
         jobs
     }
-}
-
-/// A run's name and its number: that of the tenth comes after that of the ninth.
-fn numbered(id: &RunId) -> (&str, u64) {
-    let parts = id.as_str().rsplit_once('-').and_then(|(name, number)| Some((name, number.parse().ok()?)));
-    parts.unwrap_or((id.as_str(), 0))
 }
 
 fn written(root: &Path, id: &RunId) -> Option<SystemTime> {
