@@ -70,17 +70,30 @@ pub fn open_to_append(path: &Path) -> io::Result<File> {
     options.create(true).read(true).append(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let file = options.open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other("this is no plain file")),
-    }
+    plain(options.open(path)?)
 }
 
 /// Opens a plain file to read it; a pipe, which nobody may ever write to, is an error.
 pub fn open_to_read(path: &Path) -> io::Result<File> {
-    match fs::metadata(path)?.is_file() {
-        true => File::open(path),
+    let mut options = OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
+    plain(options.open(path)?)
+}
+
+/// The same in a folder that others write to, for readers who are others still: a link is an error, too.
+pub fn open_inside(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    plain(options.open(path)?)
+}
+
+fn plain(file: File) -> io::Result<File> {
+    match file.metadata()?.is_file() {
+        true => Ok(file),
         false => Err(io::Error::other("this is no plain file")),
     }
 }
@@ -110,10 +123,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         assert!(process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        assert!(open_to_read(&pipe).unwrap_err().to_string().contains("no plain file"));
-        assert!(open_to_read(folder.path()).is_err());
-        fs::write(folder.path().join("file"), "x").unwrap();
-        assert!(open_to_read(&folder.path().join("file")).is_ok());
+        let [file, link] = ["file", "link"].map(|name| folder.path().join(name));
+        fs::write(&file, "x").unwrap();
+        symlink(&file, &link).unwrap();
+        for open in [open_to_read, open_inside] {
+            assert!(open(&pipe).unwrap_err().to_string().contains("no plain file"));
+            assert!(open(folder.path()).is_err() && open(&file).is_ok());
+        }
+        assert!(open_to_read(&link).is_ok() && open_inside(&link).is_err());
     }
 
     #[cfg(unix)]

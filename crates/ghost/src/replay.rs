@@ -72,9 +72,12 @@ impl Replay {
 
     pub fn text(&self) -> String {
         let exact = if self.exact { "every address as recorded" } else { "not every address as recorded" };
-        let mut text = format!("{} allocations, {exact}\n", self.allocations);
-        if self.earlier > 0 {
-            let _ = writeln!(text, "the history begins in the middle: {} blocks were there before it", self.earlier);
+        let word = if self.allocations == 1 { "allocation" } else { "allocations" };
+        let mut text = format!("{} {word}, {exact}\n", self.allocations);
+        match self.earlier {
+            0 => {}
+            1 => text += "the history begins in the middle: 1 block was there before it\n",
+            n => _ = writeln!(text, "the history begins in the middle: {n} blocks were there before it"),
         }
         let (allocated, reserved) = (bytes(self.peak_allocated_bytes), bytes(self.peak_reserved_bytes));
         let range = &self.reserved_range;
@@ -174,6 +177,9 @@ mod tests {
         };
         let replay = Replay::of(&late, None, &[]);
         assert_eq!((replay.earlier, replay.allocations, replay.exact), (1, 2, true));
+        assert!(replay.text().starts_with("2 allocations, every"), "{}", replay.text());
+        let one = Replay { allocations: 1, ..replay.clone() };
+        assert!(one.text().starts_with("1 allocation, every") && one.text().contains("1 block was"), "{}", one.text());
         assert_eq!((replay.peak_allocated_bytes, replay.peak_reserved_bytes), (72 * MIB, 130 * MIB));
     }
 

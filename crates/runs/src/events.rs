@@ -1,7 +1,7 @@
 //! The one stream of events of a run. The progress bar, the report and everything else that shows a run only read it.
 
 use crate::{Best, Scores};
-use plimsoll_base::files::open_to_append;
+use plimsoll_base::files::{open_to_append, open_to_read};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -344,6 +344,11 @@ fn whole_lines_bytes(file: &mut File) -> io::Result<u64> {
     Ok(0)
 }
 
+/// Opens a log to read it. A run may come from somebody else: a pipe in its place holds nobody up.
+pub fn open_events(path: &Path) -> io::Result<File> {
+    open_to_read(path)
+}
+
 /// The events of a log; lines of another version or torn ones are passed over.
 pub fn read_events(path: &Path) -> io::Result<Vec<Event>> {
     Ok(read_timed(path)?.into_iter().map(|timed| timed.event).collect())
@@ -351,7 +356,7 @@ pub fn read_events(path: &Path) -> io::Result<Vec<Event>> {
 
 /// The same, with the time of each.
 pub fn read_timed(path: &Path) -> io::Result<Vec<Timed>> {
-    let lines = BufReader::new(File::open(path)?).split(b'\n');
+    let lines = BufReader::new(open_events(path)?).split(b'\n');
     let mut events = Vec::new();
     for line in lines {
         if let Ok(event) = serde_json::from_slice(&line?) {
@@ -365,6 +370,15 @@ pub fn read_timed(path: &Path) -> io::Result<Vec<Timed>> {
 mod tests {
     use super::*;
     use std::fs::OpenOptions;
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_log_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.jsonl");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        assert!(read_timed(&path).unwrap_err().to_string().contains("no plain file"));
+        assert!(crate::EventTail::new(&path).next_events().is_err());
+    }
 
     #[test]
     fn a_torn_line_is_cut_off() {

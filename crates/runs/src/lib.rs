@@ -12,9 +12,11 @@ mod scores;
 mod tail;
 
 pub use events::{
-    DeviceEvent, End, Evaluation, Event, EventLog, Failed, Finished, Started, StepEvent, Timed, read_events, read_timed,
+    DeviceEvent, End, Evaluation, Event, EventLog, Failed, Finished, Started, StepEvent, Timed, open_events,
+    read_events, read_timed,
 };
 pub use lock::{LOCK, holder, open_lock, written_number};
+pub use plimsoll_base::files::open_inside;
 pub use plimsoll_base::units::{format_bytes, format_seconds};
 pub use scores::{Best, Scores};
 pub use tail::EventTail;

@@ -1,7 +1,7 @@
 //! Follows the events of a run that is under way, from whichever process.
 
 use crate::Event;
-use std::fs::File;
+use crate::events::open_events;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ impl EventTail {
 
     /// The events of whole new lines; those of another version are passed over.
     pub fn next_events(&mut self) -> io::Result<Vec<Event>> {
-        let mut file = match File::open(&self.path) {
+        let mut file = match open_events(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),
@@ -39,6 +39,7 @@ impl EventTail {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::io::Write;
 
     #[test]

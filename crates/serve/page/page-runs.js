@@ -5,6 +5,8 @@ import { ago, bytes, count, percent, plain, seconds } from '/format.js';
 import { t } from '/words.js';
 
 const EVERY_MS = 2000;
+// Rows that are shown at first, and with every "more".
+const AT_A_TIME = 1000;
 // How long ago something was is said anew.
 const AGO_MS = 20000;
 
@@ -26,6 +28,7 @@ export async function open(main) {
   const compare = h('a', { class: 'button', href: '#/compare' }, t('runs.compare', { count: 0 }));
   const place = h('div', { class: 'panel' }, h('p', { class: 'hint' }, t('loading')));
   let runs = [];
+  let most = AT_A_TIME;
   const update = () => { renew(place, runs.length ? list() : nothing()); };
   const choose = (id, on) => {
     if (on) chosen.add(id); else chosen.delete(id);
@@ -41,9 +44,12 @@ export async function open(main) {
   function list() {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const text = (run) => `${run.id} ${run.recipe || ''} ${run.state} ${t(`state.${run.state}`)} ${run.device || ''}`.toLowerCase();
-    const shown = runs.filter((run) => words.every((word) => text(run).includes(word))).slice(0, 1000);
+    const found = runs.filter((run) => words.every((word) => text(run).includes(word)));
+    const shown = found.slice(0, most);
+    const left = found.length - shown.length;
+    const more = left > 0 && h('button', { type: 'button', 'data-key': 'more', onclick: () => { most += AT_A_TIME; update(); } }, t('runs.more', { count: Math.min(left, AT_A_TIME) }));
     const box = (run) => h('input', { type: 'checkbox', checked: chosen.has(run.id), 'data-key': `choose ${run.id}`, 'aria-label': t('runs.choose', { id: run.id }), onchange: (event) => choose(run.id, event.target.checked) });
-    return table(t('runs.caption', { count: shown.length }), [
+    return [table(t('runs.caption', { count: found.length }), [
       { unseen: t('runs.chosen'), cell: box },
       { name: t('runs.name'), cell: (run) => h('a', { href: `#/run/${encodeURIComponent(run.id)}`, 'data-key': `open ${run.id}` }, run.id) },
       { name: t('runs.state'), cell: (run) => badge(run.state) },
@@ -54,7 +60,7 @@ export async function open(main) {
       { name: t('runs.peak'), number: true, cell: (run) => bytes(run.measured_peak_bytes ?? run.planned_peak_bytes) },
       { name: t('runs.left'), number: true, cell: (run) => (run.state === 'running' ? seconds(run.remaining_s) : run.seconds ? seconds(run.seconds) : '–') },
       { name: t('runs.when'), cell: (run) => ago(run.updated) },
-    ], shown, () => ({ class: 'link' }));
+    ], shown, () => ({ class: 'link' })), more];
   }
   const watch = await watched('/runs', EVERY_MS, (answer) => { runs = answer; update(); }, (error) => replace(place, complaint(error)), () => Math.floor(Date.now() / AGO_MS));
   return watch.close;

@@ -161,10 +161,12 @@ impl From<RecipeError> for Problem {
             })
             .collect();
         let Some(first) = findings.first().cloned() else { return Problem::explained(&error) };
+        // A text that cannot be read has no keys yet: it is itself at fault.
+        let whole = if first.line.is_some() { "recipe" } else { "set" };
         let allowed = first.allowed.map(|allowed| format!("; allowed: {allowed}")).unwrap_or_default();
         let key = if first.field.is_empty() { String::new() } else { format!("{}: ", first.field) };
         Problem {
-            field: Some(first.field),
+            field: Some(if first.field.is_empty() { whole.into() } else { first.field }),
             hint: first.hint,
             findings,
             ..Problem::new(StatusCode::UNPROCESSABLE_ENTITY, format!("{key}{}{allowed}", first.error))
@@ -212,7 +214,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
             // `Failed to deserialize query string: points: invalid digit …`
             let words = rejection.body_text();
             let cause = words.split_once(": ").map_or(words.as_str(), |(_, cause)| cause);
-            Problem::bad(cause.split_once(": ").map_or("query", |(field, _)| field), cause)
+            Problem::bad(named_in(cause).unwrap_or("query"), cause)
         })
     }
 }
@@ -229,14 +231,19 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Named<T
     }
 }
 
+/// The field that a cause begins with, as in `set[0]: invalid type: …`. What is said of the whole begins with a sentence,
+/// as in `invalid type: null, …`: names have no spaces.
+fn named_in(cause: &str) -> Option<&str> {
+    cause.split_once(": ").map(|(field, _)| field).filter(|field| !field.contains(char::is_whitespace))
+}
+
 fn explain(rejection: &JsonRejection) -> Problem {
     let words = rejection.body_text();
     match rejection {
         // `Failed to deserialize …: set[0]: invalid type …`
         JsonRejection::JsonDataError(_) => {
             let cause = words.split_once(": ").map_or(words.as_str(), |(_, cause)| cause);
-            let field = cause.split_once(": ").map_or("body", |(field, _)| field);
-            Problem::bad(field, cause)
+            Problem::bad(named_in(cause).unwrap_or("body"), cause)
         }
         JsonRejection::MissingJsonContentType(_) => {
             Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a body is JSON here")

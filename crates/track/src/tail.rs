@@ -1,6 +1,6 @@
 //! events.jsonl read from where one was, line by line, while it is being written.
 
-use plimsoll_runs::Timed;
+use plimsoll_runs::{Timed, open_events};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ impl Tail {
     /// The next whole lines. A log that is not there yet is empty; one that became shorter is another run's, and read from
     /// its beginning.
     pub(crate) fn read(&mut self) -> io::Result<Piece> {
-        let file = match File::open(&self.path) {
+        let file = match open_events(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Piece { events: vec![], end: 0 }),
             Err(error) => return Err(error),

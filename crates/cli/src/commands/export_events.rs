@@ -4,10 +4,12 @@ use crate::failure::Failure;
 use crate::printer;
 use crate::tracking::refused;
 use clap::{Args, ValueEnum};
+use plimsoll_base::files::open_to_read;
 use plimsoll_runs::{Timed, holder, read_timed};
 use plimsoll_track::{
     Exposed, FollowOptions, RunFacts, Settings, Watch, follow, metrics_of, openmetrics, planned_components,
 };
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -74,7 +76,10 @@ fn metrics(run: &Path, events: &[Timed]) -> Result<(), Failure> {
     events.iter().for_each(|timed| facts.add(timed));
     let facts = facts.judged(holder(run).is_some());
     let name = run.file_name().map_or("run".into(), |name| name.to_string_lossy());
-    let components = planned_components(&std::fs::read(run.join("plan.json")).unwrap_or_default());
+    let mut plan = Vec::new();
+    // A run without one has no parts to tell.
+    let _ = open_to_read(&run.join("plan.json")).and_then(|mut file| file.read_to_end(&mut plan));
+    let components = planned_components(&plan);
     printer::out(&openmetrics(&[Exposed { run: &name, facts: &facts, components: &components }], &[])).map(drop)
 }
 

@@ -11,11 +11,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// A thousand streams keep a fifth of a core busy. With more threads each keeps what connections leave behind: on sixteen
 /// cores the server grew with every thousand that came back.
 const LISTENING_THREADS: usize = 1;
+const LAST_MOMENT: Duration = Duration::from_secs(1);
 /// Those that read files and plan.
 const MOST_THINKING_THREADS: usize = 64;
 
@@ -91,7 +94,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         .max_blocking_threads(MOST_THINKING_THREADS)
         .build();
     let runtime = runtime.map_err(|cause| Failure::failed(cause.to_string(), "are there threads left?"))?;
-    runtime.block_on(serve(options, made_up))
+    until_ended(runtime, serve(options, made_up))
+}
+
+/// Who thinks at the end is not waited for: a plan may take minutes, and nobody is there to hear it any more. What writes
+/// has a moment to finish.
+fn until_ended<T>(runtime: Runtime, serving: impl Future<Output = T>) -> T {
+    let ended = runtime.block_on(serving);
+    runtime.shutdown_timeout(LAST_MOMENT);
+    ended
 }
 
 async fn serve(options: Options, made_up: bool) -> Result<(), Failure> {
@@ -191,6 +202,18 @@ fn hide(secret: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_is_told_to_end_waits_for_no_plan() {
+        let began = std::time::Instant::now();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let ended = until_ended(runtime, async {
+            tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_secs(60)));
+            "ended"
+        });
+        assert_eq!(ended, "ended");
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    }
 
     #[test]
     fn hosts_are_names_and_no_patterns() {

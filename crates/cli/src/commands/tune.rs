@@ -13,7 +13,7 @@ use parent::Parent;
 use plimsoll::search::{Objective, PrunerName, SamplerName, Search};
 use plimsoll::{Draft, Named};
 use plimsoll_tune::MOST_OF_A_NAME;
-use plimsoll_tune::report::{self, StudyReport};
+use plimsoll_tune::report::{self, StudyReport, TrialReport};
 use plimsoll_tune::trials::{Coordinator, Options, Parallel, StudyFolder};
 use screen::Screen;
 use std::path::PathBuf;
@@ -100,6 +100,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         search.objectives.clone_from(objectives);
     }
     check_pruner(arguments, &search)?;
+    check_objectives(&draft, &search)?;
     arguments.html.as_deref().map_or(Ok(()), study::can_be_written)?;
     if arguments.dry_run {
         return dry::run(&arguments.common, &draft, &search);
@@ -131,25 +132,43 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// A study without one complete trial is no success: nothing fits, or nothing runs.
+/// A study without one complete trial is no success: nothing fits, nothing runs, or nothing can be planned.
 fn verdict(found: &StudyReport) -> Result<(), Failure> {
-    let count = |state: &str| found.counts.get(state).copied().unwrap_or(0);
-    let unfit = found.trials.iter().filter(|trial| trial.fits_nowhere()).count();
-    if count("complete") > 0 || found.trials.is_empty() {
+    let all = found.trials.len();
+    if all == 0 || found.trials.iter().any(TrialReport::is_complete) {
         return Ok(());
     }
-    if unfit == found.trials.len() {
-        return Err(Failure {
+    let kinds: [fn(&TrialReport) -> bool; 4] = [
+        TrialReport::fits_nowhere,
+        TrialReport::has_failed,
+        |trial| trial.refusal().is_some(),
+        TrialReport::has_diverged,
+    ];
+    let counts = kinds.map(|is| found.trials.iter().filter(|trial| is(trial)).count());
+    match counts {
+        [unfit, ..] if unfit == all => Err(Failure {
             code: Code::DoesNotFit,
             message: format!("none of {unfit} trials fits"),
             hints: vec!["--dry-run says from which budget on all of them fit".into()],
-        });
+        }),
+        [_, failed, ..] if failed == all => Err(failure(format!("all {failed} trials failed"))),
+        [_, _, refused, _] if refused == all => Err(all_refused(found)),
+        [unfit, failed, refused, diverged] if unfit + failed + refused + diverged == all => Err(failure(format!(
+            "no trial is complete: {failed} failed, {diverged} diverged, {unfit} do not fit, {refused} were refused"
+        ))),
+        // Some were only laid aside.
+        _ => Ok(()),
     }
-    if count("failed") == found.trials.len() {
-        let failed = format!("all {} trials failed", count("failed"));
-        return Err(Failure::failed(failed, "the study's folder logs/ holds what each of them said"));
-    }
-    Ok(())
+}
+
+fn failure(message: String) -> Failure {
+    Failure::failed(message, "the study's folder logs/ holds what each of them said")
+}
+
+fn all_refused(found: &StudyReport) -> Failure {
+    let first = found.trials.iter().find_map(TrialReport::refusal).unwrap_or_default();
+    let cause = format!("no trial is complete: all {} were refused, the first because: {first}", found.trials.len());
+    Failure::bad_input(cause, "correct the recipe or what [search] varies; --dry-run plans every combination")
 }
 
 /// The recipe with what the environment says; flags win over it.
@@ -185,6 +204,17 @@ fn check_pruner(arguments: &Arguments, search: &Search) -> Result<(), Failure> {
     Err(Failure::bad_input(cause, "--pruner none, or one objective that evaluations say, such as --objective loss"))
 }
 
+/// What no evaluation says, no trial would have at its end. Where the search itself decides what they say, each trial is
+/// looked at before it trains.
+fn check_objectives(draft: &Draft, search: &Search) -> Result<(), Failure> {
+    match search.unsaid(&draft.with(&[])?) {
+        Some(cause) if !search.moves_what_is_said() => {
+            Err(Failure::bad_input(cause, "seek one of these, or seconds or bytes: --objective, or search.objective"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The study's name and where it is kept.
 fn named(arguments: &Arguments, draft: &Draft) -> Result<(String, String), Failure> {
     let name = match &arguments.study {
@@ -193,6 +223,10 @@ fn named(arguments: &Arguments, draft: &Draft) -> Result<(String, String), Failu
     };
     if name.trim().is_empty() || name.chars().count() > MOST_OF_A_NAME {
         let cause = format!("a study's name has between 1 and {MOST_OF_A_NAME} characters");
+        return Err(Failure::bad_input(cause, "--study NAME, such as --study encoders"));
+    }
+    if [".", ".."].contains(&name.as_str()) {
+        let cause = format!("the study's name {name:?} is a folder's own");
         return Err(Failure::bad_input(cause, "--study NAME, such as --study encoders"));
     }
     if name.chars().any(char::is_control) {

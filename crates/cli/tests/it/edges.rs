@@ -51,6 +51,23 @@ fn a_pipe_instead_of_a_plan_is_refused_at_once() {
     desk.run(&["train", "series.toml", "--plan", "plan.json"]).must(1, &["plan.json", "no plain file"]);
 }
 
+/// A run's folder may come from somebody else.
+#[test]
+fn a_pipe_in_a_runs_folder_holds_nobody_up() {
+    let desk = Desk::new();
+    desk.run(&["train", "series.toml", "--device", "cpu", "--set", "train.epochs=1", "--out", "run"]).must(0, &[]);
+    let replaced = |name: &str| {
+        std::fs::remove_file(desk.path(name)).unwrap();
+        assert!(Command::new("mkfifo").arg(desk.path(name)).status().unwrap().success());
+    };
+    replaced("run/plan.json");
+    desk.run(&["export-events", "run", "--format", "openmetrics"]).must(0, &[]);
+    desk.run(&["report", "run"]).must(0, &[]);
+    replaced("run/events.jsonl");
+    desk.run(&["export-events", "run"]).must(2, &["events.jsonl: this is no plain file", "hint:"]);
+    desk.run(&["report", "run"]).must(2, &["events.jsonl: this is no plain file", "hint:"]);
+}
+
 #[test]
 fn a_tensor_that_is_named_twice_is_refused() {
     let desk = checkpoint();

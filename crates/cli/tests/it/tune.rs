@@ -337,6 +337,8 @@ fn several_objectives_have_a_front_and_the_environment_is_heard() {
     assert_eq!(study["directions"], serde_json::json!(["maximize", "minimize"]));
     assert!(!study["best"].as_array().unwrap().is_empty());
     assert_eq!(trials(&study)[0]["user_attrs"]["epochs"], 1);
+    let shown = desk.run(&["study", "s"]).stdout;
+    assert!(shown.contains(", bytes ") && shown.contains(" MiB") && !shown.contains(".00000"), "{shown}");
     let choices = desk.command(&flags).env("HPO_MODEL_CHOICES", "bert-base-uncased").output().unwrap();
     assert_eq!(choices.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&choices.stderr).contains("HPO_MODEL_CHOICES"));
@@ -349,6 +351,10 @@ fn bad_input_is_refused_with_what_to_do() {
     desk.run(&["tune", "search.toml"]).must(2, &["how many trials", "hint:"]);
     desk.run(&["study", "nowhere"]).must(2, &["there is no study \"nowhere\"", "hint:"]);
     desk.run(&["tune", "search.toml", "--trials", "1", "--study", ""]).must(2, &["a study's name has", "hint:"]);
+    for name in [".", ".."] {
+        let named = ["tune", "search.toml", "--trials", "1", "--study", name];
+        desk.run(&named).must(2, &["is a folder's own", "hint:"]);
+    }
     let worker = ["tune", "search.toml", "--trials", "1", "--worker"];
     desk.run(&worker).must(2, &["--storage", "hint:"]);
     desk.write("no.db", "this is no database, whatever it is");
@@ -369,6 +375,8 @@ fn bad_input_is_refused_with_what_to_do() {
         (&["--html", "nowhere/page.html"], "is in no folder"),
         (&["--objective", "loss,seconds", "--pruner", "asha"], "cannot be judged half-way"),
         (&["--sampler", "brute-force"], "has no end of them"),
+        (&["--objective", "pearson"], "evaluations of task `series` have no pearson, only loss, accuracy, f1\n"),
+        (&["--objective", "pearson", "--dry-run"], "have no pearson"),
     ] {
         let answer = desk.run(&tune(&[&["--trials", "1"], more].concat()));
         answer.must(2, &[words, "hint: "]);
@@ -499,8 +507,13 @@ fn a_folder_with_trials_of_another_study_is_refused() {
     desk.run(&tune(&["--trials", "1", "--pruner", "none"])).must(0, &[]);
     let elsewhere = tune(&["--trials", "1", "--pruner", "none", "--storage", "sqlite:other.db"]);
     desk.run(&elsewhere).must(2, &["holds trials of another study", "hint:"]);
+    assert!(!desk.path("other.db").exists(), "a study that is refused is not made");
+    desk.run(&["tune", "search.toml", "--study", "t", "--trials", "1", "--storage", "sqlite:other.db"]).must(0, &[]);
+    desk.run(&elsewhere).must(2, &["holds trials of another study", "hint:"]);
+    desk.run(&["study", "s", "--storage", "sqlite:other.db"]).must(2, &["does not exist"]);
     fs::remove_file(desk.path("studies/s/journal.log")).unwrap();
     desk.run(&tune(&["--trials", "1", "--pruner", "none"])).must(2, &["holds trials of another study"]);
+    assert!(!desk.path("studies/s/journal.log").exists());
 }
 
 #[test]
@@ -518,6 +531,50 @@ fn usual_flags_count_and_an_objective_stays() {
 fn a_study_in_which_nothing_fits_is_no_success() {
     let desk = desk("");
     desk.run(&tune(&["--trials", "2", "--pruner", "none", "--memory", "1KiB"])).must(3, &["none of 2 trials fits"]);
+}
+
+#[test]
+fn a_study_whose_trials_all_failed_is_no_success() {
+    let desk = Desk::new();
+    let data = "train = \"rows.csv\"\nlabel = \"target\"";
+    desk.write("search.toml", &search("").replace("source = \"synthetic:regimes\"\nsamples = 500", data));
+    desk.write("rows.csv", &format!("a,b,c,target\n{}1,no number,3,y\n", "1,2,3,x\n".repeat(100)));
+    let answer = desk.run(&tune(&["--trials", "2", "--pruner", "none"]));
+    answer.must(1, &["all 2 trials failed", "hint: ", "logs/"]);
+    assert_eq!(answer.json()["counts"], serde_json::json!({"fail": 2}));
+}
+
+#[test]
+fn a_study_in_which_nothing_can_be_planned_ends_soon_and_is_no_success() {
+    let batches = |values: &str| format!("\"memory.micro_batch\" = {{ choices = {values} }}");
+    let few = desk(&batches("[8, 4]"));
+    let words = "no trial is complete: all 2 were refused, the first because: ";
+    few.run(&tune(&["--trials", "2", "--pruner", "none"])).must(2, &[words, "batch norm", "hint: "]);
+    let many = desk(&batches("[8, 4]"));
+    let words = "the first 3 trials were refused, as 24 more would be, the last because: ";
+    many.run(&tune(&["--trials", "20", "--pruner", "none"])).must(2, &[words, "batch norm", "--dry-run"]);
+    assert_eq!(many.json(&["study", "s", "--json"])["counts"]["pruned"], 3);
+    let dry = many.run(&["tune", "search.toml", "--dry-run", "--device", "cpu"]);
+    dry.must(2, &["no combination can be planned"]);
+    assert!(dry.stdout.contains("0 do not fit\n") && dry.stdout.contains("1000 are refused"), "{}", dry.stdout);
+    // Where another value can be planned, those before it say nothing.
+    let eights = ["{ \"memory.micro_batch\" = 8 }"; 4].join(", ");
+    let other = desk(&format!("{}\nenqueue = [{eights}, {{ \"memory.micro_batch\" = 16 }}]", batches("[8, 16]")));
+    let study = other.json(&tune(&["--trials", "5", "--pruner", "none"]));
+    assert_eq!(study["counts"], serde_json::json!({"complete": 1, "pruned": 4}), "{study}");
+}
+
+/// Where what evaluations say is searched, too, it is known of each trial before it trains.
+#[test]
+fn a_trial_without_the_objective_is_refused_before_it_trains() {
+    let desk = Desk::new();
+    let model = "[model]\npreset = \"distilbert-base-uncased\"\nnum_labels = 2\n";
+    let data = "[data]\ntrain = \"no.jsonl\"\ntokenizer = \"no.json\"\nmax_length = 16\n";
+    let train = "[train]\ntask = \"classify\"\neffective_batch = 2\n";
+    let search = "[search]\nobjective = \"pearson\"\n\"model.num_labels\" = [2, 3]\n";
+    desk.write("search.toml", &[model, data, train, search].concat());
+    let answer = desk.run(&tune(&["--trials", "2", "--pruner", "none"]));
+    answer.must(2, &["trial 0: refused: evaluations of task `classify` have no pearson", "all 2 were refused"]);
 }
 
 /// Nobody's password stands in an error.

@@ -5,6 +5,10 @@ use std::collections::BTreeMap;
 use super::error::{Problem, Sources};
 use super::tree::{Node, Place, SyntaxError, Table, Value, parse_value};
 
+/// No key of a recipe has half as many parts. Every part is a table inside the one before, and whoever walks such a tree,
+/// were it only to drop it, goes as deep: the parser limits what is written in the file, this what is not.
+const MOST_PARTS: usize = 16;
+
 /// Applies source number `source`, whose text is `key=value`; the last of several for one key wins.
 pub(crate) fn apply(root: &mut Table, sources: &Sources, source: usize) -> Result<(), Problem> {
     let text = sources.text(source);
@@ -20,6 +24,12 @@ pub(crate) fn apply(root: &mut Table, sources: &Sources, source: usize) -> Resul
 
 /// The parts of a dotted key, with their places.
 fn split_keys(text: &str, source: usize) -> Result<Vec<(&str, Place)>, Problem> {
+    let count = text.split('.').count();
+    if count > MOST_PARTS {
+        let place = Place { source, start: 0, end: text.len() };
+        return Err(Problem::new("", format!("the key has {count} parts; at most {MOST_PARTS} are allowed"), place)
+            .hint("keys are joined by dots, as in `--set train.optimizer.lr=1e-4`"));
+    }
     let mut start = 0;
     let mut keys = Vec::new();
     for part in text.split('.') {
@@ -79,4 +89,28 @@ fn insert(root: &mut Table, keys: &[(&str, Place)], mut value: Node) -> Result<(
     value.key = *last_place;
     table.entries.insert((*last).to_string(), value);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn applied(set: &str) -> Result<Table, String> {
+        let sources = Sources::new("recipe.toml", "", &[set.to_string()]);
+        let mut root = Table { place: Place { source: 0, start: 0, end: 0 }, entries: BTreeMap::new() };
+        let said = apply(&mut root, &sources, 1).map_err(|problem| format!("{problem:?}"));
+        said.map(|()| root)
+    }
+
+    #[test]
+    fn a_key_of_any_number_of_parts_is_no_deeper_than_a_stack() {
+        for parts in [MOST_PARTS + 1, 8_001, 200_000] {
+            let refusal = applied(&format!("{}b=1", "a.".repeat(parts - 1))).unwrap_err();
+            assert!(refusal.contains(&format!("the key has {parts} parts; at most {MOST_PARTS}")), "{refusal}");
+        }
+        assert!(applied(&format!("{}b=1", "a.".repeat(MOST_PARTS - 1))).is_ok());
+        // What stands behind `=` the parser limits.
+        assert!(applied(&format!("a={{{}b=1}}", "a.".repeat(200_000))).unwrap_err().contains("recursion"));
+        assert!(applied(&format!("a={}", "[".repeat(200_000))).is_err());
+    }
 }

@@ -21,6 +21,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use plimsoll_base::metric::Metric;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -227,6 +228,11 @@ impl Recipe {
         let train = Train { epochs: 1, steps: None, ..self.train.clone() };
         let memory = Memory { budget: Budget::Auto, ..self.memory.clone() };
         Recipe { train, memory, ..self.clone() }.hash()
+    }
+
+    /// The measures that its evaluations have.
+    pub fn metrics(&self) -> &'static [Metric] {
+        train::metrics(self.train.task, Some(&self.model))
     }
 
     /// Where a path of this recipe is: in the recipe's folder or, if nothing is there, in the working directory.

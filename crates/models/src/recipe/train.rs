@@ -304,7 +304,7 @@ impl ClassWeights {
 }
 
 /// The measures that evaluations of a task have.
-fn metrics(task: Task, model: Option<&Model>) -> &'static [Metric] {
+pub(super) fn metrics(task: Task, model: Option<&Model>) -> &'static [Metric] {
     use Metric as M;
     let problem = model.and_then(|model| model.family().classifier()).map(|classifier| classifier.problem);
     match task {

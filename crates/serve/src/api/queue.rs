@@ -60,6 +60,7 @@ fn waiting(state: &Shared) -> Vec<Waiting> {
             }
         })
         .collect();
-    listed.sort_by_key(|job| (job.state != "started", job.asked));
+    // Jobs come in the order of asking.
+    listed.sort_by_key(|job| job.state != "started");
     listed
 }

@@ -9,7 +9,7 @@ use crate::settings::{differing, flat};
 use crate::state::{Shared, State as Server};
 use axum::Json;
 use axum::extract::{RawQuery, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use plimsoll::{Device, Recipe, Timeline};
 use serde::{Deserialize, Serialize};
@@ -53,10 +53,34 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     tokio::task::spawn_blocking(work).await.map_err(|_| Problem::failed("the run cannot be read"))
 }
 
+/// Which of all runs.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Part {
+    /// So many of the latest are passed over.
+    #[serde(default)]
+    #[param(minimum = 0, default = 0)]
+    offset: usize,
+    /// Rows at most; without it, all that are left.
+    #[param(minimum = 0)]
+    limit: Option<usize>,
+}
+
+/// How many runs there are, however many are listed.
+const TOTAL: HeaderName = HeaderName::from_static("x-total-count");
+
 /// Every run, the latest first
-#[utoipa::path(get, path = "/runs", tag = "runs", responses((status = 200, description = "One row each", body = Vec<Run>)))]
-pub(super) async fn list(State(state): State<Shared>) -> Result<Json<Vec<Run>>, Problem> {
-    Ok(Json(blocking(move || all(&state)).await?))
+#[utoipa::path(get, path = "/runs", tag = "runs", params(Part),
+    responses((status = 200, description = "One row each", body = Vec<Run>,
+        headers(("x-total-count" = usize, description = "How many there are, however many are listed")))))]
+pub(super) async fn list(
+    State(state): State<Shared>,
+    Asked(part): Asked<Part>,
+) -> Result<([(HeaderName, HeaderValue); 1], Json<Vec<Run>>), Problem> {
+    let runs = blocking(move || all(&state)).await?;
+    let total = [(TOTAL, HeaderValue::from(runs.len()))];
+    let listed = runs.into_iter().skip(part.offset).take(part.limit.unwrap_or(usize::MAX));
+    Ok((total, Json(listed.collect())))
 }
 
 fn all(state: &Server) -> Vec<Run> {
@@ -67,7 +91,7 @@ fn all(state: &Server) -> Vec<Run> {
     // Jobs that have no folder yet, or died before they had one; those that were taken back before they began are gone.
     let left = jobs.into_values().filter(|job| job.began.is_some() || !job.is_over());
     runs.extend(left.map(|job| without_folder(state, job)));
-    runs.sort_by(|a, b| b.times.created.cmp(&a.times.created).then_with(|| b.id.cmp(&a.id)));
+    runs.sort_by(|a, b| b.times.created.cmp(&a.times.created).then_with(|| b.id.numbered().cmp(&a.id.numbered())));
     runs
 }
 

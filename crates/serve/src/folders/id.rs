@@ -22,6 +22,12 @@ impl RunId {
         sound.then(|| RunId(text.into()))
     }
 
+    /// Its name and its number: the tenth comes after the ninth.
+    pub(crate) fn numbered(&self) -> (&str, u64) {
+        let parts = self.0.rsplit_once('-').and_then(|(name, number)| Some((name, number.parse().ok()?)));
+        parts.unwrap_or((&self.0, 0))
+    }
+
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -50,6 +56,13 @@ impl fmt::Display for RunId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_tenth_run_comes_after_the_ninth() {
+        let mut ids = ["b-1", "a-10", "a-9", "a", "a-x"].map(|text| RunId::parse(text).unwrap());
+        ids.sort_by(|a, b| a.numbered().cmp(&b.numbered()));
+        assert_eq!(ids.each_ref().map(RunId::as_str), ["a", "a-9", "a-10", "a-x", "b-1"]);
+    }
 
     #[test]
     fn what_leads_elsewhere_is_no_name() {

@@ -1,26 +1,18 @@
 //! Whole lines of a file that somebody else appends to.
 
+use plimsoll_runs::open_inside;
 use serde::Deserialize;
 use std::fmt;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::Metadata;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Read at one time at most.
 const MOST_BYTES: u64 = 1 << 20;
 /// The same for each of many clients: one that never reads holds this much.
 const PIECE_BYTES: u64 = 64 << 10;
-
-/// Opens a file of a run; links are not followed, and pipes do not block.
-fn open(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other("not a plain file")),
-    }
-}
 
 /// Some bytes from a place on.
 pub(crate) fn read_some(path: &Path, from: u64, most: u64) -> io::Result<Vec<u8>> {
@@ -29,7 +21,7 @@ pub(crate) fn read_some(path: &Path, from: u64, most: u64) -> io::Result<Vec<u8>
 
 /// The same, and what is known about the file that they are of.
 fn read_part(path: &Path, from: u64, most: u64) -> io::Result<(Vec<u8>, Metadata)> {
-    let mut file = open(path)?;
+    let mut file = open_inside(path)?;
     let there = file.metadata()?;
     let mut bytes = Vec::new();
     if from < there.len() {
@@ -155,6 +147,7 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::io::Write;
 
     fn at(at: u64) -> Place {

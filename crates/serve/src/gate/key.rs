@@ -3,6 +3,7 @@
 
 use crate::folders::OWN;
 use crate::options::Token;
+use plimsoll_runs::open_inside;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -23,9 +24,9 @@ pub(crate) fn cookie_key(runs: &Path, writes: bool) -> io::Result<Token> {
 }
 
 fn read(folder: &Path) -> Option<Token> {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(folder.join(FILE));
+    let file = open_inside(&folder.join(FILE)).ok()?;
     let mut text = String::new();
-    io::Read::read_to_string(&mut io::Read::take(file.ok()?, 256), &mut text).ok()?;
+    io::Read::read_to_string(&mut io::Read::take(file, 256), &mut text).ok()?;
     let is_whole = text.len() == Token::RANDOM_LENGTH && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_whole.then(|| Token::new(text))
 }

@@ -160,6 +160,7 @@ impl Queue {
             bytes,
             seconds,
             asked: unix_seconds(SystemTime::now()),
+            turn: inner.jobs.iter().map(|job| job.turn).max().unwrap_or(0) + 1,
             process: None,
             began: None,
             ended: None,
@@ -404,4 +405,46 @@ fn tell(process: Option<Process>, now: bool) -> Result<(), Problem> {
 fn unwritten(path: &Path, cause: &io::Error) -> Problem {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     Problem::failed(format!("{name} cannot be written: {cause}")).hint("check the space left and the permissions")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Limits;
+
+    #[test]
+    fn a_server_that_comes_back_has_its_queue_in_the_order_it_was_asked_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("runs");
+        let options = Options {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            token: None,
+            allowed_hosts: Vec::new(),
+            read_only: false,
+            runs: root.clone(),
+            studies: folder.path().join("studies"),
+            data: folder.path().into(),
+            program: "/bin/false".into(),
+            parallel: None,
+            limits: Limits::default(),
+            variables: Vec::new(),
+        };
+        let open = || Queue::open(&root, folder.path(), &options, None);
+        let submission = |name: &str| Submission {
+            name: name.into(),
+            text: String::new(),
+            set: Vec::new(),
+            device: "cpu".into(),
+            bytes: 1,
+            pinned: false,
+            seconds: None,
+        };
+        let asked = |queue: &Queue, names: &[&str]| {
+            let ids = names.iter().map(|name| queue.submit(submission(name)).unwrap().id);
+            ids.collect::<Vec<RunId>>()
+        };
+        let mut ids = asked(&open(), &["c", "a", "b"]);
+        ids.extend(asked(&open(), &["b", "a"]));
+        assert_eq!(open().jobs().into_iter().map(|job| job.id).collect::<Vec<_>>(), ids);
+    }
 }

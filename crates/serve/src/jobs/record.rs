@@ -2,10 +2,11 @@
 
 use super::Process;
 use crate::folders::{OWN, RunId, unix_seconds};
+use plimsoll_runs::open_inside;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -23,6 +24,10 @@ pub(crate) struct Job {
     pub seconds: Option<f64>,
     /// Seconds since 1970.
     pub asked: u64,
+    /// Whose turn it is: more than any job had that was asked for before it; 0 in what older servers wrote. A clock would
+    /// not do: it is set back, and many ask in one second.
+    #[serde(default)]
+    pub turn: u64,
     #[serde(default)]
     pub process: Option<Process>,
     #[serde(default)]
@@ -72,7 +77,9 @@ impl Job {
     }
 
     fn load(root: &Path, id: &RunId) -> Option<Job> {
-        let job: Job = serde_json::from_slice(&fs::read(folder(root, id).join("job.json")).ok()?).ok()?;
+        let mut text = Vec::new();
+        open_inside(&folder(root, id).join("job.json")).ok()?.read_to_end(&mut text).ok()?;
+        let job: Job = serde_json::from_slice(&text).ok()?;
         (job.id == *id).then_some(job)
     }
 
@@ -112,11 +119,38 @@ impl Records {
             })
             .collect();
         let mut jobs: Vec<Job> = self.0.values().map(|(_, job)| job.clone()).collect();
-        jobs.sort_by(|a, b| a.asked.cmp(&b.asked).then_with(|| a.id.cmp(&b.id)));
+        jobs.sort_by(|a, b| (a.turn, a.asked, a.id.numbered()).cmp(&(b.turn, b.asked, b.id.numbered())));
         jobs
     }
 }
 
 fn written(root: &Path, id: &RunId) -> Option<SystemTime> {
     fs::metadata(folder(root, id).join("job.json")).ok()?.modified().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the first servers wrote it.
+    fn job(id: &str, asked: u64) -> Job {
+        let text = serde_json::json!({"id": id, "state": "queued", "arguments": [], "device": "cpu", "bytes": 1,
+            "seconds": null, "asked": asked});
+        serde_json::from_value(text).unwrap()
+    }
+
+    #[test]
+    fn jobs_come_in_the_order_of_asking_whatever_the_clock_said() {
+        let root = tempfile::tempdir().unwrap();
+        let old = (1..=12).rev().map(|number| job(&format!("run-{number}"), 5));
+        let new = [("b-1", 7, 13), ("a-1", 7, 14), ("c-1", 3, 15)];
+        let new = new.map(|(id, asked, turn)| Job { turn, ..job(id, asked) });
+        for job in old.chain(new) {
+            fs::create_dir_all(folder(root.path(), &job.id)).unwrap();
+            job.store(root.path()).unwrap();
+        }
+        let found: Vec<String> = Records::default().look(root.path()).iter().map(|job| job.id.to_string()).collect();
+        let wanted = (1..=12).map(|number| format!("run-{number}")).chain(["b-1", "a-1", "c-1"].map(String::from));
+        assert_eq!(found, wanted.collect::<Vec<_>>());
+    }
 }

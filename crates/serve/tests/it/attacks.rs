@@ -143,6 +143,9 @@ fn large_and_endless_bodies_are_cut_off() {
     assert_eq!(desk.ask("POST", "/api/v1/plan", &[], deep.as_bytes()).status, 400);
     let many: Vec<String> = (0..1000).map(|n| format!("train.seed={n}")).collect();
     assert_eq!(desk.post("/api/v1/plan", &json!({"recipe": QUICKSTART, "set": many})).status, 422);
+    let dotted = json!({"recipe": QUICKSTART, "set": [format!("{}b=1", "a.".repeat(8_000))]});
+    let answer = desk.post("/api/v1/plan", &dotted);
+    assert!(answer.status == 422 && answer.text().contains("8001 parts"), "{}: {}", answer.status, answer.text());
     let long = format!("# {}\n{QUICKSTART}", "x".repeat(100_000));
     assert_eq!(desk.post("/api/v1/plan", &json!({"recipe": long})).json()["field"], "recipe");
 }
@@ -298,6 +301,19 @@ fn text_that_no_program_can_be_called_with_is_a_problem_of_its_field() {
             assert_eq!(answer.status, 422, "{path} {field}: {shown}");
             assert!(field == "recipe" || answer.json()["field"] == field, "{path} {field}: {shown}");
         }
+    }
+    for (body, field) in [
+        (json!(null), "body"),
+        (json!("words"), "body"),
+        (json!({"recipe": 5}), "recipe"),
+        (json!({"recipe": QUICKSTART, "set": [1]}), "set[0]"),
+        (json!({"recipe": "name = "}), "recipe"),
+        (json!({"recipe": QUICKSTART, "set": ["train.seed"]}), "set"),
+        (json!({"recipe": QUICKSTART, "set": ["train.seed=[1"]}), "set"),
+        (json!({"recipe": QUICKSTART, "set": ["train.sead=1"]}), "train.sead"),
+    ] {
+        let answer = desk.post("/api/v1/plan", &body);
+        assert_eq!((answer.status, answer.json()["field"].as_str()), (422, Some(field)), "{}", answer.text());
     }
     for gone in ["nowhere.csv", "a\nb", &"deep/".repeat(900), "~", "-h", "*", "\u{202e}"] {
         let answer = desk.post("/api/v1/runs/a/predict", &json!({"file": gone}));

@@ -41,6 +41,28 @@ fn beyond_its_streams_it_says_so_and_who_leaves_makes_room() {
 }
 
 #[test]
+fn a_long_list_of_runs_comes_in_parts_that_say_how_many_there_are() {
+    let desk = Desk::new();
+    (1..=12).for_each(|number| _ = desk.run(&format!("a-{number}"), &step(1, 3.0)));
+    let ids = |path: &str| {
+        let answer = desk.get(path);
+        assert_eq!((answer.status, answer.headers["x-total-count"].as_str()), (200, "12"), "{}", answer.text());
+        let runs = answer.json();
+        runs.as_array().unwrap().iter().map(|run| run["id"].as_str().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    let all = ids("/api/v1/runs");
+    assert_eq!(all.len(), 12);
+    let parts = ["limit=5", "offset=5&limit=5", "offset=10", "offset=12&limit=3", "offset=99", "limit=0"];
+    assert_eq!(parts.map(|part| ids(&format!("/api/v1/runs?{part}")).len()), [5, 5, 2, 0, 0, 0]);
+    let joined = parts[..3].iter().flat_map(|part| ids(&format!("/api/v1/runs?{part}")));
+    assert_eq!(joined.collect::<Vec<_>>(), all);
+    for (part, field) in [("limit=-1", "limit"), ("offset=x", "offset")] {
+        let answer = desk.get(&format!("/api/v1/runs?{part}"));
+        assert_eq!((answer.status, answer.json()["field"].as_str()), (422, Some(field)), "{}", answer.text());
+    }
+}
+
+#[test]
 fn beyond_its_connections_it_hangs_up_and_those_that_are_there_are_served() {
     let desk = Desk::with(|options| options.limits.connections = 3);
     desk.run("a", &step(1, 3.0));

@@ -7,6 +7,8 @@ mod text;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use plimsoll::Named;
+use plimsoll::search::Objective;
 use serde::Serialize;
 use serde_json::Value as Plain;
 
@@ -22,6 +24,13 @@ use crate::trial::{Attributes, Direction, State, Trial};
 
 /// Raised whenever a field changes its meaning.
 pub(crate) const SCHEMA: u32 = 1;
+
+/// What reports call a trial with values, and one without that is to blame itself.
+const COMPLETE: &str = "complete";
+const FAILED: &str = "fail";
+/// What they call one that was laid aside, for good or until it goes on.
+const PRUNED: &str = "pruned";
+const PAUSED: &str = "paused";
 
 /// A study as it stands.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -139,6 +148,13 @@ impl StudyReport {
         }
     }
 
+    /// What a trial's value of one objective is, for people.
+    pub(crate) fn shown_value(&self, trial: &TrialReport, index: usize) -> Option<String> {
+        let value = *trial.values.as_ref()?.get(index)?;
+        let objective = self.objectives.get(index).and_then(|name| Objective::from_name(name));
+        Some(objective.map_or_else(|| format!("{value:.5}"), |objective| objective.shown(value)))
+    }
+
     /// The trial with this number.
     pub fn trial(&self, number: u64) -> Option<&TrialReport> {
         self.trials.iter().find(|trial| trial.number == number)
@@ -168,8 +184,22 @@ impl TrialReport {
         self.user_attrs.contains_key(crate::attributes::OOM)
     }
 
-    pub(crate) fn is_complete(&self) -> bool {
-        self.state == "complete"
+    pub fn is_complete(&self) -> bool {
+        self.state == COMPLETE
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.state == FAILED
+    }
+
+    /// Why it could not be planned.
+    pub fn refusal(&self) -> Option<&str> {
+        self.text_attr(crate::attributes::REFUSED)
+    }
+
+    /// Whether its loss was no number any more.
+    pub fn has_diverged(&self) -> bool {
+        self.user_attrs.contains_key(crate::attributes::DIVERGED)
     }
 
     pub(crate) fn number_attr(&self, key: &str) -> Option<f64> {
@@ -185,7 +215,10 @@ impl TrialReport {
         use crate::attributes as name;
         let words = [name::ADAPTED, name::PRUNED_BECAUSE, name::DIVERGED, name::FAILURE, name::REFUSED];
         let labels = ["adapted: ", "", "", "failed: ", "refused: "];
-        let said = words.iter().zip(labels).filter_map(|(key, label)| {
+        // One that went on after it was laid aside was among the best after all.
+        let aside = [PRUNED, PAUSED].contains(&self.state);
+        let said = words.iter().zip(labels).filter(|(key, _)| aside || **key != name::PRUNED_BECAUSE);
+        let said = said.filter_map(|(key, label)| {
             let text = self.text_attr(key)?;
             Some(format!("{label}{}", text.lines().next().unwrap_or(text)))
         });
@@ -209,11 +242,11 @@ fn word(direction: Direction) -> &'static str {
 
 fn state_of(trial: &Trial) -> &'static str {
     match trial.state {
-        State::Running if Study::is_paused(trial) => "paused",
+        State::Running if Study::is_paused(trial) => PAUSED,
         State::Running => "running",
-        State::Complete => "complete",
-        State::Pruned => "pruned",
-        State::Failed => "fail",
+        State::Complete => COMPLETE,
+        State::Pruned => PRUNED,
+        State::Failed => FAILED,
         State::Waiting => "waiting",
     }
 }
@@ -281,6 +314,19 @@ mod tests {
             Arc::new(trial)
         };
         (0..100).map(trial).collect()
+    }
+
+    #[test]
+    fn only_what_is_still_laid_aside_says_why_it_was() {
+        let why = |state: State| {
+            let mut trial = Trial::new(0, 0, state);
+            trial.user_attrs.insert(crate::attributes::PRUNED_BECAUSE.into(), Json::from("not among the best there"));
+            TrialReport::of(&trial).why()
+        };
+        assert_eq!(why(State::Pruned), "not among the best there");
+        for state in [State::Complete, State::Running, State::Failed] {
+            assert_eq!(why(state), "");
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl StudyReport {
             self.directions.iter().zip(&self.objectives).map(|(way, name)| format!("{way} {name}")).collect();
         page.raw("<header><div><h1>").text(&self.study).raw("</h1><p class=\"sub\">");
         page.text(&format!("{}; {}", objectives.join(", "), self.storage)).raw("</p></div>");
-        let failed = self.counts.get("fail").copied().unwrap_or(0);
+        let failed = self.trials.iter().filter(|trial| trial.has_failed()).count();
         let (class, words) = match failed {
             0 => ("good", format!("{} trials, none failed", self.trials.len())),
             _ => ("warn", format!("{} trials, {failed} failed", self.trials.len())),
@@ -44,9 +44,8 @@ impl StudyReport {
     fn tiles(&self, page: &mut Html) {
         page.raw("<div class=\"tiles\">");
         if let Some(best) = self.best.first().and_then(|number| self.trial(*number)) {
-            let value = best.values.as_ref().and_then(|values| values.first());
             let objective = self.objectives.first().map_or("value", String::as_str);
-            let shown = value.map_or("-".into(), |value| format!("{value:.5}"));
+            let shown = self.shown_value(best, 0).unwrap_or("-".into());
             page.tile(&format!("best {objective}"), &shown, &format!("trial {}", best.number));
         }
         for (state, count) in &self.counts {
@@ -234,8 +233,8 @@ impl StudyReport {
             .text(trial.state)
             .raw("</td>");
         for index in 0..self.objectives.len() {
-            let value = trial.values.as_ref().and_then(|values| values.get(index));
-            page.raw("<td class=\"n\">").text(&value.map_or("-".into(), |value| format!("{value:.5}"))).raw("</td>");
+            let value = self.shown_value(trial, index);
+            page.raw("<td class=\"n\">").text(value.as_deref().unwrap_or("-")).raw("</td>");
         }
         let params: Vec<String> = trial.params.iter().map(|(name, value)| format!("{name}={}", shown(value))).collect();
         page.raw("<td class=\"name\">").text(&params.join(" ")).raw("</td>");

@@ -37,9 +37,9 @@ impl StudyReport {
     }
 
     fn values_text(&self, trial: &TrialReport) -> String {
-        let values = trial.values.as_deref().unwrap_or(&[]);
-        let named = self.objectives.iter().zip(values);
-        named.map(|(name, value)| format!("{name} {value:.5}")).collect::<Vec<_>>().join(", ")
+        let named = self.objectives.iter().enumerate();
+        let shown = named.filter_map(|(at, name)| Some(format!("{name} {}", self.shown_value(trial, at)?)));
+        shown.collect::<Vec<_>>().join(", ")
     }
 
     fn importance_text(&self) -> String {
@@ -62,10 +62,25 @@ impl StudyReport {
             order::sort_by(&mut trials, |a, b| self.rank(a).total_cmp(&self.rank(b)).then(a.number.cmp(&b.number)));
         }
         let count = if all { trials.len() } else { SHOWN };
-        trials.iter().take(count).for_each(|trial| table.row(cells(trial)));
+        trials.iter().take(count).for_each(|trial| table.row(self.cells(trial)));
         let hidden = trials.len().saturating_sub(count);
         let more = if hidden > 0 { format!("and {hidden} more: --all\n") } else { String::new() };
         table.to_text() + &more
+    }
+
+    fn cells(&self, trial: &TrialReport) -> [String; 7] {
+        use crate::attributes as name;
+        let gigabytes = |key: &str| trial.number_attr(key).map_or("-".into(), |gb| format!("{gb:.3} GB"));
+        let seconds = trial.number_attr(name::SECONDS).or(trial.seconds);
+        [
+            trial.number.to_string(),
+            trial.state.into(),
+            self.shown_value(trial, 0).unwrap_or("-".into()),
+            gigabytes(name::PEAK_MEMORY_GB),
+            gigabytes(name::MEASURED_PEAK_MEMORY_GB),
+            seconds.map_or("-".into(), format_seconds),
+            trial.why(),
+        ]
     }
 
     fn first_objective(&self) -> &str {
@@ -78,22 +93,6 @@ impl StudyReport {
         let value = trial.values.as_ref().and_then(|values| values.first()).filter(|_| trial.is_complete());
         value.map_or(f64::INFINITY, |value| sign * value)
     }
-}
-
-fn cells(trial: &TrialReport) -> [String; 7] {
-    use crate::attributes as name;
-    let gigabytes = |key: &str| trial.number_attr(key).map_or("-".into(), |gb| format!("{gb:.3} GB"));
-    let value = trial.values.as_ref().and_then(|values| values.first());
-    let seconds = trial.number_attr(name::SECONDS).or(trial.seconds);
-    [
-        trial.number.to_string(),
-        trial.state.into(),
-        value.map_or("-".into(), |value| format!("{value:.5}")),
-        gigabytes(name::PEAK_MEMORY_GB),
-        gigabytes(name::MEASURED_PEAK_MEMORY_GB),
-        seconds.map_or("-".into(), format_seconds),
-        trial.why(),
-    ]
 }
 
 pub(super) fn shown(value: &Plain) -> String {

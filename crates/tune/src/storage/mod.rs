@@ -161,6 +161,12 @@ pub fn open(address: &str) -> Result<Box<dyn Storage>> {
     Err(Error::Input(format!("{cause}\nhint: a file is enough for one machine, such as sqlite:study.db")))
 }
 
+/// Whether it is a file that opening would make.
+pub(crate) fn is_missing(address: &str) -> bool {
+    let path = ["journal:", "sqlite:"].into_iter().find_map(|kind| address.strip_prefix(kind));
+    path.and_then(|path| file_of(address, path).ok()).is_some_and(|path| !path.exists())
+}
+
 /// The same to read what is there. Looking makes no file, writes to none, and waits for no writer for long.
 ///
 /// # Errors

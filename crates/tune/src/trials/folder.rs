@@ -34,6 +34,7 @@ impl Held {
 
 const LOCK: &str = "coordinator.lock";
 const STORAGE: &str = "storage";
+const IDENTITY: &str = "study.id";
 /// Bytes of a study's name that its folder has, at most.
 const MOST_BYTES: usize = 150;
 
@@ -109,13 +110,19 @@ impl StudyFolder {
     /// Refuses a study whose folder holds the runs of another one: they would be taken for its own.
     pub(super) fn belongs_to(&self, study: &Study) -> Result<()> {
         let Some(identity) = study.identity() else { return Ok(()) };
-        let file = self.path.join("study.id");
+        let file = self.path.join(IDENTITY);
         let there = fs::read_to_string(&file).ok();
         if there.as_deref() == Some(identity) {
             return Ok(());
         }
-        if there.is_none() && !self.has_trials() {
-            return fs::write(&file, identity).map_err(Error::file(&file));
+        self.belongs_to_nobody()?;
+        fs::write(&file, identity).map_err(Error::file(&file))
+    }
+
+    /// Refuses what only a study may go on in that is there already: it is known before a new one is made.
+    pub(super) fn belongs_to_nobody(&self) -> Result<()> {
+        if !self.path.join(IDENTITY).exists() && !self.has_trials() {
+            return Ok(());
         }
         let cause = format!("{} holds trials of another study", self.path.display());
         let hint = "name another study, choose another folder with --studies, or remove that one";

@@ -32,9 +32,14 @@ fn text(dry: &DryRun) -> String {
     let (all, distinct) = (dry.combinations, dry.distinct);
     let mut text = format!("{all} combinations{drawn}, {distinct} different trainings, on {}", dry.device);
     text += &format!(" inside {}\n", format_bytes(dry.budget_bytes));
-    text += &format!("  {} fit as asked, {} adapted, {} do not fit", dry.as_asked, dry.adapted, dry.infeasible);
-    text += &format!("; all fit from {} on\n", format_bytes(dry.smallest_budget_bytes));
+    let unfit = dry.infeasible.saturating_sub(dry.refused);
+    text += &format!("  {} fit as asked, {} adapted, {unfit} do not fit", dry.as_asked, dry.adapted);
+    if dry.refused < dry.combinations {
+        text += &format!("; all fit from {} on", format_bytes(dry.smallest_budget_bytes));
+    }
+    text += "\n";
     match dry.predicted_hours {
+        _ if dry.feasible == 0 => {}
         Some(hours) => text += &format!("  predicted: {} one after the other\n", duration(hours * 3600.0)),
         None => text += "  how long they take shows when the data is there\n",
     }

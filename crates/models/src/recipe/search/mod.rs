@@ -20,6 +20,7 @@ use crate::reading::error::Problem;
 use crate::reading::kind::KeyKind;
 use crate::reading::section::Section;
 use crate::reading::tree::{Node, Value};
+use crate::recipe::Recipe;
 use plimsoll_base::names::{Named, nearest};
 
 /// Values of parameters, by their public names.
@@ -77,6 +78,10 @@ pub(super) const ABOUT: &[About] = &[
     about("search.fixed", "Parameters that are held at one value, by name.").unset("none"),
     about("search.enqueue", "Settings that are tried first, by name; what is not named is drawn.").unset("none"),
 ];
+
+/// Keys that decide what evaluations say.
+const DECIDE_WHAT_IS_SAID: [&str; 6] =
+    ["train.task", "model.family", "model.preset", "model.checkpoint", "model.num_labels", "model.problem_type"];
 
 /// Words of the table that are no parameters.
 const WORDS: [&str; 12] = [
@@ -169,6 +174,20 @@ impl Search {
         }
         choices.retain(|choice| wanted.contains(&choice.to_string().as_str()));
         if choices.is_empty() { Err(format!("no choice is left of {all}")) } else { Ok(()) }
+    }
+
+    /// Which objective evaluations of this recipe never say, in words, and which they do.
+    pub fn unsaid(&self, recipe: &Recipe) -> Option<String> {
+        let says = |objective: &Objective| recipe.metrics().iter().any(|metric| metric.name() == objective.name());
+        let unsaid = self.objectives.iter().find(|objective| objective.is_score() && !says(objective))?;
+        let said: Vec<&str> = Objective::ALL.iter().filter(|objective| says(objective)).map(|o| o.name()).collect();
+        let task = recipe.train.task;
+        Some(format!("evaluations of task `{task}` have no {unsaid}, only {}", said.join(", ")))
+    }
+
+    /// Whether evaluations of its trainings may say something else than those of the recipe that it is of.
+    pub fn moves_what_is_said(&self) -> bool {
+        DECIDE_WHAT_IS_SAID.iter().any(|key| self.moves(key))
     }
 
     /// Whether a key of the recipe is moved by the search.

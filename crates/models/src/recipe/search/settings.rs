@@ -3,6 +3,7 @@
 use super::{KeyKind, Node, Problem, Section, Value, names_of};
 use plimsoll_base::named;
 use plimsoll_base::names::Named;
+use plimsoll_base::units::format_bytes;
 
 named! {
     /// What a trial is judged by.
@@ -28,6 +29,11 @@ impl Objective {
     /// Whether more is better.
     pub fn is_maximized(self) -> bool {
         matches!(self, Objective::Accuracy | Objective::F1 | Objective::Pearson | Objective::Spearman)
+    }
+
+    /// A value of it, for people.
+    pub fn shown(self, value: f64) -> String {
+        if self == Objective::Bytes { format_bytes(value as u64) } else { format!("{value:.5}") }
     }
 
     /// Whether evaluations on the way say it.

@@ -34,7 +34,8 @@ impl Seen {
     }
 
     pub(super) fn seconds(&self) -> f64 {
-        (self.step_ms.values().sum::<f64>() + self.evaluation_ms.values().sum::<f64>()) * 1e-3
+        // A sum of nothing is -0.
+        (0.0 + self.step_ms.values().sum::<f64>() + self.evaluation_ms.values().sum::<f64>()) * 1e-3
     }
 }
 

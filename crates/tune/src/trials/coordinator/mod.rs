@@ -30,10 +30,10 @@ use crate::json::Json;
 use crate::rng::Rng;
 use crate::samplers::random;
 use crate::space::Space;
-use crate::storage;
+use crate::storage::{self, Storage};
 use crate::study::{Asked, Study};
 use crate::trial::{Attributes, State, Trial, TrialId};
-use next::Ready;
+use next::{Prospect, Ready, Unfit};
 use sweep::Sweeper;
 
 /// What to run, and how.
@@ -137,6 +137,9 @@ pub struct Coordinator {
     to_the_end: Option<TrialId>,
     /// Refusals in a row from the very first trial on.
     refusals: Vec<String>,
+    /// Trials that planning refused, and whether any was planned.
+    unplannable: usize,
+    planned: bool,
     succeeded: bool,
     last_beat: Instant,
     last_status: Option<Instant>,
@@ -222,6 +225,8 @@ impl Coordinator {
             ended: 0,
             to_the_end: None,
             refusals: Vec::new(),
+            unplannable: 0,
+            planned: false,
             succeeded: false,
             last_beat: Instant::now(),
             last_status: None,
@@ -275,8 +280,7 @@ impl Coordinator {
     fn predict_some(&mut self, to_come: usize) -> Result<()> {
         let (began, mut rng) = (Instant::now(), Rng::new(0));
         for _ in 0..to_come.min(LOOKED_AHEAD) {
-            let point = self.study.space().walk(|parameter| random::at(&parameter.distribution, rng.uniform()));
-            if let Ok(prospect) = self.prospect(&self.values_at(&point))? {
+            if let Ok(prospect) = self.drawn(&mut rng)? {
                 self.forecast.predict(prospect.seconds());
             }
             if began.elapsed() > LOOKING_AHEAD {
@@ -284,6 +288,12 @@ impl Coordinator {
             }
         }
         Ok(())
+    }
+
+    /// A trial that might come.
+    fn drawn(&mut self, rng: &mut Rng) -> Result<std::result::Result<Prospect, Unfit>> {
+        let point = self.study.space().walk(|parameter| random::at(&parameter.distribution, rng.uniform()));
+        self.prospect(&self.values_at(&point))
     }
 
     fn pace(&self) -> Pace {
@@ -472,7 +482,7 @@ fn open_study(options: &Options, pruner: PrunerSettings, evaluations: usize) -> 
     let directions = directions(&options.search.objectives);
     // Of workers that start at once, one makes the study and the others find it.
     for _ in 0..100 {
-        let storage = storage::open(&options.storage)?;
+        let storage = open_storage(options)?;
         match Study::open(storage, &options.study, &directions, space.clone()) {
             Err(Error::Input(cause)) if cause.contains("right now") => std::thread::sleep(LOOK),
             study => {
@@ -487,6 +497,21 @@ fn open_study(options: &Options, pruner: PrunerSettings, evaluations: usize) -> 
         }
     }
     Err(Error::Input(format!("study {} cannot be opened", options.study)))
+}
+
+/// Neither a study nor a file for it is made that its folder would refuse. The folder is asked first: whoever makes the
+/// study meanwhile marks it after that.
+fn open_storage(options: &Options) -> Result<Box<dyn Storage>> {
+    let free = options.folder.belongs_to_nobody();
+    if storage::is_missing(&options.storage) {
+        free?;
+        return storage::open(&options.storage);
+    }
+    let mut storage = storage::open(&options.storage)?;
+    if let Err(Error::NoSuchStudy { .. }) = storage.study(&options.study) {
+        free?;
+    }
+    Ok(storage)
 }
 
 /// Only what can be counted can be tried one by one.

@@ -162,6 +162,9 @@ impl Coordinator {
                 Ok(recipe) => recipe,
                 Err(error) => return Ok(Err(Unfit::Refused(error.to_string()))),
             };
+            if let Some(cause) = self.options.search.unsaid(&recipe) {
+                return Ok(Err(Unfit::Refused(cause)));
+            }
             let outlook = self.plans.outlook(&recipe, &self.device)?;
             if let Some(cause) = &outlook.refused {
                 return Ok(Err(Unfit::Refused(cause.clone())));
@@ -201,6 +204,7 @@ impl Coordinator {
 
     /// Looks for a trial that trains the same; otherwise makes ready to train.
     fn ready(&mut self, asked: Asked, prospect: Prospect, watcher: &mut dyn Watcher) -> Result<bool> {
+        self.planned = true;
         let others: Vec<Arc<Trial>> = self.trials()?.into_iter().filter(|trial| trial.number < asked.number).collect();
         if let Some(twin) = prospect.lesson.twin(&others) {
             self.study.set_user_attr(asked.id, name::SAME_AS, Json::Int(twin.number as i64))?;
@@ -315,19 +319,23 @@ impl Coordinator {
 
     /// A suggestion that cannot be trained: the sampler learns where the border is.
     fn tell_unfit(&mut self, asked: &Asked, values: &Values, unfit: Unfit, watcher: &mut dyn Watcher) -> Result<bool> {
-        match unfit {
+        let refusal = match unfit {
             Unfit::Refused(cause) => {
                 self.study.set_user_attr(asked.id, name::REFUSED, Json::from(cause.as_str()))?;
                 self.study.set_constraint(asked.id, "recipe", 1.0)?;
                 watcher.line(&format!("trial {}: refused: {}", asked.number, first_line(&cause)));
+                Some(cause)
             }
             Unfit::TooLarge(prospect) => {
                 let Prospect { outlook, recipe, .. } = *prospect;
                 self.note_oom(asked, values, &recipe, &outlook, watcher)?;
+                self.planned = true;
+                None
             }
-        }
+        };
         self.ended += 1;
         self.study.tell(asked.id, &Outcome::Pruned)?;
+        refusal.map_or(Ok(()), |cause| self.stop_if_unplannable(&cause))?;
         Ok(true)
     }
 

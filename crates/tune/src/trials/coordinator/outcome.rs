@@ -7,11 +7,12 @@ use plimsoll::search::Objective;
 use plimsoll_runs::{Finished, holder};
 
 use super::follow::score;
-use super::next::first_line;
-use super::{Coordinator, HOPELESS, Running, Watcher};
+use super::next::{Unfit, first_line};
+use super::{Coordinator, HOPELESS, LOOKED_AHEAD, Running, Watcher};
 use crate::attributes as name;
 use crate::error::{Error, Result};
 use crate::json::Json;
+use crate::rng::Rng;
 use crate::study::{Asked, Outcome};
 use crate::trial::{State, Trial};
 use crate::trials::child::{Ending, Training};
@@ -75,7 +76,7 @@ impl Coordinator {
         };
         self.succeeded = true;
         self.tell(running, &Outcome::Complete(values.clone()))?;
-        let shown: Vec<String> = values.iter().map(|value| format!("{value:.5}")).collect();
+        let shown: Vec<String> = self.objectives.iter().zip(&values).map(|(o, value)| o.shown(*value)).collect();
         let best = self.study.best()?.iter().any(|trial| trial.number == number);
         let best = if best { ", best so far" } else { "" };
         let seconds = format_seconds(running.seen.seconds());
@@ -134,6 +135,24 @@ impl Coordinator {
         Err(Error::Input(format!("{cause}\nhint: {} holds what each of them said", log.display())))
     }
 
+    /// What planning refuses costs next to nothing, and the sampler learns from it. Only where it refuses whatever else
+    /// is drawn, too, would more trials not help.
+    pub(super) fn stop_if_unplannable(&mut self, cause: &str) -> Result<()> {
+        self.unplannable += 1;
+        if self.planned || self.unplannable != HOPELESS {
+            return Ok(());
+        }
+        let mut rng = Rng::new(0);
+        for _ in 0..LOOKED_AHEAD {
+            if !matches!(self.drawn(&mut rng)?, Err(Unfit::Refused(_))) {
+                return Ok(());
+            }
+        }
+        let refused = format!("the first {HOPELESS} trials were refused, as {LOOKED_AHEAD} more would be");
+        let cause = format!("{refused}, the last because: {cause}");
+        Err(Error::Input(format!("{cause}\nhint: --dry-run plans every combination")))
+    }
+
     fn tell(&mut self, running: &Running, outcome: &Outcome) -> Result<()> {
         self.forecast.measure(running.began.elapsed().as_secs_f64());
         match self.study.tell(running.ready.asked.id, outcome) {
@@ -185,7 +204,7 @@ impl Coordinator {
             self.study.report(asked.id, *step, *value)?;
         }
         let copied = [name::PEAK_MEMORY_GB, name::MEASURED_PEAK_MEMORY_GB, name::SECONDS, name::RUN];
-        for key in copied.into_iter().chain([name::PRUNED_BECAUSE, name::DIVERGED]) {
+        for key in copied.into_iter().chain([name::PRUNED_BECAUSE, name::DIVERGED, name::OOM]) {
             if let Some(value) = leader.user_attrs.get(key) {
                 self.study.set_user_attr(asked.id, key, value.clone())?;
             }
