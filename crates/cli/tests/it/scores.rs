@@ -177,8 +177,8 @@ fn a_run_is_judged_by_the_data_it_learned_from_or_not_at_all() {
         let before = scores(out);
         assert_eq!(
             desk.json(&["eval", out, "--json"])["classes"][3]["name"],
-            "3",
-            "one that no row has"
+            "LABEL_3",
+            "as answers and exports call it"
         );
         desk.write("train.jsonl", &format!("{rows}{}\n", "{\"text\": \"good film\", \"label\": \"Aa\"}"));
         let told = ["was trained on other data", "put the data back", "plimsoll predict"];

@@ -99,7 +99,8 @@ impl Answers {
         if self.problem == ProblemType::Regression {
             return None;
         }
-        let name = |class: usize| names.get(class).cloned().unwrap_or_else(|| class.to_string());
+        // As transformers calls them, and answers and exports do.
+        let name = |class: usize| names.get(class).cloned().unwrap_or_else(|| format!("LABEL_{class}"));
         let classes = self.classes.iter().enumerate().map(|(class, &counts)| ClassScore::new(name(class), counts));
         let rows = self.confusion.chunks(self.classes.len().max(1)).map(<[u64]>::to_vec);
         Some(Classes { classes: classes.collect(), confusion: (!self.confusion.is_empty()).then(|| rows.collect()) })
