@@ -305,6 +305,9 @@ fn usual_flags_are_settings_of_the_recipe() {
     desk.run(&["train", "series.toml", "--gradient-accumulation-steps", "2"]).must(2, &["--batch-size", "hint:"]);
     desk.run(&["train", "series.toml", "--lr=-1"]).must(2, &["train.optimizer.lr"]);
     desk.run(&["train", "series.toml", "--model-output", "series.toml"]).must(2, &["series.toml"]);
+    let nowhere = desk.run(&["train", "series.toml", "--model-output", "/proc/nope/x"]);
+    nowhere.must(1, &["/proc/nope/x"]);
+    assert!(!nowhere.stdout.contains("step"), "it is said before the first step: {}", nowhere.stdout);
     desk.run(&["train", "series.toml", "--pretrained-model", "nobody/nothing"])
         .must(2, &["hf download nobody/nothing"]);
     assert!(!desk.path("runs/series-2").exists(), "what was refused leaves no folder");
