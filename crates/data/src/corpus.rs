@@ -261,14 +261,17 @@ impl Stream {
         vocabulary.encode_into(text, &mut self.tokens)
     }
 
-    /// Splits off about the last `fraction` of the ids: whole documents, or a part of the only one.
+    /// Splits off about the last `fraction` of the ids: whole documents, or a part of one where no document begins near
+    /// enough that this is still about the fraction.
     fn hold_out(&mut self, fraction: f64) -> Vec<i32> {
         if fraction == 0.0 {
             return Vec::new();
         }
-        let wanted = self.tokens.len() - (self.tokens.len() as f64 * fraction).round() as usize;
+        let held_out = (self.tokens.len() as f64 * fraction).round() as usize;
+        let wanted = self.tokens.len() - held_out;
         let later = self.starts.iter().copied().skip(1);
-        let split = later.min_by_key(|start| start.abs_diff(wanted)).unwrap_or(wanted);
+        let nearest = later.min_by_key(|start| start.abs_diff(wanted));
+        let split = nearest.filter(|start| start.abs_diff(wanted) <= held_out / 2).unwrap_or(wanted);
         self.tokens.split_off(split)
     }
 }

@@ -57,6 +57,25 @@ fn documents_are_separated_and_held_out_whole() {
     assert_eq!(other.train.tokens(), data.train.tokens());
 }
 
+/// Two long documents are not one to learn from and one to be judged by, where a tenth was asked for.
+#[test]
+fn a_document_is_cut_where_none_begins_near_the_fraction() {
+    let document = |letters: usize| format!("{{\"text\":\"{}\"}}\n", "a".repeat(letters));
+    let held_out = |letters: &[usize]| {
+        let content: String = letters.iter().map(|&letters| document(letters)).collect();
+        load("a.jsonl", content, |o| o.validation_fraction = 0.1).unwrap().validation.tokens().len()
+    };
+    // With the id between two documents.
+    assert_eq!(held_out(&[500, 499]), 100);
+    assert_eq!(held_out(&[99, 900]), 100);
+    assert_eq!(
+        (held_out(&[849, 150]), held_out(&[848, 151])),
+        (150, 100),
+        "half more is about as much, and no further"
+    );
+    assert_eq!((held_out(&[949, 50]), held_out(&[950, 49])), (50, 100));
+}
+
 #[test]
 fn a_tokenizer_file_gives_the_ids() {
     let (_folder, tokenizer) = file("tokenizer.json", TOKENIZER);

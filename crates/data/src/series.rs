@@ -3,8 +3,8 @@
 use super::{
     DataError, Dataset, LabelRule, Normalizer, Windows,
     asked::id_of,
-    formats::table::{Keeps, MostNumbers, Selection, Table, Values},
-    formats::{Cell, table},
+    formats::table::{Keeps, MostNumbers, Selection, Table},
+    formats::{self, Cell, Columns, Wanted, table},
     normalizer::{moments, room},
     report::{DataReport, GapReport, SeriesReport},
     windows::{NO_LABEL, window_count},
@@ -142,7 +142,7 @@ pub(crate) fn read_windows(
     labels: Labels,
 ) -> Result<Windows, DataError> {
     let keeps = if normalizer.gaps == Gaps::Error { Keeps::Nothing } else { Keeps::Gaps };
-    let table = read_as(file, format, normalizer, labels, None, keeps)?;
+    let table = read_as(file, format, normalizer, labels, keeps)?;
     cut(&table, normalizer, labels)
 }
 
@@ -187,7 +187,7 @@ pub fn ask_windows(
     id: Option<&str>,
 ) -> Result<AskedWindows, DataError> {
     let keeps = if normalizer.gaps == Gaps::Error { Keeps::Faults } else { Keeps::Gaps };
-    let table = read_as(file, format, normalizer, Labels::Absent, id, keeps)?;
+    let table = read_as(file, format, normalizer, Labels::Absent, keeps)?;
     let windows = cut(&table, normalizer, Labels::Absent)?;
     let faults = Faults::of(&table, normalizer);
     let (windows, unanswered) = match normalizer.gaps {
@@ -195,16 +195,31 @@ pub fn ask_windows(
         Gaps::Drop => (windows, faults.rows()),
         Gaps::Forward | Gaps::Mean => (windows, Vec::new()),
     };
-    let ids = id.map_or(Ok(Vec::new()), |id| ids(&table, id))?;
+    let ids = id.map_or(Ok(Vec::new()), |id| ids(file, format, id))?;
     Ok(AskedWindows { windows, unanswered, ids })
 }
 
-fn ids(table: &Table, column: &str) -> Result<Vec<Value>, DataError> {
-    let number = |&x: &f64| id_of(Cell::Number(x)).filter(|_| x.is_finite()).unwrap_or_default();
-    Ok(match table.column(column)? {
-        Values::Numbers(numbers) => numbers.iter().map(number).collect(),
-        Values::Text(words) => words.iter().map(Value::from).collect(),
-    })
+/// What rows are called, read by itself: a table's numbers have not every digit, and no zeros before them.
+fn ids(file: &Path, format: Option<Format>, column: &str) -> Result<Vec<Value>, DataError> {
+    let columns = Columns::new([column.to_string()]).with_exact_last();
+    let mut reader = formats::open(file, format, Wanted::SERIES, &columns)?;
+    let is_typed = reader.typed();
+    let mut ids = Vec::new();
+    while let Some(mut row) = reader.next()? {
+        let cell = row.cells(file, &columns)?.pop().unwrap_or(Cell::Missing);
+        let id = match cell {
+            Cell::Text(text) if !is_typed => untyped_id(text.trim()),
+            cell => id_of(cell),
+        };
+        ids.push(id.unwrap_or_default());
+    }
+    Ok(ids)
+}
+
+/// Where cells have no types, a number is what is written again as it stands there; `007` is a name.
+fn untyped_id(text: &str) -> Option<Value> {
+    let number = serde_json::from_str(text).ok().filter(|value: &Value| value.is_number() && value.to_string() == text);
+    number.or_else(|| (!text.is_empty()).then(|| text.into()))
 }
 
 /// Rows with a cell that cannot be used, in order, and the first such column of each.
@@ -254,7 +269,6 @@ fn read_as(
     format: Option<Format>,
     normalizer: &Normalizer,
     labels: Labels,
-    id: Option<&str>,
     keeps: Keeps,
 ) -> Result<Table, DataError> {
     normalizer.check()?;
@@ -262,8 +276,7 @@ fn read_as(
     normalizer.label.check()?;
     let rule = (labels == Labels::Read).then_some(&normalizer.label);
     let time = normalizer.time.as_deref();
-    let mut selection = Selection { keeps, ..selection(&normalizer.features, rule, time) };
-    selection.others.extend(id.map(String::from));
+    let selection = Selection { keeps, ..selection(&normalizer.features, rule, time) };
     let table = table(file, format, &selection)
         .map_err(|error| name_key(error, &normalizer.features, &normalizer.label, time))?;
     Ok(table)

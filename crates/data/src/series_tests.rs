@@ -255,6 +255,28 @@ fn windows_over_a_gap_have_no_answer_and_keep_their_rows() {
     assert!(matches!(ask(Gaps::Forward), Err(DataError::NotNumeric { .. })), "a word is no gap");
 }
 
+/// Whoever joins answers to rows by them finds each row, whatever file it stands in.
+#[test]
+fn what_rows_are_called_keeps_every_digit_and_every_zero() {
+    let train = load(&csv(40, |_| 0.0), |o| (o.window, o.time) = (1, None)).unwrap();
+    let normalizer = Normalizer {
+        features: vec!["price".into()],
+        mean: vec![0.0],
+        std: vec![1.0],
+        window: 1,
+        ..train.normalizer.clone()
+    };
+    let ids = |name: &str, text: &str, rows: usize| {
+        let (_folder, path) = file(name, text);
+        let asked = ask_windows(&path, None, &normalizer, Some("id")).unwrap();
+        serde_json::to_string(&(0..rows).map(|row| asked.id(row)).collect::<Vec<_>>()).unwrap()
+    };
+    let csv = "id,price\n9007199254741007,1\n9007199254741008,2\n00007,3\n,4\n 0.5,5\n1e3,6\na,7\n";
+    assert_eq!(ids("a.csv", csv, 7), r#"[9007199254741007,9007199254741008,"00007",null,0.5,"1e3","a"]"#);
+    let lines = "{\"id\":9007199254741007,\"price\":1}\n{\"id\":\"00007\",\"price\":2}\n{\"price\":3}\n";
+    assert_eq!(ids("a.jsonl", lines, 3), r#"[9007199254741007,"00007",null]"#);
+}
+
 #[test]
 fn columns_that_hold_no_numbers_are_named() {
     let data = load(&csv(40, |_| 0.0).replace("time,", "line,"), |o| o.time = None).unwrap();

@@ -59,6 +59,8 @@ pub struct SurveyedColumn {
     pub longest: usize,
     /// Characters of all texts.
     characters: usize,
+    /// Texts of one word in plain letters, digits and signs, as names of things are.
+    single_words: usize,
     /// Texts that are a date or a time, and those whose order is that of their texts.
     moments: usize,
     sortable: usize,
@@ -171,6 +173,12 @@ impl SurveyedColumn {
         self.is_text() && !self.is_time() && !self.repeats() && !self.has_decimal_commas() && !self.has_quoted_numbers()
     }
 
+    /// Whether most texts are one word: names of rows or things, hardly anything to read. Where words stand side by side
+    /// without spaces, letters are no plain ones.
+    pub fn is_of_single_words(&self) -> bool {
+        self.is_text() && 2 * self.single_words > self.texts
+    }
+
     /// Numbers to people, and texts to programs.
     pub fn has_decimal_commas(&self) -> bool {
         self.texts > 0 && self.commas.count == self.texts
@@ -275,6 +283,7 @@ impl SurveyedColumn {
         self.texts += 1;
         self.characters += characters;
         self.longest = self.longest.max(characters);
+        self.single_words += usize::from(text.is_ascii() && !text.contains(char::is_whitespace));
         self.values.take(text);
         if has_decimal_comma(text) {
             self.commas.take(place, text);

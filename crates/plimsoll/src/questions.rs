@@ -58,7 +58,7 @@ impl Outlooks {
             Ok(planned) => Ok(PlanReport::of(recipe, &planned)),
             Err(PlanFailure::DoesNotFit(smallest)) => Ok(PlanReport {
                 fits: false,
-                smallest_budget_bytes: Some(smallest.planned_peak_bytes()),
+                smallest_budget_bytes: Some(smallest.enough_bytes()),
                 ..PlanReport::of(recipe, &smallest)
             }),
             Err(error) => Err(error),

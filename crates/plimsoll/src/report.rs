@@ -95,7 +95,7 @@ pub struct PlanReport {
     pub modules: BTreeMap<String, usize>,
     /// The largest buffers at the peak.
     pub live: Vec<LiveBuffer>,
-    /// The least memory in which the recipe can be trained, where it does not fit.
+    /// The budget that is enough for the smallest plan, where the recipe does not fit: what the hint names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub smallest_budget_bytes: Option<u64>,
     /// What to do about it, where it does not fit.
@@ -157,7 +157,7 @@ impl PlanReport {
     pub fn of_smallest(recipe: &Recipe, smallest: &Planned, hints: &[String], ladder: Ladder) -> PlanReport {
         PlanReport {
             fits: false,
-            smallest_budget_bytes: Some(smallest.planned_peak_bytes()),
+            smallest_budget_bytes: Some(smallest.enough_bytes()),
             hints: Some(hints.to_vec()),
             ladder: Some(ladder.rungs),
             ..PlanReport::of(recipe, smallest)

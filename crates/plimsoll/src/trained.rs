@@ -191,6 +191,7 @@ impl TrainedRun {
             planned_peak_bytes: self.planned_peak_bytes(),
             measured_peak_bytes: self.measured_peak_bytes(),
             lacks_texts: false,
+            remembers_its_data: self.0.remembers_its_data()?,
         })
     }
 }
@@ -216,13 +217,17 @@ pub struct EvalReport {
     /// Whether texts were wanted and the budget had no room to write them: scores without texts are better than none.
     #[serde(skip)]
     pub lacks_texts: bool,
+    /// Whether the run remembers what it was trained on, so that this was held against it; one of an earlier version
+    /// without a checkpoint does not.
+    #[serde(skip)]
+    pub remembers_its_data: bool,
 }
 
 /// Evaluates a trained run on the validation data of its recipe. Where answers are texts, so many are written and compared
 /// (exact match, ROUGE), if there is room to; 0 for none.
 ///
 /// # Errors
-/// The run cannot be opened, or its recipe holds no data out.
+/// The run cannot be opened, its recipe holds no data out, or the data is not what it was trained with.
 pub fn evaluate<'a>(run: impl Into<Within<'a>>, device: &Device, texts: usize) -> Result<EvalReport, RunError> {
     let run = run.into();
     let plain = || TrainedRun::open(run, device)?.judged(0);

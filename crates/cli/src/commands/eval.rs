@@ -36,6 +36,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if report.lacks_texts {
         printer::say("note: there is no room to write texts in this budget: exact match and ROUGE are left out");
     }
+    if !report.remembers_its_data {
+        printer::say("note: the run does not remember its data: nothing says whether this is what it was trained with");
+    }
     match arguments.json {
         true => printer::json(&EvalJson { run: &arguments.trained.run, report })?,
         false => printer::out(&text(&report))?,

@@ -45,6 +45,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             "name the folder of a run, such as runs/quickstart-1",
         )
     })?;
+    if arguments.format != Format::Tensorboard && arguments.out.is_some() {
+        let hint = "leave it out: lines go to standard output, `plimsoll export-events RUN --format csv > FILE`";
+        return Err(Failure::bad_input("--out is where the event files of --format tensorboard go", hint));
+    }
     match arguments.format {
         Format::Jsonl => jsonl(&events),
         Format::Csv => csv(&events),
@@ -83,8 +87,21 @@ fn metrics(run: &Path, events: &[Timed]) -> Result<(), Failure> {
     printer::out(&openmetrics(&[Exposed { run: &name, facts: &facts, components: &components }], &[])).map(drop)
 }
 
+/// TensorBoard draws every file of a folder: of a run that is written twice each point would stand there twice.
+fn refuse_event_files(out: &Path) -> Result<(), Failure> {
+    let is_event_file = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().contains(".tfevents.");
+    match std::fs::read_dir(out).into_iter().flatten().flatten().any(is_event_file) {
+        false => Ok(()),
+        true => Err(Failure::bad_input(
+            format!("{}: holds event files already, beside which every point would be drawn again", out.display()),
+            "name a new folder with --out, or remove the event files",
+        )),
+    }
+}
+
 /// Through the same follower as a run's own, over a copy: the run's folder stays as it is.
 fn event_files(events: &[Timed], out: &Path) -> Result<(), Failure> {
+    refuse_event_files(out)?;
     let writing = |cause: std::io::Error| Failure::writing(out, cause);
     let copy = std::env::temp_dir().join(format!("plimsoll-export-{}", std::process::id()));
     std::fs::create_dir_all(&copy).map_err(writing)?;

@@ -198,7 +198,7 @@ fn the_ladder_says_what_could_be_given_up_and_takes_nothing() {
     let half = desk.json(&["plan", "series.toml", "--set", "train.effective_batch=8", "--json"]);
     assert!(bytes(&half, "arena_bytes") < bytes(&whole, "arena_bytes"));
     let smallest = desk.run(&["plan", "series.toml", "--memory", "1KiB", "--json"]).json();
-    let budget = (bytes(&smallest, "smallest_budget_bytes") - 1).to_string();
+    let budget = (bytes(&smallest, "smallest_budget_bytes") - (4 << 20) - 1).to_string();
     let refused = desk.run(&["plan", "series.toml", "--memory", &budget, "--json"]);
     refused.must(3, &["does not fit", "it changes what is learned", "--set train.effective_batch="]);
     let plan = refused.json();

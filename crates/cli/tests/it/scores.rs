@@ -161,3 +161,34 @@ fn a_checkpoint_keeps_the_order_of_its_classes() {
     let exported: Value = serde_json::from_slice(&std::fs::read(desk.path("run/model/config.json")).unwrap()).unwrap();
     assert_eq!(exported["id2label"], serde_json::json!({"0": "positive", "1": "negative"}));
 }
+
+/// The names and the scale of other data are not what the weights learned.
+#[test]
+fn a_run_is_judged_by_the_data_it_learned_from_or_not_at_all() {
+    let desk = desk();
+    let rows = std::fs::read_to_string(desk.path("train.jsonl")).unwrap();
+    let scores = |run: &str| desk.json(&["eval", run, "--json"])["accuracy"].clone();
+    for (out, every) in [("kept", "\"epoch\""), ("bare", "\"never\"")] {
+        desk.write("train.jsonl", &rows);
+        let more = format!("checkpoint = {{ every = {every} }}\nevaluate = {{ every = {every} }}");
+        desk.write("t.toml", &recipe(&more).replace("num_labels = 3", "num_labels = 4"));
+        let trained = desk.run(&["train", "t.toml", "--out", out]);
+        assert_eq!(trained.code, 0, "{}", trained.stderr);
+        let before = scores(out);
+        assert_eq!(
+            desk.json(&["eval", out, "--json"])["classes"][3]["name"],
+            "LABEL_3",
+            "as answers and exports call it"
+        );
+        desk.write("train.jsonl", &format!("{rows}{}\n", "{\"text\": \"good film\", \"label\": \"Aa\"}"));
+        let told = ["was trained on other data", "put the data back", "plimsoll predict"];
+        desk.run(&["eval", out]).must(2, &told);
+        desk.write("train.jsonl", &rows);
+        assert_eq!(scores(out), before);
+        // Of an earlier version a checkpoint may remember it, or nothing.
+        std::fs::remove_file(desk.path(&format!("{out}/data.json"))).unwrap();
+        let old = desk.run(&["eval", out]);
+        assert_eq!(old.code, 0, "{}", old.stderr);
+        assert_eq!(old.stderr.contains("does not remember its data"), out == "bare", "{}", old.stderr);
+    }
+}

@@ -265,6 +265,15 @@ fn events_are_exported_in_every_format() {
     assert_eq!(planned, plan["layout"]["live_peak_bytes"].as_f64().unwrap(), "they are what is alive at the peak");
     desk.run(&["export-events", "runs/series-1", "--format", "tensorboard"]).must(2, &["--out"]);
     desk.run(&["export-events", "runs/series-1", "--format", "tensorboard", "--out", "board"]).must(0, &[]);
+    // Twice in one folder, each point would be drawn twice.
+    let again = ["export-events", "runs/series-1", "--format", "tensorboard", "--out", "board"];
+    desk.run(&again).must(2, &["board: holds event files already", "hint:"]);
+    assert_eq!(std::fs::read_dir(desk.path("board")).unwrap().count(), 1);
+    for format in ["csv", "jsonl", "openmetrics"] {
+        let ignored = ["export-events", "runs/series-1", "--format", format, "--out", "unused"];
+        desk.run(&ignored).must(2, &["--out", "hint:"]);
+    }
+    assert!(!desk.path("unused").exists());
     assert_eq!(std::fs::read_dir(desk.path("board")).unwrap().count(), 1);
     desk.run(&["export-events", "nowhere"]).must(2, &["nowhere", "hint:"]);
     desk.run(&["follow", "runs/series-1"]).must(0, &["tensorboard: everything is told"]);
@@ -305,6 +314,9 @@ fn usual_flags_are_settings_of_the_recipe() {
     desk.run(&["train", "series.toml", "--gradient-accumulation-steps", "2"]).must(2, &["--batch-size", "hint:"]);
     desk.run(&["train", "series.toml", "--lr=-1"]).must(2, &["train.optimizer.lr"]);
     desk.run(&["train", "series.toml", "--model-output", "series.toml"]).must(2, &["series.toml"]);
+    let nowhere = desk.run(&["train", "series.toml", "--model-output", "/proc/nope/x"]);
+    nowhere.must(1, &["/proc/nope/x"]);
+    assert!(!nowhere.stdout.contains("step"), "it is said before the first step: {}", nowhere.stdout);
     desk.run(&["train", "series.toml", "--pretrained-model", "nobody/nothing"])
         .must(2, &["hf download nobody/nothing"]);
     assert!(!desk.path("runs/series-2").exists(), "what was refused leaves no folder");

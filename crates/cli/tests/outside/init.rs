@@ -149,6 +149,40 @@ fn a_series_with_dates_is_a_series() {
         .must(2, &["line 3", "`date` goes backwards", "sort"]);
 }
 
+/// What a trade is called says nothing about what it was.
+#[test]
+fn names_of_rows_are_no_texts_to_read() {
+    let desk = Desk::new();
+    let hex = |i: usize| format!("{:016x}x", (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let names: [(&str, &dyn Fn(usize) -> String); 3] =
+        [("trade_id", &hex), ("row", &|i| format!("r{i}")), ("order_id", &|i| format!("order number {i}"))];
+    for (at, (column, name)) in names.iter().enumerate() {
+        let row = |i: usize| {
+            let price = 100.0 + (i as f64 * 0.3).sin();
+            let label = ["buy", "sell"][i * i % 3 % 2];
+            vec![(*column, json!(name(i))), ("price", json!(price)), ("volume", json!(i % 7)), ("label", json!(label))]
+        };
+        for file in tables(&desk, &format!("t{at}"), &(0..300).map(row).collect::<Vec<_>>()) {
+            let (answer, recipe) = planned(&desk, &format!("{file}.toml"), &["--data", &file]);
+            assert_eq!(answer["family"], "hybrid-cnn-lstm", "{file}");
+            must_hold(&recipe, &["features = 2", "classes = 2", "label = \"label\""]);
+            assert!(answer["notes"].to_string().contains(&format!("hold no numbers: {column}")), "{answer}");
+        }
+    }
+    // Single words are read where a column is called a text, and where nothing else is there.
+    for (at, (column, number)) in [("text", Some("n")), ("name", None)].into_iter().enumerate() {
+        let row = |i: usize| {
+            let label = ("label", json!(["bad", "good"][i % 2]));
+            let all = [Some((column, json!(hex(i)))), number.map(|name| (name, json!(i))), Some(label)];
+            all.into_iter().flatten().collect::<Vec<_>>()
+        };
+        let [csv, _] = tables(&desk, &format!("w{at}"), &(0..60).map(row).collect::<Vec<_>>());
+        let (answer, recipe) = planned(&desk, &format!("w{at}.toml"), &["--data", &csv]);
+        assert_eq!(answer["family"], "bert");
+        must_hold(&recipe, &[&format!("text = \"{column}\"")]);
+    }
+}
+
 /// Whole numbers of few kinds are classes, whatever they are; others are numbers.
 #[test]
 fn labels_of_texts_become_classes_or_numbers() {

@@ -1,5 +1,5 @@
-//! Parquet without Arrow: flat columns of integers, floats, booleans and strings for tables, column by column; rows, with
-//! lists, for texts.
+//! Parquet without Arrow: flat columns of integers, decimals, floats, booleans, strings and moments for tables, column by
+//! column; rows, with lists, for texts.
 
 use super::{Cell, Columns, Content, FileFormat, Row, RowReader};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     formats::table::{Selection, Table},
 };
 use ::parquet::{
-    basic::{ConvertedType, LogicalType, Type},
+    basic::{ConvertedType, LogicalType, TimeUnit, Type},
     column::reader::{ColumnReader, ColumnReaderImpl},
     data_type::{ByteArray, DataType},
     errors::ParquetError,
@@ -53,6 +53,8 @@ struct Rows {
     reader: Option<SerializedFileReader<File>>,
     rows: Option<RowIter<'static>>,
     wanted: Vec<String>,
+    /// Whether each of these counts nanoseconds, which a cell does not say.
+    in_nanos: Vec<bool>,
     row: u64,
 }
 
@@ -61,7 +63,15 @@ impl Rows {
         let reader = SerializedFileReader::new(opened).map_err(|error| broken(file, error))?;
         let fields = reader.metadata().file_metadata().schema().get_fields();
         let names = fields.iter().map(|field| field.name().to_string()).collect();
-        Ok(Rows { file: file.into(), names, reader: Some(reader), rows: None, wanted: Vec::new(), row: 0 })
+        Ok(Rows {
+            file: file.into(),
+            names,
+            reader: Some(reader),
+            rows: None,
+            wanted: Vec::new(),
+            in_nanos: Vec::new(),
+            row: 0,
+        })
     }
 }
 
@@ -82,6 +92,7 @@ impl RowReader for Rows {
         self.wanted = columns.names().to_vec();
         if let Some(reader) = self.reader.take() {
             let file = &self.file;
+            self.in_nanos = self.wanted.iter().map(|name| counts_nanoseconds(&reader, name)).collect();
             let rows = survive(file, || project(reader, columns).map_err(|error| broken(file, error)))?;
             self.rows = Some(rows);
         }
@@ -94,15 +105,25 @@ impl RowReader for Rows {
         let record = survive(file, || rows.next().transpose().map_err(|error| broken(file, error)))?;
         let Some(record) = record else { return Ok(None) };
         self.row += 1;
-        let find = |column: &String| {
+        let find = |(column, in_nanos): (&String, &bool)| {
             let found = record.get_column_iter().find(|(name, _)| *name == column);
-            found.map_or(Cell::Missing, |(_, field)| cell(field))
+            match found {
+                Some((_, Field::Long(nanoseconds))) if *in_nanos => moment(*nanoseconds, 9),
+                found => found.map_or(Cell::Missing, |(_, field)| cell(field)),
+            }
         };
-        let cells: Vec<Cell<'static>> = self.wanted.iter().map(find).collect();
+        let cells: Vec<Cell<'static>> = self.wanted.iter().zip(&self.in_nanos).map(find).collect();
         let text = |cell: &Cell<'_>| if let Cell::Text(text) = cell { text.len() } else { 0 };
         let bytes = u32::try_from(cells.iter().map(text).sum::<usize>()).unwrap_or(u32::MAX);
         Ok(Some(Row { place: Place::Row(self.row), offset: 0, bytes, content: Content::Cells(cells) }))
     }
+}
+
+fn counts_nanoseconds(reader: &SerializedFileReader<File>, column: &str) -> bool {
+    let fields = reader.metadata().file_metadata().schema().get_fields();
+    let logical = fields.iter().find(|field| field.name() == column).map(|field| field.get_basic_info());
+    let logical = logical.and_then(|info| info.logical_type_ref());
+    matches!(logical, Some(LogicalType::Timestamp(kind)) if kind.unit == TimeUnit::NANOS)
 }
 
 fn cell(field: &Field) -> Cell<'static> {
@@ -124,8 +145,67 @@ fn cell(field: &Field) -> Cell<'static> {
         Field::Float(x) => Cell::Number(f64::from(*x)),
         Field::Double(x) => Cell::Number(*x),
         Field::Bytes(bytes) => bytes.as_utf8().map_or(Cell::Other("bytes"), |text| Cell::Text(Cow::Owned(text.into()))),
+        Field::Decimal(number) => carried_decimal(number.data(), number.scale()),
+        Field::Date(days) => text_of(date(i64::from(*days))),
+        Field::TimeMillis(time) => text_of(time_of_day(i64::from(*time), 3)),
+        Field::TimeMicros(time) => text_of(time_of_day(*time, 6)),
+        Field::TimestampMillis(moment_ms) => moment(*moment_ms, 3),
+        Field::TimestampMicros(moment_us) => moment(*moment_us, 6),
         Field::ListInternal(list) => Cell::List(list.elements().iter().map(cell).collect()),
         _ => Cell::Other("a value of another type"),
+    }
+}
+
+fn text_of(text: String) -> Cell<'static> {
+    Cell::Text(Cow::Owned(text))
+}
+
+/// A moment as it is written where it stands for itself, in the order of moments: `2024-01-31T08:30:00.123`. `digits`: of the
+/// fractions of a second that are counted.
+fn moment(fractions: i64, digits: u32) -> Cell<'static> {
+    let day = 86_400 * 10i64.pow(digits);
+    text_of(format!("{}T{}", date(fractions.div_euclid(day)), time_of_day(fractions.rem_euclid(day), digits)))
+}
+
+fn time_of_day(fractions: i64, digits: u32) -> String {
+    let second = 10i64.pow(digits);
+    let (seconds, rest, width) = (fractions / second, fractions % second, digits as usize);
+    format!("{:02}:{:02}:{:02}.{rest:0width$}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+/// The day that is so many days after the first of 1970. Years begin in March here, so that a leap day is a year's last;
+/// 400 of them have 146,097 days.
+fn date(days: i64) -> String {
+    let since = days + 719_468;
+    let (era, day) = (since.div_euclid(146_097), since.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let (day, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    format!("{:04}-{month:02}-{day:02}", era * 400 + year + i64::from(month <= 2))
+}
+
+/// An integer of big-endian bytes; `None` of more than 38 digits.
+fn integer(bytes: &[u8]) -> Option<i128> {
+    let sign = if bytes.first().is_some_and(|byte| byte >> 7 == 1) { 0xff } else { 0 };
+    let mut whole = [sign; 16];
+    whole[16usize.checked_sub(bytes.len())?..].copy_from_slice(bytes);
+    Some(i128::from_be_bytes(whole))
+}
+
+/// The number nearest to a decimal, as if it had been written with a point.
+fn decimal(digits: i128, scale: i32) -> f64 {
+    format!("{digits}e{}", -i64::from(scale)).parse().unwrap_or(f64::NAN)
+}
+
+/// A decimal that is only carried along may be a name of more digits than a float has.
+fn carried_decimal(bytes: &[u8], scale: i32) -> Cell<'static> {
+    match integer(bytes) {
+        Some(digits) if scale == 0 && digits.unsigned_abs() >> 53 != 0 => {
+            i64::try_from(digits).map_or_else(|_| text_of(digits.to_string()), |digits| Cell::Exact(digits.into()))
+        }
+        Some(digits) => Cell::Number(decimal(digits, scale)),
+        None => Cell::Other("a decimal of more than 38 digits"),
     }
 }
 
@@ -168,20 +248,30 @@ fn refuse_unreadable(table: &mut Table, index: usize, descriptor: &ColumnDescrip
 
 fn is_moment(descriptor: &ColumnDescriptor) -> bool {
     use ConvertedType as C;
-    matches!(
-        descriptor.logical_type_ref(),
-        Some(LogicalType::Date | LogicalType::Time { .. } | LogicalType::Timestamp { .. })
-    ) || matches!(
-        descriptor.converted_type(),
-        C::DATE | C::TIME_MILLIS | C::TIME_MICROS | C::TIMESTAMP_MILLIS | C::TIMESTAMP_MICROS
-    )
+    let is_old = descriptor.physical_type() == Type::INT96;
+    is_old
+        || matches!(
+            descriptor.logical_type_ref(),
+            Some(LogicalType::Date | LogicalType::Time { .. } | LogicalType::Timestamp { .. })
+        )
+        || matches!(
+            descriptor.converted_type(),
+            C::DATE | C::TIME_MILLIS | C::TIME_MICROS | C::TIMESTAMP_MILLIS | C::TIMESTAMP_MICROS
+        )
 }
 
 fn is_readable(descriptor: &ColumnDescriptor) -> bool {
-    let decimal = descriptor.converted_type() == ConvertedType::DECIMAL
-        || matches!(descriptor.logical_type_ref(), Some(LogicalType::Decimal { .. }));
-    let known = !matches!(descriptor.physical_type(), Type::INT96 | Type::FIXED_LEN_BYTE_ARRAY);
-    known && !decimal && descriptor.max_rep_level() == 0
+    const MOST_DIGITS: i32 = 38;
+    let is_known = match is_decimal(descriptor) {
+        true => descriptor.type_precision() <= MOST_DIGITS,
+        false => descriptor.physical_type() != Type::FIXED_LEN_BYTE_ARRAY,
+    };
+    is_known && descriptor.max_rep_level() == 0
+}
+
+fn is_decimal(descriptor: &ColumnDescriptor) -> bool {
+    descriptor.converted_type() == ConvertedType::DECIMAL
+        || matches!(descriptor.logical_type_ref(), Some(LogicalType::Decimal { .. }))
 }
 
 fn is_unsigned(descriptor: &ColumnDescriptor) -> bool {
@@ -194,7 +284,8 @@ fn read_group(table: &mut Table, group: &dyn RowGroupReader) -> Result<(), DataE
     let mut rows = 0;
     for index in 0..table.width() {
         let descriptor = group.metadata().schema_descr().column(index);
-        let unsigned = is_unsigned(&descriptor);
+        let (unsigned, decimals) = (is_unsigned(&descriptor), is_decimal(&descriptor));
+        let scale = if decimals { descriptor.type_scale() } else { 0 };
         if !table.wants(index) {
             continue;
         }
@@ -202,6 +293,14 @@ fn read_group(table: &mut Table, group: &dyn RowGroupReader) -> Result<(), DataE
         let mut target = Target { table, index, row: first_row, nullable: descriptor.max_def_level() };
         match reader {
             ColumnReader::BoolColumnReader(r) => target.take(r, |v| Ok(Cell::Number(f64::from(*v)))),
+            ColumnReader::Int32ColumnReader(r) if decimals => {
+                target.take(r, |v| Ok(Cell::Number(decimal(i128::from(*v), scale))))
+            }
+            ColumnReader::Int64ColumnReader(r) if decimals => {
+                target.take(r, |v| Ok(Cell::Number(decimal(i128::from(*v), scale))))
+            }
+            ColumnReader::ByteArrayColumnReader(r) if decimals => target.take(r, |v| of_bytes(v.data(), scale)),
+            ColumnReader::FixedLenByteArrayColumnReader(r) if decimals => target.take(r, |v| of_bytes(v.data(), scale)),
             ColumnReader::Int32ColumnReader(r) if unsigned => target.take(r, |v| Ok(Cell::Number(*v as u32 as f64))),
             ColumnReader::Int32ColumnReader(r) => target.take(r, |v| Ok(Cell::Number(f64::from(*v)))),
             ColumnReader::Int64ColumnReader(r) if unsigned => target.take(r, |v| Ok(Cell::Number(*v as u64 as f64))),
@@ -209,12 +308,19 @@ fn read_group(table: &mut Table, group: &dyn RowGroupReader) -> Result<(), DataE
             ColumnReader::FloatColumnReader(r) => target.take(r, |v| Ok(Cell::Number(f64::from(*v)))),
             ColumnReader::DoubleColumnReader(r) => target.take(r, |v| Ok(Cell::Number(*v))),
             ColumnReader::ByteArrayColumnReader(r) => target.take(r, text),
-            ColumnReader::Int96ColumnReader(_) | ColumnReader::FixedLenByteArrayColumnReader(_) => continue,
+            // Moments of older programs: milliseconds, as rows have them.
+            ColumnReader::Int96ColumnReader(r) => target.take(r, |v| Ok(Cell::Number(v.to_millis() as f64))),
+            ColumnReader::FixedLenByteArrayColumnReader(_) => continue,
         }?;
         rows = rows.max(target.row - first_row);
     }
     (0..rows).for_each(|_| table.end_row(None));
     Ok(())
+}
+
+fn of_bytes(bytes: &[u8], scale: i32) -> Result<Cell<'static>, String> {
+    let digits = integer(bytes).ok_or("a decimal of more than 38 digits")?;
+    Ok(Cell::Number(decimal(digits, scale)))
 }
 
 fn text(value: &ByteArray) -> Result<Cell<'_>, String> {
@@ -280,7 +386,9 @@ mod tests {
     use crate::formats::table::Values;
     use ::parquet::{
         basic::Compression,
-        data_type::{BoolType, ByteArrayType, DoubleType, Int64Type},
+        data_type::{
+            BoolType, ByteArrayType, DoubleType, FixedLenByteArray, FixedLenByteArrayType, Int32Type, Int64Type,
+        },
         file::{properties::WriterProperties, writer::SerializedFileWriter},
         schema::parser::parse_message_type,
     };
@@ -293,6 +401,10 @@ mod tests {
         required binary label (UTF8);
         required int96 old;
         required int64 exact (DECIMAL(10,2));
+        required fixed_len_byte_array(9) money (DECIMAL(20,0));
+        required int32 day (DATE);
+        required int64 nano (TIMESTAMP(NANOS,true));
+        required fixed_len_byte_array(2) code;
     }";
 
     /// Two row groups of 3 rows; `price` of row `hole` (from 0) is null.
@@ -324,7 +436,22 @@ mod tests {
             column.typed::<::parquet::data_type::Int96Type>().write_batch(&old, None, None).unwrap();
             column.close().unwrap();
             let mut column = columns.next_column().unwrap().unwrap();
-            column.typed::<Int64Type>().write_batch(&[1, 2, 3], None, None).unwrap();
+            column.typed::<Int64Type>().write_batch(&[110, -2, 3], None, None).unwrap();
+            column.close().unwrap();
+            let bytes = |low: u8| FixedLenByteArray::from(vec![0, 0, 32, 0, 0, 0, 0, 0, low]);
+            let mut column = columns.next_column().unwrap().unwrap();
+            column.typed::<FixedLenByteArrayType>().write_batch(&[1, 2, 3].map(bytes), None, None).unwrap();
+            column.close().unwrap();
+            let mut column = columns.next_column().unwrap().unwrap();
+            column.typed::<Int32Type>().write_batch(&[-1, 19_782, 19_783], None, None).unwrap();
+            column.close().unwrap();
+            let mut column = columns.next_column().unwrap().unwrap();
+            let nanos = times.iter().map(|ms| ms * 1_000_000 + 7).collect::<Vec<_>>();
+            column.typed::<Int64Type>().write_batch(&nanos, None, None).unwrap();
+            column.close().unwrap();
+            let mut column = columns.next_column().unwrap().unwrap();
+            let codes = [1, 2, 3].map(|low| FixedLenByteArray::from(vec![0, low]));
+            column.typed::<FixedLenByteArrayType>().write_batch(&codes, None, None).unwrap();
             column.close().unwrap();
             columns.close().unwrap();
         }
@@ -381,8 +508,10 @@ mod tests {
             let selection = selection(None, &["label"]);
             let table = read_table(&path, None, &selection).unwrap();
             assert_eq!(table.rows, 6);
-            // The moment, the INT96 and the decimal column are no features by accident.
-            assert_eq!(table.number_names(&selection), ["price", "holiday"]);
+            // Moments, of which INT96 is one, and bytes are no features by accident.
+            assert_eq!(table.number_names(&selection), ["price", "holiday", "exact", "money"]);
+            assert_eq!(table.numbers("exact").unwrap()[..3], [1.1, -0.02, 0.03]);
+            assert_eq!(table.numbers("money").unwrap()[0], 2f64.powi(53));
             assert_eq!(table.numbers("price").unwrap(), [0.25, 1.25, 2.25, 3.25, 4.25, 5.25]);
             assert_eq!(table.numbers("holiday").unwrap(), [1.0, 0.0, 1.0, 1.0, 0.0, 1.0]);
             let Values::Text(words) = table.column("label").unwrap() else { panic!("labels are words") };
@@ -390,6 +519,42 @@ mod tests {
         }
         let timed = read_table(&path, None, &selection(Some(&["price"]), &["time"])).unwrap();
         assert_eq!(timed.numbers("time").unwrap()[5], 1_700_000_000_005.0);
+    }
+
+    /// What rows say of them is what people would write; a table counts.
+    #[test]
+    fn moments_and_decimals_are_told_by_rows_and_counted_by_tables() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        write(&path, Compression::SNAPPY, None);
+        let columns = Columns::new(["time", "nano", "day", "exact", "money"].map(String::from));
+        let mut rows = FORMAT.open(&path, File::open(&path).unwrap()).unwrap();
+        rows.select(&columns).unwrap();
+        let expected = [
+            Cell::Text("2023-11-14T22:13:20.000".into()),
+            Cell::Text("2023-11-14T22:13:20.000000007".into()),
+            Cell::Text("1969-12-31".into()),
+            Cell::Number(1.1),
+            Cell::Exact((2i64.pow(53) + 1).into()),
+        ];
+        assert_eq!(rows.next().unwrap().unwrap().cells(&path, &columns).unwrap(), expected);
+        let survey = crate::survey::survey(&path, None).unwrap();
+        let column = |name: &str| survey.columns.iter().find(|column| column.name == name).unwrap();
+        assert!(["exact", "money", "price"].into_iter().all(|name| column(name).is_numeric()), "{survey:?}");
+        assert!(["time", "nano", "day"].into_iter().all(|name| column(name).is_time()), "{survey:?}");
+        assert!(column("time").has_order() && column("time").backwards.is_none(), "{survey:?}");
+        for time in ["time", "nano", "old"] {
+            let selection = Selection { ordered: Some(time.into()), ..selection(Some(&["price"]), &[]) };
+            assert_eq!(read_table(&path, None, &selection).unwrap().rows, 6, "{time}");
+        }
+        assert_eq!(
+            [0, 59, 60, -719_468, 19_782].map(date).join(" "),
+            "1970-01-01 1970-03-01 1970-03-02 0000-03-01 2024-02-29"
+        );
+        assert_eq!((integer(&[0xff]), integer(&[0; 17]), integer(&[])), (Some(-1), None, Some(0)));
+        for (digits, text) in [(12_345_678_901_234_567_890, "123456789012345678.90"), (-5, "-0.05")] {
+            assert_eq!(decimal(digits, 2), text.parse::<f64>().unwrap());
+        }
     }
 
     #[test]
@@ -402,10 +567,8 @@ mod tests {
             let expected = Place::Row(row);
             assert!(matches!(&error, DataError::MissingValue { place, .. } if *place == expected), "{error}");
         }
-        for named in ["old", "exact"] {
-            let error = read_table(&path, None, &selection(Some(&[named]), &[])).unwrap_err();
-            assert!(error.to_string().contains("not supported"), "{error}");
-        }
+        let error = read_table(&path, None, &selection(Some(&["code"]), &[])).unwrap_err();
+        assert!(error.to_string().contains("not supported"), "{error}");
         let error = read_table(&path, None, &selection(Some(&["prices"]), &[])).unwrap_err();
         assert_eq!(error.hint(), "did you mean `price`?");
     }

@@ -14,6 +14,7 @@ use crate::{
     asked::{Named, id_of},
     formats::{Cell, Columns, Row},
 };
+use plimsoll_base::batching::Buckets;
 use std::{path::Path, sync::Arc};
 
 /// Pairs ready for training.
@@ -39,7 +40,8 @@ pub struct PairedTexts {
 struct Shared {
     store: Store,
     encode: Encode,
-    /// Sources of about one length are brought together by it, then sorted by their targets.
+    /// Sources of about one length are brought together by it, then sorted by their targets. The same whatever lengths
+    /// batches may have: those cost memory and time, and must not decide what is learned.
     rungs: Ladder,
 }
 
@@ -314,7 +316,7 @@ fn read_part(
         targets.shrink();
     }
     let fields = PairedTexts::sample_fields(options.max_length, options.max_target_length, options.pad);
-    let rungs = Ladder::of_fields(&fields, options.composition.batching.buckets).swap_remove(0);
+    let rungs = Ladder::of_fields(&fields, Buckets::Auto).swap_remove(0);
     let shared = Arc::new(Shared { store, encode, rungs });
     let texts = PairedTexts { shared, rows: Vec::new(), owner: true, fields: fields.into() };
     Ok((texts, reading, (!stays).then_some(truncated)))

@@ -1,7 +1,7 @@
 use super::*;
 use crate::formats::table::tests::file;
 use crate::synthetic::word_tokenizer;
-use crate::{Batch, Composition, WordStyle};
+use crate::{Batch, Composition, Loader, LoaderOptions, Position, WordStyle};
 use plimsoll_base::batching::{Batching, Buckets, Compose};
 
 fn options(train: &Path) -> PairsOptions {
@@ -93,4 +93,33 @@ fn composition_looks_at_both_lengths() {
     };
     let (length, random) = (cost(Compose::Length), cost(Compose::Random));
     assert!(length < 1.2 && random > 1.7, "{length} against {random}");
+}
+
+/// What `data.buckets` says costs memory and time, and changes nothing that is learned.
+#[test]
+fn the_same_pairs_come_together_whatever_lengths_batches_may_have() {
+    let text = |n: usize| vec!["a"; n].join(" ");
+    let rows: String = (0..600usize)
+        .map(|i| format!("{{\"source\": \"{}\", \"target\": \"{}\"}}\n", text(1 + i * 7 % 60), text(1 + i * 13 % 50)))
+        .collect();
+    let (_folder, path) = file("a.jsonl", rows);
+    let batches = |buckets| -> Vec<Vec<i32>> {
+        let composition = Composition { batch: 16, seed: 1, batching: Batching { buckets, compose: Compose::Length } };
+        let options = PairsOptions { max_length: 64, max_target_length: 64, composition, ..options(&path) };
+        let data = Arc::new(load_pairs(&options, tokenizer()).unwrap().train);
+        let usual = LoaderOptions::evaluation(16, 0, 1);
+        let asked = LoaderOptions { shuffle: Some(1), compose: Compose::Length, buckets, ..usual };
+        let mut loader = Loader::new(data, &asked, Position::default()).unwrap();
+        let mut found = Vec::new();
+        while let Some(batch) = loader.next() {
+            // Without padding, whose ids are 0.
+            let batch = batch.unwrap();
+            found.push(batch.i32(3, 0..batch.len()).iter().copied().filter(|&id| id > 0).collect());
+        }
+        found
+    };
+    let auto = batches(Buckets::Auto);
+    for buckets in [Buckets::Off, Buckets::Steps(1), Buckets::Steps(3), Buckets::Steps(32)] {
+        assert!(batches(buckets) == auto, "{buckets:?}");
+    }
 }

@@ -240,12 +240,15 @@ impl Planned {
         self.reserve_bytes + self.choice.layout.arena_bytes as u64
     }
 
-    /// What would be enough for it: never a budget that the device does not have. Where the process itself counts, with
-    /// what it may have more by then.
-    pub fn enough(&self) -> String {
+    /// The budget that is enough for it. Where the process itself counts, with what it may have more by then.
+    pub fn enough_bytes(&self) -> u64 {
         let counts_process = self.device.target.backend == Backend::Cpu && self.device.reserve_bytes > 0;
-        let differs = if counts_process { PAGES_THAT_DIFFER } else { 0 };
-        enough(self.planned_peak_bytes() + differs, &self.device)
+        self.planned_peak_bytes() + if counts_process { PAGES_THAT_DIFFER } else { 0 }
+    }
+
+    /// What would be enough for it: never a budget that the device does not have.
+    pub fn enough(&self) -> String {
+        enough(self.enough_bytes(), &self.device)
     }
 
     /// Counts with what the runtime takes, now that it is known, instead of what was estimated. Whether the plan still

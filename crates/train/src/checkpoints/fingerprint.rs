@@ -1,12 +1,20 @@
-//! What a run remembers of its data, so that it is not resumed with other data: its weights would get the names and the
-//! scale of what they have never seen.
+//! What a run remembers of its data, so that it is neither resumed nor judged with other data: its weights would get the
+//! names and the scale of what they have never seen.
 
+use super::{list, read_state};
+use crate::RunError;
 use crate::loaded::{Extras, LoadedData};
+use plimsoll_base::files::{open_to_read, write_inside};
 use plimsoll_data::{Batch, DataError, Dataset};
 use plimsoll_models::recipe::{Recipe, Source};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// Where a run's folder keeps it: there is not always a checkpoint that does.
+const FILE: &str = "data.json";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
@@ -48,8 +56,47 @@ impl Fingerprint {
         })
     }
 
+    /// Keeps it in a run's folder.
+    pub(crate) fn write(&self, run: &Path) -> Result<(), RunError> {
+        let path = run.join(FILE);
+        let written = serde_json::to_vec_pretty(self).map_err(io::Error::from);
+        written.and_then(|text| write_inside(&path, &text)).map_err(RunError::io(path))
+    }
+
+    /// That of a run: of its folder, or of its last checkpoint where an earlier version trained it. Such a run without a
+    /// checkpoint remembers nothing.
+    pub(crate) fn of_run(run: &Path) -> Result<Option<Fingerprint>, RunError> {
+        let path = run.join(FILE);
+        if path.exists() {
+            return Fingerprint::read(&path).map(Some);
+        }
+        let last = list(&run.join("checkpoints")).pop();
+        let state = last.map(|(_, last)| read_state(&last)).transpose()?;
+        Ok(state.and_then(|state| state.data))
+    }
+
+    fn read(path: &Path) -> Result<Fingerprint, RunError> {
+        let mut text = Vec::new();
+        open_to_read(path).and_then(|mut file| file.read_to_end(&mut text)).map_err(RunError::io(path))?;
+        serde_json::from_slice(&text).map_err(|cause| RunError::Refused {
+            cause: format!("{}: not what a run remembers of its data: {cause}", path.display()),
+            hint: "remove it: the last checkpoint remembers the same".into(),
+        })
+    }
+
+    /// Weights that learned from other data would get its names and its scale; `hint` says what can be done.
+    pub(crate) fn check(&self, now: &Fingerprint, run: &Path, hint: &str) -> Result<(), RunError> {
+        match self.difference(now) {
+            None => Ok(()),
+            Some(difference) => Err(RunError::Refused {
+                cause: format!("{} was trained on other data: {difference}", run.display()),
+                hint: format!("put the data back that it was trained on, {hint}"),
+            }),
+        }
+    }
+
     /// What is not as it was, in words.
-    pub(crate) fn difference(&self, now: &Fingerprint) -> Option<String> {
+    fn difference(&self, now: &Fingerprint) -> Option<String> {
         let numbers = [
             ("samples to train on", self.train_samples as u64, now.train_samples as u64),
             ("samples to validate on", self.validation_samples as u64, now.validation_samples as u64),

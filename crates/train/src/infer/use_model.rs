@@ -3,7 +3,7 @@
 #![deny(missing_docs)]
 
 use crate::arena::take_arena;
-use crate::checkpoints;
+use crate::checkpoints::{self, Fingerprint};
 use crate::run::{TRIES, count_loading, decoding_bytes, first_plan, what_is_there};
 use crate::run::{shares_memory, with_what_is_ours, within_host};
 use crate::scoring::{Classes, Retrieved};
@@ -223,7 +223,18 @@ impl TrainedRun {
         Device { beside, ..self.device.clone() }
     }
 
-    /// Scores on the validation data of the recipe. Of models that write, as many texts are written and compared as
+    /// Whether it remembers what it was trained on; a run of an earlier version without a checkpoint does not.
+    pub fn remembers_its_data(&self) -> Result<bool, RunError> {
+        Fingerprint::of_run(&self.dir).map(|then| then.is_some())
+    }
+
+    /// Scores of other classes or of another scale are none of this model.
+    fn check_data(&self, data: &LoadedData) -> Result<(), RunError> {
+        let Some(then) = Fingerprint::of_run(&self.dir)? else { return Ok(()) };
+        then.check(&Fingerprint::of(&self.recipe, data)?, &self.dir, "or ask about other rows with `plimsoll predict`")
+    }
+
+    /// Scores on the validation data of the recipe, which must be what it was trained with. Of models that write, as many texts are written and compared as
     /// `texts` says, where the run was opened to write.
     pub fn evaluate(&mut self, texts: usize) -> Result<(Evaluated, LoadedData), RunError> {
         let data = load_data(&within_host(&self.recipe, &self.device_beside(evaluation_bytes)))?;
@@ -233,6 +244,7 @@ impl TrainedRun {
                 hint: "set data.validation to a fraction or a file, and train again".into(),
             });
         };
+        self.check_data(&data)?;
         let samples = Samples::to_evaluate(&data, &self.recipe);
         let (recipe, Model { planned, executor }) = self.model(&samples)?;
         let (mut shapes, choice) = (shapes(recipe, planned), &planned.choice);

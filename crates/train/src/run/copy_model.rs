@@ -3,7 +3,7 @@
 use super::Run;
 use crate::RunError;
 use crate::weights::{is_exported, source_checkpoint};
-use plimsoll_base::folders::{FolderDraft, check_replaceable, is_same};
+use plimsoll_base::folders::{FolderDraft, is_same};
 use plimsoll_models::hf::HfError;
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,8 @@ impl Run {
         } else if source.is_some_and(|source| is_same(dir, &source)) {
             "this is the checkpoint that the run starts from"
         } else {
-            return Ok(check_replaceable(dir, &is_exported).map_err(HfError::from)?);
+            // Begun and given up: whether a folder can be made there shows in no other way.
+            return Ok(FolderDraft::begin(dir, &is_exported).map(drop).map_err(HfError::from)?);
         };
         let cause = format!("--model-output {}: {cause}", dir.display());
         Err(RunError::Refused { cause, hint: "name a new folder".into() })

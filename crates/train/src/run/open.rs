@@ -362,11 +362,12 @@ impl Run {
         ))
     }
 
-    /// Creates the folder with recipe and plan; a resumed run keeps its own unless it had to be planned anew.
+    /// Creates the folder with recipe, plan and what is remembered of the data; a resumed run keeps its own unless it had to be planned anew.
     pub(crate) fn write_start(&self) -> Result<(), RunError> {
         let checkpoints = self.checkpoints();
         self.folder.sweep();
         fs::create_dir_all(&checkpoints).map_err(RunError::io(&checkpoints))?;
+        self.fingerprint.write(&self.out)?;
         let keeps_plan = self.resumed && !self.replanned && self.out.join("plan.json").exists();
         if keeps_plan && self.changes.is_empty() {
             return Ok(());
@@ -552,16 +553,10 @@ fn last_checkpoint(folder: &RunFolder) -> Option<PathBuf> {
     checkpoints::list(&checkpoints).pop().map(|(_, path)| path)
 }
 
-/// Weights that learned from other data would get its names and its scale.
+/// A run goes on with the data that it began with.
 fn check_same_data(from: &Path, now: &Fingerprint, out: &Path) -> Result<(), RunError> {
     let then = checkpoints::read_state(from)?.data;
-    match then.and_then(|then| then.difference(now)) {
-        None => Ok(()),
-        Some(difference) => Err(RunError::Refused {
-            cause: format!("{} was trained on other data: {difference}", out.display()),
-            hint: "put the data back that it was trained on, or train in another folder with --out".into(),
-        }),
-    }
+    then.map_or(Ok(()), |then| then.check(now, out, "or train in another folder with --out"))
 }
 
 /// What a GPU's runtime takes is an estimate until everything is loaded: a little more of it makes no other plan.

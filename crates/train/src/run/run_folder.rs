@@ -17,7 +17,9 @@ use std::time::Duration;
 
 const RECIPE: &str = "recipe.toml";
 /// What a start writes before its recipe, whose presence makes a folder a run.
-const START: [&str; 3] = [LOCK, "plan.json", "checkpoints"];
+const START: [&str; 4] = [LOCK, "data.json", "plan.json", "checkpoints"];
+/// What the names of its drafts begin with.
+const DRAFTS: [&str; 3] = ["data", "plan", "recipe"];
 
 /// A run's folder, held by this process. Let go before anything was written, it is as it was before.
 #[derive(Debug)]
@@ -127,7 +129,7 @@ fn check_start(path: &Path) -> Result<(), RunError> {
     let is_of_start = |entry: &fs::DirEntry| {
         let is_empty = |folder: &Path| fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
         let name = entry.file_name().into_string().unwrap_or_default();
-        let is_own = START.contains(&&name[..]) || ["plan", "recipe"].iter().any(|f| draft_writer(&name, f).is_some());
+        let is_own = START.contains(&&name[..]) || DRAFTS.iter().any(|f| draft_writer(&name, f).is_some());
         let kind = entry.file_type();
         started && is_own && kind.is_ok_and(|kind| kind.is_file() || kind.is_dir() && is_empty(&entry.path()))
     };
@@ -162,7 +164,7 @@ fn in_use(path: &Path, holder: u32) -> RunError {
 
 /// Drafts of a process that is gone. Those of recipe and plan are written under the lock, which is ours now.
 fn is_abandoned(name: &str) -> bool {
-    let own = ["plan", "recipe"].iter().any(|stem| draft_writer(name, stem).is_some());
+    let own = DRAFTS.iter().any(|stem| draft_writer(name, stem).is_some());
     own || draft_writer(name, "report").or(folder_writer(name)).is_some_and(|process| !is_alive(process))
 }
 
@@ -302,12 +304,15 @@ mod tests {
             assert!(matches!(error, RunError::Refused { .. }), "{name}: {error}");
             assert_eq!(names(&at(name)), before);
         }
-        for file in ["run.lock", "plan.json", "plan.77-0.tmp", "recipe.77-1.tmp"] {
+        for file in ["run.lock", "data.json", "plan.json", "data.77-0.tmp", "plan.77-0.tmp", "recipe.77-1.tmp"] {
             fs::write(at("killed").join(file), "").unwrap();
         }
         let folder = RunFolder::claim(&at("killed"), false).unwrap();
         folder.sweep();
-        assert_eq!(names(&at("killed")), ["checkpoints", "plan.json", "run.lock"].map(String::from).into());
+        assert_eq!(
+            names(&at("killed")),
+            ["checkpoints", "data.json", "plan.json", "run.lock"].map(String::from).into()
+        );
     }
 
     #[test]

@@ -114,6 +114,8 @@ struct Trainer<'r> {
     shapes: Shapes,
     began: Instant,
     first_step: usize,
+    /// Samples seen before this session.
+    seen_before: u64,
     measured_peak: u64,
     /// The step that a device is at while the next one is made ready.
     open: Option<OpenStep>,
@@ -171,7 +173,7 @@ impl<'r> Trainer<'r> {
         };
         let stepper = Stepper::new(&run.recipe, &run.planned.choice)?;
         let shapes = shapes(&run.recipe, &run.planned);
-        let first_step = state.step;
+        let (first_step, seen_before) = (state.step, state.samples_seen);
         let mut trainer = Trainer {
             steps: run.steps(),
             run,
@@ -183,6 +185,7 @@ impl<'r> Trainer<'r> {
             shapes,
             began: Instant::now(),
             first_step,
+            seen_before,
             measured_peak: 0,
             open: None,
             ended: Instant::now(),
@@ -491,7 +494,8 @@ impl<'r> Trainer<'r> {
             self.load_best()?;
             self.run.write_model(&self.executor)?;
         }
-        let done = self.state.step - self.first_step;
+        // The last batch of an epoch may be a part of one.
+        let seen = self.state.samples_seen.saturating_sub(self.seen_before);
         let finished = Finished {
             end,
             steps: self.state.step,
@@ -501,7 +505,7 @@ impl<'r> Trainer<'r> {
             planned_peak_bytes: self.run.planned.planned_peak_bytes(),
             measured_peak_bytes: self.measured_peak.max(self.run.measured_bytes(&self.executor)),
             host_peak_bytes: self.run.host_peak_bytes(),
-            samples_per_s: (done * self.run.recipe.train.effective_batch) as f64 / seconds.max(1e-9),
+            samples_per_s: seen as f64 / seconds.max(1e-9),
             seconds,
         };
         self.tell(Event::Finished(finished.clone()))?;

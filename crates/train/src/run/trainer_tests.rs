@@ -153,3 +153,14 @@ fn a_run_that_diverges_ends_alike_and_saves_nothing_more() {
     assert_eq!(ends[0], ends[1]);
     assert!(ends[0].1.iter().all(|&saved| saved < ends[0].0), "{ends:?}");
 }
+
+/// Of 240 rows 233 windows are cut; batches of 200 are a whole one and one of 33.
+#[test]
+fn samples_a_second_are_those_that_were_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = recipe(&["train.effective_batch=200", "train.steps=4"]);
+    let (_, ended) = told(&recipe, &folder.path().join("run"), false);
+    let finished = ended.unwrap();
+    let seen = finished.samples_per_s * finished.seconds;
+    assert!((seen - 2.0 * 233.0).abs() < 1e-6, "{seen}");
+}

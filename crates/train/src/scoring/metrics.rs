@@ -69,16 +69,20 @@ impl Answers {
 
     pub fn scores(&self, loss: f64) -> Scores {
         if self.problem == ProblemType::Regression {
-            let ranks = ranked(&self.numbers);
-            return Scores {
-                loss,
-                pearson: correlation(&self.numbers),
-                spearman: correlation(&ranks),
-                ..Scores::default()
-            };
+            let pearson = self.mean_over_outputs(correlation);
+            let spearman = self.mean_over_outputs(|pairs| correlation(&ranked(pairs)));
+            return Scores { loss, pearson, spearman, ..Scores::default() };
         }
         let accuracy = (self.rows[0] > 0).then(|| self.rows[1] as f64 / self.rows[0] as f64);
         Scores { loss, accuracy, f1: self.macro_f1(), ..Scores::default() }
+    }
+
+    /// The mean over the outputs that vary: numbers of different size beside each other would be alike whatever is answered.
+    fn mean_over_outputs(&self, score: impl Fn(&[(f64, f64)]) -> Option<f64>) -> Option<f64> {
+        let width = self.width().max(1);
+        let output = |at: usize| self.numbers.iter().skip(at).step_by(width).copied().collect::<Vec<_>>();
+        let found: Vec<f64> = (0..width).filter_map(|at| score(&output(at))).collect();
+        (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)
     }
 
     /// Of one class of several over those that occur, in the truth or among the answers; of several labels over all. What
@@ -95,7 +99,8 @@ impl Answers {
         if self.problem == ProblemType::Regression {
             return None;
         }
-        let name = |class: usize| names.get(class).cloned().unwrap_or_else(|| class.to_string());
+        // As transformers calls them, and answers and exports do.
+        let name = |class: usize| names.get(class).cloned().unwrap_or_else(|| format!("LABEL_{class}"));
         let classes = self.classes.iter().enumerate().map(|(class, &counts)| ClassScore::new(name(class), counts));
         let rows = self.confusion.chunks(self.classes.len().max(1)).map(<[u64]>::to_vec);
         Some(Classes { classes: classes.collect(), confusion: (!self.confusion.is_empty()).then(|| rows.collect()) })
@@ -173,6 +178,28 @@ mod tests {
         assert_eq!(scores.accuracy, Some(0.6));
         // F1: 2·1/(2+2), 2·2/(3+2), 0.
         assert!((scores.f1.unwrap() - (0.5 + 0.8 + 0.0) / 3.0).abs() < 1e-12);
+    }
+
+    /// By hand, as scipy's pearsonr and spearmanr say of each column: 4/√(2·8) = 1 and 1, 3/√(2·38/3) and 1/2.
+    #[test]
+    fn several_numbers_are_correlated_one_by_one() {
+        let score = |rows: &[([f32; 2], [f32; 2])]| {
+            let mut answers = Answers::new(ProblemType::Regression, 2);
+            rows.iter().for_each(|(found, truth)| answers.add(found, Truth::Numbers(truth)));
+            let scores = answers.scores(0.0);
+            (scores.pearson, scores.spearman)
+        };
+        // The same answer to every row, near the mean of either column.
+        let blind = [([2.0, 100.0], [1.0, 101.0]), ([2.0, 100.0], [3.0, 99.0]), ([2.0, 100.0], [2.0, 100.0])];
+        assert_eq!(score(&blind), (None, None));
+        let rows = [([1.0, 100.0], [2.0, 10.0]), ([2.0, 101.0], [4.0, 15.0]), ([3.0, 102.0], [6.0, 13.0])];
+        let (pearson, spearman) = score(&rows);
+        let second = 3.0 / (2.0f64 * (38.0 / 3.0)).sqrt();
+        assert!((pearson.unwrap() - (1.0 + second) / 2.0).abs() < 1e-12, "{pearson:?}");
+        assert!((spearman.unwrap() - 0.75).abs() < 1e-12, "{spearman:?}");
+        // One that does not vary says nothing, and takes nothing from the other.
+        let half = rows.map(|([a, _], truth)| ([a, 7.0], truth));
+        assert_eq!(score(&half), (Some(1.0), Some(1.0)));
     }
 
     /// What scikit-learn 1.9 says (`tools/reference/metrics.py`).

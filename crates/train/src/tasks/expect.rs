@@ -11,7 +11,7 @@ use plimsoll_core::graph::Backend;
 use plimsoll_core::plan::{Layout, Phase, Program};
 use plimsoll_cuda::staging_half_bytes;
 use plimsoll_data::{DataError, Ladder, LoaderOptions, check_columns};
-use plimsoll_models::recipe::{DataKind, Recipe, Source, Synthetic, Train, Validation};
+use plimsoll_models::recipe::{Budget, DataKind, Memory, Recipe, Source, Synthetic, Train, Validation};
 use plimsoll_planner::Device;
 use plimsoll_planner::choose::{Choice, Planned, evaluate_batch, used_batch};
 
@@ -44,6 +44,9 @@ impl Look {
 
 /// Looks at the data where that is cheap.
 pub fn look_at_data(recipe: &Recipe) -> Look {
+    // What there is to train on does not depend on the budget, which is what a plan is asked about.
+    let unbounded = Memory { budget: Budget::Auto, ..recipe.memory.clone() };
+    let recipe = &Recipe { memory: unbounded, ..recipe.clone() };
     let task = task(recipe);
     if let Some(expected) = task.expected() {
         return expected.map_or_else(Look::Broken, Look::Known);
@@ -279,6 +282,23 @@ mod tests {
         }
         let told = look_at_data(&series(2, 300)).problem().unwrap();
         assert!(told.contains("3 classes, the model is built for 3 and 2"), "{told}");
+    }
+
+    /// Samples that are not counted are missing in what is called enough.
+    #[test]
+    fn a_budget_that_holds_nothing_hides_no_samples() {
+        let folder = tempfile::tempdir().unwrap();
+        let rows = (0..300).map(|i| format!("{},{},{}\n", i % 7, i % 5, i % 3)).collect::<String>();
+        std::fs::write(folder.path().join("a.csv"), format!("a,b,label\n{rows}")).unwrap();
+        let text = "[model]\nfamily = \"hybrid-cnn-lstm\"\nfeatures = 2\nwindow = 10\nchannels = [4]\nhidden = 4\nheads = 2\n\
+                    classes = 3\n[data]\ntrain = \"a.csv\"\nlabel = \"label\"\n[train]\neffective_batch = 8\n";
+        let look = |sets: &[String]| {
+            let recipe = Recipe::parse(text, "case.toml", sets).unwrap();
+            look_at_data(&Recipe { dir: folder.path().into(), ..recipe }).known()
+        };
+        let found = look(&[]).unwrap();
+        assert!(found.train_samples > 200 && found.resident_bytes >= 300 * 3 * 4, "{found:?}");
+        assert_eq!(look(&["memory.budget=1KiB".into()]), Some(found));
     }
 
     /// What a training takes is not called unusable before it.

@@ -81,10 +81,12 @@ impl Seen {
         let is_other = |column: &&SurveyedColumn| !among(but, &column.name);
         let texts = || self.columns().iter().filter(|column| column.is_text()).filter(is_other);
         let prose = || texts().filter(|column| column.is_prose());
-        let longest = || prose().max_by_key(|column| column.mean_length());
+        let to_read = || prose().filter(|column| !names_rows(column));
+        let longest = || to_read().max_by_key(|column| column.mean_length());
         by_name(prose(), names)
             .or_else(|| by_name(texts(), names))
             .or_else(longest)
+            .or_else(|| prose().max_by_key(|column| column.mean_length()))
             .or_else(|| texts().max_by_key(|column| column.mean_length()))
     }
 
@@ -92,10 +94,18 @@ impl Seen {
         by_name(self.columns().iter(), names)
     }
 
-    /// Whether there are texts to read.
-    pub(crate) fn has_prose(&self) -> bool {
-        self.columns().iter().any(SurveyedColumn::is_prose)
+    /// Whether there are texts to read: by how a column is called, or because they do not only name rows.
+    pub(crate) fn has_prose(&self, names: &[&str]) -> bool {
+        let is_read = |column: &SurveyedColumn| among(names, &column.name) || !names_rows(column);
+        self.columns().iter().any(|column| column.is_prose() && is_read(column))
     }
+}
+
+/// Whether a column of texts says what rows or things are called, and nothing about them.
+pub(super) fn names_rows(column: &SurveyedColumn) -> bool {
+    const IDS: [&str; 3] = ["id", "uuid", "guid"];
+    let name = column.name.to_ascii_lowercase();
+    column.is_of_single_words() || among(&IDS, &name) || name.ends_with("_id")
 }
 
 /// Whether a name is one of these, whatever its case.

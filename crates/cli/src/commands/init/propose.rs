@@ -32,10 +32,11 @@ pub(super) fn family_for(seen: &Seen) -> Result<FamilyName, Failure> {
 }
 
 fn family_for_rows(seen: &Seen) -> Option<FamilyName> {
-    let has_prose = seen.has_prose();
     let is_misread = |column: &SurveyedColumn| column.has_decimal_commas() || column.has_quoted_numbers();
     let counts = |column: &SurveyedColumn| column.is_numeric() || is_misread(column);
     let has_numbers = seen.columns().iter().any(counts);
+    // Where nothing else is there to learn from, single words are read.
+    let has_prose = seen.has_prose(&texts::TEXT) || !has_numbers && seen.columns().iter().any(SurveyedColumn::is_prose);
     let prose = |names: &[&str]| seen.named(names).filter(|column| column.is_prose());
     let has_labels = || seen.named(&target::LABEL).is_some() || target::label(seen, &[]).is_ok();
     match (prose(&texts::SOURCE), prose(&texts::TARGET)) {

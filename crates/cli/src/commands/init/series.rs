@@ -161,6 +161,18 @@ impl<'a> Series<'a> {
         others.map(|column| column.name.as_str()).collect()
     }
 
+    /// Columns with neither numbers nor times, which training leaves out by itself.
+    fn wordy(&self) -> Option<String> {
+        let is_label = |column: &SurveyedColumn| self.label.is_some_and(|(label, _)| label.name == column.name);
+        let holds_other = |column: &SurveyedColumn| column.others + column.lists.count > 0;
+        let is_wordy = |column: &&SurveyedColumn| {
+            let holds_words = column.is_text() && !column.is_time() && !column.has_quoted_numbers();
+            (holds_words || holds_other(column)) && column.numbers == 0 && !is_label(column)
+        };
+        let names: Vec<&str> = self.seen.columns().iter().filter(is_wordy).map(|column| column.name.as_str()).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    }
+
     fn quoted(&self) -> Option<String> {
         let is_label = |column: &&SurveyedColumn| self.label.is_some_and(|(label, _)| label.name == column.name);
         let quoted = self.seen.columns().iter().filter(|column| column.has_quoted_numbers() && !is_label(column));
@@ -172,6 +184,7 @@ impl<'a> Series<'a> {
         let left_out = Some(self.left_out()).filter(|names| !names.is_empty()).map(|names| {
             format!("left out as features (times, row numbers, or not only numbers): {}", names.join(", "))
         });
+        let wordy = self.wordy().map(|names| format!("no features, because they hold no numbers: {names}"));
         let quoted = self.quoted().map(|names| format!("numbers in quotes are texts, and no features: {names}"));
         let unordered = self.time.filter(|time| !time.has_order()).map(|time| {
             format!("rows are taken as they come, the oldest first: the texts of `{}` have another order", time.name)
@@ -193,7 +206,7 @@ impl<'a> Series<'a> {
             gaps.map(|gaps| format!("{gaps} cells without a value are filled with the value before (data.gaps)"));
         let short = (window < 60)
             .then(|| format!("a window of {window} rows: what is held out of this file has room for few longer ones"));
-        [left_out, quoted, unordered, derived, answer, gaps, short].into_iter().flatten().collect()
+        [left_out, wordy, quoted, unordered, derived, answer, gaps, short].into_iter().flatten().collect()
     }
 }
 

@@ -9,7 +9,7 @@ use plimsoll_data::SurveyedColumn;
 use plimsoll_models::recipe::ProblemType;
 use std::path::Path;
 
-const TEXT: [&str; 10] =
+pub(super) const TEXT: [&str; 10] =
     ["text", "sentence", "message", "review", "content", "body", "comment", "tweet", "question", "title"];
 /// Columns that are read together.
 const TWO_TEXTS: [[&str; 2]; 10] = [
