@@ -6,6 +6,15 @@ use plimsoll_models::recipe::{Choice, Memory};
 
 pub(super) struct BlockGroup;
 
+/// Each group of a layer is a part of the graph by itself. Thousands take minutes to plan and gigabytes to lay out, and
+/// save next to nothing over these: who wants them pins `memory.block_group`.
+const MOST_GROUPS: usize = 32;
+
+/// The sizes of group that are tried, ascending.
+fn sizes(blocks: usize) -> Vec<usize> {
+    divisors(blocks).into_iter().filter(|size| blocks / size <= MOST_GROUPS).collect()
+}
+
 impl Lever for BlockGroup {
     fn key(&self) -> &'static str {
         "block_group"
@@ -25,7 +34,7 @@ impl Lever for BlockGroup {
         if at.pins.block_group.is_some() || blocks < 2 {
             return Vec::new();
         }
-        divisors(blocks).into_iter().rev().map(|block_group| Settings { block_group, ..like.clone() }).collect()
+        sizes(blocks).into_iter().rev().map(|block_group| Settings { block_group, ..like.clone() }).collect()
     }
 
     fn question(&self, at: &Situation<'_>, s: &Settings) -> Option<Question> {
@@ -42,6 +51,18 @@ impl Lever for BlockGroup {
     fn neighbours(&self, at: &Situation<'_>, from: &Settings) -> Vec<Move> {
         let step =
             |block_group: usize| Move::to(from.block_group, block_group, Settings { block_group, ..from.clone() });
-        steps_beside(&divisors(at.family.blocks()), from.block_group).map(step).collect()
+        steps_beside(&sizes(at.family.blocks()), from.block_group).map(step).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_as_many_as_can_be_planned_while_somebody_waits() {
+        assert_eq!(sizes(16), [1, 2, 4, 8, 16]);
+        assert_eq!(sizes(2048), [64, 128, 256, 512, 1024, 2048]);
+        assert_eq!(sizes(8191), [8191]);
     }
 }
