@@ -234,8 +234,8 @@ impl TrainedRun {
         then.check(&Fingerprint::of(&self.recipe, data)?, &self.dir, "or ask about other rows with `plimsoll predict`")
     }
 
-    /// Scores on the validation data of the recipe, which must be what it was trained with. Of models that write, as many texts are written and compared as
-    /// `texts` says, where the run was opened to write.
+    /// Scores on the validation data of the recipe, which must be what it was trained with. Of models that write, as many
+    /// texts are written and compared as `texts` says, where the run was opened to write.
     pub fn evaluate(&mut self, texts: usize) -> Result<(Evaluated, LoadedData), RunError> {
         let data = load_data(&within_host(&self.recipe, &self.device_beside(evaluation_bytes)))?;
         let Some(validation) = data.validation.clone() else {
