@@ -218,7 +218,8 @@ fn ids(file: &Path, format: Option<Format>, column: &str) -> Result<Vec<Value>, 
 
 /// Where cells have no types, a number is what is written again as it stands there; `007` is a name.
 fn untyped_id(text: &str) -> Option<Value> {
-    let number = serde_json::from_str(text).ok().filter(|value: &Value| value.is_number() && value.to_string() == text);
+    let is_written = |value: &Value| value.is_number() && format!("{value}") == text;
+    let number = serde_json::from_str(text).ok().filter(is_written);
     number.or_else(|| (!text.is_empty()).then(|| text.into()))
 }
 
