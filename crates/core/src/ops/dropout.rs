@@ -177,10 +177,10 @@ impl Mask {
     /// A whole block.
     #[inline(always)]
     fn drop<T: Float>(&self, data: &mut [T; BLOCK], words: &[u32; BLOCK / 2], keep: T) {
-        for (pair, data) in data.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-            let word = words[pair];
-            data[0] = if self.dropping.drops_lower(word) { T::ZERO } else { data[0] * keep };
-            data[1] = if self.dropping.drops_upper(word) { T::ZERO } else { data[1] * keep };
+        for (at, pair) in data.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+            let word = words[at];
+            pair[0] = if self.dropping.drops_lower(word) { T::ZERO } else { pair[0] * keep };
+            pair[1] = if self.dropping.drops_upper(word) { T::ZERO } else { pair[1] * keep };
         }
     }
 
